@@ -7,8 +7,8 @@ from collections.abc import Callable
 from benchmarks.environments import python_with
 from benchmarks.inputs import edit
 from benchmarks.race import Peer, Race, calls_of, module
-from sandbox.diff.apply import apply_diff
-from sandbox.diff.policy import SITE
+from sites.diff.apply import apply_diff
+from sites.diff.policy import SITE
 
 
 def operation() -> Callable[[], object]:

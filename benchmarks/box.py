@@ -22,10 +22,9 @@ from benchmarks.progress import say
 from benchmarks.question import Survey
 from routing.jobs import ENDS
 from sandbox.box import WORKSPACE, Box, BoxSpec, Clocks
-from sandbox.boxes import build_maker, build_pool, build_spec
 from sandbox.docker.engine import Engine
 from sandbox.docker.recipe import Slot, box_container, workspace_volume
-from sandbox.reaper import Reaper
+from sandbox.pool import Reaper, build_maker, build_pool, build_spec
 from tests.box.fleet import Fleet, running_fleet
 from tests.engine import TestEngine
 
@@ -91,20 +90,29 @@ def answer(starts: Mapping[str, Sequence[float]], pooled: Sessions, cold: Sessio
         rows=tuple(rows),
         comparisons=(
             Comparison(
-                "a cold box, to its first command", tuple(starts["warm"]), tuple(starts["cold"]), target=4,
+                "a cold box, to its first command",
+                tuple(starts["warm"]),
+                tuple(starts["cold"]),
+                target=4,
                 ours_is="a warm box, to its first command",
             ),
             Comparison(
-                "the same in a cold box", pooled.together(_TURN), cold.together(_TURN), target=2,
+                "the same in a cold box",
+                pooled.together(_TURN),
+                cold.together(_TURN),
+                target=2,
                 ours_is="a turn of the CLI that writes one file, in a pooled box",
             ),
             Comparison(
-                "the bare SDK calls for it", pooled.together(_HANDLING), tuple(bare), target=1 / 1.3,
+                "the bare SDK calls for it",
+                pooled.together(_HANDLING),
+                tuple(bare),
+                target=1 / 1.3,
                 ours_is=f"a session's box, {_FILES} files and 1 MB in and out",
             ),
         ),
         notes=(f"{len(bare)} of each, interleaved; approval, publish and unlock are of the jobs' second half.",),
-    )  # fmt: skip
+    )
 
 
 @contextmanager

@@ -23,24 +23,23 @@ from sqlalchemy import text
 
 from benchmarks.answer import Answer
 from benchmarks.question import Survey
+from gateway.fake_provider.config import RehearsalConfig
+from ledger.attempts import hold
+from ledger.jobs import end
+from ledger.start_attempt import Claim, claim
+from ledger.store import Ledger, create_ledger_engine
+from ledger.submission import accept
+from ledger.tables import NewJob
 from monitoring.capacity.limits import Limits
 from monitoring.event_metrics import fold_pending
-from monitoring.ledger.attempts import hold
-from monitoring.ledger.insert_jobs import accept
-from monitoring.ledger.jobs import end
-from monitoring.ledger.start_attempt import Claim, claim
-from monitoring.ledger.store import Ledger, create_ledger_engine
-from monitoring.ledger.tables import NewJob
 from producers.config import DispatcherConfig
-from producers.dispatcher import Dispatcher
-from producers.embedded import TENANT, Embedded, Options
-from producers.publisher import Publisher
-from producers.runway import BrokerLists
-from routing.app import create_app
+from producers.dispatch.broker import BrokerLists, Publisher
+from producers.dispatch.dispatcher import Dispatcher
+from producers.local.embedded import TENANT, Embedded, Options
+from routing.broker import create_app
 from routing.jobs import Door, JobMessage, JobRequest, Reason, State
-from routing.policy import Policy, load_policy
+from routing.policy.platform import Policy, load_policy
 from routing.queues import QueueName
-from sandbox.rehearsal.config import RehearsalConfig
 from tests.bulk import fill
 from tests.factories import Shop
 from tests.services import wait_until

@@ -34,19 +34,28 @@ def curves(answer: Answer) -> str:
     panels = [_panel(curve, number, frame) for number, curve in enumerate(answer.curves)]
     rows = math.ceil(len(panels) / _COLUMNS)
     return template("curves.svg.jinja").render(
-        title=answer.question, description=described(answer), panels=panels, most=answer.curves[0].most,
-        width=_PLOT_WIDTH, height=_TOP + _HEIGHT * rows,
+        title=answer.question,
+        description=described(answer),
+        panels=panels,
+        most=answer.curves[0].most,
+        width=_PLOT_WIDTH,
+        height=_TOP + _HEIGHT * rows,
         lines=[{"y": frame.up(grown), "label": f"{grown:g}×"} for grown in (0, 1, answer.curves[0].most)],
-    )  # fmt: skip
+    )
 
 
 def _panel(curve: Curve, number: int, frame: _Frame) -> dict[str, Any]:
     row, column = divmod(number, _COLUMNS)
     points = [
-        {"x": frame.across(size), "y": frame.up(grown.median), "low": frame.up(grown.low), "high": frame.up(grown.high),
-         "size": _short(size)}
+        {
+            "x": frame.across(size),
+            "y": frame.up(grown.median),
+            "low": frame.up(grown.low),
+            "high": frame.up(grown.high),
+            "size": _short(size),
+        }
         for size, grown in curve.points
-    ]  # fmt: skip
+    ]
     return {
         "name": f"{curve.name}: {curve.points[-1][1].median:.2g}×",
         "x": _LEFT + _WIDTH * column,

@@ -18,14 +18,14 @@ from sqlmodel import Session
 
 from benchmarks.places import AT_ONCE, BROKER, LEDGER, place
 from benchmarks.servers import TENANT
-from monitoring.ledger.releases import NewRelease, activate, add_release, ensure_site
-from monitoring.ledger.store import Ledger, create_ledger_engine
-from producers.publisher import Publisher
-from producers.submit import Submitted, Submitter
-from producers.supervisor import Program, Supervisor, free_port
-from routing.app import create_app
+from ledger.releases import NewRelease, activate, add_release, ensure_site
+from ledger.store import Ledger, create_ledger_engine
+from producers.dispatch.broker import Publisher
+from producers.intake.submit import Submitted, Submitter
+from producers.local.supervisor import Program, Supervisor, free_port
+from routing.broker import create_app
 from routing.jobs import Door
-from routing.policy import Policy, Runway, platform_policy
+from routing.policy.platform import Policy, Runway, platform_policy
 
 _REST = text("""
     UPDATE job SET state = 'cancelled', waiting_since = NULL, pushed_at = NULL, held_for = NULL, ended_at = now()
@@ -76,9 +76,15 @@ def _add_site(session: Session, name: str) -> None:
     if site.active_release_id is None:
         signals = {"files": 4, "has_js": False, "has_build": False}
         new = NewRelease(
-            site_id=site.id, digest="0" * 64, manifest={}, total_bytes=0, signals=signals, scan={}, scan_passed=True,
+            site_id=site.id,
+            digest="0" * 64,
+            manifest={},
+            total_bytes=0,
+            signals=signals,
+            scan={},
+            scan_passed=True,
             scan_digest="0" * 64,
-        )  # fmt: skip
+        )
         activate(session, site.id, add_release(session, new), base_release_id=None)
 
 

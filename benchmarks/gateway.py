@@ -28,15 +28,15 @@ from benchmarks.load import Callers
 from benchmarks.progress import say
 from benchmarks.question import Survey
 from benchmarks.race import ROOT, EndedError, Peer, Race, Turn
-from monitoring.ledger.insert_jobs import accept
-from monitoring.ledger.migrate import migrate
-from monitoring.ledger.start_attempt import claim
-from monitoring.ledger.store import Ledger, create_ledger_engine
-from monitoring.ledger.tables import NewJob, Tenant
-from producers.embedded import start_postgres
-from producers.supervisor import free_port
+from ledger.migrate import migrate
+from ledger.start_attempt import claim
+from ledger.store import Ledger, create_ledger_engine
+from ledger.submission import accept
+from ledger.tables import NewJob, Tenant
+from producers.local.embedded import start_postgres
+from producers.local.supervisor import free_port
 from routing.jobs import Door, JobMessage, JobRequest, State
-from routing.policy import platform_policy
+from routing.policy.platform import platform_policy
 from routing.queues import QueueName
 from tests.services import wait_until
 
@@ -48,9 +48,9 @@ _PATIENCE_SECONDS = 180
 _KEY = "sk-bench"
 _SERVE = """
 import sys
-from routing.policy import platform_policy
-from sandbox.gateway.config import GatewayConfig
-from sandbox.gateway.server import serve
+from routing.policy.platform import platform_policy
+from gateway.config import GatewayConfig
+from gateway.server import serve
 serve(GatewayConfig.model_validate_json(sys.argv[1]), sys.argv[2], platform_policy())
 """
 
@@ -99,8 +99,19 @@ def litellm(model_url: str) -> Iterator[Way]:
     with tempfile.TemporaryDirectory(prefix="pointsman-bench-") as home:
         path = Path(home) / "config.yaml"
         path.write_text(json.dumps(config))
-        argv = [str(python.parent / "litellm"), "--config", str(path), "--port", str(port), "--num_workers", "1",
-                "--host", "127.0.0.1", "--telemetry", "False"]  # fmt: skip
+        argv = [
+            str(python.parent / "litellm"),
+            "--config",
+            str(path),
+            "--port",
+            str(port),
+            "--num_workers",
+            "1",
+            "--host",
+            "127.0.0.1",
+            "--telemetry",
+            "False",
+        ]
         more = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_LOG": "ERROR", "LITELLM_MODE": "PRODUCTION"}
         with _running(argv, port, path="/health/liveliness", environment=more) as process:
             yield Way(f"http://127.0.0.1:{port}", [_KEY] * AT_ONCE, process.pid)
@@ -242,9 +253,15 @@ def _tokens(ledger_url: str) -> list[str]:
         session.add(Tenant(name="bench", provider="bench"))
     for _ in range(AT_ONCE):
         new = NewJob(
-            id=uuid4(), tenant="bench", door=Door.PYTHON, request=JobRequest(prompt="Does bread rise?"),
-            state=State.QUEUED, queue=QueueName.ANSWER, mode="ANSWER", cap_nanousd=650_000_000,
-        )  # fmt: skip
+            id=uuid4(),
+            tenant="bench",
+            door=Door.PYTHON,
+            request=JobRequest(prompt="Does bread rise?"),
+            state=State.QUEUED,
+            queue=QueueName.ANSWER,
+            mode="ANSWER",
+            cap_nanousd=650_000_000,
+        )
         with ledger.begin() as session:
             accept(session, new)
         with ledger.begin() as session:

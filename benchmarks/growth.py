@@ -20,21 +20,21 @@ from benchmarks.answer import Answer, Comparison, Curve, Spread, spread_of
 from benchmarks.past import fill
 from benchmarks.progress import say
 from benchmarks.race import Turn, interleave
+from ledger import audit
+from ledger.attempts import hold
+from ledger.jobs import end, list_jobs
+from ledger.start_attempt import Claim, claim
+from ledger.store import Ledger, create_ledger_engine
+from ledger.submission import accept
+from ledger.tables import Job, NewJob
 from monitoring.exporter import render_metrics
-from monitoring.ledger import audit
-from monitoring.ledger.attempts import hold
-from monitoring.ledger.insert_jobs import accept
-from monitoring.ledger.jobs import end, list_jobs
-from monitoring.ledger.start_attempt import Claim, claim
-from monitoring.ledger.store import Ledger, create_ledger_engine
-from monitoring.ledger.tables import Job, NewJob
-from monitoring.sweeping import RowSweeper
-from producers.jobs import summarise
-from producers.publisher import Publisher
-from producers.submit import Submitter
-from routing.app import create_app
+from producers.dispatch.broker import Publisher
+from producers.dispatch.sweeping import RowSweeper
+from producers.intake.submit import Submitter
+from producers.use_cases.jobs import summarise
+from routing.broker import create_app
 from routing.jobs import Door, JobMessage, JobRequest, Reason, State
-from routing.policy import platform_policy
+from routing.policy.platform import platform_policy
 from routing.queues import QueueName
 from tests.services import Postgres, Valkey
 
@@ -81,10 +81,16 @@ class Bench:
     def steps(self) -> Mapping[str, Step]:
         """What is measured, by name."""
         return {
-            "submit": self._submit, "claim": self._claim, "finish": self._finish, "sweep": self._sweep,
-            "scrape": self._scrape, "list jobs": self._list, "list jobs in a state": self._list_in_state,
-            "list a site's jobs": self._list_of_site, "append to the audit trail": self._append,
-        }  # fmt: skip
+            "submit": self._submit,
+            "claim": self._claim,
+            "finish": self._finish,
+            "sweep": self._sweep,
+            "scrape": self._scrape,
+            "list jobs": self._list,
+            "list jobs in a state": self._list_in_state,
+            "list a site's jobs": self._list_of_site,
+            "append to the audit trail": self._append,
+        }
 
     def turn(self, name: str) -> Turn:
         """Return what does a step so often, and tells what that took without making ready and tidying up."""
@@ -159,9 +165,15 @@ class Bench:
     def _accepted(self) -> JobMessage:
         job_id = uuid4()
         new = NewJob(
-            id=job_id, tenant=_TENANT, door=Door.PYTHON, state=State.QUEUED, queue=QueueName.ANSWER, mode="ANSWER",
-            request=JobRequest(prompt=f"Explain how bread number {job_id} rises"), cap_nanousd=650_000_000,
-        )  # fmt: skip
+            id=job_id,
+            tenant=_TENANT,
+            door=Door.PYTHON,
+            state=State.QUEUED,
+            queue=QueueName.ANSWER,
+            mode="ANSWER",
+            request=JobRequest(prompt=f"Explain how bread number {job_id} rises"),
+            cap_nanousd=650_000_000,
+        )
         with self._ledger.begin() as session:
             accept(session, new)
         return JobMessage(job_id=job_id, fence=0)

@@ -9,16 +9,21 @@ from benchmarks.environments import python_with
 from benchmarks.fleet import Fleet, environment, home, run, with_room_on_disk
 from benchmarks.race import Peer, Race, Turn, module
 from benchmarks.servers import TENANT, shared
-from producers.keys import Scope, create_key
-from producers.supervisor import Program, python_module
+from producers.local.supervisor import Program, python_module
+from producers.use_cases.tenants import Scope, create_key
 
 FASTAPI = partial(
     python_with,
     [
-        "celery==5.7.0", "redis==8.1.0", "packaging==25.0", "fastapi==0.165.0", "uvicorn==0.54.0", "uvloop==0.23.0",
+        "celery==5.7.0",
+        "redis==8.1.0",
+        "packaging==25.0",
+        "fastapi==0.165.0",
+        "uvicorn==0.54.0",
+        "uvloop==0.23.0",
         "httptools==0.9.0",
     ],
-)  # fmt: skip
+)
 
 
 def turn() -> Turn:

@@ -12,10 +12,35 @@ from typing import Any, NamedTuple
 SAMPLES = Path(__file__).parents[1] / "tests" / "data" / "routing_golden.jsonl"
 SITE_BYTES = 1_000_000
 _WORDS = (
-    "bread", "oven", "morning", "flour", "village", "garden", "slow", "table", "window", "season", "market",
-    "river", "autumn", "family", "kitchen", "guests", "honest", "stone", "quiet", "simple", "weekend",
-    "baker", "butter", "orchard", "visit", "street", "lantern", "corner",
-)  # fmt: skip
+    "bread",
+    "oven",
+    "morning",
+    "flour",
+    "village",
+    "garden",
+    "slow",
+    "table",
+    "window",
+    "season",
+    "market",
+    "river",
+    "autumn",
+    "family",
+    "kitchen",
+    "guests",
+    "honest",
+    "stone",
+    "quiet",
+    "simple",
+    "weekend",
+    "baker",
+    "butter",
+    "orchard",
+    "visit",
+    "street",
+    "lantern",
+    "corner",
+)
 _HUNKS = {"index.html": 3, "styles.css": 3, "about.html": 2}
 
 

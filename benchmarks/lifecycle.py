@@ -11,8 +11,8 @@ from benchmarks.places import BATCH, until
 from benchmarks.race import Peer, Race, Turn, module
 from benchmarks.servers import shared
 from benchmarks.submit import CELERY, PROCRASTINATE
-from monitoring.ledger.dispatch_window import pause_queue
-from producers.supervisor import Program, python_module
+from ledger.dispatch_window import pause_queue
+from producers.local.supervisor import Program, python_module
 from routing.queues import QueueName
 
 COMMAND = {"prompt": "pwd"}

@@ -15,10 +15,13 @@ from urllib.parse import urlsplit
 import httptools
 import uvloop
 
-BODY = json.dumps({
-    "model": "claude-haiku-4-5-20251001", "max_tokens": 1024,
-    "messages": [{"role": "user", "content": "Does bread rise faster in a warm kitchen? Answer in one word."}],
-}).encode()  # fmt: skip
+BODY = json.dumps(
+    {
+        "model": "claude-haiku-4-5-20251001",
+        "max_tokens": 1024,
+        "messages": [{"role": "user", "content": "Does bread rise faster in a warm kitchen? Answer in one word."}],
+    }
+).encode()
 _HTTP_OK = 200
 
 
@@ -33,9 +36,13 @@ class Caller:
     def __init__(self, url: str, token: str) -> None:
         self._place = urlsplit(url)
         lines = [
-            "POST /v1/messages HTTP/1.1", f"host: {self._place.netloc}", f"authorization: Bearer {token}",
-            "anthropic-version: 2023-06-01", "content-type: application/json", f"content-length: {len(BODY)}",
-        ]  # fmt: skip
+            "POST /v1/messages HTTP/1.1",
+            f"host: {self._place.netloc}",
+            f"authorization: Bearer {token}",
+            "anthropic-version: 2023-06-01",
+            "content-type: application/json",
+            f"content-length: {len(BODY)}",
+        ]
         self._request = "\r\n".join(lines).encode() + b"\r\n\r\n" + BODY
 
     async def open(self) -> Self:

@@ -27,8 +27,8 @@ from benchmarks.environments import python_with
 from benchmarks.progress import say
 from benchmarks.question import Survey
 from benchmarks.race import ROOT
-from producers.embedded import Embedded, Options
-from sandbox.rehearsal.config import RehearsalConfig
+from gateway.fake_provider.config import RehearsalConfig
+from producers.local.embedded import Embedded, Options
 from tests.services import Valkey, wait_until
 
 _PROCESSES = 6
@@ -93,9 +93,12 @@ def _ours(times: int) -> tuple[float, ...]:
         home = stack.enter_context(tempfile.TemporaryDirectory(prefix="pointsman-bench-", ignore_cleanup_errors=True))
         model = stack.enter_context(Silence())
         options = Options(
-            home=Path(home), rehearsal=RehearsalConfig(speed="max"), api_port=0, anthropic_key="sk-bench",
+            home=Path(home),
+            rehearsal=RehearsalConfig(speed="max"),
+            api_port=0,
+            anthropic_key="sk-bench",
             anthropic_url=model.url,
-        )  # fmt: skip
+        )
         fleet = stack.enter_context(Embedded(options, base_environment=os.environ))
         assert fleet.supervisor is not None
         fleet.supervisor.kill("worker-quick")
@@ -113,8 +116,20 @@ def _celery(pool: str, *, jobs: int, times: int) -> tuple[float, ...]:
     with ExitStack() as stack:
         home = stack.enter_context(tempfile.TemporaryDirectory(prefix="pointsman-bench-"))
         broker, model = stack.enter_context(Valkey(Path(home))), stack.enter_context(Silence())
-        argv = [str(python_with(_CELERY)), "-m", "celery", "-A", "benchmarks.peers.waiting", "worker", "--pool", pool,
-                "--concurrency", str(jobs), "--without-mingle", "--without-gossip"]  # fmt: skip
+        argv = [
+            str(python_with(_CELERY)),
+            "-m",
+            "celery",
+            "-A",
+            "benchmarks.peers.waiting",
+            "worker",
+            "--pool",
+            pool,
+            "--concurrency",
+            str(jobs),
+            "--without-mingle",
+            "--without-gossip",
+        ]
         worker = stack.enter_context(_running(argv, {"BENCH_BROKER": broker.url, "BENCH_MODEL": model.url}))
         app = Celery(broker=broker.url, set_as_current=False)
         stack.callback(app.close)

@@ -127,7 +127,7 @@ _ROWS: Mapping[str, str] = {
         SELECT {_JOB}, '{{"type": "job.ended"}}', 0, {_ENDED}, {_ENDED}
           FROM generate_series(1, :jobs) AS n WHERE NOT {_IS_OPEN}
     """,
-}  # fmt: skip
+}
 """Each tells of the same jobs by itself, so that they can be made side by side."""
 
 _SIDE_BY_SIDE = 2

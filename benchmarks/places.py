@@ -33,9 +33,7 @@ def body(number: int) -> dict[str, str]:
 
 def beside(*arguments: str) -> None:
     """Run a module in this interpreter until this process ends."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )  # fmt: skip
+    process = subprocess.Popen([sys.executable, "-m", *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     register(_end, process)
 
 

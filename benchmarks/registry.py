@@ -21,11 +21,23 @@ from benchmarks import (
 from benchmarks.question import Question
 
 _IN_ONE_RUN: tuple[Question, ...] = (
-    submit.QUESTION, bulk.QUESTION, http_submit.QUESTION, lifecycle.QUESTION, idle.QUESTION,
-    routing.QUESTION, render.QUESTION, apply.QUESTION, scan.QUESTION,
-    gateway.ADDED, gateway.CAPACITY, gateway.MEMORY, box.QUESTION,
-    growth.SHORT, memory.QUESTION, capacity.QUESTION,
-)  # fmt: skip
+    submit.QUESTION,
+    bulk.QUESTION,
+    http_submit.QUESTION,
+    lifecycle.QUESTION,
+    idle.QUESTION,
+    routing.QUESTION,
+    render.QUESTION,
+    apply.QUESTION,
+    scan.QUESTION,
+    gateway.ADDED,
+    gateway.CAPACITY,
+    gateway.MEMORY,
+    box.QUESTION,
+    growth.SHORT,
+    memory.QUESTION,
+    capacity.QUESTION,
+)
 IN_ONE_RUN = {question.name: question for question in _IN_ONE_RUN}
 BY_NAME = IN_ONE_RUN | {growth.QUESTION.name: growth.QUESTION}
 """With those that take too long for a run of all."""

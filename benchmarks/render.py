@@ -9,8 +9,8 @@ from pathlib import Path
 from benchmarks.environments import node_with
 from benchmarks.inputs import page
 from benchmarks.race import Peer, Race, Start, calls_of, command, module
-from sandbox.spec.render import render
-from sandbox.spec.validate import accept
+from sites.spec.render import render
+from sites.spec.validate import accept
 
 _JSON_RENDER = {
     "@json-render/core": "0.21.4",

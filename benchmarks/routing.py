@@ -8,9 +8,9 @@ from itertools import cycle
 from benchmarks.environments import python_with
 from benchmarks.inputs import prompts
 from benchmarks.race import Peer, Race, calls_of, module
-from routing.policy import platform_policy
-from routing.router import Signals, SiteSignals, decide
-from routing.vocabulary import shipped_vocabulary
+from routing.decision.router import Signals, SiteSignals, decide
+from routing.policy.platform import platform_policy
+from routing.prompt.vocabulary import shipped_vocabulary
 
 _SKLEARN = ("scikit-learn==1.9.1", "numpy==2.4.6", "scipy==1.17.1")
 _SEMANTIC = ("semantic-router==1.1.1", "onnxruntime==1.31.1", "tokenizers==0.23.3")

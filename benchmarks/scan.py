@@ -7,8 +7,8 @@ from collections.abc import Callable
 from benchmarks.environments import python_with
 from benchmarks.inputs import site
 from benchmarks.race import Peer, Race, calls_of, module
-from routing.policy import platform_policy
-from sandbox.scan.engine import scan
+from routing.policy.platform import platform_policy
+from sites.scan.engine import scan
 
 _SECRETS = ("detect-secrets==1.5.0", "PyYAML==6.0.3", "requests==2.34.2")
 

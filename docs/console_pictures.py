@@ -20,9 +20,15 @@ WIDTHS = {390: 0.75, 1440: 0.75}
 """Widths in CSS pixels, and how much smaller the pictures are."""
 QUALITY = 0.78
 KEPT = (
-    ("fleet", 1440, "light"), ("job", 1440, "light"), ("run", 1440, "dark"), ("sites", 1440, "light"),
-    ("dead", 1440, "dark"), ("fleet", 390, "dark"), ("job", 390, "light"), ("jobs", 390, "light"),
-)  # fmt: skip
+    ("fleet", 1440, "light"),
+    ("job", 1440, "light"),
+    ("run", 1440, "dark"),
+    ("sites", 1440, "light"),
+    ("dead", 1440, "dark"),
+    ("fleet", 390, "dark"),
+    ("job", 390, "light"),
+    ("jobs", 390, "light"),
+)
 """What the documentation shows."""
 
 

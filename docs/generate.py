@@ -13,11 +13,11 @@ from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from gateway.config import GatewayConfig, ProviderConfig
 from producers.bootstrap import Settings
-from routing.accounts import Account
 from routing.config import PREFIX
+from routing.policy.agents import Account
 from sandbox.config import BoxConfig
-from sandbox.gateway.config import GatewayConfig, ProviderConfig
 from workers.config import RunsConfig, WorkerConfig
 
 _HEAD = """# Configuration
@@ -29,8 +29,8 @@ name stops the start. A variable that ends in `_FILE` names a file with the valu
 (`POINTSMAN_LEDGER__URL_FILE=/run/secrets/ledger_url`). Defaults stand in brackets; where there is none, the variable
 may be left out unless it is marked required. `pointsman up` and `make demo` set all of this themselves.
 
-Limits, models, prices, budgets and publish profiles stand in `routing/platform.yaml` instead, which explains each
-value; `POINTSMAN_POLICY__PATH` names an installation's own copy.
+Limits, models, prices, budgets and publish profiles stand in `routing/policy/platform.yaml`, which explains each value;
+`POINTSMAN_POLICY__PATH` names an installation's own copy.
 """
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import typer
 
 from producers.cli import app
-from producers.commands.helping import EXAMPLES, PANELS
+from producers.commands.context import EXAMPLES, PANELS
 
 _HEAD = """# Command line reference
 
@@ -24,7 +24,7 @@ Commands act on the installation that the environment names ([configuration](../
 prints the script. Headings leave out `pointsman`; what they name means the same everywhere:
 
 - `ID`: a job's id, or a run's after `run`. `NAME`: a site after `site`, a tenant after `tenant`. `DIR`: a directory.
-  `QUEUE`: a queue of routing/platform.yaml.
+  `QUEUE`: a queue of routing/policy/platform.yaml.
 - `--json`: stdout is JSON and nothing else; messages go to stderr.
 - `--tenant NAME`: whose sites and jobs; `demo` by default.
 """
@@ -34,7 +34,7 @@ _COMMON_ARGUMENTS = {
     "The run's id.",
     "The site.",
     "The tenant's name.",
-    "One of the queues of routing/platform.yaml.",
+    "One of the queues of routing/policy/platform.yaml.",
     "A directory.",
     "The dead letters.",
 }

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 from producers.api.app import create_app
-from producers.api.resources import Resources
+from producers.api.requests import Resources
 
 _HEAD = """# HTTP reference
 

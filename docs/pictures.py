@@ -13,9 +13,9 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, sync_playwright
 
-from sandbox.archive import write_directory
-from sandbox.spec.model import parse_site
-from sandbox.spec.render import referenced_assets, render
+from sites.directories import write_directory
+from sites.spec.model import parse_site
+from sites.spec.render import referenced_assets, render
 
 DOCS = Path(__file__).parent
 SITES = tuple(sorted(path.parent for path in DOCS.glob("sites/*/site.json")))

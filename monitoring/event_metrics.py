@@ -17,11 +17,11 @@ from sqlalchemy import update as sql_update
 from sqlalchemy.dialects.postgresql import insert
 from sqlmodel import Session, col
 
+from ledger.errors import ForeignMarkError
+from ledger.events import EventKind
+from ledger.record_tables import Event, Rollup, RollupMark
+from ledger.store import Ledger
 from monitoring import metrics
-from monitoring.errors import ForeignMarkError
-from monitoring.ledger.events import EventKind
-from monitoring.ledger.record_tables import Event, Rollup, RollupMark
-from monitoring.ledger.store import Ledger
 from monitoring.metrics import Metric, SeriesKey, bucket_of, series_key
 from routing.jobs import Reason, State
 from routing.queues import Tier
@@ -41,7 +41,7 @@ class Happening(Protocol):
 
     @property
     def kind(self) -> str:
-        """One of monitoring.ledger.events.EventKind."""
+        """One of ledger.events.EventKind."""
 
     @property
     def data(self) -> Mapping[str, Any]:

@@ -26,21 +26,13 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 from sqlmodel import Session
 
-from monitoring.errors import ForeignMarkError
+from ledger.errors import ForeignMarkError
+from ledger.store import Ledger, create_ledger_engine
 from monitoring.event_metrics import fold_pending, read_series
 from monitoring.forecast import forecast_backlog, read_recent_attempts
 from monitoring.gauges import PROBED, Reading, read_broker, read_gauges, read_providers
-from monitoring.ledger.store import Ledger, create_ledger_engine
-from monitoring.metrics import (
-    FOLDED,
-    NONE,
-    PREFIX,
-    Kind,
-    Metric,
-    SeriesKey,
-    bounds_of,
-)
-from routing.policy import Policy
+from monitoring.metrics import FOLDED, NONE, PREFIX, Kind, Metric, SeriesKey, bounds_of
+from routing.policy.platform import Policy
 
 logger = logging.getLogger(__name__)
 

@@ -26,8 +26,8 @@ from monitoring.metrics import (
     bounds_of,
     series_key,
 )
-from routing.policy import Policy
-from routing.prices import NANOUSD_PER_USD
+from routing.policy.platform import Policy
+from routing.policy.prices import NANOUSD_PER_USD
 from routing.queues import QueueName
 
 FEW = 5

@@ -12,19 +12,19 @@ from redis.exceptions import RedisError
 from sqlalchemy import select, text
 from sqlmodel import Session, col
 
+from ledger.dispatch_window import DISPATCHER, leaders
+from ledger.provider_circuits import lanes
+from ledger.tables import Tenant
+from ledger.workers import fleet_slots, slots_by_queue
 from monitoring.event_metrics import lag_seconds
 from monitoring.forecast import RecentAttempts, read_wanted_slots
-from monitoring.ledger.dispatch_window import DISPATCHER, leaders
-from monitoring.ledger.provider_circuits import lanes
-from monitoring.ledger.tables import Tenant
-from monitoring.ledger.workers import fleet_slots, slots_by_queue
 from monitoring.metrics import SERVED, Metric, counter, gauge
-from routing.lanes import LaneState
-from routing.policy import Policy
-from routing.prices import NANOUSD_PER_USD
+from routing.broker import DOOR_LISTS, list_of
+from routing.policy.platform import Policy
+from routing.policy.prices import NANOUSD_PER_USD
+from routing.provider_circuit import LaneState
 from routing.queues import QueueName
-from routing.topology import DOOR_LISTS, list_of
-from routing.waits import Hold
+from routing.scheduling import Hold
 
 COUNTED_AT_MOST = 10_000
 """Held jobs and dead letters are counted up to here, so that a scrape costs the same however many there are."""

@@ -16,17 +16,16 @@ from enum import StrEnum
 from itertools import product
 from typing import Any, NamedTuple
 
-from routing.debate_record import DebateKind, Verdict
+from routing.clarify.ladder import BYPASS_REASONS, Failure, LadderEventName
+from routing.clarify.replies import AmbiguityReason
+from routing.decision.debate import DebateKind, Verdict
+from routing.decision.router import Mode
+from routing.decision.triggers import Confidence
 from routing.failures import FailureOutcome
 from routing.jobs import PARKED, PARKED_KEPT, Door, JobRequest, Reason, State
-from routing.ladder import BYPASS_REASONS, LadderEventName
-from routing.lanes import Trouble
-from routing.llm_fallback import Failure
-from routing.option_match import AmbiguityReason
-from routing.prices import NANOUSD_PER_USD
+from routing.policy.prices import NANOUSD_PER_USD
+from routing.provider_circuit import Trouble
 from routing.queues import QUEUE_OF_TIER, QUEUES, QueueName, Tier
-from routing.router import Mode
-from routing.triggers import Confidence
 
 
 def _words(words: str) -> tuple[str, ...]:

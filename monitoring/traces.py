@@ -16,11 +16,14 @@ from enum import StrEnum
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from ledger.errors import TracingUnavailableError
+from ledger.jobs import lock_observers
 from monitoring.config import TracingConfig
-from monitoring.errors import TracingUnavailableError
 
 if TYPE_CHECKING:
+    from ledger.tables import Job
     from monitoring.trace_recorder import Recorder
+
 
 Fact = str | int | float | bool
 Facts = Mapping[str, Fact | None]
@@ -82,6 +85,8 @@ def start(config: TracingConfig, *, program: str) -> None:
     stop()
     _recorder = Recorder(config, program=program)
     atexit.register(stop)
+    if _link_to_job not in lock_observers:
+        lock_observers.append(_link_to_job)
 
 
 def stop() -> None:
@@ -157,6 +162,10 @@ def note(facts: Facts) -> None:
 
 
 def refer_to(trace: str | None) -> None:
-    """Link what is being done to a job's trace: a judgement, say, which is a request of its own."""
+    """Link the current span to a job's trace: approving, say, is a request of its own."""
     if _recorder is not None and (job := _recorder.parse(trace)) is not None:
         _recorder.link(job)
+
+
+def _link_to_job(job: Job) -> None:
+    refer_to(job.trace)

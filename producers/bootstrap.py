@@ -6,28 +6,27 @@ from functools import cached_property
 
 from pydantic import BaseModel, ConfigDict
 
-from monitoring.audit_chain import HEAD_FILE_NAME, HeadFile
+from ledger.audit import HEAD_FILE_NAME, HeadFile
+from ledger.store import Ledger, create_ledger_engine
 from monitoring.config import AuditConfig, ExporterConfig, LedgerConfig, LogsConfig, TracingConfig
-from monitoring.ledger.store import Ledger, create_ledger_engine
-from producers.clarify import Clarifier
 from producers.config import ApiConfig, DispatcherConfig, GatewayPlace, PagesConfig, RunsPlace, WebhookConfig
-from producers.dead_letters import DeadLetters
-from producers.jobs import PreviewLinks
-from producers.notifications import Notifications
-from producers.publisher import Publisher
-from producers.replays import Replays
-from producers.rounds import Rounds
-from producers.sites import Sites
-from producers.submit import Environment, Submitter
-from routing.accounts import AccountsConfig
-from routing.app import create_app
+from producers.dispatch.broker import Publisher
+from producers.intake.submit import Environment, Submitter
+from producers.use_cases.clarify import Clarifier
+from producers.use_cases.dead_letters import DeadLetters, Notifications
+from producers.use_cases.jobs import PreviewLinks
+from producers.use_cases.replays import Replays
+from producers.use_cases.rounds import Rounds
+from producers.use_cases.sites import Sites
+from routing.broker import create_app
 from routing.config import BrokerConfig, PolicyConfig, secrets_of
-from routing.policy import Policy, load_policy
-from routing.vocabularies import Vocabularies, load_vocabularies
-from sandbox.config import DenConfig, PreviewConfig
-from sandbox.den import Den
-from sandbox.mirror.config import MirrorConfig
-from sandbox.preview import PreviewSigner
+from routing.policy.agents import AccountsConfig
+from routing.policy.platform import Policy, load_policy
+from routing.prompt.vocabulary import Vocabularies, load_vocabularies
+from sandbox.package_mirror.config import MirrorConfig
+from sites.config import DenConfig, PreviewConfig
+from sites.content_store import Den
+from sites.preview import PreviewSigner
 
 
 class Settings(BaseModel):

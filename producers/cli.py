@@ -8,35 +8,9 @@ from typing import Annotated
 
 import typer
 
-from producers.commands import (
-    agents,
-    apply,
-    backup,
-    boxes,
-    broker,
-    capacity,
-    dashboards,
-    dead,
-    decide,
-    doctor,
-    image,
-    jobs,
-    ladder,
-    lanes,
-    local,
-    operate,
-    programs,
-    review,
-    rounds,
-    route,
-    runs,
-    sites,
-    tenants,
-    webhooks,
-)
-from producers.commands.context import Context
-from producers.commands.helping import Panels, dress, panel_of
-from producers.upfile import with_up_file
+from producers.commands import deliveries, files, installation, jobs, monitoring, operate, programs, route, runs, sites
+from producers.commands.context import Context, Panels, dress, panel_of
+from producers.local.supervisor import with_up_file
 
 app = typer.Typer(
     cls=Panels,
@@ -51,16 +25,25 @@ app = typer.Typer(
     epilog="Exit codes: 0 ok, 1 the job or check failed, 2 wrong use. With `--json` programs can read what is printed; "
     "`pointsman --install-completion` completes commands, sites and job ids at the shell.",
 )
-for module in (
-    jobs, review, rounds, dead, decide, apply, ladder, local, programs, doctor, lanes, capacity, dashboards, backup,
-):  # fmt: skip
+for module in (jobs, deliveries, files, route, installation, programs, monitoring, operate):
     app.add_typer(module.app)
 for name, group in {
-    "route": route.app, "project": runs.project_app, "run": runs.app, "gate": runs.gate_app, "agent": agents.app,
-    "site": sites.app, "tenant": tenants.app, "key": operate.key_app, "queue": operate.queue_app,
-    "audit": operate.audit_app, "image": image.app, "box": boxes.app, "lane": lanes.lane_app, "broker": broker.app,
-    "webhook": webhooks.app,
-}.items():  # fmt: skip
+    "route": route.route_app,
+    "project": runs.project_app,
+    "run": runs.run_app,
+    "gate": runs.gate_app,
+    "agent": runs.agent_app,
+    "site": sites.site_app,
+    "tenant": operate.tenant_app,
+    "key": operate.key_app,
+    "queue": operate.queue_app,
+    "audit": operate.audit_app,
+    "image": installation.image_app,
+    "box": installation.box_app,
+    "lane": operate.lane_app,
+    "broker": operate.broker_app,
+    "webhook": deliveries.webhook_app,
+}.items():
     app.add_typer(group, name=name, rich_help_panel=panel_of(name))
 dress(app)
 

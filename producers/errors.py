@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from routing.jobs import Reason
-from routing.prices import BudgetExceeded
+from routing.policy.prices import BudgetExceeded
 
 if TYPE_CHECKING:
-    from producers.keys import Scope
+    from producers.use_cases.tenants import Scope
+
 
 MAX_SHOWN_FINDINGS = 50
 """In an error's text; the error itself carries them all."""

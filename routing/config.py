@@ -15,6 +15,7 @@ from typing import Annotated, Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -98,10 +99,10 @@ class PolicyConfig(Section):
     """Which policy holds."""
 
     path: OptionalPath = None
-    """An installation's own copy of routing/platform.yaml; empty for the shipped one."""
+    """An installation's own copy of routing/policy/platform.yaml; empty for the shipped one."""
     vocabulary: OptionalPath = None
-    """A YAML file of words for the groups of routing/vocabulary.yaml, read over the shipped one; or a directory of such
-    files, `all.yaml` for every project and `PROJECT.yaml` for one. Empty for none."""
+    """A YAML file of words for the groups of routing/prompt/vocabulary.yaml, read over the shipped one; or a directory of
+    such files, `all.yaml` for every project and `PROJECT.yaml` for one. Empty for none."""
 
 
 SettingsT = TypeVar("SettingsT", bound=BaseModel)
@@ -227,3 +228,20 @@ def _decode(value: str) -> Any:
         return json.loads(value)
     except ValueError:
         return value
+
+
+# Kinds of fields that outside text is read into.
+
+
+def check_text(text: str) -> str:
+    """Return `text` when a ledger can store it.
+
+    Raises:
+        ValueError: the caller's fault; the message is the rule.
+    """
+    if any(character == "\x00" or "\ud800" <= character <= "\udfff" for character in text):
+        raise ValueError("must be valid Unicode text without NUL")
+    return text
+
+
+Text = Annotated[str, AfterValidator(check_text)]

@@ -13,7 +13,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from routing.prices import NANOUSD_PER_USD
+from routing.policy.prices import NANOUSD_PER_USD
 
 MEBIBYTE = 1_048_576
 """What the tier table calls 1 MB (ruling A36)."""

@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from routing.decision.router import Mode, Route
+from routing.decision.triggers import Debate, Stakes
 from routing.errors import FieldError, InvalidJobError
 from routing.failures import is_dead_end
 from routing.jobs import RESUMABLE, REVISABLE, Reason, State
-from routing.planning import Debate, Stakes
-from routing.policy import Policy
-from routing.prices import NANOUSD_PER_USD
+from routing.policy.platform import Policy
+from routing.policy.prices import NANOUSD_PER_USD
 from routing.queues import QUEUE_OF_TIER, QueueName, Tier
-from routing.router import Mode, Route
 
 WORK_SO_FAR = "work-so-far"
 """The rule of a route that the rules had put on a lower tier than the work so far needs."""
@@ -90,10 +90,13 @@ def raise_to(route: Route, floor: Floor) -> Route:
         return route
     return route.model_copy(
         update={
-            "tier": floor.tier, "queue": QUEUE_OF_TIER[floor.tier], "rule": WORK_SO_FAR, "cause": "override",
+            "tier": floor.tier,
+            "queue": QUEUE_OF_TIER[floor.tier],
+            "rule": WORK_SO_FAR,
+            "cause": "override",
             "reason": f"{floor.because[:1].upper()}{floor.because[1:]}.",
         }
-    )  # fmt: skip
+    )
 
 
 def check_changes_something(route: Route) -> None:

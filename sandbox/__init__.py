@@ -1,1 +1,1 @@
-"""Hold site files, and the walls around whatever touches them."""
+"""Boxes and their walls: containers, their image, the package mirror, Claude Code sessions."""

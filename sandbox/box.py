@@ -1,21 +1,23 @@
 """A box: the place where code runs that nobody here wrote, and what every kind of box promises.
 
 Two kinds are shipped: a container (`sandbox.docker`), and a plain directory without any wall for machines and tests
-that have no engine (`sandbox.unwalled`). One conformance suite runs against both.
+that have no engine (`sandbox.local_box`). One conformance suite runs against both.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from sandbox.den import Den, Manifest
-from sandbox.paths import is_planted
-from sandbox.public import INSTALLED
+from sites.content_store import Den, Manifest
+from sites.files import INSTALLED, is_planted
 
 MEBIBYTE = 1_048_576
 WORKSPACE = "/workspace"
@@ -226,10 +228,17 @@ class Box(Protocol):
         """
 
     def run(
-        self, argv: Sequence[str], *, clocks: Clocks, stdin: bytes = b"", env: Mapping[str, str] | None = None,
-        cwd: str = WORKSPACE, output: OutputLimits | None = None, on_line: OnLine | None = None,
+        self,
+        argv: Sequence[str],
+        *,
+        clocks: Clocks,
+        stdin: bytes = b"",
+        env: Mapping[str, str] | None = None,
+        cwd: str = WORKSPACE,
+        output: OutputLimits | None = None,
+        on_line: OnLine | None = None,
         watch: Callable[[], None] | None = None,
-    ) -> ExecResult:  # fmt: skip
+    ) -> ExecResult:
         """Run a command as the unprivileged user and wait for its end, or make it end.
 
         After an ending by the hard clock, an output limit or `on_line` the box is frozen: nothing in it moves any more,
@@ -286,3 +295,42 @@ def without_planted(
     """Return the files that may go into a box, and the names of those that may not (threat D1)."""
     dropped: Collection[str] = {path for path in files if planted(path)}
     return {path: data for path, data in files.items() if path not in dropped}, tuple(sorted(dropped))
+
+
+# Which process owns an object that outlives processes, and whether it still lives.
+#
+# A label says the machine's boot, the process namespace, the process id and its start time. Who reads it from another
+# machine or namespace cannot tell, and must go by the deadline.
+
+_START_FIELD = 19
+"""Place of the start time in /proc/PID/stat, counted after the command's closing bracket."""
+_STATE_FIELD = 0
+
+
+def this_owner() -> str:
+    """Return the label of this process."""
+    pid = os.getpid()
+    return f"{_place()}.{pid}.{_start_of(pid)}"
+
+
+def is_alive(owner: str) -> bool | None:
+    """Return whether a label's process lives; None when that cannot be told from here."""
+    place, _, rest = owner.rpartition(".")[0].rpartition(".")
+    started = owner.rpartition(".")[2]
+    if place != _place() or not rest.isdigit():
+        return None
+    return _start_of(int(rest)) == started
+
+
+def _place() -> str:
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()[:8]
+    namespace = os.readlink("/proc/self/ns/pid").strip("pid:[]")
+    return f"{boot}-{namespace}"
+
+
+def _start_of(pid: int) -> str:
+    """Return when a process started, in clock ticks since boot; empty when there is none, or only its zombie."""
+    with suppress(OSError):
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return "" if fields[_STATE_FIELD] in "ZX" else fields[_START_FIELD]
+    return ""

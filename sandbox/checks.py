@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sandbox.boxes import open_engine
 from sandbox.config import BoxConfig
-from sandbox.docker.engine import Engine
-from sandbox.docker.failures import starting
+from sandbox.docker.engine import Engine, starting
 from sandbox.errors import SandboxError
-from sandbox.image.parts import image_reference
+from sandbox.image.rootfs import image_reference
+from sandbox.pool import open_engine
 
 _MIN_FREE_BYTES = 4_000_000_000
 _MIN_API = (1, 41)

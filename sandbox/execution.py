@@ -178,9 +178,15 @@ class Followed(NamedTuple):
 
 
 def follow(
-    channel: Channel, *, stdin: bytes, clocks: Clocks, limits: OutputLimits, on_line: OnLine | None,
-    watch: Callable[[], None] | None = None, now: Callable[[], float] = time.monotonic,
-) -> Followed:  # fmt: skip
+    channel: Channel,
+    *,
+    stdin: bytes,
+    clocks: Clocks,
+    limits: OutputLimits,
+    on_line: OnLine | None,
+    watch: Callable[[], None] | None = None,
+    now: Callable[[], float] = time.monotonic,
+) -> Followed:
     """Follow a command to its end.
 
     Args:

@@ -10,11 +10,16 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import NamedTuple, Protocol
 
-from sandbox.box import Box, BoxSpec
+from sandbox.box import MEBIBYTE, Box, BoxLimits, BoxSpec, Target, is_alive
+from sandbox.config import BoxConfig
+from sandbox.docker.box import DockerMaker
+from sandbox.docker.engine import Engine, Leftover, is_outer, using
+from sandbox.docker.recipe import DEADLINE, OWNER, SLOT
 from sandbox.errors import SandboxError
+from sandbox.image.rootfs import image_reference
 
 logger = logging.getLogger(__name__)
 
@@ -177,3 +182,168 @@ class Pool:
             spare.box.close()
         if filler is not None:
             filler.join()
+
+
+# Makes what the configuration describes: an engine, a spec, a pool, a reaper. The only reader of `BoxConfig`.
+
+
+def open_engine(config: BoxConfig) -> Engine:
+    """Return the engine; nothing is asked of it yet."""
+    return Engine(config.engine, install=config.install, subnets=config.subnets, network=config.network)
+
+
+def limits_of(config: BoxConfig) -> BoxLimits:
+    """Return what one box may use."""
+    return BoxLimits(
+        memory_bytes=config.memory_mib * MEBIBYTE,
+        cpus=config.cpus,
+        processes=config.processes,
+        workspace_bytes=config.workspace_mib * MEBIBYTE,
+        workspace_files=config.workspace_files,
+        file_bytes=config.file_mib * MEBIBYTE,
+        lifetime_seconds=config.lifetime_seconds,
+    )
+
+
+def build_spec(config: BoxConfig, engine: Engine) -> BoxSpec:
+    """Return what boxes are made from; the image is pinned to what its name means now.
+
+    Raises:
+        SandboxUnavailableError: no engine, or no image (the operator's fault).
+    """
+    return BoxSpec(
+        image=engine.image_id(config.image or image_reference(config.base_image)),
+        gateway=Target(config.gateway_host, config.gateway_port),
+        mirror=Target(config.mirror_host or config.gateway_host, config.mirror_port) if config.mirror_port else None,
+        limits=limits_of(config),
+        runtime=config.runtime or None,
+    )
+
+
+def build_maker(config: BoxConfig, engine: Engine) -> DockerMaker:
+    """Return what makes boxes.
+
+    Raises:
+        SandboxUnavailableError: no engine, or no image (the operator's fault).
+    """
+    return DockerMaker(engine, build_spec(config, engine), waiting_seconds=config.spare_seconds if config.warm else 0)
+
+
+def build_pool(config: BoxConfig, engine: Engine, *, prepare: Prepare = lambda box: None) -> Pool:
+    """Return a pool of warm boxes for this process, not yet filled.
+
+    Args:
+        config: how many, among others.
+        engine: where they are made.
+        prepare: what is done with each of them beforehand.
+
+    Raises:
+        SandboxUnavailableError: no engine, or no image (the operator's fault).
+    """
+    return Pool(build_maker(config, engine), size=config.warm, spare_seconds=config.spare_seconds, prepare=prepare)
+
+
+# Takes away what dead workers left on an engine: containers, networks and volumes of this installation alone.
+#
+# It goes by labels, and by what its own process gave up on; so it may run anywhere that reaches the engine, at any
+# time,
+# and several at once.
+
+SWEEP_SECONDS = 30
+"""How often whoever reaches an engine should sweep: twice, then, within the minute that a leftover may last."""
+
+
+class Swept(NamedTuple):
+    """How many objects were removed."""
+
+    containers: int = 0
+    networks: int = 0
+    volumes: int = 0
+
+    @property
+    def total(self) -> int:
+        """All of them together."""
+        return sum(self)
+
+
+def keep_swept(
+    reaper: Reaper,
+    stopping: threading.Event,
+    *,
+    seconds: float = SWEEP_SECONDS,
+    before: Callable[[], None] = lambda: None,
+    after: Callable[[Swept], None] = lambda swept: None,
+) -> None:
+    """Sweep now and every so often until `stopping` is set; an engine that is away is tried again, not an end.
+
+    Args:
+        reaper: sweeps.
+        stopping: ends it.
+        seconds: between two sweeps.
+        before: called before each sweep, to let go of what is not worth keeping.
+        after: told of each sweep that removed something.
+    """
+    while True:
+        before()
+        try:
+            if (swept := reaper.sweep()).total:
+                after(swept)
+        except SandboxError as error:
+            logger.warning("sweep_failed", extra={"reason": getattr(error, "reason", type(error).__name__)})
+        if stopping.wait(seconds):
+            return
+
+
+Judge = Callable[[str], bool | None]
+"""Says whether the process that an owner label names lives; None when it cannot tell."""
+
+
+def is_due(found: Leftover, *, now: float, judge: Judge, given_up: Collection[str] = ()) -> bool:
+    """Return whether an object has to go: its deadline has passed, or its owner is dead or is done with it.
+
+    A missing or broken label is nobody's: it goes. Age alone is never a reason, since long jobs live long.
+    """
+    if is_outer(found):
+        return False
+    if found.labels.get(SLOT) in given_up:
+        return True
+    deadline = found.labels.get(DEADLINE, "")
+    if not deadline.isdigit() or now >= int(deadline):
+        return True
+    return judge(found.labels.get(OWNER, "")) is False
+
+
+class Reaper:
+    """Sweeps one installation's objects off one engine."""
+
+    def __init__(self, engine: Engine, *, judge: Judge = is_alive, now: Callable[[], float] = time.time) -> None:
+        self._engine = engine
+        self._judge = judge
+        self._now = now
+
+    def sweep(self) -> Swept:
+        """Remove what is due; containers first, as they hold the rest.
+
+        Raises:
+            SandboxUnavailableError: no engine.
+            BoxLostError: the engine went away meanwhile.
+        """
+        with using():
+            standing, given_up, now = list(self._engine.leftovers()), frozenset(self._engine.given_up), self._now()
+            due = [found for found in standing if is_due(found, now=now, judge=self._judge, given_up=given_up)]
+            return self._remove(due)
+
+    def clear(self) -> Swept:
+        """Remove all that this installation has on the engine, the outer network included: for its end."""
+        with using():
+            return self._remove(list(self._engine.leftovers()))
+
+    def _remove(self, due: list[Leftover]) -> Swept:
+        counts = {"container": 0, "network": 0, "volume": 0}
+        for found in due:
+            if self._engine.remove(found):
+                counts[found.sort] += 1
+        swept = Swept(counts["container"], counts["network"], counts["volume"])
+        if swept.total:
+            logger.warning("reaped", extra=swept._asdict())
+        return swept

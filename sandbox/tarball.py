@@ -12,10 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import IO
 
 from sandbox.box import WORKSPACE, CollectRules
-from sandbox.den import Den, Entry, Manifest
-from sandbox.errors import TreeRefusedError
-from sandbox.media import media_type_of
-from sandbox.tree import NameSet
+from sites.content_store import Den, Entry, Manifest
+from sites.errors import TreeRefusedError
+from sites.files import NameSet, media_type_of
 
 OWNER = 1000
 """The user and the group inside a box."""

@@ -18,10 +18,21 @@ IGNORED: dict[str, str] = {}
 def audit(requirements: Path) -> tuple[int, str]:
     """Return the exit status and one paragraph about what was found."""
     argv = [
-        sys.executable, "-m", "pip_audit", "--requirement", str(requirements), "--no-deps", "--disable-pip",
-        "--format", "json", "--progress-spinner", "off", "--timeout", "10",
+        sys.executable,
+        "-m",
+        "pip_audit",
+        "--requirement",
+        str(requirements),
+        "--no-deps",
+        "--disable-pip",
+        "--format",
+        "json",
+        "--progress-spinner",
+        "off",
+        "--timeout",
+        "10",
         *(part for advisory in IGNORED for part in ("--ignore-vuln", advisory)),
-    ]  # fmt: skip
+    ]
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=SECONDS)
         found = json.loads(done.stdout)["dependencies"]

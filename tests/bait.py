@@ -25,14 +25,19 @@ class Bait:
         self.trace = directory / "unpickled"
         self._queue = queue
         self.body = pickle.dumps(self)
-        self.raw = json.dumps({
-            "body": base64.b64encode(self.body).decode(), "content-type": PICKLE, "content-encoding": "binary",
-            "headers": {"task": task, "id": str(uuid4())},
-            "properties": {
-                "body_encoding": "base64", "delivery_tag": str(uuid4()),
-                "delivery_info": {"exchange": "", "routing_key": queue},
-            },
-        })  # fmt: skip
+        self.raw = json.dumps(
+            {
+                "body": base64.b64encode(self.body).decode(),
+                "content-type": PICKLE,
+                "content-encoding": "binary",
+                "headers": {"task": task, "id": str(uuid4())},
+                "properties": {
+                    "body_encoding": "base64",
+                    "delivery_tag": str(uuid4()),
+                    "delivery_info": {"exchange": "", "routing_key": queue},
+                },
+            }
+        )
 
     def __reduce__(self) -> Any:
         return os.makedirs, (str(self.trace), 0o700, True)

@@ -63,7 +63,7 @@ class Collector:
     def wait_for(self, *names: str, seconds: float = 10) -> list[Seen]:
         wait_until(
             lambda: set(names) <= {span.name for span in self.spans}, seconds=seconds, what=f"spans {sorted(names)}"
-        )  # fmt: skip
+        )
         return self.spans
 
 
@@ -73,12 +73,19 @@ def _decode(data: bytes) -> Iterator[Seen]:
         for scope in resource.scope_spans:
             for span in scope.spans:
                 yield Seen(
-                    span.name, span.trace_id.hex(), span.span_id.hex(), span.parent_span_id.hex(), span.kind,
-                    str(told["service.name"]), int(told.get("process.pid", 0)),
+                    span.name,
+                    span.trace_id.hex(),
+                    span.span_id.hex(),
+                    span.parent_span_id.hex(),
+                    span.kind,
+                    str(told["service.name"]),
+                    int(told.get("process.pid", 0)),
                     {pair.key: _value(pair.value) for pair in span.attributes},
-                    tuple(link.trace_id.hex() for link in span.links), span.start_time_unix_nano,
-                    span.end_time_unix_nano, span.status.code == span.status.STATUS_CODE_ERROR,
-                )  # fmt: skip
+                    tuple(link.trace_id.hex() for link in span.links),
+                    span.start_time_unix_nano,
+                    span.end_time_unix_nano,
+                    span.status.code == span.status.STATUS_CODE_ERROR,
+                )
 
 
 def _value(value: AnyValue) -> Fact:

@@ -10,7 +10,7 @@ import pytest
 from _pytest.config import Config
 from hypothesis import HealthCheck, settings
 
-from monitoring.ledger.store import Ledger, create_ledger_engine
+from ledger.store import Ledger, create_ledger_engine
 from tests.order import ByFileAndServers, place_of
 from tests.services import Postgres, Valkey, memory
 

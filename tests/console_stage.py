@@ -19,18 +19,18 @@ from fastapi import FastAPI
 from playwright.sync_api import Page
 from sqlmodel import Session
 
-from monitoring.audit_chain import seal
-from monitoring.ledger.attempts import hold
-from monitoring.ledger.dispatch_window import lead, pause_queue
-from monitoring.ledger.jobs import close_attempt, end, find_job
-from monitoring.ledger.releases import active_release, find_site
-from monitoring.ledger.store import Ledger, create_ledger_engine
-from monitoring.ledger.tables import Cap
-from monitoring.ledger.workers import Sign, sign_in
-from producers.supervisor import free_port
+from ledger.attempts import hold
+from ledger.audit import seal
+from ledger.dispatch_window import lead, pause_queue
+from ledger.jobs import close_attempt, end, find_job
+from ledger.releases import active_release, find_site
+from ledger.store import Ledger, create_ledger_engine
+from ledger.tables import Cap
+from ledger.workers import Sign, sign_in
+from producers.local.supervisor import free_port
 from routing.jobs import Reason, State
 from routing.queues import QUEUES, QueueName
-from sandbox.release import manifest_of
+from sites.releases import manifest_of
 from tests.factories import Shop
 from tests.integration.http_world import AUDIT_KEY, World, open_world
 from tests.integration.run_world import BUILD, Yard
@@ -41,9 +41,10 @@ SITES = Path(__file__).parents[1] / "docs" / "sites"
 LONG = "Rindfleischetikettierungsüberwachungsaufgabenübertragungsgesetz" * 2
 """A word that no line breaks by itself."""
 WORKERS = (
-    ("worker-edits", 4, ("spec", "patch")), ("worker-quick", 8, ("intake", "tools", "answer", "control")),
+    ("worker-edits", 4, ("spec", "patch")),
+    ("worker-quick", 8, ("intake", "tools", "answer", "control")),
     ("worker-agent", 2, ("agent", "steps")),
-)  # fmt: skip
+)
 QUESTIONS = ("Which pages have no description?", "How many words are on the menu page?", "Is there a contact form?")
 
 
@@ -72,12 +73,22 @@ class Stage:
     def pages(self) -> dict[str, str]:
         """The console's pages by a name."""
         return {
-            "fleet": "/", "jobs": "/jobs", "job": f"/jobs/{self.offered}", "asking": f"/jobs/{self.asking}",
-            "over": f"/jobs/{self.over_budget}", "running": f"/jobs/{self.running}",
-            "why": f"/jobs/{self.offered}/why", "runs": "/runs", "run": f"/runs/{self.run}", "sites": "/sites",
-            "site": "/sites/restaurant", "dead": "/dead", "limits": "/limits", "audit": "/audit",
+            "fleet": "/",
+            "jobs": "/jobs",
+            "job": f"/jobs/{self.offered}",
+            "asking": f"/jobs/{self.asking}",
+            "over": f"/jobs/{self.over_budget}",
+            "running": f"/jobs/{self.running}",
+            "why": f"/jobs/{self.offered}/why",
+            "runs": "/runs",
+            "run": f"/runs/{self.run}",
+            "sites": "/sites",
+            "site": "/sites/restaurant",
+            "dead": "/dead",
+            "limits": "/limits",
+            "audit": "/audit",
             "missing": "/jobs/00000000-0000-0000-0000-000000000000",
-        }  # fmt: skip
+        }
 
 
 def log_in(page: Page, stage: Stage) -> None:
@@ -208,8 +219,9 @@ def _failed(world: World, shop: Shop) -> None:
     for reason in (Reason.PROVIDER_ERROR, Reason.PATCH_INVALID):
         shop.execute(
             "UPDATE job SET failure_signature = (SELECT min(failure_signature) FROM job WHERE reason = :reason)"
-            " WHERE reason = :reason AND failure_signature IS NOT NULL", reason=reason.value,
-        )  # fmt: skip
+            " WHERE reason = :reason AND failure_signature IS NOT NULL",
+            reason=reason.value,
+        )
 
 
 def _spent(world: World, yard: Yard) -> UUID:
@@ -238,10 +250,14 @@ def _past(shop: Shop, *, running: UUID) -> None:
         shop.execute(
             "UPDATE job SET created_at = created_at - make_interval(secs => :back),"
             " ended_at = ended_at - make_interval(secs => :back) WHERE id = :id",
-            back=chance.uniform(0, 10_000) ** 0.5 * 100, id=job_id,
-        )  # fmt: skip
-    shop.execute("UPDATE attempt SET lease_until = now() + interval '1 hour', started_at = started_at - interval '21 s'"
-                 " WHERE job_id = :id", id=running)  # fmt: skip
+            back=chance.uniform(0, 10_000) ** 0.5 * 100,
+            id=job_id,
+        )
+    shop.execute(
+        "UPDATE attempt SET lease_until = now() + interval '1 hour', started_at = started_at - interval '21 s'"
+        " WHERE job_id = :id",
+        id=running,
+    )
     with shop.ledger.begin() as session:
         for back in range(1, 14):
             _day(session, shop, back, round(chance.uniform(0.8, 6.0) * 1e9))

@@ -97,11 +97,25 @@ class TestEngine:
         """Start the daemon, or start it again."""
         with (self.home / "dockerd.log").open("ab") as log:
             self._daemon = subprocess.Popen(
-                ["nsenter", f"--net=/proc/{self.pid}/ns/net", f"--mount=/proc/{self.pid}/ns/mnt", "dockerd",
-                 "--data-root", str(self._data), "--exec-root", str(self.home / "exec"), "--host", self.url,
-                 "--pidfile", str(self.home / "pid"), "--bridge=none"],
-                stdout=log, stderr=log, start_new_session=True,
-            )  # fmt: skip
+                [
+                    "nsenter",
+                    f"--net=/proc/{self.pid}/ns/net",
+                    f"--mount=/proc/{self.pid}/ns/mnt",
+                    "dockerd",
+                    "--data-root",
+                    str(self._data),
+                    "--exec-root",
+                    str(self.home / "exec"),
+                    "--host",
+                    self.url,
+                    "--pidfile",
+                    str(self.home / "pid"),
+                    "--bridge=none",
+                ],
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
         wait_until(self._answers, seconds=60, what="the engine answers")
 
     def _end_what_stayed(self) -> None:
@@ -147,9 +161,20 @@ class TestEngine:
         log = self.home / f"requests-{port}.jsonl"
         log.touch()
         server = subprocess.Popen(
-            ["nsenter", f"--net=/proc/{self.pid}/ns/net", sys.executable, "-u", "-m", "tests.listener", str(port), says,
-             str(log)], stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            [
+                "nsenter",
+                f"--net=/proc/{self.pid}/ns/net",
+                sys.executable,
+                "-u",
+                "-m",
+                "tests.listener",
+                str(port),
+                says,
+                str(log),
+            ],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         listener = Listener(log, server)
         self._listeners.append(listener)
         assert server.stdout is not None
@@ -163,10 +188,17 @@ class TestEngine:
     def serve_mirror(self, stack: ExitStack, port: int, *, ledger_url: str, cache: Path) -> None:
         """Serve packages on the engine's host, from the machine's own registry."""
         mirror = subprocess.Popen(
-            ["nsenter", f"--net=/proc/{self.pid}/ns/net", sys.executable, "-m", "tests.outside_mirror", str(port),
-             f"/proc/{os.getpid()}/ns/net"],
+            [
+                "nsenter",
+                f"--net=/proc/{self.pid}/ns/net",
+                sys.executable,
+                "-m",
+                "tests.outside_mirror",
+                str(port),
+                f"/proc/{os.getpid()}/ns/net",
+            ],
             env={**os.environ, "MIRROR_LEDGER": ledger_url, "MIRROR_CACHE": str(cache)},
-        )  # fmt: skip
+        )
         stack.callback(mirror.wait, 30)
         stack.callback(mirror.terminate)
 

@@ -11,19 +11,19 @@ from uuid import UUID, uuid4
 from sqlalchemy import text
 from sqlmodel import SQLModel
 
-from monitoring.ledger.approvals import approve, await_approval
-from monitoring.ledger.attempts import hold
-from monitoring.ledger.insert_jobs import accept
-from monitoring.ledger.jobs import close_attempt, end, move
-from monitoring.ledger.releases import NewRelease, activate, add_release, ensure_site
-from monitoring.ledger.start_attempt import Claim, claim
-from monitoring.ledger.store import Ledger
-from monitoring.ledger.tables import Attempt, Job, NewJob, Release, Site, Tenant
-from monitoring.ledger.wait_reasons import release_due
+from ledger.approvals import approve, await_approval
+from ledger.attempts import hold
+from ledger.jobs import close_attempt, end, move
+from ledger.releases import NewRelease, activate, add_release, ensure_site
+from ledger.start_attempt import Claim, claim
+from ledger.store import Ledger
+from ledger.submission import accept
+from ledger.tables import Attempt, Job, NewJob, Release, Site, Tenant
+from ledger.wait_reasons import release_due
 from routing.jobs import Door, JobMessage, JobRequest, Reason, State
-from routing.policy import Policy, platform_policy
+from routing.policy.platform import Policy, platform_policy
 from routing.queues import QUEUE_OF_TIER, QueueName, Tier
-from sandbox.den import Den
+from sites.content_store import Den
 from workers.attempt import Attempt as WorkerAttempt
 from workers.outcomes import Ended, Outcome
 
@@ -185,20 +185,37 @@ class Shop:
 
 
 def make_attempt(
-    *, prompt: str = "Make the header blue", queue: QueueName = QueueName.TOOLS, policy: Policy | None = None,
-    files: dict[str, bytes] | None = None, **fields: Any,
-) -> WorkerAttempt:  # fmt: skip
+    *,
+    prompt: str = "Make the header blue",
+    queue: QueueName = QueueName.TOOLS,
+    policy: Policy | None = None,
+    files: dict[str, bytes] | None = None,
+    **fields: Any,
+) -> WorkerAttempt:
     """What a handler sees, without any ledger: its reports go nowhere and nothing cancels it."""
     job = Job(
-        id=uuid4(), tenant="acme", door="python", state="running", prompt=prompt, request_digest="", root_id=uuid4(),
-        queue=queue.value, **fields,
-    )  # fmt: skip
+        id=uuid4(),
+        tenant="acme",
+        door="python",
+        state="running",
+        prompt=prompt,
+        request_digest="",
+        root_id=uuid4(),
+        queue=queue.value,
+        **fields,
+    )
     attempt = Attempt(job_id=job.id, number=1, queue=queue.value, fence=1, worker="w", token_hash="h")
     made = WorkerAttempt(
-        claim=Claim(job, attempt, "token", policy or platform_policy()), site=None, base=None, den=Den(Path("/none")),
-        gateway_url="http://127.0.0.1:1", check=lambda: None, report=lambda kind, data: None,
-        budget_exceeded=lambda: None, bind_door=lambda address, token: None,
-    )  # fmt: skip
+        claim=Claim(job, attempt, "token", policy or platform_policy()),
+        site=None,
+        base=None,
+        den=Den(Path("/none")),
+        gateway_url="http://127.0.0.1:1",
+        check=lambda: None,
+        report=lambda kind, data: None,
+        budget_exceeded=lambda: None,
+        bind_door=lambda address, token: None,
+    )
     made.__dict__["base_files"] = files or {}
     return made
 

@@ -63,10 +63,15 @@ class Forge:
         if any(pull["head"]["label"] == label and pull["state"] == "open" for pull in self.pulls):
             return 422, {"message": f"A pull request already exists for {label}."}
         pull = {
-            "number": number, "html_url": f"{self.url}/{repository}/pull/{number}", "state": "open",
-            "url": f"{self.url}/repos/{repository}/pulls/{number}", "title": body["title"], "body": body["body"],
-            "head": {"label": label, "ref": body["head"]}, "base": {"ref": body["base"]},
-        }  # fmt: skip
+            "number": number,
+            "html_url": f"{self.url}/{repository}/pull/{number}",
+            "state": "open",
+            "url": f"{self.url}/repos/{repository}/pulls/{number}",
+            "title": body["title"],
+            "body": body["body"],
+            "head": {"label": label, "ref": body["head"]},
+            "base": {"ref": body["base"]},
+        }
         self.pulls.append(pull)
         return 201, pull
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import httpx2
 
-from producers.embedded import Embedded
-from producers.supervisor import free_port
+from producers.local.embedded import Embedded
+from producers.local.supervisor import free_port
 from tests.services import wait_until
 
 ROOT = Path(__file__).parents[1]
@@ -28,8 +28,10 @@ def environment_of(embedded: Embedded) -> dict[str, str]:
         **{name: value for name, value in os.environ.items() if name != "ANTHROPIC_API_KEY"},
         **{name: value for name, value in embedded.environment.items() if name.startswith("POINTSMAN_")},
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "PYTHONPATH": str(ROOT), "PM_URL": embedded.api_url, "PM_BROKER": embedded.broker_url,
-    }  # fmt: skip
+        "PYTHONPATH": str(ROOT),
+        "PM_URL": embedded.api_url,
+        "PM_BROKER": embedded.broker_url,
+    }
 
 
 def is_registry_away(said: str) -> bool:
@@ -52,9 +54,14 @@ class Guide:
     def run(self, name: str, *, seconds: float = 60, **environment: str) -> str:
         """Run a script of the page; returns what it printed."""
         done = subprocess.run(
-            ["bash", "-euo", "pipefail", name], cwd=self.directory, env={**self.environment, **environment},
-            capture_output=True, text=True, timeout=seconds, check=False,
-        )  # fmt: skip
+            ["bash", "-euo", "pipefail", name],
+            cwd=self.directory,
+            env={**self.environment, **environment},
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
+        )
         assert done.returncode == 0, f"{name} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
         return done.stdout
 
@@ -63,7 +70,7 @@ class Guide:
         script = ["bash", "-c", "set -eu; source setup.sh; env -0"]
         done = subprocess.run(
             script, cwd=self.directory, env=self.environment, capture_output=True, check=True, timeout=60
-        )  # fmt: skip
+        )
         self.environment = dict(item.split("=", 1) for item in done.stdout.decode().split("\0") if item)
 
     @contextmanager
@@ -73,10 +80,16 @@ class Guide:
         url = f"http://127.0.0.1:{port}"
         environment = {**self.environment, "PORT": str(port), "OWN_URL": url}
         log = (self.directory / "serve.log").open("w")
-        with log, subprocess.Popen(
-            ["bash", "-c", f"exec {self.blocks['serve.sh']}"], cwd=self.directory, env=environment, stdout=log,
-            stderr=subprocess.STDOUT,
-        ) as server:  # fmt: skip
+        with (
+            log,
+            subprocess.Popen(
+                ["bash", "-c", f"exec {self.blocks['serve.sh']}"],
+                cwd=self.directory,
+                env=environment,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            ) as server,
+        ):
             try:
                 wait_until(lambda: _answers(url), seconds=20, what="the guide's service answers")
                 yield url

@@ -14,11 +14,10 @@ from pathlib import Path
 import httpx2
 import uvicorn
 
-from routing.policy import platform_policy
-from sandbox.mirror.config import MirrorConfig
-from sandbox.mirror.errors import RegistryConfigError
-from sandbox.mirror.registries import read_registries
-from sandbox.mirror.serve import server_config
+from routing.policy.platform import platform_policy
+from sandbox.package_mirror.app import server_config
+from sandbox.package_mirror.config import MirrorConfig, RegistryConfigError
+from sandbox.package_mirror.registries import read_registries
 
 
 def unreachable() -> str:

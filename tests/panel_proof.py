@@ -10,8 +10,8 @@ from typing import Any
 
 from sqlalchemy import text
 
-from monitoring.ledger.store import Ledger
-from producers.commands.dashboards import read_dashboards
+from ledger.store import Ledger
+from producers.commands.monitoring import read_dashboards
 from tests.panel_numbers import PANELS, Grown, Now, Number, Place, Spread
 from tests.prometheus import Prometheus, Samples
 

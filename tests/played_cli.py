@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.box import WORKSPACE, BoxSpec, Clocks, ExecResult, OnLine, OutputLimits, Target
-from sandbox.claude.command import CLI_VERSION
-from sandbox.unwalled import UnwalledBox, UnwalledMaker
+from sandbox.claude_code.command import CLI_VERSION
+from sandbox.local_box import UnwalledBox, UnwalledMaker
 
 PRELUDE = """
 import json, os, pathlib, sys, time, urllib.error, urllib.request
@@ -66,16 +66,23 @@ class PlayedBox(UnwalledBox):
         self.is_closed = False
 
     def run(
-        self, argv: Sequence[str], *, clocks: Clocks, stdin: bytes = b"", env: Mapping[str, str] | None = None,
-        cwd: str = WORKSPACE, output: OutputLimits | None = None, on_line: OnLine | None = None,
+        self,
+        argv: Sequence[str],
+        *,
+        clocks: Clocks,
+        stdin: bytes = b"",
+        env: Mapping[str, str] | None = None,
+        cwd: str = WORKSPACE,
+        output: OutputLimits | None = None,
+        on_line: OnLine | None = None,
         watch: Callable[[], None] | None = None,
-    ) -> ExecResult:  # fmt: skip
+    ) -> ExecResult:
         self.commands.append(tuple(argv))
         self.environments.append(dict(env or {}))
         own = {**(env or {}), "PATH": f"{self.programs}:{os.defpath}"}
         return super().run(
             argv, clocks=clocks, stdin=stdin, env=own, cwd=cwd, output=output, on_line=on_line, watch=watch
-        )  # fmt: skip
+        )
 
     @property
     def started(self) -> list[int]:

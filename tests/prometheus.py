@@ -14,8 +14,8 @@ import httpx2
 import pytest
 import yaml
 
-from producers.supervisor import free_port
-from sandbox.trust import authorities
+from gateway.network import authorities
+from producers.local.supervisor import free_port
 from tests.services import wait_until
 
 JOB = "pointsman"
@@ -43,19 +43,28 @@ class Prometheus:
         rules = self.directory / "rules.yaml"
         rules.write_text(self.rules or "groups: []")
         config.write_text(
-            yaml.safe_dump({
-                "global": {"scrape_interval": "2s", "scrape_timeout": "2s", "evaluation_interval": "1s"},
-                "rule_files": [str(rules)],
-                "scrape_configs": [{
-                    "job_name": JOB,
-                    "static_configs": [{"targets": [self.target.removeprefix("http://")]}],
-                }],
-            })
-        )  # fmt: skip
+            yaml.safe_dump(
+                {
+                    "global": {"scrape_interval": "2s", "scrape_timeout": "2s", "evaluation_interval": "1s"},
+                    "rule_files": [str(rules)],
+                    "scrape_configs": [
+                        {
+                            "job_name": JOB,
+                            "static_configs": [{"targets": [self.target.removeprefix("http://")]}],
+                        }
+                    ],
+                }
+            )
+        )
         self.process = subprocess.Popen(
-            ["prometheus", f"--config.file={config}", f"--storage.tsdb.path={self.directory / 'tsdb'}",
-             f"--web.listen-address=127.0.0.1:{self.port}", "--log.level=error"],
-        )  # fmt: skip
+            [
+                "prometheus",
+                f"--config.file={config}",
+                f"--storage.tsdb.path={self.directory / 'tsdb'}",
+                f"--web.listen-address=127.0.0.1:{self.port}",
+                "--log.level=error",
+            ],
+        )
         try:
             wait_until(self._is_ready, seconds=60, what="Prometheus is ready")
         except BaseException:
@@ -70,9 +79,12 @@ class Prometheus:
 
     def ask(self, path: str, **parameters: Any) -> Any:
         answer = httpx2.get(
-            f"http://127.0.0.1:{self.port}/api/v1/{path}", params=parameters, trust_env=False, timeout=20,
+            f"http://127.0.0.1:{self.port}/api/v1/{path}",
+            params=parameters,
+            trust_env=False,
+            timeout=20,
             verify=authorities(),
-        )  # fmt: skip
+        )
         told = answer.json()
         assert told["status"] == "success", f"{parameters}: {told.get('error')}"
         return told["data"]
@@ -96,8 +108,9 @@ class Prometheus:
         """Wait for a scrape that began after a moment (Unix seconds), and return when it was."""
         found = wait_until(
             lambda: (last := self.last_scrape()) is not None and last > moment and last,
-            seconds=30, what="a new scrape",
-        )  # fmt: skip
+            seconds=30,
+            what="a new scrape",
+        )
         assert isinstance(found, float)
         return found
 

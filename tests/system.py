@@ -34,8 +34,9 @@ def install(needs: Sequence[Need]) -> None:
     print(f"tests: installing {', '.join(need.name for need in needs)}", flush=True)
     packages = [need.package for need in needs]
     for argv in (
-        ["apt-get", "update", "-q"], ["apt-get", "install", "-y", "-q", "--no-install-recommends", *packages],
-    ):  # fmt: skip
+        ["apt-get", "update", "-q"],
+        ["apt-get", "install", "-y", "-q", "--no-install-recommends", *packages],
+    ):
         done = subprocess.run(
             argv, capture_output=True, text=True, env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
         )

@@ -56,10 +56,13 @@ class Authority:
     ) -> x509.Certificate:
         now = datetime.now(UTC)
         builder = x509.CertificateBuilder(
-            issuer_name=self._name, subject_name=subject, public_key=key.public_key(),
-            serial_number=x509.random_serial_number(), not_valid_before=now - timedelta(hours=1),
+            issuer_name=self._name,
+            subject_name=subject,
+            public_key=key.public_key(),
+            serial_number=x509.random_serial_number(),
+            not_valid_before=now - timedelta(hours=1),
             not_valid_after=now + timedelta(hours=1),
-        )  # fmt: skip
+        )
         return builder.add_extension(extension, critical=False).sign(self._key, hashes.SHA256())
 
 

@@ -13,21 +13,21 @@ from uuid import UUID
 
 from sqlalchemy.exc import InterfaceError, OperationalError
 
+from gateway.client import ModelClient
+from gateway.errors import GatewayError, ProviderBusyError
+from ledger.events import EventKind
+from ledger.start_attempt import Claim
+from ledger.steps import StepOrder
+from ledger.tables import Release, Site
 from monitoring import traces
-from monitoring.ledger.events import EventKind
-from monitoring.ledger.start_attempt import Claim
-from monitoring.ledger.steps import StepOrder
-from monitoring.ledger.tables import Release, Site
-from routing.accounts import AccountsConfig
-from routing.policy import ModelCall, Policy
-from routing.prices import BudgetExceeded
+from routing.policy.agents import AccountsConfig
+from routing.policy.platform import ModelCall, Policy
+from routing.policy.prices import BudgetExceeded
 from routing.queues import CallPurpose, Limits, QueueName
 from routing.rounds import brief
 from sandbox.box import Box
-from sandbox.den import Den
-from sandbox.errors import ProviderBusyError, SandboxError
-from sandbox.models import ModelClient
-from sandbox.release import manifest_of
+from sites.content_store import Den
+from sites.releases import manifest_of
 from workers.boxes import Boxes, NoBoxes
 from workers.config import RunsConfig
 from workers.retries import LONGEST_WAIT_SECONDS, decide_call
@@ -187,7 +187,7 @@ class Attempt:
         """Make one model call of the policy's, and again where the table of retries says so.
 
         Raises:
-            SandboxError: whatever the table leaves to the attempt.
+            GatewayError: whatever the table leaves to the attempt.
         """
         return self.ask(purpose, lambda models: make(models, self.policy.calls[purpose]))
 
@@ -195,7 +195,7 @@ class Attempt:
         """Make one model call under a name for the record, and again where the table of retries says so.
 
         Raises:
-            SandboxError: whatever the table leaves to the attempt.
+            GatewayError: whatever the table leaves to the attempt.
         """
         tries = 0
         while True:
@@ -204,7 +204,7 @@ class Attempt:
             try:
                 with self.step(f"model:{name}", kind=traces.Kind.CLIENT):
                     return make(self.models)
-            except SandboxError as error:
+            except GatewayError as error:
                 left = self.limits.soft_seconds - (time.monotonic() - self.began)
                 retry = decide_call(error, tries=tries, left_seconds=left)
                 if retry is None:

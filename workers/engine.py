@@ -5,14 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from monitoring.ledger.attempts import new_token
+from ledger.attempts import new_token
 from sandbox.box import Box
-from sandbox.boxes import build_pool, open_engine
-from sandbox.claude.command import SessionPlan, arguments, environment
+from sandbox.claude_code.command import SessionPlan, arguments, environment
 from sandbox.config import BoxConfig
 from sandbox.docker.engine import Engine
-from sandbox.pool import Pool, PooledBox, Prepare
-from sandbox.reaper import Reaper, Swept, keep_swept
+from sandbox.pool import Pool, PooledBox, Prepare, Reaper, Swept, build_pool, keep_swept, open_engine
 
 
 class EnginePool:
@@ -23,9 +21,12 @@ class EnginePool:
         self._pool = pool
         self._stopping = threading.Event()
         self._sweeper = threading.Thread(
-            target=keep_swept, args=(Reaper(engine), self._stopping), kwargs={"before": pool.renew, "after": tell},
-            name="box-reaper", daemon=True,
-        )  # fmt: skip
+            target=keep_swept,
+            args=(Reaper(engine), self._stopping),
+            kwargs={"before": pool.renew, "after": tell},
+            name="box-reaper",
+            daemon=True,
+        )
 
     def start(self) -> None:
         """Sweep, and make the first spares, both in the background."""
@@ -59,7 +60,7 @@ def standing_by(plan: SessionPlan) -> Prepare:
 
 def open_engine_pool(
     config: BoxConfig, *, tell: Callable[[Swept], None] = lambda swept: None, session: SessionPlan | None = None
-) -> EnginePool:  # fmt: skip
+) -> EnginePool:
     """Open this process's pool.
 
     Args:

@@ -12,10 +12,10 @@ from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlmodel import col
 
-from monitoring.ledger.attempts import renew
-from monitoring.ledger.start_attempt import Claim
-from monitoring.ledger.store import Ledger
-from monitoring.ledger.tables import Job
+from ledger.attempts import renew
+from ledger.start_attempt import Claim
+from ledger.store import Ledger
+from ledger.tables import Job
 from workers.errors import CancelledByOwnerError, LeaseLostError
 
 logger = logging.getLogger(__name__)

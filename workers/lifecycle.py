@@ -9,34 +9,38 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from sqlalchemy import func, select
 from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlmodel import Session
 
+from ledger.attempts import bind_door, hold, report_loss
+from ledger.cancelling import take_turn
+from ledger.deferral import requeue_unknown_version
+from ledger.errors import FencedError
+from ledger.events import EventKind, record
+from ledger.jobs import close_attempt, end, rest
+from ledger.money import budget_exceeded_by
+from ledger.provider_circuits import lane_wait
+from ledger.releases import active_release
+from ledger.sql import now
+from ledger.start_attempt import Claim, claim
+from ledger.step_ends import is_step
+from ledger.steps import StepOrder, charge_unmetered_step, step_order
+from ledger.store import Ledger
+from ledger.tables import Job, Release, Site
 from monitoring import logs, traces
-from monitoring.errors import FencedError
-from monitoring.ledger.attempts import bind_door, hold, report_loss
-from monitoring.ledger.cancelling import take_turn
-from monitoring.ledger.deferral import requeue_unknown_version
-from monitoring.ledger.events import EventKind, record
-from monitoring.ledger.jobs import close_attempt, end
-from monitoring.ledger.money import budget_exceeded_by
-from monitoring.ledger.provider_circuits import lane_wait
-from monitoring.ledger.releases import active_release
-from monitoring.ledger.start_attempt import Claim, claim
-from monitoring.ledger.step_ends import is_step
-from monitoring.ledger.steps import StepOrder, charge_unmetered_step, step_order
-from monitoring.ledger.store import Ledger
-from monitoring.ledger.tables import Job, Release, Site
-from routing.accounts import AccountsConfig
 from routing.errors import UnknownMessageError
 from routing.jobs import JobMessage, Reason, State, is_end
-from routing.policy import Policy
-from routing.prices import BudgetExceeded
+from routing.policy.agents import AccountsConfig
+from routing.policy.platform import Pauses, Policy
+from routing.policy.prices import BudgetExceeded
 from routing.queues import QueueName
-from sandbox.den import Den
+from routing.scheduling import RESTING, pause_before
+from sites.content_store import Den
 from workers.attempt import Attempt
 from workers.boxes import Boxes, NoBoxes
 from workers.config import RunsConfig
@@ -46,7 +50,58 @@ from workers.lease import Lease, LeaseKeeper
 from workers.outcomes import Ended, Outcome, Parked
 from workers.retries import Abandon, decide_end
 from workers.settlement import Settlement, end_with, prepare
-from workers.spans import of_attempt, trace_claim
+
+# What an attempt adds to its job's trace: how long the job waited, its claim, and the work with all its parts.
+#
+# An attempt learns its trace from the job's row, so waiting and claim are over by then. They, and each attempt, a
+# publish
+# hours later as well, stand below the request that submitted the job: one job is one trace, whoever works on it and
+# when.
+
+
+def trace_claim(claimed: Claim, *, asked: float) -> None:
+    """Put on the trace what went before the work.
+
+    Args:
+        claimed: the job and this attempt.
+        asked: when the claim began, in seconds since the epoch.
+    """
+    if not traces.is_on():
+        return
+    trace, queue = claimed.job.trace, claimed.attempt.queue
+    facts = _facts(claimed)
+    traces.past(f"wait {queue}", trace, began=asked - claimed.waited_seconds, ended=asked, facts=facts)
+    traces.past(f"claim {queue}", trace, began=asked, ended=time.time(), facts=facts)
+
+
+def of_attempt(claimed: Claim) -> AbstractContextManager[traces.Span]:
+    """Trace the work of an attempt."""
+    if not traces.is_on():
+        return traces.UNRECORDED
+    queue = claimed.attempt.queue
+    return traces.of_job(
+        f"process {queue}",
+        claimed.job.trace,
+        kind=traces.Kind.CONSUMER,
+        facts={
+            "messaging.system": "celery",
+            "messaging.operation.type": "process",
+            "messaging.destination.name": queue,
+            "pointsman.worker": claimed.attempt.worker,
+            **_facts(claimed),
+        },
+    )
+
+
+def _facts(claimed: Claim) -> traces.Facts:
+    job, attempt = claimed.job, claimed.attempt
+    return {
+        "pointsman.job.id": str(job.id),
+        "pointsman.tenant": job.tenant,
+        "pointsman.tier": attempt.tier,
+        "pointsman.attempt": attempt.number,
+    }
+
 
 logger = logging.getLogger(__name__)
 
@@ -150,13 +205,27 @@ def _open(claimed: Claim, resources: Resources, *, lease: Lease, began: float) -
     found = _look(claimed, resources) if _stands_on_more(claimed.job) else _Found()
     books = _Books(resources, claimed)
     return Attempt(
-        claim=claimed, site=found.site, base=found.base, den=resources.den, gateway_url=resources.gateway_url,
-        check=lease.check, report=books.report, budget_exceeded=books.budget_exceeded, bind_door=books.bind,
-        begun=found.begun, lane_wait=books.lane_wait,
-        spent_nanousd=claimed.booked_nanousd, boxes=resources.boxes, began=began, charge_whole=books.charge,
-        step_order=found.order, accounts=resources.accounts, runs=resources.runs,
-        environment=resources.environment, known_keys=resources.known_keys,
-    )  # fmt: skip
+        claim=claimed,
+        site=found.site,
+        base=found.base,
+        den=resources.den,
+        gateway_url=resources.gateway_url,
+        check=lease.check,
+        report=books.report,
+        budget_exceeded=books.budget_exceeded,
+        bind_door=books.bind,
+        begun=found.begun,
+        lane_wait=books.lane_wait,
+        spent_nanousd=claimed.booked_nanousd,
+        boxes=resources.boxes,
+        began=began,
+        charge_whole=books.charge,
+        step_order=found.order,
+        accounts=resources.accounts,
+        runs=resources.runs,
+        environment=resources.environment,
+        known_keys=resources.known_keys,
+    )
 
 
 class _Found(NamedTuple):
@@ -277,3 +346,55 @@ def _settle(claimed: Claim, settlement: Settlement, resources: Resources) -> Non
         ended = {"state": job.state, "reason": job.reason}
     logger.info("attempt_ended", extra=ended)
     traces.note({f"pointsman.job.{name}": value for name, value in ended.items()})
+
+
+# Control work that meets a forge, a Den or a disk that is away waits in the ledger, with growing pauses.
+#
+# No worker waits with it: the attempt ends, the job is held for a time, and any worker takes it up then. Publishing
+# and advancing a run can be done again from the start and come to the same, so nothing but the tries is kept.
+
+_HOUR_SECONDS = 3600.0
+_WHY_LIMIT = 400
+
+
+def try_later(claimed: Claim, resources: Resources, *, reason: Reason, why: str) -> bool:
+    """Let control work be done again after a pause; False when it has waited as long as the policy lets it.
+
+    Args:
+        claimed: the job and this attempt.
+        resources: what every task needs.
+        reason: what is away.
+        why: the same in words, for the job's owner.
+
+    Raises:
+        FencedError: nobody's fault: the job was taken away.
+    """
+    with resources.ledger.begin() as session:
+        job = hold(session, claimed.attempt)
+        seconds = _next_pause(session, job, claimed.policy.pauses, why=why)
+        if seconds is None:
+            return False
+        close_attempt(session, job, outcome="resting", reason=reason)
+        job.fence += 1  # as at every end of an attempt: a late effect of it must be refused
+        record(session, EventKind.PROGRESS, job=job, text=f"waits {seconds:g} s and tries again: {why[:_WHY_LIMIT]}")
+        rest(session, job, QueueName.CONTROL, seconds=seconds)
+    logger.warning("control_work_rests", extra={"seconds": seconds, "reason": reason.value, "why": why[:200]})
+    return True
+
+
+def _next_pause(session: Session, job: Job, pauses: Pauses, *, why: str) -> float | None:
+    """Note one more try on a held job, and return how long it rests; None when its time is over."""
+    at = float(session.scalar(select(func.extract("epoch", now()))) or 0)
+    before: dict[str, Any] = job.result.get(RESTING) or {"since": at, "tries": 0}
+    tries = int(before["tries"]) + 1
+    seconds = pause_before(pauses.control, tries=tries)
+    if at + seconds - float(before["since"]) > pauses.control_hours * _HOUR_SECONDS:
+        return None
+    job.result = {**job.result, RESTING: {"since": before["since"], "tries": tries, "why": why[:_WHY_LIMIT]}}
+    session.flush()
+    return seconds
+
+
+def came_through(job: Job) -> None:
+    """Note on a held job that nothing it waited for is away any more."""
+    job.result = {name: value for name, value in job.result.items() if name != RESTING}

@@ -21,35 +21,34 @@ from pydantic import BaseModel, ConfigDict
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import configure_mappers
 
+from ledger.errors import SchemaMismatchError, TracingUnavailableError
+from ledger.events import EventKind, record
+from ledger.store import Ledger, await_schema, create_ledger_engine
+from ledger.workers import Sign
 from monitoring import traces
 from monitoring.config import LedgerConfig, LogsConfig, TracingConfig
-from monitoring.errors import SchemaMismatchError, TracingUnavailableError
 from monitoring.heartbeat import beat, is_well
-from monitoring.ledger.events import EventKind, record
-from monitoring.ledger.store import Ledger, await_schema, create_ledger_engine
-from monitoring.ledger.workers import Sign
-from routing.accounts import AccountsConfig
-from routing.app import create_app
+from routing.broker import create_app, list_of
 from routing.config import BrokerConfig, PolicyConfig, read_settings, secrets_of, without_settings
 from routing.errors import PolicyError
-from routing.policy import Policy, load_policy
+from routing.policy.agents import AccountsConfig
+from routing.policy.platform import Policy, load_policy
+from routing.prompt.vocabulary import load_vocabularies
 from routing.queues import QUEUES, QueueName
-from routing.topology import list_of
-from routing.vocabularies import load_vocabularies
-from sandbox.config import BoxConfig, DenConfig
-from sandbox.den import Den
-from workers.agent import session_plan
+from sandbox.config import BoxConfig
+from sites.config import DenConfig
+from sites.content_store import Den
 from workers.boxes import BoxPool, NoBoxes, PoolOnDemand
 from workers.config import RunsConfig, WorkerConfig
+from workers.handlers.agent import session_plan
+from workers.heartbeat import Presence, show_life
 from workers.lifecycle import Handler, Resources
-from workers.liveness import show_life
-from workers.pool import PoolHooks
-from workers.presence import Presence
-from workers.scratch import take_scratch
+from workers.pool import PoolHooks, take_scratch
 from workers.tasks import HANDLERS, register_tasks
 
 if TYPE_CHECKING:
-    from sandbox.reaper import Swept
+    from sandbox.pool import Swept
+
 
 logger = logging.getLogger(__name__)
 
@@ -117,7 +116,7 @@ class ProcessResources:
             with self().ledger.begin() as session:
                 record(
                     session, EventKind.REAPED, container=swept.containers, network=swept.networks, volume=swept.volumes
-                )  # fmt: skip
+                )
         except DBAPIError:
             logger.warning("ledger_unreachable")
 
@@ -156,18 +155,25 @@ def build_worker(
     )
     resources = ProcessResources(settings, policy, worker=worker, queues=queues)
     register_tasks(
-        app, resources=resources, policy=policy, environment=_environment, vocabularies=vocabularies,
+        app,
+        resources=resources,
+        policy=policy,
+        environment=_environment,
+        vocabularies=vocabularies,
         handlers=handlers,
-    )  # fmt: skip
+    )
     presence = Presence(
         _ledger_for_parent(settings),
         Sign(id=worker, host=socket.gethostname(), pid=os.getpid(), queues=tuple(queues), slots=concurrency),
     )
     hooks = PoolHooks(
-        presence, log_level=settings.logs.level,
-        prepare=resources.prepare, close=resources.close, stop_seconds=settings.worker.stop_seconds,
+        presence,
+        log_level=settings.logs.level,
+        prepare=resources.prepare,
+        close=resources.close,
+        stop_seconds=settings.worker.stop_seconds,
         most_memory_kib=settings.worker.most_memory_kib_per_child,
-    )  # fmt: skip
+    )
     hooks.connect()
     file = settings.worker.heartbeat
     show_life(app, presence.pulse, *(() if file is None else (partial(beat, file),)))
@@ -247,10 +253,24 @@ def check(config: WorkerConfig) -> int:
 
 def run_worker(app: Celery, lists: Sequence[str], *, concurrency: int, worker: str) -> None:
     """Run Celery's worker in this process, on lists of the broker."""
-    app.worker_main([
-        "worker", "--pool", "prefork", "--concurrency", str(concurrency), "--queues", ",".join(lists),
-        "--hostname", worker, "--without-mingle", "--without-gossip", "--without-heartbeat", "--loglevel", "INFO",
-    ])  # fmt: skip
+    app.worker_main(
+        [
+            "worker",
+            "--pool",
+            "prefork",
+            "--concurrency",
+            str(concurrency),
+            "--queues",
+            ",".join(lists),
+            "--hostname",
+            worker,
+            "--without-mingle",
+            "--without-gossip",
+            "--without-heartbeat",
+            "--loglevel",
+            "INFO",
+        ]
+    )
 
 
 if __name__ == "__main__":

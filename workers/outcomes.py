@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from monitoring.ledger.steps import StepReport
-from routing.debate_record import HeldDebate
+from ledger.steps import StepReport
+from routing.clarify.ladder import LadderResult
+from routing.decision.debate import HeldDebate
+from routing.decision.llm_router import RouteRules
+from routing.decision.router import Route
 from routing.jobs import Reason, State
-from routing.ladder import LadderResult
 from routing.queues import Tier
-from routing.router import Route
-from routing.stages import RouteRules
 
 
 @dataclass(frozen=True)

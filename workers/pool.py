@@ -2,32 +2,108 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
+import fcntl
 import logging
 import os
 import resource
+import shutil
 import signal
+import tempfile
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
+import psutil
 from billiard.exceptions import TimeLimitExceeded, WorkerLostError
 from celery import signals
 from pydantic import ValidationError
 from sqlalchemy import select
 from sqlmodel import Session, col
 
+from ledger.attempts import hand_back_all, report_loss
+from ledger.tables import Job
 from monitoring import logs, traces
-from monitoring.ledger.attempts import hand_back_all, report_loss
-from monitoring.ledger.tables import Job
 from routing.jobs import JobMessage, Reason
-from workers.interrupts import install_interrupts
-from workers.presence import Presence
-from workers.stopping import Stopping
-from workers.unrouted import keep_unknown
+from workers.heartbeat import Presence
+from workers.interrupts import HAND_BACK_SIGNAL, install_interrupts
+from workers.tasks import keep_unknown
+
+# A worker that is told to stop takes no new work, lets running jobs end, and hands back what would take too long.
+#
+# Celery's own warm shutdown does the first two and waits without limit; its soft and cold shutdowns know nothing of
+# the
+# ledger, do not watch time limits meanwhile, and kill without a group (docs/pitfalls.md, 6). So SIGTERM stays warm,
+# and
+# when the grace is over this module asks the pool children to let go of their jobs; what does not listen is killed.
 
 logger = logging.getLogger(__name__)
+
+LET_GO_SECONDS = 10.0
+"""How long a job may take to let go of what it holds, a box above all, once its worker's grace is over."""
+_ASK_SECONDS = 0.25
+"""Between two times of asking: a child that is just claiming a job hears it the next time."""
+
+
+class Stopping:
+    """The end of a worker's life, in its parent process."""
+
+    def __init__(self, *, grace_seconds: float, hand_back: Callable[[], None]) -> None:
+        self._grace_seconds = grace_seconds
+        self._hand_back = hand_back
+        self._at_once = threading.Event()
+        self._is_grace_over = False
+        self._thread: threading.Thread | None = None
+
+    @property
+    def is_grace_over(self) -> bool:
+        """Whether pool children are being ended: one that dies before that died of its job."""
+        return self._is_grace_over
+
+    def finish(self) -> None:
+        """Wait until what this worker held is given back: called when the pool has ended, before the process does."""
+        if self._thread is not None and self._is_grace_over:
+            self._thread.join(timeout=LET_GO_SECONDS)
+
+    def on_ready(self, **_: Any) -> None:
+        """Let SIGQUIT mean: without any grace. Called when Celery has installed its own handlers."""
+        signal.signal(signal.SIGQUIT, self._stop_at_once)
+
+    def on_shutting_down(self, **_: Any) -> None:
+        """Start the grace. Called in the main thread, each time a signal tells the worker to stop."""
+        for signum in (signal.SIGQUIT, signal.SIGINT):
+            signal.signal(signum, self._stop_at_once)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="stopping", daemon=True)
+            self._thread.start()
+
+    def _stop_at_once(self, signum: int, frame: FrameType | None) -> None:
+        self._at_once.set()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    def _run(self) -> None:
+        """End every pool child that is left after the grace. The process ends when they have, and this with it."""
+        self._at_once.wait(self._grace_seconds)
+        self._is_grace_over = True
+        logger.warning("grace_is_over")
+        deadline = time.monotonic() + LET_GO_SECONDS
+        while (children := psutil.Process().children()) and time.monotonic() < deadline:
+            for child in children:
+                with suppress(psutil.NoSuchProcess):
+                    child.send_signal(HAND_BACK_SIGNAL)
+            time.sleep(_ASK_SECONDS)
+        for child in psutil.Process().children():
+            logger.warning("pool_child_killed", extra={"pid": child.pid})
+            with suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+        self._hand_back()
+
 
 _PR_SET_PDEATHSIG = 1
 
@@ -52,9 +128,15 @@ class PoolHooks:
     """Connects the fleet's rules to Celery's signals. Celery holds them weakly: keep this object alive."""
 
     def __init__(
-        self, presence: Presence, *, log_level: str, prepare: Callable[[], None], close: Callable[[], None],
-        stop_seconds: float = 0.0, most_memory_kib: int | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        presence: Presence,
+        *,
+        log_level: str,
+        prepare: Callable[[], None],
+        close: Callable[[], None],
+        stop_seconds: float = 0.0,
+        most_memory_kib: int | None = None,
+    ) -> None:
         self._log_level = log_level
         self._presence = presence
         self._worker = presence.worker
@@ -136,3 +218,77 @@ def _tell_of_loss(session: Session, *, message: JobMessage, cause: Reason) -> No
         at = time.time()
         facts = {"pointsman.job.id": str(message.job_id), "error.type": cause.value}
         traces.past("lost", trace, began=at, ended=at, facts=facts)
+
+
+# A worker's own directory for temporary files: what a killed worker leaves there goes when the next one starts.
+#
+# Everything that Python puts into a temporary place in the worker and its pool children lies in it, that of libraries
+# too (billiard keeps a directory for each pool). A worker is known to live by the lock that it and its children hold.
+
+_PREFIX = "pointsman-worker-"
+_LOCK = "lock"
+
+
+def take_scratch() -> Path:
+    """Make this process's directory, let temporary files go there, and remove what dead workers left.
+
+    Called once, before anything asks for a temporary file. It is removed when the process ends by itself.
+
+    Raises:
+        OSError: there is no place for temporary files (the operator's fault).
+    """
+    base = Path(tempfile.gettempdir())
+    with _alone(base):
+        sweep_scratch(base)
+        made = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
+        descriptor = os.open(made / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    tempfile.tempdir = str(made)
+    owner = os.getpid()
+    atexit.register(_remove_own, made, owner)
+    return made
+
+
+def sweep_scratch(base: Path) -> list[Path]:
+    """Remove the directories of workers that are dead; return them. What another user left is that user's."""
+    return [left for left in sorted(base.glob(f"{_PREFIX}*")) if _is_abandoned(left) and _remove(left)]
+
+
+@contextmanager
+def _alone(base: Path) -> Iterator[None]:
+    """Let nobody sweep between the making of a directory and its lock."""
+    path = base / f"pointsman-workers-{os.getuid()}.lock"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _is_abandoned(directory: Path) -> bool:
+    """Whether nobody holds its lock. One without a lock was left by a worker that was killed while it made it."""
+    try:
+        if directory.lstat().st_uid != os.getuid() or directory.is_symlink():
+            return False
+        descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def _remove(directory: Path) -> bool:
+    shutil.rmtree(directory, ignore_errors=True)
+    return not directory.exists()
+
+
+def _remove_own(directory: Path, owner: int) -> None:
+    """A pool child that ends is not the worker."""
+    if os.getpid() == owner:
+        _remove(directory)

@@ -12,27 +12,29 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from routing.errors import CallFailure
-from routing.jobs import Reason, State
-from routing.waits import pause_before
-from sandbox.errors import (
-    BoxFrozenError,
-    BoxLostError,
+from gateway.errors import (
     BudgetExceededError,
     CallTimeoutError,
     CancelledCallError,
     FencedCallError,
+    GatewayError,
     GatewayUnreachableError,
     NoProviderKeyError,
     ProviderBusyError,
     ProviderDownError,
     ProviderError,
-    SandboxError,
+)
+from gateway.forge import ForgeError
+from routing.errors import CallFailure
+from routing.jobs import Reason, State
+from routing.scheduling import pause_before
+from sandbox.errors import (
+    BoxFrozenError,
+    BoxLostError,
     SandboxStartupError,
     SandboxUnavailableError,
     UnwalledSessionError,
 )
-from sandbox.forge import ForgeError
 from workers.errors import (
     CancelledByOwnerError,
     LeaseLostError,
@@ -53,10 +55,15 @@ _SHARE_OF_TIME = 0.25
 
 _SURROUNDINGS = frozenset(
     {
-        Reason.PROVIDER_BUSY, Reason.PROVIDER_ERROR, Reason.GATEWAY_UNREACHABLE, Reason.REMOTE_UNREACHABLE,
-        Reason.BOX_FAILED, Reason.WORKER_LOST, Reason.STORAGE_UNAVAILABLE,
+        Reason.PROVIDER_BUSY,
+        Reason.PROVIDER_ERROR,
+        Reason.GATEWAY_UNREACHABLE,
+        Reason.REMOTE_UNREACHABLE,
+        Reason.BOX_FAILED,
+        Reason.WORKER_LOST,
+        Reason.STORAGE_UNAVAILABLE,
     }
-)  # fmt: skip
+)
 """Why a step failed although nobody did anything wrong: its next try waits until that may be over."""
 
 _STORAGE_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE})
@@ -78,7 +85,7 @@ class Abandon:
 Decision = Ended | Parked | Retry | Abandon
 
 
-def decide_call(error: SandboxError, *, tries: int, left_seconds: float = math.inf) -> Retry | None:
+def decide_call(error: GatewayError, *, tries: int, left_seconds: float = math.inf) -> Retry | None:
     """Tell whether a failed model call is made again.
 
     Args:
@@ -98,7 +105,7 @@ def decide_call(error: SandboxError, *, tries: int, left_seconds: float = math.i
     return Retry(wait) if wait <= min(LONGEST_WAIT_SECONDS, left_seconds * _SHARE_OF_TIME) else None
 
 
-def decide_call_failure(error: SandboxError) -> CallFailure | None:
+def decide_call_failure(error: GatewayError) -> CallFailure | None:
     """Name why a call that only advises brought nothing, or None for what ends the attempt all the same."""
     if isinstance(error, FencedCallError | CancelledCallError):
         return None

@@ -2,21 +2,69 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from gateway.client import is_reachable
+from gateway.errors import GatewayError, GatewayUnreachableError, ProviderBusyError
+from ledger.events import EventKind
 from monitoring import traces
-from monitoring.ledger.events import EventKind
-from routing.prices import BudgetExceeded
+from routing.policy.prices import BudgetExceeded
 from sandbox.box import Box, Clocks, ExecResult
-from sandbox.claude.command import SessionPlan, arguments, environment, order_line
-from sandbox.claude.session import End, SessionReader, Verdict
-from sandbox.errors import GatewayUnreachableError, ProviderBusyError, SandboxError
-from sandbox.models import is_reachable
+from sandbox.claude_code.command import SessionPlan, arguments, environment, order_line
+from sandbox.claude_code.session import End, SessionReader, Verdict
 from workers.attempt import Attempt
-from workers.transcript import Hider, Transcript
+
+# What a session printed, kept so that a run can be explained later; the attempt's token is not in it.
+
+HIDDEN = "[token]"
+LEAST_CHARACTERS = 16
+"""Of a token that is worth hiding: the gateway's have 47, and a shorter one would take ordinary words with it."""
+MAX_BYTES = 2_097_152
+"""Of one session; the beginning and the end are kept."""
+
+
+class Hider:
+    """Takes an attempt's token out of what is put on record.
+
+    Any process in the box knows it and may print it, in the letters of JSON too: so lines are cleaned, and what is read
+    out of them once more.
+    """
+
+    def __init__(self, token: str) -> None:
+        self._token = token if len(token) >= LEAST_CHARACTERS else ""
+
+    def line(self, line: bytes) -> bytes:
+        """Return a line as it may be kept."""
+        return line.replace(self._token.encode(), HIDDEN.encode()) if self._token else line
+
+    def text(self, text: str) -> str:
+        """Return a text as it may be kept."""
+        return text.replace(self._token, HIDDEN) if self._token else text
+
+
+class Transcript:
+    """Collects lines, as they are once the attempt's token is out of them."""
+
+    def __init__(self) -> None:
+        self._head = bytearray()
+        self._tail = bytearray()
+
+    def add(self, line: bytes) -> None:
+        """Take one line."""
+        clean = line + b"\n"
+        if not self._tail and len(self._head) + len(clean) <= MAX_BYTES // 2:
+            self._head += clean
+            return
+        self._tail += clean
+        del self._tail[: -(MAX_BYTES // 2)]
+
+    def packed(self) -> bytes:
+        """Return it compressed; equal lines give equal bytes."""
+        return gzip.compress(bytes(self._head + self._tail), mtime=0)
 
 
 @dataclass(frozen=True)
@@ -55,9 +103,13 @@ def hold_session(attempt: Attempt, box: Box, plan: SessionPlan, *, prompt: str, 
 
     attempt.check()
     result = box.run(
-        argv, clocks=clocks, stdin=order_line(prompt), on_line=on_line, watch=attempt.watcher(),
+        argv,
+        clocks=clocks,
+        stdin=order_line(prompt),
+        on_line=on_line,
+        watch=attempt.watcher(),
         env=environment(plan, gateway_url=box.door.gateway_url, token=attempt.token, trace=traces.current()),
-    )  # fmt: skip
+    )
     facts = _facts(reader, result) | {
         "prompt_sha256": hashlib.sha256(prompt.encode("utf-8", "replace")).hexdigest(),
         "transcript_sha256": attempt.den.put(transcript.packed()),
@@ -68,7 +120,7 @@ def hold_session(attempt: Attempt, box: Box, plan: SessionPlan, *, prompt: str, 
 
 def obstacle_of(
     attempt: Attempt, verdict: Verdict, *, model: str, exceeded: BudgetExceeded | None
-) -> SandboxError | None:  # fmt: skip
+) -> GatewayError | None:
     """Return what kept a session's model calls from being made; None when it failed of something else.
 
     The session's own words are not asked: that it failed, and that the gateway is away or its lane not open again by
@@ -85,10 +137,15 @@ def obstacle_of(
 def _facts(reader: SessionReader, result: ExecResult) -> dict[str, Any]:
     started, finished = reader.started, reader.finished
     return {
-        "session": started.session if started else None, "model": reader.plan.model,
+        "session": started.session if started else None,
+        "model": reader.plan.model,
         "cli": started.version if started else None,
-        "ending": result.ending.value, "status": result.exit_code, "seconds": round(result.seconds, 1),
-        "turns": finished.turns if finished else None, "denials": finished.denials if finished else None,
-        "tools_used": reader.tools_used, "retries": reader.retries,
+        "ending": result.ending.value,
+        "status": result.exit_code,
+        "seconds": round(result.seconds, 1),
+        "turns": finished.turns if finished else None,
+        "denials": finished.denials if finished else None,
+        "tools_used": reader.tools_used,
+        "retries": reader.retries,
         "own_count": asdict(finished.own_count) if finished and finished.own_count else None,
-    }  # fmt: skip
+    }

@@ -8,24 +8,23 @@ from dataclasses import replace
 
 from sqlmodel import Session
 
+from ledger.approvals import approve_by_policy, await_approval
+from ledger.attempts import escalate, hold
+from ledger.decisions import act_on_reply, add_debate
+from ledger.deferral import defer
+from ledger.events import EventKind, record
+from ledger.jobs import end, move, route_job
+from ledger.releases import NewRelease, add_release, ensure_site
+from ledger.steps import StepReport, settle_step
+from ledger.store import Ledger
+from ledger.tables import Job, Tenant
 from monitoring import traces
-from monitoring.ledger.approvals import approve_by_policy, await_approval
-from monitoring.ledger.attempts import escalate, hold
-from monitoring.ledger.clarifications import act_on_reply
-from monitoring.ledger.decisions import add_debate
-from monitoring.ledger.deferral import defer
-from monitoring.ledger.events import EventKind, record
-from monitoring.ledger.jobs import end, move, route_job
-from monitoring.ledger.releases import NewRelease, add_release, ensure_site
-from monitoring.ledger.steps import StepReport, settle_step
-from monitoring.ledger.store import Ledger
-from monitoring.ledger.tables import Job, Tenant
 from routing.jobs import Reason, State
 from routing.queues import QUEUES
-from sandbox.changes import review_diff
-from sandbox.errors import PathRefusedError, TreeRefusedError
-from sandbox.hidden import hidden_text
-from sandbox.release import build_release
+from sites.content_store import review_diff
+from sites.errors import PathRefusedError, TreeRefusedError
+from sites.releases import build_release
+from sites.scan.hidden_text import hidden_text
 from workers.attempt import Attempt
 from workers.outcomes import Answered, Candidate, Ended, Escalate, Outcome, Parked, Replied, Routed
 
@@ -72,6 +71,7 @@ def end_with(ended: Ended) -> Settlement:
 
 def _settle_step(report: StepReport, known_keys: tuple[str, ...]) -> Settlement:
     """Leave a step's result for its run, which decides what follows."""
+
     def settle(session: Session, job: Job) -> None:
         settle_step(session, job, report, known_keys=known_keys)
 
@@ -101,9 +101,7 @@ def _act(attempt: Attempt, outcome: Replied) -> Settlement:
     """Do what a reply means, or ask again."""
 
     def settle(session: Session, job: Job) -> None:
-        act_on_reply(
-            session, job, outcome.result, policy=attempt.policy, rules=outcome.rules, actor="pointsman"
-        )  # fmt: skip
+        act_on_reply(session, job, outcome.result, policy=attempt.policy, rules=outcome.rules, actor="pointsman")
 
     return settle
 
@@ -199,9 +197,14 @@ def _prepare_parked(attempt: Attempt, parked: Parked, *, known_keys: tuple[str, 
     def settle(session: Session, job: Job) -> None:
         release = add_release(session, new) if new is not None else None
         pause = defer(
-            session, job, asked=parked.seconds, reason=parked.reason, detail=parked.detail, kept=release,
+            session,
+            job,
+            asked=parked.seconds,
+            reason=parked.reason,
+            detail=parked.detail,
+            kept=release,
             lanes=attempt.policy.lanes,
-        )  # fmt: skip
+        )
         if pause is not None:
             return
         facts = dict(parked.facts)

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from celery import Celery
+from kombu.exceptions import OperationalError
 
 from routing.errors import UnknownMessageError
-from routing.jobs import JobMessage
-from routing.messages import read_message
-from routing.policy import Policy
+from routing.jobs import JobMessage, read_message
+from routing.policy.platform import Policy
+from routing.prompt.vocabulary import Vocabularies
 from routing.queues import QUEUES, QueueName
-from routing.vocabularies import Vocabularies
-from workers.agent import edit_with_agent
-from workers.answer import answer_question
-from workers.control import run_control
-from workers.intake import Environment, intake
+from workers.handlers.agent import edit_with_agent
+from workers.handlers.answer import answer_question, run_tool
+from workers.handlers.intake import Environment, intake
+from workers.handlers.patch import patch_files
+from workers.handlers.publish import run_control
+from workers.handlers.spec import edit_spec
 from workers.lifecycle import Handler, Resources, leave_to_others, run_attempt
-from workers.patch import patch_files
 from workers.runs.step import run_step
-from workers.spec import edit_spec
-from workers.tools import run_tool
 
 HANDLERS: Mapping[QueueName, Handler] = {
     QueueName.TOOLS: run_tool,
@@ -34,9 +34,14 @@ HANDLERS: Mapping[QueueName, Handler] = {
 
 
 def register_tasks(
-    app: Celery, *, resources: Callable[[], Resources], policy: Policy, environment: Environment,
-    vocabularies: Vocabularies | None = None, handlers: Mapping[QueueName, Handler] = HANDLERS,
-) -> None:  # fmt: skip
+    app: Celery,
+    *,
+    resources: Callable[[], Resources],
+    policy: Policy,
+    environment: Environment,
+    vocabularies: Vocabularies | None = None,
+    handlers: Mapping[QueueName, Handler] = HANDLERS,
+) -> None:
     """Register the tasks of every queue.
 
     Args:
@@ -89,3 +94,33 @@ def _reading(
             work(read)
 
     return body
+
+
+# What no task here is named for is kept on `unrouted`, where an alert sees it, and not thrown away as Celery does.
+
+logger = logging.getLogger(__name__)
+
+
+def keep_unknown(sender: Any, message: Any, name: str, **_: Any) -> None:
+    """Move a message with an unknown task's name to `unrouted`. Called in the parent; Celery drops it afterwards.
+
+    Args:
+        sender: the consumer that got it.
+        message: as it came.
+        name: what its sender calls the task.
+        _: what else Celery tells.
+    """
+    logger.error("unknown_task", extra={"task": name[:100]})
+    try:
+        with sender.app.producer_or_acquire() as producer:
+            producer.publish(
+                message.body,
+                exchange="",
+                routing_key=QueueName.UNROUTED.value,
+                headers=message.headers,
+                content_type=message.content_type,
+                content_encoding=message.content_encoding,
+                retry=False,
+            )
+    except (OperationalError, OSError):
+        logger.exception("unknown_task_lost")

@@ -28,14 +28,18 @@ def _free_port() -> int:
 def _start_server() -> None:
     port = _free_port()
     url = f"http://127.0.0.1:{port}/api"
-    os.environ.update({
-        "PREFECT_HOME": tempfile.mkdtemp(prefix="pointsman-bench-prefect-"),
-        "PREFECT_API_URL": url,
-        "PREFECT_API_DATABASE_CONNECTION_URL": place(PEER_DATABASE).replace("postgresql:", "postgresql+asyncpg:", 1),
-        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-        "PREFECT_LOGGING_LEVEL": "ERROR",
-        "PREFECT_LOGGING_TO_API_ENABLED": "false",
-    })  # fmt: skip
+    os.environ.update(
+        {
+            "PREFECT_HOME": tempfile.mkdtemp(prefix="pointsman-bench-prefect-"),
+            "PREFECT_API_URL": url,
+            "PREFECT_API_DATABASE_CONNECTION_URL": place(PEER_DATABASE).replace(
+                "postgresql:", "postgresql+asyncpg:", 1
+            ),
+            "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+            "PREFECT_LOGGING_LEVEL": "ERROR",
+            "PREFECT_LOGGING_TO_API_ENABLED": "false",
+        }
+    )
     beside("prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port), "--no-services")
 
     def answers() -> bool:

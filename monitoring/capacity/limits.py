@@ -16,10 +16,10 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from ledger.errors import CapacityError
 from monitoring.capacity.workload import QueueWork, Rates, Workload, first_error
-from monitoring.errors import CapacityError
-from routing.lanes import LaneName
-from routing.policy import Policy
+from routing.policy.platform import Policy
+from routing.provider_circuit import LaneName
 
 _MOST_FILE_BYTES = 65_536
 MEASURED, POLICY, SETTING, POOL = "measured", "policy", "setting", "pool"

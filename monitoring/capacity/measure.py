@@ -14,12 +14,12 @@ from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 from sqlmodel import Session
 
+from ledger.errors import CapacityError
+from ledger.store import Ledger
+from ledger.workers import slots_by_queue
 from monitoring.capacity.workload import ModelUse, QueueWork, Workload, default_workload
-from monitoring.errors import CapacityError
-from monitoring.ledger.store import Ledger
-from monitoring.ledger.workers import slots_by_queue
-from routing.policy import Policy
-from routing.prices import NANOUSD_PER_USD
+from routing.policy.platform import Policy
+from routing.policy.prices import NANOUSD_PER_USD
 from routing.queues import QueueName
 
 LEAST_ATTEMPTS = 30

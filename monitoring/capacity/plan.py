@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from ledger.errors import CapacityError
 from monitoring.capacity.limits import (
     MEASURED,
     POOL,
@@ -18,8 +19,7 @@ from monitoring.capacity.limits import (
 )
 from monitoring.capacity.queueing import MOST_BUSY, MOST_SLOTS, Load, Waits, slots_for, waits
 from monitoring.capacity.workload import Workload
-from monitoring.errors import CapacityError
-from routing.policy import Policy
+from routing.policy.platform import Policy
 from routing.queues import QueueName
 
 _LONG_TAIL = 4

@@ -14,9 +14,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from monitoring.errors import CapacityError
-from routing.policy import ModelCall, Policy
-from routing.prices import NANOUSD_PER_USD, Usage, cost_nanousd
+from ledger.errors import CapacityError
+from routing.policy.platform import ModelCall, Policy
+from routing.policy.prices import NANOUSD_PER_USD, Usage, cost_nanousd
 from routing.queues import QUEUES, QueueName
 
 _MOST_FILE_BYTES = 1_048_576

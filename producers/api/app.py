@@ -2,37 +2,112 @@
 
 from __future__ import annotations
 
+import ast
+import asyncio
+import inspect
+import re
+import signal
+import socket
+import sys
 import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
 from importlib import resources
 from importlib.metadata import version
 from typing import Any
 
+import uvicorn
+import uvloop
 from fastapi import FastAPI
 from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
 from starlette.responses import HTMLResponse, RedirectResponse
 from starlette.staticfiles import StaticFiles
 
 from monitoring import traces
-from producers.api import (
-    batch_routes,
-    dead_routes,
-    health,
-    job_routes,
-    notification_routes,
-    round_routes,
-    run_routes,
-    site_routes,
-    ticket_routes,
-)
+from producers.api import job_routes, operations_routes, run_routes, site_routes
 from producers.api.examples import describe_webhook, request_schemas, show_answers
-from producers.api.field_docs import describe_fields
-from producers.api.observe import ApiMetrics, Observer
+from producers.api.operations_routes import NO_TELEMETRY, ApiMetrics, Observer, Tracing
 from producers.api.problems import add_handlers, describe_problems
-from producers.api.resources import Resources
-from producers.api.tracing import NO_TELEMETRY, Tracing
+from producers.api.requests import Resources
+from producers.bootstrap import Installation
+from producers.config import ApiConfig, PagesConfig
 from producers.console.app import create_console
-from producers.console.web import PREFIX, Console
+from producers.console.web import PREFIX, Console, Sessions
+from producers.pages import PageResources, create_pages_app, is_same_origin
+from routing.config import secrets_of
+from routing.errors import PolicyError
+
+# What the code says of a field, right below it, in the OpenAPI document: read when the document is first asked for.
+#
+# Pydantic can do this where each class is made; then every program would pay for a page that hardly any of them
+# serves.
+
+_OURS = ("producers.", "routing.", "ledger.", "sites.", "gateway.", "monitoring.", "sandbox.")
+_RULE = re.compile(r" \((?:[A-Z]+-\d+|A\d+|ruling A\d+)[^)]*\)")
+"""Names of rules that only this repository's readers can look up."""
+
+
+def describe_fields(document: dict[str, Any]) -> None:
+    """Give every field of every model in an OpenAPI document the words that its code has for it."""
+    known: dict[str, list[type[BaseModel]]] = {}
+    for model in _models(BaseModel):
+        if model.__module__.startswith(_OURS):
+            known.setdefault(model.__name__, []).append(model)
+    for name, schema in _schemas(document):
+        named = [model for model in known.get(name, ()) if set(model.model_fields) == set(schema["properties"])]
+        if not named:
+            continue
+        words = fields_of(named[0])
+        for field, shown in schema["properties"].items():
+            if field in words and "description" not in shown:
+                shown["description"] = words[field]
+
+
+def fields_of(model: type[BaseModel]) -> Mapping[str, str]:
+    """Return what the code says of a model's fields, its bases' included."""
+    found: dict[str, str] = {}
+    for base in reversed(model.__mro__):
+        if base.__module__.startswith(_OURS):
+            found |= _documented(base.__module__).get(base.__name__, {})
+    return found
+
+
+def _models(root: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    for model in root.__subclasses__():
+        yield model
+        yield from _models(model)
+
+
+def _schemas(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield every schema of an object in the document, with its model's name."""
+    stack: list[Any] = [document]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, dict):
+            if isinstance(item.get("properties"), dict) and isinstance(item.get("title"), str):
+                yield item["title"], item
+            stack.extend(item.values())
+        elif isinstance(item, list):
+            stack.extend(item)
+
+
+@cache
+def _documented(module: str) -> Mapping[str, Mapping[str, str]]:
+    """Return the words below each field of each class of a module."""
+    tree = ast.parse(inspect.getsource(sys.modules[module]))
+    return {node.name: dict(_below_fields(node)) for node in tree.body if isinstance(node, ast.ClassDef)}
+
+
+def _below_fields(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    for field, below in zip(node.body, node.body[1:], strict=False):
+        if not (isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)):
+            continue
+        if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant) and isinstance(below.value.value, str):
+            yield field.target.id, _RULE.sub("", " ".join(below.value.value.split()))
+
 
 _DESCRIPTION = """
 Submit AI edit work in plain words; get a job id, events, a bill to the cent, a signed preview and one final state.
@@ -100,11 +175,16 @@ def create_app(wiring: Resources, *, console: Console | None = None) -> FastAPI:
         app.add_middleware(Tracing)
     app.add_middleware(Observer, metrics=metrics)
     add_handlers(app)
-    for part in (
-        job_routes, batch_routes, round_routes, notification_routes, dead_routes, run_routes, site_routes,
-        ticket_routes, health,
-    ):  # fmt: skip
-        app.include_router(part.router)
+    for router in (
+        job_routes.router,
+        operations_routes.dead_letters_router,
+        operations_routes.notifications_router,
+        run_routes.router,
+        site_routes.router,
+        run_routes.tickets_router,
+        operations_routes.health_router,
+    ):
+        app.include_router(router)
     if console is not None:
         app.mount(PREFIX, create_console(wiring, console, stopping=app.state.stopping))
         app.add_api_route("/", _to_console, include_in_schema=False)
@@ -113,3 +193,111 @@ def create_app(wiring: Resources, *, console: Console | None = None) -> FastAPI:
 
 def _to_console() -> RedirectResponse:
     return RedirectResponse(f"{PREFIX}/")
+
+
+# Run the HTTP door as a process with two listeners: the API, and the pages, which need an origin of their own.
+#
+# It stops taking requests at SIGTERM, finishes those under way, then returns.
+
+STOP_SECONDS = 10
+"""How long requests under way may take once a stop was asked for. Event streams are closed at once."""
+
+
+class _Server(uvicorn.Server):
+    """A server that ends event streams before it waits for requests under way, and leaves signals to its process."""
+
+    def __init__(self, app: FastAPI, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._app = app
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if (stopping := getattr(self._app.state, "stopping", None)) is not None:
+            stopping.set()
+        await super().shutdown(sockets)
+
+
+def create_server(app: FastAPI, *, config: ApiConfig | PagesConfig) -> uvicorn.Server:
+    """Return a server that has not started. Its caller has configured logging."""
+    return _Server(
+        app,
+        uvicorn.Config(
+            app,
+            host=config.host,
+            port=config.port,
+            loop="uvloop",
+            http="httptools",
+            ws="none",
+            lifespan="off",
+            access_log=False,  # the observer logs each request, by route and without tokens
+            log_config=None,
+            server_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=STOP_SECONDS,
+        ),
+    )
+
+
+def serve(installation: Installation) -> None:
+    """Serve until SIGTERM or SIGINT, then close what was opened.
+
+    Raises:
+        PolicyError: the operator's fault: there is no key to sign previews with, or API and pages share an origin.
+    """
+    settings = installation.settings
+    if installation.signer is None:
+        raise PolicyError("POINTSMAN_PREVIEW__KEYS: at least one key is needed to sign previews")
+    if is_same_origin(settings.api.public_url, settings.pages.public_url):
+        raise PolicyError("POINTSMAN_PAGES__PUBLIC_URL: must be another origin than POINTSMAN_API__PUBLIC_URL")
+    resources = Resources(
+        ledger=installation.ledger,
+        submitter=installation.submitter,
+        den=installation.den,
+        signer=installation.signer,
+        policy=installation.policy,
+        pages_url=settings.pages.public_url,
+        environment=installation.environment,
+        vocabularies=installation.vocabularies,
+        accounts=settings.accounts,
+        known_keys=secrets_of(settings),
+    )
+    pages = PageResources(
+        ledger=installation.ledger,
+        den=installation.den,
+        signer=installation.signer,
+        preview_seconds=installation.policy.approval.preview_hours * 3600,
+        console_url=settings.api.public_url.rstrip("/"),
+    )
+    console = Console(
+        sessions=Sessions([key.get_secret_value() for key in settings.preview.keys]),
+        is_secure=settings.api.public_url.startswith("https://"),
+        audit_key=settings.audit.signing_key.get_secret_value().encode(),
+    )
+    api_app = create_app(resources, console=console)
+    pages_app = create_pages_app(pages, metrics=api_app.state.metrics)
+    servers = (create_server(api_app, config=settings.api), create_server(pages_app, config=settings.pages))
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_run(servers))
+    finally:
+        installation.ledger.close()
+
+
+async def _run(servers: Sequence[uvicorn.Server]) -> None:
+    """Serve until a signal comes or one of the servers ends; a second signal does not wait for requests under way."""
+
+    def stop() -> None:
+        for server in servers:
+            server.force_exit = server.should_exit
+            server.should_exit = True
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop)
+    tasks = [asyncio.create_task(server.serve()) for server in servers]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for server in servers:
+        server.should_exit = True
+    await asyncio.gather(*tasks)

@@ -85,7 +85,9 @@ BATCH_BODY: dict[str, Any] = {
                     "additionalProperties": False,
                     "properties": {
                         "jobs": {
-                            "type": "array", "minItems": 1, "maxItems": 1000,
+                            "type": "array",
+                            "minItems": 1,
+                            "maxItems": 1000,
                             "items": {"$ref": REF.format(model="JobRequest")},
                         },
                     },
@@ -99,7 +101,7 @@ BATCH_BODY: dict[str, Any] = {
             }
         },
     }
-}  # fmt: skip
+}
 
 
 def _problem(status: int, kind: str, detail: str, *errors: tuple[str, str]) -> dict[str, Any]:
@@ -169,17 +171,20 @@ def show_answers(document: dict[str, Any]) -> None:
 
 
 def describe_webhook(document: dict[str, Any]) -> None:
-    """Say in an OpenAPI document what a job's `callback_url` gets at its end (producers/webhooks.py sends it)."""
+    """Describe in an OpenAPI document what a job's `callback_url` gets at its end (producers/dispatch/webhooks.py)."""
     ids = {"type": "string", "format": "uuid"}
     optional = {name: ids for name in ("parent_id", "continued_as", "superseded_by")}
     schema = {
         "type": "object",
         "required": ["type", "job_id", "state", "reason"],
         "properties": {
-            "type": {"const": "job.ended"}, "job_id": ids, "state": {"$ref": REF.format(model="State")},
-            "reason": {"type": "string"}, **optional,
+            "type": {"const": "job.ended"},
+            "job_id": ids,
+            "state": {"$ref": REF.format(model="State")},
+            "reason": {"type": "string"},
+            **optional,
         },
-    }  # fmt: skip
+    }
     headers = {
         "webhook-id": "The same for every try and replay: keep those that you have handled.",
         "webhook-timestamp": "Seconds since 1970; libraries refuse one that is old.",

@@ -2,35 +2,114 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import asyncio
+import json
+import logging
+import threading
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 from uuid import UUID
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field, model_validator
-from sse_starlette import EventSourceResponse
+from sqlalchemy.exc import DBAPIError
+from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.concurrency import run_in_threadpool
 
-from monitoring.ledger.approvals import Seen, approve, reject
-from monitoring.ledger.cancelling import request_cancel
-from monitoring.ledger.jobs import find_job, list_jobs, lock_job
-from monitoring.ledger.releases import find_site
-from monitoring.ledger.tables import Job
-from producers.api.bodies import parse_json, parse_model, read_body, with_key
-from producers.api.examples import EVENT_STREAM, NO_ROOM, SUBMIT_BODY, body_of
-from producers.api.resources import Approver, Reader, Resources, ResourcesDep, SubmitCaller, SubmitKey
-from producers.api.stream import as_json, look, watch
-from producers.clarify import MAX_REPLY_CHARACTERS
-from producers.comparison import Comparison
+from ledger.approvals import Seen, approve, reject
+from ledger.cancelling import request_cancel
+from ledger.events import events_after
+from ledger.jobs import find_job, list_jobs, lock_job
+from ledger.releases import find_site
+from ledger.store import Ledger
+from ledger.submission import Accepted
+from ledger.tables import Job
+from producers.api.examples import BATCH_BODY, EVENT_STREAM, NO_ROOM, SUBMIT_BODY, body_of
+from producers.api.problems import Problem, problem_of
+from producers.api.requests import (
+    Approver,
+    Reader,
+    Resources,
+    ResourcesDep,
+    SubmitCaller,
+    SubmitKey,
+    asker_of,
+    body_reader,
+    parse_json,
+    parse_model,
+    read_body,
+    with_key,
+)
 from producers.errors import BodyTooLargeError, BrokenBodyError
-from producers.jobs import JobSummary, JobView, describe, summarise, tier_name
-from producers.keys import Caller, Scope
-from producers.review import changes_of_job
-from producers.submit import Submitted
+from producers.intake.submit import Outcome, Submitted
+from producers.use_cases.clarify import MAX_REPLY_CHARACTERS
+from producers.use_cases.jobs import EventView, JobSummary, JobView, describe, describe_events, summarise, tier_name
+from producers.use_cases.review import Comparison, changes_of_job
+from producers.use_cases.rounds import ResumeOrder, ReviseOrder
+from producers.use_cases.tenants import Caller, Scope
 from routing.errors import FieldError, InvalidJobError
-from routing.jobs import Door, SiteName, State
+from routing.jobs import Door, SiteName, State, is_end, parse_as
+from routing.policy.prices import decimal_usd
+
+# A job's events as they happen: server-sent events that can be resumed, and that end with the job.
+
+logger = logging.getLogger(__name__)
+
+
+class News(NamedTuple):
+    """What one look at the ledger found."""
+
+    events: Sequence[EventView]
+    is_over: bool
+    """The job has ended and its events are all here."""
+
+
+def look(ledger: Ledger, job_id: UUID, *, tenant: str, after: int) -> News:
+    """Read what came after an event. The state is read first: when it is an end, all that led there is visible.
+
+    Raises:
+        JobNotFoundError: the caller's fault.
+    """
+    with ledger.begin() as session:
+        ended = is_end(State(find_job(session, job_id, tenant=tenant).state))
+        told = events_after(session, job_id, after_id=after)
+        return News(describe_events(session, told.events), ended and told.is_all)
+
+
+async def watch(
+    ledger: Ledger,
+    job_id: UUID,
+    *,
+    tenant: str,
+    after: int,
+    first: News,
+    poll_seconds: float,
+    stopping: threading.Event,
+) -> AsyncIterator[News]:
+    """Yield what is new about a job from `first` on, until it has ended, the process stops or the ledger is away."""
+    news = first
+    while True:
+        yield news
+        if news.is_over or stopping.is_set():
+            return
+        after = news.events[-1].id if news.events else after
+        await asyncio.sleep(poll_seconds)
+        try:
+            news = await run_in_threadpool(look, ledger, job_id, tenant=tenant, after=after)
+        except DBAPIError:
+            logger.warning("event_stream_cut", extra={"job_id": str(job_id)})
+            return
+
+
+async def as_json(found: AsyncIterator[News]) -> AsyncIterator[ServerSentEvent]:
+    """Yield each event as a line of the HTTP door's stream; a reader that is cut off resumes by the last id."""
+    async for news in found:
+        for event in news.events:
+            data = json.dumps(event.model_dump(mode="json"), separators=(",", ":"))
+            yield ServerSentEvent(data=data, event=event.kind, id=str(event.id))
+
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
@@ -207,9 +286,14 @@ async def get_events(
     if first.is_over and not first.events:
         return Response(status_code=204)
     found = watch(
-        resources.ledger, job_id, tenant=caller.tenant, after=after, first=first,
-        poll_seconds=resources.poll_seconds, stopping=request.app.state.stopping,
-    )  # fmt: skip
+        resources.ledger,
+        job_id,
+        tenant=caller.tenant,
+        after=after,
+        first=first,
+        poll_seconds=resources.poll_seconds,
+        stopping=request.app.state.stopping,
+    )
     return EventSourceResponse(as_json(found), ping=15, headers={"Cache-Control": "no-store"})
 
 
@@ -240,9 +324,7 @@ def approve_job(resources: ResourcesDep, caller: Approver, job_id: UUID, raw: Bo
     body = parse_model(ApproveBody, raw)
     seen = Seen(body.release_id, body.report_digest)
     with resources.ledger.begin() as session:
-        job = approve(
-            session, job_id, actor=caller.actor, policy=resources.policy, tenant=caller.tenant, seen=seen
-        )  # fmt: skip
+        job = approve(session, job_id, actor=caller.actor, policy=resources.policy, tenant=caller.tenant, seen=seen)
     return _view(resources, job)
 
 
@@ -262,3 +344,136 @@ def _view(resources: Resources, job: Job) -> JobView:
 def _view_of(resources: Resources, job_id: UUID, *, tenant: str) -> JobView:
     with resources.ledger.begin() as session:
         return describe(session, find_job(session, job_id, tenant=tenant), links=resources.links)
+
+
+# Many jobs in one request: each is taken in or refused for itself, in the order in which they stand.
+
+MAX_JOBS = 1_000
+"""Of one request."""
+MAX_BATCH_BYTES = 8 * 1024 * 1024
+"""What a request of many jobs may hold."""
+
+
+BatchBytes = Annotated[bytes, Depends(body_reader(MAX_BATCH_BYTES))]
+
+
+class BatchBody(BaseModel):
+    """Jobs that are submitted together."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    jobs: list[Any] = Field(min_length=1, max_length=MAX_JOBS)
+    """Each the body of `POST /v1/jobs`, with an `idempotency_key` of its own if it has one."""
+
+
+class BatchItem(BaseModel):
+    """What became of one of them: a job, or the problem that submitting it alone would have answered with."""
+
+    job: AcceptedView | None = None
+    problem: Problem | None = None
+
+
+class BatchView(BaseModel):
+    """What became of jobs that were submitted together."""
+
+    accepted: int
+    refused: int
+    jobs: list[BatchItem]
+    """In the order of the request."""
+
+
+@router.post("/batch", response_model=BatchView, openapi_extra=BATCH_BODY)
+def submit_jobs(resources: ResourcesDep, caller: SubmitCaller, raw: BatchBytes) -> Response:
+    """Submit up to 1,000 jobs, each as if it came alone: one that is refused takes no other with it."""
+    with refusing(resources, caller):
+        bodies = parse_as(BatchBody, parse_json(raw, max_bytes=MAX_BATCH_BYTES)).jobs
+    told = resources.submitter.submit_many(bodies, tenant=caller.tenant, door=Door.HTTP, actor=caller.actor)
+    accepted = sum(isinstance(one, Submitted) for one in told)
+    return as_it_is(BatchView(accepted=accepted, refused=len(told) - accepted, jobs=[_show(one) for one in told]))
+
+
+def _show(told: Outcome) -> BatchItem:
+    if isinstance(told, Submitted):
+        return BatchItem(job=show_accepted(told))
+    return BatchItem(problem=problem_of(told))
+
+
+# Rounds over HTTP: resume what was cut short, revise what was made. Both answer with a new job.
+
+Key = Annotated[str | None, Header(description="The same key and body return the same job.")]
+WantedT = TypeVar("WantedT", ResumeOrder, ReviseOrder)
+
+
+class ContinuedView(BaseModel):
+    """A job that goes on from another one was accepted: it will reach exactly one end."""
+
+    id: UUID
+    parent_id: UUID
+    session: UUID
+    """The first job of the session, whose bill this one adds to."""
+    state: State
+    tier: str | None
+    queue: str
+    rule: str | None
+    why: str | None
+    start_release_id: UUID | None
+    """The kept work that it starts from; null when nothing was kept, so that it starts from the site as it is."""
+    cap_usd: str
+    """What the whole session may have cost when this job ends, in USD."""
+    is_new: bool
+    """False when the idempotency key had been used for the same order: this is the job from then."""
+    url: str
+    events_url: str
+
+
+@router.post("/{job_id}/resume", status_code=202, openapi_extra=body_of(ResumeOrder, {"budget_usd": 0.25}))
+def resume_job(
+    resources: ResourcesDep,
+    caller: SubmitCaller,
+    job_id: UUID,
+    raw: Body,
+    response: Response,
+    idempotency_key: Key = None,
+) -> ContinuedView:
+    """Go on with a job that a limit or a failure ended: the same request, from what was kept, with added budget."""
+    order = _order(ResumeOrder, raw, idempotency_key)
+    return _round_view(resources.rounds.resume(job_id, order, asker=asker_of(caller)), job_id, response)
+
+
+@router.post("/{job_id}/revise", status_code=202, openapi_extra=body_of(ReviseOrder, {"text": "Make the logo smaller"}))
+def revise_job(
+    resources: ResourcesDep,
+    caller: SubmitCaller,
+    job_id: UUID,
+    raw: Body,
+    response: Response,
+    idempotency_key: Key = None,
+) -> ContinuedView:
+    """Change what a job made by a new request. A preview that waits for approval ends `rejected`, reason `revised`."""
+    order = _order(ReviseOrder, raw, idempotency_key)
+    return _round_view(resources.rounds.revise(job_id, order, asker=asker_of(caller)), job_id, response)
+
+
+def _order(model: type[WantedT], raw: bytes, key: str | None) -> WantedT:
+    body = parse_json(raw) if raw.strip() else {}
+    return parse_as(model, body if key is None else with_key(body, key))
+
+
+def _round_view(accepted: Accepted, parent_id: UUID, response: Response) -> ContinuedView:
+    job = accepted.job
+    response.headers["Location"] = f"/v1/jobs/{job.id}"
+    return ContinuedView(
+        id=job.id,
+        parent_id=parent_id,
+        session=job.root_id,
+        state=State(job.state),
+        tier=tier_name(job.tier),
+        queue=job.queue,
+        rule=job.route.get("rule"),
+        why=job.route.get("reason"),
+        start_release_id=job.start_release_id,
+        cap_usd=decimal_usd(job.cap_nanousd),
+        is_new=accepted.is_new,
+        url=f"/v1/jobs/{job.id}",
+        events_url=f"/v1/jobs/{job.id}/events",
+    )

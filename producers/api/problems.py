@@ -15,7 +15,7 @@ from sqlalchemy.exc import DataError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.exceptions import HTTPException
 
-from monitoring.errors import (
+from ledger.errors import (
     ApprovalRefusedError,
     ClusterNotFoundError,
     GateNotFoundError,
@@ -41,7 +41,7 @@ from producers.errors import (
     PreviewGoneError,
     SiteConflictError,
 )
-from producers.refusals import Refusal
+from producers.intake.submit import Refusal
 from routing.errors import FieldError, InvalidJobError, PolicyError
 from routing.jobs import Reason
 
@@ -71,7 +71,7 @@ class Problem(BaseModel):
 
 def problem(
     status: int, kind: str, detail: str, *, errors: Iterable[FieldError] = (), headers: Mapping[str, str] | None = None
-) -> JSONResponse:  # fmt: skip
+) -> JSONResponse:
     """Return an error answer."""
     return _answer(_problem(status, kind, detail, errors=errors), headers=headers)
 

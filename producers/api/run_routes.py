@@ -5,17 +5,27 @@ from __future__ import annotations
 from typing import Annotated, Any
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Header, Response
+from fastapi import APIRouter, Depends, Header, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from monitoring.ledger.gates import Verdict, decide_gate, find_gate, open_gates
-from producers.api.bodies import parse_model, read_body
+from ledger.gates import Verdict, decide_gate, find_gate, open_gates
 from producers.api.examples import body_of
-from producers.api.resources import Admin, Approver, Reader, Resources, ResourcesDep, SubmitCaller
-from producers.keys import Caller
-from producers.projects import Projects, ProjectView
-from producers.runs import GateView, RunView, describe_run, gate_view
-from producers.tickets.requests import TicketBody, job_body
+from producers.api.requests import (
+    Admin,
+    Approver,
+    Reader,
+    Resources,
+    ResourcesDep,
+    SubmitCaller,
+    body_reader,
+    parse_model,
+    read_body,
+)
+from producers.intake.ticket_webhooks import MAX_DELIVERY_BYTES, Ignored, TicketDoor, Tracker
+from producers.use_cases.projects import Projects, ProjectView
+from producers.use_cases.runs import GateView, RunView, describe_run, gate_view
+from producers.use_cases.tenants import Caller
+from producers.use_cases.tickets import TicketBody, job_body
 from routing.errors import FieldError, InvalidJobError
 from routing.jobs import Door, State
 
@@ -24,9 +34,13 @@ router = APIRouter(prefix="/v1")
 Body = Annotated[bytes, Depends(read_body)]
 
 _TICKET = {
-    "project": "shop", "title": "The cart forgets its items", "body": "Reload the page: it is empty.",
-    "labels": ["bug"], "priority": "P1", "url": "https://tracker.example/SHOP-17",
-}  # fmt: skip
+    "project": "shop",
+    "title": "The cart forgets its items",
+    "body": "Reload the page: it is empty.",
+    "labels": ["bug"],
+    "priority": "P1",
+    "url": "https://tracker.example/SHOP-17",
+}
 
 
 class NewProjectBody(BaseModel):
@@ -67,9 +81,11 @@ def get_projects(resources: ResourcesDep, caller: Reader) -> list[ProjectView]:
 
 
 @router.post(
-    "/projects", status_code=201, tags=["projects"],
+    "/projects",
+    status_code=201,
+    tags=["projects"],
     openapi_extra=body_of(NewProjectBody, {"name": "shop", "file": "repo: {url: https://forge.example/acme/shop.git}"}),
-)  # fmt: skip
+)
 def put_project(resources: ResourcesDep, caller: Admin, raw: Body) -> ProjectView:
     """Add a project from its file, or give the one of this name another configuration."""
     body = parse_model(NewProjectBody, raw)
@@ -92,9 +108,13 @@ def submit_run(
         view = describe_run(session, run_id, tenant=caller.tenant)
     response.headers["Location"] = f"/v1/runs/{run_id}"
     return AcceptedRunView(
-        id=run_id, state=view.state, is_new=accepted.is_new, estimate=view.cost.estimate, url=f"/v1/runs/{run_id}",
+        id=run_id,
+        state=view.state,
+        is_new=accepted.is_new,
+        estimate=view.cost.estimate,
+        url=f"/v1/runs/{run_id}",
         events_url=f"/v1/jobs/{run_id}/events",
-    )  # fmt: skip
+    )
 
 
 @router.get("/runs/{job_id}", tags=["runs"])
@@ -127,9 +147,14 @@ def _decide(resources: Resources, caller: Caller, gate_id: UUID, verdict: Verdic
     body = parse_model(DecisionBody, raw)
     with resources.ledger.begin() as session:
         decide_gate(
-            session, gate_id, verdict, actor=caller.actor, policy=resources.policy, note=body.reason,
+            session,
+            gate_id,
+            verdict,
+            actor=caller.actor,
+            policy=resources.policy,
+            note=body.reason,
             tenant=caller.tenant,
-        )  # fmt: skip
+        )
         return gate_view(find_gate(session, gate_id))
 
 
@@ -144,3 +169,39 @@ def _with_key(ticket: TicketBody, key: str | None) -> TicketBody:
 
 def _projects(resources: Resources) -> Projects:
     return Projects(resources.ledger, resources.policy)
+
+
+# Webhooks of trackers over HTTP: signed by the tracker, and so without an API key.
+
+tickets_router = APIRouter(prefix="/v1/tickets", tags=["tickets"])
+
+Delivery = Annotated[bytes, Depends(body_reader(MAX_DELIVERY_BYTES))]
+
+
+class DeliveryView(BaseModel):
+    """What became of a delivery."""
+
+    run_id: UUID | None = None
+    is_new: bool = False
+    """False when the ticket was being worked on already, or the delivery came again."""
+    ignored: str | None = None
+    """Why nothing was done."""
+
+
+@tickets_router.post("/{tracker}/{tenant}/{project}", response_model=DeliveryView)
+def take_delivery(
+    tracker: Tracker,
+    tenant: str,
+    project: str,
+    resources: ResourcesDep,
+    body: Delivery,
+    request: Request,
+    response: Response,
+) -> DeliveryView:
+    """Take a webhook of GitHub or Linear: a ticket that gets the project's label becomes a run (202)."""
+    door = TicketDoor(resources.ledger, resources.submitter, resources.accounts)
+    taken = door.take(body, dict(request.headers), tenant=tenant, project=project, tracker=tracker)
+    if isinstance(taken, Ignored):
+        return DeliveryView(ignored=taken.why)
+    response.status_code = 202
+    return DeliveryView(run_id=taken.run_id, is_new=taken.is_new)

@@ -8,14 +8,13 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Query, Response
 from pydantic import BaseModel, ConfigDict
 
-from producers.api.bodies import parse_model, read_body
 from producers.api.examples import body_of
-from producers.api.resources import Admin, Approver, Reader, ResourcesDep
-from producers.comparison import Comparison
-from producers.queue_views import QueueView, queue_depths
-from producers.site_views import ReleaseView, SiteView, release_view, site_view
+from producers.api.requests import Admin, Approver, Reader, ResourcesDep, parse_model, read_body
+from producers.use_cases.fleet import QueueView, queue_depths
+from producers.use_cases.review import Comparison
+from producers.use_cases.sites import ReleaseView, SiteView, release_view, site_view
 from routing.jobs import SiteName
-from sandbox.archive import write_tar
+from sites.directories import write_tar
 
 router = APIRouter(prefix="/v1")
 
@@ -88,15 +87,11 @@ def roll_back(resources: ResourcesDep, caller: Approver, name: SiteName, raw: Bo
     return release_view(release, is_active=True)
 
 
-@router.post(
-    "/sites/{name}/revoke-previews", tags=["sites"], openapi_extra=body_of(RevokeBody, {})
-)  # fmt: skip
+@router.post("/sites/{name}/revoke-previews", tags=["sites"], openapi_extra=body_of(RevokeBody, {}))
 def revoke_previews(resources: ResourcesDep, caller: Approver, name: SiteName, raw: Body) -> RevokedView:
     """Make every preview link that is out useless, because one of them leaked."""
     body = parse_model(RevokeBody, raw)
-    revoked = resources.sites.revoke_previews(
-        caller.tenant, name, release=body.release_id, actor=caller.actor
-    )  # fmt: skip
+    revoked = resources.sites.revoke_previews(caller.tenant, name, release=body.release_id, actor=caller.actor)
     return RevokedView(releases=revoked)
 
 
@@ -113,9 +108,11 @@ def get_diff(
 
 
 @router.get(
-    "/sites/{name}/export", tags=["sites"], response_class=Response,
+    "/sites/{name}/export",
+    tags=["sites"],
+    response_class=Response,
     responses={200: {"description": "A tar archive.", "content": {"application/x-tar": {}}}},
-)  # fmt: skip
+)
 def export_site(
     resources: ResourcesDep,
     caller: Reader,

@@ -13,15 +13,15 @@ from rich.console import Console
 from rich.text import Text
 from sqlmodel import Session
 
-from monitoring.ledger import jobs as ledger_jobs
-from monitoring.ledger.events import events_after
-from monitoring.ledger.record_tables import QueueControl
-from monitoring.ledger.tables import Job, Site
+from ledger import jobs as ledger_jobs
+from ledger.events import events_after
+from ledger.record_tables import QueueControl
+from ledger.tables import Job, Site
 from producers.bootstrap import Installation
 from producers.commands.context import INTERRUPTED, err
-from producers.jobs import EventView, JobView, PreviewLinks, describe, describe_events
+from producers.use_cases.jobs import EventView, JobView, PreviewLinks, describe, describe_events
 from routing.jobs import State
-from routing.prices import format_usd
+from routing.policy.prices import format_usd
 
 WAITS_FOR_OWNER = frozenset({State.AWAITING_APPROVAL, State.CLARIFYING})
 POLL_SECONDS = 0.25
@@ -81,7 +81,7 @@ def _standing(view: JobView) -> Text:
 
 def _follow(
     installation: Installation, job_id: UUID, tenant: str, *, quiet: bool, tell: Callable[[JobView], None]
-) -> Found:  # fmt: skip
+) -> Found:
     seen, said = 0, ""
     while True:
         found = look(installation, job_id, tenant)

@@ -4,20 +4,92 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from uuid import UUID
 
 import typer
 
+from ledger.errors import MonitoringError
 from monitoring import traces
-from producers.commands.completing import complete_jobs, complete_sites
-from producers.commands.context import FAILED, OK, USAGE, AsJson, Tenant, fail, installed, out, print_json, print_table
-from producers.commands.lines import read_lines
-from routing.jobs import RESUMABLE, Door, State
+from producers.commands.context import (
+    FAILED,
+    OK,
+    USAGE,
+    AsJson,
+    Tenant,
+    context_of,
+    fail,
+    installed,
+    out,
+    print_json,
+    print_table,
+    read_lines,
+)
+from producers.commands.route import harmless
+from producers.use_cases.review import Comparison
+from routing.errors import RoutingError
+from routing.jobs import RESUMABLE, Door, State, parse_as
 
 if TYPE_CHECKING:
-    from producers.jobs import JobView, RoundView
+    from sqlmodel import Session
+
+    from producers.use_cases.jobs import JobView, RoundView
+
+
+# Completion at the shell of what only the ledger knows: names of sites and ids of jobs.
+#
+# A completion never says why it has nothing to offer: what cannot be read completes to nothing.
+
+ItemT = TypeVar("ItemT")
+_MOST = 50
+
+
+def complete_sites(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the tenant's sites that begin so."""
+    from sqlmodel import col, select
+
+    from ledger.tables import Site
+
+    def read(session: Session) -> list[str]:
+        query = select(Site.name).where(
+            Site.tenant == _tenant(ctx), col(Site.name).startswith(incomplete, autoescape=True)
+        )
+        return list(session.exec(query.order_by(Site.name).limit(_MOST)))
+
+    return _read(ctx, read)
+
+
+def complete_jobs(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """Return the tenant's newest jobs whose ids begin so, each with its state and prompt."""
+    from ledger.jobs import list_jobs
+
+    def read(session: Session) -> list[tuple[str, str]]:
+        jobs = list_jobs(session, tenant=_tenant(ctx), limit=_MOST)
+        shown = ((str(job.id), f"{job.state}: {' '.join(job.prompt.split())[:60]}") for job in jobs)
+        return [item for item in shown if item[0].startswith(incomplete)]
+
+    return _read(ctx, read)
+
+
+def _tenant(ctx: typer.Context) -> str:
+    return str(ctx.params.get("tenant") or "demo")
+
+
+def _read(ctx: typer.Context, read: Callable[[Session], list[ItemT]]) -> list[ItemT]:
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        installation = context_of(ctx).installation()
+        try:
+            with installation.ledger.begin() as session:
+                return read(session)
+        finally:
+            installation.close()
+    except (MonitoringError, RoutingError, SQLAlchemyError):
+        return []
+
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -60,9 +132,17 @@ def submit(
     With --batch, exit 1 if any of them was refused.
     """
     wanted: dict[str, Any] = {
-        "prompt": prompt, "site": site, "new_site": new_site, "project": project, "tier": tier, "budget_usd": budget,
-        "supersede_key": supersede, "start_at": start_at, "pin": pin or None, "advanced_edit": advanced or None,
-    }  # fmt: skip
+        "prompt": prompt,
+        "site": site,
+        "new_site": new_site,
+        "project": project,
+        "tier": tier,
+        "budget_usd": budget,
+        "supersede_key": supersede,
+        "start_at": start_at,
+        "pin": pin or None,
+        "advanced_edit": advanced or None,
+    }
     body = {name: value for name, value in wanted.items() if value is not None}
     if batch is not None:
         _submit_batch(ctx, batch, tenant, has_more=bool(body) or wait)
@@ -83,7 +163,7 @@ def _submit_batch(ctx: typer.Context, path: Path, tenant: str, *, has_more: bool
         fail("submit: with --batch FILE each line has its own options, and nothing is followed", code=USAGE)
     bodies = [body for _, body in read_lines(path, command="submit")]
     with installed(ctx) as installation:
-        from producers.submit import Submitted
+        from producers.intake.submit import Submitted
 
         traces.start(installation.settings.tracing, program="cli")
         told = installation.submitter.submit_many(bodies, tenant=tenant, door=Door.CLI, actor="cli")
@@ -109,8 +189,8 @@ def list_jobs(
 ) -> None:
     """List jobs, newest first."""
     with installed(ctx) as installation:
-        from monitoring.ledger import jobs as ledger_jobs
-        from producers.jobs import summarise
+        from ledger import jobs as ledger_jobs
+        from producers.use_cases.jobs import summarise
 
         with installation.ledger.begin() as session:
             found = summarise(session, ledger_jobs.list_jobs(session, tenant=tenant, states=state or (), limit=limit))
@@ -145,8 +225,8 @@ def job(
         from producers.commands.follow import look
 
         if diff:
-            from producers.commands.changes_shown import show_comparison
-            from producers.review import changes_of_job
+            pass
+            from producers.use_cases.review import changes_of_job
 
             changes = changes_of_job(installation.ledger, installation.den, job_id, tenant=tenant)
             print_json(changes) if as_json else show_comparison(changes)
@@ -192,8 +272,8 @@ def reply(
 def cancel(ctx: typer.Context, job_id: JobId, as_json: AsJson = False, tenant: Tenant = "demo") -> None:
     """Cancel a job: at once if it waits, at its next model call or step if it runs."""
     with installed(ctx) as installation, installation.ledger.begin() as session:
-        from monitoring.ledger.cancelling import request_cancel
-        from monitoring.ledger.jobs import lock_job
+        from ledger.cancelling import request_cancel
+        from ledger.jobs import lock_job
         from producers.commands.follow import view_in
 
         found = lock_job(session, job_id, tenant=tenant)
@@ -211,14 +291,23 @@ def show_end(view: JobView, waits_for: str, *, as_json: bool) -> None:
 def _print_job(view: JobView, waits_for: str) -> None:
     calls = "1 model call" if view.bill.calls == 1 else f"{view.bill.calls} model calls"
     rows: list[tuple[str, object]] = [
-        ("job", view.id), ("state", view.state), ("why it ended", _why_it_ended(view)), ("waits for", waits_for),
-        ("tier", view.tier or "none"), ("queue", view.queue), ("route", f"{view.rule}: {view.why}"),
-        ("site", view.site or ""), ("seconds", f"{view.seconds:.1f}"),
-        ("cost", f"${view.bill.spent_usd} of ${view.bill.cap_usd} in {calls}"), ("session", _session(view)),
+        ("job", view.id),
+        ("state", view.state),
+        ("why it ended", _why_it_ended(view)),
+        ("waits for", waits_for),
+        ("tier", view.tier or "none"),
+        ("queue", view.queue),
+        ("route", f"{view.rule}: {view.why}"),
+        ("site", view.site or ""),
+        ("seconds", f"{view.seconds:.1f}"),
+        ("cost", f"${view.bill.spent_usd} of ${view.bill.cap_usd} in {calls}"),
+        ("session", _session(view)),
         ("starts from", _start(view)),
-        ("change", view.result.get("summary", "")), ("answer", view.answer or ""),
-        ("preview", view.preview_url or ""), ("next", _next_step(view)),
-    ]  # fmt: skip
+        ("change", view.result.get("summary", "")),
+        ("answer", view.answer or ""),
+        ("preview", view.preview_url or ""),
+        ("next", _next_step(view)),
+    ]
     if view.clarification is not None:
         rows.append(("question", view.clarification.question))
         rows += [(str(place), option.label) for place, option in enumerate(view.clarification.options, start=1)]
@@ -265,3 +354,113 @@ def _next_step(view: JobView) -> str:
     if view.continued_as is not None:
         return f"pointsman job {view.continued_as}"
     return "" if view.is_final else f"pointsman watch {view.id}"
+
+
+# `approve` and `reject`: a person's word on a preview.
+
+
+@app.command()
+def approve(
+    ctx: typer.Context,
+    job_id: JobId,
+    release: Annotated[
+        UUID | None, typer.Option(metavar="ID", help="The release that was looked at: approve this one or none.")
+    ] = None,
+    as_json: AsJson = False,
+    tenant: Tenant = "demo",
+) -> None:
+    """Approve a job's preview; it is published."""
+    with installed(ctx) as installation, installation.ledger.begin() as session:
+        from ledger import approvals
+        from producers.commands.follow import view_in
+
+        approvals.approve(
+            session, job_id, actor="cli", policy=installation.policy, tenant=tenant, seen=approvals.Seen(release)
+        )
+        view = view_in(session, job_id, tenant, links=installation.previews)
+    print_json(view) if as_json else out.print("approved; it is being published")
+
+
+@app.command()
+def reject(
+    ctx: typer.Context,
+    job_id: JobId,
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why, for the job's owner.")] = "",
+    as_json: AsJson = False,
+    tenant: Tenant = "demo",
+) -> None:
+    """Reject a job's preview; the live site stays as it is."""
+    with installed(ctx) as installation, installation.ledger.begin() as session:
+        from ledger import approvals
+        from producers.commands.follow import view_in
+
+        approvals.reject(session, job_id, actor="cli", reason=reason, tenant=tenant)
+        view = view_in(session, job_id, tenant, links=installation.previews)
+    print_json(view) if as_json else out.print("rejected")
+
+
+# `resume` and `revise`: go on from a job that is over, in a new one on the same bill.
+
+Wait = Annotated[bool, typer.Option("--wait", help="Follow the new job until it ends or waits for approval.")]
+
+
+@app.command()
+def resume(
+    ctx: typer.Context,
+    job_id: JobId,
+    budget: Annotated[float, typer.Option(metavar="USD", help="Money on top of what its bill has spent.")],
+    wait: Wait = False,
+    as_json: AsJson = False,
+    tenant: Tenant = "demo",
+) -> None:
+    """Go on with a job that a limit or a failure ended: the same request, from what it kept."""
+    from producers.use_cases.rounds import Asker, ResumeOrder
+
+    with installed(ctx) as installation:
+        from producers.commands.follow import follow, look
+
+        order = parse_as(ResumeOrder, {"budget_usd": budget})
+        asker = Asker(tenant=tenant, door=Door.CLI, actor="cli")
+        new_id = installation.rounds.resume(job_id, order, asker=asker).job.id
+        found = follow(installation, new_id, tenant, quiet=as_json) if wait else look(installation, new_id, tenant)
+    show_end(found.view, found.waits_for, as_json=as_json)
+
+
+@app.command()
+def revise(
+    ctx: typer.Context,
+    job_id: JobId,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="What to change of its work, in plain words.")],
+    tier: Annotated[str | None, typer.Option(metavar="TIER", help="Tier of this round: spec, patch or agent.")] = None,
+    budget: Annotated[float | None, typer.Option(metavar="USD", help="What this round may cost.")] = None,
+    wait: Wait = False,
+    as_json: AsJson = False,
+    tenant: Tenant = "demo",
+) -> None:
+    """Change what a job made; a preview that waits for approval is sent back by it."""
+    from producers.use_cases.rounds import Asker, ReviseOrder
+
+    wanted: dict[str, Any] = {"text": text, "tier": tier, "budget_usd": budget}
+    with installed(ctx) as installation:
+        from producers.commands.follow import follow, look
+
+        order = parse_as(ReviseOrder, {name: value for name, value in wanted.items() if value is not None})
+        asker = Asker(tenant=tenant, door=Door.CLI, actor="cli")
+        new_id = installation.rounds.revise(job_id, order, asker=asker).job.id
+        found = follow(installation, new_id, tenant, quiet=as_json) if wait else look(installation, new_id, tenant)
+    show_end(found.view, found.waits_for, as_json=as_json)
+
+
+# Changes between releases as people read them; nothing in a file makes a terminal obey.
+
+
+def show_comparison(found: Comparison) -> None:
+    """Print which files differ, with their unified diffs."""
+    out.print(f"from {found.before or 'nothing'} to {found.after}")
+    out.print(f"{found.added} added, {found.removed} removed, {found.changed} changed")
+    for change in found.changes:
+        sizes = " -> ".join(str(size) for size in (change.before_bytes, change.after_bytes) if size is not None)
+        what = "" if change.is_served else ", a source"
+        out.print(f"\n{change.status} {harmless(change.path)} ({sizes} bytes{what})", markup=False)
+        if change.diff:
+            out.print("\n".join(harmless(line) for line in change.diff.rstrip("\n").split("\n")), markup=False)

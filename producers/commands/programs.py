@@ -23,6 +23,7 @@ from routing.config import PolicyConfig, read_settings, without_settings
 if TYPE_CHECKING:
     from producers.bootstrap import Installation
 
+
 app = typer.Typer()
 _BROKER_SECONDS = 2.0
 """A scrape waits no longer for a broker that does not answer."""
@@ -44,7 +45,7 @@ def worker(
 @app.command()
 def api(ctx: typer.Context) -> None:
     """Serve the HTTP door and, on a listener of their own, previews and live pages."""
-    from producers.api.serve import serve
+    from producers.api.app import serve
 
     with installed(ctx) as installation:
         configure_logging(level=installation.settings.logs.level)
@@ -56,12 +57,11 @@ def api(ctx: typer.Context) -> None:
 @app.command()
 def dispatcher(ctx: typer.Context) -> None:
     """Keep the queues full from the ledger, and recover what dies."""
-    from monitoring.audit_archive import Archive
-    from producers.dispatcher import Dispatcher
-    from producers.dispatching import DispatcherLoop
-    from producers.projections import Projector
-    from producers.routing_log import open_routing_log
-    from producers.runway import BrokerLists
+    from ledger.audit_archive import Archive
+    from producers.dispatch.broker import BrokerLists
+    from producers.dispatch.dispatcher import Dispatcher, DispatcherLoop
+    from producers.dispatch.housekeeping import Projector
+    from producers.use_cases.routing_log import open_routing_log
 
     with installed(ctx) as installation:
         settings = installation.settings
@@ -92,17 +92,17 @@ def dispatcher(ctx: typer.Context) -> None:
 @contextmanager
 def _beside_it(installation: Installation, holder: str) -> Iterator[None]:
     """Do, in threads, what a slow receiver must not let the dispatcher's rounds wait for."""
-    from producers.dispatching import deliver
-    from producers.door import CeleryDoor, DoorLists
-    from producers.tickets.notes import TicketWriter
-    from producers.webhooks import AT_ONCE, WebhookSender
+    from producers.dispatch.dispatcher import deliver
+    from producers.dispatch.webhooks import AT_ONCE, WebhookSender
+    from producers.intake.celery_intake import CeleryDoor, DoorLists
+    from producers.use_cases.tickets import TicketWriter
 
     settings, stopping = installation.settings, threading.Event()
     sender = WebhookSender(installation.ledger, settings.webhook)
     lists = DoorLists(settings.broker.url, tls=settings.broker.tls)
     door = CeleryDoor(
         lists, installation.ledger, installation.submitter, holder=holder, is_shared=settings.broker.shared_door
-    )  # fmt: skip
+    )
     tick = {"tick_seconds": settings.dispatcher.tick_seconds}
     threads = [
         threading.Thread(target=deliver, args=(each, stopping), kwargs=tick)
@@ -125,7 +125,7 @@ def _beside_it(installation: Installation, holder: str) -> Iterator[None]:
 
 def _keep_house(installation: Installation, holder: str, stopping: threading.Event) -> None:
     """Look after the installation's files every few hours, until told to stop."""
-    from producers.housekeeping import Housekeeper
+    from producers.dispatch.housekeeping import Housekeeper
 
     settings = installation.settings
     keeper = Housekeeper(
@@ -138,25 +138,27 @@ def _keep_house(installation: Installation, holder: str, stopping: threading.Eve
 def exporter(ctx: typer.Context) -> None:
     """Serve the metrics, projected from the ledger."""
     from monitoring.exporter import serve
-    from producers.runway import open_broker
+    from producers.dispatch.broker import open_broker
 
     with installed(ctx) as installation:
         settings = installation.settings
         configure_logging(level=settings.logs.level)
         _await_ledger(settings.ledger)
         serve(
-            installation.ledger_url, host=settings.exporter.host, port=settings.exporter.port,
+            installation.ledger_url,
+            host=settings.exporter.host,
+            port=settings.exporter.port,
             policy=installation.policy,
             broker=open_broker(settings.broker.url, tls=settings.broker.tls, timeout_seconds=_BROKER_SECONDS),
-        )  # fmt: skip
+        )
 
 
 @app.command()
 def gateway(ctx: typer.Context) -> None:
     """Serve the one door to the models: it alone holds provider keys, and meters every call."""
-    from routing.policy import load_policy
-    from sandbox.gateway.config import GatewayConfig
-    from sandbox.gateway.server import serve
+    from gateway.config import GatewayConfig
+    from gateway.server import serve
+    from routing.policy.platform import load_policy
 
     class GatewaySettings(BaseModel):
         model_config = ConfigDict(frozen=True)
@@ -178,9 +180,9 @@ def gateway(ctx: typer.Context) -> None:
 @app.command()
 def mirror(ctx: typer.Context) -> None:
     """Serve packages to boxes, read only, from the registries that this account's npm uses."""
-    from routing.policy import load_policy
-    from sandbox.mirror.config import MirrorConfig
-    from sandbox.mirror.serve import serve
+    from routing.policy.platform import load_policy
+    from sandbox.package_mirror.app import serve
+    from sandbox.package_mirror.config import MirrorConfig
 
     class MirrorSettings(BaseModel):
         model_config = ConfigDict(frozen=True)
@@ -212,14 +214,19 @@ def rehearsal(
     """Serve a Messages API that plays scenarios: to try the product, and to test against it, without a key."""
     from pydantic import ValidationError
 
-    from sandbox.rehearsal.config import RehearsalConfig
-    from sandbox.rehearsal.server import serve
+    from gateway.fake_provider.config import RehearsalConfig
+    from gateway.fake_provider.server import serve
 
     try:
         config = RehearsalConfig(
-            host=host, port=port, log=log, speed=speed,
-            scenarios=tuple(scenarios or ()), faults=faults, policy=policy,
-        )  # fmt: skip
+            host=host,
+            port=port,
+            log=log,
+            speed=speed,
+            scenarios=tuple(scenarios or ()),
+            faults=faults,
+            policy=policy,
+        )
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         fail(f"rehearsal: --{first['loc'][0]}: {first['msg']}", code=USAGE)
@@ -233,8 +240,8 @@ def rehearsal(
 @app.command("migrate")
 def migrate_ledger(ctx: typer.Context, as_json: AsJson = False) -> None:
     """Bring the ledger to the current schema."""
-    from monitoring.ledger.migrate import migrate
-    from monitoring.ledger.store import Fit, fit, found_revision
+    from ledger.migrate import migrate
+    from ledger.store import Fit, fit, found_revision
 
     with installed(ctx) as installation:
         engine = installation.ledger.engine
@@ -250,6 +257,6 @@ def migrate_ledger(ctx: typer.Context, as_json: AsJson = False) -> None:
 
 def _await_ledger(config: LedgerConfig) -> None:
     """Start no process on a schema that it does not know: wait for its migration, then end with exit code 2."""
-    from monitoring.ledger.store import await_schema
+    from ledger.store import await_schema
 
     await_schema(config.url.get_secret_value(), patience_seconds=config.migration_wait_seconds)

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 from uuid import UUID
 
 import typer
 
-from producers.commands.context import FAILED, OK, AsJson, Tenant, fail, installed, out, print_json, print_table
+from producers.commands.context import (
+    FAILED,
+    OK,
+    AsJson,
+    Tenant,
+    context_of,
+    fail,
+    installed,
+    out,
+    print_json,
+    print_table,
+)
+from producers.use_cases.runs import GateView, RunView, StepTreeView
 from routing.jobs import Door, State
+from routing.policy.prices import format_usd, nanousd_of
 
-if TYPE_CHECKING:
-    from producers.runs import RunView
-
-app = typer.Typer(no_args_is_help=True, help="Runs: tickets that a team of agents works on.")
+run_app = typer.Typer(no_args_is_help=True, help="Runs: tickets that a team of agents works on.")
 project_app = typer.Typer(no_args_is_help=True, help="Code projects.")
 gate_app = typer.Typer(no_args_is_help=True, help="Gates: where a run waits for a person.")
 
@@ -37,7 +50,7 @@ def add_project(
     """Add a code project, or change the one of this name. Exit 2 if its file breaks a rule."""
     text = _read(file)
     with installed(ctx) as installation:
-        from producers.projects import Projects
+        from producers.use_cases.projects import Projects
 
         projects = Projects(installation.ledger, installation.policy)
         view = projects.put(tenant, name or file.stem, text, source=file.name, actor="cli")
@@ -48,7 +61,7 @@ def add_project(
 def list_projects(ctx: typer.Context, as_json: AsJson = False, tenant: Tenant = "demo") -> None:
     """List code projects."""
     with installed(ctx) as installation:
-        from producers.projects import Projects
+        from producers.use_cases.projects import Projects
 
         found = Projects(installation.ledger, installation.policy).all(tenant)
     if as_json:
@@ -57,7 +70,7 @@ def list_projects(ctx: typer.Context, as_json: AsJson = False, tenant: Tenant = 
     print_table(("project", "repository"), ((view.name, str(view.config["repo"]["url"])) for view in found))
 
 
-@app.command()
+@run_app.command()
 def submit(
     ctx: typer.Context,
     project: Annotated[str, typer.Option(metavar="NAME", help="The code project.")],
@@ -71,9 +84,8 @@ def submit(
     text = _read(ticket)
     with installed(ctx) as installation:
         from producers.commands.follow import follow
-        from producers.runs import describe_run
-        from producers.tickets.files import read_ticket
-        from producers.tickets.requests import job_body
+        from producers.use_cases.runs import describe_run
+        from producers.use_cases.tickets import job_body, read_ticket
 
         asked = read_ticket(text, project=project)
         body = job_body(asked if budget is None else asked.model_copy(update={"budget_usd": budget}))
@@ -86,11 +98,11 @@ def submit(
     raise typer.Exit(FAILED if wait and view.is_final and view.state not in GOOD_ENDS else OK)
 
 
-@app.command()
+@run_app.command()
 def show(ctx: typer.Context, run_id: RunId, as_json: AsJson = False, tenant: Tenant = "demo") -> None:
     """Show a run: its steps as a tree with state, tries, cost and seconds; gates; estimate and actual cost."""
     with installed(ctx) as installation:
-        from producers.runs import describe_run
+        from producers.use_cases.runs import describe_run
 
         with installation.ledger.begin() as session:
             view = describe_run(session, run_id, tenant=tenant)
@@ -101,8 +113,8 @@ def show(ctx: typer.Context, run_id: RunId, as_json: AsJson = False, tenant: Ten
 def list_gates(ctx: typer.Context, as_json: AsJson = False, tenant: Tenant = "demo") -> None:
     """List the gates that wait for a person."""
     with installed(ctx) as installation:
-        from monitoring.ledger.gates import open_gates
-        from producers.runs import gate_view
+        from ledger.gates import open_gates
+        from producers.use_cases.runs import gate_view
 
         with installation.ledger.begin() as session:
             found = [gate_view(gate) for gate in open_gates(session, tenant)]
@@ -130,12 +142,17 @@ def fail_gate(
 
 def _decide(ctx: typer.Context, gate_id: UUID, verdict: str, *, reason: str, as_json: bool, tenant: str) -> None:
     with installed(ctx) as installation, installation.ledger.begin() as session:
-        from monitoring.ledger.gates import decide_gate
+        from ledger.gates import decide_gate
 
         decide_gate(
-            session, gate_id, "passed" if verdict == "passed" else "failed", actor="cli", policy=installation.policy,
-            note=reason, tenant=tenant,
-        )  # fmt: skip
+            session,
+            gate_id,
+            "passed" if verdict == "passed" else "failed",
+            actor="cli",
+            policy=installation.policy,
+            note=reason,
+            tenant=tenant,
+        )
     print_json({"id": gate_id, "state": verdict, "reason": reason}) if as_json else out.print(verdict)
 
 
@@ -155,6 +172,100 @@ def _show(view: RunView, *, as_json: bool) -> None:
     if as_json:
         print_json(view)
         return
-    from producers.commands.runs_shown import show_run
+    pass
 
     show_run(view)
+
+
+# A run as a person at a terminal sees it: its steps as a tree, what they cost, and what it waits for.
+
+_MARKS = {"completed": "✓", "failed": "✗", "running": "▶", "pending": "·", "skipped": "-"}
+_MAX_WHY = 200
+_INDENT = "  "
+
+
+def show_run(view: RunView) -> None:
+    """Print a run. No line is cut: ids are copied from here."""
+    for depth, line in _lines(view):
+        out.print(f"{_INDENT * depth}{line}", markup=False)
+
+
+def _lines(view: RunView) -> Iterator[tuple[int, str]]:
+    yield 0, f"run {view.id}  {view.state.value}  {view.ticket.get('title', '')}"
+    yield from ((1, f"{name}: {value}") for name, value in _facts(view))
+    for round in sorted({step.round for step in view.steps}):
+        yield 1, "steps" if round == 0 else f"rework {round}"
+        for step in view.steps:
+            if step.round == round:
+                yield from _step_lines(step)
+    yield from ((1, _gate_line(gate)) for gate in view.gates)
+
+
+def _facts(view: RunView) -> Iterator[tuple[str, str]]:
+    cost = view.cost
+    yield "project", f"{view.project}, {view.priority}{f', {view.intent}' if view.intent else ''}"
+    if view.now and not view.is_final:
+        yield "now", view.now
+    if view.is_final and (view.detail or view.reason):
+        yield "why", view.detail or view.reason or ""
+    yield "cost", f"${cost.spent_usd} of ${cost.cap_usd}, {cost.tokens} tokens in {cost.calls} calls"
+    if cost.estimate.get("high_usd"):
+        compared = f", {cost.against_estimate} it" if cost.against_estimate else ""
+        low, high = (format_usd(nanousd_of(cost.estimate[end]), digits=2) for end in ("low_usd", "high_usd"))
+        yield "estimate", f"{low} to {high}{compared}"
+    if cost.orchestrator_share is not None:
+        yield "orchestrator", f"{cost.orchestrator_share:.0%} of the tokens"
+    if branch := view.result.get("branch"):
+        yield "branch", str(branch)
+    if view.state is State.ANSWERED and view.result.get("answer"):
+        yield "answer", str(view.result["answer"])
+
+
+def _step_lines(step: StepTreeView) -> Iterator[tuple[int, str]]:
+    tries = f", try {step.tries}" if step.tries > 1 else ""
+    found = f", {step.blocking} blocking" if step.blocking else ""
+    what = f"{_MARKS.get(step.state, '?')} {step.key} ({step.agent or 'build'}) {step.state}{tries}{found}"
+    yield 2, f"{what}  ${step.cost_usd}  {step.seconds:.1f} s"
+    if step.failure:
+        yield 3, f"{step.failure}: {(step.detail or '')[:_MAX_WHY]}"
+    for execution in step.executions:
+        if execution.status == "failed" and step.tries > 1:
+            yield 3, f"try {execution.attempt}: {execution.reason}  ${execution.cost_usd}"
+        yield from ((3, f"not taken: {path}") for path in execution.dropped)
+
+
+def _gate_line(gate: GateView) -> str:
+    by = f" by {gate.actor}" if gate.actor else ""
+    hint = f"  pointsman gate pass {gate.id} (or fail)" if gate.state == "open" else ""
+    return f"gate {gate.key}: {gate.state}{by}: {gate.reason}{hint}"
+
+
+# `agent run`: one agent of the ticket lane, alone.
+
+agent_app = typer.Typer(no_args_is_help=True, help="Agents of the ticket lane.")
+
+
+@agent_app.callback()
+def _group() -> None:
+    """Keep `run` a subcommand, though it is the only one."""
+
+
+@agent_app.command()
+def run(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(help="An agent of the policy, such as frontend-dev.")],
+    task: Annotated[str, typer.Option(help="What it is to do.")],
+    directory: Annotated[Path, typer.Option("--dir", help="The project; what the agent may write is written there.")],
+    url: Annotated[str, typer.Option(help="A Messages API; without one the rehearsal model plays.")] = "",
+    token_file: Annotated[Path | None, typer.Option(help="A file with the token for --url.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing into the directory.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Run one agent against a directory, without a run, a ledger or a queue."""
+    given = [f"--task={task}", f"--dir={directory}"]
+    given += [f"--url={url}"] if url else []
+    given += [f"--token-file={token_file}"] if token_file is not None else []
+    given += ["--dry-run"] if dry_run else []
+    given += ["--json"] if as_json else []
+    argv = [sys.executable, "-m", "workers.runs.alone", *given, "--", name]
+    os.execve(sys.executable, argv, dict(context_of(ctx).environment))

@@ -10,14 +10,15 @@ from uuid import UUID
 
 import typer
 
-from producers.commands.changes_shown import show_comparison
 from producers.commands.context import FAILED, USAGE, AsJson, Tenant, err, fail, installed, out, print_json, print_table
+from producers.commands.jobs import show_comparison
 
 if TYPE_CHECKING:
     from producers.bootstrap import Installation
     from producers.errors import ImportRefusedError
 
-app = typer.Typer(no_args_is_help=True, help="Sites and their releases.")
+
+site_app = typer.Typer(no_args_is_help=True, help="Sites and their releases.")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The site.")]
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="A directory.")]
@@ -37,7 +38,7 @@ def _installed(ctx: typer.Context) -> Iterator[Installation]:
             fail(f"{error.filename or 'the store'}: {error.strerror or type(error).__name__}; nothing was published")
 
 
-@app.command()
+@site_app.command()
 def create(
     ctx: typer.Context,
     name: Name,
@@ -46,7 +47,7 @@ def create(
     tenant: Tenant = "demo",
 ) -> None:
     """Make an empty site."""
-    from producers.site_views import site_view
+    from producers.use_cases.sites import site_view
 
     with _installed(ctx) as installation:
         site = installation.sites.create(tenant, name, profile=profile, actor="cli")
@@ -56,7 +57,7 @@ def create(
         out.print(f"made {name}")
 
 
-@app.command("profile")
+@site_app.command("profile")
 def set_profile(
     ctx: typer.Context,
     name: Name,
@@ -65,7 +66,7 @@ def set_profile(
     tenant: Tenant = "demo",
 ) -> None:
     """Judge a site's releases by another publish profile from now on: more JavaScript, or less."""
-    from producers.site_views import site_view
+    from producers.use_cases.sites import site_view
 
     with _installed(ctx) as installation:
         site = installation.sites.set_profile(tenant, name, profile, actor="cli")
@@ -75,13 +76,13 @@ def set_profile(
         out.print(f"{name} is judged by {profile} from now on")
 
 
-@app.command("import")
+@site_app.command("import")
 def import_site(
     ctx: typer.Context, name: Name, directory: Directory, as_json: AsJson = False, tenant: Tenant = "demo"
-) -> None:  # fmt: skip
+) -> None:
     """Make a directory's content the active release. With a `site.json` the pages are rendered from that spec."""
     from producers.errors import ImportRefusedError
-    from producers.site_views import release_view
+    from producers.use_cases.sites import release_view
 
     def tell(text: str) -> None:
         if not as_json:
@@ -105,7 +106,7 @@ def _refuse(error: ImportRefusedError, *, as_json: bool) -> None:
     raise typer.Exit(FAILED)
 
 
-@app.command("export")
+@site_app.command("export")
 def export_site(
     ctx: typer.Context,
     name: Name,
@@ -116,7 +117,7 @@ def export_site(
     tenant: Tenant = "demo",
 ) -> None:
     """Write what a release serves, the active one by default, to a new or empty directory."""
-    from producers.site_views import release_view
+    from producers.use_cases.sites import release_view
 
     with _installed(ctx) as installation:
         site, _ = installation.sites.releases(tenant, name, limit=1)
@@ -127,10 +128,10 @@ def export_site(
         out.print(f"wrote release {found.id} to {directory}", markup=False)
 
 
-@app.command("list")
+@site_app.command("list")
 def list_sites(ctx: typer.Context, as_json: AsJson = False, tenant: Tenant = "demo") -> None:
     """List the tenant's sites."""
-    from producers.site_views import site_view
+    from producers.use_cases.sites import site_view
 
     with _installed(ctx) as installation:
         found = installation.sites.all(tenant)
@@ -147,7 +148,7 @@ def list_sites(ctx: typer.Context, as_json: AsJson = False, tenant: Tenant = "de
     )
 
 
-@app.command()
+@site_app.command()
 def releases(
     ctx: typer.Context,
     name: Name,
@@ -156,7 +157,7 @@ def releases(
     tenant: Tenant = "demo",
 ) -> None:
     """List a site's published releases, newest first."""
-    from producers.site_views import release_view
+    from producers.use_cases.sites import release_view
 
     with _installed(ctx) as installation:
         site, found = installation.sites.releases(tenant, name, limit=limit)
@@ -168,16 +169,20 @@ def releases(
         ("release", "published", "", "digest", "files", "bytes", "job"),
         (
             (
-                str(view.id), f"{view.published_at:%Y-%m-%d %H:%M:%S}",
-                "active" if view.is_active else "swept" if view.is_swept else "", view.digest[:12], str(view.files),
-                str(view.total_bytes), str(view.job_id or "imported"),
+                str(view.id),
+                f"{view.published_at:%Y-%m-%d %H:%M:%S}",
+                "active" if view.is_active else "swept" if view.is_swept else "",
+                view.digest[:12],
+                str(view.files),
+                str(view.total_bytes),
+                str(view.job_id or "imported"),
             )
             for view in views
         ),
-    )  # fmt: skip
+    )
 
 
-@app.command()
+@site_app.command()
 def diff(
     ctx: typer.Context,
     name: Name,
@@ -194,7 +199,7 @@ def diff(
     print_json(found) if as_json else show_comparison(found)
 
 
-@app.command()
+@site_app.command()
 def rollback(
     ctx: typer.Context,
     name: Name,
@@ -205,7 +210,7 @@ def rollback(
     tenant: Tenant = "demo",
 ) -> None:
     """Make an earlier release the active one again."""
-    from producers.site_views import release_view
+    from producers.use_cases.sites import release_view
 
     with _installed(ctx) as installation:
         found = installation.sites.rollback(tenant, name, to=release, actor="cli")
@@ -215,7 +220,7 @@ def rollback(
         out.print(f"{name} shows release {found.id} again")
 
 
-@app.command("revoke-previews")
+@site_app.command("revoke-previews")
 def revoke_previews(
     ctx: typer.Context,
     name: Name,
@@ -234,7 +239,7 @@ def revoke_previews(
         out.print(f"the preview links of {revoked} releases are revoked; `pointsman job ID` shows a new one")
 
 
-@app.command("gc")
+@site_app.command("gc")
 def collect(
     ctx: typer.Context,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would be given up.")] = False,
@@ -242,11 +247,11 @@ def collect(
 ) -> None:
     """Give back the space of old releases and abandoned drafts of all sites, by the policy's `retention`."""
     with _installed(ctx) as installation:
-        from producers.garbage import collect_garbage
+        from producers.dispatch.housekeeping import collect_garbage
 
         done = collect_garbage(
             installation.ledger, installation.den, installation.policy, is_rehearsal=dry_run, actor="cli"
-        )  # fmt: skip
+        )
     if as_json:
         print_json({**done._asdict(), "dry_run": dry_run})
         return

@@ -6,8 +6,9 @@ import http
 import logging
 import threading
 from importlib import resources as files
+from typing import Annotated
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, Depends, FastAPI, Form, Header, Request
 from fastapi.exceptions import RequestValidationError
 from sqlalchemy.exc import DataError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
@@ -15,14 +16,76 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 
-from monitoring.errors import JobNotFoundError, SiteNotFoundError
-from producers.api.bodies import MAX_RAW_BYTES
-from producers.api.resources import Resources
-from producers.api.tracing import NO_TELEMETRY
-from producers.console.routes import dead, decisions, fleet, jobs, login, records, runs, sites
-from producers.console.web import Console, go, is_part, render
-from producers.errors import ForgedFormError, MissingScopeError, NotLoggedInError
+from ledger.errors import JobNotFoundError, SiteNotFoundError
+from producers.api.operations_routes import NO_TELEMETRY
+from producers.api.requests import MAX_RAW_BYTES, Resources
+from producers.console.routes import decisions, jobs, operations, sites
+from producers.console.web import (
+    COOKIE,
+    MAX_AGE_SECONDS,
+    PREFIX,
+    Console,
+    ConsoleDep,
+    ConsoleResources,
+    Viewer,
+    acting,
+    go,
+    is_part,
+    render,
+)
+from producers.errors import AuthenticationError, ForgedFormError, MissingScopeError, NotLoggedInError
+from producers.use_cases.tenants import Scope, authenticate
 from routing.errors import PolicyError
+
+# Log in with an API key, and out.
+
+login_router = APIRouter()
+
+
+@login_router.get("/login")
+def show_login(request: Request) -> Response:
+    """Ask for an API key."""
+    return render(request, "login.html", viewer=None, error="")
+
+
+@login_router.post("/login")
+def log_in(
+    request: Request,
+    console: ConsoleDep,
+    resources: ConsoleResources,
+    key: Annotated[str, Form(max_length=200)] = "",
+    sec_fetch_site: Annotated[str | None, Header()] = None,
+) -> Response:
+    """Open a session for the holder of a key that may read."""
+    if sec_fetch_site not in (None, "same-origin", "none"):
+        raise ForgedFormError
+    try:
+        with resources.ledger.begin() as session:
+            caller = authenticate(session, key.strip())
+        caller.require(Scope.READ)
+    except AuthenticationError as error:
+        return render(request, "login.html", viewer=None, status=401, error=str(error))
+    assert caller.key_id is not None
+    response = go(request, "/")
+    response.set_cookie(
+        COOKIE,
+        console.sessions.open(caller.key_id),
+        path=PREFIX,
+        max_age=MAX_AGE_SECONDS,
+        httponly=True,
+        samesite="lax",
+        secure=console.is_secure,
+    )
+    return response
+
+
+@login_router.post("/logout")
+def log_out(request: Request, viewer: Annotated[Viewer, Depends(acting(Scope.READ))]) -> Response:
+    """End the session in this browser."""
+    response = go(request, "/login")
+    response.delete_cookie(COOKIE, path=PREFIX)
+    return response
+
 
 logger = logging.getLogger(__name__)
 
@@ -36,15 +99,28 @@ def create_console(resources: Resources, console: Console, *, stopping: threadin
         stopping: set when the server is to stop: open event streams end.
     """
     app = FastAPI(
-        title="Console", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False,
-        telemetry=NO_TELEMETRY, max_body_size=MAX_RAW_BYTES,
-    )  # fmt: skip
+        title="Console",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,
+        telemetry=NO_TELEMETRY,
+        max_body_size=MAX_RAW_BYTES,
+    )
     app.state.resources = resources
     app.state.console = console
     app.state.stopping = stopping
     app.mount("/static", StaticFiles(directory=str(files.files("producers.console") / "static")))
-    for part in (fleet, jobs, decisions, runs, sites, dead, records, login):
-        app.include_router(part.router)
+    for router in (
+        operations.router,
+        jobs.router,
+        decisions.router,
+        sites.runs_router,
+        sites.router,
+        operations.dead_letters_router,
+        login_router,
+    ):
+        app.include_router(router)
     for kind, handler in _HANDLERS.items():
         app.add_exception_handler(kind, handler)
     return app
@@ -87,7 +163,7 @@ async def _on_unfit_policy(request: Request, error: Exception) -> Response:
     logger.error("tenant_overrides_unfit", extra={"rule": str(error)})
     return _refuse(
         request, 409, "Your own limits do not fit this installation's policy any more; ask whoever operates it."
-    )  # fmt: skip
+    )
 
 
 async def _on_ledger_away(request: Request, _: Exception) -> Response:

@@ -165,10 +165,24 @@ def _box(node: Node, place: tuple[int, int], layout: _Layout) -> Markup:
         '<g><title>{}: {}</title><rect class="node {}{}" x="{}" y="{}" width="{}" height="{}" rx="{}"/>'
         '<text class="node-title{}" x="{}" y="{}">{}</text><text class="node-note{}" x="{}" y="{}">{}</text></g>'
     ).format(
-        node.title, node.note, node.tone, gate, x, y, layout.width, layout.height, layout.height // 2 if gate else 7,
-        gate, x + inset, y + 20, _fitted(node.title, layout.letters - less),
-        gate, x + inset, y + 36, _fitted(node.note, layout.letters + 2 - less),
-    )  # fmt: skip
+        node.title,
+        node.note,
+        node.tone,
+        gate,
+        x,
+        y,
+        layout.width,
+        layout.height,
+        layout.height // 2 if gate else 7,
+        gate,
+        x + inset,
+        y + 20,
+        _fitted(node.title, layout.letters - less),
+        gate,
+        x + inset,
+        y + 36,
+        _fitted(node.note, layout.letters + 2 - less),
+    )
 
 
 def _fitted(text: str, length: int) -> str:

@@ -5,27 +5,102 @@ Nothing here is global: the application carries its resources, as the HTTP door'
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import hashlib
+import hmac
+import secrets
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources as files
 from typing import Annotated, Any
 from urllib.parse import quote, urlsplit
+from uuid import UUID
 
 from fastapi import Depends, Form, Header, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
+from itsdangerous import BadData, URLSafeTimedSerializer
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from starlette.responses import Response
 
-from monitoring.errors import MonitoringError
-from producers.api.resources import Resources, resources_of
-from producers.console import shown
-from producers.console.sessions import COOKIE, ConsoleSession, Sessions
-from producers.console.timeline import offset
-from producers.console.wording import event_line
+from ledger.errors import MonitoringError
+from producers.api.requests import Resources, resources_of
+from producers.console import template_filters
+from producers.console.job_page import offset
+from producers.console.template_filters import event_line
 from producers.errors import ForgedFormError, MissingScopeError, NotLoggedInError, ProducerError
-from producers.keys import Caller, Scope, holder_of
+from producers.use_cases.tenants import Caller, Scope, holder_of
 from routing.errors import FieldError, InvalidJobError, RoutingError
+
+# A person's session in the console: a signed cookie that names an API key, never the key itself.
+#
+# The key is looked up for each request, so that a revoked one ends its sessions at once. Forms carry a token that
+# only
+# pages of the same session can know (CSRF).
+
+COOKIE = "pointsman_console"
+MAX_AGE_SECONDS = 12 * 3600
+"""After so long a person logs in again."""
+_SALT = "pointsman.console.v1"
+_MAX_COOKIE_CHARS = 1024
+_FIELDS = 2
+
+
+@dataclass(frozen=True)
+class ConsoleSession:
+    """Who is logged in."""
+
+    key_id: UUID
+    """Of the API key."""
+    nonce: str
+    """Random, and no secret: what the form token is derived from."""
+
+
+class Sessions:
+    """Makes and reads session cookies."""
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        """Take the installation's preview keys; another salt keeps the two kinds of tokens apart.
+
+        Args:
+            keys: the first signs, the others are still accepted.
+        """
+        self._form_key = hashlib.sha256(f"{_SALT}.form:{keys[0]}".encode()).digest()
+        self._serializer = URLSafeTimedSerializer(
+            list(reversed(keys)),
+            salt=_SALT,
+            signer_kwargs={"key_derivation": "hmac", "digest_method": hashlib.sha256},
+        )
+
+    def open(self, key_id: UUID) -> str:
+        """Return the cookie of a new session."""
+        return str(self._serializer.dumps([str(key_id), secrets.token_urlsafe(16)]))
+
+    def read(self, cookie: str) -> ConsoleSession | None:
+        """Return the session that a cookie names; None for one that is expired or not ours."""
+        if not cookie or len(cookie) > _MAX_COOKIE_CHARS:
+            return None
+        try:
+            return _session_of(self._serializer.loads(cookie, max_age=MAX_AGE_SECONDS))
+        except BadData:
+            return None
+
+    def form_token(self, session: ConsoleSession) -> str:
+        """Return what every form of a session carries."""
+        return hmac.new(self._form_key, f"{session.key_id}:{session.nonce}".encode(), hashlib.sha256).hexdigest()
+
+    def is_own_form(self, session: ConsoleSession, token: str) -> bool:
+        """Tell whether a form was made for this session."""
+        return hmac.compare_digest(self.form_token(session).encode(), token.encode("utf-8", "replace"))
+
+
+def _session_of(payload: Any) -> ConsoleSession | None:
+    if not isinstance(payload, list) or len(payload) != _FIELDS or not all(isinstance(part, str) for part in payload):
+        return None
+    try:
+        return ConsoleSession(UUID(payload[0]), payload[1])
+    except ValueError:
+        return None
+
 
 PREFIX = "/console"
 _SAFE = frozenset({"GET", "HEAD"})
@@ -72,9 +147,12 @@ def _templates() -> Environment:
     """Return the templates; everything in them is escaped, and a name that is missing is an error."""
     environment = Environment(
         loader=FileSystemLoader(str(files.files("producers.console") / "templates")),
-        autoescape=select_autoescape(default=True), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
-    environment.filters.update(shown.FILTERS, event_line=event_line, offset=offset)
+        autoescape=select_autoescape(default=True),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(template_filters.FILTERS, event_line=event_line, offset=offset)
     return environment
 
 
@@ -148,7 +226,7 @@ def render(request: Request, template: str, *, viewer: Viewer | None, status: in
     console = console_of(request)
     notice = request.cookies.get(_NOTICE, "")
     told = {
-        "notice": shown.notice(notice),
+        "notice": template_filters.notice(notice),
         "viewer": viewer,
         "prefix": PREFIX,
         "here": request.url.path,
@@ -184,7 +262,7 @@ def go(request: Request, path: str, *, notice: str = "", is_error: bool = False)
         text = quote(f"{'!' if is_error else ''}{notice[:_NOTICE_CHARS]}")
         response.set_cookie(
             _NOTICE, text, path=PREFIX, max_age=60, httponly=True, samesite="lax", secure=console_of(request).is_secure
-        )  # fmt: skip
+        )
     return response
 
 

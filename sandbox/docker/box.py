@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import logging
 import secrets
+import select
+import socket
+import struct
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from contextlib import suppress
+from typing import Any, NamedTuple
 
+import docker.errors
 from docker.api import APIClient
 
 from monitoring import traces
@@ -23,21 +28,191 @@ from sandbox.box import (
     Injected,
     OnLine,
     OutputLimits,
+    this_owner,
     without_planted,
-)  # fmt: skip
-from sandbox.den import Den, Manifest
+)
 from sandbox.docker import recipe
-from sandbox.docker.channel import ExecChannel, quick
-from sandbox.docker.engine import Engine
-from sandbox.docker.failures import starting, using
+from sandbox.docker.engine import UNREACHABLE, Engine, starting, using
 from sandbox.docker.posture import check_box, check_forwarder, check_inner, check_volume
-from sandbox.docker.recipe import Kind, Slot
+from sandbox.docker.recipe import TOOLS, USER, Kind, Slot
 from sandbox.errors import BoxFrozenError, BoxLostError, SandboxStartupError
-from sandbox.execution import Standby, follow
-from sandbox.owner import this_owner
-from sandbox.paths import is_planted
+from sandbox.execution import Exchanged, Standby, follow
 from sandbox.tarball import pack, stream_limit, unpack
-from sandbox.tree import check_tree
+from sites.content_store import Den, Manifest
+from sites.files import check_tree, is_planted
+
+# The engine's multiplexed output: frames of one byte for the stream, three unused, four of length, then the data.
+
+_HEADER = struct.Struct(">BxxxL")
+_STDOUT, _STDERR, _ERROR = 1, 2, 3
+
+
+class Output(NamedTuple):
+    """What one piece of the connection held."""
+
+    stdout: bytes
+    stderr: bytes
+
+
+class Frames:
+    """Takes the bytes of a connection as they come. A frame's data is handed on at once, not kept until it is whole."""
+
+    def __init__(self) -> None:
+        self._header = b""
+        self._stream = 0
+        self._left = 0
+
+    def feed(self, data: bytes) -> Output:
+        """Return the output in some bytes.
+
+        Raises:
+            ConnectionError: they are no frames (the engine's fault).
+        """
+        stdout, stderr = bytearray(), bytearray()
+        place = 0
+        while place < len(data):
+            if not self._left:
+                place = self._read_header(data, place)
+                continue
+            piece = data[place : place + self._left]
+            place += len(piece)
+            self._left -= len(piece)
+            (stdout if self._stream == _STDOUT else stderr).extend(piece)
+        return Output(bytes(stdout), bytes(stderr))
+
+    def _read_header(self, data: bytes, place: int) -> int:
+        wanted = _HEADER.size - len(self._header)
+        self._header += data[place : place + wanted]
+        if len(self._header) == _HEADER.size:
+            self._stream, self._left = _HEADER.unpack(self._header)
+            self._header = b""
+            if self._stream not in (_STDOUT, _STDERR, _ERROR):
+                raise ConnectionError("the engine sent something else than a command's output")
+        return place + wanted
+
+
+# A command in a container, as a channel: stdin, stdout and stderr over one hijacked connection to the engine.
+
+_PIECE_BYTES = 262_144
+_GO = b"\n"
+
+
+class ExecChannel:
+    """One `docker exec`. Without soft seconds it has no clock inside.
+
+    The runner inside waits for a first line before it starts the command: only then is it sure that no output of the
+    command went into the buffers of the HTTP client, which the hijack leaves behind.
+    """
+
+    def __init__(
+        self,
+        api: APIClient,
+        container: str,
+        argv: Sequence[str],
+        *,
+        run_id: str,
+        soft_seconds: float,
+        grace_seconds: float,
+        env: Mapping[str, str],
+        cwd: str,
+    ) -> None:
+        self.has_clock = soft_seconds > 0
+        self._api = api
+        self._container = container
+        self._run_id = run_id
+        wrapped = [f"{TOOLS}/run", run_id, _seconds(soft_seconds), _seconds(grace_seconds), *argv]
+        created = api.exec_create(
+            container, wrapped, stdin=True, user=USER, environment=dict(env), workdir=cwd, privileged=False
+        )
+        self._exec_id: str = created["Id"]
+        self._held: Any = api.exec_start(self._exec_id, socket=True)
+        self._socket: socket.socket = getattr(self._held, "_sock", self._held)
+        self._socket.setblocking(False)
+        self._frames = Frames()
+        self._before = _GO
+
+    def begin(self) -> None:
+        """Let the command start before there is anything to exchange."""
+        self._send(self._before)
+
+    def exchange(self, outgoing: bytes, *, seconds: float) -> Exchanged:
+        """Send what can be sent and return what came; see `Channel`."""
+        waiting = self._before + outgoing
+        writers = [self._socket] if waiting else []
+        readable, writable, _ = select.select([self._socket], writers, [], seconds)
+        sent = self._send(waiting) if writable else 0
+        data = self._receive() if readable else None
+        out = self._frames.feed(data or b"")
+        return Exchanged(sent, out.stdout, out.stderr, data == b"")
+
+    def _send(self, waiting: bytes) -> int:
+        try:
+            sent = self._socket.send(waiting)
+        except BlockingIOError:
+            return 0
+        except (BrokenPipeError, ConnectionResetError):  # the command does not read, or is over: what it says counts
+            self._before = b""
+            return len(waiting)
+        skipped = min(sent, len(self._before))
+        self._before = self._before[skipped:]
+        return sent - skipped
+
+    def _receive(self) -> bytes | None:
+        try:
+            return self._socket.recv(_PIECE_BYTES)
+        except BlockingIOError:
+            return None
+        except ConnectionResetError:
+            return b""
+
+    def end_input(self) -> None:
+        """Let the command see the end of its stdin."""
+        if self._before:
+            return
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_WR)
+
+    def interrupt(self) -> None:
+        """Send SIGINT to the command's process group, from inside."""
+        with suppress(docker.errors.DockerException, *UNREACHABLE):
+            made = self._api.exec_create(self._container, [f"{TOOLS}/interrupt", self._run_id], user=USER)
+            self._api.exec_start(made["Id"], detach=True)
+
+    def is_running(self) -> bool:
+        """Return whether the command runs.
+
+        Raises:
+            DockerException: the engine does not say.
+        """
+        return bool(self._api.exec_inspect(self._exec_id)["Running"])
+
+    def exit_code(self) -> int | None:
+        """Return the status of the command; None while it runs, or when the engine does not know it."""
+        with suppress(docker.errors.DockerException, *UNREACHABLE):
+            found = self._api.exec_inspect(self._exec_id)
+            if not found["Running"]:
+                code: int | None = found["ExitCode"]
+                return code
+        return None
+
+    def close(self) -> None:
+        """Let go of the connection; the command may still run."""
+        with suppress(OSError):
+            self._held.close()
+            self._socket.close()
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.3f}"
+
+
+def quick(api: APIClient, container: str, argv: Sequence[str]) -> tuple[int | None, bytes]:
+    """Run one of our own short commands in a container and return its status and what it said."""
+    made = api.exec_create(container, list(argv), user=USER)
+    said: bytes = api.exec_start(made["Id"])
+    code: int | None = api.exec_inspect(made["Id"])["ExitCode"]
+    return code, said
+
 
 logger = logging.getLogger(__name__)
 
@@ -107,10 +282,17 @@ class DockerBox:
         return Injected(len(checked), sum(map(len, checked.values())), dropped)
 
     def run(
-        self, argv: Sequence[str], *, clocks: Clocks, stdin: bytes = b"", env: Mapping[str, str] | None = None,
-        cwd: str = WORKSPACE, output: OutputLimits | None = None, on_line: OnLine | None = None,
+        self,
+        argv: Sequence[str],
+        *,
+        clocks: Clocks,
+        stdin: bytes = b"",
+        env: Mapping[str, str] | None = None,
+        cwd: str = WORKSPACE,
+        output: OutputLimits | None = None,
+        on_line: OnLine | None = None,
         watch: Callable[[], None] | None = None,
-    ) -> ExecResult:  # fmt: skip
+    ) -> ExecResult:
         """Run a command; see `Box.run`."""
         self._check_usable()
         self._has_run = True
@@ -123,7 +305,7 @@ class DockerBox:
             try:
                 followed = follow(
                     channel, stdin=stdin, clocks=clocks, limits=output or OutputLimits(), on_line=on_line, watch=watch
-                )  # fmt: skip
+                )
                 has_to_freeze = followed.has_to_freeze
             finally:
                 if has_to_freeze:
@@ -143,9 +325,15 @@ class DockerBox:
 
     def _exec(self, argv: Sequence[str], *, env: Mapping[str, str], cwd: str, clocks: Clocks) -> ExecChannel:
         return ExecChannel(
-            self._engine.client.api, self._container, argv, run_id=secrets.token_hex(4), env=env, cwd=cwd,
-            soft_seconds=clocks.soft_seconds, grace_seconds=clocks.grace_seconds,
-        )  # fmt: skip
+            self._engine.client.api,
+            self._container,
+            argv,
+            run_id=secrets.token_hex(4),
+            env=env,
+            cwd=cwd,
+            soft_seconds=clocks.soft_seconds,
+            grace_seconds=clocks.grace_seconds,
+        )
 
     def collect(self, den: Den, rules: CollectRules) -> Manifest:
         """Freeze the box and store its files; see `Box.collect`."""

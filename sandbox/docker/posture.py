@@ -13,9 +13,22 @@ from sandbox.box import DOOR_HOST, WORKSPACE, BoxSpec
 from sandbox.docker.recipe import FORWARDER_MEMORY, SECURITY, USER, Kind, Slot, inner_network, workspace_volume
 
 _HOST_KEYS_EMPTY = (
-    "Binds", "VolumesFrom", "CapAdd", "Devices", "DeviceCgroupRules", "DeviceRequests", "GroupAdd", "Links",
-    "PortBindings", "PidMode", "UTSMode", "UsernsMode", "Privileged", "PublishAllPorts", "OomKillDisable",
-)  # fmt: skip
+    "Binds",
+    "VolumesFrom",
+    "CapAdd",
+    "Devices",
+    "DeviceCgroupRules",
+    "DeviceRequests",
+    "GroupAdd",
+    "Links",
+    "PortBindings",
+    "PidMode",
+    "UTSMode",
+    "UsernsMode",
+    "Privileged",
+    "PublishAllPorts",
+    "OomKillDisable",
+)
 """What must be absent, null, empty or false."""
 
 
@@ -42,9 +55,12 @@ def check_box(found: Mapping[str, Any], slot: Slot, spec: BoxSpec, *, forwarder:
 def check_forwarder(found: Mapping[str, Any], slot: Slot, spec: BoxSpec, *, outer: str) -> list[str]:
     """Return everything by which an inspected forwarder differs from what it has to be."""
     expected = {
-        "NetworkMode": outer, "Memory": FORWARDER_MEMORY, "MemorySwap": FORWARDER_MEMORY, "PidsLimit": 32,
+        "NetworkMode": outer,
+        "Memory": FORWARDER_MEMORY,
+        "MemorySwap": FORWARDER_MEMORY,
+        "PidsLimit": 32,
         "Sysctls": {"net.ipv4.ip_forward": "0"},
-    }  # fmt: skip
+    }
     return [
         *_common(found, spec, networks={outer, slot.name(Kind.INNER)}),
         *_differences("HostConfig", found["HostConfig"], expected),
@@ -56,9 +72,16 @@ def check_inner(found: Mapping[str, Any], slot: Slot, *, subnet: str) -> list[st
     """Return everything by which an inspected inner network differs from what it has to be."""
     wanted = inner_network(slot, subnet)
     expected = {
-        "Name": wanted["name"], "Driver": "bridge", "Scope": "local", "Internal": True, "EnableIPv6": False,
-        "Attachable": False, "Ingress": False, "Labels": wanted["labels"], "Options": wanted["options"],
-    }  # fmt: skip
+        "Name": wanted["name"],
+        "Driver": "bridge",
+        "Scope": "local",
+        "Internal": True,
+        "EnableIPv6": False,
+        "Attachable": False,
+        "Ingress": False,
+        "Labels": wanted["labels"],
+        "Options": wanted["options"],
+    }
     subnets = [part["Subnet"] for part in found["IPAM"]["Config"]]
     return [
         *_differences("Network", found, expected),
@@ -92,8 +115,13 @@ def _common(found: Mapping[str, Any], spec: BoxSpec, *, networks: set[str]) -> I
     for key in _HOST_KEYS_EMPTY:
         if host.get(key):
             yield f"HostConfig.{key} is set"
-    expected = {"ReadonlyRootfs": True, "CapDrop": ["ALL"], "IpcMode": "private", "CgroupnsMode": "private",
-                "AutoRemove": True}  # fmt: skip
+    expected = {
+        "ReadonlyRootfs": True,
+        "CapDrop": ["ALL"],
+        "IpcMode": "private",
+        "CgroupnsMode": "private",
+        "AutoRemove": True,
+    }
     yield from _differences("HostConfig", host, expected)
     if sorted(host.get("SecurityOpt") or []) != sorted(SECURITY):
         yield "HostConfig.SecurityOpt is not no-new-privileges with our list of system calls"

@@ -16,11 +16,11 @@ from typing import NamedTuple
 import httpx2
 from sqlalchemy import text
 
+from ledger.store import Ledger
 from monitoring.capacity.measure import Measured, measure
-from monitoring.ledger.store import Ledger
-from producers.embedded import Embedded
-from producers.supervisor import Program, python_module
-from routing.policy import load_policy
+from producers.local.embedded import Embedded
+from producers.local.supervisor import Program, python_module
+from routing.policy.platform import load_policy
 from tests.services import wait_until
 
 SLOTS = 4
@@ -212,8 +212,8 @@ def running_fleet(home: Path) -> Iterator[Fleet]:
     """Run one."""
     import os
 
-    from producers.embedded import Options
-    from sandbox.rehearsal.config import RehearsalConfig
+    from gateway.fake_provider.config import RehearsalConfig
+    from producers.local.embedded import Options
 
     scenario = home / "capacity.yaml"
     scenario.write_text(SCENARIO)

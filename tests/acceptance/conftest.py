@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from producers.embedded import Embedded, Options
-from sandbox.rehearsal.config import RehearsalConfig
+from gateway.fake_provider.config import RehearsalConfig
+from producers.local.embedded import Embedded, Options
 from tests.acceptance.installation import Installation
 
 SCENARIOS = Path(__file__).with_name("scenarios.yaml")

@@ -12,7 +12,7 @@ import psutil
 from celery import Celery
 from redis import Redis
 
-from producers.embedded import TENANT, Embedded
+from producers.local.embedded import TENANT, Embedded
 from tests.services import wait_until
 
 ENDS = frozenset(
@@ -43,9 +43,11 @@ class Installation:
         job_id = uuid4()
         client = Celery(broker=self.embedded.broker_url, set_as_current=False)
         client.send_task(
-            "pointsman.submit", kwargs={"prompt": prompt, "tenant": TENANT, **kwargs}, queue="intake",
+            "pointsman.submit",
+            kwargs={"prompt": prompt, "tenant": TENANT, **kwargs},
+            queue="intake",
             task_id=str(job_id),
-        )  # fmt: skip
+        )
         client.close()
         return job_id
 

@@ -11,20 +11,65 @@ from typing import Any
 
 Json = Any
 STATE: dict[str, Json] = {
-    "tab": "home", "n": 3, "half": 0.5, "big": 1e21, "tiny": 2.5e-7, "zero": 0, "no": False, "yes": True, "none": None,
-    "empty": "", "user": {"name": "Ann", "a/b": "slash", "~": "tilde", "": "blank"}, "list": [1, "two", None, [3]],
+    "tab": "home",
+    "n": 3,
+    "half": 0.5,
+    "big": 1e21,
+    "tiny": 2.5e-7,
+    "zero": 0,
+    "no": False,
+    "yes": True,
+    "none": None,
+    "empty": "",
+    "user": {"name": "Ann", "a/b": "slash", "~": "tilde", "": "blank"},
+    "list": [1, "two", None, [3]],
     "breads": [
         {"name": "Rye", "price": 4, "sold": False, "tags": ["dark", "sour"], "flags": [{"on": True}]},
         {"name": "Spelt", "price": 4.5, "sold": True, "tags": [], "flags": []},
     ],
     "bare": [],
-}  # fmt: skip
+}
 PATHS = [
-    "/tab", "tab", "/n", "/half", "/big", "/tiny", "/zero", "/no", "/yes", "/none", "/empty", "/user/name", "user/name",
-    "/user", "/user/a~1b", "/user/~0", "/user/", "/list/1", "/list/01", "/list/1x", "/list/ 1", "/list/-1", "/list/-",
-    "/list/9", "/list/length", "/list", "/breads/0/name", "/breads/1/tags", "/gone", "/gone/deeper", "/tab/0", "",
-    "/", "//", "/n/", "/breads", "/bare", "/toString", "/user/constructor",
-]  # fmt: skip
+    "/tab",
+    "tab",
+    "/n",
+    "/half",
+    "/big",
+    "/tiny",
+    "/zero",
+    "/no",
+    "/yes",
+    "/none",
+    "/empty",
+    "/user/name",
+    "user/name",
+    "/user",
+    "/user/a~1b",
+    "/user/~0",
+    "/user/",
+    "/list/1",
+    "/list/01",
+    "/list/1x",
+    "/list/ 1",
+    "/list/-1",
+    "/list/-",
+    "/list/9",
+    "/list/length",
+    "/list",
+    "/breads/0/name",
+    "/breads/1/tags",
+    "/gone",
+    "/gone/deeper",
+    "/tab/0",
+    "",
+    "/",
+    "//",
+    "/n/",
+    "/breads",
+    "/bare",
+    "/toString",
+    "/user/constructor",
+]
 ITEM_PATHS = ["name", "/name", "price", "sold", "tags", "tags/0", "flags", "gone", "", "/", "toString"]
 SCALARS = [None, True, False, 0, 1, 3, 3.0, 0.5, "", "home", "Rye", "3"]
 
@@ -70,9 +115,11 @@ class Corpus:
 
     def single(self) -> dict[str, Json]:
         source = self.pick(
-            {"$state": self.pick(*PATHS)}, {"$state": self.pick(*PATHS)}, {"$item": self.pick(*ITEM_PATHS)},
+            {"$state": self.pick(*PATHS)},
+            {"$state": self.pick(*PATHS)},
+            {"$item": self.pick(*ITEM_PATHS)},
             {"$index": True},
-        )  # fmt: skip
+        )
         return {**source, **self.comparison()}
 
     def condition(self, depth: int = 2) -> Json:
@@ -89,13 +136,35 @@ class Corpus:
         condition = self.condition()
         target = condition if isinstance(condition, dict) else {}
         return self.pick(
-            None, 1, "yes", {}, [[]], [True], [condition], [None], {"$and": {}}, {"$or": "x"}, {"path": "/a"},
-            {"and": [condition]}, {"$state": 1}, {"$index": False}, {"$index": 1}, {"auth": "signedIn"},
-            {"$and": [], "$or": []}, {"$and": [None]}, {**target, "$state": "/a"}, {**target, "$item": "a"},
-            {**target, "not": False}, {**target, "not": None}, {**target, "gt": "3"}, {**target, "lte": {"$state": 1}},
-            {**target, "extra": 1}, {**target, "gt": {"$state": "/n", "also": 1}}, {**target, "gte": True},
+            None,
+            1,
+            "yes",
+            {},
+            [[]],
+            [True],
+            [condition],
+            [None],
+            {"$and": {}},
+            {"$or": "x"},
+            {"path": "/a"},
+            {"and": [condition]},
+            {"$state": 1},
+            {"$index": False},
+            {"$index": 1},
+            {"auth": "signedIn"},
+            {"$and": [], "$or": []},
+            {"$and": [None]},
+            {**target, "$state": "/a"},
+            {**target, "$item": "a"},
+            {**target, "not": False},
+            {**target, "not": None},
+            {**target, "gt": "3"},
+            {**target, "lte": {"$state": 1}},
+            {**target, "extra": 1},
+            {**target, "gt": {"$state": "/n", "also": 1}},
+            {**target, "gte": True},
             {"$state": "/n", "gt": None},
-        )  # fmt: skip
+        )
 
     def template(self) -> str:
         parts = [f"${{{path}}}" for path in self.random.sample(PATHS + ITEM_PATHS, 3)]
@@ -111,18 +180,29 @@ class Corpus:
         if kind == "map" and depth:
             return {key: self.expression(depth - 1) for key in self.random.sample(["a", "b", "c"], 2)}
         return {
-            "state": {"$state": self.pick(*PATHS)}, "bindState": {"$bindState": self.pick(*PATHS)},
-            "item": {"$item": self.pick(*ITEM_PATHS)}, "bindItem": {"$bindItem": self.pick(*ITEM_PATHS)},
-            "index": {"$index": True}, "template": {"$template": self.template()},
-        }.get(kind, self.pick(*SCALARS))  # fmt: skip
+            "state": {"$state": self.pick(*PATHS)},
+            "bindState": {"$bindState": self.pick(*PATHS)},
+            "item": {"$item": self.pick(*ITEM_PATHS)},
+            "bindItem": {"$bindItem": self.pick(*ITEM_PATHS)},
+            "index": {"$index": True},
+            "template": {"$template": self.template()},
+        }.get(kind, self.pick(*SCALARS))
 
     def damaged_expression(self) -> Json:
         return self.pick(
-            {"$state": 5}, {"$state": "/n", "$item": "name"}, {"$cond": True}, {"$unknown": 1},
-            {"$cond": {"x": 1}, "$then": 1, "$else": 2}, {"$computed": "sum", "args": {"a": 1}}, {"$template": 7},
-            {"$index": 0}, {"$state": "/n", "x": 1},
-            [{"$item": None}], {"a": {"$bindState": []}}, {"$format": "currency", "value": 3},
-        )  # fmt: skip
+            {"$state": 5},
+            {"$state": "/n", "$item": "name"},
+            {"$cond": True},
+            {"$unknown": 1},
+            {"$cond": {"x": 1}, "$then": 1, "$else": 2},
+            {"$computed": "sum", "args": {"a": 1}},
+            {"$template": 7},
+            {"$index": 0},
+            {"$state": "/n", "x": 1},
+            [{"$item": None}],
+            {"a": {"$bindState": []}},
+            {"$format": "currency", "value": 3},
+        )
 
     # -- specs ---------------------------------------------------------------------------------------------------
 
@@ -135,16 +215,21 @@ class Corpus:
             "t": {"type": "Text", "props": {"text": "Today"}},
             "note": {"type": "Text", "props": {"text": "Beside"}, "children": []},
             "grid": {
-                "type": "Grid", "props": {}, "children": ["stack"],
+                "type": "Grid",
+                "props": {},
+                "children": ["stack"],
                 "repeat": {"statePath": self.pick("/breads", "breads", "/bare"), "key": "name"},
             },
             "stack": {"type": "Stack", "props": {}, "children": ["name", "tags"]},
             "name": {"type": "Text", "props": {"text": {"$template": "Bread ${name}"}}, "children": []},
             "tags": {
-                "type": "Stack", "props": {}, "children": ["tag"], "repeat": {"statePath": {"$item": "tags"}},
+                "type": "Stack",
+                "props": {},
+                "children": ["tag"],
+                "repeat": {"statePath": {"$item": "tags"}},
             },
             "tag": {"type": "Text", "props": {"text": {"$template": "Tag ${/tab}"}}, "children": []},
-        }  # fmt: skip
+        }
         for key in self.random.sample(["hero", "s", "grid", "stack", "name", "tags", "note"], 2):
             elements[key]["visible"] = self.condition()
         return {"root": "page", "elements": elements, "state": deepcopy(STATE)}
@@ -166,10 +251,28 @@ class Corpus:
 
     def damages(self) -> list[Callable[[dict[str, Json]], None]]:
         return [
-            self._root, self._elements, self._children, self._dangling, self._slots, self._misplaced, self._twice,
-            self._visible, self._repeat, self._relative, self._state, self._element, self._field, self._expression,
-            self._props, self._key, self._orphan, self._cycle, self._action, self._share, self._remove,
-        ]  # fmt: skip
+            self._root,
+            self._elements,
+            self._children,
+            self._dangling,
+            self._slots,
+            self._misplaced,
+            self._twice,
+            self._visible,
+            self._repeat,
+            self._relative,
+            self._state,
+            self._element,
+            self._field,
+            self._expression,
+            self._props,
+            self._key,
+            self._orphan,
+            self._cycle,
+            self._action,
+            self._share,
+            self._remove,
+        ]
 
     def _root(self, spec: dict[str, Json]) -> None:
         root = self.pick("", None, 0, 5, "gone", "toString", "hero", ["page"], "constructor", False, "page ")
@@ -196,8 +299,9 @@ class Corpus:
         value = {
             "visible": self.pick(True, None, self.condition(), {}),
             "on": self.pick({}, None, {"press": {"action": "x"}}),
-            "repeat": self.pick({"statePath": "/breads"}, {}, None), "watch": self.pick({}, {"/n": {"action": "x"}}),
-        }  # fmt: skip
+            "repeat": self.pick({"statePath": "/breads"}, {}, None),
+            "watch": self.pick({}, {"/n": {"action": "x"}}),
+        }
         name = self.pick(*value)
         self.element(spec)["props"][name] = value[name]
 
@@ -210,10 +314,22 @@ class Corpus:
 
     def _repeat(self, spec: dict[str, Json]) -> None:
         self.element(spec)["repeat"] = self.pick(
-            None, {}, [], "breads", {"statePath": "/breads"}, {"statePath": "/user"}, {"statePath": "/gone"},
-            {"statePath": ""}, {"statePath": 5}, {"statePath": None}, {"statePath": {"$item": 5}}, {"statePath": {}},
-            {"statePath": "/breads", "key": 5}, {"statePath": "/breads", "limit": 3}, {"statePath": "/list/3"},
-        )  # fmt: skip
+            None,
+            {},
+            [],
+            "breads",
+            {"statePath": "/breads"},
+            {"statePath": "/user"},
+            {"statePath": "/gone"},
+            {"statePath": ""},
+            {"statePath": 5},
+            {"statePath": None},
+            {"statePath": {"$item": 5}},
+            {"statePath": {}},
+            {"statePath": "/breads", "key": 5},
+            {"statePath": "/breads", "limit": 3},
+            {"statePath": "/list/3"},
+        )
 
     def _relative(self, spec: dict[str, Json]) -> None:
         key = self.pick("tags", "tags", "stack", "s", "grid", "page", "tag")
@@ -301,9 +417,21 @@ class Corpus:
             patch["path"] = self.pick(5, None, ["a"])
         line = json.dumps(patch)
         damaged = self.pick(
-            line[:-1], line + ",", "Here it is:", "```spec", "```", "", "[1]", "{}", '{"op": "add"}', "\ufeff" + line,
-            "  " + line + " \r", '{"op": "", "path": "/a"}', "{'op': 'add'}",
+            line[:-1],
+            line + ",",
+            "Here it is:",
+            "```spec",
+            "```",
+            "",
+            "[1]",
+            "{}",
+            '{"op": "add"}',
+            "\ufeff" + line,
+            "  " + line + " \r",
+            '{"op": "", "path": "/a"}',
+            "{'op': 'add'}",
             '{"op": "add", "path": "/a", "value": NaN}',
-            '{"op":"add","path":"/__proto__/x","value":1}', line.replace('"op"', '"op": "add", "op"'),
-        )  # fmt: skip
+            '{"op":"add","path":"/__proto__/x","value":1}',
+            line.replace('"op"', '"op": "add", "op"'),
+        )
         return str(damaged) if self.chance(0.2) else line

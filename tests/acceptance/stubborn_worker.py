@@ -9,10 +9,10 @@ import time
 from routing.config import read_settings
 from routing.queues import QueueName
 from workers.attempt import Attempt
+from workers.handlers.answer import run_tool
 from workers.main import WorkerSettings, build_worker, run_worker
 from workers.outcomes import Outcome
 from workers.tasks import HANDLERS
-from workers.tools import run_tool
 
 
 def stubborn(attempt: Attempt) -> Outcome:

@@ -15,11 +15,10 @@ from typing import Any
 import httpx2
 import pytest
 
-from monitoring.ledger.store import Ledger, create_ledger_engine
-from monitoring.restored import counts
-from producers.embedded import TENANT, Embedded, Options
-from producers.resting import resting
-from sandbox.rehearsal.config import RehearsalConfig
+from gateway.fake_provider.config import RehearsalConfig
+from ledger.store import Ledger, create_ledger_engine
+from producers.backup import counts
+from producers.local.embedded import TENANT, Embedded, Options, resting
 from tests.acceptance.installation import Installation
 
 PLAIN = {name: value for name, value in os.environ.items() if not name.startswith("POINTSMAN_")}

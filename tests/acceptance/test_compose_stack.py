@@ -84,14 +84,12 @@ def test_nothing_of_the_set_up_of_pip_is_in_the_image(stack: Stack) -> None:
     image = stack.environment["POINTSMAN_IMAGE"]
     history = subprocess.run(
         ["docker", "history", "--no-trunc", image], capture_output=True, text=True, check=True
-    ).stdout  # fmt: skip
+    ).stdout
     shown = subprocess.run(["docker", "inspect", image], capture_output=True, text=True, check=True).stdout
     for secret in ("/wheels", "PIP_"):
         assert secret not in history + shown
     alone = ["docker", "run", "--rm", "--network", "none", "--entrypoint", "sh"]
-    listed = subprocess.run(
-        [*alone, image, "-c", "ls / /etc; id -u"], capture_output=True, text=True, check=True
-    )  # fmt: skip
+    listed = subprocess.run([*alone, image, "-c", "ls / /etc; id -u"], capture_output=True, text=True, check=True)
     assert "wheels" not in listed.stdout
     assert "pip.conf" not in listed.stdout
     assert "10001" in listed.stdout
@@ -129,8 +127,10 @@ def test_prometheus_finds_every_target_and_reads_what_the_ledger_says(stack: Sta
     def are_up() -> bool:
         found = httpx2.get(f"{stack.prometheus_url}/api/v1/targets", trust_env=False).json()["data"]["activeTargets"]
         return {each["labels"]["job"] for each in found if each["health"] == "up"} == {
-            "pointsman-exporter", "pointsman-api", "prometheus",
-        }  # fmt: skip
+            "pointsman-exporter",
+            "pointsman-api",
+            "prometheus",
+        }
 
     wait_until(are_up, seconds=60, what="all targets are up")
 
@@ -181,12 +181,28 @@ def test_each_queue_is_scaled_alone_under_load_and_no_job_is_lost(stack: Stack) 
     others = others_than(stack, "worker-answer", "worker-spec")
     with load(stack, every_seconds=0.5) as jobs:
         wait_until(lambda: len(jobs) > 5, seconds=60, what="there is load")
-        stack.timed("answer 1 -> 3, spec 1 -> 4", "up", "--detach", "--no-recreate", "--scale", "worker-answer=3",
-                    "--scale", "worker-spec=4")  # fmt: skip
+        stack.timed(
+            "answer 1 -> 3, spec 1 -> 4",
+            "up",
+            "--detach",
+            "--no-recreate",
+            "--scale",
+            "worker-answer=3",
+            "--scale",
+            "worker-spec=4",
+        )
         assert (len(stack.of("worker-answer")), len(stack.of("worker-spec"))) == (3, 4)
         stack.wait_well(("worker-answer", "worker-spec"), seconds=120)
-        stack.timed("answer 3 -> 1, spec 4 -> 2", "up", "--detach", "--no-recreate", "--scale", "worker-answer=1",
-                    "--scale", "worker-spec=2")  # fmt: skip
+        stack.timed(
+            "answer 3 -> 1, spec 4 -> 2",
+            "up",
+            "--detach",
+            "--no-recreate",
+            "--scale",
+            "worker-answer=1",
+            "--scale",
+            "worker-spec=2",
+        )
         assert (len(stack.of("worker-answer")), len(stack.of("worker-spec"))) == (1, 2)
     assert sum(all_came_through(stack, jobs, seconds=120).values()) == len(jobs) > 20
     assert others_than(stack, "worker-answer", "worker-spec") == others

@@ -228,9 +228,7 @@ def test_no_page_is_wider_than_its_window_whatever_stands_in_it(stage: Stage, br
 @pytest.mark.node
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1440])
-def test_axe_finds_nothing_on_any_page(
-    stage: Stage, browser: Browser, axe: Path, scheme: str, width: int
-) -> None:  # fmt: skip
+def test_axe_finds_nothing_on_any_page(stage: Stage, browser: Browser, axe: Path, scheme: str, width: int) -> None:
     with open_page(browser, width=width, scheme=scheme) as page:
         page.goto(f"{stage.url}/console/login")
         found = {"login": complaints_of(page, axe)}

@@ -10,10 +10,10 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from docs.pictures import BAKERY, SITES, build
-from sandbox.spec.catalog import components
-from sandbox.spec.model import parse_site
-from sandbox.spec.render import render
-from tests.unit.sandbox.spec.samples import every_component, with_every_text
+from sites.spec.catalog import components
+from sites.spec.model import parse_site
+from sites.spec.render import render
+from tests.unit.sites.spec.samples import every_component, with_every_text
 
 AXE = "axe-core@4.14.1"
 HOSTILE = """</p></div><script>hit()</script>"'><img src=x onerror=hit()> <!-- ]]> {{7}} </style> &lt; &#x3c;script>"""

@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from producers.supervisor import free_port
+from producers.local.supervisor import free_port
 from tests.acceptance.installation import Installation
 from tests.guides import PAGES, ROOT, Guide, environment_of, is_registry_away
 from tests.services import wait_until
@@ -100,9 +100,12 @@ def test_the_tutorial_runs_as_it_is_written_with_the_rehearsal_in_the_provider_s
     port, home = free_port(), tmp_path / "home"
     home.mkdir()
     environment = {
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": str(home), "PYTHONPATH": str(ROOT),
-        "ANTHROPIC_API_KEY": "sk-ant-of-the-tests", "ANTHROPIC_BASE_URL": f"http://127.0.0.1:{port}",
-    }  # fmt: skip
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "HOME": str(home),
+        "PYTHONPATH": str(ROOT),
+        "ANTHROPIC_API_KEY": "sk-ant-of-the-tests",
+        "ANTHROPIC_BASE_URL": f"http://127.0.0.1:{port}",
+    }
     tutorial = Guide(ROOT / "docs" / "tutorial.md", tmp_path, environment)
     log = tmp_path / "requests.jsonl"
     provider = ["pointsman", "rehearsal", "--port", str(port), "--speed", "max", "--log", str(log)]
@@ -130,14 +133,13 @@ def test_the_tutorial_runs_as_it_is_written_with_the_rehearsal_in_the_provider_s
 
 
 @contextmanager
-def running(
-    argv: list[str], directory: Path, environment: Mapping[str, str], *, name: str = "up"
-) -> Iterator[Path]:  # fmt: skip
+def running(argv: list[str], directory: Path, environment: Mapping[str, str], *, name: str = "up") -> Iterator[Path]:
     """Run a program until the block ends; gives the file with what it said."""
     said = directory / f"{name}.out"
-    with said.open("w") as out, subprocess.Popen(
-        argv, cwd=directory, env=environment, stdout=out, stderr=subprocess.STDOUT
-    ) as program:  # fmt: skip
+    with (
+        said.open("w") as out,
+        subprocess.Popen(argv, cwd=directory, env=environment, stdout=out, stderr=subprocess.STDOUT) as program,
+    ):
         try:
             yield said
         finally:

@@ -7,8 +7,8 @@ import psutil
 import pytest
 import yaml
 
-from producers.supervisor import Program, python_module
-from routing.policy import platform_policy
+from producers.local.supervisor import Program, python_module
+from routing.policy.platform import platform_policy
 from tests.acceptance.installation import Installation, log_of
 from tests.services import wait_until
 

@@ -11,24 +11,24 @@ from typing import Any
 
 import pytest
 
-from sandbox.spec.edit import merge
-from sandbox.spec.errors import Finding, SpecError, errors_of
-from sandbox.spec.expressions import (
+from sites.spec.edit import merge
+from sites.spec.errors import Finding, SpecError, errors_of
+from sites.spec.expressions import (
     complaint_about,
     complaint_about_condition,
     is_visible,
     resolve,
     split_repeat_condition,
 )
-from sandbox.spec.model import INDEX, Site, parse_site
-from sandbox.spec.outline import expand_outline
-from sandbox.spec.state import MISSING, Scope
-from sandbox.spec.stream import compile_stream
-from sandbox.spec.validate import auto_fix, validate
+from sites.spec.model import INDEX, Site, parse_site
+from sites.spec.outline import expand_outline
+from sites.spec.state import MISSING, Scope
+from sites.spec.stream import compile_stream
+from sites.spec.validate import auto_fix, validate
 from tests.acceptance.json_render_corpus import Corpus
-from tests.unit.sandbox.spec.rulebook import BEFORE_UPSTREAM, EXTRA, UPSTREAM
-from tests.unit.sandbox.spec.samples import demo_site, every_component
-from tests.unit.sandbox.spec.test_outline import OUTLINE
+from tests.unit.sites.spec.rulebook import BEFORE_UPSTREAM, EXTRA, UPSTREAM
+from tests.unit.sites.spec.samples import demo_site, every_component
+from tests.unit.sites.spec.test_outline import OUTLINE
 
 STRICT_JSON = {"duplicate_key", "bad_number", "forbidden_key"}
 """Rules for all JSON here, which a stream's lines keep to as well."""
@@ -102,9 +102,11 @@ def compiled(text: str) -> tuple[object, str]:
 
 def as_upstream(scope: dict[str, Any]) -> Scope:
     return Scope(
-        state=scope["stateModel"], item=scope.get("repeatItem", MISSING), index=scope.get("repeatIndex"),
+        state=scope["stateModel"],
+        item=scope.get("repeatItem", MISSING),
+        index=scope.get("repeatIndex"),
         item_path=scope.get("repeatBasePath"),
-    )  # fmt: skip
+    )
 
 
 def test_verdicts_and_codes_are_upstreams_but_for_named_rules(ask: Ask) -> None:

@@ -32,8 +32,8 @@ def test_a_direct_edit_is_previewed_approved_published_and_rolled_back(installat
 
 
 def test_an_edit_that_needs_the_model_is_billed_as_the_provider_logged_it(installation: Installation) -> None:
-    from routing.policy import platform_policy
-    from sandbox.rehearsal.config import billed_nanousd, read_log
+    from gateway.fake_provider.config import billed_nanousd, read_log
+    from routing.policy.platform import platform_policy
 
     installation.embedded.import_site("model-edit")
     seen = len(read_log(installation.embedded.request_log))

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from monitoring.ledger.dispatch_window import pause_queue
-from monitoring.ledger.store import Ledger
-from producers.commands.dashboards import read_alert_rules
+from ledger.dispatch_window import pause_queue
+from ledger.store import Ledger
+from producers.commands.monitoring import read_alert_rules
 from routing.queues import QueueName
 from tests.acceptance.installation import Installation
 from tests.panel_numbers import BESIDE_THE_LEDGER, PANELS

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 import yaml
 
-from routing.policy import platform_policy
-from sandbox.scan.engine import scan
+from routing.policy.platform import platform_policy
+from sites.scan.engine import scan
 
 SITES = yaml.safe_load((Path(__file__).parents[1] / "data" / "real_sites.yaml").read_text(encoding="utf-8"))
 SECONDS_PER_MEGABYTE = 2.0

@@ -3,9 +3,9 @@
 import pytest
 from sqlalchemy import text
 
-from producers.embedded import WORKERS
-from routing.policy import platform_policy
-from sandbox.rehearsal.config import billed_nanousd, read_log
+from gateway.fake_provider.config import billed_nanousd, read_log
+from producers.local.embedded import WORKERS
+from routing.policy.platform import platform_policy
 from tests.acceptance.installation import Installation, settle
 from tests.services import wait_until
 
@@ -99,9 +99,10 @@ def test_a_gateway_that_is_killed_in_a_call_never_bills_under_and_frees_the_rese
     installation.embedded.supervisor.wait_ready(["gateway"])
     lapse_calls(installation)
     job = wait_until(
-        lambda: (found := installation.job(job_id))["bill"]["reserved_nanousd"] == 0 and found, seconds=60,
+        lambda: (found := installation.job(job_id))["bill"]["reserved_nanousd"] == 0 and found,
+        seconds=60,
         what="the lost call is settled",
-    )  # fmt: skip
+    )
     assert isinstance(job, dict)
     logged = read_log(installation.embedded.request_log)[seen:]
     assert job["bill"]["spent_nanousd"] >= sum(billed_nanousd(call, platform_policy().prices) for call in logged)

@@ -17,7 +17,7 @@ import httpx2
 import pytest
 from sqlalchemy import text
 
-from monitoring.ledger.store import Ledger
+from ledger.store import Ledger
 from tests.acceptance.installation import Installation
 from tests.services import wait_until
 

@@ -15,8 +15,8 @@ import pytest
 import yaml
 from playwright.sync_api import Browser, Page, Route, sync_playwright
 
-from sandbox.scan import markup
-from sandbox.scan.markup import MarkupBudget, Tag
+from sites.scan import html_tokenizer
+from sites.scan.html_tokenizer import MarkupBudget, Tag
 
 pytestmark = [
     pytest.mark.browser,
@@ -30,9 +30,11 @@ PAGES, BATCH = int(os.environ.get("PAGES", "300")), 100
 """How many pages are generated; `make chaos ONLY=long` asks for more."""
 RAW = ("textarea", "style", "title", "noscript", "script", "xmp", "iframe", "noframes", "noembed")
 BAITS = [f'<{name}><a title="</{name}><img src=x onerror=Q>">' for name in RAW] + [
-    '<!--<a title="--><img src=x onerror=Q>">', '<![CDATA[<a title="]]><img src=x onerror=Q>">',
-    "<style><!--</style><img src=x onerror=Q>--></style>", "<script><!--<script></script>--></script><b onclick=Q>",
-]  # fmt: skip
+    '<!--<a title="--><img src=x onerror=Q>">',
+    '<![CDATA[<a title="]]><img src=x onerror=Q>">',
+    "<style><!--</style><img src=x onerror=Q>--></style>",
+    "<script><!--<script></script>--></script><b onclick=Q>",
+]
 HTML = [
     "div",
     "p",
@@ -152,7 +154,7 @@ def generate(dice: random.Random) -> str:
 
 def read(text: str, budget: MarkupBudget, *, has_scripts: bool = True) -> tuple[list[Tag], bool]:
     """Return what the scan sees of a page, and whether it doubts its own reading."""
-    page = markup.Page(text, budget, has_scripts=has_scripts)
+    page = html_tokenizer.Page(text, budget, has_scripts=has_scripts)
     seen: list[Tag] = []
     doubts = False
     for tag in page.tags():

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from producers.embedded import Embedded, Options
-from sandbox.rehearsal.config import RehearsalConfig
+from gateway.fake_provider.config import RehearsalConfig
+from producers.local.embedded import Embedded, Options
 from tests.acceptance.installation import Installation
 from tests.collector import running_collector
 
@@ -15,21 +15,38 @@ pytestmark = [pytest.mark.timeout(300), pytest.mark.long]
 
 IDS = ("a1" * 16, "b2" * 8)
 PROGRAMS = {
-    "POST /v1/jobs": "api", "submit": "api", "send spec": "api", "wait spec": "worker", "claim spec": "worker",
-    "process spec": "worker", "model:spec_edit": "worker", "render": "worker", "scan": "worker", "preview": "worker",
-    "send control": "dispatcher", "wait control": "worker", "claim control": "worker", "process control": "worker",
-    "publish": "worker", "lay out": "worker", "swap": "worker", "show": "worker",
-}  # fmt: skip
+    "POST /v1/jobs": "api",
+    "submit": "api",
+    "send spec": "api",
+    "wait spec": "worker",
+    "claim spec": "worker",
+    "process spec": "worker",
+    "model:spec_edit": "worker",
+    "render": "worker",
+    "scan": "worker",
+    "preview": "worker",
+    "send control": "dispatcher",
+    "wait control": "worker",
+    "claim control": "worker",
+    "process control": "worker",
+    "publish": "worker",
+    "lay out": "worker",
+    "swap": "worker",
+    "show": "worker",
+}
 
 
 def test_one_job_through_every_program_is_one_trace() -> None:
     with running_collector() as collector, tempfile.TemporaryDirectory(prefix="pointsman-test-") as home:
         options = Options(
-            home=Path(home), rehearsal=RehearsalConfig(speed="max"), api_port=0,
+            home=Path(home),
+            rehearsal=RehearsalConfig(speed="max"),
+            api_port=0,
             environment={
-                "POINTSMAN_TRACING__ENDPOINT": collector.url, "POINTSMAN_TRACING__HEADERS__AUTHORIZATION": "Bearer mine"
+                "POINTSMAN_TRACING__ENDPOINT": collector.url,
+                "POINTSMAN_TRACING__HEADERS__AUTHORIZATION": "Bearer mine",
             },
-        )  # fmt: skip
+        )
         with Embedded(options, base_environment=os.environ) as embedded:
             running = Installation(embedded)
             embedded.import_site("bakery")

@@ -70,8 +70,12 @@ class Up:
     def start(self) -> subprocess.Popen[str]:
         return subprocess.Popen(
             [str(self._pointsman), "up", "--port", "0", "--speed", "max"],
-            cwd=self.home, env=self._environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )  # fmt: skip
+            cwd=self.home,
+            env=self._environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
 
     def url(self, name: str) -> str:
         found = re.search(rf"{name}\s+(http://[^\s/]+)", self.said)
@@ -96,8 +100,9 @@ class Up:
         self.process.communicate(timeout=60)
         wait_until(
             lambda: not [process for process in self.processes if is_alive(process)],
-            seconds=30, what=f"nothing is left after {number.name}",
-        )  # fmt: skip
+            seconds=30,
+            what=f"nothing is left after {number.name}",
+        )
 
 
 def is_alive(process: psutil.Process) -> bool:

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.boxes import build_maker
-from sandbox.den import Den
 from sandbox.docker.box import DockerBox, DockerMaker
 from sandbox.docker.engine import Engine
-from sandbox.reaper import Reaper
+from sandbox.pool import Reaper, build_maker
+from sites.content_store import Den
 from tests.engine import Listener, TestEngine, missing
 
 

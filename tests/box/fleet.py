@@ -16,11 +16,11 @@ from uuid import UUID
 import psutil
 from sqlalchemy import text
 
-from monitoring.ledger.store import Ledger, create_ledger_engine
-from routing.policy import platform_policy
+from gateway.fake_provider.config import billed_nanousd, read_log
+from ledger.store import Ledger, create_ledger_engine
+from routing.policy.platform import platform_policy
 from sandbox.docker.engine import Engine, Leftover, is_outer
 from sandbox.docker.recipe import SLOT
-from sandbox.rehearsal.config import billed_nanousd, read_log
 from tests.engine import TestEngine
 from tests.services import wait_until
 
@@ -181,8 +181,20 @@ def running_fleet(daemon: TestEngine, *, speed: str = "real", warm: int = 1) -> 
     with tempfile.TemporaryDirectory(prefix="pointsman-fleet-", ignore_cleanup_errors=True) as directory:
         home = Path(directory)
         home.chmod(0o755)
-        argv = program(daemon, home, "up", "--home", str(home / "home"), "--port", "0", "--concurrency", "1",
-                       "--speed", speed, warm=warm)  # fmt: skip
+        argv = program(
+            daemon,
+            home,
+            "up",
+            "--home",
+            str(home / "home"),
+            "--port",
+            "0",
+            "--concurrency",
+            "1",
+            "--speed",
+            speed,
+            warm=warm,
+        )
         process = subprocess.Popen(
             argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, "COLUMNS": "200"}
         )

@@ -12,23 +12,23 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from monitoring.ledger.start_attempt import Claim
-from monitoring.ledger.store import Ledger, create_ledger_engine
-from monitoring.ledger.tables import Job
-from producers.sites import Sites
-from routing.policy import platform_policy
+from ledger.start_attempt import Claim
+from ledger.store import Ledger, create_ledger_engine
+from ledger.tables import Job
+from producers.use_cases.sites import Sites
+from routing.policy.platform import platform_policy
 from routing.queues import QueueName, Tier
 from sandbox.box import Box, ExecResult, Injected
-from sandbox.den import Den
 from sandbox.docker.box import DockerBox
 from sandbox.docker.engine import Engine
-from sandbox.image.parts import image_reference
+from sandbox.image.rootfs import image_reference
+from sites.content_store import Den
 from tests.engine import Listener, TestEngine
 from tests.factories import Shop
 from tests.services import Postgres, wait_until
 from tests.well import well_gateway
-from workers.agent import edit_with_agent
 from workers.engine import EnginePool, open_engine_pool
+from workers.handlers.agent import edit_with_agent
 from workers.lifecycle import Resources, run_attempt
 
 GATEWAY_PORT, MODEL_PORT, MIRROR_PORT, REGISTRY_PORT = 8106, 8107, 8108, 8109
@@ -157,22 +157,46 @@ def ground(daemon: TestEngine, postgres: Postgres, home: Path, *, scenario: str)
         npm.chmod(0o755)
         registry = daemon.listen(REGISTRY_PORT, says="registry")
         stack.callback(registry.stop)
-        _program(stack, daemon, home / "model.log", "rehearsal", "--port", str(MODEL_PORT), "--speed", "max",
-                 "--scenarios", str(home / "mine.yaml"))  # fmt: skip
-        provider = {
-            "base_url": f"http://127.0.0.1:{MODEL_PORT}", "api_key": CANARY, "label": "rehearsal", "day_usd": "100",
-        }  # fmt: skip
         _program(
-            stack, daemon, home / "gateway.log", "gateway",
-            POINTSMAN_LEDGER__URL=url, POINTSMAN_GATEWAY__HOST="0.0.0.0", POINTSMAN_GATEWAY__PORT=str(GATEWAY_PORT),
+            stack,
+            daemon,
+            home / "model.log",
+            "rehearsal",
+            "--port",
+            str(MODEL_PORT),
+            "--speed",
+            "max",
+            "--scenarios",
+            str(home / "mine.yaml"),
+        )
+        provider = {
+            "base_url": f"http://127.0.0.1:{MODEL_PORT}",
+            "api_key": CANARY,
+            "label": "rehearsal",
+            "day_usd": "100",
+        }
+        _program(
+            stack,
+            daemon,
+            home / "gateway.log",
+            "gateway",
+            POINTSMAN_LEDGER__URL=url,
+            POINTSMAN_GATEWAY__HOST="0.0.0.0",
+            POINTSMAN_GATEWAY__PORT=str(GATEWAY_PORT),
             POINTSMAN_GATEWAY__PEPPER="p" * 32,
             **{f"POINTSMAN_GATEWAY__PROVIDERS__REHEARSAL__{name.upper()}": value for name, value in provider.items()},
-        )  # fmt: skip
+        )
         _program(
-            stack, daemon, home / "mirror.log", "mirror",
-            POINTSMAN_LEDGER__URL=url, POINTSMAN_MIRROR__HOST="0.0.0.0", POINTSMAN_MIRROR__PORT=str(MIRROR_PORT),
-            POINTSMAN_MIRROR__NPM=str(npm), POINTSMAN_MIRROR__CACHE=str(home / "mirror"),
-        )  # fmt: skip
+            stack,
+            daemon,
+            home / "mirror.log",
+            "mirror",
+            POINTSMAN_LEDGER__URL=url,
+            POINTSMAN_MIRROR__HOST="0.0.0.0",
+            POINTSMAN_MIRROR__PORT=str(MIRROR_PORT),
+            POINTSMAN_MIRROR__NPM=str(npm),
+            POINTSMAN_MIRROR__CACHE=str(home / "mirror"),
+        )
         for port in (GATEWAY_PORT, MODEL_PORT, MIRROR_PORT):
             wait_until(
                 lambda port=port: f":{port:04X} " in daemon.inside("cat", "/proc/net/tcp"), seconds=60, what=str(port)
@@ -180,14 +204,22 @@ def ground(daemon: TestEngine, postgres: Postgres, home: Path, *, scenario: str)
         ledger = Ledger(create_ledger_engine(url, pool_size=4))
         stack.callback(ledger.close)
         config = daemon.config(
-            gateway_port=GATEWAY_PORT, mirror_port=MIRROR_PORT, memory_mib=1536, processes=256, warm=0,
-        )  # fmt: skip
+            gateway_port=GATEWAY_PORT,
+            mirror_port=MIRROR_PORT,
+            memory_mib=1536,
+            processes=256,
+            warm=0,
+        )
         pool = open_engine_pool(config)
         stack.callback(pool.close)
         resources = Resources(
-            ledger=ledger, den=Den(home / "den"), policy=platform_policy(),
-            gateway_url=stack.enter_context(well_gateway()), worker="w1", known_keys=(CANARY,),
-        )  # fmt: skip
+            ledger=ledger,
+            den=Den(home / "den"),
+            policy=platform_policy(),
+            gateway_url=stack.enter_context(well_gateway()),
+            worker="w1",
+            known_keys=(CANARY,),
+        )
         engine = daemon.open()
         stack.callback(engine.close)
         image = engine.image_id(image_reference(config.base_image))

@@ -18,21 +18,21 @@ from uuid import UUID
 
 import pytest
 
-from monitoring.ledger.releases import active_release
-from monitoring.ledger.store import Ledger, create_ledger_engine
-from monitoring.ledger.tables import Job, Release, Site
-from producers.sites import Sites
-from routing.policy import platform_policy
+from ledger.releases import active_release
+from ledger.store import Ledger, create_ledger_engine
+from ledger.tables import Job, Release, Site
+from producers.use_cases.sites import Sites
+from routing.policy.platform import platform_policy
 from routing.queues import QueueName, Tier
-from sandbox.den import Den
 from sandbox.docker.engine import Engine, is_outer
-from sandbox.release import manifest_of
+from sites.content_store import Den
+from sites.releases import manifest_of
 from tests.engine import TestEngine
 from tests.factories import Shop
 from tests.services import Postgres, wait_until
-from workers.agent import edit_with_agent
-from workers.control import run_control
 from workers.engine import EnginePool, open_engine_pool
+from workers.handlers.agent import edit_with_agent
+from workers.handlers.publish import run_control
 from workers.lifecycle import Resources, run_attempt
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]
@@ -140,11 +140,15 @@ def yard(daemon: TestEngine, postgres: Postgres, tmp_path_factory: pytest.TempPa
         assert model.stdout is not None
         assert json.loads(model.stdout.readline())["port"] == MODEL_PORT
         inside(
-            stack, daemon, "gateway",
-            POINTSMAN_LEDGER__URL=url, POINTSMAN_GATEWAY__HOST="0.0.0.0", POINTSMAN_GATEWAY__PORT=str(GATEWAY_PORT),
+            stack,
+            daemon,
+            "gateway",
+            POINTSMAN_LEDGER__URL=url,
+            POINTSMAN_GATEWAY__HOST="0.0.0.0",
+            POINTSMAN_GATEWAY__PORT=str(GATEWAY_PORT),
             POINTSMAN_GATEWAY__PEPPER="p" * 32,
             **{f"POINTSMAN_GATEWAY__PROVIDERS__REHEARSAL__{name.upper()}": value for name, value in provider.items()},
-        )  # fmt: skip
+        )
         wait_until(lambda: _listens(daemon), seconds=60, what="the gateway listens")
         ledger = Ledger(create_ledger_engine(url, pool_size=4))
         stack.callback(ledger.close)
@@ -153,9 +157,14 @@ def yard(daemon: TestEngine, postgres: Postgres, tmp_path_factory: pytest.TempPa
         stack.callback(pool.close)
         shop = Shop(ledger, url=url)
         resources = Resources(
-            ledger=ledger, den=Den(home / "den"), policy=platform_policy(), gateway_url="http://127.0.0.1:1",
-            worker="w1", boxes=pool, known_keys=(CANARY,),
-        )  # fmt: skip
+            ledger=ledger,
+            den=Den(home / "den"),
+            policy=platform_policy(),
+            gateway_url="http://127.0.0.1:1",
+            worker="w1",
+            boxes=pool,
+            known_keys=(CANARY,),
+        )
         engine = daemon.open()
         stack.callback(engine.close)
         yield Yard(shop, resources, engine)

@@ -23,29 +23,28 @@ import pytest
 from fastapi.testclient import TestClient
 from playwright.sync_api import Route, sync_playwright
 
-from monitoring.ledger.store import Ledger, create_ledger_engine
-from monitoring.ledger.tables import Job, Release
-from producers.pages.app import create_pages_app
-from producers.pages.resources import PageResources
-from producers.sites import Sites
-from producers.supervisor import free_port
-from routing.policy import platform_policy
+from ledger.store import Ledger, create_ledger_engine
+from ledger.tables import Job, Release
+from producers.local.supervisor import free_port
+from producers.pages import PageResources, create_pages_app
+from producers.use_cases.sites import Sites
+from routing.policy.platform import platform_policy
 from routing.queues import QueueName, Tier
-from sandbox.boxes import open_engine
-from sandbox.den import Den
 from sandbox.docker.engine import is_outer
-from sandbox.preview import PreviewSigner
-from sandbox.release import manifest_of
+from sandbox.pool import open_engine
+from sites.content_store import Den
+from sites.preview import PreviewSigner
+from sites.releases import manifest_of
 from tests.box.test_agent_session import CANARY, Yard, inside
 from tests.engine import Listener, TestEngine
 from tests.factories import Shop
 from tests.outside_mirror import unreachable
 from tests.services import Postgres, wait_until
-from workers.agent import edit_with_agent
-from workers.control import run_control
 from workers.engine import EnginePool, open_engine_pool
+from workers.handlers.agent import edit_with_agent
+from workers.handlers.patch import patch_files
+from workers.handlers.publish import run_control
 from workers.lifecycle import Resources, run_attempt
-from workers.patch import patch_files
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]
 
@@ -106,9 +105,14 @@ SCENARIO = {
             "name": "adds-three",
             "when": {"prompt": "three\\.js canvas", "tools": ["Bash"], "turn": 1, "tool_result": False},
             "say": [
-                write("package.json", json.dumps(PACKAGE, indent=2)), write("build.mjs", BUILD),
-                write("src/main.js", MAIN), write("pages/index.html", PAGE), bash("rm index.html site.css"),
-                bash("npm install 2>&1"), bash("npm run build 2>&1"), bash("ls -l dist; du -sm node_modules"),
+                write("package.json", json.dumps(PACKAGE, indent=2)),
+                write("build.mjs", BUILD),
+                write("src/main.js", MAIN),
+                write("pages/index.html", PAGE),
+                bash("rm index.html site.css"),
+                bash("npm install 2>&1"),
+                bash("npm run build 2>&1"),
+                bash("ls -l dist; du -sm node_modules"),
             ],
         },
         {
@@ -127,7 +131,7 @@ SCENARIO = {
             "say": [{"text": "I made the studio's page."}],
         },
     ]
-}  # fmt: skip
+}
 
 
 @dataclass
@@ -151,8 +155,11 @@ class BuildYard(Yard):
         """Submit a job as its owner types it, and let a worker do it."""
         said = subprocess.run(
             [sys.executable, "-m", "producers.cli", "submit", prompt, "--tenant", "acme", "--json", *options],
-            env={**os.environ, "POINTSMAN_LEDGER__URL": self.url}, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+            env={**os.environ, "POINTSMAN_LEDGER__URL": self.url},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert said.returncode == 0, said.stderr
         return self.do(self.shop.scalar("SELECT id FROM job ORDER BY created_at DESC LIMIT 1"))
 
@@ -224,9 +231,13 @@ def yard(
         for start in (partial(inside, stack, daemon), partial(here, stack)):  # for boxes, and for workers
             start(*model)
         inside(
-            stack, daemon, "gateway", POINTSMAN_GATEWAY__HOST="0.0.0.0", POINTSMAN_GATEWAY__PORT=str(GATEWAY_PORT),
+            stack,
+            daemon,
+            "gateway",
+            POINTSMAN_GATEWAY__HOST="0.0.0.0",
+            POINTSMAN_GATEWAY__PORT=str(GATEWAY_PORT),
             **settings,
-        )  # fmt: skip
+        )
         here(stack, "gateway", POINTSMAN_GATEWAY__PORT=str(own_port), **settings)
         daemon.serve_mirror(stack, MIRROR_PORT, ledger_url=url, cache=home / "mirror")
         for port in (MODEL_PORT, GATEWAY_PORT, MIRROR_PORT):
@@ -235,15 +246,26 @@ def yard(
         ledger = Ledger(create_ledger_engine(url, pool_size=4))
         stack.callback(ledger.close)
         config = daemon.config(
-            gateway_port=GATEWAY_PORT, mirror_port=MIRROR_PORT, memory_mib=2048, workspace_mib=512, file_mib=64,
-            workspace_files=20_000, processes=256, warm=0,
-        )  # fmt: skip
+            gateway_port=GATEWAY_PORT,
+            mirror_port=MIRROR_PORT,
+            memory_mib=2048,
+            workspace_mib=512,
+            file_mib=64,
+            workspace_files=20_000,
+            processes=256,
+            warm=0,
+        )
         pool: EnginePool = open_engine_pool(config)
         stack.callback(pool.close)
         resources = Resources(
-            ledger=ledger, den=Den(home / "den"), policy=platform_policy(),
-            gateway_url=f"http://127.0.0.1:{own_port}", worker="w1", boxes=pool, known_keys=(CANARY,),
-        )  # fmt: skip
+            ledger=ledger,
+            den=Den(home / "den"),
+            policy=platform_policy(),
+            gateway_url=f"http://127.0.0.1:{own_port}",
+            worker="w1",
+            boxes=pool,
+            known_keys=(CANARY,),
+        )
         engine = open_engine(config)
         stack.callback(engine.close)
         yield BuildYard(Shop(ledger, url=url), resources, engine, url)

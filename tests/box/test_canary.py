@@ -16,9 +16,9 @@ import pytest
 from redis import Redis
 from sqlmodel import SQLModel
 
-from monitoring.ledger.dispatch_window import Push
-from producers.publisher import Publisher
-from routing.app import create_app
+from ledger.dispatch_window import Push
+from producers.dispatch.broker import Publisher
+from routing.broker import create_app
 from routing.queues import QueueName
 from sandbox.docker.box import DockerBox
 from tests.box.ground import CANARY, Ground, Watch, ground
@@ -151,25 +151,38 @@ def test_neither_the_key_nor_the_token_is_anywhere(
     token = watch.environment["ANTHROPIC_AUTH_TOKEN"]
     api = place.engine.client.api
     places |= {
-        "the ledger": in_the_ledger(place), "the Den": in_the_den(place),
+        "the ledger": in_the_ledger(place),
+        "the Den": in_the_den(place),
         "inspect of the image": dumped(api.inspect_image(place.image)),
         "history of the image": dumped(api.history(place.image)),
         "the worker's log": "\n".join(f"{record.getMessage()} {vars(record)}" for record in caplog.records).encode(),
         **{f"log of {name}": text.encode() for name, text in place.logs().items()},
         "what the owner is told": dumped([job.result, job.detail]),
-    }  # fmt: skip
+    }
     there = {
-        "inspect of the box": b"1000:1000", "inspect of the forwarder": b"forward.mjs", "networks": b"inhibit_ipv4",
-        "commands of the box": b"claude", "command lines in the box": b"claude", "volumes": b"workspace",
-        "command lines in the forwarder": b"forward.mjs", "environment in the box": token.encode(),
-        "environment in the forwarder": b"PATH=", "files in memory": b".claude", "workspace": b"By hand",
-        "the queue": str(job_id).encode(), "the ledger": str(job_id).encode(), "the Den": b"I have looked around",
-        "inspect of the image": b"pointsman.recipe", "history of the image": b"Imported", "log of model.log": b"port",
-        "the worker's log": b"attempt_started", "log of gateway.log": b"call_settled",
+        "inspect of the box": b"1000:1000",
+        "inspect of the forwarder": b"forward.mjs",
+        "networks": b"inhibit_ipv4",
+        "commands of the box": b"claude",
+        "command lines in the box": b"claude",
+        "volumes": b"workspace",
+        "command lines in the forwarder": b"forward.mjs",
+        "environment in the box": token.encode(),
+        "environment in the forwarder": b"PATH=",
+        "files in memory": b".claude",
+        "workspace": b"By hand",
+        "the queue": str(job_id).encode(),
+        "the ledger": str(job_id).encode(),
+        "the Den": b"I have looked around",
+        "inspect of the image": b"pointsman.recipe",
+        "history of the image": b"Imported",
+        "log of model.log": b"port",
+        "the worker's log": b"attempt_started",
+        "log of gateway.log": b"call_settled",
         "what the owner is told": b"I have looked around",
         **dict.fromkeys(("commands of the forwarder", "log of the box"), b""),
         **dict.fromkeys(("log of the forwarder", "log of mirror.log"), b""),
-    }  # fmt: skip
+    }
     assert set(places) == set(there)
     assert [name for name, word in there.items() if word not in places[name]] == []
     assert [name for name, data in places.items() if CANARY.encode() in data] == []

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from sandbox.box import Box, BoxMaker, Clocks, CollectRules, Ending, OutputLimits
-from sandbox.den import Den
-from sandbox.errors import BoxFrozenError, BoxLostError, PathRefusedError, TreeRefusedError
-from sandbox.unwalled import UnwalledMaker
+from sandbox.errors import BoxFrozenError, BoxLostError
+from sandbox.local_box import UnwalledMaker
+from sites.content_store import Den
+from sites.errors import PathRefusedError, TreeRefusedError
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -55,9 +56,12 @@ def test_files_go_in_change_and_come_out(any_box: Box, den: Den) -> None:
 def test_a_command_has_stdin_environment_directory_and_status(any_box: Box) -> None:
     any_box.put({"sub/x": b""})
     result = any_box.run(
-        ["bash", "-c", 'cat; echo "$WORD $(basename "$PWD")"; echo no >&2; exit 7'], clocks=CLOCKS,
-        stdin=b"line\n" * 50_000, env={"WORD": "a b"}, cwd="/workspace/sub",
-    )  # fmt: skip
+        ["bash", "-c", 'cat; echo "$WORD $(basename "$PWD")"; echo no >&2; exit 7'],
+        clocks=CLOCKS,
+        stdin=b"line\n" * 50_000,
+        env={"WORD": "a b"},
+        cwd="/workspace/sub",
+    )
 
     assert (result.ending, result.exit_code, result.is_success) == (Ending.EXITED, 7, False)
     assert result.stdout == b"line\n" * 50_000 + b"a b sub\n"
@@ -81,8 +85,11 @@ def test_a_command_that_does_not_exist_is_a_result(any_box: Box) -> None:
 
 def test_lines_come_while_the_command_runs(any_box: Box) -> None:
     seen: list[bytes] = []
-    result = any_box.run(["bash", "-c", "echo a; echo b; sleep 30"], clocks=CLOCKS,
-                         on_line=lambda line: seen.append(line) or line != b"b")  # type: ignore[func-returns-value]  # fmt: skip
+    result = any_box.run(
+        ["bash", "-c", "echo a; echo b; sleep 30"],
+        clocks=CLOCKS,
+        on_line=lambda line: seen.append(line) or line != b"b",
+    )  # type: ignore[func-returns-value]
 
     assert (seen, result.ending, result.stdout) == ([b"a", b"b"], Ending.STOPPED, b"")
     assert result.seconds < 15

@@ -15,9 +15,9 @@ from uuid import UUID, uuid4
 import pytest
 
 from benchmarks.box import acquire_times, answer, bare_session, session_steps
+from gateway.fake_provider.config import billed_nanousd, read_log
 from routing.jobs import ENDS
-from routing.policy import platform_policy
-from sandbox.rehearsal.config import billed_nanousd, read_log
+from routing.policy.platform import platform_policy
 from tests.acceptance.installation import settle
 from tests.box.fleet import HOOK_PORT, Fleet, running_fleet
 from tests.engine import Listener, TestEngine

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from sandbox.box import Clocks, CollectRules
-from sandbox.den import Den
 from sandbox.docker.box import DockerBox
-from sandbox.errors import PathRefusedError, TreeRefusedError
+from sites.content_store import Den
+from sites.errors import PathRefusedError, TreeRefusedError
 from tests.box.ground import Ground, Watch, ground
 from tests.engine import HOST, INTERNET, METADATA, Listener, TestEngine, nameservers
 from tests.services import Postgres
@@ -31,23 +31,73 @@ CANARY = f"canary{secrets.token_hex(12)}"
 CONTROL = f"control{secrets.token_hex(12)}"
 CLOCKS = Clocks(soft_seconds=60, hard_seconds=70, grace_seconds=2)
 COMMANDS = (
-    "curl", "wget", "ssh", "nc", "perl", "python3", "apt-get", "dpkg", "su", "mount", "unshare", "ip", "getent", "gcc",
-)  # fmt: skip
+    "curl",
+    "wget",
+    "ssh",
+    "nc",
+    "perl",
+    "python3",
+    "apt-get",
+    "dpkg",
+    "su",
+    "mount",
+    "unshare",
+    "ip",
+    "getent",
+    "gcc",
+)
 CLOSED = (22, 80, 443, 5432, 6379, 8000, 8106, 8107)
 PLANTED = (
-    "CLAUDE.md", "CLAUDE.local.md", ".claude/settings.json", ".claude/settings.local.json", ".claude/hooks/x",
-    ".claude/commands/x", ".claude/agents/x", ".claude/skills/x", ".mcp.json", ".claude.json", ".git/hooks/x",
-    ".git/config", ".gitmodules", ".gitattributes", ".husky/x", "lefthook.yml", ".pre-commit-config.yaml", ".npmrc",
-    ".yarnrc.yml", ".pnpmfile.cjs", "bunfig.toml", ".envrc", ".ripgreprc", ".vscode/tasks.json", ".idea/x",
-    ".devcontainer/devcontainer.json", ".github/workflows/x.yml", ".env", "x.pem", ".CLAUDE/x", ".Git/config",
-)  # fmt: skip
+    "CLAUDE.md",
+    "CLAUDE.local.md",
+    ".claude/settings.json",
+    ".claude/settings.local.json",
+    ".claude/hooks/x",
+    ".claude/commands/x",
+    ".claude/agents/x",
+    ".claude/skills/x",
+    ".mcp.json",
+    ".claude.json",
+    ".git/hooks/x",
+    ".git/config",
+    ".gitmodules",
+    ".gitattributes",
+    ".husky/x",
+    "lefthook.yml",
+    ".pre-commit-config.yaml",
+    ".npmrc",
+    ".yarnrc.yml",
+    ".pnpmfile.cjs",
+    "bunfig.toml",
+    ".envrc",
+    ".ripgreprc",
+    ".vscode/tasks.json",
+    ".idea/x",
+    ".devcontainer/devcontainer.json",
+    ".github/workflows/x.yml",
+    ".env",
+    "x.pem",
+    ".CLAUDE/x",
+    ".Git/config",
+)
 LAID = {
-    "e-symlink": "symlink", "e-symlinked-directory": "symlink", "e-hardlink": "hardlink", "e-fifo": "fifo",
-    "e-case": "name_collision", "e-normal-form": "name_collision", "e-backslash": "backslash", "e-newline": "control",
-    "e-direction": "direction", "e-encoding": "encoding", "e-device-name": "device_name", "e-drive": "drive",
-    "e-trailing-dot": "trailing_dot_space", "e-deep": "too_deep", "e-large": "too_many_bytes",
+    "e-symlink": "symlink",
+    "e-symlinked-directory": "symlink",
+    "e-hardlink": "hardlink",
+    "e-fifo": "fifo",
+    "e-case": "name_collision",
+    "e-normal-form": "name_collision",
+    "e-backslash": "backslash",
+    "e-newline": "control",
+    "e-direction": "direction",
+    "e-encoding": "encoding",
+    "e-device-name": "device_name",
+    "e-drive": "drive",
+    "e-trailing-dot": "trailing_dot_space",
+    "e-deep": "too_deep",
+    "e-large": "too_many_bytes",
     "e-many": "too_many_files",
-}  # fmt: skip
+}
 """What an archive must not hold, and why it is refused."""
 SCENARIO = """
 rules:
@@ -63,16 +113,48 @@ rules:
 """
 PERMISSION, UNREACHABLE = "1 Operation not permitted", "EHOSTUNREACH"
 CALLS = (
-    "unshare user", "unshare network", "unshare mount", "setns", "mount", "umount", "mknod device", "chroot",
-    "pivot_root", "init_module", "bpf", "perf_event_open", "add_key", "keyctl", "settimeofday", "sethostname",
-    "open_by_handle_at", "userfaultfd", "io_uring_setup", "raw socket", "packet socket", "vsock", "ptrace of 1",
-)  # fmt: skip
+    "unshare user",
+    "unshare network",
+    "unshare mount",
+    "setns",
+    "mount",
+    "umount",
+    "mknod device",
+    "chroot",
+    "pivot_root",
+    "init_module",
+    "bpf",
+    "perf_event_open",
+    "add_key",
+    "keyctl",
+    "settimeofday",
+    "sethostname",
+    "open_by_handle_at",
+    "userfaultfd",
+    "io_uring_setup",
+    "raw socket",
+    "packet socket",
+    "vsock",
+    "ptrace of 1",
+)
 READ_ONLY = (
-    "/x", "/usr/x", "/usr/bin/bash", "/usr/local/bin/claude", "/usr/local/lib/pointsman/run",
-    "/usr/local/lib/pointsman/forward.mjs", "/usr/local/lib/pointsman/guard.sh", "/etc/x", "/etc/passwd",
-    "/etc/claude-code/managed-settings.json", "/etc/claude-code/roles/site.json", "/usr/local/etc/npmrc",
-    "/proc/sys/kernel/core_pattern", "/proc/sys/net/ipv4/ip_forward", "/sys/kernel/x", "/var/x",
-)  # fmt: skip
+    "/x",
+    "/usr/x",
+    "/usr/bin/bash",
+    "/usr/local/bin/claude",
+    "/usr/local/lib/pointsman/run",
+    "/usr/local/lib/pointsman/forward.mjs",
+    "/usr/local/lib/pointsman/guard.sh",
+    "/etc/x",
+    "/etc/passwd",
+    "/etc/claude-code/managed-settings.json",
+    "/etc/claude-code/roles/site.json",
+    "/usr/local/etc/npmrc",
+    "/proc/sys/kernel/core_pattern",
+    "/proc/sys/net/ipv4/ip_forward",
+    "/sys/kernel/x",
+    "/var/x",
+)
 
 
 def expected(addresses: dict[str, str]) -> dict[tuple[str, str], str]:
@@ -81,11 +163,16 @@ def expected(addresses: dict[str, str]) -> dict[tuple[str, str], str]:
         "A1": {
             **dict.fromkeys(("/var/run/docker.sock", "/run/docker.sock", "/run/containerd/containerd.sock"), "ENOENT"),
             **{f"append to /etc/{name}": "EACCES|EROFS" for name in ("hosts", "resolv.conf", "hostname")},
-            "mounts": "/workspace tmpfs", "DOCKER_HOST": "not set",
+            "mounts": "/workspace tmpfs",
+            "DOCKER_HOST": "not set",
         },
         "A2": {
-            **dict.fromkeys(("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"), "0{16}"), "NoNewPrivs": "1",
-            "Seccomp": "2", "user and groups": "1000 1000 1000", "set-user-id files": "0 found", "setuid(0)": "EPERM",
+            **dict.fromkeys(("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"), "0{16}"),
+            "NoNewPrivs": "1",
+            "Seccomp": "2",
+            "user and groups": "1000 1000 1000",
+            "set-user-id files": "0 found",
+            "setuid(0)": "EPERM",
             "setgid(0)": "EPERM",
         },
         "A3": {"getpid (allowed to all)": "done", **dict.fromkeys(CALLS, PERMISSION)},
@@ -93,71 +180,115 @@ def expected(addresses: dict[str, str]) -> dict[tuple[str, str], str]:
             **{f"write {path}": "EROFS" for path in READ_ONLY},
             **{f"write {path}": "EACCES|EROFS" for path in ("/sys/fs/cgroup/x", "/dev/x")},
             **{f"run a program from {path}": "EACCES" for path in ("/tmp", "/run/box", "/dev/shm", "/home/agent")},
-            "write /workspace/x": "done", "run a program from /workspace": "status 0",
+            "write /workspace/x": "done",
+            "run a program from /workspace": "status 0",
         },
-        "A6": {"memory": "SIGKILL|status 137"}, "A7": {"bytes": "ENOSPC", "files": "ENOSPC"},
+        "A6": {"memory": "SIGKILL|status 137"},
+        "A7": {"bytes": "ENOSPC", "files": "ENOSPC"},
         "A8": {"sparse file": "SIGXFSZ"},
         "H-096": {
             **{words.format(name): "ENOENT" for name in COMMANDS for words in ("{}", "/usr/bin/{}")},
-            **{words.format(name): "status 12[67]" for name in COMMANDS
-               for words in ("sh -c {} --version", "bash -c {}", "env {}", "xargs {}")},
+            **{
+                words.format(name): "status 12[67]"
+                for name in COMMANDS
+                for words in ("sh -c {} --version", "bash -c {}", "env {}", "xargs {}")
+            },
         },
         "B1": {
-            **{f"tcp to {what}": "EADDRNOTAVAIL|ENETUNREACH" if ":" in host else UNREACHABLE
-               for what, host in addresses.items()},
-            **{f"udp to {what}": "EADDRNOTAVAIL|ENETUNREACH" if ":" in host else "sent"
-               for what, host in addresses.items()},
+            **{
+                f"tcp to {what}": "EADDRNOTAVAIL|ENETUNREACH" if ":" in host else UNREACHABLE
+                for what, host in addresses.items()
+            },
+            **{
+                f"udp to {what}": "EADDRNOTAVAIL|ENETUNREACH" if ":" in host else "sent"
+                for what, host in addresses.items()
+            },
             "tcp to door": "connected",
         },
         "B2": {f"door port {port}": "ECONNREFUSED" for port in CLOSED},
-        "B4": {f"gateway: {what}": "40[04]" for what in (
-            "CONNECT", "CONNECT to an address", "absolute URL", "another host", "path that is a URL")},
+        "B4": {
+            f"gateway: {what}": "40[04]"
+            for what in ("CONNECT", "CONNECT to an address", "absolute URL", "another host", "path that is a URL")
+        },
         "B5": {
-            **{f"mirror: {what}": "40[045]" for what in (
-                "publish", "search", "log in", "path out", "path out, encoded", "CONNECT", "query", "long name")},
+            **{
+                f"mirror: {what}": "40[045]"
+                for what in (
+                    "publish",
+                    "search",
+                    "log in",
+                    "path out",
+                    "path out, encoded",
+                    "CONNECT",
+                    "query",
+                    "long name",
+                )
+            },
             "mirror: ping": "200",
             **dict.fromkeys(("mirror: a package", "mirror: another host"), "502"),  # the registry was asked for it
         },
         "B8": {
-            **{f"lookup {name}": "EAI_AGAIN|ENOTFOUND" for name in names()}, "lookup localhost": "127.0.0.1|::1",
+            **{f"lookup {name}": "EAI_AGAIN|ENOTFOUND" for name in names()},
+            "lookup localhost": "127.0.0.1|::1",
             **{f"resolve {name}": "ETIMEOUT|ECONNREFUSED" for name in (*names(), "localhost")},
         },
         "B9": {"gateway: a rival's token": "401", "gateway: a rival's token, as if from his door": "401"},
         "B10": {
-            "the gateway's address in files": "nowhere", "the door's own address in files": "/etc/hosts",
-            "a forwarder among the processes": "0 of several", "this program among the processes": "[1-9] of several",
+            "the gateway's address in files": "nowhere",
+            "the door's own address in files": "/etc/hosts",
+            "a forwarder among the processes": "0 of several",
+            "this program among the processes": "[1-9] of several",
         },
         "C1": {
-            "the attempt's own token": "found, as it must be", "the key in environments": "0 of several",
-            "the ledger in environments": "0 of several", "what is there in environments": "[1-9] of several",
-            "the key in files": "only in the wishes", "what is there in files": "/workspace/wishes.json",
+            "the attempt's own token": "found, as it must be",
+            "the key in environments": "0 of several",
+            "the ledger in environments": "0 of several",
+            "what is there in environments": "[1-9] of several",
+            "the key in files": "only in the wishes",
+            "what is there in files": "/workspace/wishes.json",
         },
         "C2": {"gateway: no token": "401", "gateway: a token that nobody has": "401", "gateway: own token": "200"},
         "C6": {
             **{f"gateway: {what}": "404" for what in ("files", "batches", "admin", "path out")},
-            **{f"gateway: {what}": "403" for what in (
-                "another model", "web search", "web fetch", "code execution", "mcp servers", "image by URL")},
+            **{
+                f"gateway: {what}": "403"
+                for what in (
+                    "another model",
+                    "web search",
+                    "web fetch",
+                    "code execution",
+                    "mcp servers",
+                    "image by URL",
+                )
+            },
             "gateway: two lengths": "400",
         },
         "D2": {f"lay d-{number}": "done" for number in range(len(PLANTED))},
         "E": {f"lay {name}": "done" for name in (*LAID, "e-socket", "e-fine")} | {"lay e-fifo": "status 0"},
         "end": {"all was tried": "done"},
-    }  # fmt: skip
+    }
     return {(threat, what): how for threat, attempts in table.items() for what, how in attempts.items()}
 
 
 ANSWER_OUTSIDE = ("internet", "metadata", "host", "outer network")
 WORKS_OUTSIDE = {
-    ("A1", "append to /etc/hosts"): "done", ("A2", "CapEff"): "0*[1-9a-f].*", ("A2", "user and groups"): "0 0 0.*",
-    ("A2", "setuid(0)"): "done", ("A2", "setgid(0)"): "done", ("A2", "NoNewPrivs"): "0",
+    ("A1", "append to /etc/hosts"): "done",
+    ("A2", "CapEff"): "0*[1-9a-f].*",
+    ("A2", "user and groups"): "0 0 0.*",
+    ("A2", "setuid(0)"): "done",
+    ("A2", "setgid(0)"): "done",
+    ("A2", "NoNewPrivs"): "0",
     **{("A3", what): "done" for what in ("chroot", "mknod device", "raw socket", "ptrace of 1", "packet socket")},
     **{("A4", f"write {path}"): "done" for path in ("/x", "/usr/x", "/etc/x", "/etc/passwd", "/usr/local/bin/claude")},
     **{("A4", f"run a program from {path}"): "status 0" for path in ("/tmp", "/home/agent")},
-    ("A7", "bytes"): "done", ("A7", "files"): "done", ("A8", "sparse file"): "status 0",
+    ("A7", "bytes"): "done",
+    ("A7", "files"): "done",
+    ("A8", "sparse file"): "status 0",
     **{("B1", f"tcp to {what}"): "connected" for what in ANSWER_OUTSIDE},
     ("B10", "the gateway's address in files"): "/etc/hosts",
-    ("C1", "the key in environments"): "[1-9] of .*", ("C1", "the key in files"): ".*/etc/x-key.*",
-}  # fmt: skip
+    ("C1", "the key in environments"): "[1-9] of .*",
+    ("C1", "the key in files"): ".*/etc/x-key.*",
+}
 """Where nothing holds it, the same program reaches these: its probes are no empty gestures."""
 
 
@@ -179,23 +310,40 @@ def inner_address(place: Ground, box: DockerBox) -> str:
 def wishes(place: Ground, other: DockerBox, *, token: str) -> dict[str, Any]:
     outer = place.engine.outer(has_masquerade=False).host
     addresses = {
-        "internet": INTERNET, "metadata": METADATA, "host": HOST, "outer network": outer,
-        "neighbour": inner_address(place, other), "nameserver": (nameservers() or [INTERNET])[0],
+        "internet": INTERNET,
+        "metadata": METADATA,
+        "host": HOST,
+        "outer network": outer,
+        "neighbour": inner_address(place, other),
+        "nameserver": (nameservers() or [INTERNET])[0],
         **{f"forwarder {number}": f"{outer.rpartition('.')[0]}.{number}" for number in range(2, 6)},
-        "internet v6": "2001:db8::7", "metadata v6": "fd00:ec2::254", "host of bridges": "172.17.0.1",
-    }  # fmt: skip
+        "internet v6": "2001:db8::7",
+        "metadata v6": "fd00:ec2::254",
+        "host of bridges": "172.17.0.1",
+    }
     return {
-        "canary": CANARY, "control": CONTROL, "addresses": addresses, "port": 8000, "closed": CLOSED,
-        "commands": COMMANDS, "rival": {"token": token, "door": other.door.address}, "ledger": place.shop.url,
+        "canary": CANARY,
+        "control": CONTROL,
+        "addresses": addresses,
+        "port": 8000,
+        "closed": CLOSED,
+        "commands": COMMANDS,
+        "rival": {"token": token, "door": other.door.address},
+        "ledger": place.shop.url,
         "planted": PLANTED,
-    }  # fmt: skip
+    }
 
 
 def files_of(wish: dict[str, Any]) -> dict[str, bytes]:
     perl = shutil.which("perl")
     assert perl is not None, "perl makes the system calls"
-    return {"hostile.mjs": HOSTILE, "wishes.json": json.dumps(wish).encode(), "perl": Path(perl).read_bytes(),
-            "report/x": b"", "lay/x": b""}  # fmt: skip
+    return {
+        "hostile.mjs": HOSTILE,
+        "wishes.json": json.dumps(wish).encode(),
+        "perl": Path(perl).read_bytes(),
+        "report/x": b"",
+        "lay/x": b"",
+    }
 
 
 def read_report(said: bytes) -> dict[tuple[str, str], str]:
@@ -206,9 +354,11 @@ def read_report(said: bytes) -> dict[tuple[str, str], str]:
 
 
 def differences(found: dict[tuple[str, str], str], wanted: dict[tuple[str, str], str]) -> str:
-    lines = [f"{threat} {what}: {found.get((threat, what), 'was not tried')}, not {how}"
-             for (threat, what), how in wanted.items()
-             if not re.fullmatch(how, found.get((threat, what), "was not tried"), re.DOTALL)]  # fmt: skip
+    lines = [
+        f"{threat} {what}: {found.get((threat, what), 'was not tried')}, not {how}"
+        for (threat, what), how in wanted.items()
+        if not re.fullmatch(how, found.get((threat, what), "was not tried"), re.DOTALL)
+    ]
     return "\n".join(lines)
 
 
@@ -222,9 +372,28 @@ def collected(box: DockerBox, den: Den, below: str) -> Any:
 
 
 @pytest.mark.threat(
-    "A1", "A2", "A3", "A4", "A6", "A7", "A8", "B1", "B2", "B3", "B4", "B5", "B8", "B9", "B10", "C1", "C2", "C6", "D2",
-    "D6", "E",
-)  # fmt: skip
+    "A1",
+    "A2",
+    "A3",
+    "A4",
+    "A6",
+    "A7",
+    "A8",
+    "B1",
+    "B2",
+    "B3",
+    "B4",
+    "B5",
+    "B8",
+    "B9",
+    "B10",
+    "C1",
+    "C2",
+    "C6",
+    "D2",
+    "D6",
+    "E",
+)
 @pytest.mark.req("H-093", "H-096", "H-109", "H-110", "H-111", "H-112", "S-058")
 def test_a_hostile_agent_reaches_nothing_and_nothing_of_it_comes_out(
     place: Ground, outside: Listener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -244,8 +413,13 @@ def test_a_hostile_agent_reaches_nothing_and_nothing_of_it_comes_out(
         den = Den(tmp_path / "den")
 
         def look(box: DockerBox) -> None:
-            for name in ("report", *(f"lay/d-{n}" for n in range(len(PLANTED))), *(f"lay/{n}" for n in LAID),
-                         "lay/e-socket", "lay/e-fine"):  # fmt: skip
+            for name in (
+                "report",
+                *(f"lay/d-{n}" for n in range(len(PLANTED))),
+                *(f"lay/{n}" for n in LAID),
+                "lay/e-socket",
+                "lay/e-fine",
+            ):
                 came[name] = collected(box, den, name)
 
         watch = Watch(place.pool, files=files_of(wish), after=look)
@@ -258,8 +432,10 @@ def test_a_hostile_agent_reaches_nothing_and_nothing_of_it_comes_out(
 
         # B9: what was refused to it is let through where it belongs.
         counts = "/v1/messages/count_tokens"
-        ask = f"fetch('{other.door.gateway_url}{counts}', {{method: 'POST', body: process.argv[2], headers:" \
-              " {authorization: 'Bearer ' + process.argv[1]}}).then(r => console.log(r.status))"  # fmt: skip
+        ask = (
+            f"fetch('{other.door.gateway_url}{counts}', {{method: 'POST', body: process.argv[2], headers:"
+            " {authorization: 'Bearer ' + process.argv[1]}}).then(r => console.log(r.status))"
+        )
         body = json.dumps(
             {"model": watch.environment["ANTHROPIC_MODEL"], "messages": [{"role": "user", "content": "x"}]}
         )
@@ -290,9 +466,13 @@ def test_outside_of_a_box_the_same_program_reaches_what_it_tries(
         # Of the addresses those that answer here: the others cost a timeout for each way to try them.
         wish["addresses"] = {name: wish["addresses"][name] for name in ANSWER_OUTSIDE}
         made = api.create_container(
-            place.image, ["sleep", "120"], user="0:0", environment={"KEY": CANARY}, working_dir="/workspace",
+            place.image,
+            ["sleep", "120"],
+            user="0:0",
+            environment={"KEY": CANARY},
+            working_dir="/workspace",
             host_config=api.create_host_config(network_mode=outer.name, extra_hosts={"door": outer.host}),
-        )["Id"]  # fmt: skip
+        )["Id"]
         packed = io.BytesIO()
         with tarfile.open(fileobj=packed, mode="w") as archive:
             for name, data in {**files_of(wish), "etc/x-key": CANARY.encode()}.items():

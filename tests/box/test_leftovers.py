@@ -15,13 +15,11 @@ import pytest
 from docker.errors import NotFound
 
 from sandbox.box import Box, Clocks, Ending
-from sandbox.boxes import build_maker, build_pool
 from sandbox.checks import check_boxes
 from sandbox.docker.box import DockerBox, DockerMaker
 from sandbox.docker.engine import Engine, is_outer
 from sandbox.errors import BoxLostError, SandboxStartupError, SandboxUnavailableError
-from sandbox.pool import Pool
-from sandbox.reaper import Reaper
+from sandbox.pool import Pool, Reaper, build_maker, build_pool
 from tests.acceptance.installation import settle
 from tests.box.conftest import require_engine
 from tests.engine import TestEngine
@@ -42,9 +40,12 @@ def standing(engine: Engine) -> Counter[str]:
 def worker(daemon: TestEngine, engine: Engine) -> Iterator[subprocess.Popen[str]]:
     """A worker process of the same installation, with one box at work and one spare."""
     with subprocess.Popen(
-        [sys.executable, "-m", "tests.box.worker", daemon.url, engine.install], cwd=ROOT, stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE, text=True,
-    ) as process:  # fmt: skip
+        [sys.executable, "-m", "tests.box.worker", daemon.url, engine.install],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "working\n"
         yield process

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from routing.policy import platform_policy
+from routing.policy.platform import platform_policy
 from sandbox.box import Clocks, CollectRules, Ending
-from sandbox.boxes import build_maker
-from sandbox.claude.command import arguments, environment, order_line
-from sandbox.claude.session import End, SessionReader
-from sandbox.den import Den
+from sandbox.claude_code.command import arguments, environment, order_line
+from sandbox.claude_code.session import End, SessionReader
 from sandbox.docker.box import DockerBox
 from sandbox.docker.engine import Engine
+from sandbox.pool import build_maker
+from sites.content_store import Den
 from tests.engine import Listener, TestEngine
-from workers.agent import session_plan
+from workers.handlers.agent import session_plan
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]
 
@@ -25,11 +25,29 @@ PORT = 8095
 CLOCKS = Clocks(soft_seconds=120, hard_seconds=140, start_seconds=60)
 PAGE = b"<!doctype html><html><head><title>x</title></head><body><h1>Hi</h1></body></html>"
 ARGV = (
-    "claude", "-p", "--output-format", "stream-json", "--verbose", "--setting-sources", "user", "--strict-mcp-config",
-    "--disable-slash-commands", "--no-session-persistence", "--tools", "Read,Edit,Write,Glob,Grep,Bash",
-    "--permission-mode", "dontAsk", "--allowedTools", "Read,Edit,Write,Glob,Grep,Bash", "--max-turns", "6",
-    "--settings", "/etc/claude-code/roles/site.json", "--model", "claude-sonnet-4-5",
-)  # fmt: skip
+    "claude",
+    "-p",
+    "--output-format",
+    "stream-json",
+    "--verbose",
+    "--setting-sources",
+    "user",
+    "--strict-mcp-config",
+    "--disable-slash-commands",
+    "--no-session-persistence",
+    "--tools",
+    "Read,Edit,Write,Glob,Grep,Bash",
+    "--permission-mode",
+    "dontAsk",
+    "--allowedTools",
+    "Read,Edit,Write,Glob,Grep,Bash",
+    "--max-turns",
+    "6",
+    "--settings",
+    "/etc/claude-code/roles/site.json",
+    "--model",
+    "claude-sonnet-4-5",
+)
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +56,9 @@ def model(daemon: TestEngine) -> Iterator[None]:
     command = ["rehearsal", "--host", "0.0.0.0", "--port", str(PORT), "--speed", "max"]
     with subprocess.Popen(
         ["nsenter", f"--net=/proc/{daemon.pid}/ns/net", sys.executable, "-m", "producers.cli", *command],
-        stdout=subprocess.PIPE, text=True,
-    ) as process:  # fmt: skip
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
         assert process.stdout is not None
         assert json.loads(process.stdout.readline())["port"] == PORT
         yield
@@ -56,10 +75,12 @@ def cli_box(daemon: TestEngine, engine: Engine, mirror: Listener, model: None) -
 
 def turn(box: DockerBox, *, prompt: bytes) -> list[dict[str, Any]]:
     env = {
-        "ANTHROPIC_BASE_URL": box.door.gateway_url, "ANTHROPIC_AUTH_TOKEN": "virtual",
-        "CLAUDE_CONFIG_DIR": "/home/agent/.claude", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        "ANTHROPIC_BASE_URL": box.door.gateway_url,
+        "ANTHROPIC_AUTH_TOKEN": "virtual",
+        "CLAUDE_CONFIG_DIR": "/home/agent/.claude",
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         "CLAUDE_CODE_MAX_RETRIES": "2",
-    }  # fmt: skip
+    }
     events: list[dict[str, Any]] = []
 
     def read(line: bytes) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from monitoring.ledger.start_attempt import Claim
+from ledger.start_attempt import Claim
 from sandbox.box import Clocks
 from sandbox.docker.box import DockerBox
 from tests.box.ground import Ground, Watch, ground

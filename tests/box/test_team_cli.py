@@ -8,18 +8,17 @@ from typing import Any
 
 import pytest
 
-from routing.path_rules import RESULT_FILE, is_covered
-from routing.policy import platform_policy
+from routing.policy.agents import RESULT_FILE, is_covered
+from routing.policy.platform import platform_policy
 from sandbox.box import WORKSPACE, Clocks, CollectRules, Ending
-from sandbox.boxes import build_maker
-from sandbox.claude.command import SessionPlan, arguments, environment, order_line, ticket_role
-from sandbox.den import Den
+from sandbox.claude_code.command import SessionPlan, arguments, environment, order_line, ticket_role
 from sandbox.docker.engine import Engine
+from sandbox.pool import build_maker
+from sites.content_store import Den
 from tests.engine import Listener, TestEngine
-from workers.runs.claude_md import claude_md
-from workers.runs.context import INSTRUCTIONS, StepWords, order_text
-from workers.runs.results import AgentResult, Status, parse_result
-from workers.runs.runners.boxes import put
+from workers.runs.runners.claude_code import put
+from workers.runs.scheduling.view import AgentResult, Status, parse_result
+from workers.runs.step_context import INSTRUCTIONS, StepWords, claude_md, order_text
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]
 
@@ -43,8 +42,9 @@ def model(daemon: TestEngine) -> Iterator[None]:
     command = ["rehearsal", "--host", "0.0.0.0", "--port", str(PORT), "--speed", "max"]
     with subprocess.Popen(
         ["nsenter", f"--net=/proc/{daemon.pid}/ns/net", sys.executable, "-m", "producers.cli", *command],
-        stdout=subprocess.PIPE, text=True,
-    ) as process:  # fmt: skip
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
         assert process.stdout is not None
         assert json.loads(process.stdout.readline())["port"] == PORT
         yield
@@ -57,14 +57,22 @@ def step(
     """Run one agent of runtime claude_code, and return its result and the files that it left."""
     definition = AGENTS[agent]
     words = StepWords(
-        key=agent, agent=agent, task="Do your part of the fix.", ticket=TICKET, results={}, context=(),
+        key=agent,
+        agent=agent,
+        task="Do your part of the fix.",
+        ticket=TICKET,
+        results={},
+        context=(),
         writes=definition.writes,
-    )  # fmt: skip
+    )
     role = ticket_role(definition.tools, rules_file=f"{WORKSPACE}/{INSTRUCTIONS}")
     plan = SessionPlan(
-        role=role, model=definition.model, max_turns=definition.max_turns, budget_usd=2,
+        role=role,
+        model=definition.model,
+        max_turns=definition.max_turns,
+        budget_usd=2,
         max_output_tokens=definition.max_output_tokens,
-    )  # fmt: skip
+    )
     box = build_maker(daemon.config(gateway_port=PORT, memory_mib=1536, processes=256), engine).create()
     events: list[dict[str, Any]] = []
     try:

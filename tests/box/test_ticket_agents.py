@@ -15,13 +15,13 @@ import pytest
 import yaml
 from pydantic import SecretStr
 
-from monitoring.ledger.store import Ledger, create_ledger_engine
-from sandbox.den import Den
+from gateway.config import GatewayConfig, ProviderConfig
+from gateway.fake_provider.config import RehearsalConfig
+from gateway.fake_provider.server import running_rehearsal
+from gateway.server import running_gateway
+from ledger.store import Ledger, create_ledger_engine
 from sandbox.docker.engine import Engine, is_outer
-from sandbox.gateway.config import GatewayConfig, ProviderConfig
-from sandbox.gateway.server import running_gateway
-from sandbox.rehearsal.config import RehearsalConfig
-from sandbox.rehearsal.server import running_rehearsal
+from sites.content_store import Den
 from tests.box.test_agent_session import inside
 from tests.engine import TestEngine
 from tests.factories import Shop
@@ -109,17 +109,29 @@ def world(
     with ExitStack() as stack:
         url = stack.enter_context(postgres.database())
         model = inside(
-            stack, daemon, "rehearsal", "--port", str(MODEL_PORT), "--speed", "max", "--scenarios",
+            stack,
+            daemon,
+            "rehearsal",
+            "--port",
+            str(MODEL_PORT),
+            "--speed",
+            "max",
+            "--scenarios",
             str(home / "mine.yaml"),
-        )  # fmt: skip
+        )
         assert model.stdout is not None
         assert model.stdout.readline()
         inside(
-            stack, daemon, "gateway",
-            POINTSMAN_LEDGER__URL=url, POINTSMAN_GATEWAY__HOST="0.0.0.0", POINTSMAN_GATEWAY__PORT=str(GATEWAY_PORT),
-            POINTSMAN_GATEWAY__PEPPER="p" * 32, POINTSMAN_POLICY__PATH=str(home / "policy.yaml"),
+            stack,
+            daemon,
+            "gateway",
+            POINTSMAN_LEDGER__URL=url,
+            POINTSMAN_GATEWAY__HOST="0.0.0.0",
+            POINTSMAN_GATEWAY__PORT=str(GATEWAY_PORT),
+            POINTSMAN_GATEWAY__PEPPER="p" * 32,
+            POINTSMAN_POLICY__PATH=str(home / "policy.yaml"),
             **{f"POINTSMAN_GATEWAY__PROVIDERS__REHEARSAL__{name.upper()}": value for name, value in provider.items()},
-        )  # fmt: skip
+        )
         listens = f":{GATEWAY_PORT:04X} "
         wait_until(lambda: listens in daemon.inside("cat", "/proc/net/tcp"), seconds=60, what="the gateway listens")
         ledger = Ledger(create_ledger_engine(url, pool_size=4))
@@ -134,9 +146,15 @@ def world(
         stack.callback(pool.close)
         shop = Shop(ledger, url=url, policy=policy)
         resources = Resources(
-            ledger=ledger, den=Den(home / "den"), policy=policy, gateway_url=gateway_url, worker="w1",
-            boxes=pool, known_keys=(CANARY,), environment={"PATH": os.defpath},
-        )  # fmt: skip
+            ledger=ledger,
+            den=Den(home / "den"),
+            policy=policy,
+            gateway_url=gateway_url,
+            worker="w1",
+            boxes=pool,
+            known_keys=(CANARY,),
+            environment={"PATH": os.defpath},
+        )
         engine = daemon.open()
         stack.callback(engine.close)
         yield shop, resources, engine

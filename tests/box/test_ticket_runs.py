@@ -13,15 +13,15 @@ from uuid import UUID
 import pytest
 from pydantic import SecretStr
 
-from monitoring.ledger.tables import Job
-from routing.accounts import Account, AccountsConfig
+from ledger.tables import Job
+from routing.policy.agents import Account, AccountsConfig
 from sandbox.docker.engine import Engine, is_outer
 from tests.box.test_ticket_agents import CANARY, world
 from tests.factories import Shop
 from tests.forge import TOKEN, Forge
 from tests.integration.step_world import StepYard
 from tests.integration.test_whole_run import RealYard
-from tests.unit.sandbox.rehearsal.theatre import FEATURE, MIXED, PROJECT
+from tests.unit.gateway.fake_provider.theatre import FEATURE, MIXED, PROJECT
 from workers.lifecycle import Resources
 
 __all__ = ["world"]
@@ -58,9 +58,10 @@ def yard(world: tuple[Shop, Resources, Engine], forge: Forge, tmp_path: Path) ->
 def submit(yard: RealYard, ticket: dict[str, Any], *tags: str) -> UUID:
     body = " ".join((str(ticket["body"]), *(f"[rehearse:{tag}]" for tag in tags)))
     return yard.submit(
-        f"{ticket['title']}\n\n{body}", priority=ticket.get("priority", "P2"),
+        f"{ticket['title']}\n\n{body}",
+        priority=ticket.get("priority", "P2"),
         ticket={"title": ticket["title"], "key": "acme/shop#12", "url": "https://f.example/12"},
-    )  # fmt: skip
+    )
 
 
 def published(yard: RealYard, run_id: UUID, engine: Engine, forge: Forge) -> Job:

@@ -3,10 +3,11 @@
 import pytest
 
 from sandbox.box import Clocks, CollectRules, Ending, OutputLimits
-from sandbox.den import Den
 from sandbox.docker.box import DockerBox, DockerMaker
 from sandbox.docker.engine import Engine
-from sandbox.errors import BoxLostError, TreeRefusedError
+from sandbox.errors import BoxLostError
+from sites.content_store import Den
+from sites.errors import TreeRefusedError
 from tests.engine import Listener
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]
@@ -25,8 +26,12 @@ def test_the_door_leads_to_the_gateway_and_to_the_mirror_by_its_own_address(
     call = f"fetch('{box.door.gateway_url}/v1/messages?beta=true', {{method: 'POST', body: 'x'.repeat(1e6)}})"
     script = f"{call}.then(r => r.text()).then(console.log)"
     assert box.run(["node", "-e", script], clocks=CLOCKS).stdout == b"gateway\n"
-    assert box.run(["node", "-e", f"fetch('{box.door.mirror_url}/react').then(r => r.text()).then(console.log)"],
-                   clocks=CLOCKS).stdout == b"mirror\n"  # fmt: skip
+    assert (
+        box.run(
+            ["node", "-e", f"fetch('{box.door.mirror_url}/react').then(r => r.text()).then(console.log)"], clocks=CLOCKS
+        ).stdout
+        == b"mirror\n"
+    )
 
     request = gateway.requests()[-1]
     assert (request["path"], request["peer"]) == ("/v1/messages?beta=true", box.door.address)

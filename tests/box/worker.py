@@ -4,8 +4,8 @@ import sys
 import threading
 
 from sandbox.box import Clocks
-from sandbox.boxes import build_pool, open_engine
 from sandbox.config import BoxConfig
+from sandbox.pool import build_pool, open_engine
 
 
 def main() -> None:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from routing.prices import Price
-from sandbox.rehearsal.config import LoggedCall, billed_nanousd
+from gateway.fake_provider.config import LoggedCall, billed_nanousd
+from routing.policy.prices import Price
 
 USD = 10**9
 

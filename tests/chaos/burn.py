@@ -12,8 +12,8 @@ from pathlib import Path
 from redis import Redis
 from sqlalchemy.exc import DBAPIError
 
-from monitoring.ledger.history_reader import examine
-from sandbox.rehearsal.config import read_log
+from gateway.fake_provider.config import read_log
+from ledger.history_reader import examine
 from tests.chaos.accounts import USD, BilledCall, compare, passed_caps
 from tests.chaos.callbacks import Callbacks
 from tests.chaos.clients import Clients
@@ -52,13 +52,19 @@ def run(options: Options, say: Say) -> Report:
     with burning(options) as scene:
         report.notes += scene.notes
         assert scene.fleet.supervisor is not None
-        say(f"a fleet of {len(scene.fleet.supervisor.pids())} processes and PostgreSQL "
+        say(
+            f"a fleet of {len(scene.fleet.supervisor.pids())} processes and PostgreSQL "
             f"runs after {time.monotonic() - began:.0f} s, with {len(scene.sites)} sites for each of "
-            f"{len(scene.keys)} tenants")  # fmt: skip
+            f"{len(scene.keys)} tenants"
+        )
         fire = Fire(
-            scene.fleet, seed=options.seed, kill_seconds=options.kill_seconds,
-            seconds=options.burns_seconds, is_short=options.is_short, say=say,
-        )  # fmt: skip
+            scene.fleet,
+            seed=options.seed,
+            kill_seconds=options.kill_seconds,
+            seconds=options.burns_seconds,
+            is_short=options.is_short,
+            say=say,
+        )
         try:
             with Callbacks(scene.fleet.environment["POINTSMAN_WEBHOOK__SECRET"]) as callbacks:
                 _burn(scene, options, report, fire=fire, callbacks=callbacks, say=say)
@@ -70,9 +76,7 @@ def run(options: Options, say: Say) -> Report:
     return report
 
 
-def _burn(
-    scene: Scene, options: Options, report: Report, *, fire: Fire, callbacks: Callbacks, say: Say
-) -> None:  # fmt: skip
+def _burn(scene: Scene, options: Options, report: Report, *, fire: Fire, callbacks: Callbacks, say: Say) -> None:
     began = time.monotonic()
     deadline = began + options.minutes * 60
     fire_seconds = options.burns_seconds
@@ -83,8 +87,10 @@ def _burn(
     fire.start()
     try:
         clients.run()
-        say(f"{len(clients.told.accepted)} of {len(orders)} jobs are submitted after {time.monotonic() - began:.0f} s, "
-            f"{sum(fire.kills.values())} kills")  # fmt: skip
+        say(
+            f"{len(clients.told.accepted)} of {len(orders)} jobs are submitted after {time.monotonic() - began:.0f} s, "
+            f"{sum(fire.kills.values())} kills"
+        )
         drained = _drain(scene, clients, fire, deadline=deadline, say=say)
     finally:
         fire.put_out()
@@ -149,8 +155,11 @@ def _judge(scene: Scene, clients: Clients, report: Report) -> None:
     report.figures["accepted, as callers were told"] = len(ids)
     report.figures["ended, of these"] = len(found)
     report.promise("what was accepted has ended", [f"job {id_}" for id_ in ids if id_ not in found])
-    ends = {order.id: (id_, found[id_].state) for id_, order in clients.told.accepted.items()
-            if order.has_callback and id_ in found and found[id_].was_let_in}  # fmt: skip
+    ends = {
+        order.id: (id_, found[id_].state)
+        for id_, order in clients.told.accepted.items()
+        if order.has_callback and id_ in found and found[id_].was_let_in
+    }
     told = clients.callbacks.told.values()
     report.figures["owners told"] = f"{len(told)}, {sum(len(one) > 1 for one in told)} of them more than once"
     report.promise("each owner that wanted it was told the end", clients.callbacks.problems(ends))

@@ -14,7 +14,7 @@ from pydantic import SecretStr
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from producers.config import WebhookConfig
-from producers.webhook_secrets import tenant_secrets
+from producers.dispatch.webhooks import tenant_secrets
 
 _FAILS_FIRST = 8
 """Of so many owners, one is out of order when it is told for the first time."""

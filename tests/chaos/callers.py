@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import httpx2
 
-from producers.embedded import Embedded
+from producers.local.embedded import Embedded
 
 SITES = 24
 OPEN_JOBS = 300

@@ -18,10 +18,10 @@ from kombu.exceptions import OperationalError as BrokerError
 from redis.exceptions import RedisError
 from sqlalchemy.exc import DBAPIError
 
+from producers.dispatch.broker import Publisher
 from producers.errors import AdmissionRefusedError
-from producers.publisher import Publisher
-from producers.submit import Submitter
-from routing.app import create_app
+from producers.intake.submit import Submitter
+from routing.broker import create_app
 from routing.errors import InvalidJobError, RoutingError
 from routing.jobs import Door
 from tests.chaos.callbacks import Callbacks
@@ -64,7 +64,7 @@ class Clients:
 
     def __init__(
         self, scene: Scene, orders: Sequence[Order], *, callbacks: Callbacks, seconds: float, deadline: float
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.told = Told()
         self.callbacks = callbacks
         self.cancels: list[tuple[float, UUID, str]] = []
@@ -88,8 +88,10 @@ class Clients:
     def run(self) -> None:
         """Submit everything; returns when every order has its answer, or the time is over."""
         doors: Mapping[str, Callable[[Order], None]] = {
-            "http": self._by_http, "celery": self._by_celery, "python": self._by_python,
-        }  # fmt: skip
+            "http": self._by_http,
+            "celery": self._by_celery,
+            "python": self._by_python,
+        }
         began = time.monotonic()
         with ThreadPoolExecutor(THREADS, thread_name_prefix="client") as pool:
             pending = []
@@ -155,9 +157,11 @@ class Clients:
         def attempt() -> float | None:
             try:
                 accepted = self._submitter.submit(
-                    {**order.body, "idempotency_key": str(order.id)}, tenant=order.tenant, door=Door.PYTHON,
+                    {**order.body, "idempotency_key": str(order.id)},
+                    tenant=order.tenant,
+                    door=Door.PYTHON,
                     job_id=order.id,
-                )  # fmt: skip
+                )
             except (DBAPIError, OSError):
                 return RETRY_SECONDS
             except AdmissionRefusedError as error:
@@ -179,9 +183,14 @@ class Clients:
             # A connection of its own: Celery's pools are one for the process, and the Python door's are smaller.
             with Connection(self._scene.fleet.broker_url, connect_timeout=5) as connection:
                 self._celery.send_task(
-                    "pointsman.submit", kwargs={**order.body, "tenant": order.tenant}, queue="intake",
-                    task_id=str(order.id), retry=False, ignore_result=True, producer=connection.Producer(),
-                )  # fmt: skip
+                    "pointsman.submit",
+                    kwargs={**order.body, "tenant": order.tenant},
+                    queue="intake",
+                    task_id=str(order.id),
+                    retry=False,
+                    ignore_result=True,
+                    producer=connection.Producer(),
+                )
         except (BrokerError, RedisError, OSError):
             return RETRY_SECONDS
         with self._lock:

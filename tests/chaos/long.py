@@ -9,14 +9,20 @@ from tests.chaos.report import Report
 from tests.chaos.suites import run_tests
 
 PATHS = (
-    "tests/integration/test_pitfalls.py", "tests/integration/test_stopping.py",
-    "tests/integration/test_alerts.py", "tests/integration/test_panels_of_history.py",
-    "tests/integration/test_scrape_cost.py", "tests/integration/test_worker_registry.py",
+    "tests/integration/test_pitfalls.py",
+    "tests/integration/test_stopping.py",
+    "tests/integration/test_alerts.py",
+    "tests/integration/test_panels_of_history.py",
+    "tests/integration/test_scrape_cost.py",
+    "tests/integration/test_worker_registry.py",
     "tests/acceptance/test_tracing.py",
-    "tests/acceptance/test_rolling_restart.py", "tests/acceptance/test_backup.py",
-    "tests/acceptance/test_console_browser.py", "tests/acceptance/test_scan_in_browser.py",
-    "tests/chaos/test_hosts.py", "tests/chaos/test_leaks.py",
-)  # fmt: skip
+    "tests/acceptance/test_rolling_restart.py",
+    "tests/acceptance/test_backup.py",
+    "tests/acceptance/test_console_browser.py",
+    "tests/acceptance/test_scan_in_browser.py",
+    "tests/chaos/test_hosts.py",
+    "tests/chaos/test_leaks.py",
+)
 
 
 def run(_: Options, say: Callable[[str], None]) -> Report:

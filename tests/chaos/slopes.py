@@ -83,7 +83,7 @@ def theil_sen(points: Sequence[tuple[float, float]]) -> Slope:
 
 def at_one_pace(
     points: Sequence[tuple[float, float]], seconds: Sequence[float], *, kept_seconds: float
-) -> list[tuple[float, float]]:  # fmt: skip
+) -> list[tuple[float, float]]:
     """Return samples of what is kept for a time as they would be had jobs always ended at their median pace.
 
     What is kept is pace times retention, so it grows with the pace, and that is no leak.
@@ -102,14 +102,20 @@ def at_one_pace(
 
 def fit(
     name: str, points: Sequence[tuple[float, float]], *, unit: str, tolerance: Tolerance, why_grows: str = ""
-) -> Fit:  # fmt: skip
+) -> Fit:
     """Fit samples (jobs so far, value) after the warm-up."""
     kept = points[int(len(points) * WARM_UP) :]
     slope = theil_sen(kept)
     values = [value for _, value in kept]
     tenth = max(1, len(values) // 10)
     return Fit(
-        name, unit, median(values[:tenth]), median(values[-tenth:]), slope.likely * 1000,
-        slope.likely * (kept[-1][0] - kept[0][0]), max(tolerance.absolute, tolerance.relative * median(values)),
-        slope.at_least > 0, why_grows,
-    )  # fmt: skip
+        name,
+        unit,
+        median(values[:tenth]),
+        median(values[-tenth:]),
+        slope.likely * 1000,
+        slope.likely * (kept[-1][0] - kept[0][0]),
+        max(tolerance.absolute, tolerance.relative * median(values)),
+        slope.at_least > 0,
+        why_grows,
+    )

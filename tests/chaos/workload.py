@@ -25,7 +25,7 @@ TOLD_EVERY = 3
 """Of so many jobs, the owner of one wants to be told of its end."""
 FAULT_SHARE = 0.12
 FAULTS = ("overload", "rate-limit", "cut-once", "cut", "break", "malformed", "chaos-slow", "busy")
-"""What the provider does wrong in jobs that call it (sandbox/rehearsal/scenarios/faults.yaml)."""
+"""What the provider does wrong in jobs that call it (gateway/fake_provider/scenarios/faults.yaml)."""
 _FAULT_WEIGHTS = (4, 4, 4, 2, 2, 2, 3, 1)
 _WORDS = ("bread", "flour", "ovens", "yeast", "rye", "malt", "butter", "salt", "honey", "seeds", "crust", "steam")
 
@@ -78,19 +78,34 @@ def _heading(dice: Dice) -> str:
 KINDS: Mapping[str, tuple[int, bool, Body]] = {
     "tool": (22, False, lambda dice: {"prompt": f"echo {dice.number}"}),
     "question": (26, True, lambda dice: {"prompt": f"What is the secret of good {dice.word()}? ({dice.number})"}),
-    "site question": (4, True, lambda dice: {"prompt": "What do our pages say about prices and classes?",
-                                             "site": dice.site()}),
+    "site question": (
+        4,
+        True,
+        lambda dice: {"prompt": "What do our pages say about prices and classes?", "site": dice.site()},
+    ),
     "direct edit": (18, False, lambda dice: {"prompt": _heading(dice), "site": dice.site()}),
-    "model edit": (12, True, lambda dice: {"prompt": f"Add a short FAQ about {dice.word()} and how to order ahead",
-                                           "site": dice.site()}),
+    "model edit": (
+        12,
+        True,
+        lambda dice: {"prompt": f"Add a short FAQ about {dice.word()} and how to order ahead", "site": dice.site()},
+    ),
     "debated edit": (3, True, lambda dice: {"prompt": "Remove the testimonials section", "site": dice.site()}),
     "patch": (7, True, lambda dice: {"prompt": "Add a hover effect to the cards", "site": dice.site()}),
-    "new site": (3, True, lambda dice: {"prompt": f"Create a site for a shop that sells {dice.word()} in Ghent",
-                                        "new_site": f"made-{dice.number}"}),
+    "new site": (
+        3,
+        True,
+        lambda dice: {
+            "prompt": f"Create a site for a shop that sells {dice.word()} in Ghent",
+            "new_site": f"made-{dice.number}",
+        },
+    ),
     "unclear": (3, False, lambda dice: {"prompt": _heading(dice)}),
-    "project question": (2, True, lambda _: {"prompt": "How does the header of the shop get its colour?",
-                                             "project": PROJECT}),
-}  # fmt: skip
+    "project question": (
+        2,
+        True,
+        lambda _: {"prompt": "How does the header of the shop get its colour?", "project": PROJECT},
+    ),
+}
 _DOORS = {"http": 5, "celery": 3, "python": 2}
 
 

@@ -15,13 +15,20 @@ import tomllib
 from pathlib import Path
 from typing import NamedTuple
 
-from sandbox.image.base import apt_source
+from sandbox.image.rootfs import apt_source
 
 ROOT = Path(__file__).parents[2]
 CACHE = Path.home() / ".cache" / "pointsman" / "compose"
 _PACKAGES = (
-    "ca-certificates", "iputils-ping", "postgresql", "prometheus", "python3", "python3-venv", "redis-server", "wget",
-)  # fmt: skip
+    "ca-certificates",
+    "iputils-ping",
+    "postgresql",
+    "prometheus",
+    "python3",
+    "python3-venv",
+    "redis-server",
+    "wget",
+)
 _FOR_OLDER_PYTHONS = ("async-timeout>=4.0.3",)
 """What packages ask for below Python 3.11.3, as Debian 12 has it; the pip that fetches looks at its own Python."""
 _LEFT_OUT = ("./dev", "./proc", "./sys", "./var/cache/apt", "./var/lib/apt/lists")
@@ -136,9 +143,20 @@ def _wheels() -> Path:
     if not folder.exists():
         with tempfile.TemporaryDirectory(dir=CACHE, prefix="wheels-") as draft:
             _run(
-                sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check",
-                "--only-binary", ":all:", "--constraint", str(pins), "--dest", f"{draft}/all", *wanted,
-            )  # fmt: skip
+                sys.executable,
+                "-m",
+                "pip",
+                "download",
+                "--quiet",
+                "--disable-pip-version-check",
+                "--only-binary",
+                ":all:",
+                "--constraint",
+                str(pins),
+                "--dest",
+                f"{draft}/all",
+                *wanted,
+            )
             Path(draft, "all").replace(folder)
     return folder
 

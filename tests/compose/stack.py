@@ -15,7 +15,7 @@ from uuid import UUID
 
 import httpx2
 
-from producers.supervisor import free_port
+from producers.local.supervisor import free_port
 from tests.compose.images import ROOT, Images
 from tests.services import wait_until
 
@@ -44,16 +44,31 @@ class Stack:
         api, pages, prometheus = (free_port() for _ in range(3))
         third = 16 + secrets.randbelow(200)
         self.environment = os.environ | {
-            "COMPOSE_PROJECT_NAME": self.name, "SECRETS": str(self.secrets), "POINTSMAN_INSTALL": self.name,
-            "POINTSMAN_IMAGE": images.pointsman, "BASE_IMAGE": images.base, "BUILD_IMAGE": images.pip,
-            "VALKEY_IMAGE": images.valkey, "POSTGRES_IMAGE": images.postgres, "PROMETHEUS_IMAGE": images.prometheus,
-            "API_BIND": f"127.0.0.1:{api}", "API_URL": f"http://127.0.0.1:{api}",
-            "PAGES_BIND": f"127.0.0.1:{pages}", "PAGES_URL": f"http://127.0.0.1:{pages}",
-            "PROMETHEUS_BIND": f"127.0.0.1:{prometheus}", "DOCKER_GID": str(Path("/var/run/docker.sock").stat().st_gid),
-            "DOOR_SUBNET": f"10.{third}.0.0/22", "DOOR_RANGE": f"10.{third}.2.0/23", "DOOR_GATEWAY": f"10.{third}.0.2",
-            "DOOR_MIRROR": f"10.{third}.0.3", "MIRROR_PORT": "8091", "COMPOSE_PROFILES": "mirror",
-            "BOX_SUBNETS": f"10.{third}.4.0/22", "DOCKER_BUILDKIT": "0", "COMPOSE_DOCKER_CLI_BUILD": "0",
-        }  # fmt: skip
+            "COMPOSE_PROJECT_NAME": self.name,
+            "SECRETS": str(self.secrets),
+            "POINTSMAN_INSTALL": self.name,
+            "POINTSMAN_IMAGE": images.pointsman,
+            "BASE_IMAGE": images.base,
+            "BUILD_IMAGE": images.pip,
+            "VALKEY_IMAGE": images.valkey,
+            "POSTGRES_IMAGE": images.postgres,
+            "PROMETHEUS_IMAGE": images.prometheus,
+            "API_BIND": f"127.0.0.1:{api}",
+            "API_URL": f"http://127.0.0.1:{api}",
+            "PAGES_BIND": f"127.0.0.1:{pages}",
+            "PAGES_URL": f"http://127.0.0.1:{pages}",
+            "PROMETHEUS_BIND": f"127.0.0.1:{prometheus}",
+            "DOCKER_GID": str(Path("/var/run/docker.sock").stat().st_gid),
+            "DOOR_SUBNET": f"10.{third}.0.0/22",
+            "DOOR_RANGE": f"10.{third}.2.0/23",
+            "DOOR_GATEWAY": f"10.{third}.0.2",
+            "DOOR_MIRROR": f"10.{third}.0.3",
+            "MIRROR_PORT": "8091",
+            "COMPOSE_PROFILES": "mirror",
+            "BOX_SUBNETS": f"10.{third}.4.0/22",
+            "DOCKER_BUILDKIT": "0",
+            "COMPOSE_DOCKER_CLI_BUILD": "0",
+        }
         self.prometheus_url = f"http://127.0.0.1:{prometheus}"
         self.pages_url = self.environment["PAGES_URL"]
         self.http = httpx2.Client(base_url=self.environment["API_URL"], timeout=20, trust_env=False)
@@ -78,9 +93,15 @@ class Stack:
         """Run docker-compose on this stack's files; returns what it wrote to stdout."""
         files = [part for file in self._files for part in ("--file", str(file))]
         done = subprocess.run(
-            ["docker-compose", *files, *argv], cwd=COMPOSE, env=self.environment, capture_output=True, text=True,
-            stdin=subprocess.DEVNULL, timeout=seconds, check=False,
-        )  # fmt: skip
+            ["docker-compose", *files, *argv],
+            cwd=COMPOSE,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            timeout=seconds,
+            check=False,
+        )
         assert not check or done.returncode == 0, f"{' '.join(argv)}:\n{(done.stdout + done.stderr)[-6000:]}"
         return done.stdout
 
@@ -194,8 +215,14 @@ class Stack:
 def _container(found: Mapping[str, Any]) -> dict[str, Any]:
     state, labels = found["State"], found["Config"]["Labels"]
     return {
-        "id": found["Id"], "service": labels["com.docker.compose.service"], "state": state["Status"],
-        "pid": state["Pid"], "restarts": found["RestartCount"], "user": found["Config"]["User"],
+        "id": found["Id"],
+        "service": labels["com.docker.compose.service"],
+        "state": state["Status"],
+        "pid": state["Pid"],
+        "restarts": found["RestartCount"],
+        "user": found["Config"]["User"],
         "is_well": state["Status"] == "running" and state.get("Health", {}).get("Status", "healthy") == "healthy",
-        "host": found["HostConfig"], "mounts": found["Mounts"], "image": found["Image"],
-    }  # fmt: skip
+        "host": found["HostConfig"],
+        "mounts": found["Mounts"],
+        "image": found["Image"],
+    }

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from monitoring.ledger.store import Ledger, create_ledger_engine
+from ledger.store import Ledger, create_ledger_engine
 from tests.factories import Shop
 from tests.services import Postgres
 

@@ -8,21 +8,21 @@ from uuid import UUID, uuid4
 
 from sqlalchemy import RowMapping, text
 
-from monitoring.ledger import money
-from monitoring.ledger.approvals import approve, approved_release, await_approval
-from monitoring.ledger.attempts import hash_token, hold
-from monitoring.ledger.insert_jobs import accept
-from monitoring.ledger.jobs import close_attempt, end, move
-from monitoring.ledger.releases import NewRelease, activate, add_release, ensure_site
-from monitoring.ledger.start_attempt import Claim, claim
-from monitoring.ledger.store import Ledger
-from monitoring.ledger.tables import Job, NewJob, Release, Tenant
+from ledger import money
+from ledger.approvals import approve, approved_release, await_approval
+from ledger.attempts import hash_token, hold
+from ledger.jobs import close_attempt, end, move
+from ledger.releases import NewRelease, activate, add_release, ensure_site
+from ledger.start_attempt import Claim, claim
+from ledger.store import Ledger
+from ledger.submission import accept
+from ledger.tables import Job, NewJob, Release, Tenant
+from routing.decision.router import Mode
+from routing.decision.triggers import Confidence
 from routing.jobs import Door, JobMessage, JobRequest, Reason, State
-from routing.policy import Policy, platform_policy
-from routing.prices import Usage, cost_nanousd, nanousd_per_token
+from routing.policy.platform import Policy, platform_policy
+from routing.policy.prices import Usage, cost_nanousd, nanousd_per_token
 from routing.queues import QUEUE_OF_TIER, QueueName, Tier
-from routing.router import Mode
-from routing.triggers import Confidence
 
 MODEL = "claude-haiku-4-5-20251001"
 
@@ -39,11 +39,18 @@ class Fleet:
     def accept(self, *, tier: Tier | None = Tier.SPEC, door: Door = Door.HTTP, **fields: Any) -> UUID:
         queue = QUEUE_OF_TIER[tier] if tier else QueueName.ANSWER
         new = NewJob(
-            id=uuid4(), tenant="acme", door=door, request=JobRequest(prompt="make the header blue"),
-            state=State.QUEUED, queue=queue, mode=(Mode.ACTION if tier else Mode.ANSWER).value,
-            tier=tier.value if tier else None, route={"confidence": Confidence.STRONG.value},
-            site_id=self.site_id if tier else None, cap_nanousd=10**9,
-        )  # fmt: skip
+            id=uuid4(),
+            tenant="acme",
+            door=door,
+            request=JobRequest(prompt="make the header blue"),
+            state=State.QUEUED,
+            queue=queue,
+            mode=(Mode.ACTION if tier else Mode.ANSWER).value,
+            tier=tier.value if tier else None,
+            route={"confidence": Confidence.STRONG.value},
+            site_id=self.site_id if tier else None,
+            cap_nanousd=10**9,
+        )
         with self.ledger.begin() as session:
             return accept(session, NewJob(**{**vars(new), **fields})).job.id
 
@@ -55,9 +62,12 @@ class Fleet:
         job = self.job(job_id)
         with self.ledger.begin() as session:
             claimed = claim(
-                session, JobMessage(job_id=job_id, fence=job.fence), queue=QueueName(job.queue), worker="w1",
+                session,
+                JobMessage(job_id=job_id, fence=job.fence),
+                queue=QueueName(job.queue),
+                worker="w1",
                 policy=self.policy,
-            )  # fmt: skip
+            )
         assert claimed is not None
         return claimed
 
@@ -70,11 +80,18 @@ class Fleet:
     def open_call(self, claimed: Claim) -> UUID:
         price = self.policy.prices[MODEL]
         call = money.CallStart(
-            id=uuid4(), provider="rehearsal", model=MODEL, key_hash="k", gateway="g1",
-            prices_as_of=self.policy.prices_as_of, input_nanousd=1_000_000,
-            token_nanousd=nanousd_per_token(price.output), max_tokens=1000, least_tokens=1000,
+            id=uuid4(),
+            provider="rehearsal",
+            model=MODEL,
+            key_hash="k",
+            gateway="g1",
+            prices_as_of=self.policy.prices_as_of,
+            input_nanousd=1_000_000,
+            token_nanousd=nanousd_per_token(price.output),
+            max_tokens=1000,
+            least_tokens=1000,
             call_limit_nanousd=10**9,
-        )  # fmt: skip
+        )
         with self.ledger.begin() as session:
             bearer = money.read_bearer(money.bearer_of(hash_token(claimed.token)).all(session)[0])
             caps = money.caps_of(bearer, policy=self.policy)
@@ -88,9 +105,9 @@ class Fleet:
         usage = Usage(input_tokens, output_tokens, 7, 3)
         cost = cost_nanousd(self.policy.prices[MODEL], usage)
         with self.ledger.begin() as session:
-            money.settle(
-                    call_id, usage=usage, cost_nanousd=cost, finish="completed", status=200, state="settled"
-                ).all(session)  # fmt: skip
+            money.settle(call_id, usage=usage, cost_nanousd=cost, finish="completed", status=200, state="settled").all(
+                session
+            )
 
     def call(self, claimed: Claim) -> None:
         self.settle(self.open_call(claimed))
@@ -106,10 +123,17 @@ class Fleet:
             release = add_release(
                 session,
                 NewRelease(
-                    site_id=self.site_id, digest="d" * 64, manifest={}, total_bytes=1, signals={}, scan={},
-                    scan_passed=True, scan_digest="s" * 64, job_id=job.id,
+                    site_id=self.site_id,
+                    digest="d" * 64,
+                    manifest={},
+                    total_bytes=1,
+                    signals={},
+                    scan={},
+                    scan_passed=True,
+                    scan_digest="s" * 64,
+                    job_id=job.id,
                 ),
-            )  # fmt: skip
+            )
             await_approval(session, job, release, hours=1)
             close_attempt(session, job, outcome=State.AWAITING_APPROVAL.value, reason=Reason.DONE)
             return release

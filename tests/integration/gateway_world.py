@@ -17,18 +17,18 @@ from aiohttp import web
 from sqlalchemy import text
 from sqlmodel import select
 
-from monitoring.ledger.insert_jobs import accept
-from monitoring.ledger.start_attempt import claim
-from monitoring.ledger.store import Ledger
-from monitoring.ledger.tables import Call, Cap, NewJob, Tenant
+from gateway.client import ModelClient
+from gateway.config import GatewayConfig, ProviderConfig
+from gateway.network import authorities
+from gateway.server import running_gateway
+from ledger.start_attempt import claim
+from ledger.store import Ledger
+from ledger.submission import accept
+from ledger.tables import Call, Cap, NewJob, Tenant
 from routing.jobs import Door, JobMessage, JobRequest, State
-from routing.policy import Policy, platform_policy
-from routing.prices import NANOUSD_PER_USD
+from routing.policy.platform import Policy, platform_policy
+from routing.policy.prices import NANOUSD_PER_USD
 from routing.queues import QueueName
-from sandbox.gateway.config import GatewayConfig, ProviderConfig
-from sandbox.gateway.server import running_gateway
-from sandbox.models import ModelClient
-from sandbox.trust import authorities
 
 HAIKU = "claude-haiku-4-5-20251001"
 KEY = "sk-ant-canary-0123456789abcdef0123456789"
@@ -64,9 +64,15 @@ class World:
         """Accept a question and let a worker claim it."""
         job_id = uuid4()
         new = NewJob(
-            id=job_id, tenant=tenant, door=Door.PYTHON, request=JobRequest(prompt="what is on the page?"),
-            state=State.QUEUED, queue=QueueName.ANSWER, mode="answer", cap_nanousd=round(cap_usd * NANOUSD_PER_USD),
-        )  # fmt: skip
+            id=job_id,
+            tenant=tenant,
+            door=Door.PYTHON,
+            request=JobRequest(prompt="what is on the page?"),
+            state=State.QUEUED,
+            queue=QueueName.ANSWER,
+            mode="answer",
+            cap_nanousd=round(cap_usd * NANOUSD_PER_USD),
+        )
         with self.ledger.begin() as session:
             accept(session, new)
         with self.ledger.begin() as session:
@@ -84,9 +90,13 @@ class World:
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
         url = f"{self.url}/v1/messages"
         return httpx2.post(
-            url, content=content, headers={"authorization": f"Bearer {token}", **headers}, timeout=20, trust_env=False,
+            url,
+            content=content,
+            headers={"authorization": f"Bearer {token}", **headers},
+            timeout=20,
+            trust_env=False,
             verify=authorities(),
-        )  # fmt: skip
+        )
 
     def calls(self, job_id: UUID | None = None) -> list[Call]:
         with self.ledger.begin() as session:

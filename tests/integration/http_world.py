@@ -16,32 +16,30 @@ from fastapi.testclient import TestClient
 from sqlalchemy import func, select
 from sqlmodel import SQLModel
 
-from monitoring.ledger.approvals import await_approval
-from monitoring.ledger.attempts import hold
-from monitoring.ledger.dispatch_window import pause_queue
-from monitoring.ledger.jobs import end, find_job, move
-from monitoring.ledger.releases import active_release, add_release, find_site
-from monitoring.ledger.start_attempt import Claim, claim
-from monitoring.ledger.store import Ledger, create_ledger_engine
-from monitoring.ledger.tables import Job, Release, Site
+from ledger.approvals import await_approval
+from ledger.attempts import hold
+from ledger.dispatch_window import pause_queue
+from ledger.jobs import end, find_job, move
+from ledger.releases import active_release, add_release, find_site
+from ledger.start_attempt import Claim, claim
+from ledger.store import Ledger, create_ledger_engine
+from ledger.tables import Job, Release, Site
 from producers.api.app import create_app
-from producers.api.resources import Resources
-from producers.console.sessions import Sessions
-from producers.console.web import Console
-from producers.keys import Scope, create_key, create_tenant
-from producers.pages.app import create_pages_app
-from producers.pages.resources import PageResources
-from producers.publisher import Publisher
-from producers.submit import Submitter
-from routing.app import create_app as create_celery
+from producers.api.requests import Resources
+from producers.console.web import Console, Sessions
+from producers.dispatch.broker import Publisher
+from producers.intake.submit import Submitter
+from producers.pages import PageResources, create_pages_app
+from producers.use_cases.tenants import Scope, create_key, create_tenant
+from routing.broker import create_app as create_celery
 from routing.jobs import JobMessage, Reason, State
-from routing.policy import Policy, platform_policy
+from routing.policy.platform import Policy, platform_policy
 from routing.queues import QUEUES, QueueName
-from sandbox.den import Den
-from sandbox.preview import PreviewSigner
-from sandbox.release import build_release
+from sites.content_store import Den
+from sites.preview import PreviewSigner
+from sites.releases import build_release
 from tests.services import Postgres
-from workers.control import run_control
+from workers.handlers.publish import run_control
 from workers.lifecycle import Resources as WorkerResources
 
 DEAD_BROKER = "redis://127.0.0.1:1/0"
@@ -130,7 +128,7 @@ class World:
 
     def offer(
         self, job_id: UUID, files: Mapping[str, bytes], *, work: Callable[[Claim], object] = lambda _: None
-    ) -> Release:  # fmt: skip
+    ) -> Release:
         """Do a job's work: scan a result and let it wait for approval."""
         taken = self.claim(job_id)
         work(taken)
@@ -220,7 +218,7 @@ def shared_world(shared_ledger: Ledger, tmp_path_factory: pytest.TempPathFactory
 @contextmanager
 def open_world(
     ledger: Ledger, directory: Path, *, tenant: str = "", pages_url: str = PAGES_URL, console_url: str = CONSOLE_URL
-) -> Iterator[World]:  # fmt: skip
+) -> Iterator[World]:
     """Open a door. The queues are paused, so nothing tries to reach the broker, which is away."""
     clock = Clock()
     policy = platform_policy()

@@ -18,14 +18,14 @@ from typing import Any
 import httpx2
 from aiohttp import web
 
-from monitoring.ledger.attempts import bind_door
-from monitoring.ledger.store import Ledger
-from monitoring.ledger.tables import Attempt
-from routing.policy import platform_policy
-from sandbox.mirror.config import MirrorConfig
-from sandbox.mirror.registries import Registries
-from sandbox.mirror.testing import running_mirror
+from ledger.attempts import bind_door
+from ledger.store import Ledger
+from ledger.tables import Attempt
+from routing.policy.platform import platform_policy
+from sandbox.package_mirror.config import MirrorConfig
+from sandbox.package_mirror.registries import Registries
 from tests.integration.gateway_world import Held, World
+from tests.mirror_server import running_mirror
 
 HERE = "127.0.0.1"
 
@@ -146,9 +146,14 @@ class MirrorWorld:
 
 @contextmanager
 def mirror_world(
-    ledger: Ledger, ledger_url: str, directory: Path, *, registries: Registries | None = None, prefix: str = "",
+    ledger: Ledger,
+    ledger_url: str,
+    directory: Path,
+    *,
+    registries: Registries | None = None,
+    prefix: str = "",
     **fields: Any,
-) -> Iterator[MirrorWorld]:  # fmt: skip
+) -> Iterator[MirrorWorld]:
     """A mirror of a registry that plays, or of others; one attempt is bound to this machine's own address."""
     world = World(ledger, "", platform_policy())
     world.tenant("acme", None)

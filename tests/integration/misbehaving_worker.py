@@ -7,9 +7,9 @@ import subprocess
 import sys
 import time
 
+from routing.broker import TRANSPORT_OPTIONS
 from routing.config import read_settings
 from routing.queues import QueueName
-from routing.topology import TRANSPORT_OPTIONS
 from workers.attempt import Attempt
 from workers.main import WorkerSettings, build_worker, run_worker
 from workers.outcomes import Answered, Outcome
@@ -59,14 +59,19 @@ if __name__ == "__main__":
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: nothing of a broken-off test run stays
     name = f"misbehaving@test.{os.getpid()}"
     app, hooks = build_worker(
-        read_settings(WorkerSettings, os.environ), worker=name, queues=sys.argv[2:], concurrency=int(sys.argv[1]),
+        read_settings(WorkerSettings, os.environ),
+        worker=name,
+        queues=sys.argv[2:],
+        concurrency=int(sys.argv[1]),
         handlers={**HANDLERS, QueueName.ANSWER: obey, QueueName.TOOLS: obey},
-    )  # fmt: skip
+    )
     # Whatever a visibility timeout can do, it does here within a second; half-open connections are noticed soon.
     app.conf.broker_transport_options = TRANSPORT_OPTIONS | {
-        "visibility_timeout": 1, "unacked_restore_interval": 0.5, "unacked_restore_throttle": 1,
+        "visibility_timeout": 1,
+        "unacked_restore_interval": 0.5,
+        "unacked_restore_throttle": 1,
         "health_check_interval": 1,
-    }  # fmt: skip
+    }
     try:
         run_worker(app, sys.argv[2:], concurrency=int(sys.argv[1]), worker=name)
     finally:

@@ -11,14 +11,12 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from monitoring.ledger.store import Ledger, create_ledger_engine
+from ledger.store import Ledger, create_ledger_engine
 from routing.jobs import JobMessage
-from routing.policy import platform_policy
-from sandbox.den import Den
-from sandbox.disk import Disk
-from workers.control import run_control
+from routing.policy.platform import platform_policy
+from sites.content_store import Den, Disk
+from workers.handlers.publish import Step, run_control
 from workers.lifecycle import Resources
-from workers.publish import Step
 
 
 def die() -> None:
@@ -61,9 +59,12 @@ def publish(ledger_url: str, den: str, job_id: str, fence: str, where: str) -> N
             die()
 
     resources = Resources(
-        ledger=Ledger(create_ledger_engine(ledger_url, pool_size=2)), den=Den(Path(den), disk=DeadlyDisk(changes)),
-        policy=platform_policy(), gateway_url="http://127.0.0.1:1", worker="doomed",
-    )  # fmt: skip
+        ledger=Ledger(create_ledger_engine(ledger_url, pool_size=2)),
+        den=Den(Path(den), disk=DeadlyDisk(changes)),
+        policy=platform_policy(),
+        gateway_url="http://127.0.0.1:1",
+        worker="doomed",
+    )
     run_control(JobMessage(job_id=UUID(job_id), fence=int(fence)), resources, observe=observe)
 
 

@@ -15,35 +15,35 @@ from uuid import UUID, uuid4
 from sqlalchemy import select
 from sqlmodel import col
 
-from monitoring.ledger import money
-from monitoring.ledger.attempts import hash_token, lapsed_attempts, recover
-from monitoring.ledger.dispatch_window import pause_queue
-from monitoring.ledger.gates import Verdict, decide_gate
-from monitoring.ledger.jobs import lock_job
-from monitoring.ledger.run_tables import AgentExecution, Gate, Run, RunStep
-from monitoring.ledger.start_attempt import Claim
-from monitoring.ledger.steps import StepOrder, StepReport, unabsorbed_runs, wake_run
-from monitoring.ledger.tables import Job
-from producers.projects import Projects
-from producers.publisher import Publisher
-from producers.submit import Submitter
-from routing.app import create_app
+from ledger import money
+from ledger.attempts import hash_token, lapsed_attempts, recover
+from ledger.dispatch_window import pause_queue
+from ledger.gates import Verdict, decide_gate
+from ledger.jobs import lock_job
+from ledger.run_tables import AgentExecution, Gate, Run, RunStep
+from ledger.start_attempt import Claim
+from ledger.steps import StepOrder, StepReport, unabsorbed_runs, wake_run
+from ledger.tables import Job
+from producers.dispatch.broker import Publisher
+from producers.intake.submit import Submitter
+from producers.use_cases.projects import Projects
+from routing.broker import create_app
 from routing.jobs import Door, Reason, State
-from routing.policy import Policy, platform_policy
-from routing.prices import Usage, cost_nanousd, nanousd_per_token
+from routing.policy.platform import Policy, platform_policy
+from routing.policy.prices import Usage, cost_nanousd, nanousd_per_token
 from routing.queues import QueueName
-from sandbox.den import Den
+from sites.content_store import Den
 from tests.factories import Shop
 from tests.unit.workers.runs.repositories import make_project
 from workers.attempt import Attempt
 from workers.config import RunsConfig
-from workers.control import run_control
+from workers.handlers.publish import run_control
 from workers.lifecycle import Resources, run_attempt, take
 from workers.outcomes import Ended, Outcome
 from workers.runs.coordinator import Advance, Observe
-from workers.runs.exchange import create_workspace
-from workers.runs.transport import Remote, RemoteRules
-from workers.runs.workspace import Step, Workspace
+from workers.runs.git.sync import create_workspace
+from workers.runs.git.transport import Remote, RemoteRules
+from workers.runs.git.workspace import Step, Workspace
 
 FILES = {"README.md": b"# Shop\n", "src/app.ts": b"export {};\n", "package.json": b"{}\n"}
 PROJECT = """
@@ -103,9 +103,14 @@ class Yard:
     """A tenant with a project, its workers and its people."""
 
     def __init__(
-        self, shop: Shop, home: Path, *, policy: Policy | None = None, project: str = PROJECT,
+        self,
+        shop: Shop,
+        home: Path,
+        *,
+        policy: Policy | None = None,
+        project: str = PROJECT,
         files: Mapping[str, bytes] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.shop = shop
         self.home = home
         base = policy or platform_policy()
@@ -119,9 +124,13 @@ class Yard:
         shop.tenant("acme", provider="rehearsal")
         shop.policy = self.policy
         self.resources = Resources(
-            ledger=shop.ledger, den=Den(home / "den"), policy=self.policy, gateway_url="http://127.0.0.1:1",
-            worker="w1", runs=RunsConfig(root=home / "runs", files_below=home / "remotes"),
-        )  # fmt: skip
+            ledger=shop.ledger,
+            den=Den(home / "den"),
+            policy=self.policy,
+            gateway_url="http://127.0.0.1:1",
+            worker="w1",
+            runs=RunsConfig(root=home / "runs", files_below=home / "remotes"),
+        )
         (home / "remotes").mkdir(exist_ok=True)
         if not (home / "remotes" / "shop.git").exists():
             make_project(home / "remotes" / "shop.git", files or FILES)
@@ -227,10 +236,18 @@ class Yard:
             caps = money.caps_of(bearer, policy=self.policy)
             money.open_caps(caps).all(session)
         call = money.CallStart(
-            id=uuid4(), provider=bearer.provider or "?", model=HAIKU, key_hash="hash-of-key", gateway="g1",
-            prices_as_of=self.policy.prices_as_of, input_nanousd=0, token_nanousd=nanousd_per_token(price.output),
-            max_tokens=tokens, least_tokens=1, call_limit_nanousd=10**12,
-        )  # fmt: skip
+            id=uuid4(),
+            provider=bearer.provider or "?",
+            model=HAIKU,
+            key_hash="hash-of-key",
+            gateway="g1",
+            prices_as_of=self.policy.prices_as_of,
+            input_nanousd=0,
+            token_nanousd=nanousd_per_token(price.output),
+            max_tokens=tokens,
+            least_tokens=1,
+            call_limit_nanousd=10**12,
+        )
         with self.shop.ledger.begin() as session:
             reserved = money.read_reserve(money.reserve(bearer, call, caps).all(session)[0], call)
             assert isinstance(reserved, money.Reserved), reserved
@@ -273,9 +290,7 @@ class Yard:
         self.policy = self.policy.model_copy(update={"attempts": attempts})
         self.resources = replace(self.resources, policy=self.policy)
 
-    def turn(
-        self, *, observe: Observe | None = None, handler: Callable[[Attempt], Outcome] | None = None
-    ) -> bool:  # fmt: skip
+    def turn(self, *, observe: Observe | None = None, handler: Callable[[Attempt], Outcome] | None = None) -> bool:
         """Work off everything that waits now, one after the other; False when nothing waits."""
         self.wake()
         waiting = [*self.waiting(QueueName.CONTROL), *self.waiting(QueueName.STEPS)]

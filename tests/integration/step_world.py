@@ -6,23 +6,23 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from monitoring.ledger.jobs import lock_job
-from monitoring.ledger.run_tables import AgentExecution, Run, RunStep
-from monitoring.ledger.steps import StepSpec, StepStart, add_steps, start_steps
-from monitoring.ledger.tables import Job
-from producers.projects import Projects
-from producers.publisher import Publisher
-from producers.submit import Submitter
-from routing.app import create_app
+from ledger.jobs import lock_job
+from ledger.run_tables import AgentExecution, Run, RunStep
+from ledger.steps import StepSpec, StepStart, add_steps, start_steps
+from ledger.tables import Job
+from producers.dispatch.broker import Publisher
+from producers.intake.submit import Submitter
+from producers.use_cases.projects import Projects
+from routing.broker import create_app
 from routing.jobs import Door
-from routing.policy import Policy, platform_policy
+from routing.policy.platform import Policy, platform_policy
 from routing.queues import QueueName
 from tests.factories import Shop
 from tests.unit.workers.runs.repositories import Files, make_project
 from workers.config import RunsConfig
 from workers.lifecycle import Handler, Resources, run_attempt
+from workers.runs.git.workspace import Workspace
 from workers.runs.step import run_step
-from workers.runs.workspace import Workspace
 
 FILES: Files = {
     "README.md": b"# Shop\n",

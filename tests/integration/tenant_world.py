@@ -10,11 +10,11 @@ from uuid import UUID
 from sqlalchemy import text
 from sqlmodel import SQLModel, col, select
 
-from monitoring.ledger.failures import cluster_name
-from monitoring.ledger.gates import open_gate
-from monitoring.ledger.jobs import lock_job
-from monitoring.ledger.run_tables import Gate
-from monitoring.ledger.steps import GateSpec
+from ledger.failures import cluster_name
+from ledger.gates import open_gate
+from ledger.jobs import lock_job
+from ledger.run_tables import Gate
+from ledger.steps import GateSpec
 from routing.jobs import Reason, State
 from tests.integration.http_world import HOME, PAGES, World
 

@@ -8,19 +8,19 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from monitoring.ledger.deferral import expire_waiting, stale_jobs
-from monitoring.ledger.dispatch_window import Push, pause_queue, top_up
-from monitoring.ledger.headroom import count_backlog, load_headroom
-from producers.celery_message import CeleryMessage
+from ledger.deferral import expire_waiting, stale_jobs
+from ledger.dispatch_window import Push, pause_queue, top_up
+from ledger.headroom import count_backlog, load_headroom
+from producers.dispatch.broker import Publisher
 from producers.errors import AdmissionRefusedError
-from producers.intake import take_in
-from producers.publisher import Publisher
-from producers.submit import Submitter
-from routing.admission import NO_RATE_SECONDS, Admission, retry_after_seconds
-from routing.app import create_app
+from producers.intake.celery_intake import take_in
+from producers.intake.celery_message import CeleryMessage
+from producers.intake.submit import Submitter
+from routing.broker import create_app
 from routing.jobs import Door, Reason
-from routing.policy import Runway
+from routing.policy.platform import Runway
 from routing.queues import QueueName
+from routing.scheduling import NO_RATE_SECONDS, Admission, retry_after_seconds
 from tests.factories import Shop
 
 ANSWER, SPEC, CONTROL = QueueName.ANSWER, QueueName.SPEC, QueueName.CONTROL
@@ -213,8 +213,10 @@ def test_a_day_s_money_that_is_spent_refuses_what_needs_a_model_until_midnight_a
         submitter.submit({"prompt": QUESTION}, tenant="acme", door=Door.HTTP)
     assert refused.value.reason is Reason.COST_CAP
     assert 0 < refused.value.retry_after_seconds <= 86_400
-    left = shop.scalar("SELECT extract(epoch FROM date_trunc('day', t) + interval '1 day' - t)"
-                       " FROM timezone('UTC', clock_timestamp()) AS t")  # fmt: skip
+    left = shop.scalar(
+        "SELECT extract(epoch FROM date_trunc('day', t) + interval '1 day' - t)"
+        " FROM timezone('UTC', clock_timestamp()) AS t"
+    )
     assert abs((refused.value.retry_after_seconds - float(left)) % 86_400) < 5
     assert submitter.submit({"prompt": "pwd"}, tenant="acme", door=Door.HTTP).job.queue == "tools"
 

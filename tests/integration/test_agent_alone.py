@@ -12,11 +12,25 @@ import pytest
 def test_the_command_writes_what_the_agent_may_write_and_prints_what_it_said(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("# Shop\n")
     done = subprocess.run(
-        [sys.executable, "-m", "producers.cli", "agent", "run", "research", "--task", "Specify a header", "--dir",
-         str(tmp_path), "--json"],
-        capture_output=True, text=True, check=False, timeout=60,
+        [
+            sys.executable,
+            "-m",
+            "producers.cli",
+            "agent",
+            "run",
+            "research",
+            "--task",
+            "Specify a header",
+            "--dir",
+            str(tmp_path),
+            "--json",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-    )  # fmt: skip
+    )
 
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
@@ -33,9 +47,12 @@ def test_the_command_writes_what_the_agent_may_write_and_prints_what_it_said(tmp
 def test_what_cannot_be_run_is_said_in_one_line(tmp_path: Path, given: list[str], says: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "workers.runs.alone", f"--dir={tmp_path}", "--task=t", *given],
-        capture_output=True, text=True, check=False, timeout=60,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-    )  # fmt: skip
+    )
     assert done.returncode in (1, 2)
     assert says in done.stderr
     assert "Traceback" not in done.stderr

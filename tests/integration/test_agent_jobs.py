@@ -13,27 +13,28 @@ from uuid import UUID
 
 import pytest
 
-from monitoring.ledger.attempts import hash_token
-from monitoring.ledger.tables import Job, Release, Site
-from producers.garbage import collect_garbage
-from producers.sites import Sites
-from routing.policy import Policy
+from ledger.attempts import hash_token
+from ledger.tables import Job, Release, Site
+from producers.dispatch.housekeeping import collect_garbage
+from producers.use_cases.sites import Sites
+from routing.policy.platform import Policy
 from routing.queues import QueueName, Tier
-from sandbox.changes import review_diff
-from sandbox.diff.apply import apply_diff
-from sandbox.diff.errors import DiffRefusedError
-from sandbox.diff.policy import SITE
-from sandbox.errors import SandboxStartupError, TreeRefusedError
+from sandbox.errors import SandboxStartupError
+from sandbox.local_box import UnwalledBox
 from sandbox.pool import Pool
-from sandbox.scan.report import GATES
-from sandbox.unwalled import UnwalledBox
+from sites.content_store import review_diff
+from sites.diff.apply import apply_diff
+from sites.diff.model import DiffRefusedError
+from sites.diff.policy import SITE
+from sites.errors import TreeRefusedError
+from sites.scan.rules import GATES
 from tests.integration.test_patch_jobs import PAGE, STYLE, plain_site
 from tests.integration.test_spec_jobs import Rig, rig, servers
 from tests.played_cli import PlayedMaker
-from workers.agent import edit_with_agent, session_plan
 from workers.boxes import Boxes
-from workers.control import run_control
 from workers.engine import standing_by
+from workers.handlers.agent import edit_with_agent, session_plan
+from workers.handlers.publish import run_control
 
 __all__ = ["rig", "servers"]  # fixtures
 
@@ -45,9 +46,20 @@ pathlib.Path("index.html").write_text(pathlib.Path("index.html").read_text().rep
 result("I added a page about us.")
 """
 THIRTEEN = (
-    "lock", "snapshot", "provision", "inject", "execute", "extract", "teardown", "build", "scan", "preview",
-    "approval", "publish", "unlock",
-)  # fmt: skip
+    "lock",
+    "snapshot",
+    "provision",
+    "inject",
+    "execute",
+    "extract",
+    "teardown",
+    "build",
+    "scan",
+    "preview",
+    "approval",
+    "publish",
+    "unlock",
+)
 
 
 @pytest.fixture
@@ -125,13 +137,16 @@ def test_the_command_carries_the_tools_and_the_cap_and_the_environment_the_attem
 def test_a_cli_that_stood_by_does_a_job_that_it_fits_with_a_token_that_ends_with_the_job(
     rig: Rig, maker: PlayedMaker, tmp_path: Path, bill: dict[str, int], is_fit: bool
 ) -> None:
-    maker.program("claude", """
+    maker.program(
+        "claude",
+        """
 init()
 status, _ = call()
 token = "".join(reversed(os.environ["ANTHROPIC_AUTH_TOKEN"]))
 write("seen.json", json.dumps([prompt, status, token, os.getpid()]))
 result("I used " + os.environ["ANTHROPIC_AUTH_TOKEN"])
-""")  # fmt: skip
+""",
+    )
     pool = Pool(maker, prepare=standing_by(session_plan(rig.resources.policy)))
     pool.fill()
     assert pool.wait_until_filled(seconds=10)
@@ -167,9 +182,12 @@ def test_the_environment_of_a_session_holds_nothing_of_the_installation(
 def test_the_token_of_a_session_spends_the_job_s_money_and_no_more(
     rig: Rig, maker: PlayedMaker, tmp_path: Path
 ) -> None:
-    maker.program("claude", 'init()\nanswers = [call(), call(about="x" * 400_000)]\n'
-                  'write("a.txt", json.dumps([[status, body.get("error")] for status, body in answers]))\n'
-                  'result(is_error=True, text="API Error")')  # fmt: skip
+    maker.program(
+        "claude",
+        'init()\nanswers = [call(), call(about="x" * 400_000)]\n'
+        'write("a.txt", json.dumps([[status, body.get("error")] for status, body in answers]))\n'
+        'result(is_error=True, text="API Error")',
+    )
     site = plain_site(rig, tmp_path)
     job = edit(rig, site, maker, cap_nanousd=150_000_000)
     spent = rig.shop.scalar("SELECT sum(cost_nanousd) FROM call WHERE job_id = :id", id=job.id)
@@ -462,7 +480,9 @@ def test_a_token_that_an_agent_prints_or_writes_is_in_no_record_and_in_no_releas
     rig: Rig, maker: PlayedMaker, tmp_path: Path
 ) -> None:
     spelled = '"".join(f"\\\\u{ord(c):04x}" for c in token)'
-    maker.program("claude", f"""
+    maker.program(
+        "claude",
+        f"""
 init()
 token = os.environ["ANTHROPIC_AUTH_TOKEN"]
 put(type="assistant", message={{"content": [{{"type": "text", "text": "It is " + token}}]}})
@@ -470,7 +490,8 @@ sys.stdout.write('{{"type":"assistant","message":{{"content":[{{"type":"text","t
 use("Bash", command="echo " + token)
 write("seen.txt", token)
 sys.stdout.write('{{"type":"result","subtype":"success","is_error":false,"result":"' + {spelled} + '"}}\\n')
-""")  # fmt: skip
+""",
+    )
     site = plain_site(rig, tmp_path)
     job = edit(rig, site, maker)
     ((env,),) = [box.environments for box in maker.boxes]
@@ -481,9 +502,11 @@ sys.stdout.write('{{"type":"result","subtype":"success","is_error":false,"result
         "SELECT data ->> 'text' FROM event WHERE job_id = :id AND kind = 'progress' ORDER BY id", id=job.id
     )
     assert [text for (text,) in told[:3]] == ["It is [token]", "[token]", "Bash echo [token]"]
-    everything = rig.shop.rows("SELECT to_jsonb(event)::text FROM event UNION ALL SELECT to_jsonb(job)::text FROM job"
-                               " UNION ALL SELECT to_jsonb(attempt)::text FROM attempt"
-                               " UNION ALL SELECT to_jsonb(release)::text FROM release")  # fmt: skip
+    everything = rig.shop.rows(
+        "SELECT to_jsonb(event)::text FROM event UNION ALL SELECT to_jsonb(job)::text FROM job"
+        " UNION ALL SELECT to_jsonb(attempt)::text FROM attempt"
+        " UNION ALL SELECT to_jsonb(release)::text FROM release"
+    )
     assert not any(env["ANTHROPIC_AUTH_TOKEN"] in row for (row,) in everything)
     check_nothing_happened(rig, site, maker)
 
@@ -513,10 +536,11 @@ result("All is new.")
 
 
 REFUSED = {
-    "js_budget": ("a.js", "x();" * 200_000), "secrets": ("a.txt", "sk-ant-api03-" + "aB3_xY9-" * 11 + "QwErTyAA"),
+    "js_budget": ("a.js", "x();" * 200_000),
+    "secrets": ("a.txt", "sk-ant-api03-" + "aB3_xY9-" * 11 + "QwErTyAA"),
     "csp": ("a.html", "<!doctype html><title>x</title><p onclick='x()'>y"),
     "allowlists": ("a.html", "<!doctype html><title>x</title><script src=https://evil.example/x.js></script>"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.req("H-050", "H-081")
@@ -560,8 +584,11 @@ def test_no_git_of_the_host_ever_meets_a_site_s_files(
     folder = tmp_path / "site"
     folder.mkdir()
     site = plain_site(rig, folder)
-    planted = {".git/config": f"[core]\n\tfsmonitor = {programs}/git\n", ".git/hooks/post-checkout": "x",
-               ".gitattributes": "* filter=x"}  # fmt: skip
+    planted = {
+        ".git/config": f"[core]\n\tfsmonitor = {programs}/git\n",
+        ".git/hooks/post-checkout": "x",
+        ".gitattributes": "* filter=x",
+    }
     for path, text in planted.items():
         maker.program("claude", f"init()\nwrite({path!r}, {text!r})\nresult()")
         assert edit(rig, site, maker).reason == "output_refused"

@@ -20,19 +20,19 @@ import yaml
 from redis import Redis
 from sqlmodel import Session
 
-from monitoring.ledger import money, provider_circuits
-from monitoring.ledger.attempts import recover, report_loss
-from monitoring.ledger.dispatch_window import lead, resign
-from monitoring.ledger.events import EventKind, record
-from monitoring.ledger.start_attempt import Claim
-from monitoring.ledger.store import Ledger
-from monitoring.ledger.tables import Attempt
-from monitoring.ledger.workers import Sign, sign_in
-from producers.commands.dashboards import read_alert_rules
-from producers.supervisor import free_port
+from ledger import money, provider_circuits
+from ledger.attempts import recover, report_loss
+from ledger.dispatch_window import lead, resign
+from ledger.events import EventKind, record
+from ledger.start_attempt import Claim
+from ledger.store import Ledger
+from ledger.tables import Attempt
+from ledger.workers import Sign, sign_in
+from producers.commands.monitoring import read_alert_rules
+from producers.local.supervisor import free_port
 from routing.jobs import JobMessage, JobRequest, Reason, State
-from routing.lanes import Trouble
-from routing.prices import Usage
+from routing.policy.prices import Usage
+from routing.provider_circuit import Trouble
 from routing.queues import Tier
 from tests.integration.driving import MODEL, Fleet, create_fleet
 from tests.prometheus import JOB, Prometheus, needs_prometheus
@@ -41,8 +41,8 @@ from tests.services import Valkey, wait_until
 SERVE = """
 import sys
 from monitoring.exporter import serve
-from producers.runway import open_broker
-from routing.policy import platform_policy
+from producers.dispatch.broker import open_broker
+from routing.policy.platform import platform_policy
 serve(sys.argv[1], host="127.0.0.1", port=int(sys.argv[2]), policy=platform_policy(),
       broker=open_broker(sys.argv[3], timeout_seconds=0.5))
 """

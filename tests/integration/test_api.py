@@ -15,15 +15,15 @@ from fastapi.testclient import TestClient
 from sqlalchemy import select
 from sqlmodel import col
 
-from monitoring.ledger.record_tables import AuditRow, Backlog, Notification
-from monitoring.ledger.store import Ledger, create_ledger_engine
-from monitoring.ledger.tables import ApiKey, Approval, Job
+from ledger.record_tables import AuditRow, Backlog, Notification
+from ledger.store import Ledger, create_ledger_engine
+from ledger.tables import ApiKey, Approval, Job
 from producers.api.app import create_app
-from producers.api.resources import Resources
-from producers.keys import hash_secret
-from producers.submit import Submitter
+from producers.api.requests import Resources
+from producers.intake.submit import Submitter
+from producers.use_cases.tenants import hash_secret
 from routing.jobs import State
-from routing.policy import platform_policy
+from routing.policy.platform import platform_policy
 from tests.integration.http_world import HOME, PAGES, World, shared_ledger, world
 
 __all__ = ["shared_ledger", "world"]
@@ -158,10 +158,16 @@ def test_of_many_jobs_each_is_answered_for_itself(world: World) -> None:
 
 @pytest.mark.parametrize(
     ("body", "status", "field"),
-    [({}, 422, "jobs"), ({"jobs": []}, 422, "jobs"), ({"jobs": [{}] * 1001}, 422, "jobs"), ([], 422, "body"),
-     ({"jobs": [], "more": 1}, 422, "jobs"), ({"jobs": ["x" * 9_000_000]}, 413, "body")],
+    [
+        ({}, 422, "jobs"),
+        ({"jobs": []}, 422, "jobs"),
+        ({"jobs": [{}] * 1001}, 422, "jobs"),
+        ([], 422, "body"),
+        ({"jobs": [], "more": 1}, 422, "jobs"),
+        ({"jobs": ["x" * 9_000_000]}, 413, "body"),
+    ],
     ids=["none", "empty", "too many", "a list", "more", "too large"],
-)  # fmt: skip
+)
 def test_a_batch_that_is_none_is_refused_whole_and_on_record(world: World, body: Any, status: int, field: str) -> None:
     before = world.counts()
     answer = world.call("POST", "/v1/jobs/batch", json=body)
@@ -234,7 +240,7 @@ def test_a_key_opens_by_either_header_until_it_is_revoked(world: World) -> None:
     with world.ledger.begin() as session:
         row = session.scalars(select(ApiKey).where(col(ApiKey.key_hash) == hash_secret(secret))).one()
         assert secret not in json.dumps([row.name, row.key_hash, row.scopes])
-        from producers.keys import revoke
+        from producers.use_cases.tenants import revoke
 
         assert revoke(session, world.tenant, name=row.name)
     assert world.client.get("/v1/jobs", headers={"X-API-Key": secret}).status_code == 401
@@ -364,9 +370,16 @@ def test_a_rejection_ends_the_job_with_its_reason_and_leaves_the_site(world: Wor
 
 @pytest.mark.parametrize(
     ("body", "field"),
-    [({}, "reason"), ({"reason": " "}, "reason"), ({"reason": "x" * 2001}, "reason"), ({"reason": 1}, "reason"),
-     ({"reason": "a\x00b"}, "reason"), ({"reason": "x", "secret-field": 1}, "secret-field"), ([1], "body")],
-)  # fmt: skip
+    [
+        ({}, "reason"),
+        ({"reason": " "}, "reason"),
+        ({"reason": "x" * 2001}, "reason"),
+        ({"reason": 1}, "reason"),
+        ({"reason": "a\x00b"}, "reason"),
+        ({"reason": "x", "secret-field": 1}, "secret-field"),
+        ([1], "body"),
+    ],
+)
 def test_a_rejection_without_a_proper_reason_is_refused_by_name(
     world: World, tmp_path: Path, body: Any, field: str
 ) -> None:
@@ -464,8 +477,9 @@ def test_the_openapi_document_shows_the_request_its_examples_and_the_keys(world:
     document = world.client.get("/openapi.json").json()
     schemes = document["components"]["securitySchemes"]
     assert {(item["type"], item.get("scheme"), item.get("name")) for item in schemes.values()} == {
-        ("http", "bearer", None), ("apiKey", None, "X-API-Key"),
-    }  # fmt: skip
+        ("http", "bearer", None),
+        ("apiKey", None, "X-API-Key"),
+    }
     content = document["paths"]["/v1/jobs"]["post"]["requestBody"]["content"]["application/json"]
     assert content["schema"] == {"$ref": "#/components/schemas/JobRequest"}
     assert "prompt" in document["components"]["schemas"]["JobRequest"]["properties"]
@@ -484,7 +498,7 @@ def test_every_example_of_the_openapi_document_is_accepted(world: World, tmp_pat
 
 
 def test_a_job_is_accepted_although_the_queue_is_open_and_the_broker_dead(world: World) -> None:
-    from monitoring.ledger.dispatch_window import pause_queue
+    from ledger.dispatch_window import pause_queue
     from routing.queues import QueueName
 
     with world.ledger.begin() as session:

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import select
 from sqlmodel import col
 
-from monitoring.ledger.record_tables import AuditRow, Event
+from ledger.record_tables import AuditRow, Event
 from tests.integration.http_world import PAGES, World, shared_ledger, shared_world
 
 __all__ = ["shared_ledger", "shared_world", "world"]
@@ -68,9 +68,27 @@ FIELD_CASES: dict[str, tuple[Any, str, str]] = {
     "null": (None, "body", "JSON object"),
 }
 PATH_TRICKS = [
-    "../etc", "..", ".", "a/b", "a\\b", "bakery/../../x", "%2e%2e", "bakery\x00", "BAKERY", "bäckerei", "-bakery",
-    "bakery-", "bakery.", "b" * 64, " bakery", "", "con:", "a\nb", "__proto__", "\u202ebakery",
-]  # fmt: skip
+    "../etc",
+    "..",
+    ".",
+    "a/b",
+    "a\\b",
+    "bakery/../../x",
+    "%2e%2e",
+    "bakery\x00",
+    "BAKERY",
+    "bäckerei",
+    "-bakery",
+    "bakery-",
+    "bakery.",
+    "b" * 64,
+    " bakery",
+    "",
+    "con:",
+    "a\nb",
+    "__proto__",
+    "\u202ebakery",
+]
 BROKEN: dict[str, bytes] = {
     "nothing": b"",
     "cut off": b'{"prompt": "' + SECRET.encode(),
@@ -202,10 +220,15 @@ def test_without_a_key_not_even_the_refusal_is_written(world: World) -> None:
 @pytest.mark.parametrize(
     ("body", "field"),
     [
-        ({}, "name"), ({"name": "../x"}, "name"), ({"name": "a\x00"}, "name"), ({"name": 7}, "name"),
-        ({"name": "ok", "profile": SECRET}, "profile"), ({"name": "ok", "more": 1}, "more"), ([], "body"),
+        ({}, "name"),
+        ({"name": "../x"}, "name"),
+        ({"name": "a\x00"}, "name"),
+        ({"name": 7}, "name"),
+        ({"name": "ok", "profile": SECRET}, "profile"),
+        ({"name": "ok", "more": 1}, "more"),
+        ([], "body"),
     ],
-)  # fmt: skip
+)
 def test_a_site_that_cannot_be_made_is_refused_by_name(world: World, body: Any, field: str) -> None:
     before = world.counts()
     answer = world.call("POST", "/v1/sites", content=json.dumps(body).encode())

@@ -65,9 +65,19 @@ def test_a_job_that_asks_nothing_takes_no_reply(world: World, job_id: UUID) -> N
 
 @pytest.mark.parametrize(
     "body",
-    [{}, {"text": "bakery", "option": "bakery"}, {"text": ""}, {"text": "  "}, {"text": "x" * 2001}, {"text": 7},
-     {"text": "a\x00b"}, {"option": ""}, {"option": "\ud800"}, {"text": "bakery", "tenant": "other"}],
-)  # fmt: skip
+    [
+        {},
+        {"text": "bakery", "option": "bakery"},
+        {"text": ""},
+        {"text": "  "},
+        {"text": "x" * 2001},
+        {"text": 7},
+        {"text": "a\x00b"},
+        {"option": ""},
+        {"option": "\ud800"},
+        {"text": "bakery", "tenant": "other"},
+    ],
+)
 def test_a_bad_reply_is_refused_and_the_question_stays(world: World, job_id: UUID, body: dict[str, Any]) -> None:
     answer = world.call(
         "POST", f"/v1/jobs/{job_id}/reply", content=json.dumps(body), headers={"content-type": "application/json"}

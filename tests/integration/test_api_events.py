@@ -13,11 +13,11 @@ import httpx2
 import pytest
 import uvicorn
 
-from monitoring.ledger.events import EventKind, record
-from monitoring.ledger.jobs import find_job
-from producers.api.serve import create_server
+from ledger.events import EventKind, record
+from ledger.jobs import find_job
+from producers.api.app import create_server
 from producers.config import ApiConfig
-from producers.supervisor import free_port
+from producers.local.supervisor import free_port
 from routing.jobs import State
 from tests.integration.http_world import World, shared_ledger, world
 from tests.services import wait_until

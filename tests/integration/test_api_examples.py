@@ -18,11 +18,11 @@ from jsonschema_rs import validator_for
 from sqlalchemy import select
 from sqlmodel import col
 
-from monitoring.ledger.gates import open_gate
-from monitoring.ledger.jobs import lock_job
-from monitoring.ledger.run_tables import Gate
-from monitoring.ledger.steps import GateSpec
-from monitoring.ledger.store import Ledger
+from ledger.gates import open_gate
+from ledger.jobs import lock_job
+from ledger.run_tables import Gate
+from ledger.steps import GateSpec
+from ledger.store import Ledger
 from routing.jobs import Reason, State
 from tests.integration.http_world import PAGES, World, open_world, shared_ledger
 from tests.integration.tenant_world import CLUSTER, furnish
@@ -34,14 +34,17 @@ _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+(Z|\+00:00)")
 _PREVIEW = re.compile(r"http://pages\.testserver/preview/[^/]+/")
 WITHOUT_BODY = {
-    ("POST", "/v1/jobs/{job_id}/cancel"), ("POST", "/v1/jobs/{job_id}/notification/replay"),
+    ("POST", "/v1/jobs/{job_id}/cancel"),
+    ("POST", "/v1/jobs/{job_id}/notification/replay"),
     ("POST", "/v1/tickets/{tracker}/{tenant}/{project}"),
-}  # fmt: skip
+}
 """The first two take none; what a tracker sends is the tracker's own to document."""
 WITHOUT_ANSWER = {
-    ("GET", "/v1/sites/{name}/export"), ("POST", "/v1/tickets/{tracker}/{tenant}/{project}"), ("GET", "/healthz"),
+    ("GET", "/v1/sites/{name}/export"),
+    ("POST", "/v1/tickets/{tracker}/{tenant}/{project}"),
+    ("GET", "/healthz"),
     ("GET", "/readyz"),
-}  # fmt: skip
+}
 """A tar archive, trackers' deliveries, and health checks."""
 
 
@@ -130,8 +133,12 @@ def _answers(world: World, directory: Path) -> Iterator[tuple[str, Any]]:
     world.finish(cut, State.BUDGET_EXCEEDED, reason=Reason.COST_CAP, detail="the job's cap of $0.05 is spent")
     steps: list[tuple[str, str, str, dict[str, Any] | None]] = [
         ("POST", "/v1/jobs", "/v1/jobs", {"prompt": "Change the headline to 'Fresh bread'", "site": "bakery"}),
-        ("POST", "/v1/jobs/batch", "/v1/jobs/batch",
-         {"jobs": [{"prompt": "Change the headline to 'Fresh rolls'", "site": "bakery"}, {"prompt": ""}]}),
+        (
+            "POST",
+            "/v1/jobs/batch",
+            "/v1/jobs/batch",
+            {"jobs": [{"prompt": "Change the headline to 'Fresh rolls'", "site": "bakery"}, {"prompt": ""}]},
+        ),
         ("GET", "/v1/jobs", "/v1/jobs?limit=2", None),
         ("GET", "/v1/jobs/{job_id}", f"/v1/jobs/{has.offered}", None),
         ("GET", "/v1/jobs/{job_id}/diff", f"/v1/jobs/{has.offered}/diff", None),
@@ -153,15 +160,22 @@ def _answers(world: World, directory: Path) -> Iterator[tuple[str, Any]]:
         ("GET", "/v1/sites/{name}/diff", f"/v1/sites/bakery/diff?after={has.release}", None),
         ("GET", "/v1/queues", "/v1/queues", None),
         ("GET", "/v1/projects", "/v1/projects", None),
-        ("POST", "/v1/projects", "/v1/projects",
-         {"name": "web", "file": "repo: {url: https://forge.example/acme/web.git}\nstack: {language: typescript}\n"
-                                 "keys: {anthropic: acme}\n"}),
+        (
+            "POST",
+            "/v1/projects",
+            "/v1/projects",
+            {
+                "name": "web",
+                "file": "repo: {url: https://forge.example/acme/web.git}\nstack: {language: typescript}\n"
+                "keys: {anthropic: acme}\n",
+            },
+        ),
         ("POST", "/v1/runs", "/v1/runs", {"project": "shop", "title": "The cart forgets its items", "body": "Reload."}),
         ("GET", "/v1/runs/{job_id}", f"/v1/runs/{has.run}", None),
         ("GET", "/v1/gates", "/v1/gates", None),
         ("POST", "/v1/gates/{gate_id}/pass", f"/v1/gates/{has.gate}/pass", {"reason": "Looks right."}),
         ("POST", "/v1/sites/{name}/revoke-previews", "/v1/sites/bakery/revoke-previews", {}),
-    ]  # fmt: skip
+    ]
     for method, path, url, body in steps:
         yield f"{method} {path}", _ask(world, method, url, body)
     world.site("cafe", PAGES, directory)

@@ -28,9 +28,12 @@ __all__ = ["shared_ledger"]
 EXAMPLES = int(os.environ.get("EXAMPLES", "3"))
 """Requests for each operation."""
 CHECKS = [
-    not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance,
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
     response_headers_conformance,
-]  # fmt: skip
+]
 
 
 @pytest.fixture(scope="module")
@@ -45,9 +48,12 @@ def failures_of(operation: Any, furnished: tuple[World, Belongings], *, mode: Ge
     """Send generated requests to one operation; name the shortest one whose answer the document does not describe."""
     world, has = furnished
     known: dict[str, list[Any]] = {
-        "job_id": [str(job_id) for job_id in has.jobs], "gate_id": [str(has.gate)], "name": [has.site],
-        "tenant": [world.tenant], "project": [has.project],
-    }  # fmt: skip
+        "job_id": [str(job_id) for job_id in has.jobs],
+        "gate_id": [str(has.gate)],
+        "name": [has.site],
+        "tenant": [world.tenant],
+        "project": [has.project],
+    }
 
     @settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
     @given(operation.as_strategy(generation_mode=mode), st.data())

@@ -9,13 +9,13 @@ from uuid import UUID, uuid4
 import pytest
 from typer.testing import CliRunner, Result
 
-from monitoring.ledger.attempts import hold
-from monitoring.ledger.jobs import end
-from monitoring.ledger.releases import active_release, add_release
-from monitoring.ledger.tables import Site, Tenant
+from ledger.attempts import hold
+from ledger.jobs import end
+from ledger.releases import active_release, add_release
+from ledger.tables import Site, Tenant
 from producers.cli import app
 from routing.jobs import Reason, State
-from sandbox.release import build_release
+from sites.releases import build_release
 from tests.integration.http_world import HOME, PAGES, World, shared_ledger, world
 
 __all__ = ["shared_ledger", "world"]  # fixtures
@@ -67,8 +67,10 @@ def test_a_revision_is_accepted_as_a_new_job_of_the_same_session(world: World, o
     assert (parent["continued_as"], parent["round"], parent["preview_url"]) == (found["id"], 1, None)
     child = world.call("GET", f"/v1/jobs/{found['id']}").json()
     assert (child["session"], child["round"], child["start_release_id"]) == (
-        str(offered), 2, parent["release_id"],
-    )  # fmt: skip
+        str(offered),
+        2,
+        parent["release_id"],
+    )
     assert [(one["id"], one["verb"]) for one in child["rounds"]] == [(str(offered), None), (found["id"], "revise")]
     assert child["requested_by"].startswith(f"key:{world.tenant}/")
 
@@ -130,8 +132,9 @@ def test_a_tenant_s_own_limit_bounds_what_a_resumed_job_gets(world: World, cut: 
         session.get_one(Tenant, world.tenant).overrides = {"budgets": {"job_usd": 0.2}}
     answer = post(world, cut, "resume", {"budget_usd": 0.25})
     assert (answer.status_code, answer.json()["errors"][0]["rule"]) == (
-        422, "must not be more than 0.2, what one job may cost here",
-    )  # fmt: skip
+        422,
+        "must not be more than 0.2, what one job may cost here",
+    )
 
 
 @pytest.mark.parametrize("verb", ["resume", "revise"])
@@ -178,9 +181,12 @@ Run = Callable[..., Result]
 def run(world: World) -> Run:
     url = world.ledger.engine.url.render_as_string(hide_password=False)
     environment = {
-        "HOME": "/nonexistent", "XDG_STATE_HOME": "/nonexistent", "POINTSMAN_LEDGER__URL": url,
-        "POINTSMAN_DEN__ROOT": str(world.den_root), "POINTSMAN_PAGES__PUBLIC_URL": "https://pages.example",
-    }  # fmt: skip
+        "HOME": "/nonexistent",
+        "XDG_STATE_HOME": "/nonexistent",
+        "POINTSMAN_LEDGER__URL": url,
+        "POINTSMAN_DEN__ROOT": str(world.den_root),
+        "POINTSMAN_PAGES__PUBLIC_URL": "https://pages.example",
+    }
 
     def run_command(*arguments: object) -> Result:
         command = [*map(str, arguments), "--tenant", world.tenant]

@@ -12,18 +12,22 @@ import pytest
 from fastapi.testclient import TestClient
 
 from producers.api.app import create_app
-from producers.api.resources import Resources
-from producers.keys import Scope, create_key, create_tenant
+from producers.api.requests import Resources
+from producers.use_cases.tenants import Scope, create_key, create_tenant
 from routing.jobs import Reason, State
-from sandbox.den import Den
-from sandbox.preview import PreviewSigner
+from sites.content_store import Den
+from sites.preview import PreviewSigner
 from tests.factories import Shop
 from tests.integration.run_world import PROJECT, Yard
 
 TICKET = {
-    "project": "shop", "title": "Fix the broken header", "body": "It is stretched.", "labels": ["bug"],
-    "url": "https://tracker.example/SHOP-17", "source": "linear",
-}  # fmt: skip
+    "project": "shop",
+    "title": "Fix the broken header",
+    "body": "It is stretched.",
+    "labels": ["bug"],
+    "url": "https://tracker.example/SHOP-17",
+    "source": "linear",
+}
 
 
 class Door:
@@ -55,10 +59,14 @@ class Door:
 def door(shop: Shop, tmp_path: Path) -> Iterator[Door]:
     yard = Yard(shop, tmp_path)
     resources = Resources(
-        ledger=shop.ledger, submitter=yard.submitter, den=Den(tmp_path / "den"),
-        signer=PreviewSigner(["preview-key-of-the-tests-0123456789"]), policy=yard.policy,
-        pages_url="http://pages.testserver", poll_seconds=0.02,
-    )  # fmt: skip
+        ledger=shop.ledger,
+        submitter=yard.submitter,
+        den=Den(tmp_path / "den"),
+        signer=PreviewSigner(["preview-key-of-the-tests-0123456789"]),
+        policy=yard.policy,
+        pages_url="http://pages.testserver",
+        poll_seconds=0.02,
+    )
     with TestClient(create_app(resources)) as client:
         yield Door(yard, client)
 
@@ -72,9 +80,12 @@ def test_a_ticket_becomes_a_run_with_an_estimate_and_the_cap_of_a_run(door: Door
     assert answer.headers["Location"] == accepted["url"]
     view = door.get(accepted["url"])
     assert view["ticket"] == {
-        "title": "Fix the broken header", "labels": ["bug"], "source": "linear",
-        "url": "https://tracker.example/SHOP-17", "body": "Fix the broken header\n\nIt is stretched.",
-    }  # fmt: skip
+        "title": "Fix the broken header",
+        "labels": ["bug"],
+        "source": "linear",
+        "url": "https://tracker.example/SHOP-17",
+        "body": "Fix the broken header\n\nIt is stretched.",
+    }
     assert view["cost"]["cap_usd"] == "25.00"
 
 
@@ -186,10 +197,12 @@ def test_what_belongs_to_another_tenant_does_not_exist(door: Door) -> None:
     (gate,) = door.get("/v1/gates")
     stranger = door.headers(tenant="other")
     for method, path in [
-        ("GET", f"/v1/runs/{run_id}"), ("POST", f"/v1/gates/{gate['id']}/pass"),
-        ("POST", f"/v1/gates/{gate['id']}/fail"), ("GET", f"/v1/jobs/{run_id}/events"),
+        ("GET", f"/v1/runs/{run_id}"),
+        ("POST", f"/v1/gates/{gate['id']}/pass"),
+        ("POST", f"/v1/gates/{gate['id']}/fail"),
+        ("GET", f"/v1/jobs/{run_id}/events"),
         ("POST", f"/v1/jobs/{run_id}/cancel"),
-    ]:  # fmt: skip
+    ]:
         assert door.client.request(method, path, headers=stranger, json={}).status_code == 404, path
     for path in ("/v1/gates", "/v1/projects", "/v1/jobs"):
         assert door.client.get(path, headers=stranger).json() == []

@@ -7,11 +7,11 @@ from uuid import UUID, uuid4
 import pytest
 from sqlalchemy import text
 
-from monitoring.errors import ApprovalRefusedError
-from monitoring.ledger.approvals import approve
-from monitoring.ledger.tables import Approval, Tenant
+from ledger.approvals import approve
+from ledger.errors import ApprovalRefusedError
+from ledger.tables import Approval, Tenant
 from routing.errors import PolicyError
-from routing.policy import ProjectOverrides, lower, platform_policy
+from routing.policy.platform import ProjectOverrides, lower, platform_policy
 from tests.integration.http_world import HOME, PAGES, World, shared_ledger, world
 
 __all__ = ["shared_ledger", "world"]

@@ -7,11 +7,11 @@ import threading
 import pytest
 from sqlmodel import Session
 
-from monitoring.audit_chain import AuditVerdict, export, seal, verify
-from monitoring.ledger import audit
-from monitoring.ledger.approvals import reject
-from monitoring.ledger.record_tables import AuditSeal
-from monitoring.ledger.store import Ledger
+from ledger import audit
+from ledger.approvals import reject
+from ledger.audit import AuditVerdict, export, seal, verify
+from ledger.record_tables import AuditSeal
+from ledger.store import Ledger
 from routing.jobs import Reason, State
 from tests.integration.driving import Fleet, create_fleet
 
@@ -72,7 +72,7 @@ def test_an_older_head_is_still_found_after_more_was_sealed(sealed: Fleet) -> No
 
 
 TAMPERING = {
-    "a detail edited": ("UPDATE audit SET detail = '{\"note\": \"forged\"}' WHERE seq = 5", "edited or reordered"),
+    "a detail edited": ('UPDATE audit SET detail = \'{"note": "forged"}\' WHERE seq = 5', "edited or reordered"),
     "an actor edited": ("UPDATE audit SET actor = 'somebody' WHERE seq = 2", "edited or reordered"),
     "a time edited": ("UPDATE audit SET at = at + interval '1 microsecond' WHERE seq = 2", "edited or reordered"),
     "an empty column filled": ("UPDATE audit SET scan = 'passed' WHERE seq = 2", "edited or reordered"),
@@ -80,7 +80,8 @@ TAMPERING = {
     "the first row deleted": ("DELETE FROM audit WHERE seq = 1", "1 rows were deleted"),
     "all rows of a seal deleted": ("DELETE FROM audit WHERE sealed_in = 2", "3 rows were deleted"),
     "two rows swapped": (
-        "UPDATE audit SET seq = CASE seq WHEN -4 THEN 5 ELSE 4 END WHERE seq IN (-4, -5)", "edited or reordered",
+        "UPDATE audit SET seq = CASE seq WHEN -4 THEN 5 ELSE 4 END WHERE seq IN (-4, -5)",
+        "edited or reordered",
     ),
     "a row renumbered into a later seal": ("UPDATE audit SET seq = 100 WHERE seq = 9", "deleted"),
     "a row unsealed": ("UPDATE audit SET sealed_in = NULL WHERE seq = 5", "do not say that they belong"),
@@ -91,7 +92,7 @@ TAMPERING = {
     "a seal's time edited": ("UPDATE audit_seal SET at = at + interval '1 s' WHERE number = 2", "seal 2 was edited"),
     "a seal's link edited": ("UPDATE audit_seal SET previous_hash = repeat('0', 64) WHERE number = 2", "does not name"),
     "a signature edited": ("UPDATE audit_seal SET signature = repeat('0', 64) WHERE number = 2", "not made with"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", TAMPERING)

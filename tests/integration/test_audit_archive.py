@@ -8,17 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from monitoring import audit_archive
-from monitoring.audit_archive import Archive, archive_old, verify_with_archive
-from monitoring.audit_chain import AuditVerdict, seal, verify
-from monitoring.errors import ArchiveError
-from monitoring.ledger import audit
-from monitoring.ledger.record_tables import AuditSeal
+from ledger import audit, audit_archive
+from ledger.audit import AuditVerdict, seal, verify
+from ledger.audit_archive import Archive, archive_old, verify_with_archive
+from ledger.errors import ArchiveError
+from ledger.record_tables import AuditSeal
 from producers.config import DispatcherConfig
-from producers.dispatcher import Dispatcher
-from producers.publisher import Publisher
-from producers.runway import BrokerLists
-from routing.app import create_app
+from producers.dispatch.broker import BrokerLists, Publisher
+from producers.dispatch.dispatcher import Dispatcher
+from routing.broker import create_app
 from tests.factories import Shop
 from tests.integration.http_world import DEAD_BROKER
 
@@ -231,9 +229,15 @@ def lead_rounds(shop: Shop, archive: Archive | None, *, rounds: int) -> None:
     app, lists = create_app(DEAD_BROKER), BrokerLists(DEAD_BROKER)
     retention = shop.policy.retention.model_copy(update={"audit_days": 0.0})
     one = Dispatcher(
-        shop.ledger, Publisher(app), lists, policy=shop.policy.model_copy(update={"retention": retention}),
-        config=DispatcherConfig(), holder="one", signing_key=KEY, archive=archive,
-    )  # fmt: skip
+        shop.ledger,
+        Publisher(app),
+        lists,
+        policy=shop.policy.model_copy(update={"retention": retention}),
+        config=DispatcherConfig(),
+        holder="one",
+        signing_key=KEY,
+        archive=archive,
+    )
     try:
         assert all(one.run_once() for _ in range(rounds))
     finally:

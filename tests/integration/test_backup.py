@@ -14,27 +14,25 @@ import psycopg
 import pytest
 from typer.testing import CliRunner
 
-from monitoring.audit_chain import seal, verify
-from monitoring.errors import DumpError, FencedError, SchemaMismatchError
+from ledger.attempts import hold
+from ledger.audit import seal, verify
+from ledger.cancelling import request_cancel
+from ledger.dump import find_program, is_empty
+from ledger.errors import DumpError, FencedError, SchemaMismatchError
+from ledger.jobs import lock_job
+from ledger.releases import kept_releases
+from ledger.store import Ledger, create_ledger_engine
+from ledger.tables import Release, Site
 from monitoring.event_metrics import fold_pending
-from monitoring.ledger.attempts import hold
-from monitoring.ledger.cancelling import request_cancel
-from monitoring.ledger.dump import find_program, is_empty
-from monitoring.ledger.jobs import lock_job
-from monitoring.ledger.releases import kept_releases
-from monitoring.ledger.store import Ledger, create_ledger_engine
-from monitoring.ledger.tables import Release, Site
-from monitoring.restored import FENCE_JUMP
 from producers import backup as backup_module
-from producers.backup import BLOBS, DUMP, MANIFEST, back_up, read_backup
+from producers.backup import BLOBS, DUMP, FENCE_JUMP, MANIFEST, Restored, back_up, read_backup, restore
 from producers.cli import app
+from producers.dispatch.housekeeping import collect_garbage
 from producers.errors import InstallationError
-from producers.garbage import collect_garbage
-from producers.restore import Restored, restore
 from routing.jobs import State
-from routing.policy import Retention
-from sandbox.den import Den
-from sandbox.release import manifest_of, manifest_of_dict, site_key
+from routing.policy.platform import Retention
+from sites.content_store import Den
+from sites.releases import manifest_of, manifest_of_dict, site_key
 from tests.factories import Shop
 from tests.integration.driving import Fleet
 from tests.integration.test_lifecycle import HOME, Rig, change
@@ -150,8 +148,11 @@ def test_a_backup_amid_publishes_and_sweeps_restores_to_one_moment_and_goes_on(
         wait_until(lambda: min(rounds) >= 2, seconds=60, what="publishes and sweeps are under way")
         source = take_backup(origin, tmp_path / "backup")
         done = list(rounds)
-        wait_until(lambda: all(now > then for now, then in zip(rounds, done, strict=True)), seconds=60,
-                   what="neither was stopped for good")  # fmt: skip
+        wait_until(
+            lambda: all(now > then for now, then in zip(rounds, done, strict=True)),
+            seconds=60,
+            what="neither was stopped for good",
+        )
     bring_back(target, source)
     found = releases(target)
     assert found, "every release that the restored ledger names can be read, whole"
@@ -225,9 +226,10 @@ def test_a_restored_past_is_told_what_it_cannot_know(
     assert done.repaired._replace(folded=0) == (1, 1, 1, 1, 0)
     assert shop.scalar("SELECT count(*) FROM attempt WHERE ended_at IS NULL") == 0
     assert shop.scalar("SELECT sum(reserved_nanousd) FROM cap") == 0
-    assert shop.rows("SELECT state, wasted FROM call, LATERAL (SELECT sum((data->>'wasted_nanousd')::bigint) AS wasted"
-                     " FROM event WHERE event.job_id = call.job_id) AS waste")[0] == ("presumed", shop.scalar(
-                         "SELECT sum(cost_nanousd) FROM call"))  # fmt: skip
+    assert shop.rows(
+        "SELECT state, wasted FROM call, LATERAL (SELECT sum((data->>'wasted_nanousd')::bigint) AS wasted"
+        " FROM event WHERE event.job_id = call.job_id) AS waste"
+    )[0] == ("presumed", shop.scalar("SELECT sum(cost_nanousd) FROM call"))
     job = shop.job(lost.job.id)
     assert (job.state, job.waiting_since is not None) == ("queued", True), "it goes on, with another worker"
     assert (job.lost_attempts, job.held_for) == (0, None), "its worker was stopped; that is no crash of it"
@@ -298,8 +300,13 @@ def test_a_backup_is_never_written_over_and_is_there_whole_or_not_at_all(
     with pytest.raises(InstallationError, match="is there already"):
         take_backup(origin, source)
     with pytest.raises(DumpError, match="pg_dump failed"):
-        back_up(origin.shop.ledger, origin.shop.url, origin.den, tmp_path / "other",
-                environment={"PGOPTIONS": "-c no_such_setting=1"})  # fmt: skip
+        back_up(
+            origin.shop.ledger,
+            origin.shop.url,
+            origin.den,
+            tmp_path / "other",
+            environment={"PGOPTIONS": "-c no_such_setting=1"},
+        )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["backup", "den"]
 
 
@@ -319,7 +326,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
     "an edited ledger": (lambda source: edit(source / DUMP), "is not the file that the manifest names"),
     "a missing file": (lambda source: next((source / BLOBS / "blobs").glob("*/*")).unlink(), "does not hold the files"),
     "an edited file": (edit_blob, "damaged: blob"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("damage", DAMAGES)

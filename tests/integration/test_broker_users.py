@@ -16,18 +16,16 @@ from celery import Celery
 from redis import Redis
 from redis.exceptions import NoPermissionError
 
+from ledger.dispatch_window import Push
+from ledger.tables import Job
 from monitoring.gauges import Reading, read_broker
-from monitoring.ledger.dispatch_window import Push
-from monitoring.ledger.tables import Job
 from producers.config import DispatcherConfig
-from producers.dispatcher import Dispatcher
-from producers.door import CeleryDoor, DoorLists
-from producers.publisher import Publisher
-from producers.runway import BrokerLists
-from producers.submit import Submitter
-from producers.supervisor import free_port
-from routing.app import create_app
-from routing.broker_users import fleet_users, tenant_user
+from producers.dispatch.broker import BrokerLists, Publisher
+from producers.dispatch.dispatcher import Dispatcher
+from producers.intake.celery_intake import CeleryDoor, DoorLists
+from producers.intake.submit import Submitter
+from producers.local.supervisor import free_port
+from routing.broker import create_app, fleet_users, tenant_user
 from routing.queues import QueueName
 from tests.factories import Shop
 from tests.services import Valkey, wait_until
@@ -63,13 +61,20 @@ class Fleet:
         self.lists = DoorLists(url)
         self.door = CeleryDoor(self.lists, shop.ledger, self.submitter, holder="test")
         self.dispatcher = Dispatcher(
-            shop.ledger, publisher, BrokerLists(url), policy=shop.policy, config=DispatcherConfig(), holder="test",
+            shop.ledger,
+            publisher,
+            BrokerLists(url),
+            policy=shop.policy,
+            config=DispatcherConfig(),
+            holder="test",
             signing_key=b"key",
-        )  # fmt: skip
+        )
         self.environment = {
-            **os.environ, "POINTSMAN_LEDGER__URL": shop.url, "POINTSMAN_BROKER__URL": url_of(guarded, "worker"),
+            **os.environ,
+            "POINTSMAN_LEDGER__URL": shop.url,
+            "POINTSMAN_BROKER__URL": url_of(guarded, "worker"),
             "POINTSMAN_DEN__ROOT": str(directory / "den"),
-        }  # fmt: skip
+        }
 
     def turn(self) -> None:
         self.door.take_in_standing()

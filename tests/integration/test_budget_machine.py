@@ -1,6 +1,6 @@
 """Any order of reserves, settlements, losses, cuts and changed limits keeps the books: a seeded walk on PostgreSQL.
 
-The statements are those of `monitoring.ledger.money`; the model beside them is a few lines of arithmetic.
+The statements are those of `ledger.money`; the model beside them is a few lines of arithmetic.
 """
 
 import os
@@ -25,12 +25,12 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from monitoring.ledger import money
-from monitoring.ledger.attempts import hash_token, lapsed_attempts, recover
-from monitoring.ledger.money import Bearer, BearerGone, CallStart, CapLimit, CapsMissing, Reserved
-from monitoring.ledger.store import Ledger
-from routing.policy import platform_policy
-from routing.prices import BudgetExceeded, Usage
+from ledger import money
+from ledger.attempts import hash_token, lapsed_attempts, recover
+from ledger.money import Bearer, BearerGone, CallStart, CapLimit, CapsMissing, Reserved
+from ledger.store import Ledger
+from routing.policy.platform import platform_policy
+from routing.policy.prices import BudgetExceeded, Usage
 from tests.factories import Shop
 
 EXAMPLES = int(os.environ.get("MACHINE_EXAMPLES", "5"))
@@ -61,12 +61,20 @@ class Open:
 
 def call_start(
     *, input_nanousd: int, token: int, wanted: int, least: int, call_limit_nanousd: int = LARGE
-) -> CallStart:  # fmt: skip
+) -> CallStart:
     return CallStart(
-        id=uuid4(), provider="own", model="m", key_hash="k", gateway="g", prices_as_of="p",
-        input_nanousd=input_nanousd, token_nanousd=token, max_tokens=wanted, least_tokens=min(least, wanted),
+        id=uuid4(),
+        provider="own",
+        model="m",
+        key_hash="k",
+        gateway="g",
+        prices_as_of="p",
+        input_nanousd=input_nanousd,
+        token_nanousd=token,
+        max_tokens=wanted,
+        least_tokens=min(least, wanted),
         call_limit_nanousd=call_limit_nanousd,
-    )  # fmt: skip
+    )
 
 
 class BudgetMachine(RuleBasedStateMachine):
@@ -146,15 +154,20 @@ class BudgetMachine(RuleBasedStateMachine):
             return money.read_reserve(money.reserve(holder, call, caps).all(session)[0], call)
 
     @rule(
-        holder=holders, day=st.sampled_from(DAYS), input_nanousd=st.integers(0, 300), token=st.integers(1, 3),
-        wanted=st.integers(1, 200), least=st.integers(1, 200), call_limit=st.sampled_from([LARGE, 400]),
-    )  # fmt: skip
+        holder=holders,
+        day=st.sampled_from(DAYS),
+        input_nanousd=st.integers(0, 300),
+        token=st.integers(1, 3),
+        wanted=st.integers(1, 200),
+        least=st.integers(1, 200),
+        call_limit=st.sampled_from([LARGE, 400]),
+    )
     def reserve(
         self, holder: Bearer, day: str, input_nanousd: int, token: int, wanted: int, least: int, call_limit: int
-    ) -> None:  # fmt: skip
+    ) -> None:
         call = call_start(
             input_nanousd=input_nanousd, token=token, wanted=wanted, least=least, call_limit_nanousd=call_limit
-        )  # fmt: skip
+        )
         caps = self.caps(holder, day)
         answer = self.ask(holder, call, caps)
         if isinstance(answer, CapsMissing):
@@ -283,9 +296,14 @@ def test_no_order_of_calls_breaks_the_books(module_ledger: tuple[Ledger, str]) -
     run_state_machine_as_test(
         BudgetMachine,
         settings=settings(
-            max_examples=EXAMPLES, stateful_step_count=30, derandomize=True, deadline=None, database=None,
-            suppress_health_check=list(HealthCheck), phases=PHASES,
+            max_examples=EXAMPLES,
+            stateful_step_count=30,
+            derandomize=True,
+            deadline=None,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+            phases=PHASES,
         ),
-    )  # fmt: skip
+    )
     hits = BudgetMachine.parallel
     assert any(0 < admitted < calls for admitted, calls in hits), f"no limit was reached by calls at once: {hits}"

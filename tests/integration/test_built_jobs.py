@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from monitoring.ledger.tables import Release
-from producers.sites import Sites
+from ledger.tables import Release
+from producers.use_cases.sites import Sites
 from routing.queues import Tier
-from sandbox.release import manifest_of
+from sites.releases import manifest_of
 from tests.integration.test_agent_jobs import edit, maker, steps
 from tests.integration.test_patch_jobs import COPIES, HOURS, PAGE, built_site, patch, plain_site
 from tests.integration.test_spec_jobs import Rig, rig, servers
 from tests.played_cli import PlayedMaker
-from workers.agent import edit_with_agent
+from workers.handlers.agent import edit_with_agent
+from workers.handlers.patch import patch_files
+from workers.handlers.spec import edit_spec
 from workers.lifecycle import Handler
-from workers.patch import patch_files
-from workers.spec import edit_spec
 
 __all__ = ["maker", "rig", "servers"]  # fixtures
 
@@ -87,9 +87,7 @@ def test_how_long_a_build_took_stands_with_its_release(rig: Rig, maker: PlayedMa
     assert 0.2 < job.result["build"]["npm run build"] <= (release.build_seconds or 0)
 
 
-def test_a_build_that_does_not_end_is_ended_with_its_tier_s_time(
-    rig: Rig, maker: PlayedMaker, tmp_path: Path
-) -> None:  # fmt: skip
+def test_a_build_that_does_not_end_is_ended_with_its_tier_s_time(rig: Rig, maker: PlayedMaker, tmp_path: Path) -> None:
     maker.program("npm", "import time\ntime.sleep(60)")
     site, before = built_site(rig, tmp_path)
     limits = rig.shop.policy.queues

@@ -8,17 +8,17 @@ from uuid import UUID
 
 import pytest
 
-from monitoring.ledger.attempts import recover, renew
-from monitoring.ledger.cancelling import request_cancel
-from monitoring.ledger.jobs import lock_job
-from monitoring.ledger.store import Ledger
-from monitoring.ledger.wait_reasons import hold_back
+from gateway.fake_provider.config import RehearsalConfig, billed_nanousd, read_log
+from gateway.fake_provider.server import running_rehearsal
+from gateway.server import running_gateway
+from ledger.attempts import recover, renew
+from ledger.cancelling import request_cancel
+from ledger.jobs import lock_job
+from ledger.store import Ledger
+from ledger.wait_reasons import hold_back
 from routing.jobs import State
 from routing.queues import QueueName
-from routing.waits import Hold
-from sandbox.gateway.server import running_gateway
-from sandbox.rehearsal.config import RehearsalConfig, billed_nanousd, read_log
-from sandbox.rehearsal.server import running_rehearsal
+from routing.scheduling import Hold
 from tests.factories import Shop
 from tests.integration.gateway_world import World, gateway_config, gateway_world, message, provider, scenario
 from tests.services import Valkey, wait_until

@@ -8,12 +8,12 @@ import pytest
 from sqlalchemy import text
 from typer.testing import CliRunner, Result
 
+from ledger.attempts import escalate, hold
+from ledger.dispatch_window import pause_queue
+from ledger.headroom import count_backlog
+from ledger.workers import Sign, sign_in, sign_off
 from monitoring.capacity.measure import measure
 from monitoring.forecast import read_recent_attempts, read_wanted_slots
-from monitoring.ledger.attempts import escalate, hold
-from monitoring.ledger.dispatch_window import pause_queue
-from monitoring.ledger.headroom import count_backlog
-from monitoring.ledger.workers import Sign, sign_in, sign_off
 from producers.cli import app
 from routing.jobs import Reason, State
 from routing.queues import QueueName, Tier

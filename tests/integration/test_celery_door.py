@@ -19,12 +19,12 @@ from celery import Celery
 from redis import Redis
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
-from monitoring.ledger.store import Ledger, create_ledger_engine
-from producers import door
-from producers.door import MAX_TRIES, TRIES_KEY, CeleryDoor, DoorLists
-from producers.publisher import Publisher
-from producers.submit import Submitter
-from routing.app import create_app
+from ledger.store import Ledger, create_ledger_engine
+from producers.dispatch.broker import Publisher
+from producers.intake import celery_intake
+from producers.intake.celery_intake import MAX_TRIES, TRIES_KEY, CeleryDoor, DoorLists
+from producers.intake.submit import Submitter
+from routing.broker import create_app
 from tests.bait import PICKLE, Bait
 from tests.factories import Shop
 from tests.services import wait_until
@@ -81,10 +81,14 @@ def refused(shop: Shop, job_id: UUID) -> str:
 @pytest.mark.parametrize(
     "options",
     [
-        {}, {"settings": {"task_protocol": 1}}, {"settings": {"task_compression": "gzip"}}, {"priority": 9},
-        {"expires": 60}, {"settings": {"task_serializer": "json", "enable_utc": False, "timezone": "Europe/Berlin"}},
+        {},
+        {"settings": {"task_protocol": 1}},
+        {"settings": {"task_compression": "gzip"}},
+        {"priority": 9},
+        {"expires": 60},
+        {"settings": {"task_serializer": "json", "enable_utc": False, "timezone": "Europe/Berlin"}},
     ],
-)  # fmt: skip
+)
 def test_what_any_plain_client_sends_becomes_a_job_under_its_task_id(
     shop: Shop, broker_url: str, broker: Any, celery_door: CeleryDoor, options: dict[str, Any]
 ) -> None:
@@ -99,9 +103,9 @@ def test_what_any_plain_client_sends_becomes_a_job_under_its_task_id(
 def test_messages_are_taken_in_oldest_first_and_all_of_them(
     shop: Shop, broker_url: str, broker: Any, celery_door: CeleryDoor
 ) -> None:
-    ids = [uuid4() for _ in range(door.BATCH + 5)]
+    ids = [uuid4() for _ in range(celery_intake.BATCH + 5)]
     send(broker_url, *map(str, ids))
-    assert celery_door.take_in_standing() == door.BATCH
+    assert celery_door.take_in_standing() == celery_intake.BATCH
     assert celery_door.take_in_standing() == 5
     assert [row[0] for row in shop.rows("SELECT id FROM job ORDER BY created_at")] == ids
     assert stands(broker) == 0
@@ -146,20 +150,35 @@ def test_what_breaks_a_rule_is_refused_by_name_and_is_gone(
 
 def message(body: bytes | str, *, content_type: str = "application/json", **headers: Any) -> str:
     encoded = base64.b64encode(body if isinstance(body, bytes) else body.encode()).decode()
-    return json.dumps({
-        "body": encoded, "content-type": content_type, "content-encoding": "utf-8",
-        "headers": {"task": "pointsman.submit", "id": str(uuid4())} | headers,
-        "properties": {"body_encoding": "base64"},
-    })  # fmt: skip
+    return json.dumps(
+        {
+            "body": encoded,
+            "content-type": content_type,
+            "content-encoding": "utf-8",
+            "headers": {"task": "pointsman.submit", "id": str(uuid4())} | headers,
+            "properties": {"body_encoding": "base64"},
+        }
+    )
 
 
 BOMB = zlib.compress(b" " * 50_000_000)
 UNREADABLE = [
-    "", "x", "[]", "{}", '{"body": 1}', "[" * 100_000, message("not json"), message("[" * 50_000), message("[[], 1]"),
+    "",
+    "x",
+    "[]",
+    "{}",
+    '{"body": 1}',
+    "[" * 100_000,
+    message("not json"),
+    message("[" * 50_000),
+    message("[[], 1]"),
     message("{}", task=None),
-    message(b"\xff\xfe"), message(BOMB, compression="application/x-gzip"), message("[[],{}]", compression="x"),
-    message(b"junk", compression="application/x-gzip"), message("[[],{},{}]", task="pointsman.sumbit"),
-]  # fmt: skip
+    message(b"\xff\xfe"),
+    message(BOMB, compression="application/x-gzip"),
+    message("[[],{}]", compression="x"),
+    message(b"junk", compression="application/x-gzip"),
+    message("[[],{},{}]", task="pointsman.sumbit"),
+]
 
 
 def test_what_cannot_be_read_is_put_aside_for_people_and_stops_nobody(
@@ -170,7 +189,7 @@ def test_what_cannot_be_read_is_put_aside_for_people_and_stops_nobody(
     hostiles = [*UNREADABLE, bait.raw, message(bait.body), message(bait.body, content_type=PICKLE)]
     for hostile in hostiles:
         broker.lpush("intake", hostile)
-    broker.lpush("intake", "x" * (door.MAX_MESSAGE_BYTES + 1))
+    broker.lpush("intake", "x" * (celery_intake.MAX_MESSAGE_BYTES + 1))
     job_id = uuid4()
     send(broker_url, str(job_id))
     while celery_door.take_in_standing():
@@ -187,7 +206,7 @@ def test_a_message_that_fails_each_time_is_put_aside_after_a_few_tries_with_a_re
     def fail(*_: Any) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(door, "take_in", fail)
+    monkeypatch.setattr(celery_intake, "take_in", fail)
     job_id = uuid4()
     send(broker_url, str(job_id))
     for _ in range(MAX_TRIES + 1):
@@ -206,8 +225,8 @@ def test_a_message_at_which_a_sound_ledger_fails_each_time_holds_nobody_up_and_i
             raise OperationalError("insert", {}, Exception("a program limit is exceeded"))
         take_in(message, *rest, **named)
 
-    take_in = door.take_in
-    monkeypatch.setattr(door, "take_in", fail_at_the_first)
+    take_in = celery_intake.take_in
+    monkeypatch.setattr(celery_intake, "take_in", fail_at_the_first)
     send(broker_url, *map(str, ids))
     assert celery_door.take_in_standing() == 3
     assert [shop.job(job_id).state for job_id in ids[1:]] == ["queued", "queued"]
@@ -222,7 +241,7 @@ def test_a_refusal_that_fails_is_tried_again_before_a_message_is_put_aside_witho
     def fail(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(door, "take_in", fail)
+    monkeypatch.setattr(celery_intake, "take_in", fail)
     monkeypatch.setattr(Submitter, "record_refusal", fail)
     job_id = uuid4()
     send(broker_url, str(job_id))
@@ -240,7 +259,7 @@ def test_what_cannot_even_be_refused_does_not_stand_for_ever(
     def fail(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(door, "take_in", fail)
+    monkeypatch.setattr(celery_intake, "take_in", fail)
     monkeypatch.setattr(Submitter, "record_refusal", fail)
     send(broker_url, str(uuid4()))
     for _ in range(2 * MAX_TRIES + 1):
@@ -279,12 +298,12 @@ def test_one_door_reads_at_a_time_and_another_takes_over(shop: Shop, broker_url:
 SERVE = """
 import os, signal, sys, threading, random, time
 from redis import Redis
-from monitoring.ledger.store import Ledger, create_ledger_engine
-from producers.door import CeleryDoor, DoorLists
-from producers.publisher import Publisher
-from producers.submit import Submitter
-from routing.app import create_app
-from routing.policy import platform_policy
+from ledger.store import Ledger, create_ledger_engine
+from producers.intake.celery_intake import CeleryDoor, DoorLists
+from producers.dispatch.broker import Publisher
+from producers.intake.submit import Submitter
+from routing.broker import create_app
+from routing.policy.platform import platform_policy
 ledger_url, broker_url = sys.argv[1:3]
 ledger = Ledger(create_ledger_engine(ledger_url))
 broker = Redis.from_url(broker_url)
@@ -337,14 +356,14 @@ def test_of_many_messages_none_is_lost_or_doubled_however_often_the_door_is_kill
 def test_one_look_takes_no_more_than_its_batch_however_many_tenants_have_messages_and_each_has_its_turn(
     broker_url: str, broker: Any
 ) -> None:
-    tenants = [f"t{number:03}" for number in range(3 * door.BATCH)]
+    tenants = [f"t{number:03}" for number in range(3 * celery_intake.BATCH)]
     for tenant in tenants:
         broker.lpush(f"intake.{tenant}", "x")
-    lists = door.DoorLists(broker_url)
+    lists = celery_intake.DoorLists(broker_url)
     try:
         looks = [[each.tenant for each in lists.look(tenants)] for _ in range(4)]
     finally:
         lists.close()
-    assert [len(look) for look in looks] == [door.BATCH] * 4
+    assert [len(look) for look in looks] == [celery_intake.BATCH] * 4
     assert [tenant for look in looks[:3] for tenant in look] == tenants
     assert looks[3] == looks[0]

@@ -15,20 +15,20 @@ from uuid import UUID
 import pytest
 from sqlalchemy import text
 
-from monitoring.errors import JobNotFoundError, WrongStateError
+from ledger.approvals import expire
+from ledger.cancelling import request_cancel, supersede, take_turn
+from ledger.errors import JobNotFoundError, WrongStateError
+from ledger.jobs import lock_job
+from ledger.tables import Job
 from monitoring.event_metrics import fold
-from monitoring.ledger.approvals import expire
-from monitoring.ledger.cancelling import request_cancel, supersede, take_turn
-from monitoring.ledger.jobs import lock_job
-from monitoring.ledger.tables import Job
 from monitoring.metrics import LADDER, series_key
-from producers.clarify import Clarifier, Reply
 from producers.errors import AdmissionRefusedError
-from producers.jobs import describe
-from producers.routing_log import RoutingLog
+from producers.use_cases.clarify import Clarifier, Reply
+from producers.use_cases.jobs import describe
+from producers.use_cases.routing_log import RoutingLog
+from routing.clarify.ladder import LadderEventName
 from routing.errors import InvalidJobError
 from routing.jobs import State
-from routing.ladder import LadderEventName
 from routing.redaction import redact
 from tests.integration.test_intake import submit, take_in
 from tests.integration.test_spec_jobs import Rig, rig, servers
@@ -268,10 +268,12 @@ def test_a_switch_that_went_off_while_a_reply_waited_stops_the_call(rig: Rig, li
 @pytest.mark.parametrize(
     ("said", "failure"),
     [
-        ("ope panel e [rehearse:down]", "unavailable"), ("opne panel d [rehearse:busy]", "rate_limited"),
-        ("gribble panel d", "abstain"), ("wobble panel d", "low_confidence"),
+        ("ope panel e [rehearse:down]", "unavailable"),
+        ("opne panel d [rehearse:busy]", "rate_limited"),
+        ("gribble panel d", "abstain"),
+        ("wobble panel d", "low_confidence"),
     ],
-)  # fmt: skip
+)
 def test_a_failure_shows_the_same_options_in_the_same_order_though_every_gate_is_open(
     rig: Rig, links: UUID, said: str, failure: str
 ) -> None:
@@ -397,9 +399,11 @@ def test_each_of_the_four_events_of_the_ladder_is_counted_by_its_reason(rig: Rig
     events = rig.shop.rows("SELECT kind, data FROM event WHERE job_id = :id", id=links)
     counted = fold(events)
     for event, reason in [
-        (LadderEventName.BYPASSED, "exact_command"), (LadderEventName.MULTI_MATCH, "multi_match_no_exact_winner"),
-        (LadderEventName.LLM_CALLED, "no_deterministic_match"), (LadderEventName.LLM_FAILED, "abstain"),
-    ]:  # fmt: skip
+        (LadderEventName.BYPASSED, "exact_command"),
+        (LadderEventName.MULTI_MATCH, "multi_match_no_exact_winner"),
+        (LadderEventName.LLM_CALLED, "no_deterministic_match"),
+        (LadderEventName.LLM_FAILED, "abstain"),
+    ]:
         assert (event, reason) in LADDER.zeros
         assert counted[series_key(LADDER.name, {"event": event.value, "reason": reason})] == 1
     assert counted[series_key("clarifications_total", {"mode": "action", "confidence": "weak"})] == 2
@@ -439,9 +443,10 @@ def test_an_answer_waits_for_a_newer_job_that_takes_its_place_and_never_stands_i
     if how == "told by a model":
         say(rig, old, TYPO, switches=AUTO)
     answers: dict[str, Callable[[], Any]] = {
-        "said": partial(say, rig, old, "links panel d"), "chosen": partial(choose, rig, old, "d"),
+        "said": partial(say, rig, old, "links panel d"),
+        "chosen": partial(choose, rig, old, "d"),
         "told by a model": partial(take_in, rig, old, environment=AUTO),
-    }  # fmt: skip
+    }
     waiting = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory'"
     with ThreadPoolExecutor(1) as pool:
         with rig.shop.ledger.begin() as session:

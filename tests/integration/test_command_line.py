@@ -16,9 +16,12 @@ from tests.factories import Shop
 
 def run(shop: Shop, *arguments: str, **environment: str) -> Result:
     given = {
-        "HOME": "/nonexistent", "XDG_STATE_HOME": "/nonexistent", "POINTSMAN_LEDGER__URL": shop.url,
-        "POINTSMAN_BROKER__URL": "redis://127.0.0.1:1/0", "POINTSMAN_WEBHOOK__SECRET": "whsec_of-the-tests",
-    }  # fmt: skip
+        "HOME": "/nonexistent",
+        "XDG_STATE_HOME": "/nonexistent",
+        "POINTSMAN_LEDGER__URL": shop.url,
+        "POINTSMAN_BROKER__URL": "redis://127.0.0.1:1/0",
+        "POINTSMAN_WEBHOOK__SECRET": "whsec_of-the-tests",
+    }
     return CliRunner().invoke(app, arguments, env={**given, **environment}, prog_name="pointsman")
 
 
@@ -66,8 +69,9 @@ def test_a_file_of_jobs_is_submitted_line_by_line_and_its_refusals_are_told(shop
     assert done.exit_code == 0, done.output
     told = [json.loads(line) for line in done.stdout.splitlines()]
     assert [(one["state"], one["queue"], one["is_new"]) for one in told] == [
-        ("queued", "answer", True), ("queued", "tools", True)
-    ]  # fmt: skip
+        ("queued", "answer", True),
+        ("queued", "tools", True),
+    ]
     assert {str(row.id) for row in shop.rows("SELECT id FROM job")} == {one["id"] for one in told}
     path.write_text('{"prompt": ""}\n{"prompt": "whoami"}\n')
     done = run(shop, "submit", "--batch", str(path))
@@ -82,11 +86,26 @@ def test_what_commands_print_for_programs_is_json(shop: Shop, tmp_path: Path) ->
     shop.tenant("demo")
     made = json.loads(run(shop, "submit", "What is bread?", "--json").stdout)
     for arguments in (
-        ("jobs",), ("job", made["id"]), ("cancel", made["id"]), ("queue", "pause", "spec"), ("queue", "list"),
-        ("tenant", "limit", "demo", "3"), ("tenant", "pause", "demo"), ("tenant", "list"), ("key", "create"),
-        ("key", "list"), ("key", "revoke", "default"), ("lanes",), ("webhook", "secret"), ("webhook", "list"),
-        ("webhook", "show", made["id"]), ("migrate",), ("dead",), ("gate", "list"), ("site", "list"),
-    ):  # fmt: skip
+        ("jobs",),
+        ("job", made["id"]),
+        ("cancel", made["id"]),
+        ("queue", "pause", "spec"),
+        ("queue", "list"),
+        ("tenant", "limit", "demo", "3"),
+        ("tenant", "pause", "demo"),
+        ("tenant", "list"),
+        ("key", "create"),
+        ("key", "list"),
+        ("key", "revoke", "default"),
+        ("lanes",),
+        ("webhook", "secret"),
+        ("webhook", "list"),
+        ("webhook", "show", made["id"]),
+        ("migrate",),
+        ("dead",),
+        ("gate", "list"),
+        ("site", "list"),
+    ):
         done = run(shop, *arguments, "--json")
         assert done.exit_code == 0, (arguments, done.output)
         json.loads(done.stdout)

@@ -15,19 +15,19 @@ from sqlalchemy import func, select
 from sqlalchemy import update as sql_update
 from sqlmodel import col
 
-from monitoring.audit_chain import seal
-from monitoring.ledger import audit
-from monitoring.ledger.attempts import hold
-from monitoring.ledger.events import EventKind, record
-from monitoring.ledger.jobs import close_attempt, end, find_job
-from monitoring.ledger.record_tables import AuditRow
-from monitoring.ledger.store import Ledger
-from monitoring.ledger.tables import Attempt, Job, Site
-from monitoring.ledger.workers import Sign, sign_in
-from producers.console.job_facts import facts_of
-from producers.console.routes import records
-from producers.console.sessions import Sessions
-from producers.keys import keys_of, revoke
+from ledger import audit
+from ledger.attempts import hold
+from ledger.audit import seal
+from ledger.events import EventKind, record
+from ledger.jobs import close_attempt, end, find_job
+from ledger.record_tables import AuditRow
+from ledger.store import Ledger
+from ledger.tables import Attempt, Job, Site
+from ledger.workers import Sign, sign_in
+from producers.console.job_page import facts_of
+from producers.console.routes import operations
+from producers.console.web import Sessions
+from producers.use_cases.tenants import keys_of, revoke
 from routing.jobs import Reason, State
 from routing.queues import QUEUES
 from tests.integration.http_world import AUDIT_KEY, HOME, PAGES, STYLE, World, open_world, shared_ledger
@@ -519,10 +519,8 @@ def test_a_job_s_page_is_read_in_one_transaction(world: World, offered: UUID) ->
     assert facts["changes"].changed == 1
 
 
-def test_the_audit_trail_is_searched_to_its_end_however_far_back(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
-    monkeypatch.setattr(records, "_LOOKED_AT", 40)
+def test_the_audit_trail_is_searched_to_its_end_however_far_back(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operations, "_LOOKED_AT", 40)
     with world.ledger.begin() as session:
         audit.append(session, "rare_thing", actor="me", tenant=world.tenant)
         for _ in range(130):

@@ -14,8 +14,8 @@ from fastapi.testclient import TestClient
 from httpx2 import Response
 from starlette.routing import Mount
 
-from monitoring.ledger.store import Ledger
-from producers.keys import TENANT_SCOPES
+from ledger.store import Ledger
+from producers.use_cases.tenants import TENANT_SCOPES
 from tests.integration.http_world import World, open_world, shared_ledger
 from tests.integration.tenant_world import CLUSTER, Belongings, dump_of, furnish
 
@@ -41,9 +41,14 @@ FORMS: Mapping[str, dict[str, str]] = {
 }
 """A form for every route that takes one: a new route needs one here."""
 NEEDS: Mapping[str, str] = {
-    "/jobs/{job_id}/approve": "approve", "/jobs/{job_id}/reject": "approve", "/gates/{gate_id}": "approve",
-    "/sites/{name}/rollback": "approve", "/queues/{queue}": "operate", "/audit/verify": "operate", "/logout": "read",
-}  # fmt: skip
+    "/jobs/{job_id}/approve": "approve",
+    "/jobs/{job_id}/reject": "approve",
+    "/gates/{gate_id}": "approve",
+    "/sites/{name}/rollback": "approve",
+    "/queues/{queue}": "operate",
+    "/audit/verify": "operate",
+    "/logout": "read",
+}
 """The scope that a form needs; `submit` where none is named."""
 TOKEN = re.compile(r'name="form_token" value="([0-9a-f]{64})"')
 
@@ -96,9 +101,14 @@ def fill(path: str, values: Mapping[str, str]) -> str:
 
 def values_of(has: Belongings) -> dict[str, str]:
     return {
-        "job_id": str(has.offered), "run_id": str(has.run), "gate_id": str(has.gate), "name": has.site,
-        "release_id": str(has.release), "cluster": CLUSTER, "queue": "spec",
-    }  # fmt: skip
+        "job_id": str(has.offered),
+        "run_id": str(has.run),
+        "gate_id": str(has.gate),
+        "name": has.site,
+        "release_id": str(has.release),
+        "cluster": CLUSTER,
+        "queue": "spec",
+    }
 
 
 def test_every_form_has_a_case_here(both: tuple[World, Belongings]) -> None:
@@ -157,8 +167,10 @@ def test_what_is_another_tenants_looks_like_what_does_not_exist_and_nothing_is_w
     client = log_in(world, *TENANT_SCOPES, tenant=f"{world.tenant}-b")
     token = {"form_token": token_of(client)}
     absent = {name: str(uuid4()) for name in values_of(has)} | {
-        "name": "nowhere", "cluster": "0123456789", "queue": "spec",
-    }  # fmt: skip
+        "name": "nowhere",
+        "cluster": "0123456789",
+        "queue": "spec",
+    }
     secrets = {str(has.offered), str(has.run), str(has.gate), str(has.release), str(has.dead), "Fresh bread"}
     before = list(dump_of(world))
     for method, path in routes(world):

@@ -11,13 +11,13 @@ import pytest
 from sqlalchemy import text
 from typer.testing import CliRunner, Result
 
-from monitoring.ledger.attempts import hold
-from monitoring.ledger.events import EventKind, record
-from monitoring.ledger.jobs import end, lock_job
-from monitoring.ledger.tables import Job
+from ledger.attempts import hold
+from ledger.events import EventKind, record
+from ledger.jobs import end, lock_job
+from ledger.tables import Job
 from producers.cli import app
-from producers.replays import Replays
-from producers.rounds import Asker, ResumeOrder, Rounds
+from producers.use_cases.replays import Replays
+from producers.use_cases.rounds import Asker, ResumeOrder, Rounds
 from routing.jobs import Door, Reason, State
 from routing.queues import Tier
 from tests.integration.http_world import HOME, PAGES, World, shared_ledger, world
@@ -35,9 +35,13 @@ def bakery(world: World, tmp_path: Path) -> World:
 
 
 def die(
-    world: World, detail: str = "a defect ended it: KeyError", *, state: State = State.FAILED,
-    reason: Reason = Reason.PROVIDER_ERROR, **body: Any,
-) -> UUID:  # fmt: skip
+    world: World,
+    detail: str = "a defect ended it: KeyError",
+    *,
+    state: State = State.FAILED,
+    reason: Reason = Reason.PROVIDER_ERROR,
+    **body: Any,
+) -> UUID:
     """Submit a job and let it end as nobody wanted."""
     job_id = world.submit(**{**EDIT, **body})
     taken = world.claim(job_id)
@@ -64,8 +68,9 @@ def test_ends_that_differ_only_in_numbers_ids_and_paths_are_one_cluster_and_othe
     other = die(bakery, "the reply held no JSON", prompt="Make it wider")
     found = clusters(bakery)
     assert [(one["jobs"], one["reason"]) for one in found["clusters"]] == [
-        (3, "provider_error"), (1, "provider_error"),
-    ]  # fmt: skip
+        (3, "provider_error"),
+        (1, "provider_error"),
+    ]
     first, second = found["clusters"]
     assert first["signature"] == "provider_error: call <n> of <path> gave <n>"
     assert (first["example"], second["example"]) == (str(alike[-1]), str(other))
@@ -132,8 +137,10 @@ def test_a_replay_is_a_new_job_on_the_same_bill_from_today_s_release_by_today_s_
     old, new = bakery.job(dead), bakery.job(UUID(verdict["replayed_as"]))
     assert (new.parent_id, new.root_id, new.cap_nanousd) == (dead, old.root_id, old.cap_nanousd)
     assert (new.prompt, new.request["callback_url"], new.idempotency_key) == (
-        old.prompt, "https://example.com/hook", None,
-    )  # fmt: skip
+        old.prompt,
+        "https://example.com/hook",
+        None,
+    )
     assert (new.state, new.queue, new.start_release_id, new.base_release_id) == ("queued", "agent", None, None)
     assert new.requested_by.startswith(f"key:{bakery.tenant}/")
     seen = bakery.call("GET", f"/v1/jobs/{new.id}").json()

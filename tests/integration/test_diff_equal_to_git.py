@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sandbox.diff.apply import apply_diff
-from sandbox.diff.errors import DiffRefusedError, Reason
-from tests.unit.sandbox.diff.gitting import apply_with_git, diff_of, git
+from sites.diff.apply import apply_diff
+from sites.diff.model import DiffRefusedError, Reason
+from tests.unit.sites.diff.gitting import apply_with_git, diff_of, git
 
 ROOT = Path(__file__).parents[2]
 COMMITS = 12

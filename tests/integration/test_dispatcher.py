@@ -13,20 +13,18 @@ from uuid import UUID
 import pytest
 from redis import Redis
 
-from monitoring.ledger.events import WORK_CHANNEL
-from monitoring.ledger.releases import activate, add_release
-from monitoring.ledger.tables import Site
+from ledger.events import WORK_CHANNEL
+from ledger.releases import activate, add_release
+from ledger.tables import Site
 from producers.config import DispatcherConfig
-from producers.dispatcher import Dispatcher
-from producers.dispatching import DispatcherLoop
-from producers.projections import Projector
-from producers.publisher import Publisher
-from producers.runway import BrokerLists
-from routing.app import create_app
-from routing.policy import Runway
+from producers.dispatch.broker import BrokerLists, Publisher
+from producers.dispatch.dispatcher import Dispatcher, DispatcherLoop
+from producers.dispatch.housekeeping import Projector
+from routing.broker import create_app
+from routing.policy.platform import Runway
 from routing.queues import QueueName
-from sandbox.den import Den
-from sandbox.release import build_release, site_key
+from sites.content_store import Den
+from sites.releases import build_release, site_key
 from tests.factories import Shop
 
 DEAD_BROKER = "redis://127.0.0.1:1/0"
@@ -47,15 +45,21 @@ def dispatcher(shop: Shop, broker_url: str) -> Iterator[Make]:
 
     def make(
         holder: str = "one", *, url: str = broker_url, runway: Runway | None = None, projector: Projector | None = None
-    ) -> Dispatcher:  # fmt: skip
+    ) -> Dispatcher:
         app = create_app(url)
         apps.append(app)
         opened.append(BrokerLists(url))
         policy = shop.policy.model_copy(update={"runway": runway} if runway else {})
         return Dispatcher(
-            shop.ledger, Publisher(app), opened[-1], policy=policy, config=DispatcherConfig(), holder=holder,
-            signing_key=b"k" * 32, show_lagging=projector.run if projector else None,
-        )  # fmt: skip
+            shop.ledger,
+            Publisher(app),
+            opened[-1],
+            policy=policy,
+            config=DispatcherConfig(),
+            holder=holder,
+            signing_key=b"k" * 32,
+            show_lagging=projector.run if projector else None,
+        )
 
     yield make
     for lists in opened:
@@ -272,9 +276,9 @@ def test_a_job_that_cannot_be_recovered_holds_up_no_other_job(shop: Shop, broker
 def test_a_preview_that_cannot_expire_holds_up_no_other_job(shop: Shop, broker: Any, dispatcher: Make) -> None:
     stuck = shop.accept(tier=None)
     shop.execute(
-        "UPDATE job SET state = 'received', waiting_since = NULL, expires_at = now() - interval '1 day'"
-        " WHERE id = :id", id=stuck,
-    )  # fmt: skip
+        "UPDATE job SET state = 'received', waiting_since = NULL, expires_at = now() - interval '1 day' WHERE id = :id",
+        id=stuck,
+    )
     claimed = shop.running()
     shop.offer(claimed)
     shop.execute("UPDATE job SET expires_at = now() - interval '1 hour' WHERE id = :id", id=claimed.job.id)
@@ -349,8 +353,9 @@ def test_between_two_ticks_the_ledger_wakes_the_leader_alone(shop: Shop, leads: 
     made = Rounds()
     loop = DispatcherLoop(
         made,  # type: ignore[arg-type]
-        ledger_url=shop.url, config=DispatcherConfig(tick_seconds=0.3),
-    )  # fmt: skip
+        ledger_url=shop.url,
+        config=DispatcherConfig(tick_seconds=0.3),
+    )
     began = time.monotonic()
     with handlers_kept():
         loop.run()

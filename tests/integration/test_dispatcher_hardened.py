@@ -18,14 +18,13 @@ import pytest
 from sqlalchemy import event
 from sqlalchemy.exc import OperationalError
 
-from monitoring.ledger.dispatch_window import DISPATCHER, Push, lead
-from monitoring.ledger.store import STATEMENT_TIMEOUT_MS
+from ledger.dispatch_window import DISPATCHER, Push, lead
+from ledger.store import STATEMENT_TIMEOUT_MS
 from producers.config import DispatcherConfig
-from producers.dispatcher import BATCH, Dispatcher
-from producers.publisher import Publisher
-from producers.runway import BrokerLists
-from routing.app import create_app
-from routing.policy import Runway
+from producers.dispatch.broker import BrokerLists, Publisher
+from producers.dispatch.dispatcher import BATCH, Dispatcher
+from routing.broker import create_app
+from routing.policy.platform import Runway
 from routing.queues import Limits, Tier
 from tests.factories import Shop
 from tests.integration.test_dispatcher import broker, grow_old, ids
@@ -73,10 +72,7 @@ def make(shop: Shop, broker_url: str) -> Iterator[Make]:
 
 def claimed_once(shop: Shop, broker: Any, jobs: list[UUID]) -> bool:
     """Let a worker take every message that stands in the broker: each job is taken exactly once."""
-    won = Counter(
-        job_id for job_id in ids(broker, "answer")
-        if shop.try_claim(shop.message(job_id)) is not None
-    )  # fmt: skip
+    won = Counter(job_id for job_id in ids(broker, "answer") if shop.try_claim(shop.message(job_id)) is not None)
     return won == Counter(jobs)
 
 
@@ -194,8 +190,9 @@ def test_what_a_round_leaves_over_makes_the_next_one_begin_at_once(shop: Shop, m
         " fence, lost_attempts, cap_nanousd, result, expires_at, clarification)"
         " SELECT gen_random_uuid(), tenant, door, 'clarifying', prompt, '{}', 'd', 'P2', id, '{}', queue, 0, 0, 0,"
         " '{}', now() - interval '1 day', '{}' FROM job, generate_series(1, :count) WHERE id = :id",
-        count=BATCH + 1, id=first.job.id,
-    )  # fmt: skip
+        count=BATCH + 1,
+        id=first.job.id,
+    )
     one = make(config=DispatcherConfig())
     assert one.run_once()
     assert one.has_more
@@ -210,10 +207,13 @@ def processes(shop: Shop, broker_url: str, tmp_path: Path) -> Iterator[Callable[
 
     def start() -> subprocess.Popen[bytes]:
         settings = {
-            "POINTSMAN_LEDGER__URL": shop.url, "POINTSMAN_BROKER__URL": broker_url,
-            "POINTSMAN_AUDIT__SIGNING_KEY": "k" * 32, "POINTSMAN_DEN__ROOT": str(tmp_path),
-            "POINTSMAN_DISPATCHER__LEASE_SECONDS": "1.5", "POINTSMAN_DISPATCHER__TICK_SECONDS": "0.2",
-        }  # fmt: skip
+            "POINTSMAN_LEDGER__URL": shop.url,
+            "POINTSMAN_BROKER__URL": broker_url,
+            "POINTSMAN_AUDIT__SIGNING_KEY": "k" * 32,
+            "POINTSMAN_DEN__ROOT": str(tmp_path),
+            "POINTSMAN_DISPATCHER__LEASE_SECONDS": "1.5",
+            "POINTSMAN_DISPATCHER__TICK_SECONDS": "0.2",
+        }
         command = [sys.executable, "-m", "producers.cli", "dispatcher"]
         with (tmp_path / "log").open("ab") as log:
             running.append(subprocess.Popen(command, env=os.environ | settings, stdout=log, stderr=log))

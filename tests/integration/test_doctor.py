@@ -13,19 +13,19 @@ from redis import Redis
 from sqlalchemy import text
 from typer.testing import CliRunner
 
-from monitoring.audit_chain import newest_head, seal
+from ledger import audit
+from ledger.audit import newest_head, seal
+from ledger.dispatch_window import DISPATCHER, lead
+from ledger.store import Ledger
+from ledger.workers import Sign, sign_in
 from monitoring.exporter import ExporterApp
-from monitoring.ledger import audit
-from monitoring.ledger.dispatch_window import DISPATCHER, lead
-from monitoring.ledger.store import Ledger
-from monitoring.ledger.workers import Sign, sign_in
-from producers import door
+from producers import doctor
 from producers.bootstrap import Installation, Settings
 from producers.cli import app
-from producers.doctor import record, surroundings
-from producers.doctor.findings import Finding
+from producers.doctor import Finding
+from producers.intake import celery_intake
 from routing.config import read_settings
-from routing.policy import platform_policy
+from routing.policy.platform import platform_policy
 from routing.queues import QueueName
 from tests.services import Postgres, Valkey
 
@@ -54,14 +54,14 @@ def verdicts(findings: Any) -> dict[str, str]:
 
 def test_a_ledger_that_is_away_is_all_that_is_said_of_it() -> None:
     with installed(ledger__url="postgresql://nobody@127.0.0.1:1/none") as installation:
-        (finding,) = record.check_ledger(installation)
+        (finding,) = doctor.check_ledger(installation)
     assert (finding.name, finding.verdict.value) == ("ledger", "FAIL")
     assert "POINTSMAN_LEDGER__URL" in finding.seen
 
 
 def test_a_ledger_that_nobody_migrated_says_what_to_run(postgres: Postgres) -> None:
     with postgres.database(template="template1") as url, installed(ledger__url=url) as installation:
-        (finding,) = record.check_ledger(installation)
+        (finding,) = doctor.check_ledger(installation)
     assert finding.verdict.value == "FAIL"
     assert "pointsman migrate" in finding.hint
 
@@ -70,12 +70,14 @@ def test_a_fleet_whose_dispatcher_is_gone_and_whose_chain_was_cut(
     ledger: Ledger, ledger_url: str, tmp_path: Path
 ) -> None:
     with installed(ledger__url=ledger_url, audit__head_path=tmp_path / "head") as installation:
-        before = verdicts(record.check_ledger(installation))
+        before = verdicts(doctor.check_ledger(installation))
         assert {name for name, verdict in before.items() if verdict == "FAIL"} == {
-            "dispatcher", "Celery door", "workers",
-        }  # fmt: skip
+            "dispatcher",
+            "Celery door",
+            "workers",
+        }
         with ledger.begin() as session:
-            for role in (DISPATCHER, door.ROLE):
+            for role in (DISPATCHER, celery_intake.ROLE):
                 assert lead(session, role, "one", seconds=30)
             queues = tuple(queue.value for queue in QueueName if queue is not QueueName.UNROUTED)
             sign_in(session, Sign(id="w", host="h", pid=1, queues=queues, slots=2))
@@ -85,47 +87,49 @@ def test_a_fleet_whose_dispatcher_is_gone_and_whose_chain_was_cut(
             with ledger.begin() as session:
                 assert seal(session, signing_key=KEY.encode(), patience_seconds=2) is not None
                 installation.audit_heads.keep(newest_head(session))
-        well = verdicts(record.check_ledger(installation))
+        well = verdicts(doctor.check_ledger(installation))
         assert {name for name, verdict in well.items() if verdict != "OK"} == set()
         with ledger.begin() as session:
             session.execute(text("UPDATE audit_seal SET rows = rows + 1 WHERE number = 3"))
-        edited = by_name(record.check_ledger(installation))["audit chain"]
+        edited = by_name(doctor.check_ledger(installation))["audit chain"]
         assert (edited.verdict.value, "edited" in edited.seen) == ("FAIL", True)
         with ledger.begin() as session:
             session.execute(text("DELETE FROM audit_seal WHERE number = 3"))
-        cut = by_name(record.check_ledger(installation))["audit chain"]
+        cut = by_name(doctor.check_ledger(installation))["audit chain"]
         assert (cut.verdict.value, "kept head 3:" in cut.seen) == ("FAIL", True)
     with installed(ledger__url=ledger_url, audit__signing_key="") as keyless:
-        assert verdicts(record.check_ledger(keyless))["audit key"] == "WARN"
+        assert verdicts(doctor.check_ledger(keyless))["audit key"] == "WARN"
 
 
 def test_a_broker_that_may_drop_messages_and_one_that_is_away(tmp_path: Path) -> None:
     with Valkey(tmp_path) as server, installed(broker__url=server.url) as installation:
-        assert verdicts(surroundings.check_broker(installation)) == {
-            "broker": "OK", "broker keeps messages": "OK", "broker persistence": "WARN",
-        }  # fmt: skip
+        assert verdicts(doctor.check_broker(installation)) == {
+            "broker": "OK",
+            "broker keeps messages": "OK",
+            "broker persistence": "WARN",
+        }
         with Redis.from_url(server.url) as client:
             client.config_set("maxmemory-policy", "allkeys-lru")
             client.config_set("save", "3600 1")
-        found = by_name(surroundings.check_broker(installation))
+        found = by_name(doctor.check_broker(installation))
         assert found["broker keeps messages"].verdict.value == "FAIL"
         assert "noeviction" in found["broker keeps messages"].hint
         assert found["broker persistence"].verdict.value == "OK"
     with installed(broker__url=server.url) as installation:
-        assert verdicts(surroundings.check_broker(installation)) == {"broker": "FAIL"}
+        assert verdicts(doctor.check_broker(installation)) == {"broker": "FAIL"}
 
 
 def test_a_den_that_cannot_be_written_to_or_cannot_link(tmp_path: Path) -> None:
     with installed(den__root=tmp_path / "den") as installation:
-        assert verdicts(surroundings.check_files(installation))["den"] == "WARN"
+        assert verdicts(doctor.check_files(installation))["den"] == "WARN"
         assert list(tmp_path.iterdir()) == []
         (tmp_path / "den").mkdir()
-        assert verdicts(surroundings.check_files(installation))["den"] == "OK"
+        assert verdicts(doctor.check_files(installation))["den"] == "OK"
         assert list((tmp_path / "den").iterdir()) == []
     (tmp_path / "file").write_text("")
     for root in (tmp_path / "file" / "den", Path("/proc/den"), Path("/sys")):
         with installed(den__root=root) as installation:
-            (finding,) = surroundings.check_files(installation)
+            (finding,) = doctor.check_files(installation)
             assert (finding.name, finding.verdict.value) == ("den", "FAIL")
             assert str(root) in finding.seen
 
@@ -133,34 +137,35 @@ def test_a_den_that_cannot_be_written_to_or_cannot_link(tmp_path: Path) -> None:
 def test_connections_in_the_clear_over_a_network_are_named() -> None:
     urls = {"ledger__url": "postgresql://db.example/p", "broker__url": "redis://broker.example/0"}
     with installed(**urls) as installation:
-        assert verdicts(surroundings.check_transport(installation)) == {
-            "broker over TLS": "FAIL", "ledger over TLS": "FAIL",
-        }  # fmt: skip
+        assert verdicts(doctor.check_transport(installation)) == {
+            "broker over TLS": "FAIL",
+            "ledger over TLS": "FAIL",
+        }
     with installed() as installation:
-        assert list(surroundings.check_transport(installation)) == []
+        assert list(doctor.check_transport(installation)) == []
 
 
 def test_an_exporter_is_asked_how_far_it_is_behind(ledger: Ledger) -> None:
     import uvicorn
 
-    from sandbox.threaded import running
+    from gateway.threaded_server import running
 
     app = ExporterApp(ledger, platform_policy())
     with (
         running(uvicorn.Config(app, lifespan="off", log_config=None), name="exporter") as url,
         installed(exporter__port=url.rpartition(":")[2]) as installation,
     ):
-        (finding,) = surroundings.check_exporter(installation)
+        (finding,) = doctor.check_exporter(installation)
         assert (finding.name, finding.verdict.value) == ("exporter", "OK"), finding
     with installed(exporter__port=1) as installation:
-        (finding,) = surroundings.check_exporter(installation)
+        (finding,) = doctor.check_exporter(installation)
         assert finding.verdict.value == "WARN"
 
 
 def test_a_gateway_that_accepts_and_says_nothing_costs_seconds() -> None:
     with socket.create_server(("127.0.0.1", 0)) as hole:
         url = f"http://127.0.0.1:{hole.getsockname()[1]}"
-        (finding,) = surroundings.check_gateway(url, {"POINTSMAN_WORKER__GATEWAY_URL": url})
+        (finding,) = doctor.check_gateway(url, {"POINTSMAN_WORKER__GATEWAY_URL": url})
     assert (finding.name, finding.verdict.value) == ("gateway", "FAIL")
 
 
@@ -174,19 +179,17 @@ def test_what_speaks_something_else_than_http_is_no_gateway() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
         pool.submit(babble)
         url = f"http://127.0.0.1:{server.getsockname()[1]}"
-        (finding,) = surroundings.check_gateway(url, {"POINTSMAN_WORKER__GATEWAY_URL": url})
+        (finding,) = doctor.check_gateway(url, {"POINTSMAN_WORKER__GATEWAY_URL": url})
     assert (finding.name, finding.verdict.value) == ("gateway", "FAIL")
 
 
 def test_an_exporter_is_asked_where_it_listens(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(surroundings, "_get", asked.append)
+    monkeypatch.setattr(doctor, "_get", asked.append)
     for host in ("0.0.0.0", "::", "fd00::7", "10.0.0.7"):
         with installed(exporter__host=host, exporter__port=9108) as installation:
-            list(surroundings.check_exporter(installation))
-    assert asked == [
-        f"http://{place}:9108/metrics" for place in ("127.0.0.1", "[::1]", "[fd00::7]", "10.0.0.7")
-    ]  # fmt: skip
+            list(doctor.check_exporter(installation))
+    assert asked == [f"http://{place}:9108/metrics" for place in ("127.0.0.1", "[::1]", "[fd00::7]", "10.0.0.7")]
 
 
 def test_a_box_setting_that_cannot_be_read_is_a_finding_like_any_other(ledger_url: str) -> None:
@@ -201,7 +204,7 @@ def test_a_box_setting_that_cannot_be_read_is_a_finding_like_any_other(ledger_ur
 @pytest.mark.parametrize("url", ["no-url", "http://127.0.0.1:1", "http://[::1"])
 def test_a_gateway_that_is_not_there_names_the_setting_and_fails_where_it_is_set(url: str) -> None:
     (unset,), (given,) = (
-        surroundings.check_gateway(url, environment) for environment in ({}, {"POINTSMAN_WORKER__GATEWAY_URL": url})
+        doctor.check_gateway(url, environment) for environment in ({}, {"POINTSMAN_WORKER__GATEWAY_URL": url})
     )
     assert (unset.verdict.value, given.verdict.value) == ("WARN", "FAIL")
     assert all("POINTSMAN_WORKER__GATEWAY_URL" in finding.hint for finding in (unset, given))

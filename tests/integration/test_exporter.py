@@ -16,23 +16,23 @@ from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import text
 from sqlmodel import Session
 
-from monitoring.errors import ForeignMarkError
+from ledger import money
+from ledger.approvals import reject
+from ledger.attempts import escalate, hold, recover, report_loss
+from ledger.cancelling import request_cancel
+from ledger.dispatch_window import depths, lead, pause_queue
+from ledger.errors import ForeignMarkError
+from ledger.events import EventKind, record
+from ledger.jobs import end, lock_job, move, wait_on
+from ledger.start_attempt import Claim
+from ledger.store import Ledger, create_ledger_engine
+from ledger.tables import Attempt, Job
 from monitoring.event_metrics import fold_pending, fold_step, read_series, rebase
 from monitoring.exporter import ExporterApp, render_metrics
 from monitoring.gauges import _QUEUES, LOOKED_AT_MOST
-from monitoring.ledger import money
-from monitoring.ledger.approvals import reject
-from monitoring.ledger.attempts import escalate, hold, recover, report_loss
-from monitoring.ledger.cancelling import request_cancel
-from monitoring.ledger.dispatch_window import depths, lead, pause_queue
-from monitoring.ledger.events import EventKind, record
-from monitoring.ledger.jobs import end, lock_job, move, wait_on
-from monitoring.ledger.start_attempt import Claim
-from monitoring.ledger.store import Ledger, create_ledger_engine
-from monitoring.ledger.tables import Attempt, Job
-from producers.supervisor import free_port
+from producers.local.supervisor import free_port
 from routing.jobs import Door, JobMessage, Reason, State
-from routing.prices import NANOUSD_PER_USD, Usage
+from routing.policy.prices import NANOUSD_PER_USD, Usage
 from routing.queues import QueueName, Tier
 from tests.integration.driving import MODEL, Fleet, create_fleet
 from tests.services import wait_until
@@ -423,7 +423,7 @@ def test_a_fold_that_never_commits_changes_nothing(fleet: Fleet) -> None:
 _FOLD_AND_HANG = """
 import sys, time
 from sqlmodel import Session
-from monitoring.ledger.store import create_ledger_engine
+from ledger.store import create_ledger_engine
 from monitoring.event_metrics import fold_step
 session = Session(create_ledger_engine(sys.argv[1]))
 fold_step(session)
@@ -485,7 +485,7 @@ SERVE = """
 import sys
 from monitoring.exporter import serve
 from monitoring.logs import configure_logging
-from routing.policy import platform_policy
+from routing.policy.platform import platform_policy
 configure_logging()
 serve(sys.argv[1], host="127.0.0.1", port=int(sys.argv[2]), policy=platform_policy())
 print("clean", flush=True)

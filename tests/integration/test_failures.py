@@ -5,23 +5,23 @@ from uuid import UUID
 
 import pytest
 
+from gateway.fake_provider.config import billed_nanousd
+from ledger.approvals import reject
+from ledger.cancelling import request_cancel
+from ledger.decisions import recorded_decisions
+from ledger.events import events_after
+from ledger.jobs import lock_job
+from ledger.tables import Job
 from monitoring.event_metrics import fold
-from monitoring.ledger.approvals import reject
-from monitoring.ledger.cancelling import request_cancel
-from monitoring.ledger.decisions import recorded_decisions
-from monitoring.ledger.events import events_after
-from monitoring.ledger.jobs import lock_job
-from monitoring.ledger.tables import Job
 from monitoring.metrics import series_key
 from routing.jobs import ENDS, Door, JobRequest, Reason, State
 from routing.queues import QueueName
-from sandbox.rehearsal.config import billed_nanousd
 from tests.integration.test_intake import REMOVAL, submit, take_in
 from tests.integration.test_spec_jobs import BY_MODEL, Rig, rig, servers
 from workers.attempt import Attempt
+from workers.handlers.spec import edit_spec
 from workers.lifecycle import Handler
 from workers.outcomes import Answered, Ended, Outcome
-from workers.spec import edit_spec
 
 __all__ = ["rig", "servers"]
 HEADING = "Change the hero heading to 'Hi'"
@@ -315,9 +315,12 @@ def test_every_path_ends_in_one_notification_that_names_what_follows(rig: Rig, b
     assert len(told) == rig.shop.scalar("SELECT count(*) FROM job") == 3
     assert told[str(child.parent_id)]["continued_as"] == str(child.id)
     assert told[str(child.id)] == {
-        "type": "job.ended", "job_id": str(child.id), "state": "escalated", "reason": child.reason,
+        "type": "job.ended",
+        "job_id": str(child.id),
+        "state": "escalated",
+        "reason": child.reason,
         "parent_id": str(child.parent_id),
-    }  # fmt: skip
+    }
 
 
 def test_debates_of_both_kinds_are_counted_by_what_they_ended_in(rig: Rig, broker_url: str) -> None:

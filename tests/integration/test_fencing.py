@@ -11,21 +11,21 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from monitoring.errors import FencedError
-from monitoring.ledger import money
-from monitoring.ledger.attempts import bind_door, hash_token, lapsed_attempts, recover, report_loss
-from monitoring.ledger.money import BearerGone
-from monitoring.ledger.notifications import Due, book, claim_due
-from monitoring.ledger.record_tables import Delivery
-from monitoring.ledger.run_tables import TicketNote
-from monitoring.ledger.start_attempt import Claim
-from monitoring.ledger.step_ends import book_note
-from monitoring.ledger.steps import charge_unmetered_step
-from monitoring.ledger.tables import Site
+from ledger import money
+from ledger.attempts import bind_door, hash_token, lapsed_attempts, recover, report_loss
+from ledger.errors import FencedError
+from ledger.money import BearerGone
+from ledger.notifications import Due, book, claim_due
+from ledger.record_tables import Delivery
+from ledger.run_tables import TicketNote
+from ledger.start_attempt import Claim
+from ledger.step_ends import book_note
+from ledger.steps import charge_unmetered_step
+from ledger.tables import Site
 from routing.jobs import JobMessage, Reason, State
 from routing.queues import QueueName
-from sandbox.den import Den
-from sandbox.release import site_key
+from sites.content_store import Den
+from sites.releases import site_key
 from tests.factories import Shop
 from tests.integration.driving import Fleet
 from tests.integration.run_world import Yard
@@ -33,11 +33,10 @@ from tests.integration.test_lifecycle import CHANGED, FILES, HOME, Rig, change
 from tests.integration.test_run_publishing import branches_of, forge, to_publishing
 from tests.integration.test_run_publishing import yard as _yard
 from workers.attempt import Attempt
-from workers.control import run_control
 from workers.errors import LeaseLostError
+from workers.handlers.publish import Step, publish, run_control
 from workers.lifecycle import take
 from workers.outcomes import Candidate, Ended, Outcome
-from workers.publish import Step, publish
 from workers.runs import publishing
 from workers.runs.coordinator import Advance
 
@@ -97,14 +96,21 @@ def test_a_twin_gets_no_money(shop: Shop, fleet: Fleet) -> None:
     lose(shop, twin)
     shop.claim(twin.job.id)
     call = money.CallStart(
-        id=uuid4(), provider="own", model="m", key_hash="k", gateway="g", prices_as_of="p", input_nanousd=1,
-        token_nanousd=1, max_tokens=1, least_tokens=1, call_limit_nanousd=10**9,
-    )  # fmt: skip
+        id=uuid4(),
+        provider="own",
+        model="m",
+        key_hash="k",
+        gateway="g",
+        prices_as_of="p",
+        input_nanousd=1,
+        token_nanousd=1,
+        max_tokens=1,
+        least_tokens=1,
+        call_limit_nanousd=10**9,
+    )
     with shop.ledger.begin() as session:
         caps = money.caps_of(bearer, policy=shop.policy)
-        assert isinstance(
-            money.read_reserve(money.reserve(bearer, call, caps).all(session)[0], call), BearerGone
-        )
+        assert isinstance(money.read_reserve(money.reserve(bearer, call, caps).all(session)[0], call), BearerGone)
     assert shop.scalar("SELECT count(*) FROM call") == 1
 
 

@@ -9,9 +9,9 @@ from uuid import UUID
 import pytest
 from sqlalchemy import text
 
-from monitoring.errors import ReleaseSweptError
-from monitoring.ledger.tables import Release
-from producers.garbage import Collected, collect_garbage
+from ledger.errors import ReleaseSweptError
+from ledger.tables import Release
+from producers.dispatch.housekeeping import Collected, collect_garbage
 from tests.integration.http_world import HOME, PAGES, PAGES_URL, World, shared_ledger, world
 
 __all__ = ["shared_ledger", "world"]

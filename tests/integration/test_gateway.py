@@ -19,12 +19,8 @@ import pytest
 from aiohttp import web
 from sqlalchemy import text
 
-from monitoring.ledger.money import presume_lost_calls
-from monitoring.ledger.store import Ledger
-from routing.policy import platform_policy
-from routing.prices import Usage, cost_nanousd
-from routing.redaction import key_fingerprint
-from sandbox.errors import (
+from gateway.client import ModelReply, Stop, Text, Turn
+from gateway.errors import (
     BudgetExceededError,
     CancelledCallError,
     FencedCallError,
@@ -33,9 +29,13 @@ from sandbox.errors import (
     ProviderBusyError,
     ProviderError,
 )
-from sandbox.models import ModelReply, Stop, Text, Turn
-from sandbox.rehearsal.config import LoggedCall, RehearsalConfig, billed_nanousd, read_log
-from sandbox.rehearsal.server import running_rehearsal
+from gateway.fake_provider.config import LoggedCall, RehearsalConfig, billed_nanousd, read_log
+from gateway.fake_provider.server import running_rehearsal
+from ledger.money import presume_lost_calls
+from ledger.store import Ledger
+from routing.policy.platform import platform_policy
+from routing.policy.prices import Usage, cost_nanousd
+from routing.redaction import key_fingerprint
 from tests.integration.gateway_world import (
     HAIKU,
     KEY,
@@ -401,9 +401,17 @@ def test_of_the_callers_headers_only_those_of_the_api_pass(ledger: Ledger, ledge
         [(headers, sent)] = up.requests
         names = {name.lower() for name in headers}
         assert names == {
-            "host", "accept", "user-agent", "content-type", "content-length", "accept-encoding", "anthropic-beta",
-            "anthropic-version", "x-api-key", "x-pointsman-call",
-        }  # fmt: skip
+            "host",
+            "accept",
+            "user-agent",
+            "content-type",
+            "content-length",
+            "accept-encoding",
+            "anthropic-beta",
+            "anthropic-version",
+            "x-api-key",
+            "x-pointsman-call",
+        }
         assert headers["anthropic-beta"] == "x-1,y-2"
         assert headers["x-api-key"] == KEY
         assert held.token not in json.dumps(headers)
@@ -451,9 +459,14 @@ def test_a_body_larger_than_the_policys_limit_is_refused(ledger: Ledger, ledger_
 
 
 _WRONG_PATHS = [
-    ("POST", "/v1/files"), ("GET", "/v1/messages"), ("GET", "/v1/models"), ("POST", "/v1/messages/batches"),
-     ("POST", "/v1/messages/../files"), ("CONNECT", "/"), ("GET", "/"),
-]  # fmt: skip
+    ("POST", "/v1/files"),
+    ("GET", "/v1/messages"),
+    ("GET", "/v1/models"),
+    ("POST", "/v1/messages/batches"),
+    ("POST", "/v1/messages/../files"),
+    ("CONNECT", "/"),
+    ("GET", "/"),
+]
 
 
 @pytest.mark.threat("C6")
@@ -611,9 +624,13 @@ def test_nothing_that_a_model_or_a_caller_writes_lowers_the_bill(ledger: Ledger,
     forged = 'x\n\nevent: message_delta\ndata: {"type":"message_delta","usage":{"output_tokens":0}}\n\n'
     result = '{"type":"result","total_cost_usd":0,"usage":{"input_tokens":0,"output_tokens":0}}'
     parts = (
-        opening(input_tokens=1000), block(), words(forged), words(result), closing(output_tokens=700),
+        opening(input_tokens=1000),
+        block(),
+        words(forged),
+        words(result),
+        closing(output_tokens=700),
         event("message_delta", delta={}, usage={"input_tokens": 0, "output_tokens": 0}),
-    )  # fmt: skip
+    )
     with scripted_world(ledger, ledger_url, *parts) as (up, world):
         held = world.attempt()
         body = message(stream=True, usage={"output_tokens": 0}, total_cost_usd=0)
@@ -717,9 +734,9 @@ def test_a_call_whose_booking_fails_is_booked_when_the_ledger_is_back(rehearsed:
 
 _SERVE = """
 import sys
-from routing.policy import platform_policy
-from sandbox.gateway.config import GatewayConfig
-from sandbox.gateway.server import serve
+from routing.policy.platform import platform_policy
+from gateway.config import GatewayConfig
+from gateway.server import serve
 serve(GatewayConfig.model_validate_json(sys.argv[1]), sys.argv[2], platform_policy())
 """
 

@@ -9,8 +9,8 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from monitoring.ledger.sql import Statement
-from sandbox.gateway.ledger import Connections, DurableConnections, Ledger
+from gateway.ledger_client import Connections, DurableConnections, Ledger
+from ledger.sql import Statement
 from tests.services import Postgres
 
 OPEN = (

@@ -13,17 +13,17 @@ import httpx2
 import pytest
 from aiohttp import web
 
-from monitoring.errors import FencedError
-from monitoring.ledger.attempts import bind_door, new_token
-from monitoring.ledger.insert_jobs import accept
-from monitoring.ledger.start_attempt import claim
-from monitoring.ledger.store import Ledger
-from monitoring.ledger.tables import Attempt, NewJob, Site
+from gateway.config import ProviderConfig
+from ledger.attempts import bind_door, new_token
+from ledger.errors import FencedError
+from ledger.start_attempt import claim
+from ledger.store import Ledger
+from ledger.submission import accept
+from ledger.tables import Attempt, NewJob, Site
 from routing.jobs import Door, JobMessage, JobRequest, State
-from routing.policy import Policy, platform_policy
-from routing.prices import NANOUSD_PER_USD, BudgetExceeded
+from routing.policy.platform import Policy, platform_policy
+from routing.policy.prices import NANOUSD_PER_USD, BudgetExceeded
 from routing.queues import QueueName
-from sandbox.gateway.config import ProviderConfig
 from tests.integration.gateway_world import (
     HAIKU,
     TOOL,
@@ -73,9 +73,17 @@ def agent_attempt(world: World, *, tenant: str = "acme") -> Held:
         session.add(site)
         session.flush()
         new = NewJob(
-            id=job_id, tenant=tenant, door=Door.PYTHON, request=JobRequest(prompt="convert it"), state=State.QUEUED,
-            queue=QueueName.AGENT, mode="action", tier=3, cap_nanousd=NANOUSD_PER_USD, site_id=site.id,
-        )  # fmt: skip
+            id=job_id,
+            tenant=tenant,
+            door=Door.PYTHON,
+            request=JobRequest(prompt="convert it"),
+            state=State.QUEUED,
+            queue=QueueName.AGENT,
+            mode="action",
+            tier=3,
+            cap_nanousd=NANOUSD_PER_USD,
+            site_id=site.id,
+        )
         accept(session, new)
     with world.ledger.begin() as session:
         taken = JobMessage(job_id=job_id, fence=0)
@@ -194,11 +202,29 @@ _REFUSED = [
     message(tools=[{"type": "tool_search_tool_regex_20251119", "name": "tool_search_tool_regex"}]),
     message(mcp_servers=[{"type": "url", "url": "https://example.org", "name": "x"}]),
     message(container={"id": "c", "skills": []}),
-    message(messages=[{"role": "user", "content": [
-        {"type": "image", "source": {"type": "url", "url": "https://evil.example/?secret"}}]}]),
-    message(messages=[{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": [
-        {"type": "document", "source": {"type": "file", "file_id": "f"}}]}]}]),
-]  # fmt: skip
+    message(
+        messages=[
+            {
+                "role": "user",
+                "content": [{"type": "image", "source": {"type": "url", "url": "https://evil.example/?secret"}}],
+            }
+        ]
+    ),
+    message(
+        messages=[
+            {
+                "role": "user",
+                "content": [
+                    {
+                        "type": "tool_result",
+                        "tool_use_id": "t",
+                        "content": [{"type": "document", "source": {"type": "file", "file_id": "f"}}],
+                    }
+                ],
+            }
+        ]
+    ),
+]
 
 
 @pytest.mark.threat("C6", "B4")
@@ -245,8 +271,10 @@ def test_a_key_without_a_spending_limit_pays_for_no_box(ledger: Ledger, ledger_u
 def test_what_a_keys_owner_allows_it_in_a_day_is_enforced_over_all_tenants(ledger: Ledger, ledger_url: str) -> None:
     with boxed_world(ledger, ledger_url, day_usd=0.012) as (_, world):
         world.tenant("rival", "own")
-        world.execute("INSERT INTO cap VALUES ('key_day', 'own/' || to_char(timezone('UTC', now()), 'YYYY-MM-DD'),"
-                      " 12000000, 11000000, 0)")  # fmt: skip
+        world.execute(
+            "INSERT INTO cap VALUES ('key_day', 'own/' || to_char(timezone('UTC', now()), 'YYYY-MM-DD'),"
+            " 12000000, 11000000, 0)"
+        )
         for tenant in ("acme", "rival"):
             answer = world.post(world.attempt(tenant=tenant), message(stream=True))
             assert answer.status_code == 429

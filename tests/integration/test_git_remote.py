@@ -14,9 +14,9 @@ import pytest
 
 from tests.unit.workers.runs.repositories import make_project
 from workers.errors import RemoteError, WorkspaceError
-from workers.runs.exchange import create_workspace, push
-from workers.runs.transport import Remote, RemoteRules
-from workers.runs.workspace import Step, Workspace
+from workers.runs.git.sync import create_workspace, push
+from workers.runs.git.transport import Remote, RemoteRules
+from workers.runs.git.workspace import Step, Workspace
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="no git here")
 
@@ -43,10 +43,16 @@ def backend(root: Path) -> Any:
         names = ("PATH_INFO", "QUERY_STRING", "REQUEST_METHOD", "CONTENT_TYPE", "HTTP_CONTENT_ENCODING")
         env = {
             **{name: environ[name] for name in names if environ.get(name)},
-            "PATH": os.defpath, "GIT_PROJECT_ROOT": str(root), "GIT_HTTP_EXPORT_ALL": "1", "HOME": str(root),
-            "GIT_PROTOCOL": environ.get("HTTP_GIT_PROTOCOL", ""), "REMOTE_USER": "ann",
-            "GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*",
-        }  # fmt: skip
+            "PATH": os.defpath,
+            "GIT_PROJECT_ROOT": str(root),
+            "GIT_HTTP_EXPORT_ALL": "1",
+            "HOME": str(root),
+            "GIT_PROTOCOL": environ.get("HTTP_GIT_PROTOCOL", ""),
+            "REMOTE_USER": "ann",
+            "GIT_CONFIG_COUNT": "1",
+            "GIT_CONFIG_KEY_0": "safe.directory",
+            "GIT_CONFIG_VALUE_0": "*",
+        }
         body = environ["wsgi.input"].read(length)
         done = subprocess.run(["git", "http-backend"], input=body, env=env, capture_output=True, check=False)
         head, _, content = done.stdout.partition(b"\r\n\r\n")

@@ -8,13 +8,13 @@ import pytest
 from sqlalchemy import text
 from typer.testing import CliRunner, Result
 
-from monitoring.history import Rule, Violation
-from monitoring.ledger.approvals import reject
-from monitoring.ledger.attempts import escalate, hold
-from monitoring.ledger.cancelling import request_cancel
-from monitoring.ledger.history_reader import Verdict, examine, examine_snapshot
-from monitoring.ledger.jobs import lock_job
-from monitoring.ledger.store import Ledger
+from ledger.approvals import reject
+from ledger.attempts import escalate, hold
+from ledger.cancelling import request_cancel
+from ledger.history import Rule, Violation
+from ledger.history_reader import Verdict, examine, examine_snapshot
+from ledger.jobs import lock_job
+from ledger.store import Ledger
 from producers.cli import app
 from routing.jobs import Reason, State
 from routing.queues import Tier
@@ -105,9 +105,14 @@ def test_what_retention_took_as_a_whole_is_not_missed(fleet: Fleet) -> None:
         UPDATE cap SET key = replace(key, {today}, '2001-01-01')"""
     swept = [
         f"DELETE FROM {table} WHERE {column} = '{gone}'"
-        for table, column in {"call": "job_id", "attempt": "job_id", "notification": "job_id", "event": "job_id",
-                              "job": "id"}.items()
-    ]  # fmt: skip
+        for table, column in {
+            "call": "job_id",
+            "attempt": "job_id",
+            "notification": "job_id",
+            "event": "job_id",
+            "job": "id",
+        }.items()
+    ]
     caps = f"DELETE FROM cap WHERE key LIKE '{gone}%'"
     assert broken_rules(fleet, older, *swept, caps) == set()
     assert broken_rules(fleet, *swept, caps) == {Rule.MONEY}, "no retention takes the calls of today"
@@ -131,93 +136,173 @@ _WAITING = "(SELECT id FROM job WHERE state = 'queued' AND started_at IS NULL)"
 _FAILED = "(SELECT id FROM job WHERE state = 'failed')"
 _RUNNING = "(SELECT id FROM job WHERE state = 'running')"
 PLANTED = {
-    "an acceptance that is missing": (Rule.ACCEPTED_ONCE, f"""
-        DELETE FROM event WHERE kind = 'accepted' AND job_id = {_WAITING}"""),
-    "a second acceptance": (Rule.ACCEPTED_ONCE, f"""
+    "an acceptance that is missing": (
+        Rule.ACCEPTED_ONCE,
+        f"""
+        DELETE FROM event WHERE kind = 'accepted' AND job_id = {_WAITING}""",
+    ),
+    "a second acceptance": (
+        Rule.ACCEPTED_ONCE,
+        f"""
         INSERT INTO event (kind, job_id, data) SELECT kind, job_id, data FROM event
-         WHERE kind = 'accepted' AND job_id = {_WAITING}"""),
-    "a move out of an end": (Rule.LEGAL_MOVES, f"""
+         WHERE kind = 'accepted' AND job_id = {_WAITING}""",
+    ),
+    "a move out of an end": (
+        Rule.LEGAL_MOVES,
+        f"""
         INSERT INTO event (kind, job_id, data)
-        VALUES ('state', {_PUBLISHED}, '{{"origin": "published", "target": "queued"}}')"""),
-    "a move of a run by a job that is none": (Rule.LEGAL_MOVES, f"""
+        VALUES ('state', {_PUBLISHED}, '{{"origin": "published", "target": "queued"}}')""",
+    ),
+    "a move of a run by a job that is none": (
+        Rule.LEGAL_MOVES,
+        f"""
         INSERT INTO event (kind, job_id, data)
-        VALUES ('state', {_RUNNING}, '{{"origin": "running", "target": "awaiting_approval"}}')"""),
-    "a move that is missing": (Rule.MOVES_FOLLOW, f"""
-        DELETE FROM event WHERE kind = 'state' AND job_id = {_PUBLISHED} AND data ->> 'target' = 'scanning'"""),
+        VALUES ('state', {_RUNNING}, '{{"origin": "running", "target": "awaiting_approval"}}')""",
+    ),
+    "a move that is missing": (
+        Rule.MOVES_FOLLOW,
+        f"""
+        DELETE FROM event WHERE kind = 'state' AND job_id = {_PUBLISHED} AND data ->> 'target' = 'scanning'""",
+    ),
     "a state that no move led to": (Rule.STATE_FITS, f"UPDATE job SET state = 'running' WHERE id = {_WAITING}"),
-    "a second end": (Rule.ONE_END, f"""
+    "a second end": (
+        Rule.ONE_END,
+        f"""
         INSERT INTO event (kind, job_id, data) SELECT kind, job_id, data FROM event
-         WHERE kind = 'ended' AND job_id = {_PUBLISHED}"""),
+         WHERE kind = 'ended' AND job_id = {_PUBLISHED}""",
+    ),
     "an end without its moment": (Rule.ONE_END, f"UPDATE job SET ended_at = NULL WHERE id = {_PUBLISHED}"),
-    "a wait after an end": (Rule.NOTHING_AFTER_END, f"""
-        INSERT INTO event (kind, job_id, data) VALUES ('waiting', {_PUBLISHED}, '{{}}')"""),
-    "a notification of no end": (Rule.ONE_NOTIFICATION, f"""
-        INSERT INTO notification (job_id, payload, attempts, created_at) VALUES ({_WAITING}, '{{}}', 0, now())"""),
-    "an end that the audit trail does not know": (Rule.ONE_AUDIT_ROW, f"""
-        DELETE FROM audit WHERE action = 'job_ended' AND job_id = {_PUBLISHED}"""),
-    "an end that the audit trail knows twice": (Rule.ONE_AUDIT_ROW, """
-        INSERT INTO audit (action, actor, job_id, detail, at) SELECT action, actor, job_id, detail, at FROM audit"""),
+    "a wait after an end": (
+        Rule.NOTHING_AFTER_END,
+        f"""
+        INSERT INTO event (kind, job_id, data) VALUES ('waiting', {_PUBLISHED}, '{{}}')""",
+    ),
+    "a notification of no end": (
+        Rule.ONE_NOTIFICATION,
+        f"""
+        INSERT INTO notification (job_id, payload, attempts, created_at) VALUES ({_WAITING}, '{{}}', 0, now())""",
+    ),
+    "an end that the audit trail does not know": (
+        Rule.ONE_AUDIT_ROW,
+        f"""
+        DELETE FROM audit WHERE action = 'job_ended' AND job_id = {_PUBLISHED}""",
+    ),
+    "an end that the audit trail knows twice": (
+        Rule.ONE_AUDIT_ROW,
+        """
+        INSERT INTO audit (action, actor, job_id, detail, at) SELECT action, actor, job_id, detail, at FROM audit""",
+    ),
     "a fence that fell": (Rule.FENCES_RISE, f"UPDATE job SET fence = 0 WHERE id = {_FAILED}"),
     "two attempts with one fence": (Rule.FENCES_RISE, f"UPDATE attempt SET fence = 1 WHERE job_id = {_FAILED}"),
     "two live attempts": (Rule.ONE_AT_A_TIME, f"UPDATE attempt SET ended_at = NULL WHERE job_id = {_FAILED}"),
     "a live attempt that was fenced off": (Rule.ONE_AT_A_TIME, f"UPDATE job SET fence = 9 WHERE id = {_RUNNING}"),
-    "an attempt whose end is not told": (Rule.ATTEMPTS_TOLD, f"""
-        DELETE FROM event WHERE kind = 'attempt_ended' AND job_id = {_PUBLISHED}"""),
-    "an attempt that started twice": (Rule.ATTEMPTS_TOLD, f"""
+    "an attempt whose end is not told": (
+        Rule.ATTEMPTS_TOLD,
+        f"""
+        DELETE FROM event WHERE kind = 'attempt_ended' AND job_id = {_PUBLISHED}""",
+    ),
+    "an attempt that started twice": (
+        Rule.ATTEMPTS_TOLD,
+        f"""
         INSERT INTO event (kind, job_id, data) SELECT kind, job_id, data FROM event
-         WHERE kind = 'started' AND job_id = {_RUNNING}"""),
-    "an attempt that is not there": (Rule.ATTEMPTS_TOLD, f"""
-        DELETE FROM call WHERE job_id = {_FAILED}; DELETE FROM attempt WHERE number = 1 AND job_id = {_FAILED}"""),
+         WHERE kind = 'started' AND job_id = {_RUNNING}""",
+    ),
+    "an attempt that is not there": (
+        Rule.ATTEMPTS_TOLD,
+        f"""
+        DELETE FROM call WHERE job_id = {_FAILED}; DELETE FROM attempt WHERE number = 1 AND job_id = {_FAILED}""",
+    ),
     "a lock of a job that ended": (Rule.HOLDS_NOTHING, f"UPDATE site SET lock_job_id = {_PUBLISHED}"),
     "an ended job that waits": (Rule.HOLDS_NOTHING, "UPDATE job SET waiting_since = now() WHERE state = 'cancelled'"),
     "an ended job that is held": (Rule.HOLDS_NOTHING, "UPDATE job SET held_for = 'time' WHERE state = 'cancelled'"),
-    "an ended job with a live attempt": (Rule.HOLDS_NOTHING, f"""
-        UPDATE attempt SET ended_at = NULL WHERE number = 1 AND job_id = {_PUBLISHED}"""),
-    "a job that nobody will come back to": (Rule.IN_HANDS, f"""
-        UPDATE job SET waiting_since = NULL WHERE id = {_WAITING}"""),
-    "a lease that nobody took away": (Rule.LEASES_RENEWED, f"""
-        UPDATE attempt SET lease_until = now() - interval '10 minutes' WHERE job_id = {_RUNNING}"""),
-    "a call that nobody settled": (Rule.LEASES_RENEWED, """
-        UPDATE call SET lease_until = now() - interval '10 minutes' WHERE state = 'reserved'"""),
-    "a call that was told twice": (Rule.COST_TOLD, f"""
+    "an ended job with a live attempt": (
+        Rule.HOLDS_NOTHING,
+        f"""
+        UPDATE attempt SET ended_at = NULL WHERE number = 1 AND job_id = {_PUBLISHED}""",
+    ),
+    "a job that nobody will come back to": (
+        Rule.IN_HANDS,
+        f"""
+        UPDATE job SET waiting_since = NULL WHERE id = {_WAITING}""",
+    ),
+    "a lease that nobody took away": (
+        Rule.LEASES_RENEWED,
+        f"""
+        UPDATE attempt SET lease_until = now() - interval '10 minutes' WHERE job_id = {_RUNNING}""",
+    ),
+    "a call that nobody settled": (
+        Rule.LEASES_RENEWED,
+        """
+        UPDATE call SET lease_until = now() - interval '10 minutes' WHERE state = 'reserved'""",
+    ),
+    "a call that was told twice": (
+        Rule.COST_TOLD,
+        f"""
         INSERT INTO event (kind, job_id, data) SELECT kind, job_id, data FROM event
-         WHERE kind = 'call' AND job_id = {_PUBLISHED}"""),
-    "an attempt that cost less than was told": (Rule.COST_TOLD, f"""
+         WHERE kind = 'call' AND job_id = {_PUBLISHED}""",
+    ),
+    "an attempt that cost less than was told": (
+        Rule.COST_TOLD,
+        f"""
         UPDATE event SET data = data || '{{"cost_nanousd": 99000000000}}'
-         WHERE kind = 'attempt_ended' AND job_id = {_FAILED}"""),
-    "an end that tells of more than the bill": (Rule.COST_TOLD, f"""
+         WHERE kind = 'attempt_ended' AND job_id = {_FAILED}""",
+    ),
+    "an end that tells of more than the bill": (
+        Rule.COST_TOLD,
+        f"""
         UPDATE event SET data = data || '{{"cost_nanousd": 99000000000}}'
-         WHERE kind = 'ended' AND job_id = {_FAILED}"""),
-    "waste that is not told": (Rule.WASTE_ONCE, f"""
-        UPDATE event SET data = data - 'wasted_nanousd' WHERE kind = 'attempt_ended' AND job_id = {_FAILED}"""),
-    "a call that another job pays": (Rule.ON_THE_BILL, f"""
+         WHERE kind = 'ended' AND job_id = {_FAILED}""",
+    ),
+    "waste that is not told": (
+        Rule.WASTE_ONCE,
+        f"""
+        UPDATE event SET data = data - 'wasted_nanousd' WHERE kind = 'attempt_ended' AND job_id = {_FAILED}""",
+    ),
+    "a call that another job pays": (
+        Rule.ON_THE_BILL,
+        f"""
         UPDATE call SET caps = replace(caps::text, job_id::text, gen_random_uuid()::text)::jsonb
-         WHERE job_id = {_FAILED}"""),
+         WHERE job_id = {_FAILED}""",
+    ),
     "an approval of another scan": (Rule.APPROVED, "UPDATE approval SET scan_digest = 'x'"),
     "an approval of another base": (Rule.APPROVED, "UPDATE approval SET base_release_id = gen_random_uuid()"),
     "a scan that did not pass": (Rule.APPROVED, "UPDATE release SET scan_passed = false"),
     "a release that nobody approved": (Rule.APPROVED, "UPDATE release SET published_at = now()"),
     "a release of a job that failed": (Rule.PUBLISHED_ONCE, f"UPDATE release SET job_id = {_FAILED}"),
-    "a second publish": (Rule.PUBLISHED_ONCE, f"""
+    "a second publish": (
+        Rule.PUBLISHED_ONCE,
+        f"""
         INSERT INTO event (kind, job_id, data)
-        VALUES ('state', {_PUBLISHED}, '{{"origin": "publishing", "target": "published"}}')"""),
-    "an active release that never was published": (Rule.ACTIVE_PUBLISHED, """
-        UPDATE site SET active_release_id = gen_random_uuid()"""),
+        VALUES ('state', {_PUBLISHED}, '{{"origin": "publishing", "target": "published"}}')""",
+    ),
+    "an active release that never was published": (
+        Rule.ACTIVE_PUBLISHED,
+        """
+        UPDATE site SET active_release_id = gen_random_uuid()""",
+    ),
     "a site that shows nothing any more": (Rule.CHAIN, "UPDATE site SET active_release_id = NULL"),
-    "a release over one that was not published": (Rule.CHAIN, f"""
-        UPDATE release SET base_release_id = gen_random_uuid() WHERE job_id = {_PUBLISHED}"""),
+    "a release over one that was not published": (
+        Rule.CHAIN,
+        f"""
+        UPDATE release SET base_release_id = gen_random_uuid() WHERE job_id = {_PUBLISHED}""",
+    ),
     "two releases over the same": (Rule.CHAIN, "UPDATE release SET published_at = now()"),
-    "a cap that spent more than its calls": (Rule.MONEY, """
-        UPDATE cap SET spent_nanousd = spent_nanousd + 1 WHERE scope = 'fleet_day'"""),
+    "a cap that spent more than its calls": (
+        Rule.MONEY,
+        """
+        UPDATE cap SET spent_nanousd = spent_nanousd + 1 WHERE scope = 'fleet_day'""",
+    ),
     "a reserve that leaked": (
-        Rule.MONEY, "UPDATE cap SET reserved_nanousd = reserved_nanousd + 1 WHERE scope = 'tier'",
+        Rule.MONEY,
+        "UPDATE cap SET reserved_nanousd = reserved_nanousd + 1 WHERE scope = 'tier'",
     ),
     "a cap that vanished": (Rule.MONEY, "DELETE FROM cap WHERE scope = 'tenant_day'"),
     "a call that was never booked": (
-        Rule.MONEY, "UPDATE call SET cost_nanousd = cost_nanousd * 2 WHERE state = 'settled'",
+        Rule.MONEY,
+        "UPDATE call SET cost_nanousd = cost_nanousd * 2 WHERE state = 'settled'",
     ),
     "a cap that was passed": (Rule.CAPS_HOLD, "UPDATE cap SET limit_nanousd = 1 WHERE scope = 'job'"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", PLANTED)

@@ -6,16 +6,15 @@ from uuid import UUID
 
 import pytest
 
-from monitoring.ledger.attempts import hold
-from monitoring.ledger.cancelling import request_cancel
-from monitoring.ledger.dispatch_window import Push, top_up
-from monitoring.ledger.jobs import close_attempt, lock_job, move, wait_on
-from monitoring.ledger.wait_reasons import hold_back, release_due, release_sites
-from routing.admission import Admission
+from ledger.attempts import hold
+from ledger.cancelling import request_cancel
+from ledger.dispatch_window import Push, top_up
+from ledger.jobs import close_attempt, lock_job, move, wait_on
+from ledger.wait_reasons import hold_back, release_due, release_sites
 from routing.jobs import Reason, State
-from routing.policy import Runway
+from routing.policy.platform import Runway
 from routing.queues import QueueName
-from routing.waits import Hold
+from routing.scheduling import Admission, Hold
 from tests.factories import Shop
 
 SPEC, ANSWER = QueueName.SPEC, QueueName.ANSWER

@@ -7,23 +7,23 @@ from uuid import UUID
 
 import pytest
 
-from monitoring.ledger.cancelling import request_cancel
-from monitoring.ledger.jobs import lock_job
-from monitoring.ledger.tables import Job, Tenant
-from producers.publisher import Publisher
-from producers.submit import Submitter
-from routing.app import create_app
+from ledger.cancelling import request_cancel
+from ledger.jobs import lock_job
+from ledger.tables import Job, Tenant
+from producers.dispatch.broker import Publisher
+from producers.intake.submit import Submitter
+from routing.broker import create_app
 from routing.errors import InvalidJobError
 from routing.jobs import Door, State
-from routing.policy import Assist, Policy, platform_policy
+from routing.policy.platform import Assist, Policy, platform_policy
+from routing.prompt.vocabulary import load_vocabularies
 from routing.queues import QueueName
-from routing.vocabularies import load_vocabularies
 from tests.integration.test_spec_jobs import Rig, rig, servers
 from workers.attempt import Attempt
 from workers.errors import SoftTimeLimit
-from workers.intake import intake
+from workers.handlers.intake import intake
+from workers.handlers.spec import edit_spec
 from workers.outcomes import Outcome
-from workers.spec import edit_spec
 
 __all__ = ["rig", "servers"]
 REMOVAL = "Remove the testimonials section"
@@ -31,13 +31,16 @@ ASSISTING = platform_policy().model_copy(update={"assist": Assist(enabled=True)}
 
 
 def submit(
-    rig: Rig, broker_url: str, prompt: str, *, environment: Mapping[str, str] | None = None,
-    policy: Policy | None = None, **body: object,
-) -> UUID:  # fmt: skip
+    rig: Rig,
+    broker_url: str,
+    prompt: str,
+    *,
+    environment: Mapping[str, str] | None = None,
+    policy: Policy | None = None,
+    **body: object,
+) -> UUID:
     publisher = Publisher(create_app(broker_url))
-    submitter = Submitter(
-        rig.shop.ledger, publisher, policy or rig.shop.policy, environment=lambda: environment or {}
-    )  # fmt: skip
+    submitter = Submitter(rig.shop.ledger, publisher, policy or rig.shop.policy, environment=lambda: environment or {})
     accepted = submitter.submit({"prompt": prompt, **body}, tenant="acme", door=Door.PYTHON)
     return accepted.job.id
 

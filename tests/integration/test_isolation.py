@@ -13,9 +13,9 @@ import pytest
 from fastapi.routing import iter_route_contexts
 from httpx2 import Response
 
-from monitoring.ledger.releases import find_site
-from monitoring.ledger.store import Ledger
-from producers.jobs import PREVIEW_AUDIENCE
+from ledger.releases import find_site
+from ledger.store import Ledger
+from producers.use_cases.jobs import PREVIEW_AUDIENCE
 from tests.integration.http_world import PAGES, World, open_world, shared_ledger
 from tests.integration.tenant_world import CLUSTER, EDIT, TICKET, Belongings, dump_of, furnish
 from tests.integration.test_api import PUBLIC, private_routes
@@ -53,9 +53,14 @@ REFERENCES: Mapping[tuple[str, str], tuple[str, str]] = {
 }
 """Where an id stands elsewhere than in the path: the stranger names it beside a site of its own."""
 PAGE_ROUTES = {
-    "/preview/{token}", "/preview/{token}/{path:path}", "/live/{tenant}/{site}", "/live/{tenant}/{site}/{path:path}",
-    "/favicon.ico", "/robots.txt", "/healthz",
-}  # fmt: skip
+    "/preview/{token}",
+    "/preview/{token}/{path:path}",
+    "/live/{tenant}/{site}",
+    "/live/{tenant}/{site}/{path:path}",
+    "/favicon.ico",
+    "/robots.txt",
+    "/healthz",
+}
 
 
 @pytest.fixture(scope="module")

@@ -23,13 +23,13 @@ import pytest
 import yaml
 
 from monitoring.exporter import CONTENT_TYPE, render_metrics
-from producers.supervisor import free_port
-from routing.policy import platform_policy
+from producers.local.supervisor import free_port
+from routing.policy.platform import platform_policy
 from routing.queues import QUEUES
 from tests.factories import Shop
 from tests.services import wait_until
 from workers.config import WorkerConfig
-from workers.stopping import LET_GO_SECONDS
+from workers.pool import LET_GO_SECONDS
 
 KEDA = Path(__file__).parents[2] / "compose" / "keda"
 PREFIX = "pointsman-worker-"

@@ -7,11 +7,11 @@ import re
 import pytest
 from sqlalchemy import select
 
-from monitoring.ledger.record_tables import AuditRow
-from monitoring.ledger.store import Ledger
-from monitoring.ledger.tables import ApiKey
+from ledger.record_tables import AuditRow
+from ledger.store import Ledger
+from ledger.tables import ApiKey
 from producers.errors import AuthenticationError, InvalidInputError, MissingScopeError, UnknownTenantError
-from producers.keys import Caller, Scope, authenticate, create_key, create_tenant, keys_of, revoke
+from producers.use_cases.tenants import Caller, Scope, authenticate, create_key, create_tenant, keys_of, revoke
 
 
 def test_a_secret_opens_its_tenant_with_its_scopes_and_is_stored_nowhere(ledger: Ledger) -> None:

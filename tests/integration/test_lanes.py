@@ -16,11 +16,11 @@ import httpx2
 import pytest
 from aiohttp import web
 
-from monitoring.ledger.provider_circuits import LaneView, lanes
-from monitoring.ledger.store import Ledger
-from routing.lanes import Lanes, LaneState
-from routing.policy import Policy, platform_policy
-from sandbox.gateway.server import running_gateway
+from gateway.server import running_gateway
+from ledger.provider_circuits import LaneView, lanes
+from ledger.store import Ledger
+from routing.policy.platform import Policy, platform_policy
+from routing.provider_circuit import Lanes, LaneState
 from tests.integration.gateway_world import (
     HAIKU,
     Held,
@@ -81,16 +81,16 @@ def moody() -> Moody:
 
 
 @contextmanager
-def moody_world(
-    ledger: Ledger, ledger_url: str, moody: Moody, *, policy: Policy | None = None
-) -> Iterator[World]:  # fmt: skip
+def moody_world(ledger: Ledger, ledger_url: str, moody: Moody, *, policy: Policy | None = None) -> Iterator[World]:
     with (
         scripted_provider(moody.play) as upstream,
         gateway_world(
-            ledger, ledger_url, {"own": provider(upstream.url), "theirs": provider(upstream.url)},
+            ledger,
+            ledger_url,
+            {"own": provider(upstream.url), "theirs": provider(upstream.url)},
             policy=policy or lanes_policy(),
         ) as world,
-    ):  # fmt: skip
+    ):
         yield world
 
 

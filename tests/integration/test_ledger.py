@@ -13,23 +13,17 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlmodel import SQLModel
 
-from monitoring.errors import (
-    FencedError,
-    IdempotencyConflictError,
-    JobNotFoundError,
-    PublishConflictError,
-    WrongStateError,
-)
-from monitoring.ledger.approvals import approve, approved_release, await_approval, expire, overdue_jobs, reject
-from monitoring.ledger.attempts import escalate, hold, lapsed_attempts, recover, renew, report_loss
-from monitoring.ledger.cancelling import request_cancel
-from monitoring.ledger.insert_jobs import accept
-from monitoring.ledger.jobs import end, find_job, list_jobs, move
-from monitoring.ledger.migrate import migrate
-from monitoring.ledger.releases import activate, add_release
-from monitoring.ledger.start_attempt import claim
-from monitoring.ledger.store import Fit, Ledger, fit
-from monitoring.ledger.tables import Approval, Attempt, Job, Release, Site
+from ledger.approvals import approve, approved_release, await_approval, expire, overdue_jobs, reject
+from ledger.attempts import escalate, hold, lapsed_attempts, recover, renew, report_loss
+from ledger.cancelling import request_cancel
+from ledger.errors import FencedError, IdempotencyConflictError, JobNotFoundError, PublishConflictError, WrongStateError
+from ledger.jobs import end, find_job, list_jobs, move
+from ledger.migrate import migrate
+from ledger.releases import activate, add_release
+from ledger.start_attempt import claim
+from ledger.store import Fit, Ledger, fit
+from ledger.submission import accept
+from ledger.tables import Approval, Attempt, Job, Release, Site
 from routing.errors import RoutingError
 from routing.jobs import ENDS, JobMessage, Reason, State
 from routing.queues import QueueName, Tier
@@ -100,15 +94,16 @@ def test_the_migrations_make_exactly_the_schema_of_the_tables(ledger: Ledger) ->
 def test_the_migrations_make_the_indexes_with_the_columns_that_are_only_read_from_them(ledger: Ledger) -> None:
     wanted = {
         str(index.name): list(index.dialect_options["postgresql"]["include"] or [])
-        for table in SQLModel.metadata.tables.values() for index in table.indexes
-    }  # fmt: skip
+        for table in SQLModel.metadata.tables.values()
+        for index in table.indexes
+    }
     with ledger.engine.connect() as connection:
         made = connection.exec_driver_sql("""
             SELECT indexrelid::regclass::text,
                    ARRAY(SELECT attname::text FROM pg_attribute
                           WHERE attrelid = indexrelid AND attnum > indnkeyatts ORDER BY attnum)
               FROM pg_index
-        """)  # fmt: skip
+        """)
         assert {name: columns for name, columns in made if name in wanted} == wanted
         assert wanted["ix_job_waiting"] == ["tenant"]
 

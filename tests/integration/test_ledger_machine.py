@@ -18,15 +18,15 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from monitoring.errors import FencedError, PublishConflictError, WrongStateError
-from monitoring.ledger.approvals import approved_release, expire, reject
-from monitoring.ledger.attempts import escalate, hold, lapsed_attempts, recover, renew, report_loss
-from monitoring.ledger.cancelling import request_cancel
-from monitoring.ledger.jobs import end
-from monitoring.ledger.releases import activate
-from monitoring.ledger.start_attempt import Claim
-from monitoring.ledger.store import Ledger
-from monitoring.ledger.tables import Job
+from ledger.approvals import approved_release, expire, reject
+from ledger.attempts import escalate, hold, lapsed_attempts, recover, renew, report_loss
+from ledger.cancelling import request_cancel
+from ledger.errors import FencedError, PublishConflictError, WrongStateError
+from ledger.jobs import end
+from ledger.releases import activate
+from ledger.start_attempt import Claim
+from ledger.store import Ledger
+from ledger.tables import Job
 from routing.jobs import ENDS, MOVES, JobMessage, Reason, State
 from routing.queues import QueueName, Tier
 from tests.factories import Shop
@@ -220,7 +220,11 @@ def test_no_order_of_events_breaks_a_promise(module_ledger: tuple[Ledger, str]) 
     run_state_machine_as_test(
         LedgerMachine,
         settings=settings(
-            max_examples=8, stateful_step_count=30, derandomize=True, deadline=None, database=None,
+            max_examples=8,
+            stateful_step_count=30,
+            derandomize=True,
+            deadline=None,
+            database=None,
             suppress_health_check=list(HealthCheck),
         ),
-    )  # fmt: skip
+    )

@@ -19,23 +19,23 @@ from alembic.runtime.migration import MigrationContext
 from sqlmodel import SQLModel
 from typer.testing import CliRunner
 
-from monitoring.audit_chain import verify
-from monitoring.errors import LedgerBusyError, SchemaMismatchError
-from monitoring.ledger import migrate as migration
-from monitoring.ledger.attempts import lapsed_attempts, recover
-from monitoring.ledger.cancelling import request_cancel
-from monitoring.ledger.jobs import lock_job
-from monitoring.ledger.migrate import migrate
-from monitoring.ledger.money import presume_lost_calls
-from monitoring.ledger.store import Fit, Ledger, await_schema, create_ledger_engine, fit, serves, wanted_revision
+from ledger import migrate as migration
+from ledger.attempts import lapsed_attempts, recover
+from ledger.audit import verify
+from ledger.cancelling import request_cancel
+from ledger.errors import LedgerBusyError, SchemaMismatchError
+from ledger.jobs import lock_job
+from ledger.migrate import migrate
+from ledger.money import presume_lost_calls
+from ledger.store import Fit, Ledger, await_schema, create_ledger_engine, fit, serves, wanted_revision
 from producers.cli import app
 from routing.jobs import ENDS, Reason, State
 from routing.queues import QueueName
-from sandbox.den import Den
+from sites.content_store import Den
 from tests.factories import Shop
 from tests.integration.test_lifecycle import FILES, Rig, change, returns
 from tests.services import Postgres, wait_until
-from workers.control import run_control
+from workers.handlers.publish import run_control
 from workers.lifecycle import run_attempt
 from workers.main import main as worker_main
 from workers.outcomes import Answered, Ended
@@ -72,12 +72,14 @@ def columns(shop: Shop) -> dict[str, list[str]]:
 def contents(shop: Shop, of: dict[str, list[str]]) -> dict[str, Any]:
     """Every value of these columns, as a number of rows and a hash for each table."""
     return {
-        table: tuple(shop.rows(
-            f"SELECT count(*), md5(string_agg(line, ';' ORDER BY line)) FROM"
-            f" (SELECT (ROW({', '.join(names)}))::text AS line FROM {table}) AS lines"
-        )[0])
+        table: tuple(
+            shop.rows(
+                f"SELECT count(*), md5(string_agg(line, ';' ORDER BY line)) FROM"
+                f" (SELECT (ROW({', '.join(names)}))::text AS line FROM {table}) AS lines"
+            )[0]
+        )
         for table, names in of.items()
-    }  # fmt: skip
+    }
 
 
 # ----------------------------------------------------------------------------------------- what an old ledger keeps
@@ -108,9 +110,11 @@ def test_what_old_code_writes_still_fits_after_a_migration(old: Shop) -> None:
         names = [name for name in before[table] if name != own.rpartition(" ")[2]]
         once = [name if name != "idempotency_key" else "NULL" for name in names]
         listed = f"{own.rpartition(' ')[2]}, {', '.join(names)}"
-        old.execute(f"INSERT INTO {table} ({listed}) SELECT {own}, {', '.join(once)} FROM {table}"
-                    f" WHERE {'state = :x' if table == 'job' else 'name = :x'} LIMIT 1",
-                    x="answered" if table == "job" else "acme")  # fmt: skip
+        old.execute(
+            f"INSERT INTO {table} ({listed}) SELECT {own}, {', '.join(once)} FROM {table}"
+            f" WHERE {'state = :x' if table == 'job' else 'name = :x'} LIMIT 1",
+            x="answered" if table == "job" else "acme",
+        )
     old.execute("UPDATE job SET waiting_since = now(), pushed_at = NULL WHERE state = 'queued'")
     assert old.scalar("SELECT weight FROM tenant WHERE name = 'old-code'") == 1
 
@@ -307,9 +311,12 @@ def test_every_program_ends_with_exit_code_2_on_a_schema_that_stays_old(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], program: str
 ) -> None:
     settings = {
-        "LEDGER__URL": shop.url, "LEDGER__MIGRATION_WAIT_SECONDS": "0", "AUDIT__SIGNING_KEY": "k",
-        "PREVIEW__KEYS": '["k"]', "GATEWAY__PEPPER": "p" * 16,
-    }  # fmt: skip
+        "LEDGER__URL": shop.url,
+        "LEDGER__MIGRATION_WAIT_SECONDS": "0",
+        "AUDIT__SIGNING_KEY": "k",
+        "PREVIEW__KEYS": '["k"]',
+        "GATEWAY__PEPPER": "p" * 16,
+    }
     for name, value in settings.items():
         monkeypatch.setenv(f"POINTSMAN_{name}", value)
     at_revision(shop, "0001")

@@ -11,36 +11,30 @@ import pytest
 from billiard.exceptions import TimeLimitExceeded, WorkerLostError
 from sqlalchemy.exc import OperationalError
 
-from monitoring.ledger.approvals import approve, reject
-from monitoring.ledger.attempts import lapsed_attempts, recover
-from monitoring.ledger.cancelling import request_cancel
-from monitoring.ledger.releases import activate, active_release, add_release
-from monitoring.ledger.store import Ledger, create_ledger_engine
-from monitoring.ledger.tables import Job, Release, Site
-from monitoring.ledger.workers import Sign
+from gateway.errors import BudgetExceededError, CancelledCallError, FencedCallError, NoProviderKeyError, ProviderError
+from ledger.approvals import approve, reject
+from ledger.attempts import lapsed_attempts, recover
+from ledger.cancelling import request_cancel
+from ledger.releases import activate, active_release, add_release
+from ledger.store import Ledger, create_ledger_engine
+from ledger.tables import Job, Release, Site
+from ledger.workers import Sign
 from routing.jobs import JobMessage, Reason, State
-from routing.policy import Policy
+from routing.policy.platform import Policy
 from routing.queues import QUEUE_OF_TIER, QueueName, Tier
-from sandbox.den import Den
-from sandbox.errors import (
-    BlobMissingError,
-    BudgetExceededError,
-    CancelledCallError,
-    FencedCallError,
-    NoProviderKeyError,
-    ProviderError,
-)
-from sandbox.release import build_release, manifest_of, site_key
+from sites.content_store import Den
+from sites.errors import BlobMissingError
+from sites.releases import build_release, manifest_of, site_key
 from tests.factories import Shop, not_available
 from tests.services import wait_until
 from workers.attempt import Attempt
-from workers.control import run_control
 from workers.errors import CancelledByOwnerError, LeaseLostError
+from workers.handlers.publish import run_control
+from workers.heartbeat import Presence
 from workers.interrupts import install_interrupts
 from workers.lifecycle import Handler, Resources, run_attempt
 from workers.outcomes import Answered, Candidate, Ended, Escalate, Outcome
 from workers.pool import PoolHooks
-from workers.presence import Presence
 
 HOME = b"<!doctype html><html lang=en><head><title>Bakery</title></head><body><h1>Bread</h1></body></html>"
 FILES = {"index.html": HOME}
@@ -59,9 +53,13 @@ class Rig:
 
     def with_policy(self, policy: Policy) -> Resources:
         return Resources(
-            ledger=self.shop.ledger, den=self.den, policy=policy, gateway_url="http://127.0.0.1:1", worker="w1",
+            ledger=self.shop.ledger,
+            den=self.den,
+            policy=policy,
+            gateway_url="http://127.0.0.1:1",
+            worker="w1",
             known_keys=(HELD,),
-        )  # fmt: skip
+        )
 
     def site(self, name: str = "shop", files: dict[str, bytes] | None = None) -> UUID:
         """A site that shows `files`."""
@@ -450,8 +448,9 @@ def test_a_lease_is_kept_alive_while_the_handler_works(rig: Rig) -> None:
         rig.shop.execute("UPDATE attempt SET lease_until = now()")
         wait_until(
             lambda: rig.shop.scalar("SELECT lease_until > now() + interval '5 minutes' FROM attempt"),
-            seconds=10, what="the lease is renewed",
-        )  # fmt: skip
+            seconds=10,
+            what="the lease is renewed",
+        )
         return Answered("ok")
 
     assert rig.run(rig.shop.accept(tier=None), wait, policy=policy).state == "answered"

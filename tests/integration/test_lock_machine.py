@@ -20,21 +20,21 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from monitoring.errors import FencedError, MonitoringError, PublishConflictError, WrongStateError
-from monitoring.ledger.approvals import approved_release, reject
-from monitoring.ledger.attempts import escalate, hold, lapsed_attempts, recover
-from monitoring.ledger.cancelling import request_cancel
-from monitoring.ledger.dispatch_window import top_up
-from monitoring.ledger.jobs import end
-from monitoring.ledger.releases import activate
-from monitoring.ledger.start_attempt import Claim
-from monitoring.ledger.store import Ledger
-from monitoring.ledger.tables import Job
-from monitoring.ledger.wait_reasons import release_due, release_sites
-from producers.rounds import Asker, ReviseOrder, Rounds
+from ledger.approvals import approved_release, reject
+from ledger.attempts import escalate, hold, lapsed_attempts, recover
+from ledger.cancelling import request_cancel
+from ledger.dispatch_window import top_up
+from ledger.errors import FencedError, MonitoringError, PublishConflictError, WrongStateError
+from ledger.jobs import end
+from ledger.releases import activate
+from ledger.start_attempt import Claim
+from ledger.store import Ledger
+from ledger.tables import Job
+from ledger.wait_reasons import release_due, release_sites
+from producers.use_cases.rounds import Asker, ReviseOrder, Rounds
 from routing.errors import RoutingError
 from routing.jobs import ENDS, Door, JobMessage, Reason, State
-from routing.policy import Runway
+from routing.policy.platform import Runway
 from routing.queues import QUEUE_OF_TIER, QueueName, Tier
 from tests.factories import Shop
 
@@ -47,9 +47,13 @@ WRITING = ("spec", "patch", "agent")
 RUNWAY = Runway(per_queue=4, per_tenant=3)
 """Short, so that jobs wait for room as well as for sites."""
 STEPS = (
-    "a second writer turned away", "taken from a dead worker", "escalated with its site", "handed on to a revision",
-    "cancelled while it held its site", "published",
-)  # fmt: skip
+    "a second writer turned away",
+    "taken from a dead worker",
+    "escalated with its site",
+    "handed on to a revision",
+    "cancelled while it held its site",
+    "published",
+)
 ASKER = Asker(tenant="acme", door=Door.PYTHON, actor="ann")
 
 
@@ -292,8 +296,13 @@ def test_no_order_of_edits_gives_a_site_two_writers(module_ledger: tuple[Ledger,
     run_state_machine_as_test(
         LockMachine,
         settings=settings(
-            max_examples=EXAMPLES, stateful_step_count=30, derandomize=True, deadline=None, database=None,
-            suppress_health_check=list(HealthCheck), phases=PHASES,
+            max_examples=EXAMPLES,
+            stateful_step_count=30,
+            derandomize=True,
+            deadline=None,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+            phases=PHASES,
         ),
-    )  # fmt: skip
+    )
     assert {name for name in STEPS if not LockMachine.hits[name]} == set(), LockMachine.hits

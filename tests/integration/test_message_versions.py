@@ -12,15 +12,15 @@ import pytest
 from celery import Celery
 from celery.contrib.testing.worker import start_worker
 
-from monitoring.ledger.deferral import UNKNOWN_VERSION_SECONDS
-from monitoring.ledger.tables import Job
-from monitoring.ledger.wait_reasons import release_due
-from producers.door import CeleryDoor, DoorLists
-from producers.publisher import Publisher
-from producers.submit import Submitter
-from routing.app import create_app
+from ledger.deferral import UNKNOWN_VERSION_SECONDS
+from ledger.tables import Job
+from ledger.wait_reasons import release_due
+from producers.dispatch.broker import Publisher
+from producers.intake.celery_intake import CeleryDoor, DoorLists
+from producers.intake.submit import Submitter
+from routing.broker import create_app
 from routing.queues import QUEUES, SUBMIT_TASK, QueueName
-from sandbox.den import Den
+from sites.content_store import Den
 from tests.factories import Shop
 from tests.services import wait_until
 from workers.lifecycle import Resources
@@ -72,8 +72,9 @@ def release(shop: Shop) -> list[UUID]:
 def held(shop: Shop, job_id: UUID) -> Any:
     return shop.rows(
         "SELECT held_for, held_until, pushed_at, fence, waiting_since < now() AS ages, lost_attempts,"
-        " extract(epoch FROM held_until - now()) AS seconds FROM job WHERE id = :id AND held_for IS NOT NULL", id=job_id
-    )  # fmt: skip
+        " extract(epoch FROM held_until - now()) AS seconds FROM job WHERE id = :id AND held_for IS NOT NULL",
+        id=job_id,
+    )
 
 
 def unread(shop: Shop, job_id: UUID) -> Any:

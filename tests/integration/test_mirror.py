@@ -17,20 +17,19 @@ import pytest
 from aiohttp import web
 from sqlalchemy import select, text
 
+from ledger.record_tables import Event
+from ledger.store import Ledger
 from monitoring.event_metrics import fold
-from monitoring.ledger.record_tables import Event
-from monitoring.ledger.store import Ledger
 from producers.bootstrap import Installation, Settings
-from producers.doctor.record import check_ledger
+from producers.doctor import check_ledger
 from routing.config import read_settings
-from routing.policy import platform_policy
-from sandbox.mirror.checks import check_mirror
-from sandbox.mirror.config import MirrorConfig
-from sandbox.mirror.paths import file_of
-from sandbox.mirror.registries import Registries, read_registries
-from sandbox.mirror.testing import running_mirror
+from routing.policy.platform import platform_policy
+from sandbox.package_mirror.config import MirrorConfig
+from sandbox.package_mirror.packages import file_of
+from sandbox.package_mirror.registries import Registries, check_mirror, read_registries
 from tests.integration.gateway_world import World
 from tests.integration.mirror_world import HERE, MirrorWorld, integrity, mirror_world
+from tests.mirror_server import running_mirror
 from tests.services import wait_until
 
 NPM = shutil.which("npm")
@@ -48,15 +47,27 @@ def npm(directory: Path, url: str, *arguments: str, **environment: str) -> subpr
     """Run the real npm as a box runs it."""
     assert NPM is not None
     flags = [
-        f"--registry={url}/", "--replace-registry-host=always", "--ignore-scripts", "--no-audit", "--no-fund",
-        f"--userconfig={os.devnull}", f"--globalconfig={directory / 'none'}", f"--cache={directory / '.npm'}",
-        "--fetch-retries=0", "--no-update-notifier",
-    ]  # fmt: skip
+        f"--registry={url}/",
+        "--replace-registry-host=always",
+        "--ignore-scripts",
+        "--no-audit",
+        "--no-fund",
+        f"--userconfig={os.devnull}",
+        f"--globalconfig={directory / 'none'}",
+        f"--cache={directory / '.npm'}",
+        "--fetch-retries=0",
+        "--no-update-notifier",
+    ]
     kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     return subprocess.run(
-        [NPM, *arguments, *flags], cwd=directory, env=kept | environment, capture_output=True, text=True,
-        check=False, timeout=100,
-    )  # fmt: skip
+        [NPM, *arguments, *flags],
+        cwd=directory,
+        env=kept | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
 
 
 def project(directory: Path, **dependencies: str) -> Path:
@@ -201,9 +212,13 @@ def test_packages_are_for_the_boxes_of_live_attempts_alone(mirror: MirrorWorld) 
 @pytest.mark.threat("B9", "C2")
 @pytest.mark.parametrize(
     "change",
-    ["UPDATE attempt SET deadline = now() - interval '1 second'", "UPDATE job SET fence = fence + 1",
-     "UPDATE job SET cancel_requested_at = now()", "UPDATE attempt SET door = NULL"],
-)  # fmt: skip
+    [
+        "UPDATE attempt SET deadline = now() - interval '1 second'",
+        "UPDATE job SET fence = fence + 1",
+        "UPDATE job SET cancel_requested_at = now()",
+        "UPDATE attempt SET door = NULL",
+    ],
+)
 def test_a_door_closes_with_its_attempt(mirror: MirrorWorld, change: str) -> None:
     mirror.world.execute(change)
     assert mirror.request("/left").status_code == 401
@@ -229,12 +244,29 @@ def test_nothing_can_be_written(mirror: MirrorWorld, method: str) -> None:
 
 
 _WRONG_PATHS = (
-    "/", "/-/all", "/-/v1/search?text=secret", "/-/npm/v1/security/advisories/bulk", "/left?secret=1", "/left/1.0.0",
-    "/left/-/../../etc/passwd", "/..%2f..%2fetc/passwd", "/%2e%2e/%2e%2e/etc/passwd", "//evil.example/left", "/.hidden",
-    "/left/-/left-1.0.0.zip", "/left/-/left%00.tgz", "/@acme", "/@acme/a/b", "/http:%2f%2f127.0.0.1%2fx",
+    "/",
+    "/-/all",
+    "/-/v1/search?text=secret",
+    "/-/npm/v1/security/advisories/bulk",
+    "/left?secret=1",
+    "/left/1.0.0",
+    "/left/-/../../etc/passwd",
+    "/..%2f..%2fetc/passwd",
+    "/%2e%2e/%2e%2e/etc/passwd",
+    "//evil.example/left",
+    "/.hidden",
+    "/left/-/left-1.0.0.zip",
+    "/left/-/left%00.tgz",
+    "/@acme",
+    "/@acme/a/b",
+    "/http:%2f%2f127.0.0.1%2fx",
     "/left%0d%0ax",
-    f"/{'x' * 215}", "/left/-/a/left-1.0.0.tgz", "/_users", "/left/", "/%6ceft%252f..",
-)  # fmt: skip
+    f"/{'x' * 215}",
+    "/left/-/a/left-1.0.0.tgz",
+    "/_users",
+    "/left/",
+    "/%6ceft%252f..",
+)
 
 
 @pytest.mark.threat("B5", "B8")
@@ -298,10 +330,21 @@ def test_the_operators_credentials_go_to_the_registry_alone_and_the_boxs_to_nobo
 @pytest.mark.threat("B6")
 @pytest.mark.parametrize(
     "target",
-    ["http://169.254.169.254/latest/meta-data", "https://10.0.0.1/x.tgz", "https://[::1]/x.tgz", "https://localhost/x.tgz",
-     "https://[::ffff:169.254.169.254]/x.tgz", "https://0x7f.1/x.tgz", "https://2130706433/x.tgz", "ftp://example.org/x",
-     "http://127.0.0.1:1/x.tgz", "https://[64:ff9b::a00:1]/x.tgz", "file:///etc/passwd", "https://example.org:22/x.tgz"],
-)  # fmt: skip
+    [
+        "http://169.254.169.254/latest/meta-data",
+        "https://10.0.0.1/x.tgz",
+        "https://[::1]/x.tgz",
+        "https://localhost/x.tgz",
+        "https://[::ffff:169.254.169.254]/x.tgz",
+        "https://0x7f.1/x.tgz",
+        "https://2130706433/x.tgz",
+        "ftp://example.org/x",
+        "http://127.0.0.1:1/x.tgz",
+        "https://[64:ff9b::a00:1]/x.tgz",
+        "file:///etc/passwd",
+        "https://example.org:22/x.tgz",
+    ],
+)
 def test_a_registry_cannot_send_the_mirror_to_places_behind_the_wall(mirror: MirrorWorld, target: str) -> None:
     mirror.registry.add("left", "1.0.0")
     mirror.registry.overrides["left/-/left-1.0.0.tgz"] = lambda _: web.Response(
@@ -412,11 +455,13 @@ def test_a_description_above_the_limit_is_refused(ledger: Ledger, ledger_url: st
 
 
 _NO_DESCRIPTIONS: tuple[Any, ...] = (
-    lambda _: web.Response(text="<html>"), lambda _: web.json_response([]),
+    lambda _: web.Response(text="<html>"),
+    lambda _: web.json_response([]),
     lambda _: web.json_response({"name": "left"}),
-    lambda _: web.json_response({"name": "other", "versions": {}}), lambda _: web.Response(status=500),
+    lambda _: web.json_response({"name": "other", "versions": {}}),
+    lambda _: web.Response(status=500),
     lambda _: web.Response(status=401),
-)  # fmt: skip
+)
 
 
 def test_what_is_no_description_is_a_registrys_fault(mirror: MirrorWorld, subtests: pytest.Subtests) -> None:

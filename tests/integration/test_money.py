@@ -10,12 +10,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import text
 
-from monitoring.ledger import money
-from monitoring.ledger.attempts import hash_token
-from monitoring.ledger.money import Bearer, BearerGone, CallStart, CapsMissing, Reserved
-from monitoring.ledger.store import Ledger
-from routing.policy import platform_policy
-from routing.prices import NANOUSD_PER_USD, BudgetExceeded, Usage
+from ledger import money
+from ledger.attempts import hash_token
+from ledger.money import Bearer, BearerGone, CallStart, CapsMissing, Reserved
+from ledger.store import Ledger
+from routing.policy.platform import platform_policy
+from routing.policy.prices import NANOUSD_PER_USD, BudgetExceeded, Usage
 from routing.queues import QueueName
 from tests.factories import Shop
 from tests.integration.gateway_world import World
@@ -40,10 +40,18 @@ def bearer(world: World, **fields: Any) -> Bearer:
 
 def start(nanousd: int, *, tokens: int = 1, least: int = 1) -> CallStart:
     return CallStart(
-        id=uuid4(), provider="own", model="m", key_hash="k", gateway="g", prices_as_of="p",
-        input_nanousd=nanousd - tokens, token_nanousd=1, max_tokens=tokens, least_tokens=least,
+        id=uuid4(),
+        provider="own",
+        model="m",
+        key_hash="k",
+        gateway="g",
+        prices_as_of="p",
+        input_nanousd=nanousd - tokens,
+        token_nanousd=1,
+        max_tokens=tokens,
+        least_tokens=least,
         call_limit_nanousd=10**12,
-    )  # fmt: skip
+    )
 
 
 def reserve(world: World, holder: Bearer, call: CallStart, *, limit: int | None = LIMIT) -> Outcome:
@@ -60,9 +68,7 @@ def reserve(world: World, holder: Bearer, call: CallStart, *, limit: int | None 
 
 
 def settle(world: World, call_id: UUID, cost: int) -> bool:
-    statement = money.settle(
-        call_id, usage=Usage(), cost_nanousd=cost, finish="completed", status=200, state="settled"
-    )  # fmt: skip
+    statement = money.settle(call_id, usage=Usage(), cost_nanousd=cost, finish="completed", status=200, state="settled")
     with world.ledger.begin() as session:
         return bool(statement.all(session))
 

@@ -13,16 +13,16 @@ from uuid import UUID
 import pytest
 from pydantic import SecretStr
 
-from monitoring.ledger.tables import Release, Site
-from producers.api.serve import serve
+from ledger.tables import Release, Site
+from producers.api.app import serve
 from producers.bootstrap import Installation, Settings
 from producers.config import ApiConfig, PagesConfig
-from producers.pages.app import is_same_origin
+from producers.pages import is_same_origin
 from routing.errors import PolicyError
 from routing.jobs import State
-from sandbox.config import PreviewConfig
-from sandbox.preview import SANDBOX, PreviewSigner
-from sandbox.release import manifest_of
+from sites.config import PreviewConfig
+from sites.preview import SANDBOX, PreviewSigner
+from sites.releases import manifest_of
 from tests.integration.http_world import HOME, PAGES, PAGES_URL, STYLE, World, shared_ledger, world
 
 __all__ = ["shared_ledger", "world"]
@@ -30,11 +30,31 @@ __all__ = ["shared_ledger", "world"]
 EDIT = {"prompt": "Change the headline to 'Fresh bread'", "site": "bakery"}
 NEW_PAGES: Mapping[str, bytes] = {**PAGES, "index.html": HOME.replace(b"Bread", b"Fresh bread")}
 PATH_TRICKS = [
-    "../index.html", "..%2findex.html", "%2e%2e/index.html", "%252e%252e/index.html", "a/../index.html", "./index.html",
-    "index.html%00", "index.html%00.png", "menu%2findex.html", "menu\\index.html", "menu%5cindex.html", "/index.html",
-    "INDEX.HTML", "index.html/", "index.html.", "index.html%20", "..;/index.html", "%c0%ae%c0%ae/index.html", "~root",
-    "C:/index.html", "menu", "..%5c..%5cetc%5cpasswd", "....//index.html", "%ff",
-]  # fmt: skip
+    "../index.html",
+    "..%2findex.html",
+    "%2e%2e/index.html",
+    "%252e%252e/index.html",
+    "a/../index.html",
+    "./index.html",
+    "index.html%00",
+    "index.html%00.png",
+    "menu%2findex.html",
+    "menu\\index.html",
+    "menu%5cindex.html",
+    "/index.html",
+    "INDEX.HTML",
+    "index.html/",
+    "index.html.",
+    "index.html%20",
+    "..;/index.html",
+    "%c0%ae%c0%ae/index.html",
+    "~root",
+    "C:/index.html",
+    "menu",
+    "..%5c..%5cetc%5cpasswd",
+    "....//index.html",
+    "%ff",
+]
 
 
 def offered(world: World, tmp_path: Path) -> tuple[UUID, str]:
@@ -84,9 +104,12 @@ def test_a_directory_is_its_index_page_and_a_link_without_its_slash_leads_there(
 
 
 BUILT: Mapping[str, bytes] = {
-    "package.json": b'{"scripts": {"build": "make"}}', "src/main.ts": b"let a: number = 1", "index.html": b"a source",
-    "dist/index.html": HOME, "dist/style.css": STYLE,
-}  # fmt: skip
+    "package.json": b'{"scripts": {"build": "make"}}',
+    "src/main.ts": b"let a: number = 1",
+    "index.html": b"a source",
+    "dist/index.html": HOME,
+    "dist/style.css": STYLE,
+}
 
 
 @pytest.mark.req("H-082")
@@ -209,10 +232,19 @@ def raw_get(world: World, path: str) -> tuple[int, bytes]:
     """Send a path as it stands, as a server hands it on: every client that we have tidies it up first."""
     sent: list[MutableMapping[str, Any]] = []
     scope = {
-        "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "GET", "scheme": "http",
-        "path": unquote(path), "raw_path": path.encode(), "root_path": "", "query_string": b"", "headers": [],
-        "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80),
-    }  # fmt: skip
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": "GET",
+        "scheme": "http",
+        "path": unquote(path),
+        "raw_path": path.encode(),
+        "root_path": "",
+        "query_string": b"",
+        "headers": [],
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 80),
+    }
 
     async def receive() -> MutableMapping[str, Any]:
         return {"type": "http.request", "body": b"", "more_body": False}
@@ -326,9 +358,10 @@ def test_a_revoked_link_opens_nothing_and_the_next_one_does(world: World, tmp_pa
 )
 def test_pages_that_would_share_the_apis_origin_are_refused_at_the_start(api: str, pages: str) -> None:
     settings = Settings(
-        api=ApiConfig(public_url=api), pages=PagesConfig(public_url=pages),
+        api=ApiConfig(public_url=api),
+        pages=PagesConfig(public_url=pages),
         preview=PreviewConfig(keys=(SecretStr("k" * 32),)),
-    )  # fmt: skip
+    )
     with pytest.raises(PolicyError, match="POINTSMAN_PAGES__PUBLIC_URL: must be another origin"):
         serve(Installation(settings))
 

@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from monitoring.ledger import provider_circuits
-from monitoring.ledger.dispatch_window import lead, pause_queue
-from monitoring.ledger.events import EventKind, record
-from monitoring.ledger.workers import Sign, sign_in
-from producers.supervisor import free_port
+from ledger import provider_circuits
+from ledger.dispatch_window import lead, pause_queue
+from ledger.events import EventKind, record
+from ledger.workers import Sign, sign_in
+from producers.local.supervisor import free_port
+from routing.clarify.ladder import BYPASS_REASONS, LadderEventName
 from routing.jobs import Reason, State
-from routing.ladder import BYPASS_REASONS, LadderEventName
-from routing.lanes import Trouble
-from routing.policy import platform_policy
+from routing.policy.platform import platform_policy
+from routing.provider_circuit import Trouble
 from routing.queues import QueueName, Tier
 from tests.factories import Shop
 from tests.integration.driving import MODEL, Fleet

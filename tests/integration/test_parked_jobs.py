@@ -14,35 +14,35 @@ import pytest
 from pydantic import SecretStr
 from sqlalchemy import select
 
-from monitoring.ledger.attempts import hold
-from monitoring.ledger.cancelling import request_cancel
-from monitoring.ledger.deferral import defer
-from monitoring.ledger.jobs import lock_job
-from monitoring.ledger.provider_circuits import lanes, open_lane
-from monitoring.ledger.run_tables import AgentExecution
-from monitoring.ledger.tables import Cap, Job, Release, Site
-from monitoring.ledger.wait_reasons import release_due
-from producers.supervisor import free_port
+from gateway.config import GatewayConfig, ProviderConfig
+from gateway.fake_provider.config import RehearsalConfig, billed_nanousd
+from gateway.fake_provider.server import running_rehearsal
+from gateway.server import running_gateway
+from ledger.attempts import hold
+from ledger.cancelling import request_cancel
+from ledger.deferral import defer
+from ledger.jobs import lock_job
+from ledger.provider_circuits import lanes, open_lane
+from ledger.run_tables import AgentExecution
+from ledger.tables import Cap, Job, Release, Site
+from ledger.wait_reasons import release_due
+from producers.local.supervisor import free_port
 from routing.jobs import Reason
-from routing.lanes import LaneState
-from routing.policy import Policy, platform_policy
+from routing.policy.platform import Policy, platform_policy
+from routing.provider_circuit import LaneState
 from routing.queues import QueueName, Tier
-from sandbox.den import Den
-from sandbox.gateway.config import GatewayConfig, ProviderConfig
-from sandbox.gateway.server import running_gateway
-from sandbox.rehearsal.config import RehearsalConfig, billed_nanousd
-from sandbox.rehearsal.server import running_rehearsal
+from sites.content_store import Den
 from tests.factories import Shop
 from tests.integration.step_world import StepYard, policy_with_file_remotes
 from tests.integration.test_patch_jobs import plain_site
 from tests.integration.test_spec_jobs import Rig as SpecRig
 from tests.played_cli import PlayedMaker
-from workers.agent import edit_with_agent
-from workers.answer import answer_question
+from workers.handlers.agent import edit_with_agent
+from workers.handlers.answer import answer_question
+from workers.handlers.spec import edit_spec
 from workers.lifecycle import Handler, run_attempt
 from workers.lifecycle import Resources as WorkerResources
 from workers.runs.step import run_step
-from workers.spec import edit_spec
 
 HAIKU, SONNET, OPUS = "claude-haiku-4-5-20251001", "claude-sonnet-4-6", "claude-opus-4-6"
 EDIT = "Add an FAQ with three questions about delivery"
@@ -104,9 +104,7 @@ class Rig(SpecRig):
 
 
 @contextmanager
-def installation(
-    shop: Shop, home: Path, *, scenario: str = QUIET, port: int = 0, is_up: bool = True
-) -> Iterator[Rig]:  # fmt: skip
+def installation(shop: Shop, home: Path, *, scenario: str = QUIET, port: int = 0, is_up: bool = True) -> Iterator[Rig]:
     """An installation whose provider plays a scenario, or is not there yet."""
     (home / "mine.yaml").write_text(scenario)
     log = home / "requests.jsonl"
@@ -122,14 +120,12 @@ def installation(
         shop.tenant(provider="rehearsal")
         resources = WorkerResources(
             ledger=shop.ledger, den=Den(home / "den"), policy=policy, gateway_url=gateway_url, worker="w1"
-        )  # fmt: skip
+        )
         yield Rig(shop, resources, log, policy=policy)
 
 
 def rehearsal(home: Path, *, port: int = 0) -> RehearsalConfig:
-    return RehearsalConfig(
-        speed="max", scenarios=(home / "mine.yaml",), log=home / "requests.jsonl", port=port
-    )  # fmt: skip
+    return RehearsalConfig(speed="max", scenarios=(home / "mine.yaml",), log=home / "requests.jsonl", port=port)
 
 
 def faults(model: str, status: int, *, times: int, after: int | None = None) -> str:
@@ -195,8 +191,10 @@ def test_jobs_wait_for_a_gateway_that_is_away(shop: Shop, tmp_path: Path) -> Non
         rig.resources = replace(there, gateway_url=f"http://127.0.0.1:{free_port()}")
         job = rig.work(job_id)
         assert (job.state, job.held_for, rig.attempts(job_id)) == (
-            "queued", "provider", [("parked", "gateway_unreachable")],
-        )  # fmt: skip
+            "queued",
+            "provider",
+            [("parked", "gateway_unreachable")],
+        )
         rig.resources = there
         rig.later()
         assert rig.work(job_id).state == "awaiting_approval"
@@ -298,8 +296,10 @@ def test_an_agent_whose_lane_is_parked_goes_on_from_the_files_it_had_written(sho
         job_id = rig.shop.accept(prompt="Convert to a multi-page site", site_id=site, tier=Tier.AGENT)
         job = rig.work(job_id)
         assert (job.state, job.held_for, rig.attempts(job_id)) == (
-            "queued", "provider", [("parked_kept", "provider_busy")],
-        )  # fmt: skip
+            "queued",
+            "provider",
+            [("parked_kept", "provider_busy")],
+        )
         assert rig.files(job.start_release_id)["second.txt"] == b"half of the work"
         row: Site = rig.shop.find(Site, site)
         assert row.lock_job_id == job_id, "another release would make the kept work worthless"

@@ -9,16 +9,16 @@ from uuid import UUID
 
 import pytest
 
-from monitoring.ledger.tables import Job, Release
-from producers.sites import Sites
+from gateway.fake_provider.config import billed_nanousd
+from ledger.tables import Job, Release
+from producers.use_cases.sites import Sites
+from routing.decision.router import Signals, SiteSignals, decide
 from routing.queues import QueueName, Tier
-from routing.router import Signals, SiteSignals, decide
-from sandbox.diff.apply import apply_diff
-from sandbox.rehearsal.config import billed_nanousd
-from sandbox.release import manifest_of
+from sites.diff.apply import apply_diff
+from sites.releases import manifest_of
 from tests.integration.test_spec_jobs import BY_MODEL, Rig, rig, servers
 from tests.played_cli import PlayedMaker
-from workers.patch import patch_files
+from workers.handlers.patch import patch_files
 
 __all__ = ["rig", "servers"]  # fixtures
 
@@ -128,9 +128,13 @@ def built_site(rig: Rig, folder: Path, **package: object) -> tuple[UUID, dict[st
     """A site whose pages a build copies into dist/; its npm is the test's own."""
     content = {"scripts": {"build": "make"}, **package}
     files = {
-        "package.json": json.dumps(content).encode(), "src/index.html": PAGE, "src/site.css": STYLE,
-        "dist/index.html": PAGE, "dist/site.css": STYLE, "dist/old.3f2a.css": b"p { color: red; }",
-    }  # fmt: skip
+        "package.json": json.dumps(content).encode(),
+        "src/index.html": PAGE,
+        "src/site.css": STYLE,
+        "dist/index.html": PAGE,
+        "dist/site.css": STYLE,
+        "dist/old.3f2a.css": b"p { color: red; }",
+    }
     for path, data in files.items():
         (folder / path).parent.mkdir(exist_ok=True)
         (folder / path).write_bytes(data)

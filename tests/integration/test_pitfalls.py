@@ -20,18 +20,17 @@ import pytest
 from celery.exceptions import QueueNotFound
 from redis import Redis
 
+from ledger.cancelling import request_cancel
+from ledger.dispatch_window import Push
+from ledger.jobs import lock_job
+from ledger.store import Ledger
 from monitoring.heartbeat import is_well
-from monitoring.ledger.cancelling import request_cancel
-from monitoring.ledger.dispatch_window import Push
-from monitoring.ledger.jobs import lock_job
-from monitoring.ledger.store import Ledger
-from producers.embedded import WORKERS
+from producers.dispatch.broker import Publisher
 from producers.errors import PublishError
-from producers.publisher import Publisher
-from routing.app import SETTINGS, create_app
-from routing.policy import platform_policy
+from producers.local.embedded import WORKERS
+from routing.broker import SETTINGS, TRANSPORT_OPTIONS, build_queues, create_app, list_of
+from routing.policy.platform import platform_policy
 from routing.queues import QUEUES, QueueName
-from routing.topology import TRANSPORT_OPTIONS, build_queues, list_of
 from tests.bait import Bait
 from tests.factories import Shop
 from tests.integration.worker_world import Proxy, Worker, World
@@ -243,9 +242,7 @@ def test_11_12_and_13_a_job_that_ignores_its_limit_is_killed_with_its_children_a
     assert (job.state, job.reason) == ("timed_out", "time_limit")
     grandchild = int(worker.said.rpartition("grandchild ")[2].split()[0])
     wait_until(lambda: not psutil.pid_exists(grandchild), seconds=10, what="the grandchild is dead")
-    (ended,) = world.shop.rows(
-        "SELECT data FROM event WHERE job_id = :id AND kind = 'attempt_ended'", id=job_id
-    )  # fmt: skip
+    (ended,) = world.shop.rows("SELECT data FROM event WHERE job_id = :id AND kind = 'attempt_ended'", id=job_id)
     assert (ended[0]["outcome"], ended[0]["reason"]) == ("lost", "time_limit")
     assert ended[0]["seconds"] >= 2
     assert world.ended(world.ask("nap 0")).state == "answered"

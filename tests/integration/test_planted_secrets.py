@@ -14,7 +14,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlmodel import SQLModel
 
 from monitoring.logs import configure_logging
-from producers.keys import hash_secret
+from producers.use_cases.tenants import hash_secret
 from routing.jobs import Reason, State
 from tests.integration.http_world import PAGES, World, shared_ledger, world
 
@@ -32,9 +32,10 @@ TEXT = (
     f"https://bob:{PLANTED['URL' + chr(39) + 's password']}@example.com/x"
 )
 ALLOWED = {
-    ("job", "prompt"), ("job", "request"),  # what is asked for: workers need it as it was written
+    ("job", "prompt"),
+    ("job", "request"),  # what is asked for: workers need it as it was written
     ("approval", "reason"),  # what a reviewer says to the owner, in the owner's own ledger row
-}  # fmt: skip
+}
 
 
 def tables_with_secrets(world: World) -> set[tuple[str, str]]:

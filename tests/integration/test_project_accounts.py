@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from monitoring.ledger.attempts import bind_door
-from monitoring.ledger.jobs import lock_job
-from monitoring.ledger.start_attempt import claim
-from monitoring.ledger.steps import StepSpec, StepStart, add_steps, start_steps
-from monitoring.ledger.store import Ledger
-from monitoring.ledger.tables import Attempt
-from producers.projects import Projects
-from producers.publisher import Publisher
-from producers.submit import Submitter
-from routing.app import create_app
+from ledger.attempts import bind_door
+from ledger.jobs import lock_job
+from ledger.start_attempt import claim
+from ledger.steps import StepSpec, StepStart, add_steps, start_steps
+from ledger.store import Ledger
+from ledger.tables import Attempt
+from producers.dispatch.broker import Publisher
+from producers.intake.submit import Submitter
+from producers.use_cases.projects import Projects
+from routing.broker import create_app
 from routing.jobs import Door, JobMessage
-from routing.layers import accounts_for, for_project, read_project
+from routing.policy.project import accounts_for, for_project, read_project
 from routing.queues import QueueName
 from tests.integration.gateway_world import (
     Held,
@@ -97,8 +97,9 @@ def test_two_projects_of_a_tenant_pay_with_two_accounts_at_two_addresses(account
         assert accounts.world.post(held, message(model=SONNET)).status_code == 200
     assert accounts.called() == {"own": 1, "enterprise": 1, "strangers": 0}
     assert [accounts.ups[name].requests[0][0]["x-api-key"] for name in ("own", "enterprise")] == [
-        KEYS["own"], KEYS["enterprise"],
-    ]  # fmt: skip
+        KEYS["own"],
+        KEYS["enterprise"],
+    ]
     calls = accounts.world.calls()
     assert [call.provider for call in calls] == ["own", "enterprise"]
     assert len({call.key_hash for call in calls}) == 2

@@ -15,24 +15,21 @@ from uuid import UUID
 import pytest
 from fastapi.testclient import TestClient
 
-from monitoring.ledger.attempts import lapsed_attempts, recover
-from monitoring.ledger.releases import activate, add_release
-from monitoring.ledger.tables import Job, Release, Site
-from producers.jobs import PreviewLinks, describe
-from producers.pages.app import create_pages_app
-from producers.pages.resources import PageResources
-from producers.projections import Projector
+from ledger.attempts import lapsed_attempts, recover
+from ledger.releases import activate, add_release
+from ledger.tables import Job, Release, Site
+from producers.dispatch.housekeeping import Projector
+from producers.pages import PageResources, create_pages_app
+from producers.use_cases.jobs import PreviewLinks, describe
 from routing.jobs import State
 from routing.queues import QueueName, Tier
-from sandbox.den import Den
-from sandbox.disk import Disk
-from sandbox.preview import PreviewSigner
-from sandbox.release import build_release, site_key
+from sites.content_store import Den, Disk
+from sites.preview import PreviewSigner
+from sites.releases import build_release, site_key
 from tests.factories import Shop
-from workers.control import run_control
+from workers.handlers.publish import Step, run_control
 from workers.lifecycle import Resources, run_attempt
 from workers.outcomes import Candidate
-from workers.publish import Step
 
 ROOT = Path(__file__).parents[2]
 PUBLISHES = int(os.environ.get("PUBLISHES", "16"))
@@ -43,8 +40,10 @@ def pages(mark: str) -> dict[str, bytes]:
     """A site of which every file carries the same mark."""
     home = f"<!doctype html><html lang=en><head><title>{mark}</title><link rel=stylesheet href=a.css></head></html>"
     return {
-        "index.html": home.encode(), "a.css": f"h1 {{ color: #{mark} }}\n".encode(), "b/c/d.txt": f"{mark}\n".encode(),
-    }  # fmt: skip
+        "index.html": home.encode(),
+        "a.css": f"h1 {{ color: #{mark} }}\n".encode(),
+        "b/c/d.txt": f"{mark}\n".encode(),
+    }
 
 
 OLD, NEW = pages("000000"), pages("ffffff")
@@ -72,7 +71,7 @@ class Yard:
         self.den = Den(home, disk=self.disk)
         self.resources = Resources(
             ledger=shop.ledger, den=self.den, policy=shop.policy, gateway_url="http://127.0.0.1:1", worker="w1"
-        )  # fmt: skip
+        )
         self.site_id = shop.site("yard")
         self.import_site(OLD)
 

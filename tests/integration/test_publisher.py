@@ -9,13 +9,12 @@ import pytest
 from celery import Celery
 from redis import Redis
 
-from monitoring.ledger.dispatch_window import Push
+from ledger.dispatch_window import Push
+from producers.dispatch.broker import Publisher, message_id
 from producers.errors import PublishError
-from producers.publisher import Publisher, message_id
-from routing.app import create_app
-from routing.policy import platform_policy
+from routing.broker import TRANSPORT_OPTIONS, create_app
+from routing.policy.platform import platform_policy
 from routing.queues import QUEUES, QueueName
-from routing.topology import TRANSPORT_OPTIONS
 
 LIMITS = platform_policy().queues[QueueName.PATCH]
 
@@ -45,10 +44,16 @@ def test_a_message_is_the_one_that_celery_sends(app: Celery, broker: Any) -> Non
     push = pushes(1)[0][0]
     Publisher(app).push(push, limits=LIMITS)
     app.send_task(
-        QUEUES[push.queue].task, args=[{"schema_version": 1, "job_id": str(push.job_id), "fence": 0}],
-        task_id=message_id(push), queue="patch", soft_time_limit=LIMITS.soft_seconds, time_limit=LIMITS.hard_seconds,
-        ignore_result=True, argsrepr="-", kwargsrepr="-",
-    )  # fmt: skip
+        QUEUES[push.queue].task,
+        args=[{"schema_version": 1, "job_id": str(push.job_id), "fence": 0}],
+        task_id=message_id(push),
+        queue="patch",
+        soft_time_limit=LIMITS.soft_seconds,
+        time_limit=LIMITS.hard_seconds,
+        ignore_result=True,
+        argsrepr="-",
+        kwargsrepr="-",
+    )
     ours, theirs = standing(broker)
     for message in (ours, theirs):
         del message["properties"]["delivery_tag"]

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from ledger.jobs import lock_job, move, route_job
 from monitoring.exporter import render_metrics
-from monitoring.ledger.jobs import lock_job, move, route_job
+from routing.decision.llm_router import soft_route
+from routing.decision.router import Signals, SiteSignals, decide
 from routing.jobs import JobRequest, State
-from routing.policy import platform_policy
+from routing.policy.platform import platform_policy
 from routing.queues import QueueName
-from routing.router import Signals, SiteSignals, decide
-from routing.soft import soft_route
 from tests.integration.driving import Fleet, create_fleet
 from tests.panel_proof import places
 

@@ -14,11 +14,11 @@ import anthropic
 import httpx2
 import pytest
 
-from routing.policy import platform_policy
-from routing.prices import Usage, cost_nanousd
-from sandbox.rehearsal.config import LoggedCall, RehearsalConfig, billed_nanousd, read_log
-from sandbox.rehearsal.scenario import ScenarioError
-from sandbox.rehearsal.server import Address, running_rehearsal
+from gateway.fake_provider.config import LoggedCall, RehearsalConfig, billed_nanousd, read_log
+from gateway.fake_provider.scenario import ScenarioError
+from gateway.fake_provider.server import Address, running_rehearsal
+from routing.policy.platform import platform_policy
+from routing.policy.prices import Usage, cost_nanousd
 
 HAIKU = "claude-haiku-4-5-20251001"
 TOOL: Any = {

@@ -13,10 +13,10 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from producers.cli import app
+from routing.decision.router import Route, Signals, SiteSignals, decide
 from routing.jobs import JobRequest, Reason, State
-from routing.policy import platform_policy
+from routing.policy.platform import platform_policy
 from routing.queues import QueueName
-from routing.router import Route, Signals, SiteSignals, decide
 from tests.integration.driving import Fleet, create_fleet
 
 SITE = SiteSignals(files=4)
@@ -34,9 +34,13 @@ def decided(fleet: Fleet, prompt: str, *, site: SiteSignals | None = SITE, **upd
     stored = route.model_dump(mode="json")
     request = JobRequest(prompt=prompt, **({"site": "shop"} if site else {}))
     return fleet.accept(
-        tier=route.tier, request=request, route=stored, mode=route.mode.value, queue=route.queue,
+        tier=route.tier,
+        request=request,
+        route=stored,
+        mode=route.mode.value,
+        queue=route.queue,
         site_id=fleet.site_id if site else None,
-    )  # fmt: skip
+    )
 
 
 def forget_site(fleet: Fleet, job_id: UUID) -> None:
@@ -50,8 +54,9 @@ def work(fleet: Fleet, job_id: UUID, *, seconds: float, calls: int = 1) -> None:
         fleet.call(claimed)
     fleet.execute(
         "UPDATE attempt SET started_at = now() - make_interval(secs => :seconds) WHERE job_id = :id",
-        seconds=seconds, id=job_id,
-    )  # fmt: skip
+        seconds=seconds,
+        id=job_id,
+    )
     fleet.end(claimed, State.FAILED, Reason.INTERNAL_ERROR)
 
 

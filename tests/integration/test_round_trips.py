@@ -7,16 +7,16 @@ from typing import Any
 
 from sqlalchemy import event
 
-from monitoring.ledger.releases import NewRelease, activate, add_release
-from producers.publisher import Publisher
-from producers.submit import Submitter
-from routing.app import create_app
+from ledger.releases import NewRelease, activate, add_release
+from producers.dispatch.broker import Publisher
+from producers.intake.submit import Submitter
+from routing.broker import create_app
 from routing.jobs import Door
 from routing.queues import QueueName
-from sandbox.den import Den
+from sites.content_store import Den
 from tests.factories import Shop
+from workers.handlers.answer import run_tool
 from workers.lifecycle import Resources, run_attempt
-from workers.tools import run_tool
 
 
 @contextmanager
@@ -43,9 +43,15 @@ def submit(shop: Shop, broker_url: str, **body: str) -> Any:
 def show(shop: Shop) -> None:
     site_id = shop.site("shop")
     new = NewRelease(
-        site_id=site_id, digest="0" * 64, manifest={}, total_bytes=0, signals={}, scan={}, scan_passed=True,
+        site_id=site_id,
+        digest="0" * 64,
+        manifest={},
+        total_bytes=0,
+        signals={},
+        scan={},
+        scan_passed=True,
         scan_digest="0" * 64,
-    )  # fmt: skip
+    )
     with shop.ledger.begin() as session:
         activate(session, site_id, add_release(session, new), base_release_id=None)
 

@@ -6,29 +6,29 @@ from uuid import UUID
 
 import pytest
 
-from monitoring.errors import ApprovalRefusedError, IdempotencyConflictError, NotContinuableError, WrongStateError
-from monitoring.ledger.approvals import approve, reject
-from monitoring.ledger.attempts import recover
-from monitoring.ledger.cancelling import request_cancel
-from monitoring.ledger.history_reader import examine
-from monitoring.ledger.jobs import lock_job
-from monitoring.ledger.releases import sweep_site
-from monitoring.ledger.tables import Job, Release
-from producers.jobs import JobView, PreviewLinks, describe
-from producers.review import changes_of_job
-from producers.rounds import Asker, ResumeOrder, ReviseOrder, Rounds
+from ledger.approvals import approve, reject
+from ledger.attempts import recover
+from ledger.cancelling import request_cancel
+from ledger.errors import ApprovalRefusedError, IdempotencyConflictError, NotContinuableError, WrongStateError
+from ledger.history_reader import examine
+from ledger.jobs import lock_job
+from ledger.releases import sweep_site
+from ledger.tables import Job, Release
+from producers.use_cases.jobs import JobView, PreviewLinks, describe
+from producers.use_cases.review import changes_of_job
+from producers.use_cases.rounds import Asker, ResumeOrder, ReviseOrder, Rounds
 from routing.errors import InvalidJobError
 from routing.jobs import Door
-from sandbox.changes import review_diff
-from sandbox.preview import PreviewSigner
+from sites.content_store import review_diff
+from sites.preview import PreviewSigner
 from tests.integration.test_agent_jobs import NPM, PACKAGE, edit, maker
 from tests.integration.test_patch_jobs import PAGE, STYLE, plain_site
 from tests.integration.test_spec_jobs import BY_MODEL, DIRECT, Rig, rig, servers
 from tests.played_cli import PlayedMaker
-from workers.agent import edit_with_agent
-from workers.control import run_control
-from workers.intake import intake
-from workers.patch import patch_files
+from workers.handlers.agent import edit_with_agent
+from workers.handlers.intake import intake
+from workers.handlers.patch import patch_files
+from workers.handlers.publish import run_control
 
 __all__ = ["maker", "rig", "servers"]  # fixtures
 
@@ -122,9 +122,14 @@ def test_a_resumed_job_goes_on_from_what_was_kept_with_the_added_budget(
     again = resume(rig, job, 0.2)
     assert (again.cap_nanousd, again.start_release_id) == (spent + 200_000_000, job.release_id)
     assert (again.prompt, again.tier, again.queue, again.root_id) == (job.prompt, 3, "agent", job.id)
-    maker.program("claude", session_that('assert pathlib.Path("half.html").read_text() == "<p>half"',
-                                         'assert "begun" in prompt and "do not begin anew" in prompt',
-                                         'write("rest.html", "<p>rest")'))  # fmt: skip
+    maker.program(
+        "claude",
+        session_that(
+            'assert pathlib.Path("half.html").read_text() == "<p>half"',
+            'assert "begun" in prompt and "do not begin anew" in prompt',
+            'write("rest.html", "<p>rest")',
+        ),
+    )
     again = rig.run(again.id, edit_with_agent)
     assert (again.state, again.detail) == ("awaiting_approval", None)
     assert rig.files(again.release_id) == {**BASE, "half.html": b"<p>half", "rest.html": b"<p>rest"}
@@ -223,8 +228,9 @@ def test_a_lower_tier_revises_what_an_agent_made_and_is_compared_with_the_live_s
     assert den.get(release.diff_sha256) == review_diff(BASE, files)
     assert den.get(release.reverse_sha256) == review_diff(files, BASE)
     assert {change.path for change in changes_of_job(rig.shop.ledger, den, done.id, tenant="acme").changes} == {
-        "extra.html", "index.html",
-    }  # fmt: skip
+        "extra.html",
+        "index.html",
+    }
 
 
 def test_spec_then_patch_then_spec_as_rounds_keeps_every_change(rig: Rig) -> None:

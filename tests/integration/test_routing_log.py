@@ -15,22 +15,21 @@ import pytest
 from pydantic import BaseModel, SecretStr
 from sqlalchemy import text
 
-from monitoring.ledger.cancelling import request_cancel
-from monitoring.ledger.insert_jobs import accept
-from monitoring.ledger.jobs import lock_job, route_job
-from monitoring.ledger.store import Ledger, create_ledger_engine
+from ledger.cancelling import request_cancel
+from ledger.jobs import lock_job, route_job
+from ledger.store import Ledger, create_ledger_engine
+from ledger.submission import accept
 from producers.config import DispatcherConfig
-from producers.dispatcher import Dispatcher
-from producers.publisher import Publisher
-from producers.routing_log import BATCH_ENTRIES, MARK_NAME, RoutingLog, open_routing_log
-from producers.runway import BrokerLists
-from routing.app import create_app
+from producers.dispatch.broker import BrokerLists, Publisher
+from producers.dispatch.dispatcher import Dispatcher
+from producers.use_cases.routing_log import BATCH_ENTRIES, MARK_NAME, RoutingLog, open_routing_log
+from routing.broker import create_app
+from routing.decision.llm_router import soft_route
+from routing.decision.router import Mode, Signals, decide
 from routing.jobs import State
-from routing.policy import platform_policy
+from routing.policy.platform import platform_policy
 from routing.queues import QueueName
 from routing.redaction import redact
-from routing.router import Mode, Signals, decide
-from routing.soft import soft_route
 from tests.factories import Shop, make_new_job
 from tests.services import Postgres
 
@@ -120,8 +119,9 @@ def test_decisions_over_midnight_go_to_the_files_of_their_days_in_utc(
     one.write_pending()
     found = files(directory)
     assert [re.findall(r'(\S+) ROUTE "(.*)"', body) for body in found.values()] == [
-        [("23:59", "fix one"), ("23:59", "fix three")], [("00:00", "fix two")],
-    ]  # fmt: skip
+        [("23:59", "fix one"), ("23:59", "fix three")],
+        [("00:00", "fix two")],
+    ]
     assert list(found) == ["2026-02-18.md", "2026-02-19.md"]
 
 
@@ -179,11 +179,17 @@ def test_of_two_dispatchers_the_leader_writes_and_the_other_goes_on_where_it_sto
         stack.callback(lists.close)
         one, two = (
             Dispatcher(
-                shop.ledger, Publisher(app), lists, policy=shop.policy, config=DispatcherConfig(), holder=holder,
-                signing_key=b"k" * 32, routing_log=log(),
+                shop.ledger,
+                Publisher(app),
+                lists,
+                policy=shop.policy,
+                config=DispatcherConfig(),
+                holder=holder,
+                signing_key=b"k" * 32,
+                routing_log=log(),
             )
             for holder in ("one", "two")
-        )  # fmt: skip
+        )
         for turn in range(3):
             leader, follower = (one, two) if turn % 2 == 0 else (two, one)
             assert leader.run_once()

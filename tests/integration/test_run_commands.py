@@ -21,9 +21,10 @@ class Terminal:
         policy = yard.home / "policy.yaml"
         policy.write_text(yaml.safe_dump(yard.policy.model_dump(mode="json")))
         self.environment = {
-            "POINTSMAN_LEDGER__URL": url, "POINTSMAN_BROKER__URL": "redis://127.0.0.1:1/0",
+            "POINTSMAN_LEDGER__URL": url,
+            "POINTSMAN_BROKER__URL": "redis://127.0.0.1:1/0",
             "POINTSMAN_POLICY__PATH": str(policy),
-        }  # fmt: skip
+        }
 
     def run(self, *arguments: str, code: int = 0) -> str:
         found = CliRunner().invoke(app, list(arguments), env=self.environment)
@@ -45,7 +46,7 @@ def ticket(tmp_path: Path, *, priority: str = "P0") -> str:
 def test_a_ticket_goes_from_its_file_over_a_gate_to_its_branch(terminal: Terminal, tmp_path: Path) -> None:
     submitted = terminal.run(
         "run", "submit", "--project", "shop", "--ticket", ticket(tmp_path), "--tenant", "acme", "--json"
-    )  # fmt: skip
+    )
     run_id = json.loads(submitted)["id"]
     terminal.yard.settle()
     shown = terminal.run("run", "show", run_id, "--tenant", "acme")
@@ -65,7 +66,7 @@ def test_a_ticket_goes_from_its_file_over_a_gate_to_its_branch(terminal: Termina
 def test_a_gate_that_is_failed_ends_the_run(terminal: Terminal, tmp_path: Path) -> None:
     submitted = terminal.run(
         "run", "submit", "--project", "shop", "--ticket", ticket(tmp_path), "--tenant", "acme", "--json"
-    )  # fmt: skip
+    )
     run_id = json.loads(submitted)["id"]
     terminal.yard.settle()
     gate = json.loads(terminal.run("gate", "list", "--tenant", "acme", "--json"))[0]
@@ -82,8 +83,9 @@ def test_a_project_is_added_from_its_file_and_what_is_wrong_is_named_by_line(
     file.write_text(project)
     assert "project web" in terminal.run("project", "add", str(file), "--tenant", "acme")
     assert [item["name"] for item in json.loads(terminal.run("project", "list", "--tenant", "acme", "--json"))] == [
-        "shop", "web",
-    ]  # fmt: skip
+        "shop",
+        "web",
+    ]
     file.write_text(f"{project}budgets: {{run_usd: 1000}}\n")
     assert "line 4" in terminal.run("project", "add", str(file), "--tenant", "acme", code=2)
 

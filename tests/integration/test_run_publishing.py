@@ -11,22 +11,22 @@ import pytest
 from dulwich.repo import Repo
 from pydantic import SecretStr
 
-from monitoring.ledger.attempts import lapsed_attempts, recover
-from monitoring.ledger.cancelling import request_cancel
-from monitoring.ledger.jobs import lock_job
-from monitoring.ledger.tables import Job, Site
-from producers.tickets.notes import TicketWriter
-from routing.accounts import Account, AccountsConfig
+from gateway.forge import TIMEOUT_SECONDS
+from ledger.attempts import lapsed_attempts, recover
+from ledger.cancelling import request_cancel
+from ledger.jobs import lock_job
+from ledger.tables import Job, Site
+from producers.use_cases.tickets import TicketWriter
 from routing.jobs import Reason, State
-from routing.policy import platform_policy
+from routing.policy.agents import Account, AccountsConfig
+from routing.policy.platform import platform_policy
 from routing.queues import QueueName
-from sandbox.den import Den
-from sandbox.forge import TIMEOUT_SECONDS
-from sandbox.release import build_release
+from sites.content_store import Den
+from sites.releases import build_release
 from tests.factories import Shop
 from tests.forge import TOKEN, Forge
 from tests.integration.run_world import PROJECT, Yard
-from workers.control import run_control
+from workers.handlers.publish import run_control
 from workers.lifecycle import Resources
 from workers.runs import coordinator, publishing
 
@@ -335,7 +335,7 @@ def test_a_publish_waits_for_a_store_that_is_not_there_at_all(shop: Shop, tmp_pa
     den = Den(home)
     resources = Resources(
         ledger=shop.ledger, den=den, policy=shop.policy, gateway_url="http://127.0.0.1:1", worker="w1"
-    )  # fmt: skip
+    )
     site_id = shop.site()
     claimed = shop.running(site_id=site_id)
     page = {"index.html": b"<!doctype html><html lang=en><title>x</title></html>"}

@@ -9,13 +9,13 @@ import pytest
 from sqlalchemy import select
 from sqlmodel import col
 
+from ledger.jobs import lock_job, route_job
+from ledger.record_tables import Event
+from ledger.spending import NO_AGENT, orchestrator_share, total_by, usage_of_run
 from monitoring.event_metrics import fold
-from monitoring.ledger.jobs import lock_job, route_job
-from monitoring.ledger.record_tables import Event
-from monitoring.ledger.spending import NO_AGENT, orchestrator_share, total_by, usage_of_run
 from monitoring.metrics import series_key
+from routing.decision.router import Route
 from routing.jobs import Reason, State
-from routing.router import Route
 from tests.factories import Shop
 from tests.integration.run_world import BUILD, FILES, PROJECT, Yard, done, issues
 from workers.outcomes import Ended
@@ -178,8 +178,12 @@ def test_every_call_of_a_run_names_who_made_it_and_they_add_up_to_its_bill(yard:
     with shop.ledger.begin() as session:
         calls = usage_of_run(session, run_id)
     assert [call.agent for call in calls] == [
-        "orchestrator", "test-planner", "frontend-dev", *[call.agent for call in calls[3:6]], "orchestrator:summary",
-    ]  # fmt: skip
+        "orchestrator",
+        "test-planner",
+        "frontend-dev",
+        *[call.agent for call in calls[3:6]],
+        "orchestrator:summary",
+    ]
     assert {(call.provider, call.model, call.key_hash) for call in calls} == {
         ("rehearsal", "claude-haiku-4-5-20251001", "hash-of-key")
     }

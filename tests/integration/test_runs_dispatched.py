@@ -13,19 +13,18 @@ import pytest
 from redis import Redis
 from sqlalchemy import text
 
-from monitoring.ledger.dispatch_window import pause_queue
-from monitoring.ledger.jobs import end, lock_job
-from monitoring.ledger.steps import unabsorbed_runs
+from ledger.dispatch_window import pause_queue
+from ledger.jobs import end, lock_job
+from ledger.steps import unabsorbed_runs
 from producers.config import DispatcherConfig
-from producers.dispatcher import Dispatcher
-from producers.publisher import Publisher
-from producers.runway import BrokerLists
-from routing.app import create_app
+from producers.dispatch.broker import BrokerLists, Publisher
+from producers.dispatch.dispatcher import Dispatcher
+from routing.broker import create_app
 from routing.jobs import JobMessage, Reason, State
 from routing.queues import QueueName
 from tests.factories import Shop
 from tests.integration.run_world import MAX_TURNS, Yard
-from workers.control import run_control
+from workers.handlers.publish import run_control
 from workers.lifecycle import run_attempt
 
 
@@ -85,9 +84,14 @@ def fleet(shop: Shop, tmp_path: Path, broker_url: str) -> Iterator[Fleet]:
         pause_queue(session, QueueName.CONTROL, is_paused=False)
     app, lists = create_app(broker_url), BrokerLists(broker_url)
     dispatcher = Dispatcher(
-        shop.ledger, Publisher(app), lists, policy=yard.policy, config=DispatcherConfig(), holder="one",
+        shop.ledger,
+        Publisher(app),
+        lists,
+        policy=yard.policy,
+        config=DispatcherConfig(),
+        holder="one",
         signing_key=b"k" * 32,
-    )  # fmt: skip
+    )
     yard.submitter._publisher = Publisher(app)
     with Redis.from_url(broker_url, decode_responses=True) as client:
         yield Fleet(yard, client, dispatcher)

@@ -21,8 +21,8 @@ from workers.attempt import Attempt
 from workers.lifecycle import take
 from workers.outcomes import Outcome
 from workers.runs.coordinator import Point
+from workers.runs.git.workspace import Workspace
 from workers.runs.publishing import publish_run
-from workers.runs.workspace import Workspace
 
 ENDS_WELL = State.PUBLISHED
 

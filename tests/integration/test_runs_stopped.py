@@ -15,14 +15,14 @@ from uuid import UUID
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from monitoring.errors import GateNotFoundError, GateRefusedError, WrongStateError
-from monitoring.ledger.attempts import hold, recover
-from monitoring.ledger.cancelling import request_cancel
-from monitoring.ledger.gates import decide_gate, expire_gate, overdue_gates
-from monitoring.ledger.jobs import end, lock_job
-from monitoring.ledger.steps import StepReport, wake_run
+from ledger.attempts import hold, recover
+from ledger.cancelling import request_cancel
+from ledger.errors import GateNotFoundError, GateRefusedError, WrongStateError
+from ledger.gates import decide_gate, expire_gate, overdue_gates
+from ledger.jobs import end, lock_job
+from ledger.steps import StepReport, wake_run
 from routing.jobs import Reason, State
-from routing.policy import platform_policy
+from routing.policy.platform import platform_policy
 from routing.queues import QueueName
 from tests.factories import Shop
 from tests.integration.run_world import BUILD, HAIKU, PROJECT, Yard, done
@@ -30,7 +30,7 @@ from workers.attempt import Attempt
 from workers.lifecycle import take
 from workers.outcomes import Outcome
 from workers.runs.coordinator import Point
-from workers.runs.workspace import Step
+from workers.runs.git.workspace import Step
 
 LEAK = b'export const key = "ghp_A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8";\n'
 REWORK = {"status": "needs_rework", "summary": "the spec is wrong"}

@@ -6,21 +6,25 @@ from uuid import UUID
 
 import pytest
 
-from monitoring.ledger.dispatch_window import Push, depths, lead, pause_queue, pushed_jobs, resign, top_up, unpush
-from monitoring.ledger.headroom import Placement, load_headroom
-from monitoring.ledger.wait_reasons import release_sites
-from routing.admission import Admission
-from routing.policy import Runway
+from ledger.dispatch_window import Push, depths, lead, pause_queue, pushed_jobs, resign, top_up, unpush
+from ledger.headroom import Placement, load_headroom
+from ledger.wait_reasons import release_sites
+from routing.policy.platform import Runway
 from routing.queues import QueueName
+from routing.scheduling import Admission
 from tests.factories import Shop
 
 ANSWER, SPEC = QueueName.ANSWER, QueueName.SPEC
 
 
 def take(
-    shop: Shop, queue: QueueName = ANSWER, *, per_queue: int = 64, per_tenant: int = 16,
+    shop: Shop,
+    queue: QueueName = ANSWER,
+    *,
+    per_queue: int = 64,
+    per_tenant: int = 16,
     admission: Admission | None = None,
-) -> list[Push]:  # fmt: skip
+) -> list[Push]:
     with shop.ledger.begin() as session:
         limits = Runway(per_queue=per_queue, per_tenant=per_tenant)
         return list(top_up(session, queue, runway=limits, admission=admission or Admission()))
@@ -31,14 +35,16 @@ def questions(shop: Shop, count: int, *, tenant: str = "acme", **fields: object)
 
 
 def place(
-    shop: Shop, *, queue: QueueName = ANSWER, tenant: str = "acme", site_id: UUID | None = None,
+    shop: Shop,
+    *,
+    queue: QueueName = ANSWER,
+    tenant: str = "acme",
+    site_id: UUID | None = None,
     admission: Admission | None = None,
-) -> Placement:  # fmt: skip
+) -> Placement:
     with shop.ledger.begin() as session:
         looked = load_headroom(session, tenant, {queue: [site_id] if site_id is not None else []})
-        return looked[queue].take(
-            site_id, runway=Runway(per_queue=3, per_tenant=2), admission=admission or Admission()
-        )  # fmt: skip
+        return looked[queue].take(site_id, runway=Runway(per_queue=3, per_tenant=2), admission=admission or Admission())
 
 
 def room(shop: Shop, **asked: Any) -> bool:

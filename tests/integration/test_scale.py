@@ -7,25 +7,25 @@ from typing import Any
 import pytest
 from sqlmodel import Session
 
-from monitoring.ledger import dispatch_window, headroom
-from monitoring.ledger.approvals import overdue_jobs
-from monitoring.ledger.attempts import lapsed_attempts
-from monitoring.ledger.deferral import stale_jobs
-from monitoring.ledger.dispatch_window import look, pushed_jobs, top_up
-from monitoring.ledger.gates import overdue_gates
-from monitoring.ledger.headroom import load_headroom
-from monitoring.ledger.jobs import list_jobs
-from monitoring.ledger.money import presume_lost_calls
-from monitoring.ledger.steps import unabsorbed_runs
-from monitoring.ledger.store import Ledger, create_ledger_engine
-from monitoring.ledger.tables import Site
-from monitoring.ledger.wait_reasons import release_due, release_sites
-from monitoring.sweeping import _ODDMENTS
-from producers.jobs import summarise
-from routing.admission import Admission
+from ledger import dispatch_window, headroom
+from ledger.approvals import overdue_jobs
+from ledger.attempts import lapsed_attempts
+from ledger.deferral import stale_jobs
+from ledger.dispatch_window import look, pushed_jobs, top_up
+from ledger.gates import overdue_gates
+from ledger.headroom import load_headroom
+from ledger.jobs import list_jobs
+from ledger.money import presume_lost_calls
+from ledger.steps import unabsorbed_runs
+from ledger.store import Ledger, create_ledger_engine
+from ledger.tables import Site
+from ledger.wait_reasons import release_due, release_sites
+from producers.dispatch.sweeping import _ODDMENTS
+from producers.use_cases.jobs import summarise
 from routing.jobs import State
-from routing.policy import Runway
+from routing.policy.platform import Runway
 from routing.queues import QueueName
+from routing.scheduling import Admission
 from tests.bulk import fill, fill_past, looks_of, without_indexes
 from tests.factories import Shop
 from tests.services import Postgres

@@ -9,16 +9,15 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from monitoring.audit_chain import HEAD_FILE_NAME, HeadFile, head_of, seal
-from monitoring.ledger import audit
+from ledger import audit
+from ledger.audit import HEAD_FILE_NAME, HeadFile, head_of, seal
 from producers.cli import app
 from producers.config import DispatcherConfig
-from producers.dispatcher import Dispatcher
+from producers.dispatch.broker import BrokerLists, Publisher
+from producers.dispatch.dispatcher import Dispatcher
 from producers.errors import AuthenticationError
-from producers.keys import authenticate
-from producers.publisher import Publisher
-from producers.runway import BrokerLists
-from routing.app import create_app
+from producers.use_cases.tenants import authenticate
+from routing.broker import create_app
 from tests.factories import Shop
 from tests.integration.http_world import DEAD_BROKER
 
@@ -29,9 +28,12 @@ Run = Callable[..., Result]
 @pytest.fixture
 def run(shop: Shop, tmp_path: Path) -> Run:
     environment = {
-        "HOME": "/nonexistent", "XDG_STATE_HOME": "/nonexistent", "POINTSMAN_LEDGER__URL": shop.url,
-        "POINTSMAN_DEN__ROOT": str(tmp_path), "POINTSMAN_AUDIT__SIGNING_KEY": KEY,
-    }  # fmt: skip
+        "HOME": "/nonexistent",
+        "XDG_STATE_HOME": "/nonexistent",
+        "POINTSMAN_LEDGER__URL": shop.url,
+        "POINTSMAN_DEN__ROOT": str(tmp_path),
+        "POINTSMAN_AUDIT__SIGNING_KEY": KEY,
+    }
 
     def run_command(*arguments: str) -> Result:
         return CliRunner().invoke(app, list(arguments), env=environment)
@@ -75,9 +77,10 @@ TAMPERING = {
         "does not hold the expected head 3:",
     ),
     "all of it gone": (
-        "WITH gone AS (DELETE FROM audit_seal) DELETE FROM audit", "does not hold the expected head 3:",
+        "WITH gone AS (DELETE FROM audit_seal) DELETE FROM audit",
+        "does not hold the expected head 3:",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", TAMPERING)
@@ -97,9 +100,15 @@ def test_the_dispatcher_keeps_each_head_in_its_log_and_in_a_file(
     assert heads.newest() is None
     lists = BrokerLists(DEAD_BROKER)
     dispatcher = Dispatcher(
-        shop.ledger, Publisher(create_app(DEAD_BROKER)), lists, policy=shop.policy, config=DispatcherConfig(),
-        holder="test", signing_key=KEY.encode(), heads=heads,
-    )  # fmt: skip
+        shop.ledger,
+        Publisher(create_app(DEAD_BROKER)),
+        lists,
+        policy=shop.policy,
+        config=DispatcherConfig(),
+        holder="test",
+        signing_key=KEY.encode(),
+        heads=heads,
+    )
     with shop.ledger.begin() as session:
         audit.append(session, "deed", actor="tester")
     with caplog.at_level("INFO"):

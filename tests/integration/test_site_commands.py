@@ -12,8 +12,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from producers.cli import app
-from producers.keys import create_tenant
-from sandbox.archive import read_directory
+from producers.use_cases.tenants import create_tenant
+from sites.directories import read_directory
 from tests.factories import Shop
 from tests.integration.http_world import HOME, PAGES, write_files
 
@@ -26,9 +26,12 @@ def run(shop: Shop, tmp_path: Path) -> Run:
     with shop.ledger.begin() as session:
         create_tenant(session, "demo")
     environment = {
-        "HOME": "/nonexistent", "XDG_STATE_HOME": "/nonexistent", "POINTSMAN_LEDGER__URL": shop.url,
-        "POINTSMAN_DEN__ROOT": str(tmp_path / "den"), "POINTSMAN_PAGES__PUBLIC_URL": "https://pages.example",
-    }  # fmt: skip
+        "HOME": "/nonexistent",
+        "XDG_STATE_HOME": "/nonexistent",
+        "POINTSMAN_LEDGER__URL": shop.url,
+        "POINTSMAN_DEN__ROOT": str(tmp_path / "den"),
+        "POINTSMAN_PAGES__PUBLIC_URL": "https://pages.example",
+    }
 
     def run_site(*arguments: object) -> Result:
         return CliRunner().invoke(app, ["site", *map(str, arguments)], env=environment)
@@ -105,8 +108,9 @@ def test_a_comparison_tells_what_the_last_publish_changed_and_any_two_releases(r
     assert run("diff", "bakery", "no-uuid").exit_code == 2
     missing = run("diff", "bakery", "6b1b1f0e-0000-4000-8000-000000000000")
     assert (missing.exit_code, missing.stderr.splitlines()) == (
-        1, ["pointsman: the site has no such published release; `pointsman site releases NAME` lists them"],
-    )  # fmt: skip
+        1,
+        ["pointsman: the site has no such published release; `pointsman site releases NAME` lists them"],
+    )
 
 
 def test_a_rollback_goes_to_the_release_before_or_to_the_one_that_is_named(
@@ -155,9 +159,12 @@ def test_links_are_revoked_for_a_whole_site_or_one_release(run: Run, bakery: lis
 
 
 BUILT = {
-    "package.json": b'{"scripts": {"build": "make"}}', "src/main.ts": b"let a: number = 1", "dist/index.html": HOME,
-    "dist/style.css": PAGES["style.css"], "node_modules/three/index.js": b"x",
-}  # fmt: skip
+    "package.json": b'{"scripts": {"build": "make"}}',
+    "src/main.ts": b"let a: number = 1",
+    "dist/index.html": HOME,
+    "dist/style.css": PAGES["style.css"],
+    "node_modules/three/index.js": b"x",
+}
 SERVED = {path.removeprefix("dist/"): data for path, data in BUILT.items() if path.startswith("dist/")}
 
 

@@ -15,16 +15,16 @@ import pytest
 from sqlalchemy import select
 from sqlmodel import col
 
-from monitoring.errors import PublishConflictError, ReleaseNotFoundError, SiteNotFoundError
-from monitoring.ledger.record_tables import AuditRow
-from monitoring.ledger.releases import activate, add_release, add_site, find_site, published_release
-from monitoring.ledger.tables import Release
+from ledger.errors import PublishConflictError, ReleaseNotFoundError, SiteNotFoundError
+from ledger.record_tables import AuditRow
+from ledger.releases import activate, add_release, add_site, find_site, published_release
+from ledger.tables import Release
 from producers.errors import ImportRefusedError, InvalidInputError, SiteConflictError, UnknownTenantError
-from producers.sites import Sites
-from sandbox.archive import read_directory
-from sandbox.errors import PathRefusedError, ReleaseAlteredError, TreeRefusedError
-from sandbox.release import build_release, manifest_of
-from sandbox.spec.errors import SpecError
+from producers.use_cases.sites import Sites
+from sites.directories import read_directory
+from sites.errors import PathRefusedError, ReleaseAlteredError, TreeRefusedError
+from sites.releases import build_release, manifest_of
+from sites.spec.errors import SpecError
 from tests.integration.http_world import HOME, PAGES, World, shared_ledger, world, write_files
 
 __all__ = ["shared_ledger", "world"]
@@ -192,8 +192,10 @@ def test_a_comparison_shows_added_removed_and_changed_files(world: World, sites:
     assert (found.added, found.removed, found.changed) == (1, 1, 1)
     changes = {change.path: change for change in found.changes}
     assert {path: change.status for path, change in changes.items()} == {
-        "about.html": "added", "index.html": "changed", "style.css": "removed",
-    }  # fmt: skip
+        "about.html": "added",
+        "index.html": "changed",
+        "style.css": "removed",
+    }
     assert changes["index.html"].diff is not None
     assert "+++ b/index.html" in changes["index.html"].diff
     assert sites.diff(world.tenant, "bakery", after.id, after.id).changes == ()

@@ -11,25 +11,25 @@ import pytest
 from pydantic import SecretStr
 from sqlalchemy import text
 
-from monitoring.ledger.releases import active_release
-from monitoring.ledger.store import Ledger
-from monitoring.ledger.tables import Job, Release, Site
-from producers.sites import Sites
-from routing.policy import platform_policy
+from gateway.config import GatewayConfig, ProviderConfig
+from gateway.fake_provider.config import LoggedCall, RehearsalConfig, billed_nanousd, read_log
+from gateway.fake_provider.server import running_rehearsal
+from gateway.server import running_gateway
+from ledger.releases import active_release
+from ledger.store import Ledger
+from ledger.tables import Job, Release, Site
+from producers.use_cases.sites import Sites
+from routing.policy.platform import platform_policy
 from routing.queues import QueueName, Tier
-from sandbox.den import Den
-from sandbox.gateway.config import GatewayConfig, ProviderConfig
-from sandbox.gateway.server import running_gateway
-from sandbox.rehearsal.config import LoggedCall, RehearsalConfig, billed_nanousd, read_log
-from sandbox.rehearsal.server import running_rehearsal
-from sandbox.release import manifest_of
+from sites.content_store import Den
+from sites.releases import manifest_of
 from tests.factories import Shop, not_available
-from workers.answer import answer_question
 from workers.attempt import Attempt
-from workers.control import run_control
+from workers.handlers.answer import answer_question
+from workers.handlers.publish import run_control
+from workers.handlers.spec import edit_spec
 from workers.lifecycle import Handler, Resources, run_attempt
 from workers.outcomes import Candidate, Outcome
-from workers.spec import edit_spec
 
 DEMO_SITE = Path(__file__).parents[2] / "producers" / "demo_site"
 DIRECT = "Change the hero heading to 'Bread since 1932'"
@@ -193,9 +193,12 @@ def servers(
         provider = ProviderConfig(base_url=model.url, api_key=SecretStr("k" * 32), label="rehearsal", day_usd=100)
         gateway = GatewayConfig(providers={"rehearsal": provider}, pepper=SecretStr("p" * 32))
         gateway_url = stack.enter_context(running_gateway(gateway, url, platform_policy()))
-        yield Resources(
-            ledger=ledger, den=Den(home / "den"), policy=platform_policy(), gateway_url=gateway_url, worker="w1"
-        ), log  # fmt: skip
+        yield (
+            Resources(
+                ledger=ledger, den=Den(home / "den"), policy=platform_policy(), gateway_url=gateway_url, worker="w1"
+            ),
+            log,
+        )
 
 
 @pytest.fixture

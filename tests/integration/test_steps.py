@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from monitoring.ledger.store import Ledger
+from gateway.config import GatewayConfig, ProviderConfig
+from gateway.fake_provider.config import LoggedCall, RehearsalConfig, read_log
+from gateway.fake_provider.server import running_rehearsal
+from gateway.server import running_gateway
+from ledger.store import Ledger
 from routing.jobs import Reason, State
 from routing.queues import QueueName
-from sandbox.den import Den
-from sandbox.gateway.config import GatewayConfig, ProviderConfig
-from sandbox.gateway.server import running_gateway
-from sandbox.rehearsal.config import LoggedCall, RehearsalConfig, read_log
-from sandbox.rehearsal.server import running_rehearsal
+from sites.content_store import Den
 from tests.factories import Shop
 from tests.integration.step_world import StepYard, policy_with_file_remotes
 from tests.unit.workers.runs.played import Played
@@ -151,10 +151,18 @@ def servers(
         provider = ProviderConfig(base_url=model.url, api_key=SecretStr(CANARY), label="rehearsal", day_usd=100)
         gateway = GatewayConfig(providers={"rehearsal": provider}, pepper=SecretStr("p" * 32))
         gateway_url = stack.enter_context(running_gateway(gateway, url, policy))
-        yield Resources(
-            ledger=ledger, den=Den(home / "den"), policy=policy, gateway_url=gateway_url, worker="w1",
-            known_keys=(CANARY,),
-        ), log, home  # fmt: skip
+        yield (
+            Resources(
+                ledger=ledger,
+                den=Den(home / "den"),
+                policy=policy,
+                gateway_url=gateway_url,
+                worker="w1",
+                known_keys=(CANARY,),
+            ),
+            log,
+            home,
+        )
 
 
 @pytest.fixture
@@ -180,8 +188,11 @@ def test_an_agent_reads_the_project_and_writes_within_its_paths_and_nowhere_else
     assert len(calls) == 3
     refused = done.execution.dropped
     assert [line.partition(":")[0] for line in refused] == [
-        "src/app.js", "../../etc/passwd", ".agent-context/index.md", "artifacts/research/CLAUDE.md",
-    ]  # fmt: skip
+        "src/app.js",
+        "../../etc/passwd",
+        ".agent-context/index.md",
+        "artifacts/research/CLAUDE.md",
+    ]
     (told,) = [event for event in done.events if "dropped" in event]
     assert told["dropped"] == refused
 
@@ -261,9 +272,12 @@ def test_no_prompt_holds_a_key_that_somebody_put_into_a_task_or_a_result(office:
     watched = Watched(ApiRunner())
     office.yard.complete("before", {"status": "complete", "summary": f"Use {CANARY}", "issues": []})
     done = office.yard.do(
-        "orchestrator:classify", f"Which? {CANARY} [rehearse:classify]", depends_on=("before",), context=("before",),
+        "orchestrator:classify",
+        f"Which? {CANARY} [rehearse:classify]",
+        depends_on=("before",),
+        context=("before",),
         handler=StepHandler({"api": watched}),
-    )  # fmt: skip
+    )
 
     assert done.job.state == "answered"
     (order,) = watched.orders
@@ -281,9 +295,13 @@ def test_a_step_reads_what_the_steps_before_it_left(office: Office) -> None:
     office.yard.complete("first-done", dict(first.result), head=head)
     watched = Watched(Played({".agent-result.json": b'{"status": "complete", "summary": "Seen."}'}))
     done = office.yard.do(
-        "architect", "Go on", key="second", depends_on=("first-done",), context=("first-done",),
+        "architect",
+        "Go on",
+        key="second",
+        depends_on=("first-done",),
+        context=("first-done",),
         handler=StepHandler({"api": watched}),
-    )  # fmt: skip
+    )
 
     assert done.job.state == "answered"
     seen = watched.orders[0].files
@@ -323,9 +341,11 @@ def test_every_step_sees_one_workspace_in_which_the_places_to_talk_are_there(off
 
 def test_a_step_that_would_write_where_its_plan_does_not_let_it_is_kept_to_its_plan(office: Office) -> None:
     files = {
-        "artifacts/research/mine/a.md": b"a", "artifacts/research/other.md": b"b", "src/app.js": b"c",
+        "artifacts/research/mine/a.md": b"a",
+        "artifacts/research/other.md": b"b",
+        "src/app.js": b"c",
         ".agent-result.json": b'{"status": "complete", "summary": "Done."}',
-    }  # fmt: skip
+    }
     done = office.yard.do(
         "research", "Look", writes=("artifacts/research/mine/", "src/"), handler=StepHandler({"api": Played(files)})
     )
@@ -348,10 +368,12 @@ def test_what_was_written_when_time_ran_out_is_kept_for_people_and_not_for_the_r
 @pytest.mark.parametrize(
     ("result", "says"),
     [
-        (None, "left no .agent-result.json"), (b"{", "not valid"), (b'{"status": "complete"}', "summary"),
+        (None, "left no .agent-result.json"),
+        (b"{", "not valid"),
+        (b'{"status": "complete"}', "summary"),
         (b'{"status": "complete", "summary": "' + b"x" * 70_000 + b'"}', "more than 65536 bytes"),
     ],
-)  # fmt: skip
+)
 @pytest.mark.req("S-051")
 def test_a_result_that_is_missing_or_invalid_fails_the_step(office: Office, result: bytes | None, says: str) -> None:
     done = office.yard.do("research", "Look", handler=StepHandler({"api": Played({".agent-result.json": result})}))

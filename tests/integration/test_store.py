@@ -6,8 +6,8 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError, OperationalError
 
-from monitoring.ledger.sql import Statement
-from monitoring.ledger.store import Ledger, create_ledger_engine
+from ledger.sql import Statement
+from ledger.store import Ledger, create_ledger_engine
 from tests.factories import Shop
 
 

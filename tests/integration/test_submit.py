@@ -9,19 +9,18 @@ from uuid import UUID, uuid4
 import pytest
 from redis import Redis
 
-from monitoring.errors import IdempotencyConflictError
-from monitoring.ledger.dispatch_window import pause_queue
-from monitoring.ledger.tables import Job
-from producers.celery_message import CeleryMessage
+from ledger.dispatch_window import pause_queue
+from ledger.errors import IdempotencyConflictError
+from ledger.tables import Job
+from producers.dispatch.broker import Publisher
 from producers.errors import UnknownTenantError
-from producers.intake import take_in
-from producers.publisher import Publisher
-from producers.submit import Submitter
-from routing.app import create_app
+from producers.intake.celery_intake import take_in
+from producers.intake.celery_message import CeleryMessage
+from producers.intake.submit import Submitter
+from routing.broker import create_app, list_of
 from routing.errors import InvalidJobError
 from routing.jobs import Door
 from routing.queues import QueueName
-from routing.topology import list_of
 from tests.factories import Shop
 
 DEAD_BROKER = "redis://127.0.0.1:1/0"
@@ -100,9 +99,11 @@ def test_a_caller_can_choose_the_starting_tier(shop: Shop, submit: Submit, broke
 
 def test_while_the_broker_is_away_a_job_is_accepted_all_the_same(shop: Shop) -> None:
     app = create_app(DEAD_BROKER)
-    job = Submitter(shop.ledger, Publisher(app), shop.policy).submit(
-        {"prompt": QUESTION}, tenant="acme", door=Door.HTTP
-    ).job  # fmt: skip
+    job = (
+        Submitter(shop.ledger, Publisher(app), shop.policy)
+        .submit({"prompt": QUESTION}, tenant="acme", door=Door.HTTP)
+        .job
+    )
     app.close()
     assert shop.job(job.id).state == "queued"
     assert shop.job(job.id).pushed_at is not None, "the dispatcher finds it missing on the list"

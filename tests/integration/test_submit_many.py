@@ -11,18 +11,17 @@ from redis import Redis
 from sqlalchemy import event
 from sqlalchemy.exc import OperationalError
 
-from monitoring.errors import IdempotencyConflictError
-from monitoring.ledger.headroom import count_backlog
-from producers import submit as submitting
+from ledger.errors import IdempotencyConflictError
+from ledger.headroom import count_backlog
+from producers.dispatch.broker import Publisher
 from producers.errors import AdmissionRefusedError, LedgerAwayError, UnknownTenantError
-from producers.publisher import Publisher
-from producers.submit import Outcome, Submitted, Submitter
-from routing.app import create_app
+from producers.intake import submit as submitting
+from producers.intake.submit import Outcome, Submitted, Submitter
+from routing.broker import create_app, list_of
 from routing.errors import InvalidJobError
 from routing.jobs import Door
-from routing.policy import Runway
+from routing.policy.platform import Runway
 from routing.queues import QueueName
-from routing.topology import list_of
 from tests.factories import Shop
 
 EDIT, QUESTION, ORDER = "Make the header background blue", "What is a proxy?", "Build a landing page for a bakery"
@@ -61,15 +60,25 @@ def bodies_of(seed: int) -> list[Any]:
     """Any mixture of what callers send, its mistakes and repetitions included."""
     chance = random.Random(seed)
     kinds: list[dict[str, Any]] = [
-        {"prompt": EDIT, "site": "shop"}, {"prompt": EDIT, "site": "cafe"}, {"prompt": EDIT, "site": "cafe"},
-        {"prompt": QUESTION}, {"prompt": "pwd"}, {"prompt": EDIT, "site": "shop", "tier": "patch"}, {"prompt": EDIT},
-        {"prompt": ORDER, "new_site": "rolls"}, {"prompt": EDIT, "site": "rolls"}, {"prompt": ""}, {"wrong": 1}, "text",
-        {"prompt": EDIT, "site": "missing"}, {"prompt": EDIT, "site": "shop", "supersede_key": "k"},
+        {"prompt": EDIT, "site": "shop"},
+        {"prompt": EDIT, "site": "cafe"},
+        {"prompt": EDIT, "site": "cafe"},
+        {"prompt": QUESTION},
+        {"prompt": "pwd"},
+        {"prompt": EDIT, "site": "shop", "tier": "patch"},
+        {"prompt": EDIT},
+        {"prompt": ORDER, "new_site": "rolls"},
+        {"prompt": EDIT, "site": "rolls"},
+        {"prompt": ""},
+        {"wrong": 1},
+        "text",
+        {"prompt": EDIT, "site": "missing"},
+        {"prompt": EDIT, "site": "shop", "supersede_key": "k"},
         {"prompt": "Make it nicer", "site": "shop", "supersede_key": "k"},
         {"prompt": QUESTION, "start_at": "2100-01-01T00:00:00Z"},
         {"prompt": EDIT, "site": "cafe", "start_at": TOMORROW},
         {"prompt": "Remove all pages", "site": "cafe"},
-    ]  # fmt: skip
+    ]
     found = []
     for _ in range(24):
         body: Any = chance.choice(kinds)
@@ -85,9 +94,10 @@ def seen(shop: Shop, broker: Any, told: list[Outcome]) -> Any:
     names = {row.id: f"job {place}" for place, row in enumerate(order)}
     shown = [
         (names[one.job.id], one.is_new, one.job.state, one.job.queue, one.job.tier, dict(one.job.route))
-        if isinstance(one, Submitted) else (type(one).__name__, getattr(one, "errors", None))
+        if isinstance(one, Submitted)
+        else (type(one).__name__, getattr(one, "errors", None))
         for one in told
-    ]  # fmt: skip
+    ]
     sites = {row.id: row.name for row in shop.rows("SELECT id, name FROM site")}
     jobs = shop.rows("""
         SELECT id, state, reason, prompt, request, request_digest, idempotency_key, priority, site_id, route, mode,
@@ -106,9 +116,16 @@ def seen(shop: Shop, broker: Any, told: list[Outcome]) -> Any:
         return by
 
     table = sorted(
-        str({**row._mapping, "id": names[row.id], "site_id": sites.get(row.site_id),
-             "superseded_by": names.get(row.superseded_by)}) for row in jobs
-    )  # fmt: skip
+        str(
+            {
+                **row._mapping,
+                "id": names[row.id],
+                "site_id": sites.get(row.site_id),
+                "superseded_by": names.get(row.superseded_by),
+            }
+        )
+        for row in jobs
+    )
     refusals = sorted(told_of(events).pop("none", []))
     by_job = {name: facts for name, facts in told_of(events).items() if name != "none"}
     for facts in by_job.values():

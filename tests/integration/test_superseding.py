@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from monitoring.ledger.attempts import hold, renew
-from monitoring.ledger.jobs import close_attempt, end
-from monitoring.ledger.tables import Job, Site
-from monitoring.ledger.wait_reasons import release_sites
-from producers.publisher import Publisher
-from producers.submit import Submitter
-from routing.app import create_app
+from ledger.attempts import hold, renew
+from ledger.jobs import close_attempt, end
+from ledger.tables import Job, Site
+from ledger.wait_reasons import release_sites
+from producers.dispatch.broker import Publisher
+from producers.intake.submit import Submitter
+from routing.broker import create_app
 from routing.errors import InvalidJobError
 from routing.jobs import Door, Reason, State
 from tests.factories import Shop

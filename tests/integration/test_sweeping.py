@@ -15,21 +15,21 @@ from sqlalchemy import MetaData
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlmodel import SQLModel
 
-from monitoring import sweeping
+from ledger.attempts import hold
+from ledger.events import EventKind, record
+from ledger.jobs import end, lock_job
+from ledger.releases import activate
+from ledger.sql import Statement
+from ledger.tables import Site
 from monitoring.event_metrics import fold_pending, fold_step, read_series
-from monitoring.ledger.attempts import hold
-from monitoring.ledger.events import EventKind, record
-from monitoring.ledger.jobs import end, lock_job
-from monitoring.ledger.releases import activate
-from monitoring.ledger.sql import Statement
-from monitoring.ledger.tables import Site
-from monitoring.sweeping import CHAIN_TABLES, RowSweeper, Swept
-from producers.housekeeping import Housekeeper
-from producers.replays import Replays
-from producers.rounds import Asker
+from producers.dispatch import sweeping
+from producers.dispatch.housekeeping import Housekeeper
+from producers.dispatch.sweeping import CHAIN_TABLES, RowSweeper, Swept
+from producers.use_cases.replays import Replays
+from producers.use_cases.rounds import Asker
 from routing.jobs import Door, Reason, State
-from routing.policy import Retention
-from sandbox.den import Den
+from routing.policy.platform import Retention
+from sites.content_store import Den
 from tests.factories import Shop
 from tests.integration.run_world import Yard
 
@@ -230,9 +230,13 @@ def test_a_run_goes_with_its_steps_gates_notes_and_workspace(shop: Shop, tmp_pat
     for job_id in jobs(shop):
         grow_old(shop, job_id, days=400)
     keeper = Housekeeper(
-        shop.ledger, Den(tmp_path / "den"), shop.policy, runs_root=yard.resources.runs.root, holder="k",
+        shop.ledger,
+        Den(tmp_path / "den"),
+        shop.policy,
+        runs_root=yard.resources.runs.root,
+        holder="k",
         clock=lambda: 4e9,
-    )  # fmt: skip
+    )
     workspace = yard.workspace(run_id).path
     assert workspace.is_dir()
     shop.execute("UPDATE ticket_note SET delivered_at = NULL, next_at = now()")

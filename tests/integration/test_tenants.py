@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from monitoring.ledger.dispatch_window import top_up
+from ledger.dispatch_window import top_up
 from producers.cli import app
 from routing.queues import QueueName
 from tests.factories import Shop
@@ -79,8 +79,12 @@ def test_weight_limit_and_who_approves_are_set_and_shown(shop: Shop, run: Run) -
     assert "people" in shown
     changes = [row[0] for row in shop.rows("SELECT detail FROM audit WHERE action = 'tenant_changed' ORDER BY seq")]
     assert changes == [
-        {"weight": 3}, {"max_running": 7}, {"auto_approve": True}, {"max_running": None}, {"auto_approve": False},
-    ]  # fmt: skip
+        {"weight": 3},
+        {"max_running": 7},
+        {"auto_approve": True},
+        {"max_running": None},
+        {"auto_approve": False},
+    ]
 
 
 def test_setting_what_is_set_already_is_not_on_record_again(shop: Shop, run: Run) -> None:
@@ -93,11 +97,16 @@ def test_setting_what_is_set_already_is_not_on_record_again(shop: Shop, run: Run
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("pause", "nobody"), ("show", "nobody"), ("weight", "acme", 0), ("weight", "acme", 1001),
-        ("limit", "acme", "0"), ("limit", "acme", "many"), ("limit", "acme", str(2**31)),
+        ("pause", "nobody"),
+        ("show", "nobody"),
+        ("weight", "acme", 0),
+        ("weight", "acme", 1001),
+        ("limit", "acme", "0"),
+        ("limit", "acme", "many"),
+        ("limit", "acme", str(2**31)),
         ("auto-approve", "acme", "yes"),
     ],
-)  # fmt: skip
+)
 def test_what_makes_no_sense_is_refused_as_usage_and_changes_nothing(run: Run, arguments: tuple[object, ...]) -> None:
     before = read(run, "tenant", "list")
     assert run("tenant", *arguments).exit_code == 2

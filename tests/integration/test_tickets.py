@@ -15,12 +15,12 @@ from httpx2 import Response
 from pydantic import SecretStr
 from starlette.testclient import TestClient
 
-from monitoring.ledger.run_tables import Run
-from monitoring.ledger.runs import put_project
-from monitoring.ledger.tables import Tenant
+from ledger.run_tables import Run
+from ledger.runs import put_project
+from ledger.tables import Tenant
 from producers.api.app import create_app
-from routing.accounts import Account, AccountsConfig
 from routing.jobs import State
+from routing.policy.agents import Account, AccountsConfig
 from tests.integration.http_world import World, shared_ledger, world
 
 __all__ = ["shared_ledger", "world"]
@@ -59,15 +59,25 @@ class Hooks:
             put_project(session, self.world.tenant, name, config, actor="test")
 
     def send(
-        self, body: dict[str, Any] | bytes, *, tracker: str = "github", project: str = "shop", delivery: str = "d-1",
-        secret: str = SECRET, tenant: str | None = None, event: str = "issues",
-    ) -> Response:  # fmt: skip
+        self,
+        body: dict[str, Any] | bytes,
+        *,
+        tracker: str = "github",
+        project: str = "shop",
+        delivery: str = "d-1",
+        secret: str = SECRET,
+        tenant: str | None = None,
+        event: str = "issues",
+    ) -> Response:
         raw = body if isinstance(body, bytes) else json.dumps(body).encode()
         signed = hmac.new(secret.encode(), raw, hashlib.sha256).hexdigest()
         headers = {
-            "X-Hub-Signature-256": f"sha256={signed}", "X-GitHub-Event": event, "X-GitHub-Delivery": delivery,
-            "Linear-Signature": signed, "Linear-Delivery": delivery,
-        }  # fmt: skip
+            "X-Hub-Signature-256": f"sha256={signed}",
+            "X-GitHub-Event": event,
+            "X-GitHub-Delivery": delivery,
+            "Linear-Signature": signed,
+            "Linear-Delivery": delivery,
+        }
         return self.http.post(
             f"/v1/tickets/{tracker}/{tenant or self.world.tenant}/{project}", content=raw, headers=headers
         )
@@ -82,20 +92,29 @@ def hooks(world: World) -> Iterator[Hooks]:
 
 def issue(number: int = 12, repository: str = "a/shop") -> dict[str, Any]:
     return {
-        "action": "labeled", "label": {"name": "pointsman"}, "repository": {"full_name": repository},
+        "action": "labeled",
+        "label": {"name": "pointsman"},
+        "repository": {"full_name": repository},
         "issue": {
-            "number": number, "title": "Fix the cart total", "body": "Two items of 5 show 5.<!-- hidden order -->",
-            "state": "open", "html_url": f"https://f.example/{number}",
+            "number": number,
+            "title": "Fix the cart total",
+            "body": "Two items of 5 show 5.<!-- hidden order -->",
+            "state": "open",
+            "html_url": f"https://f.example/{number}",
             "labels": [{"name": "P1"}, {"name": "pointsman"}],
         },
-    }  # fmt: skip
+    }
 
 
 def linear_issue(**changes: Any) -> dict[str, Any]:
     data = {
-        "id": "issue-7", "identifier": "ENG-7", "title": "Dark mode", "description": "Follow the system.",
-        "labels": [{"name": "robot"}], "priority": 1,
-    }  # fmt: skip
+        "id": "issue-7",
+        "identifier": "ENG-7",
+        "title": "Dark mode",
+        "description": "Follow the system.",
+        "labels": [{"name": "robot"}],
+        "priority": 1,
+    }
     sent = int(time.time() * 1000)
     return {"type": "Issue", "action": "create", "data": data, "webhookTimestamp": sent} | changes
 

@@ -18,19 +18,18 @@ from redis.exceptions import RedisError
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
-from monitoring.ledger.dispatch_window import Push
-from monitoring.ledger.store import SILENCE, Ledger, create_ledger_engine
-from monitoring.ledger.tables import Job
+from ledger.dispatch_window import Push
+from ledger.store import SILENCE, Ledger, create_ledger_engine
+from ledger.tables import Job
 from producers.config import DispatcherConfig
-from producers.dispatcher import Dispatcher
+from producers.dispatch.broker import BrokerLists, Publisher, open_broker
+from producers.dispatch.dispatcher import Dispatcher
 from producers.errors import PublishError
-from producers.publisher import Publisher
-from producers.runway import BrokerLists, open_broker
-from producers.submit import Submitter
-from routing.app import create_app
+from producers.intake.submit import Submitter
+from routing.broker import create_app
 from routing.config import BrokerConfig
 from routing.jobs import Door
-from routing.policy import platform_policy
+from routing.policy.platform import platform_policy
 from routing.queues import QueueName
 from tests.factories import Shop
 from tests.services import Valkey, wait_until
@@ -81,11 +80,14 @@ def test_a_job_runs_to_its_end_with_broker_and_ledger_over_tls(guarded: Guarded,
     lists = BrokerLists(config.url, tls=config.tls)
     dispatcher = Dispatcher(
         ledger, publisher, lists, policy=shop.policy, config=DispatcherConfig(), holder="test", signing_key=b"key"
-    )  # fmt: skip
+    )
     environment = {
-        **os.environ, "POINTSMAN_LEDGER__URL": guarded.ledger_url(), "POINTSMAN_BROKER__URL": config.url,
-        "POINTSMAN_BROKER__CA_PATH": str(config.ca_path), "POINTSMAN_DEN__ROOT": str(tmp_path / "den"),
-    }  # fmt: skip
+        **os.environ,
+        "POINTSMAN_LEDGER__URL": guarded.ledger_url(),
+        "POINTSMAN_BROKER__URL": config.url,
+        "POINTSMAN_BROKER__CA_PATH": str(config.ca_path),
+        "POINTSMAN_DEN__ROOT": str(tmp_path / "den"),
+    }
     argv = [sys.executable, "-m", "workers.main", "tools", "--concurrency", "1"]
     worker = subprocess.Popen(argv, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 

@@ -15,27 +15,27 @@ import httpx2
 import pytest
 from pydantic import SecretStr
 
+from gateway.config import GatewayConfig, ProviderConfig
+from gateway.fake_provider.config import RehearsalConfig
+from gateway.fake_provider.server import running_rehearsal
+from gateway.server import running_gateway
+from ledger.dispatch_window import pause_queue
+from ledger.store import Ledger, create_ledger_engine
+from ledger.tables import Job
 from monitoring import traces
 from monitoring.config import TracingConfig
-from monitoring.ledger.dispatch_window import pause_queue
-from monitoring.ledger.store import Ledger, create_ledger_engine
-from monitoring.ledger.tables import Job
-from producers.celery_message import read_message
-from producers.intake import take_in
-from producers.keys import create_tenant
+from producers.intake.celery_intake import take_in
+from producers.intake.celery_message import read_message
+from producers.use_cases.tenants import create_tenant
 from routing.jobs import JobMessage
-from routing.policy import platform_policy
+from routing.policy.platform import platform_policy
 from routing.queues import QueueName
-from sandbox.gateway.config import GatewayConfig, ProviderConfig
-from sandbox.gateway.server import running_gateway
-from sandbox.rehearsal.config import RehearsalConfig
-from sandbox.rehearsal.server import running_rehearsal
 from tests.collector import Collector, Seen, running_collector
 from tests.integration.http_world import World, open_world
 from tests.services import Postgres
-from workers.control import run_control
+from workers.handlers.publish import run_control
+from workers.handlers.spec import edit_spec
 from workers.lifecycle import Resources, run_attempt
-from workers.spec import edit_spec
 
 DEMO_SITE = Path(__file__).parents[2] / "producers" / "demo_site"
 PROMPT = "Add a short FAQ about opening hours and how to order ahead"

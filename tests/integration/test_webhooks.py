@@ -15,13 +15,12 @@ import pytest
 from pydantic import SecretStr
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
-from monitoring.errors import JobNotFoundError, NotReplayableError
-from monitoring.ledger.notifications import MAX_REPLAYS
+from ledger.errors import JobNotFoundError, NotReplayableError
+from ledger.notifications import MAX_REPLAYS
 from producers.config import WebhookConfig
-from producers.dispatching import deliver
-from producers.notifications import Notifications
-from producers.webhook_secrets import tenant_secrets
-from producers.webhooks import AT_ONCE, RETRY_SECONDS, WebhookSender
+from producers.dispatch.dispatcher import deliver
+from producers.dispatch.webhooks import AT_ONCE, RETRY_SECONDS, WebhookSender, tenant_secrets
+from producers.use_cases.dead_letters import Notifications
 from routing.jobs import Reason, State
 from tests.factories import Shop
 from tests.services import wait_until

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from monitoring.ledger.store import Ledger
-from sandbox.den import Den
-from sandbox.gateway.config import GatewayConfig, ProviderConfig
-from sandbox.gateway.server import running_gateway
-from sandbox.rehearsal.config import RehearsalConfig
-from sandbox.rehearsal.server import running_rehearsal
+from gateway.config import GatewayConfig, ProviderConfig
+from gateway.fake_provider.config import RehearsalConfig
+from gateway.fake_provider.server import running_rehearsal
+from gateway.server import running_gateway
+from ledger.store import Ledger
+from sites.content_store import Den
 from tests.factories import Shop
 from tests.integration.run_world import Yard
 from tests.integration.step_world import StepYard, policy_with_file_remotes
@@ -63,9 +63,14 @@ def test_a_fix_goes_from_its_ticket_to_one_commit_through_real_steps(shop: Shop,
     maker = PlayedMaker(tmp_path / "programs", is_walled=True)
     maker.program("claude", CLI)
     yard.resources = Resources(
-        ledger=shop.ledger, den=Den(tmp_path / "den"), policy=policy, gateway_url=servers, worker="w1", boxes=maker,
+        ledger=shop.ledger,
+        den=Den(tmp_path / "den"),
+        policy=policy,
+        gateway_url=servers,
+        worker="w1",
+        boxes=maker,
         runs=StepYard.runs_config(tmp_path),
-    )  # fmt: skip
+    )
 
     run_id = yard.submit("Fix the broken header")
     job = yard.play(run_id)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from monitoring.ledger.store import Ledger, create_ledger_engine
-from monitoring.ledger.workers import (
+from ledger.store import Ledger, create_ledger_engine
+from ledger.workers import (
     LOST_SECONDS,
     SWEPT_SECONDS,
     FleetSlots,
@@ -22,13 +22,13 @@ from monitoring.ledger.workers import (
     sign_in,
     sign_off,
     slots_by_queue,
-    sweep_workers,  # fmt: skip
+    sweep_workers,
 )
 from tests.factories import Shop
 from tests.integration.worker_world import World
 from tests.services import Valkey, wait_until
-from workers import presence as presence_module
-from workers.presence import Presence
+from workers import heartbeat as presence_module
+from workers.heartbeat import Presence
 
 
 def sign(name: str, *queues: str, slots: int = 2) -> Sign:
@@ -84,8 +84,10 @@ def test_a_worker_that_drains_or_is_silent_offers_no_slots(shop: Shop) -> None:
     say(shop, sign("drains", "spec"), is_draining=True)
     silent(shop, "lost", LOST_SECONDS + 1)
     assert {name: view.standing for name, view in known(shop).items()} == {
-        "ok": "serving", "lost": "lost", "drains": "draining",
-    }  # fmt: skip
+        "ok": "serving",
+        "lost": "lost",
+        "drains": "draining",
+    }
     assert served(shop)["spec"].slots == 2
     assert fleet(shop) == FleetSlots(serving=1, draining=1, lost=1, slots=2, busy=0)
     assert known(shop)["lost"].silent_seconds == pytest.approx(LOST_SECONDS + 1, abs=5)

@@ -20,13 +20,12 @@ import yaml
 from redis import Redis
 from sqlalchemy.exc import SQLAlchemyError
 
-from monitoring.ledger.store import Ledger, create_ledger_engine
+from ledger.store import Ledger, create_ledger_engine
 from producers.config import DispatcherConfig
-from producers.dispatcher import Dispatcher
-from producers.publisher import Publisher
-from producers.runway import BrokerLists
-from routing.app import create_app
-from routing.policy import Policy, platform_policy
+from producers.dispatch.broker import BrokerLists, Publisher
+from producers.dispatch.dispatcher import Dispatcher
+from routing.broker import create_app
+from routing.policy.platform import Policy, platform_policy
 from tests.factories import Shop
 from tests.services import Valkey, wait_until
 
@@ -145,8 +144,11 @@ class World:
         with log.open("wb") as out:
             process = subprocess.Popen(
                 [*prefix, sys.executable, "-m", MODULE, str(concurrency), *queues],
-                env=os.environ | environment, stdout=out, stderr=out, start_new_session=True,
-            )  # fmt: skip
+                env=os.environ | environment,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )
         worker = Worker(process, log)
         self.workers.append(worker)
         if ready:
@@ -161,7 +163,7 @@ class World:
     def ended(self, job_id: UUID, *, seconds: float = 30) -> Any:
         return wait_until(
             lambda: (job := self.shop.job(job_id)).ended_at and job, seconds=seconds, what="the job has ended"
-        )  # fmt: skip
+        )
 
     def running(self, worker: Worker, prompt: str, *, seconds: float = 20) -> int:
         """Wait until a job is worked on, and return the pool child that does."""
@@ -182,9 +184,14 @@ class World:
         ledger = Ledger(create_ledger_engine(self.shop.url, pool_size=2))
         app, lists = create_app(self.valkey.url), BrokerLists(self.valkey.url)
         dispatcher = Dispatcher(
-            ledger, Publisher(app), lists, policy=self.policy,
-            config=DispatcherConfig(missing_after_seconds=0.5), holder="world", signing_key=b"k" * 32,
-        )  # fmt: skip
+            ledger,
+            Publisher(app),
+            lists,
+            policy=self.policy,
+            config=DispatcherConfig(missing_after_seconds=0.5),
+            holder="world",
+            signing_key=b"k" * 32,
+        )
 
         def loop() -> None:
             while not stopping.wait(0.1):

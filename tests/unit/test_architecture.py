@@ -15,20 +15,28 @@ from uuid import UUID
 
 import pytest
 
-from producers.keys import Scope
+from producers.use_cases.tenants import Scope
 from routing.errors import FieldError
-from routing.policy import platform_policy
+from routing.policy.platform import platform_policy
 from routing.queues import QUEUE_OF_TIER, QueueName, Tier
-from sandbox.spec.errors import Finding
+from sites.spec.errors import Finding
 
-PACKAGES = ("routing", "monitoring", "sandbox", "workers", "producers")
+PACKAGES = ("routing", "ledger", "sites", "gateway", "monitoring", "sandbox", "workers", "producers")
 ROOT = Path(__file__).parents[2]
 HEAVY = ("celery", "kombu", "redis", "sqlalchemy", "sqlmodel", "psycopg", "anthropic", "docker", "httpx2", "fastapi")
 PURE = (
-    "routing.jobs", "routing.queues", "routing.prices", "routing.policy", "routing.text", "routing.triggers",
-    "routing.trivial", "routing.router", "routing.config", "routing.errors",
-    "workers.runs.schedule",
-)  # fmt: skip
+    "routing.jobs",
+    "routing.queues",
+    "routing.policy.prices",
+    "routing.policy.platform",
+    "routing.prompt.tokens",
+    "routing.decision.triggers",
+    "routing.decision.triggers",
+    "routing.decision.router",
+    "routing.config",
+    "routing.errors",
+    "workers.runs.scheduling.schedule",
+)
 
 _IMPORT_EVERYTHING = """
 import builtins, os, socket, sys
@@ -130,9 +138,18 @@ def test_importing_any_module_opens_no_connection_and_writes_no_file() -> None:
 
 
 SAMPLES: dict[str, Any] = {
-    "str": "text", "int": 7, "float": 1.5, "UUID": UUID(int=7), "bool": True, "object": "text",
-    "Sequence[str]": ("a", "b"), "list[str]": ["a"], "float | None": 2.5, "str | None": "text", "int | None": 3,
-}  # fmt: skip
+    "str": "text",
+    "int": 7,
+    "float": 1.5,
+    "UUID": UUID(int=7),
+    "bool": True,
+    "object": "text",
+    "Sequence[str]": ("a", "b"),
+    "list[str]": ["a"],
+    "float | None": 2.5,
+    "str | None": "text",
+    "int | None": 3,
+}
 
 
 def sample(parameter: inspect.Parameter) -> Any:

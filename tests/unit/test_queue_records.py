@@ -39,7 +39,7 @@ exec(compile(before + "QUEUES: Mapping" + records + "\\n" + {ADDED_RECORD!r} + "
      module.__dict__)
 
 from routing.errors import PolicyError
-from routing.policy import parse_policy
+from routing.policy.platform import parse_policy
 from routing.queues import QueueName
 shipped = Path({str(ROOT / "routing" / "platform.yaml")!r}).read_text()
 try:
@@ -50,8 +50,8 @@ else:
     raise AssertionError("a queue without limits was accepted")
 policy = parse_policy(shipped.replace("queues:\\n", "queues:\\n" + {ADDED_LIMITS!r}, 1), source="with limits")
 
-from routing.app import create_app
-from routing.broker_users import fleet_users
+from routing.broker import create_app
+from routing.broker import fleet_users
 app = create_app("redis://127.0.0.1:1/0")
 assert "translate" in [queue.name for queue in app.conf.task_queues]
 assert all("~translate" in user.rules for user in fleet_users() if user.name == "pointsman-worker")
@@ -67,7 +67,7 @@ assert parse_arguments(["translate"]).queues == ["translate"]
 opened = ProcessResources(WorkerSettings(), policy, worker="one", queues=["translate"])
 assert isinstance(opened._boxes, PoolOnDemand)
 
-from producers.embedded import WORKERS
+from producers.local.embedded import WORKERS
 assert "translate" in WORKERS["worker-quick"]
 
 from monitoring.capacity.defaults import WAIT_TARGETS, default_workload
@@ -76,8 +76,8 @@ assert default_workload(policy).queues[added].usd > 0
 assert added in default_workload(policy).mix and WAIT_TARGETS[added] == 5
 assert by_queue("--rate", {{"translate": 1.0}}) == {{added: 1.0}}
 
-from monitoring.ledger.runway import WRITING_QUEUES
-from monitoring.ledger import runway_sql
+from ledger.runway import WRITING_QUEUES
+from ledger import runway_sql
 assert added in WRITING_QUEUES
 assert any("('translate')" in str(value) for value in vars(runway_sql).values())
 
@@ -85,7 +85,7 @@ from monitoring import metrics
 assert "translate" in metrics.SERVED and ("none", "translate") in metrics.PLACES
 assert ("translate", "warm") in [tuple(zero) for zero in metrics.BOXES_OPENED.zeros]
 
-from producers.doctor.findings import judge_workers
+from producers.doctor import judge_workers
 assert "translate" in str(judge_workers({{}}))
 
 from typer.testing import CliRunner

@@ -11,27 +11,207 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 from pydantic import BaseModel, ConfigDict
 
+from gateway.errors import GatewayError
+from gateway.fake_provider.config import RehearsalConfig
+from gateway.fake_provider.server import running_rehearsal
+from ledger.events import EventKind
+from ledger.start_attempt import Claim
+from ledger.tables import Attempt as AttemptRow
+from ledger.tables import Job
 from routing.config import PolicyConfig, read_settings, without_settings
 from routing.errors import PolicyError
-from routing.policy import load_policy
+from routing.policy.agents import RESULT_FILE, is_covered
+from routing.policy.platform import Policy, load_policy
+from routing.queues import QueueName
 from sandbox.config import BoxConfig
-from sandbox.den import Den
-from sandbox.errors import SandboxError, TreeRefusedError
-from sandbox.rehearsal.config import RehearsalConfig
-from sandbox.rehearsal.server import running_rehearsal
-from sandbox.worktree import Worktree
-from workers.boxes import BoxPool, NoBoxes, PoolOnDemand
+from sandbox.errors import SandboxError
+from sites.content_store import Den
+from sites.directories import Worktree
+from sites.errors import PathRefusedError, SiteError, TreeRefusedError
+from sites.files import NameSet, is_planted
+from workers.attempt import Attempt
+from workers.boxes import Boxes, BoxPool, NoBoxes, PoolOnDemand
 from workers.config import RunsConfig
-from workers.errors import WorkerError
-from workers.runs.solo import Alone, Place, read_project, run_alone
-from workers.runs.trees import TreeLimits
+from workers.errors import ResultInvalidError, WorkerError
+from workers.runs.git.trees import LeftOut, Snapshot, TreeLimits
+from workers.runs.runners.protocol import AgentOrder
+from workers.runs.scheduling.view import parse_result
+from workers.runs.step import RUNNERS, take_over
+from workers.runs.step_context import StepWords, claude_md, order_text, stage
+
+# One agent against a directory, without a run, a ledger or a queue (P-061).
+#
+# The same runner, order, staging and judging as in a run, so that an agent's instructions can be worked on by
+# themselves.
+
+_UNLIMITED_USD = 5.0
+_TENANT = "alone"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """What an agent alone works with."""
+
+    policy: Policy
+    url: str
+    """A Messages API: a gateway, or the rehearsal model."""
+    token: str
+    den: Den
+    boxes: Boxes
+    runs: RunsConfig
+    environment: Mapping[str, str]
+    tell: Callable[[str], None]
+    """Takes news, one line each."""
+
+
+@dataclass(frozen=True)
+class Alone:
+    """What came of it."""
+
+    result: Mapping[str, Any] | None
+    failure: str | None
+    changes: Mapping[str, bytes | None]
+    dropped: tuple[str, ...]
+    facts: Mapping[str, Any]
+
+    def told(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        changed = {path: None if data is None else len(data) for path, data in sorted(self.changes.items())}
+        return {
+            "result": self.result,
+            "failure": self.failure,
+            "changed": changed,
+            "dropped": list(self.dropped),
+            "facts": dict(self.facts),
+        }
+
+
+def run_alone(name: str, *, task: str, project: Snapshot, place: Place) -> Alone:
+    """Run one agent against a project's files; nothing is written.
+
+    Raises:
+        PolicyError: there is no such agent, or none of its instructions (the caller's fault).
+        SandboxError: it could not be run (the operator's fault, or the model's).
+    """
+    definition = place.policy.agents.get(name)
+    if definition is None:
+        raise PolicyError(f"there is no agent {name!a}; there are {', '.join(sorted(place.policy.agents))}")
+    words = StepWords(
+        key="alone",
+        agent=name,
+        task=task,
+        ticket={"title": task[:100], "body": task},
+        results={},
+        context=(),
+        writes=definition.writes,
+    )
+    staged = stage(words, project, definition, most_bytes=place.policy.runs.context_bytes, redact=str)
+    order = AgentOrder(
+        name=name,
+        agent=definition,
+        model=definition.model,
+        instructions=claude_md(name, definition),
+        prompt=order_text(words, redact=str),
+        files={**project.files, **staged.files},
+        writes=definition.writes,
+        cap_usd=definition.step_usd or _UNLIMITED_USD,
+    )
+    attempt = _attempt(place)
+    try:
+        ran = RUNNERS[definition.runtime].run(order, attempt)
+    finally:
+        attempt.close()
+    failure = ran.failed.detail if ran.failed is not None else None
+    if ran.files is None:
+        return Alone(None, failure or "it left no files", {}, ran.refused, ran.facts)
+    taken = take_over(
+        project,
+        order.files,
+        ran.files,
+        may_write=lambda path: is_covered(path, definition.writes),
+        known_keys=(place.token,),
+    )
+    try:
+        result = parse_result(ran.files.get(RESULT_FILE, b"")).model_dump(mode="json", exclude_none=True)
+    except ResultInvalidError as error:
+        result, failure = None, failure or f"its {RESULT_FILE} is missing or not valid: {error}"
+    return Alone(result, failure, taken.changes, (*taken.report(), *ran.refused), ran.facts)
+
+
+def read_project(worktree: Worktree, limits: TreeLimits) -> Snapshot:
+    """Return a directory's files as agents see them, under the rules of a repository's.
+
+    Raises:
+        TreeRefusedError: `too_many_bytes` (the caller's fault).
+    """
+    names, files = NameSet(), dict[str, bytes]()
+    left_out = [LeftOut(path, "symlink") for path in worktree.obstacles]
+    total = 0
+    for path in worktree:
+        reason = _objection(path, names)
+        data = worktree[path] if reason is None else b""
+        if reason is None and len(data) > limits.max_file_bytes:
+            reason = "file_too_large"
+        if reason is not None:
+            left_out.append(LeftOut(path, reason))
+            continue
+        total += len(data)
+        if total > limits.max_bytes or len(files) >= limits.max_entries:
+            raise TreeRefusedError("too_many_bytes", path, "the directory holds more than a project may")
+        files[path] = data
+    return Snapshot(files, tuple(left_out))
+
+
+def _objection(path: str, names: NameSet) -> str | None:
+    if "node_modules" in path.split("/")[:-1]:
+        return "node_modules"
+    if is_planted(path):
+        return "planted"
+    try:
+        return None if names.add_file(path) == path else "unicode_form"
+    except (PathRefusedError, TreeRefusedError) as error:
+        return error.reason
+
+
+def _attempt(place: Place) -> Attempt:
+    """Return an attempt that nothing but this process knows of."""
+    queue = QueueName.STEPS.value
+    tenant = place.runs.codex_tenant or _TENANT
+    job_id = uuid4()
+    job = Job(
+        id=job_id, tenant=tenant, door="cli", state="running", prompt="", request_digest="", root_id=job_id, queue=queue
+    )
+    row = AttemptRow(job_id=job_id, number=1, queue=queue, fence=1, worker="alone", token_hash="")
+
+    def report(kind: EventKind, data: Mapping[str, Any]) -> None:
+        if kind is EventKind.PROGRESS:
+            place.tell(str(data.get("text", "")))
+
+    return Attempt(
+        claim=Claim(job, row, place.token, place.policy),
+        site=None,
+        base=None,
+        den=place.den,
+        gateway_url=place.url,
+        check=lambda: None,
+        report=report,
+        budget_exceeded=lambda: None,
+        bind_door=lambda address, token: None,
+        boxes=place.boxes,
+        charge_whole=lambda nanousd, model: None,
+        runs=place.runs,
+        environment=place.environment,
+    )
 
 
 class AloneSettings(BaseModel):
@@ -68,7 +248,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (PolicyError, TreeRefusedError, OSError) as error:
         sys.stderr.write(f"pointsman agent run: {error}\n")
         return 2
-    except (SandboxError, WorkerError) as error:
+    except (SandboxError, GatewayError, SiteError, WorkerError) as error:
         sys.stderr.write(f"pointsman agent run: {error}\n")
         return 1
     if not given.dry_run and alone.failure is None:
@@ -95,9 +275,15 @@ def _place(given: argparse.Namespace, settings: AloneSettings) -> Iterator[Place
             boxes = PoolOnDemand(lambda: _open_pool(settings.box, url, is_here=given.url is None))
         stack.callback(boxes.close)
         yield Place(
-            policy=policy, url=url, token=token, den=Den(Path(home)), boxes=boxes, runs=settings.runs,
-            environment=without_settings(os.environ), tell=_tell,
-        )  # fmt: skip
+            policy=policy,
+            url=url,
+            token=token,
+            den=Den(Path(home)),
+            boxes=boxes,
+            runs=settings.runs,
+            environment=without_settings(os.environ),
+            tell=_tell,
+        )
 
 
 def _tell(news: str) -> None:

@@ -8,36 +8,223 @@ or none, and a step that completed is never begun again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal, NamedTuple, Protocol
 
 from sqlmodel import Session
 
-from monitoring.ledger.attempts import hold
-from monitoring.ledger.jobs import close_attempt, end, move
-from monitoring.ledger.run_tables import Run
-from monitoring.ledger.runs import RunChange, RunRows, change_run, ensure_run, load_run
-from monitoring.ledger.start_attempt import Claim
-from monitoring.ledger.steps import absorb, wake_run
-from monitoring.ledger.tables import Job, Tenant
+from ledger.attempts import hold
+from ledger.jobs import close_attempt, end, move
+from ledger.run_tables import AgentExecution, Gate, Run, RunStep
+from ledger.runs import RunChange, RunRows, change_run, ensure_run, load_run
+from ledger.start_attempt import Claim
+from ledger.steps import StepOutcome, absorb, wake_run
+from ledger.tables import Job, Tenant
+from routing.decision.router import Intent, Mode
 from routing.errors import MissingKeyError, PolicyError
 from routing.jobs import Reason, State
-from routing.layers import accounts_for, for_project
-from routing.policy import Policy
-from routing.project import ProjectConfig
+from routing.policy.platform import Policy
+from routing.policy.project import ProjectConfig, accounts_for, for_project
 from routing.redaction import REDACTED, redact
-from workers.errors import WorkspaceMissingError
-from workers.lifecycle import Resources
-from workers.patience import came_through
-from workers.runs.absorbing import RunWorkspace, Taken, has_build, take_in
-from workers.runs.actions import Decision, ScanChanges, StartStep
-from workers.runs.limiter import fits, spent_by_agent
-from workers.runs.moves import Scene, carry_out, tell_move
-from workers.runs.scanning import scan_changes
-from workers.runs.schedule import next_actions
-from workers.runs.snapshot import view_of
-from workers.runs.view import Rulebook, RunView
+from sites.scan.rules import Notes, TooManyFindingsError
+from sites.scan.secrets import SecretBudget, find_secrets
+from workers.errors import WorkspaceMissingError, WriteConflictError
+from workers.handlers.build import build_commands
+from workers.lifecycle import Resources, came_through
+from workers.runs.apply_actions import Scene, carry_out, fits, spent_by_agent, tell_move
+from workers.runs.git.workspace import Absorbed as Joined
+from workers.runs.scheduling.actions import Decision, ScanChanges, StartStep
+from workers.runs.scheduling.schedule import next_actions
+from workers.runs.scheduling.view import (
+    AgentResult,
+    GateKind,
+    GateState,
+    GateView,
+    Phase,
+    Rulebook,
+    RunView,
+    StepState,
+    StepView,
+)
+
+# Take what finished executions left into the run's branch, before the ledger takes note of it.
+#
+# The branch's head is a column of the ledger, so nothing here counts until a transaction stores it. Done again after
+# a
+# crash it makes the same objects: times and messages come from the rows.
+
+_PACKAGE = "package.json"
+
+
+class RunWorkspace(Protocol):
+    """What the coordinator needs of a run's workspace (workers/runs/git/workspace.py)."""
+
+    def absorb(self, head: str, commit: str, *, base: str, message: str, when: int) -> Joined:
+        """Take a step's commit into the head."""
+
+    def squash(self, base: str, head: str, *, message: str, when: int) -> str:
+        """Return one commit on `base` with all that the run changed."""
+
+    def changes(self, base: str, commit: str) -> dict[str, bytes | None]:
+        """Return the files in which a commit differs from another."""
+
+    def read_file(self, commit: str, path: str) -> bytes | None:
+        """Return one file of a commit."""
+
+    def point(self, ref: str, commit: str) -> None:
+        """Let a ref name a commit."""
+
+
+class Taken(NamedTuple):
+    """What an advance takes note of."""
+
+    absorbed: Sequence[StepOutcome]
+    base_commit: str | None
+    head_commit: str | None
+
+
+def take_in(rows: RunRows, workspace: RunWorkspace) -> Taken:
+    """Absorb the commits of executions that completed, oldest first; a conflict fails its step and nothing else.
+
+    Args:
+        rows: the run.
+        workspace: its repository.
+    """
+    base, head = rows.run.base_commit, rows.run.head_commit
+    absorbed: list[StepOutcome] = []
+    for row in rows.settled():
+        if row.status != "completed":
+            absorbed.append(StepOutcome(row.job_id, "failed", row.reason, row.detail))
+            continue
+        if head is None:
+            base = head = row.base_commit
+        try:
+            head = _join(row, head, workspace)
+            absorbed.append(StepOutcome(row.job_id, "completed"))
+        except WriteConflictError as error:
+            absorbed.append(StepOutcome(row.job_id, "failed", Reason.OUTPUT_REFUSED.value, str(error)))
+        except WorkspaceMissingError as error:
+            absorbed.append(StepOutcome(row.job_id, "failed", Reason.INTERNAL_ERROR.value, str(error)))
+    return Taken(absorbed, base, head)
+
+
+def has_build(workspace: RunWorkspace, head: str | None) -> bool:
+    """Tell whether the project has a build of its own, as the run's branch stands (workers/handlers/build.py)."""
+    if head is None:
+        return False
+    package = workspace.read_file(head, _PACKAGE)
+    return package is not None and bool(build_commands({_PACKAGE: package}))
+
+
+def _join(row: AgentExecution, head: str | None, workspace: RunWorkspace) -> str | None:
+    if row.commit is None or head is None or row.base_commit is None:
+        return head
+    assert row.settled_at is not None
+    message = f"{row.step_key} ({row.agent or 'build'}, try {row.attempt})"
+    when = int(row.settled_at.timestamp())
+    return workspace.absorb(head, row.commit, base=row.base_commit, message=message, when=when).head
+
+
+# Scan what a run changed, without a model, before anything of it leaves: keys and tokens, plain or encoded (S-080).
+
+MAX_SHOWN = 5
+
+
+class ScanResult(NamedTuple):
+    """What the scan came to."""
+
+    verdict: Literal["passed", "refused"]
+    detail: str
+    """The first findings, which never hold what was found."""
+
+
+def scan_changes(changes: Mapping[str, bytes | None], *, known_keys: tuple[str, ...]) -> ScanResult:
+    """Look for secrets in every file that a run changed.
+
+    Args:
+        changes: contents by path; None for a file that is gone.
+        known_keys: values of this installation's keys.
+    """
+    notes, budget = Notes(), SecretBudget()
+    try:
+        for path, data in sorted(changes.items()):
+            if data is not None:
+                find_secrets(path, data, notes=notes, budget=budget, known_keys=known_keys)
+    except TooManyFindingsError:
+        notes.give_up()
+    found = notes.sorted_findings()
+    if not found:
+        return ScanResult("passed", "")
+    shown = "; ".join(f"{one.file or 'the whole'}, line {one.line}: {one.message}" for one in found[:MAX_SHOWN])
+    return ScanResult("refused", f"{len(found)} findings: {shown}")
+
+
+# A run's rows as the values that its schedule decides from: a translation, and no decision.
+
+
+def view_of(rows: RunRows, *, has_build: bool, budget_spent: bool) -> RunView:
+    """Return a run as its schedule sees it.
+
+    Args:
+        rows: as they stand in this transaction.
+        has_build: the project has a build of its own.
+        budget_spent: nothing more fits what is left of the run's cap.
+    """
+    job, run = rows.job, rows.run
+    return RunView(
+        state=State(job.state),
+        intent=known_intent(job.route),
+        read_only=job.route.get("mode") == Mode.ACTION and bool(job.route.get("read_only")),
+        priority=job.priority,  # type: ignore[arg-type]
+        labels=tuple(run.ticket.get("labels", ())),
+        high_stakes=job.route.get("stakes") == "high",
+        has_build=has_build,
+        budget_spent=budget_spent,
+        cancel_requested=job.cancel_requested_at is not None,
+        scan=run.scan,  # type: ignore[arg-type]
+        scan_detail=run.scan_detail,
+        steps=tuple(_step(step, rows) for step in rows.steps),
+        gates=tuple(_gate(gate) for gate in rows.gates),
+    )
+
+
+def known_intent(route: Mapping[str, Any]) -> Intent | None:
+    """Return what the rules could tell of a ticket's intent: talk is a question, words of repair a fix (ruling A5).
+
+    What is neither is asked of the classifier, which chooses between build and fix only.
+    """
+    intent = Intent(str(route.get("intent", Intent.BUILD)))
+    return None if intent is Intent.BUILD else intent
+
+
+def _step(step: RunStep, rows: RunRows) -> StepView:
+    state = StepState(step.state)
+    return StepView(
+        key=step.key,
+        agent=step.agent,
+        task=step.task,
+        phase=Phase(step.phase),
+        round=step.round,
+        cycle=step.cycle,
+        depends_on=tuple(step.depends_on),
+        context=tuple(step.context),
+        writes=tuple(step.writes),
+        state=state,
+        tries=step.tries,
+        result=AgentResult.model_validate(step.result) if step.result is not None else None,
+        failure=Reason(step.failure) if step.failure else None,
+        detail=step.detail or "",
+        changed=tuple(step.changed),
+        cancelling=step.key in rows.cancelling,
+    )
+
+
+def _gate(gate: Gate) -> GateView:
+    return GateView(
+        key=gate.key, kind=GateKind(gate.kind), reason=gate.reason, after=tuple(gate.after), state=GateState(gate.state)
+    )
+
 
 logger = logging.getLogger(__name__)
 
@@ -77,9 +264,14 @@ class Advance:
     """
 
     def __init__(
-        self, claimed: Claim, resources: Resources, workspace: RunWorkspace, *, decide: Decide = next_actions,
+        self,
+        claimed: Claim,
+        resources: Resources,
+        workspace: RunWorkspace,
+        *,
+        decide: Decide = next_actions,
         observe: Observe = _unobserved,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._claimed = claimed
         self._resources = resources
         self._workspace = workspace

@@ -6,40 +6,179 @@ judged here and only here: its result by its schema, its files by their paths, b
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-from monitoring.ledger.events import EventKind
-from monitoring.ledger.steps import StepOrder, StepReport
-from routing.agents import AgentDefinition, Runtime
+from ledger.events import EventKind
+from ledger.steps import StepOrder, StepReport
 from routing.errors import PolicyError
 from routing.jobs import Reason, State
-from routing.layers import for_project
-from routing.path_rules import RESULT_FILE, is_covered
-from routing.policy import Policy
-from routing.prices import NANOUSD_PER_USD
-from routing.project import ProjectConfig
+from routing.policy.agents import CONTEXT_DIRECTORY, RESULT_FILE, AgentDefinition, Runtime, is_covered
+from routing.policy.platform import Policy
+from routing.policy.prices import NANOUSD_PER_USD
+from routing.policy.project import ProjectConfig, for_project
 from routing.redaction import redact
+from sites.errors import PathRefusedError, TreeRefusedError
+from sites.files import NameSet, check_path, is_planted
+from sites.scan.rules import Notes, TooManyFindingsError
+from sites.scan.secrets import SecretBudget, find_secrets
 from workers.attempt import Attempt
 from workers.errors import ResultInvalidError
 from workers.outcomes import Ended, Outcome
-from workers.runs.claude_md import claude_md
-from workers.runs.context import StepWords, order_text, stage
-from workers.runs.exchange import create_workspace
-from workers.runs.remotes import pack_limits, remote_of, remote_rules, tree_limits
-from workers.runs.results import AgentResult, parse_result
+from workers.runs.git.sync import create_workspace, pack_limits, remote_of, remote_rules, tree_limits
+from workers.runs.git.trees import Snapshot
+from workers.runs.git.workspace import Step, Workspace
 from workers.runs.runners.api import ApiRunner
-from workers.runs.runners.check import run_check
-from workers.runs.runners.claude_code import ClaudeCodeRunner
+from workers.runs.runners.claude_code import ClaudeCodeRunner, run_check
 from workers.runs.runners.codex import CodexRunner
 from workers.runs.runners.protocol import AgentOrder, AgentRun, AgentRunner, Failed
-from workers.runs.takeover import Taken, holds_key, take_over
-from workers.runs.trees import Snapshot
-from workers.runs.workspace import Step, Workspace
+from workers.runs.scheduling.view import AgentResult, parse_result
+from workers.runs.step_context import StepWords, claude_md, order_text, stage
+
+# What of an agent's files is taken: within its paths, under proper names, free of secrets; all else is dropped.
+#
+# Nothing that an agent wrote is believed because of where it ran. A reviewer that edits source has edited nothing
+# (S-008,
+# ruling A17), and every drop is reported.
+
+_KNOWN_KEY = "known-key"
+_MAX_REPORTED = 50
+_MAX_CHANGES = 5_000
+
+
+class Dropped(NamedTuple):
+    """A file that is not taken."""
+
+    path: str
+    reason: str
+    """`not_allowed`, `context`, `hidden`, `planted`, `too_many`, `secret`, or the rule of names that it breaks."""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What becomes a step's commit, and what does not."""
+
+    changes: Mapping[str, bytes | None]
+    """Contents by checked path; None for a file that is gone."""
+    dropped: tuple[Dropped, ...]
+    keys: tuple[str, ...] = ()
+    """Files in which the value of a key of this installation stood: the step is over, whatever it did (A19)."""
+
+    def report(self) -> tuple[str, ...]:
+        """Return the drops as lines, with the number of those that are not named."""
+        lines = tuple(f"{ascii(drop.path)[1:-1]}: {drop.reason}" for drop in self.dropped[:_MAX_REPORTED])
+        rest = len(self.dropped) - len(lines)
+        return (*lines, f"and {rest} more") if rest > 0 else lines
+
+
+def take_over(
+    before: Snapshot,
+    given: Mapping[str, bytes],
+    after: Mapping[str, bytes],
+    *,
+    may_write: Callable[[str], bool],
+    known_keys: tuple[str, ...] = (),
+) -> Taken:
+    """Decide what of an agent's files is taken.
+
+    Args:
+        before: the commit that the step began with.
+        given: what was laid before the agent, staged context included.
+        after: the whole workspace as it left it.
+        may_write: whether the step may write a path.
+        known_keys: values that must be in no file: keys of this installation, and the attempt's own token.
+    """
+    dropped: list[Dropped] = []
+    changes: dict[str, bytes | None] = {}
+    for path in sorted(given.keys() | after.keys()):
+        data = after.get(path)
+        if path == RESULT_FILE or given.get(path) == data:
+            continue
+        reason = _objection(path, before, may_write) or ("too_many" if len(changes) >= _MAX_CHANGES else None)
+        if reason is None:
+            changes[path] = data
+        else:
+            dropped.append(Dropped(path, reason))
+    dropped += _drop_collisions(before, changes)
+    secrets = _Secrets(known_keys)
+    keys = tuple(path for path, data in changes.items() if data is not None and secrets.has_key(path, data))
+    for path in [path for path, data in changes.items() if data and secrets.is_new(path, before.files.get(path), data)]:
+        del changes[path]
+        dropped.append(Dropped(path, "secret"))
+    return Taken(changes, tuple(dropped), keys)
+
+
+def holds_key(path: str, data: bytes, known_keys: tuple[str, ...]) -> bool:
+    """Return whether the value of a known key stands in a file, plain or encoded."""
+    return _Secrets(known_keys).has_key(path, data)
+
+
+def _objection(path: str, before: Snapshot, may_write: Callable[[str], bool]) -> str | None:
+    try:
+        checked = check_path(path)
+    except PathRefusedError as error:
+        return error.reason
+    if checked != path:
+        return "unicode_form"
+    if path.startswith(CONTEXT_DIRECTORY):
+        return "context"
+    if is_planted(path):
+        return "planted"
+    if before.hides(path):
+        return "hidden"
+    return None if may_write(path) else "not_allowed"
+
+
+def _drop_collisions(before: Snapshot, changes: dict[str, bytes | None]) -> Iterator[Dropped]:
+    """Take out of the changes what could not stand beside the rest of the tree."""
+    names = NameSet()
+    for path in before.files:
+        if path not in changes:
+            names.add_file(path)
+    for path in [path for path, data in changes.items() if data is not None]:
+        try:
+            names.add_file(path)
+        except TreeRefusedError as error:
+            del changes[path]
+            yield Dropped(path, error.reason)
+
+
+class _Secrets:
+    """Looks for secrets in changed files, once in each."""
+
+    def __init__(self, known_keys: tuple[str, ...]) -> None:
+        self._known_keys = known_keys
+        self._budget = SecretBudget()
+        self._found: dict[str, set[tuple[str, str]]] = {}
+
+    def has_key(self, path: str, data: bytes) -> bool:
+        """Return whether the value of a known key stands in a file."""
+        found = self._found[path] = self._look(path, data)
+        return any(rule == _KNOWN_KEY for rule, _ in found)
+
+    def is_new(self, path: str, before: bytes | None, data: bytes) -> bool:
+        """Return whether a file holds a secret that it did not hold before: what a project has is its owner's."""
+        found = self._found[path] if path in self._found else self._look(path, data)
+        return bool(found and found - (self._look(path, before) if before else set()))
+
+    def _look(self, path: str, data: bytes) -> set[tuple[str, str]]:
+        notes = Notes()
+        with suppress(TooManyFindingsError):
+            find_secrets(path, data, notes=notes, budget=self._budget, known_keys=self._known_keys)
+        return {
+            (finding.rule, finding.message)
+            for finding in notes.findings
+            if finding.rule == _KNOWN_KEY or finding.rule.startswith("secret-")
+        }
+
 
 RUNNERS: Mapping[Runtime, AgentRunner] = {
-    "api": ApiRunner(), "claude_code": ClaudeCodeRunner(), "codex_local": CodexRunner(),
-}  # fmt: skip
+    "api": ApiRunner(),
+    "claude_code": ClaudeCodeRunner(),
+    "codex_local": CodexRunner(),
+}
 HANDOFF_README = "artifacts/handoff/README.md"
 _HANDOFF = b"Documents for the next agent: `{from}-to-{to}.md`, where {from} is whoever writes it.\n"
 _CLONE_SECONDS = 60.0
@@ -114,9 +253,11 @@ def _start(attempt: Attempt, order: StepOrder) -> _Start:
     with attempt.step("workspace"):
         if base is None:
             base = create_workspace(
-                workspace, remote_of(project, attempt.accounts, tenant=attempt.claim.job.tenant),
-                remote_rules(attempt.runs, policy.runs, seconds=_CLONE_SECONDS), limits=pack_limits(policy.runs),
-            )  # fmt: skip
+                workspace,
+                remote_of(project, attempt.accounts, tenant=attempt.claim.job.tenant),
+                remote_rules(attempt.runs, policy.runs, seconds=_CLONE_SECONDS),
+                limits=pack_limits(policy.runs),
+            )
         return _Start(order, policy, workspace, base, workspace.read(base))
 
 
@@ -124,10 +265,14 @@ def _agent_order(start: _Start, name: str, definition: AgentDefinition, attempt:
     order = start.order
     known = attempt.secrets
     words = StepWords(
-        key=order.key, agent=name, task=order.task, ticket={**order.ticket, "priority": attempt.claim.job.priority},
-        results=order.results, context=[part for part in order.context if part not in order.results],
+        key=order.key,
+        agent=name,
+        task=order.task,
+        ticket={**order.ticket, "priority": attempt.claim.job.priority},
+        results=order.results,
+        context=[part for part in order.context if part not in order.results],
         writes=order.writes or definition.writes,
-    )  # fmt: skip
+    )
 
     def clean(text: str) -> str:
         return redact(text, known=known)
@@ -135,11 +280,15 @@ def _agent_order(start: _Start, name: str, definition: AgentDefinition, attempt:
     staged = stage(words, start.snapshot, definition, most_bytes=start.policy.runs.context_bytes, redact=clean)
     cap = order.cap_nanousd if order.cap_nanousd is not None else attempt.claim.job.cap_nanousd
     return AgentOrder(
-        name=name, agent=definition, model=order.model or definition.model,
-        instructions=claude_md(name, definition), prompt=order_text(words, redact=clean),
-        files={HANDOFF_README: _HANDOFF, **start.snapshot.files, **staged.files}, writes=tuple(words.writes),
+        name=name,
+        agent=definition,
+        model=order.model or definition.model,
+        instructions=claude_md(name, definition),
+        prompt=order_text(words, redact=clean),
+        files={HANDOFF_README: _HANDOFF, **start.snapshot.files, **staged.files},
+        writes=tuple(words.writes),
         cap_usd=cap / NANOUSD_PER_USD,
-    )  # fmt: skip
+    )
 
 
 def _conclude(start: _Start, work: _Work, attempt: Attempt) -> Outcome:
@@ -160,9 +309,13 @@ def _conclude(start: _Start, work: _Work, attempt: Attempt) -> Outcome:
         changes = {**taken.changes, RESULT_FILE: ran.files[RESULT_FILE]}
         commit = _commit(start, changes, attempt, said=result.summary)
     return StepReport(
-        result=result.model_dump(mode="json", exclude_none=True), base=start.base, commit=commit,
-        changed=tuple(sorted(taken.changes)), dropped=(*dropped, *missing), facts=ran.facts,
-    )  # fmt: skip
+        result=result.model_dump(mode="json", exclude_none=True),
+        base=start.base,
+        commit=commit,
+        changed=tuple(sorted(taken.changes)),
+        dropped=(*dropped, *missing),
+        facts=ran.facts,
+    )
 
 
 def _taken(start: _Start, work: _Work, attempt: Attempt, files: Mapping[str, bytes]) -> Taken:
@@ -170,9 +323,12 @@ def _taken(start: _Start, work: _Work, attempt: Attempt, files: Mapping[str, byt
     agent = start.order.agent
     widest = start.policy.agents[agent].writes if agent is not None else ()
     return take_over(
-        start.snapshot, work.given, files, known_keys=attempt.secrets,
+        start.snapshot,
+        work.given,
+        files,
+        known_keys=attempt.secrets,
         may_write=lambda path: is_covered(path, work.writes) and is_covered(path, widest),
-    )  # fmt: skip
+    )
 
 
 def _refusal(taken: Taken, attempt: Attempt) -> Failed | None:
@@ -201,9 +357,7 @@ def _result(files: Mapping[str, bytes], policy: Policy, known: tuple[str, ...]) 
         return _failure(f"its {RESULT_FILE} is not valid: {error}")
 
 
-def _with_real_artifacts(
-    result: AgentResult, before: Snapshot, taken: Taken
-) -> tuple[AgentResult, tuple[str, ...]]:  # fmt: skip
+def _with_real_artifacts(result: AgentResult, before: Snapshot, taken: Taken) -> tuple[AgentResult, tuple[str, ...]]:
     """Take from a result the artifacts that are in no commit: whoever reads it next must find what it names (S-044)."""
     there = {path for path in (*before.files, *taken.changes) if taken.changes.get(path, b"") is not None}
     missing = tuple(path for path in result.artifacts if path not in there)
@@ -225,9 +379,12 @@ def _commit(start: _Start, changes: Mapping[str, bytes | None], attempt: Attempt
     subject = redact(f"{order.key}: {said}", known=attempt.secrets).splitlines()[0][:_MAX_SUBJECT]
     began = attempt.claim.attempt.started_at
     return start.workspace.commit_step(
-        start.base, changes, step=_step_of(start), when=int(began.timestamp()),
+        start.base,
+        changes,
+        step=_step_of(start),
+        when=int(began.timestamp()),
         message=f"{subject}\n\nAgent: {order.agent or 'build'}\nTry: {order.attempt}\n",
-    )  # fmt: skip
+    )
 
 
 def _step_of(start: _Start) -> Step:

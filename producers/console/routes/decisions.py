@@ -9,14 +9,14 @@ from uuid import UUID
 from fastapi import APIRouter, Form, Request
 from starlette.responses import Response
 
-from monitoring.errors import JobNotFoundError
-from monitoring.ledger.approvals import Seen, approve, reject
-from monitoring.ledger.cancelling import request_cancel
-from monitoring.ledger.jobs import lock_job
-from producers.api.resources import asker_of
-from producers.clarify import MAX_REPLY_CHARACTERS
+from ledger.approvals import Seen, approve, reject
+from ledger.cancelling import request_cancel
+from ledger.errors import JobNotFoundError
+from ledger.jobs import lock_job
+from producers.api.requests import asker_of
 from producers.console.web import REFUSALS, Approver, ConsoleResources, Submitter, go, told
-from producers.rounds import ResumeOrder, ReviseOrder
+from producers.use_cases.clarify import MAX_REPLY_CHARACTERS
+from producers.use_cases.rounds import ResumeOrder, ReviseOrder
 from routing.jobs import parse_as
 from routing.queues import TierName
 
@@ -51,9 +51,13 @@ def approve_job(
     def do() -> None:
         with resources.ledger.begin() as session:
             approve(
-                session, job_id, actor=viewer.caller.actor, policy=resources.policy, tenant=viewer.caller.tenant,
+                session,
+                job_id,
+                actor=viewer.caller.actor,
+                policy=resources.policy,
+                tenant=viewer.caller.tenant,
                 seen=Seen(release_id, report_digest),
-            )  # fmt: skip
+            )
 
     return _then(request, job_id, do, done="Approved: it is being published.")
 

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from fastapi import APIRouter, Form, Header, Query, Request
+from sqlalchemy import Select, String, cast, select
+from sqlmodel import Session, col
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from monitoring.ledger.jobs import find_job
-from producers.api.stream import News, look, watch
-from producers.console import listing
-from producers.console.job_facts import events_of, facts_of
-from producers.console.reasons import reasons_of
+from ledger.attempts import effective_policy
+from ledger.jobs import find_job
+from ledger.tables import Job, Site
+from producers.api.job_routes import News, look, watch
+from producers.console.job_page import events_of, facts_of
 from producers.console.web import (
     REFUSALS,
     ConsoleDep,
@@ -29,7 +32,176 @@ from producers.console.web import (
     render,
     told,
 )
-from routing.jobs import Door, State
+from producers.use_cases.jobs import JobSummary, summarise
+from routing.decision.explanation import Explanation, explain
+from routing.decision.router import CLASSIFIER, Route, SiteSignals, signals_of
+from routing.errors import InvalidJobError
+from routing.jobs import Door, State, parse_request, read_stored
+from routing.policy.platform import Policy
+from routing.prompt.vocabulary import Vocabularies, shipped_vocabularies
+from routing.queues import QueueName
+from routing.rounds import WORK_SO_FAR
+
+# A page of jobs: the newest first, by state, site and words of the prompt, each page at the same cost.
+
+PAGE = 40
+MAX_SEARCHED = 20_000
+"""How far back a search for words goes: without an index on prompts it must end somewhere, and says where."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Filter:
+    """Which jobs are wanted."""
+
+    states: tuple[State, ...] = ()
+    site: str = ""
+    text: str = ""
+    """Words of the prompt, or the beginning of a job's id."""
+    before: datetime | None = None
+    """Only jobs accepted earlier than this: where the page before ended."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """Some jobs, and where the next page begins."""
+
+    jobs: tuple[JobSummary, ...]
+    next_before: datetime | None
+    is_cut: bool
+    """A search that stopped at its bound may have missed older jobs."""
+
+
+def page_of(session: Session, tenant: str, wanted: Filter) -> Page:
+    """Return the page of a tenant's jobs that a filter asks for."""
+    newest = select(Job).where(col(Job.tenant) == tenant, col(Job.queue) != QueueName.STEPS.value)
+    if wanted.before is not None:
+        newest = newest.where(col(Job.created_at) < wanted.before)
+    if wanted.states:
+        newest = newest.where(col(Job.state).in_([state.value for state in wanted.states]))
+    if wanted.site:
+        named = select(col(Site.id)).where(col(Site.tenant) == tenant, col(Site.name) == wanted.site)
+        newest = newest.where(col(Job.site_id).in_(named))
+    newest = newest.order_by(col(Job.created_at).desc())
+    if not wanted.text:
+        found = session.scalars(newest.limit(PAGE + 1)).all()
+        return _page(session, found, is_cut=False)
+    recent = newest.limit(MAX_SEARCHED).subquery()
+    like = f"%{_escaped(wanted.text)}%"
+    begins = f"{_escaped(wanted.text.lower())}%"
+    matches = recent.c.prompt.ilike(like, escape="\\") | cast(recent.c.id, String).like(begins, escape="\\")
+    ids = session.scalars(select(recent.c.id).where(matches).order_by(recent.c.created_at.desc()).limit(PAGE + 1)).all()
+    found = session.scalars(select(Job).where(col(Job.id).in_(ids)).order_by(col(Job.created_at).desc())).all()
+    is_cut = len(found) <= PAGE and _reaches(session, newest)
+    return _page(session, found, is_cut=is_cut)
+
+
+def _reaches(session: Session, newest: Select[Any]) -> bool:
+    """Tell whether there are more jobs than a search looks at."""
+    return session.scalars(newest.offset(MAX_SEARCHED).limit(1)).first() is not None
+
+
+def _page(session: Session, found: Sequence[Job], *, is_cut: bool) -> Page:
+    shown = found[:PAGE]
+    following = shown[-1].created_at if len(found) > PAGE else None
+    return Page(tuple(summarise(session, shown)), following, is_cut=is_cut)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+
+
+# Why a job went where it went, in words: the router asked again about the same request, word by word.
+
+_DECIDED = ("mode", "tier", "rule")
+
+Decider = Literal["rules", "work", "model"]
+"""Who had the last word: the rules alone, what the work so far needs at least, or a model that was asked besides."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Piece:
+    """A part of a prompt."""
+
+    text: str
+    kind: str
+    """Of the trigger that stands here; empty for other words."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reasons:
+    """Why a job went there."""
+
+    found: Explanation
+    pieces: tuple[Piece, ...]
+    """The prompt, with what the rules took notice of told apart."""
+    decider: Decider
+    is_as_decided: bool
+    """Whether the rules of today say the same as those of then, as far as the decision shows what those said."""
+
+
+def reasons_of(
+    session: Session, job: Job, *, policy: Policy, vocabularies: Vocabularies | None = None
+) -> Reasons | None:
+    """Return the reasons; None for a request that was refused before anything was decided."""
+    try:
+        request = parse_request({**job.request, "prompt": job.prompt})
+    except InvalidJobError:
+        return None
+    site = job.route.get("site")
+    signals = signals_of(
+        request, site=read_stored(SiteSignals, site) if isinstance(site, dict) else None, debated=frozenset()
+    )
+    words = (vocabularies or shipped_vocabularies()).of(job.tenant)
+    found = explain(signals, effective_policy(session, job.tenant, policy), words)
+    decider = decider_of(job.route, is_pivot=bool(job.result.get("failure_debate")))
+    is_same = is_as_decided(job.route, found.route, decider=decider)
+    return Reasons(found=found, pieces=_pieces(job.prompt, found), decider=decider, is_as_decided=is_same)
+
+
+def decider_of(route: Mapping[str, Any], *, is_pivot: bool = False) -> Decider:
+    """Return who had the last word on a route.
+
+    Args:
+        route: the decision as it stands.
+        is_pivot: whether a debate about the job's failures may have changed its tier.
+    """
+    if route.get("rule") == WORK_SO_FAR:
+        return "work"
+    return "model" if is_pivot or route.get("classifier", CLASSIFIER) != CLASSIFIER else "rules"
+
+
+def is_as_decided(then: Mapping[str, Any], today: Route, *, decider: Decider) -> bool:
+    """Tell whether what the rules say today fits what was decided then.
+
+    A tier that the work so far needs stands for any lower one; what the rules had said before a model is not on record.
+    """
+    if decider == "model":
+        return True
+    if decider == "work":
+        return (
+            then.get("mode") == today.mode.value and today.tier is not None and today.tier < int(then.get("tier") or 0)
+        )
+    shown = today.model_dump(mode="json")
+    return all(then.get(name) == shown[name] for name in _DECIDED)
+
+
+def _pieces(prompt: str, found: Explanation) -> tuple[Piece, ...]:
+    marks: list[tuple[int, int, str]] = [
+        (one.start, one.end, one.kind) for one in (*found.triggers, *found.not_counted)
+    ]
+    marks += [(one.start, one.end, "rule") for one in found.winner.evidence]
+    return tuple(_cut(prompt, sorted(marks)))
+
+
+def _cut(prompt: str, marks: Sequence[tuple[int, int, str]]) -> list[Piece]:
+    pieces, at = [], 0
+    for start, end, kind in marks:
+        if start < at or end <= start:  # what overlaps is marked once
+            continue
+        pieces += [Piece(text=prompt[at:start], kind=""), Piece(text=prompt[start:end], kind=kind)]
+        at = end
+    return [piece for piece in (*pieces, Piece(text=prompt[at:], kind="")) if piece.text]
+
 
 router = APIRouter()
 
@@ -49,9 +221,9 @@ def show_jobs(
 ) -> Response:
     """List the tenant's jobs, newest first, by state, site and words of the prompt."""
     states = tuple(one for one in state or () if one)
-    wanted = listing.Filter(states=states, site=site.strip(), text=text.strip(), before=before)
+    wanted = Filter(states=states, site=site.strip(), text=text.strip(), before=before)
     with resources.ledger.begin() as session:
-        page = listing.page_of(session, viewer.caller.tenant, wanted)
+        page = page_of(session, viewer.caller.tenant, wanted)
     sites = [one.name for one in resources.sites.all(viewer.caller.tenant)] if not is_part(request) else []
     template = "parts/jobs.html" if is_part(request) else "jobs.html"
     return render(request, template, viewer=viewer, page=page, wanted=wanted, states=tuple(State), sites=sites)
@@ -71,9 +243,11 @@ def submit(
     body = {"prompt": prompt, "site": site.strip(), "tier": tier, "budget_usd": budget}
     try:
         accepted = resources.submitter.submit(
-            {name: value for name, value in body.items() if value}, tenant=viewer.caller.tenant, door=Door.HTTP,
+            {name: value for name, value in body.items() if value},
+            tenant=viewer.caller.tenant,
+            door=Door.HTTP,
             actor=viewer.caller.actor,
-        )  # fmt: skip
+        )
     except REFUSALS as error:
         return go(request, "/jobs", notice=told(error), is_error=True)
     return go(request, f"/jobs/{accepted.job.id}")
@@ -127,9 +301,14 @@ async def stream(
     first = await run_in_threadpool(look, resources.ledger, job_id, tenant=tenant, after=after)
     line = console.templates.get_template("parts/event.html")
     news = watch(
-        resources.ledger, job_id, tenant=tenant, after=after, first=first, poll_seconds=resources.poll_seconds,
+        resources.ledger,
+        job_id,
+        tenant=tenant,
+        after=after,
+        first=first,
+        poll_seconds=resources.poll_seconds,
         stopping=request.app.state.stopping,
-    )  # fmt: skip
+    )
     return EventSourceResponse(_lines(news, line.render), ping=15, headers={"Cache-Control": "no-store"})
 
 

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated
+from typing import Annotated, Literal
 from uuid import UUID
 
 from fastapi import APIRouter, Form, Request
+from markupsafe import Markup
 from sqlalchemy import select
 from sqlmodel import col
 from starlette.responses import Response
 
-from monitoring.errors import SiteNotFoundError
-from monitoring.ledger.tables import Release, Site
-from producers.api.resources import Resources
-from producers.console.job_facts import frame_of
-from producers.console.web import REFUSALS, Approver, ConsoleResources, ViewerDep, go, render, told
-from producers.site_views import release_view, site_view
+from ledger.errors import GateNotFoundError, JobNotFoundError, SiteNotFoundError
+from ledger.gates import decide_gate, open_gates
+from ledger.run_tables import Run
+from ledger.tables import Job, Release, Site
+from producers.api.requests import Resources
+from producers.console.charts import Node, graph
+from producers.console.job_page import frame_of
+from producers.console.template_filters import tone, words
+from producers.console.web import REFUSALS, Approver, ConsoleResources, ViewerDep, go, is_part, render, told
+from producers.use_cases.jobs import summarise
+from producers.use_cases.runs import GateView, RunView, StepTreeView, describe_run, gate_view
+from producers.use_cases.sites import release_view, site_view
 from routing.jobs import SiteName
 
 router = APIRouter(prefix="/sites")
@@ -78,3 +85,106 @@ def _frames(resources: Resources, sites: Sequence[Site]) -> Mapping[str, str]:
         releases = session.scalars(select(Release).where(col(Release.id).in_(active))).all()
     links = {active[release.id]: frame_of(resources, release) for release in releases}
     return {name: link for name, link in links.items() if link is not None}
+
+
+# Runs of the ticket lane: the live graph of a run's steps and gates, its plan and bill, and what its gates ask.
+
+runs_router = APIRouter()
+_SHOWN = 50
+_PLANNING = ("classify", "plan")
+"""Phases whose steps make the others."""
+
+
+@runs_router.get("/runs")
+def show_runs(request: Request, resources: ConsoleResources, viewer: ViewerDep) -> Response:
+    """List the newest runs and the gates that wait."""
+    tenant = viewer.caller.tenant
+    newest = select(Job).join(Run, col(Run.job_id) == col(Job.id)).where(col(Job.tenant) == tenant)
+    with resources.ledger.begin() as session:
+        runs = summarise(session, session.scalars(newest.order_by(col(Job.created_at).desc()).limit(_SHOWN)).all())
+        gates = [gate_view(gate) for gate in open_gates(session, tenant)]
+    return render(request, "runs.html", viewer=viewer, runs=runs, gates=gates)
+
+
+@runs_router.get("/runs/{run_id}")
+def show_run(request: Request, resources: ConsoleResources, viewer: ViewerDep, run_id: UUID) -> Response:
+    """Show a run as it stands; the page asks again while it is under way."""
+    with resources.ledger.begin() as session:
+        run = describe_run(session, run_id, tenant=viewer.caller.tenant)
+    template = "parts/run.html" if is_part(request) else "run.html"
+    return render(request, template, viewer=viewer, run=run, pictures=_pictures(run))
+
+
+def _pictures(run: RunView) -> tuple[Markup, Markup]:
+    """Return a run's graph for wide windows, and for phones."""
+    done = sum(step.state == "done" for step in run.steps)
+    shown = [gate for gate in run.gates if gate.state != "skipped"]
+    nodes = [_behind(_node(step), shown) for step in _in_order(run.steps)]
+    last = _ends(nodes)
+    nodes += [_gate_node(gate, last) for gate in shown]
+    title = f"{done} of {len(run.steps)} steps are done"
+    return graph(nodes, title=title), graph(nodes, title=title, is_tall=True)
+
+
+def _in_order(steps: Sequence[StepTreeView]) -> list[StepTreeView]:
+    """Return the steps, those that planned a round drawn before what they planned: nothing else says so."""
+    found = []
+    for step in steps:
+        plans = tuple(one.key for one in steps if one.phase in _PLANNING and one.round == step.round)
+        is_first = not step.depends_on and step.phase not in _PLANNING
+        found.append(step.model_copy(update={"depends_on": plans}) if is_first else step)
+    return found
+
+
+def _node(step: StepTreeView) -> Node:
+    note = words(step.state) if step.tries <= 1 else f"{words(step.state)}, try {step.tries}"
+    return Node(step.key, step.key, note, tone(step.state), step.depends_on)
+
+
+def _gate_node(gate: GateView, last: tuple[str, ...]) -> Node:
+    """Return a gate behind its steps; one without any stands before the run is published, behind all of them."""
+    name = gate.reason or "Before publishing"
+    return Node(f"gate:{gate.key}", name, f"gate {words(gate.state)}", tone(gate.state), gate.after or last, True)
+
+
+def _behind(node: Node, gates: Sequence[GateView]) -> Node:
+    """Return a step drawn behind the gates of all that it depends on."""
+    held = [gate for gate in gates if gate.after and set(gate.after) <= set(node.depends_on)]
+    freed = {key for gate in held for key in gate.after}
+    kept = [key for key in node.depends_on if key not in freed]
+    return node._replace(depends_on=(*kept, *(f"gate:{gate.key}" for gate in held)))
+
+
+def _ends(nodes: Sequence[Node]) -> tuple[str, ...]:
+    """Return the steps that no other depends on."""
+    inner = {key for node in nodes for key in node.depends_on}
+    return tuple(node.key for node in nodes if node.key not in inner)
+
+
+@runs_router.post("/gates/{gate_id}")
+def decide(
+    request: Request,
+    resources: ConsoleResources,
+    viewer: Approver,
+    gate_id: UUID,
+    run_id: Annotated[UUID, Form()],
+    verdict: Annotated[Literal["passed", "failed"], Form()],
+    reason: Annotated[str, Form(max_length=2000)] = "",
+) -> Response:
+    """Let a run go on behind a gate, or stop it there."""
+    try:
+        with resources.ledger.begin() as session:
+            decide_gate(
+                session,
+                gate_id,
+                verdict,
+                actor=viewer.caller.actor,
+                policy=resources.policy,
+                note=reason.strip(),
+                tenant=viewer.caller.tenant,
+            )
+    except GateNotFoundError:  # of this tenant
+        raise JobNotFoundError(gate_id) from None
+    except REFUSALS as error:
+        return go(request, f"/runs/{run_id}", notice=told(error), is_error=True)
+    return go(request, f"/runs/{run_id}", notice=f"The gate is {verdict}.")

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ledger.events import EventKind
 from monitoring import metrics
 from monitoring.event_metrics import fold, tier_label
-from monitoring.ledger.events import EventKind
 from monitoring.metrics import SeriesKey
-from routing.router import Mode
-from routing.triggers import Confidence
+from routing.decision.router import Mode
+from routing.decision.triggers import Confidence
 
 
 class Happened(NamedTuple):

@@ -6,7 +6,7 @@ import pytest
 
 from monitoring.forecast import FEW, BacklogForecast, RecentAttempts, forecast_backlog
 from monitoring.metrics import SeriesKey, series_key
-from routing.policy import platform_policy
+from routing.policy.platform import platform_policy
 from routing.queues import QueueName
 
 POLICY = platform_policy()

@@ -46,8 +46,12 @@ def test_a_line_says_when_how_bad_where_and_what(lines: io.StringIO) -> None:
     line = only(lines)
     assert datetime.fromisoformat(line.pop("ts")).utcoffset().total_seconds() == 0  # type: ignore[union-attr]
     assert line == {
-        "level": "info", "logger": "pointsman.test", "event": "job_started", "seconds": 1.5, "queue": "spec",
-    }  # fmt: skip
+        "level": "info",
+        "logger": "pointsman.test",
+        "event": "job_started",
+        "seconds": 1.5,
+        "queue": "spec",
+    }
 
 
 def test_every_line_of_a_context_names_its_job_until_it_is_cleared(lines: io.StringIO) -> None:

@@ -121,14 +121,19 @@ def test_stored_units_become_the_units_of_the_name() -> None:
 
 def test_single_buckets_become_cumulative_ones() -> None:
     place = {"queue_name": "spec", "tier": "spec"}
-    samples = rendered({
-        series_key("attempt_duration_seconds_bucket", place | {"le": "30.0"}): 2,
-        series_key("attempt_duration_seconds_bucket", place | {"le": "+Inf"}): 1,
-        series_key("attempt_duration_seconds_bucket", place | {"le": "7.0"}): 4,
-        series_key("attempt_duration_seconds_sum", place): 500_000,
-    })  # fmt: skip
-    found = {labels[2]: value for (name, labels), value in samples.items()
-             if name == "attempt_duration_seconds_bucket" and labels[:2] == ("spec", "spec")}  # fmt: skip
+    samples = rendered(
+        {
+            series_key("attempt_duration_seconds_bucket", place | {"le": "30.0"}): 2,
+            series_key("attempt_duration_seconds_bucket", place | {"le": "+Inf"}): 1,
+            series_key("attempt_duration_seconds_bucket", place | {"le": "7.0"}): 4,
+            series_key("attempt_duration_seconds_sum", place): 500_000,
+        }
+    )
+    found = {
+        labels[2]: value
+        for (name, labels), value in samples.items()
+        if name == "attempt_duration_seconds_bucket" and labels[:2] == ("spec", "spec")
+    }
     assert [found[bound] for bound in ("5.0", "7.0", "25.0", "30.0", "330.0", "+Inf")] == [0, 4, 4, 6, 6, 7]
     assert samples["attempt_duration_seconds_count", ("spec", "spec")] == 7
     assert samples["attempt_duration_seconds_sum", ("spec", "spec")] == 500

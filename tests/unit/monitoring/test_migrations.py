@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from monitoring.ledger.store import SCRIPTS, Fit, fit_of, wanted_revision
+from ledger.store import SCRIPTS, Fit, fit_of, wanted_revision
 
 FIRST = "0001"
 ADDING = frozenset({"create_table", "add_column", "create_index", "drop_index", "f"})

@@ -63,7 +63,7 @@ def test_a_program_that_traces_nothing_loads_nothing_of_it() -> None:
         "with t.begin('a', 'x'), t.span('b') as s: s.note({'c': 1}); s.rename('d'); t.note({})\n"
         "assert (t.is_on(), t.current(), t.within('a', 'b')) == (False, None, 'a'); t.stop()\n"
         "assert not [m for m in sys.modules if m.startswith('opentelemetry')]\n"
-        "import sandbox.gateway.relay\n"
+        "import gateway.relay\n"
         "assert not [m for m in sys.modules if m.startswith('opentelemetry')]\n"
     )
     subprocess.run([sys.executable, "-W", "error", "-c", script], check=True)
@@ -77,7 +77,7 @@ def test_an_endpoint_without_the_extra_is_refused_with_what_to_install() -> None
     script = (
         "import sys; sys.modules['opentelemetry.sdk'] = None\n"
         "from monitoring import traces; from monitoring.config import TracingConfig\n"
-        "from monitoring.errors import TracingUnavailableError\n"
+        "from ledger.errors import TracingUnavailableError\n"
         f"try: traces.start(TracingConfig(endpoint='{URL}'), program='api')\n"
         "except TracingUnavailableError as error: print(error)"
     )

@@ -12,8 +12,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from producers.cli import app
-from producers.commands.context import print_table
-from producers.commands.helping import EXAMPLES, PANELS
+from producers.commands.context import EXAMPLES, PANELS, print_table
 
 ROOT = Path(__file__).parents[3]
 UNREACHABLE = "postgresql://nobody@127.0.0.1:1/none"
@@ -101,9 +100,11 @@ def test_completion_can_be_installed_and_completes_commands() -> None:
 
 def test_completion_of_what_the_ledger_knows_is_silent_where_there_is_none() -> None:
     done = run(
-        _POINTSMAN_COMPLETE="complete_bash", COMP_WORDS="pointsman job ", COMP_CWORD="2",
+        _POINTSMAN_COMPLETE="complete_bash",
+        COMP_WORDS="pointsman job ",
+        COMP_CWORD="2",
         POINTSMAN_LEDGER__URL=UNREACHABLE,
-    )  # fmt: skip
+    )
 
     assert (done.stdout.strip(), done.stderr.strip()) == ("", "")
 
@@ -177,19 +178,30 @@ def test_a_program_that_lacks_a_secret_names_the_variable(arguments: tuple[str, 
 
 def test_the_doctor_says_of_each_part_what_to_do(tmp_path: Path) -> None:
     result = run(
-        "doctor", POINTSMAN_LEDGER__URL=UNREACHABLE, POINTSMAN_BROKER__URL="redis://127.0.0.1:1/0",
-        POINTSMAN_MIRROR__NPM="/nowhere/npm", POINTSMAN_BOX__ENGINE="unix:///nonexistent.sock",
-        POINTSMAN_WORKER__GATEWAY_URL="http://127.0.0.1:1", POINTSMAN_EXPORTER__PORT="1",
+        "doctor",
+        POINTSMAN_LEDGER__URL=UNREACHABLE,
+        POINTSMAN_BROKER__URL="redis://127.0.0.1:1/0",
+        POINTSMAN_MIRROR__NPM="/nowhere/npm",
+        POINTSMAN_BOX__ENGINE="unix:///nonexistent.sock",
+        POINTSMAN_WORKER__GATEWAY_URL="http://127.0.0.1:1",
+        POINTSMAN_EXPORTER__PORT="1",
         POINTSMAN_DEN__ROOT=str(tmp_path),
-    )  # fmt: skip
+    )
 
     assert result.exit_code == 1
     found = [tuple(line.split(":")[0].split(None, 1)) for line in result.stdout.splitlines()]
     assert [finding for finding in found if finding[1] != "den disk"] == [
-        ("OK", "configuration"), ("OK", "prices"), ("FAIL", "ledger"), ("FAIL", "broker"), ("OK", "den"),
-        ("WARN", "preview keys"), ("FAIL", "gateway"), ("WARN", "exporter"), ("WARN", "package registry"),
+        ("OK", "configuration"),
+        ("OK", "prices"),
+        ("FAIL", "ledger"),
+        ("FAIL", "broker"),
+        ("OK", "den"),
+        ("WARN", "preview keys"),
+        ("FAIL", "gateway"),
+        ("WARN", "exporter"),
+        ("WARN", "package registry"),
         ("WARN", "box engine"),
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize(

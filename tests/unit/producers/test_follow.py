@@ -5,7 +5,7 @@ from io import StringIO
 from rich.console import Console
 
 from producers.commands.follow import progress
-from producers.jobs import JobView
+from producers.use_cases.jobs import JobView
 
 
 def job(**fields: object) -> JobView:

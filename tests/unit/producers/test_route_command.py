@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from producers.cli import app
-from producers.commands.routes_shown import harmless
+from producers.commands.route import harmless
 
 
 def route(*arguments: str, words: Path | None = None) -> Result:
@@ -42,8 +42,9 @@ def test_a_batch_is_decided_a_line_at_a_time(tmp_path: Path) -> None:
     path.write_text('{"id": "a", "prompt": "what is HPOS?"}\n\n{"id": "b", "prompt": "pwd", "site": null}\n')
     lines = [json.loads(line) for line in route("--batch", str(path)).stdout.splitlines()]
     assert [(line["id"], line["mode"], line["trivial"]) for line in lines] == [
-        ("a", "ANSWER", False), ("b", "ACTION", True),
-    ]  # fmt: skip
+        ("a", "ANSWER", False),
+        ("b", "ACTION", True),
+    ]
 
 
 def label(identity: str, prompt: str, **expect: object) -> str:

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from routing.batch import batch_line
-from routing.evaluation import Evaluation
+from routing.decision.evaluation import Evaluation, batch_line
 
 
 def samples(path: Path) -> list[dict[str, Any]]:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from routing.command_matcher import Dispatch, dispatch
+from routing.clarify.ladder import (
+    ArbiterReply,
+    ArbiterRequest,
+    Choice,
+    Failure,
+    LadderFlags,
+    LadderResult,
+    LadderState,
+    climb_ladder,
+)
+from routing.clarify.replies import AmbiguityReason, Dispatch, OptionSet, Source, dispatch
 from routing.jobs import Option
-from routing.ladder import LadderResult, climb_ladder
-from routing.ladder_state import LadderState
-from routing.llm_fallback import ArbiterReply, ArbiterRequest, Choice, Failure, LadderFlags
-from routing.option_match import AmbiguityReason
-from routing.options import OptionSet, Source
 
 COMMANDS = ("open recent", "close panel", "show dashboard")
 

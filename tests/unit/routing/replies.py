@@ -7,8 +7,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from routing.calls import ConstrainedCall
 from routing.errors import CallFailedError, CallFailure
+from routing.model_call import ConstrainedCall
 
 WORDS = [
     "ANSWER",

@@ -5,11 +5,11 @@ Nothing but the policy is used: its price table, its stated token rates and the 
 
 import pytest
 
-from routing.policy import platform_policy
-from routing.prices import nanousd_per_token
+from gateway.anthropic import most_input_nanousd, most_input_tokens
+from routing.policy.platform import platform_policy
+from routing.policy.prices import nanousd_per_token
 from routing.queues import QueueName
-from sandbox.claude.command import MAX_OUTPUT_TOKENS
-from sandbox.gateway.anthropic import most_input_nanousd, most_input_tokens
+from sandbox.claude_code.command import MAX_OUTPUT_TOKENS
 
 POLICY = platform_policy()
 AGENTS = POLICY.agents
@@ -76,9 +76,17 @@ def test_classification_is_one_short_request() -> None:
 def test_the_widest_build_with_every_loop_used_up_fits_the_run_s_cap() -> None:
     rules = POLICY.runs
     build = [
-        "orchestrator:classify", "orchestrator", "research", "architect",
-        "frontend-dev", *["frontend-dev"] * 3, "frontend-dev", "backend-dev", "styling", *REVIEWERS,
-    ]  # fmt: skip
+        "orchestrator:classify",
+        "orchestrator",
+        "research",
+        "architect",
+        "frontend-dev",
+        *["frontend-dev"] * 3,
+        "frontend-dev",
+        "backend-dev",
+        "styling",
+        *REVIEWERS,
+    ]
     remediation = rules.remediation_cycles * ["frontend-dev", *REVIEWERS]
     rework = rules.rework_cycles * ["orchestrator", "backend-dev", *REVIEWERS]
     assert expected_usd(*build, *remediation, *rework, "orchestrator:summary") <= POLICY.budgets.run_usd

@@ -2,9 +2,9 @@
 
 import pytest
 
-from routing.agents import AgentDefinition, AgentRole
 from routing.estimate import OPUS_FACTOR, SIZES, Estimate, estimate
-from routing.policy import platform_policy
+from routing.policy.agents import AgentDefinition, AgentRole
+from routing.policy.platform import platform_policy
 
 AGENTS = platform_policy().agents
 OPUS = "claude-opus-4-6"

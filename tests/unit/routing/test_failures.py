@@ -21,7 +21,7 @@ from routing.failures import (
     event_of,
 )
 from routing.jobs import ENDS, State
-from routing.policy import platform_policy
+from routing.policy.platform import platform_policy
 
 FAILED, REJECTED, SUCCEEDED = FailureEvent.FAILED, FailureEvent.REJECTED, FailureEvent.SUCCEEDED
 NONE, DEBATE, PERSON = FailureAction.NONE, FailureAction.DEBATE_FAILURE, FailureAction.AUTO_ESCALATE

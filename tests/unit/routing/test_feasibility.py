@@ -5,12 +5,12 @@ The arithmetic uses nothing but the policy: its price table, its stated token ra
 
 import pytest
 
-from routing.policy import ModelCall, platform_policy
-from routing.prices import Usage, cost_nanousd, nanousd_per_token
+from gateway.anthropic import TOOL_PROMPT_TOKENS, most_input_nanousd, most_input_tokens
+from routing.policy.platform import ModelCall, platform_policy
+from routing.policy.prices import Usage, cost_nanousd, nanousd_per_token
 from routing.queues import Limits, Tier
-from sandbox.claude.command import MAX_OUTPUT_TOKENS
-from sandbox.gateway.anthropic import TOOL_PROMPT_TOKENS, most_input_nanousd, most_input_tokens
-from workers.build import CLOSING_SECONDS, GRACE_SECONDS
+from sandbox.claude_code.command import MAX_OUTPUT_TOKENS
+from workers.handlers.build import CLOSING_SECONDS, GRACE_SECONDS
 
 POLICY = platform_policy()
 TRIES = POLICY.attempts.spec

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from routing.evaluation import Evaluation
+from routing.decision.evaluation import Evaluation
 from tests.unit.routing.evaluation import evaluate, samples
 
 ROOT = Path(__file__).resolve().parents[3]

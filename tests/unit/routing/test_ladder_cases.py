@@ -10,9 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 from producers.cli import app
-from routing.ladder_batch import decide_line, ladder_line, read_reply, read_state
-from routing.llm_fallback import ArbiterReply, ArbiterRequest, Choice, Failure
-from routing.options import Source
+from routing.clarify.ladder import ArbiterReply, ArbiterRequest, Choice, Failure
+from routing.clarify.ladder_batch import decide_line, ladder_line, read_reply, read_state
+from routing.clarify.replies import Source
 
 ROOT = Path(__file__).resolve().parents[3]
 OWN = ROOT / "tests" / "data" / "ladder_cases.jsonl"
@@ -86,10 +86,11 @@ def test_the_command_prints_one_decision_a_line_and_the_same_bytes_again() -> No
     ("content", "told"),
     [
         ('{"id": "x"}', "line 1: the field 'input' is missing"),
-        ("[]", "line 1: not an object"), ("nonsense", "line 1"),
+        ("[]", "line 1: not an object"),
+        ("nonsense", "line 1"),
         ('\n{"option_set_id": "s", "source": "mail", "options": [], "input": "x"}', "line 2"),
     ],
-)  # fmt: skip
+)
 def test_a_bad_line_is_named_and_ends_with_the_code_for_usage(tmp_path: Path, content: str, told: str) -> None:
     path = tmp_path / "in.jsonl"
     path.write_text(content, encoding="utf-8")
@@ -102,11 +103,14 @@ def test_a_bad_line_is_named_and_ends_with_the_code_for_usage(tmp_path: Path, co
 @pytest.mark.parametrize(
     ("recorded", "reply"),
     [
-        (None, Failure.UNAVAILABLE), ({"result": "timeout"}, Failure.TIMEOUT), ({"result": "?"}, Failure.ABSTAIN),
+        (None, Failure.UNAVAILABLE),
+        ({"result": "timeout"}, Failure.TIMEOUT),
+        ({"result": "?"}, Failure.ABSTAIN),
         ({"result": "choice", "choice": "a", "confidence": 1}, Choice("a", 1.0)),
-        ({"result": "choice", "choice": 3, "confidence": 1}, Failure.ABSTAIN), ({"result": "choice"}, Failure.ABSTAIN),
+        ({"result": "choice", "choice": 3, "confidence": 1}, Failure.ABSTAIN),
+        ({"result": "choice"}, Failure.ABSTAIN),
     ],
-)  # fmt: skip
+)
 def test_a_recorded_answer_is_read_like_a_live_one(recorded: dict[str, Any] | None, reply: ArbiterReply) -> None:
     assert read_reply(recorded) == reply
 

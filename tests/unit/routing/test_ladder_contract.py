@@ -13,20 +13,37 @@ from pathlib import Path
 
 import pytest
 
-from routing import command_matcher, ladder
-from routing.command_input import canonicalize_command_input
-from routing.ladder import HandledByTier, Outcome, PreGate, Scope, Turn, act_on_confidence, pre_gate
-from routing.ladder_state import LadderState
-from routing.llm_fallback import ArbiterReply, ArbiterRequest, Failure, LadderFlags
-from routing.option_match import AmbiguityReason, ArbitrationConfidence, Signal
+from routing.clarify import ladder, replies
+from routing.clarify.ladder import (
+    ArbiterReply,
+    ArbiterRequest,
+    Failure,
+    HandledByTier,
+    LadderFlags,
+    LadderState,
+    Outcome,
+    PreGate,
+    Scope,
+    Turn,
+    act_on_confidence,
+    pre_gate,
+)
+from routing.clarify.replies import AmbiguityReason, ArbitrationConfidence, Signal, canonicalize_command_input
 from tests.unit.routing.ladder_world import A2_FIRST, LINKS, RECENT, WIDGET, Conversation, options_of, sure
 
 ROUTING = Path(ladder.__file__).parent
 TESTS = Path(__file__).parent
 LADDER_MODULES = (
-    "command_input", "option_match", "options", "ladder_state", "llm_fallback", "command_matcher", "ladder",
-    "ladder_batch", "clarify_model",
-)  # fmt: skip
+    "command_input",
+    "option_match",
+    "options",
+    "ladder_state",
+    "llm_fallback",
+    "command_matcher",
+    "ladder",
+    "ladder_batch",
+    "clarify_model",
+)
 FAILURES = [failure for failure in Failure if failure is not Failure.UNAVAILABLE]
 UNRESOLVED = ["ope panel d", "panel", "open panel", "close panel", "xyzzy", "7", "panle", "", "not the first"]
 
@@ -126,7 +143,7 @@ def test_must_use_the_one_canonicaliser_and_the_one_classifier() -> None:
         for forbidden in ("lower", "casefold", "upper", "normalize", "split", "strip", "translate"):
             assert calls_of(forbidden, tree) == [], (module, forbidden)
     for name in ("ladder", "command_matcher", "ladder_batch"):
-        assert "routing.command_input.canonicalize_command_input" in imports_of(name)
+        assert "routing.clarify.replies.canonicalize_command_input" in imports_of(name)
 
 
 @pytest.mark.req("L-056", "L-017", "L-008")
@@ -216,9 +233,7 @@ def test_must_not_gate_by_anything_but_the_shared_classification() -> None:
 
 
 @pytest.mark.req("L-068")
-@pytest.mark.parametrize(
-    ("signal", "asked"), [(Signal.UNRESOLVED, 1), (Signal.OPTION, 0), (Signal.DOWNSTREAM, 0)]
-)  # fmt: skip
+@pytest.mark.parametrize(("signal", "asked"), [(Signal.UNRESOLVED, 1), (Signal.OPTION, 0), (Signal.DOWNSTREAM, 0)])
 def test_the_classification_alone_decides_whether_the_model_is_asked(signal: Signal, asked: int) -> None:
     requests: list[ArbiterRequest] = []
 
@@ -276,10 +291,18 @@ def _is_text(node: ast.AST | None) -> bool:
 @pytest.mark.parametrize(
     "said",
     [
-        "ope panel d", "opne panel d", "cn yu opn panel d", "plz oepn panl d", "shwo panel d", "chek out panel d pls",
-        "wuld u open panel d", "kindly vizualise panel d", "ouvre panel d", "gimme panel d",
+        "ope panel d",
+        "opne panel d",
+        "cn yu opn panel d",
+        "plz oepn panl d",
+        "shwo panel d",
+        "chek out panel d pls",
+        "wuld u open panel d",
+        "kindly vizualise panel d",
+        "ouvre panel d",
+        "gimme panel d",
     ],
-)  # fmt: skip
+)
 def test_unseen_misspellings_stay_on_the_ladder(said: str) -> None:
     talk = Conversation(reply=sure("a2", 0.9))
     result = talk.say(said)
@@ -327,10 +350,10 @@ def test_neither_dispatcher_nor_router_knows_the_arbiter() -> None:
     for module in ("command_matcher", "router", "triggers", "reading"):
         imported = imports_of(module)
         assert not [name for name in imported if re.search("llm_fallback|clarify_model|Arbiter", name)]
-    assert "arbiter" not in Path(command_matcher.__file__).read_text(encoding="utf-8")
+    assert "arbiter" not in Path(replies.__file__).read_text(encoding="utf-8")
 
 
 @pytest.mark.req("L-017")
 def test_the_ladder_takes_its_signals_from_the_shared_modules() -> None:
-    wanted = {"routing.option_match.classify_arbitration_confidence", "routing.llm_fallback.try_llm_last_chance"}
+    wanted = {"routing.clarify.replies.classify_arbitration_confidence", "routing.clarify.ladder.try_llm_last_chance"}
     assert wanted <= imports_of("ladder")

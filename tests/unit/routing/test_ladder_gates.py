@@ -8,10 +8,8 @@ from typing import get_type_hints
 
 import pytest
 
-from routing import llm_fallback
-from routing.ladder import HandledByTier, Outcome, climb_ladder
-from routing.ladder_state import LadderState
-from routing.llm_fallback import (
+from routing.clarify import ladder
+from routing.clarify.ladder import (
     AUTO_EXECUTE_ALLOWED_REASONS,
     AUTO_EXECUTE_CONFIDENCE,
     AUTO_EXECUTE_FLAG,
@@ -21,13 +19,17 @@ from routing.llm_fallback import (
     ArbiterRequest,
     Choice,
     Failure,
+    HandledByTier,
     LadderFlags,
+    LadderState,
     LastChance,
+    Outcome,
+    climb_ladder,
     is_llm_auto_execute_enabled,
     read_ladder_flags,
     try_llm_last_chance,
 )
-from routing.option_match import AmbiguityReason
+from routing.clarify.replies import AmbiguityReason
 from tests.unit.routing.ladder_world import A2_FIRST, LINKS, WIDGET, Conversation, sure
 
 TYPO = "ope panel d"
@@ -124,12 +126,16 @@ def test_below_the_floor_an_answer_counts_as_low_confidence() -> None:
 @pytest.mark.req("L-127", "L-129", "L-135", "L-143")
 def test_the_allowlist_holds_one_of_six_reasons() -> None:
     assert [reason.value for reason in AmbiguityReason] == [
-        "no_deterministic_match", "command_selection_collision", "multi_match_no_exact_winner", "cross_source_tie",
-        "typo_ambiguous", "no_candidate",
-    ]  # fmt: skip
+        "no_deterministic_match",
+        "command_selection_collision",
+        "multi_match_no_exact_winner",
+        "cross_source_tie",
+        "typo_ambiguous",
+        "no_candidate",
+    ]
     assert frozenset({AmbiguityReason.NO_DETERMINISTIC_MATCH}) == AUTO_EXECUTE_ALLOWED_REASONS
     assert isinstance(AUTO_EXECUTE_ALLOWED_REASONS, frozenset)
-    assert all(hasattr(llm_fallback, name) for name in ("AUTO_EXECUTE_CONFIDENCE", "is_llm_auto_execute_enabled"))
+    assert all(hasattr(ladder, name) for name in ("AUTO_EXECUTE_CONFIDENCE", "is_llm_auto_execute_enabled"))
 
 
 @pytest.mark.req("L-014", "L-130", "L-131", "L-132", "L-133", "L-134", "L-149")
@@ -147,9 +153,10 @@ def test_every_other_reason_keeps_a_certain_answer_from_executing(reason: Ambigu
     [
         ("close panel", AmbiguityReason.COMMAND_SELECTION_COLLISION),
         ("panel", AmbiguityReason.MULTI_MATCH_NO_EXACT_WINNER),
-        ("panle", AmbiguityReason.TYPO_AMBIGUOUS), ("the 9th", AmbiguityReason.NO_CANDIDATE),
+        ("panle", AmbiguityReason.TYPO_AMBIGUOUS),
+        ("the 9th", AmbiguityReason.NO_CANDIDATE),
     ],
-)  # fmt: skip
+)
 def test_the_ladder_finds_these_reasons_by_itself(said: str, reason: AmbiguityReason) -> None:
     talk = Conversation(reply=sure("a2", 0.99), auto=True)
     assert (talk.say(said).reason, talk.executed) == (reason, [])

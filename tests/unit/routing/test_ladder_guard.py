@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from routing.ladder import Outcome
-from routing.ladder_state import CycleBoundary, LadderState, end_cycle, guard_key
-from routing.llm_fallback import Failure
-from routing.options import Source
+from routing.clarify.ladder import CycleBoundary, Failure, LadderState, Outcome, end_cycle, guard_key
+from routing.clarify.replies import Source
 from tests.unit.routing.ladder_world import A2_FIRST, LINKS, WIDGET, Conversation, sure
 
 SAID = "ope panel d"

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from routing.clarify_model import ABSTAIN, TOOL_NAME, arbiter_call, parse_arbiter_reply
+from routing.clarify.ladder import ArbiterReply, ArbiterRequest, Choice, Failure
+from routing.clarify.questions import ABSTAIN, TOOL_NAME, arbiter_call, parse_arbiter_reply
+from routing.clarify.replies import AmbiguityReason
 from routing.jobs import Option
-from routing.llm_fallback import ArbiterReply, ArbiterRequest, Choice, Failure
-from routing.option_match import AmbiguityReason
 from tests.unit.routing.ladder_world import LINKS, Conversation, options_of, sure
 
 REQUEST = ArbiterRequest("ope panel d", LINKS.options, AmbiguityReason.NO_DETERMINISTIC_MATCH, ("panel",))
@@ -61,7 +61,9 @@ def test_the_word_for_none_of_them_is_an_abstention() -> None:
     [
         ({"choice": "a2", "confidence": 0.9}, sure("a2", 0.9)),
         ({"choice": "a2", "confidence": 1}, Choice("a2", 1.0)),
-        ({"choice": "a2"}, Failure.ABSTAIN), ({}, Failure.ABSTAIN), ({"confidence": 1}, Failure.ABSTAIN),
+        ({"choice": "a2"}, Failure.ABSTAIN),
+        ({}, Failure.ABSTAIN),
+        ({"confidence": 1}, Failure.ABSTAIN),
         ({"choice": "a2", "confidence": "0.9"}, Failure.ABSTAIN),
         ({"choice": "a2", "confidence": True}, Failure.ABSTAIN),
         ({"choice": ["a2"], "confidence": 0.9}, Failure.ABSTAIN),
@@ -70,6 +72,6 @@ def test_the_word_for_none_of_them_is_an_abstention() -> None:
         ({"choice": "a2", "confidence": 10**400}, Failure.ABSTAIN),
         ({"choice": None, "confidence": 1}, Failure.ABSTAIN),
     ],
-)  # fmt: skip
+)
 def test_what_the_model_wrote_is_read_strictly(fields: dict[str, Any], reply: ArbiterReply) -> None:
     assert parse_arbiter_reply(fields) == reply

@@ -8,11 +8,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from routing.clarify.ladder import (
+    ArbiterReply,
+    ArbiterRequest,
+    Choice,
+    Failure,
+    LadderFlags,
+    LadderResult,
+    LadderState,
+    Outcome,
+    climb_ladder,
+)
+from routing.clarify.replies import OptionSet, Source
 from routing.jobs import Option
-from routing.ladder import LadderResult, Outcome, climb_ladder
-from routing.ladder_state import LadderState
-from routing.llm_fallback import ArbiterReply, ArbiterRequest, Choice, Failure, LadderFlags
-from routing.options import OptionSet, Source
 from tests.unit.routing.ladder_world import COMMANDS, WIDGET, Conversation, sure
 
 LABELS = st.sampled_from(

@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-from routing.layers import for_project, read_project
-from routing.policy import platform_policy
+from routing.policy.platform import platform_policy
+from routing.policy.project import for_project, read_project
 
 PAGE = (Path(__file__).parents[3] / "docs" / "project.md").read_text()
 

@@ -4,18 +4,8 @@ from typing import get_args
 
 import pytest
 
-from routing.policy import platform_policy
-from routing.queues import (
-    MEBIBYTE,
-    QUEUE_OF_TIER,
-    QUEUES,
-    SUBMIT_TASK,
-    Limits,
-    QueueName,
-    Tier,
-    TierName,
-    tier_named,
-)
+from routing.policy.platform import platform_policy
+from routing.queues import MEBIBYTE, QUEUE_OF_TIER, QUEUES, SUBMIT_TASK, Limits, QueueName, Tier, TierName, tier_named
 
 TABLE = {
     "container": ("none", "build_only", "required"),

@@ -4,10 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from routing.decision.router import Route, Signals, SiteSignals, decide
+from routing.decision.triggers import Stakes
 from routing.errors import InvalidJobError
 from routing.jobs import ENDS, RESUMABLE, REVISABLE, Reason, State
-from routing.planning import Stakes
-from routing.policy import platform_policy
+from routing.policy.platform import platform_policy
 from routing.queues import MEBIBYTE, QueueName, Tier
 from routing.rounds import (
     EARLIER_REQUESTS,
@@ -28,7 +29,6 @@ from routing.rounds import (
     place_of_resumed,
     raise_to,
 )
-from routing.router import Route, Signals, SiteSignals, decide
 
 POLICY = platform_policy()
 SITE = SiteSignals(files=3)

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from routing.daily_log import format_entry
-from routing.policy import platform_policy
-from routing.router import Mode, Route, Signals, SiteSignals, decide
-from routing.trivial import parse_trivial
+from producers.use_cases.routing_log import format_entry
+from routing.decision.router import Mode, Route, Signals, SiteSignals, decide
+from routing.decision.triggers import parse_trivial
+from routing.policy.platform import platform_policy
+from tests.unit.producers.use_cases.test_routing_log import ENTRY
 from tests.unit.routing.evaluation import samples
-from tests.unit.routing.test_daily_log import ENTRY
 
 GOLDEN = samples(Path(__file__).resolve().parents[3] / "tests" / "data" / "routing_golden.jsonl")
 PROMPTS = [line["prompt"] for line in GOLDEN if parse_trivial(line["prompt"]) is None]

@@ -4,10 +4,10 @@ import time
 
 import pytest
 
-from routing.policy import platform_policy
+from routing.decision.router import Mode, RouteTarget, Signals, SiteSignals, decide
+from routing.decision.triggers import Confidence
+from routing.policy.platform import platform_policy
 from routing.queues import QueueName, Tier
-from routing.router import Mode, RouteTarget, Signals, SiteSignals, decide
-from routing.triggers import Confidence
 
 EDITS = (
     "Change the headline to Welcome",

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
+from routing.decision.llm_router import first_stage, work_queue
+from routing.decision.router import Intent, Signals, decide
+from routing.estimate import estimate_agents, estimate_run
 from routing.jobs import JobRequest, State, parse_request
-from routing.policy import platform_policy
+from routing.policy.platform import platform_policy
 from routing.queues import QUEUES, QueueName
-from routing.router import Intent, Signals, decide
-from routing.run_estimate import estimate_agents, estimate_run
-from routing.stages import first_stage, work_queue
 
 POLICY = platform_policy()
 

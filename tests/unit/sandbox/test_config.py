@@ -4,8 +4,8 @@ import pytest
 from pydantic import ValidationError
 
 from sandbox.box import Target
-from sandbox.boxes import build_spec
 from sandbox.config import BoxConfig
+from sandbox.pool import build_spec
 
 
 def test_a_network_of_the_operator_s_needs_the_gateway_s_address_on_it() -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from sandbox.box import CollectRules
-from sandbox.den import Den, Manifest
-from sandbox.errors import PathRefusedError, TreeRefusedError
 from sandbox.tarball import pack, stream_limit, unpack
+from sites.content_store import Den, Manifest
+from sites.errors import PathRefusedError, TreeRefusedError
 
 RULES = CollectRules(max_bytes=1000, max_files=5, max_file_bytes=600)
 NO_LIMIT = 10_000_000
@@ -84,9 +84,7 @@ def test_no_name_of_ours_can_make_the_engine_guess_a_compression() -> None:
 HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
     "symlink": (lambda: archive(member("workspace/a", type=tarfile.SYMTYPE, linkname="/etc/passwd")), "symlink"),
     "link_then_file_through_it": (
-        lambda: archive(
-            member("workspace/a", type=tarfile.SYMTYPE, linkname="/tmp"), member("workspace/a/b", b"x")
-        ),
+        lambda: archive(member("workspace/a", type=tarfile.SYMTYPE, linkname="/tmp"), member("workspace/a/b", b"x")),
         "symlink",
     ),
     "hardlink": (lambda: archive(member("workspace/a", type=tarfile.LNKTYPE, linkname="/etc/passwd")), "hardlink"),
@@ -110,10 +108,12 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
     "duplicate": (lambda: archive(member("workspace/a", b"x"), member("workspace/a", b"y")), "name_collision"),
     "case": (lambda: archive(member("workspace/A.js", b"x"), member("workspace/a.js", b"y")), "name_collision"),
     "unicode_forms": (
-        lambda: archive(member("workspace/\u00e9", b"x"), member("workspace/e\u0301", b"y")), "name_collision"
+        lambda: archive(member("workspace/\u00e9", b"x"), member("workspace/e\u0301", b"y")),
+        "name_collision",
     ),
     "file_as_directory": (
-        lambda: archive(member("workspace/a", b"x"), member("workspace/a/b", b"y")), "file_as_directory"
+        lambda: archive(member("workspace/a", b"x"), member("workspace/a/b", b"y")),
+        "file_as_directory",
     ),
     "too_deep": (lambda: archive(member("workspace/" + "a/" * 40 + "x", b"x")), "too_deep"),
     "planted": (lambda: archive(member("workspace/.claude/settings.json", b"{}")), "planted"),
@@ -121,7 +121,8 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
     "too_many_files": (lambda: archive(*[member(f"workspace/{n}", b"x") for n in range(6)]), "too_many_files"),
     "file_too_large": (lambda: archive(member("workspace/a", b"x" * 601)), "file_too_large"),
     "too_many_bytes": (
-        lambda: archive(member("workspace/a", b"x" * 501), member("workspace/b", b"x" * 500)), "too_many_bytes"
+        lambda: archive(member("workspace/a", b"x" * 501), member("workspace/b", b"x" * 500)),
+        "too_many_bytes",
     ),
     "cut_off": (lambda: archive(member("workspace/a", b"x" * 600))[:1400], "bad_archive"),
     "gzip": (lambda: b"\x1f\x8b\x08" + b"\0" * 2000, "bad_archive"),
@@ -130,7 +131,7 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
     "negative_size": (lambda: negative(), "file_too_large"),
     "workspace_is_a_link": (lambda: only(member("workspace", type=tarfile.SYMTYPE, linkname="/etc")), "symlink"),
     "workspace_is_a_file": (lambda: only(member("workspace", b"x")), "not_a_directory"),
-}  # fmt: skip
+}
 
 
 def only(one: tuple[tarfile.TarInfo, bytes]) -> bytes:
@@ -220,10 +221,13 @@ def test_a_link_that_bears_an_ignored_name_is_still_a_link(den: Den) -> None:
 def test_only_what_is_below_the_declared_directory_comes_out(den: Den) -> None:
     rules = CollectRules(max_bytes=1000, below="dist/site")
     data = archive(
-        member("workspace/src.js", b"s"), (directory("workspace/dist")[0], b""), member("workspace/dist/map", b"m"),
-        (directory("workspace/dist/site")[0], b""), member("workspace/dist/site/a/index.html", b"i"),
+        member("workspace/src.js", b"s"),
+        (directory("workspace/dist")[0], b""),
+        member("workspace/dist/map", b"m"),
+        (directory("workspace/dist/site")[0], b""),
+        member("workspace/dist/site/a/index.html", b"i"),
         member("workspace/dist/sitemap", b"m"),
-    )  # fmt: skip
+    )
 
     assert list(collect(den, data, rules=rules)) == ["a/index.html"]
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from monitoring.heartbeat import beat
-from routing.app import create_app
-from routing.policy import platform_policy
+from routing.broker import create_app
+from routing.policy.platform import platform_policy
 from routing.queues import QUEUES, QueueName
 from workers.config import WorkerConfig
 from workers.lifecycle import Resources

@@ -7,9 +7,7 @@ import pytest
 
 import sandbox.errors
 import workers.errors
-from routing.jobs import ENDS, MOVES, Reason, State
-from sandbox.errors import (
-    BlobMissingError,
+from gateway.errors import (
     BudgetExceededError,
     CallTimeoutError,
     CancelledCallError,
@@ -19,8 +17,10 @@ from sandbox.errors import (
     ProviderBusyError,
     ProviderDownError,
     ProviderError,
-    UnwalledSessionError,
 )
+from routing.jobs import ENDS, MOVES, Reason, State
+from sandbox.errors import UnwalledSessionError
+from sites.errors import BlobMissingError
 from workers.errors import (
     CancelledByOwnerError,
     LeaseLostError,

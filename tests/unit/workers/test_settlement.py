@@ -2,7 +2,7 @@
 
 from itertools import product
 
-from monitoring.ledger.tables import Tenant
+from ledger.tables import Tenant
 from tests.factories import make_attempt
 from workers.settlement import may_auto_approve
 

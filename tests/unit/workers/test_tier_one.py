@@ -6,22 +6,22 @@ from pathlib import Path
 
 import pytest
 
-from routing.policy import platform_policy
+from routing.policy.platform import platform_policy
 from routing.queues import Tier
 
 ROOT = Path(__file__).parents[3]
 _WHOLE_TIER = """
 import importlib.resources, sys
-import workers.spec, workers.lifecycle, workers.settlement
-from routing.policy import platform_policy
-from sandbox.scan.engine import scan
-from sandbox.spec.model import parse_site
-from sandbox.spec.render import render
+import workers.handlers.spec, workers.lifecycle, workers.settlement
+from routing.policy.platform import platform_policy
+from sites.scan.engine import scan
+from sites.spec.model import parse_site
+from sites.spec.render import render
 
 seen = []
 watched = ("subprocess.Popen", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "socket.connect")
 sys.addaudithook(lambda event, arguments: seen.append(event) if event in watched else None)
-text = (importlib.resources.files("producers.demo_site") / "site.json").read_text()
+text = (importlib.resources.files("producers.local.demo_site") / "site.json").read_text()
 files = render(parse_site(text))
 report = scan(files, platform_policy().profiles["default"], profile_name="default")
 assert report.passed, report.findings

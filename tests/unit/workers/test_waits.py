@@ -8,10 +8,10 @@ import socket
 
 import pytest
 
+from gateway.forge import ForgeError
 from routing.jobs import Reason
-from routing.policy import platform_policy
-from routing.waits import pause_before
-from sandbox.forge import ForgeError
+from routing.policy.platform import platform_policy
+from routing.scheduling import pause_before
 from workers.errors import RemoteError, RepositoryRefusedError, WorkspaceError, WorkspaceMissingError
 from workers.outcomes import Ended, Parked
 from workers.retries import away_of, decide_end, is_passing, step_pause

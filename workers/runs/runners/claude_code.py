@@ -7,20 +7,80 @@ image could hold them for the shipped agents only, and an installation may add a
 
 from __future__ import annotations
 
+import json
+import re
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
 from routing.jobs import Reason, State
-from routing.path_rules import RESULT_FILE
-from routing.prices import BudgetExceeded
-from sandbox.box import WORKSPACE, Box, Clocks
-from sandbox.claude.command import SessionPlan, ticket_role
-from sandbox.claude.session import End, Verdict
+from routing.policy.agents import RESULT_FILE
+from routing.policy.prices import BudgetExceeded
+from sandbox.box import WORKSPACE, Box, Clocks, CollectRules, Ending, ExecResult
+from sandbox.claude_code.command import SessionPlan, ticket_role
+from sandbox.claude_code.session import End, Verdict
 from sandbox.errors import BoxLostError
-from workers.agent_ends import ENDS
+from sites.errors import PathRefusedError, TreeRefusedError
+from sites.files import is_planted
 from workers.attempt import Attempt
-from workers.runs.context import INSTRUCTIONS
+from workers.handlers.agent import ENDS, TOO_LARGE
+from workers.handlers.build import build_commands
 from workers.runs.runners.api import session_seconds
-from workers.runs.runners.boxes import collect, put
 from workers.runs.runners.protocol import AgentOrder, AgentRun, Failed
+from workers.runs.scheduling.view import MAX_ISSUES
+from workers.runs.step_context import INSTRUCTIONS
 from workers.session import Held, hold_session, obstacle_of
+
+# A step's files in a box and out of it again, for everything of a run that executes commands.
+
+_IGNORED = frozenset({"node_modules", ".next", ".turbo", ".cache"})
+"""Directories that commands fill by themselves: nobody's work, and passed over unread."""
+_SPARE_FILES = 5_000
+
+
+class Collected(NamedTuple):
+    """A workspace as a box gives it back."""
+
+    files: Mapping[str, bytes] | None
+    refused: Failed | None = None
+
+
+def put(box: Box, files: Mapping[str, bytes]) -> None:
+    """Lay a step's files into a box. The agent's own instructions are the one file there that a tool obeys.
+
+    Raises:
+        PathRefusedError, TreeRefusedError: they do not fit into a box (the project's fault).
+        BoxLostError: the box is gone.
+    """
+    box.put(files, planted=_planted_but_ours)
+
+
+def collect(box: Box, attempt: Attempt, given: Mapping[str, bytes]) -> Collected:
+    """Take the whole workspace out; what is not looked at is as it was given.
+
+    Raises:
+        BoxLostError: the box is gone, and its files with it.
+    """
+    room = sum(map(len, given.values())) + attempt.limits.output_bytes
+    rules = CollectRules(max_bytes=room, max_files=len(given) + _SPARE_FILES, ignored=_IGNORED, planted=_nothing)
+    try:
+        files = attempt.den.read_tree(box.collect(attempt.den, rules))
+    except (PathRefusedError, TreeRefusedError) as error:
+        is_large = error.reason in TOO_LARGE
+        state, reason = (State.OUTPUT_EXCEEDED, Reason.OUTPUT_CAP) if is_large else (State.FAILED, Reason.AGENT_FAILED)
+        return Collected(None, Failed(state, reason, f"its files are not taken: {error}"))
+    passed_over = {path: data for path, data in given.items() if not _IGNORED.isdisjoint(path.split("/")[:-1])}
+    return Collected({**files, **passed_over})
+
+
+def _planted_but_ours(path: str) -> bool:
+    return path != INSTRUCTIONS and is_planted(path)
+
+
+def _nothing(path: str) -> bool:
+    """Planted files may come out: they are dropped and reported one by one (workers/runs/step.py)."""
+    return False
+
 
 _CLOSING_SECONDS = 20.0
 """Kept of the queue's soft limit for what follows: extracting, judging files, writing the commit."""
@@ -50,7 +110,7 @@ class ClaudeCodeRunner:
             with attempt.step("execute"):
                 held = hold_session(
                     attempt, box, _plan(order), prompt=order.prompt, clocks=session_clocks(order, attempt)
-                )  # fmt: skip
+                )
             exceeded = attempt.budget_exceeded() if held.verdict.end in (End.FAILED, End.BUDGET) else None
             obstacle = obstacle_of(attempt, held.verdict, model=order.model, exceeded=exceeded)
             if obstacle is not None:
@@ -65,9 +125,12 @@ class ClaudeCodeRunner:
 def _plan(order: AgentOrder) -> SessionPlan:
     role = ticket_role(order.agent.tools, rules_file=f"{WORKSPACE}/{INSTRUCTIONS}")
     return SessionPlan(
-        role=role, model=order.model, max_turns=order.agent.max_turns,
-        budget_usd=order.cap_usd, max_output_tokens=order.agent.max_output_tokens,
-    )  # fmt: skip
+        role=role,
+        model=order.model,
+        max_turns=order.agent.max_turns,
+        budget_usd=order.cap_usd,
+        max_output_tokens=order.agent.max_output_tokens,
+    )
 
 
 def session_clocks(order: AgentOrder, attempt: Attempt) -> Clocks:
@@ -75,14 +138,15 @@ def session_clocks(order: AgentOrder, attempt: Attempt) -> Clocks:
     rules = attempt.policy.agent
     soft = max(session_seconds(order, attempt, closing=_CLOSING_SECONDS + _GRACE_SECONDS), _LEAST_SECONDS)
     return Clocks(
-        soft_seconds=soft, hard_seconds=soft + _GRACE_SECONDS + 2, start_seconds=min(rules.start_seconds, soft),
-        idle_seconds=rules.idle_seconds + order.agent.tool_seconds / 2, grace_seconds=_GRACE_SECONDS,
-    )  # fmt: skip
+        soft_seconds=soft,
+        hard_seconds=soft + _GRACE_SECONDS + 2,
+        start_seconds=min(rules.start_seconds, soft),
+        idle_seconds=rules.idle_seconds + order.agent.tool_seconds / 2,
+        grace_seconds=_GRACE_SECONDS,
+    )
 
 
-def _extract(
-    attempt: Attempt, box: Box, held: Held, order: AgentOrder, *, exceeded: BudgetExceeded | None
-) -> AgentRun:  # fmt: skip
+def _extract(attempt: Attempt, box: Box, held: Held, order: AgentOrder, *, exceeded: BudgetExceeded | None) -> AgentRun:
     """Take the files out, whatever the session's end was; they are given back without the instructions."""
     failed = _failure(held.verdict, exceeded=exceeded)
     facts = {"agent": held.facts}
@@ -108,3 +172,67 @@ def _failure(verdict: Verdict, *, exceeded: BudgetExceeded | None) -> Failed | N
         return Failed(State.BUDGET_EXCEEDED, Reason.COST_CAP, str(exceeded))
     state, reason = ENDS[verdict.end]
     return Failed(state, reason, f"the agent's session ended: {verdict.text}")
+
+
+# The project's own build, as a step without an agent: its errors become the findings that a developer is given.
+#
+# It runs in a box of its own, without a token for any model; packages come from the mirror, and their scripts never
+# run.
+
+_CHECK_GRACE_SECONDS = 3.0
+_CHECK_CLOSING_SECONDS = 10.0
+_SHOWN_CHARS = 6_000
+_PLACE = re.compile(r"(?P<file>[\w./@()\[\]-]{1,200}\.[a-z]{1,5})[(:](?P<line>[0-9]{1,6})[,:]")
+"""How compilers name a place: `src/a.ts(3,5): error` or `src/a.ts:3:5`."""
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def run_check(files: Mapping[str, bytes], attempt: Attempt) -> AgentRun:
+    """Build a project, and say what came of it as a result.
+
+    Raises:
+        SandboxUnavailableError: there is no engine, or no image (the operator's fault).
+        BoxLostError: the box went away.
+        CancelledByOwnerError, LeaseLostError: nobody's fault.
+    """
+    commands = build_commands(files)
+    if not commands:
+        return _result(files, "The project has no build.", [])
+    with attempt.step("provision"):
+        box = attempt.boxes.acquire()
+    try:
+        attempt.enter(box)
+        put(box, files)
+        for command in commands:
+            with attempt.step(" ".join(command[:3])):
+                result = _run(box, command, attempt)
+            if not result.is_success:
+                return _result(files, f"`{' '.join(command)}` failed.", [_issue(command, result, files)])
+    finally:
+        box.close()
+    return _result(files, f"`{' '.join(commands[-1])}` succeeded.", [])
+
+
+def _run(box: Box, command: Sequence[str], attempt: Attempt) -> ExecResult:
+    attempt.check()
+    left = (
+        attempt.limits.soft_seconds - (time.monotonic() - attempt.began) - _CHECK_CLOSING_SECONDS - _CHECK_GRACE_SECONDS
+    )
+    soft = max(1.0, left)
+    clocks = Clocks(soft_seconds=soft, hard_seconds=soft + _CHECK_GRACE_SECONDS + 2, grace_seconds=_CHECK_GRACE_SECONDS)
+    return box.run(command, clocks=clocks, watch=attempt.watcher())
+
+
+def _issue(command: Sequence[str], result: ExecResult, files: Mapping[str, bytes]) -> dict[str, Any]:
+    """Return the one finding of a build that failed, at the first place in the project that its output names."""
+    said = _COLOURS.sub("", (result.stdout + b"\n" + result.stderr)[-_SHOWN_CHARS:].decode("utf-8", "replace"))
+    how = f"status {result.exit_code}" if result.ending is Ending.EXITED else result.ending.value
+    place = next((found for found in _PLACE.finditer(said) if found["file"].removeprefix("./") in files), None)
+    where = {"file": place["file"].removeprefix("./"), "line": max(1, int(place["line"]))} if place else {}
+    title = f"`{' '.join(command)}` fails ({how})"
+    return {"severity": "blocking", "title": title, "detail": said.replace("\0", " ").strip(), **where}
+
+
+def _result(files: Mapping[str, bytes], summary: str, issues: Sequence[Mapping[str, Any]]) -> AgentRun:
+    result = {"status": "complete", "summary": summary, "issues": list(issues[:MAX_ISSUES])}
+    return AgentRun({**files, RESULT_FILE: json.dumps(result).encode()}, facts={"how": "the project's build"})

@@ -10,14 +10,14 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 
-from monitoring.ledger.events import EventKind
+from ledger.events import EventKind
 from routing.jobs import Reason, State
-from routing.prices import nanousd_of
+from routing.policy.prices import nanousd_of
 from sandbox.box import BoxSpec, Clocks, Ending, ExecResult, Target
-from sandbox.unwalled import UnwalledBox
+from sandbox.local_box import UnwalledBox
 from workers.attempt import Attempt
 from workers.runs.runners.api import session_seconds
-from workers.runs.runners.boxes import collect
+from workers.runs.runners.claude_code import collect
 from workers.runs.runners.protocol import AgentOrder, AgentRun, Failed
 
 logger = logging.getLogger(__name__)
@@ -51,9 +51,12 @@ class CodexRunner:
         finally:
             box.close()
         facts = {
-            "how": "codex on the worker's machine", "status": result.exit_code, "seconds": round(result.seconds, 1),
-            "auth_retry": retried, "tokens": "unknown",
-        }  # fmt: skip
+            "how": "codex on the worker's machine",
+            "status": result.exit_code,
+            "seconds": round(result.seconds, 1),
+            "auth_retry": retried,
+            "tokens": "unknown",
+        }
         failed = _failure(result, attempt.environment) or refused
         if files is None:
             return AgentRun(None, failed, facts=facts)
@@ -76,9 +79,14 @@ def _refusal(order: AgentOrder, attempt: Attempt) -> Failed | None:
 def arguments(order: AgentOrder, *, command: str) -> tuple[str, ...]:
     """Return Codex's command line; what is asked goes over stdin."""
     return (
-        command, "exec", f"--model={order.model}", "--sandbox=workspace-write", "--skip-git-repo-check",
-        "--color=never", "-",
-    )  # fmt: skip
+        command,
+        "exec",
+        f"--model={order.model}",
+        "--sandbox=workspace-write",
+        "--skip-git-repo-check",
+        "--color=never",
+        "-",
+    )
 
 
 def environment_of(inherited: Mapping[str, str], *, home: Path | None) -> dict[str, str]:

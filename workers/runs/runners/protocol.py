@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from routing.agents import AgentDefinition
 from routing.jobs import Reason, State
+from routing.policy.agents import AgentDefinition
 from workers.attempt import Attempt
 
 
@@ -30,7 +30,7 @@ class AgentOrder:
     files: Mapping[str, bytes]
     """The workspace as it is laid before the agent, `.agent-context/` included."""
     writes: tuple[str, ...]
-    """Path rules (routing.path_rules): what of the agent's files is kept."""
+    """Path rules (routing.policy.agents): what of the agent's files is kept."""
     cap_usd: float
     """What the step may spend; the gateway has the last word."""
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from ledger.errors import CapacityError
 from monitoring.capacity.limits import read_limits
-from monitoring.errors import CapacityError
 
 BOUNDLESS = read_limits(None).override({"api_submits_per_second": 1e9})
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from ledger.errors import CapacityError
 from monitoring.capacity.limits import NAMES, Instances, Limits, read_limits
 from monitoring.capacity.plan import Plan, Question, make_plan
 from monitoring.capacity.workload import Workload, default_wait_target, default_workload
-from monitoring.errors import CapacityError
-from routing.policy import Policy, platform_policy
+from routing.policy.platform import Policy, platform_policy
 from tests.unit.monitoring.capacity.test_workload import HAIKU, PATCH, SPEC, workload
 
 BOUNDLESS = read_limits(None).override(dict.fromkeys((*NAMES[:6], "ledger_connections"), 1e9))

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ledger.errors import CapacityError
 from monitoring.capacity.workload import (
     ModelUse,
     QueueWork,
@@ -18,8 +19,7 @@ from monitoring.capacity.workload import (
     default_workload,
     read_workload,
 )
-from monitoring.errors import CapacityError
-from routing.policy import platform_policy
+from routing.policy.platform import platform_policy
 from routing.queues import QueueName
 
 SPEC, PATCH = QueueName.SPEC, QueueName.PATCH

@@ -20,20 +20,36 @@ def confined(**host: Any) -> dict[str, Any]:
         "Image": "sha256:abc",
         "Config": {"User": "1000:1000", "Env": ["PATH=/usr/bin"]},
         "HostConfig": {
-            "ReadonlyRootfs": True, "CapDrop": ["ALL"], "CapAdd": None, "IpcMode": "private", "CgroupnsMode": "private",
-            "AutoRemove": True, "SecurityOpt": list(SECURITY), "Privileged": False, "Binds": None,
-            "MaskedPaths": ["/proc/kcore"], "ReadonlyPaths": ["/proc/sys"], "PidMode": "", "Runtime": "runc",
-        } | host,
+            "ReadonlyRootfs": True,
+            "CapDrop": ["ALL"],
+            "CapAdd": None,
+            "IpcMode": "private",
+            "CgroupnsMode": "private",
+            "AutoRemove": True,
+            "SecurityOpt": list(SECURITY),
+            "Privileged": False,
+            "Binds": None,
+            "MaskedPaths": ["/proc/kcore"],
+            "ReadonlyPaths": ["/proc/sys"],
+            "PidMode": "",
+            "Runtime": "runc",
+        }
+        | host,
         "Mounts": [],
-    }  # fmt: skip
+    }
 
 
 def box() -> dict[str, Any]:
     made = confined(
-        NetworkMode=INNER, Memory=SPEC.limits.memory_bytes, MemorySwap=SPEC.limits.memory_bytes,
-        NanoCpus=2_000_000_000, PidsLimit=256, ExtraHosts=["door:10.0.0.2"], Tmpfs={"/tmp": "rw,nosuid,nodev"},
+        NetworkMode=INNER,
+        Memory=SPEC.limits.memory_bytes,
+        MemorySwap=SPEC.limits.memory_bytes,
+        NanoCpus=2_000_000_000,
+        PidsLimit=256,
+        ExtraHosts=["door:10.0.0.2"],
+        Tmpfs={"/tmp": "rw,nosuid,nodev"},
         Ulimits=[{"Name": "fsize", "Hard": SPEC.limits.file_bytes}, {"Name": "core", "Hard": 0}],
-    )  # fmt: skip
+    )
     made["Mounts"] = [{"Type": "volume", "Name": SLOT.name(Kind.WORKSPACE), "Destination": "/workspace"}]
     made["NetworkSettings"] = {"Networks": {INNER: {}}}
     return made
@@ -41,9 +57,12 @@ def box() -> dict[str, Any]:
 
 def forwarder() -> dict[str, Any]:
     made = confined(
-        NetworkMode=OUTER, Memory=FORWARDER_MEMORY, MemorySwap=FORWARDER_MEMORY, PidsLimit=32,
+        NetworkMode=OUTER,
+        Memory=FORWARDER_MEMORY,
+        MemorySwap=FORWARDER_MEMORY,
+        PidsLimit=32,
         Sysctls={"net.ipv4.ip_forward": "0"},
-    )  # fmt: skip
+    )
     made["NetworkSettings"] = {"Networks": {INNER: {}, OUTER: {}}}
     return made
 
@@ -129,10 +148,18 @@ def test_a_forwarder_has_no_volume_and_forwards_no_packets() -> None:
 def network() -> dict[str, Any]:
     wanted = inner_network(SLOT, "10.0.0.0/29")
     return {
-        "Name": wanted["name"], "Driver": "bridge", "Scope": "local", "Internal": True, "EnableIPv6": False,
-        "Attachable": False, "Ingress": False, "Labels": dict(wanted["labels"]), "Options": dict(wanted["options"]),
-        "IPAM": {"Config": [{"Subnet": "10.0.0.0/29"}]}, "Containers": {},
-    }  # fmt: skip
+        "Name": wanted["name"],
+        "Driver": "bridge",
+        "Scope": "local",
+        "Internal": True,
+        "EnableIPv6": False,
+        "Attachable": False,
+        "Ingress": False,
+        "Labels": dict(wanted["labels"]),
+        "Options": dict(wanted["options"]),
+        "IPAM": {"Config": [{"Subnet": "10.0.0.0/29"}]},
+        "Containers": {},
+    }
 
 
 WEAKER_NETWORK: dict[str, Callable[[dict[str, Any]], None]] = {
@@ -172,9 +199,13 @@ def test_a_workspace_that_is_not_in_memory_or_has_no_limit_is_not_used() -> None
 
 
 GIVEN = {
-    "Driver": "bridge", "Scope": "local", "Internal": True, "EnableIPv6": False,
-    "Options": {"com.docker.network.bridge.inhibit_ipv4": "true"}, "Labels": {"whose": "the operator's"},
-}  # fmt: skip
+    "Driver": "bridge",
+    "Scope": "local",
+    "Internal": True,
+    "EnableIPv6": False,
+    "Options": {"com.docker.network.bridge.inhibit_ipv4": "true"},
+    "Labels": {"whose": "the operator's"},
+}
 
 
 @pytest.mark.threat("B2")

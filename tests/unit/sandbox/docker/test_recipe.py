@@ -1,13 +1,14 @@
 import ipaddress
+import json
 from typing import Any
 
 import pytest
 
 from sandbox.box import BoxLimits, BoxSpec, Target
 from sandbox.docker import recipe
-from sandbox.docker.failures import reason_of
-from sandbox.docker.frames import Frames
-from sandbox.docker.recipe import Slot
+from sandbox.docker.box import Frames
+from sandbox.docker.engine import reason_of
+from sandbox.docker.recipe import SECCOMP, Slot
 
 SLOT = Slot("test", "0123", "me", 9_999_999_999)
 
@@ -18,9 +19,12 @@ def spec(**fields: Any) -> BoxSpec:
 
 def test_a_spec_of_the_same_things_has_the_same_digest_and_any_other_has_another() -> None:
     others = [
-        spec(image="sha256:def"), spec(gateway=Target("", 1)), spec(mirror=Target("", 2)), spec(runtime="runsc"),
+        spec(image="sha256:def"),
+        spec(gateway=Target("", 1)),
+        spec(mirror=Target("", 2)),
+        spec(runtime="runsc"),
         spec(limits=BoxLimits(processes=9)),
-    ]  # fmt: skip
+    ]
 
     assert spec().digest == spec().digest
     assert len({spec().digest, *(other.digest for other in others)}) == 6
@@ -127,3 +131,69 @@ def test_what_is_no_frame_is_a_broken_connection() -> None:
 )
 def test_a_refusal_of_the_engine_has_one_reason(status: int, message: str, reason: str) -> None:
     assert reason_of(status, message) == reason
+
+
+# The list of system calls: what is not on it, and that it is one the engine can read.
+
+PROFILE = json.loads(SECCOMP)
+ALLOWED = {name: rule for rule in PROFILE["syscalls"] if rule["action"] == "SCMP_ACT_ALLOW" for name in rule["names"]}
+
+
+def test_what_is_not_named_is_refused() -> None:
+    assert PROFILE["defaultAction"] == "SCMP_ACT_ERRNO"
+    assert {"architectures", "archMap"}.isdisjoint(PROFILE)
+
+
+@pytest.mark.threat("A3")
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ptrace",
+        "process_vm_readv",
+        "process_vm_writev",
+        "pidfd_getfd",
+        "io_uring_setup",
+        "io_uring_enter",
+        "mount",
+        "unshare",
+        "setns",
+        "bpf",
+        "perf_event_open",
+        "keyctl",
+        "add_key",
+        "userfaultfd",
+        "kexec_load",
+        "init_module",
+        "open_by_handle_at",
+        "reboot",
+        "swapon",
+        "chroot",
+        "pivot_root",
+        "socketcall",
+        "acct",
+        "iopl",
+        "quotactl",
+        "fsopen",
+        "move_mount",
+        "clone3",
+        "settimeofday",
+        "sethostname",
+        "syslog",
+        "modify_ldt",
+    ],
+)
+def test_what_a_box_has_no_need_of_is_not_named(name: str) -> None:
+    assert name not in ALLOWED
+
+
+@pytest.mark.threat("A3", "B1")
+def test_sockets_are_of_the_kinds_that_a_network_namespace_holds() -> None:
+    families = {
+        name: sorted(rule["args"][0]["value"] for rule in PROFILE["syscalls"] if rule["names"] == [name])
+        for name in ("socket", "socketpair")
+    }
+    assert families == {"socket": [1, 2, 10, 16], "socketpair": [1]}
+
+
+def test_what_node_and_the_shell_live_on_is_named() -> None:
+    assert {"read", "write", "openat", "futex", "epoll_wait", "execve", "connect", "statx", "mmap"} <= set(ALLOWED)

@@ -5,24 +5,28 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.image.parts import COMMANDS, PLATFORMS, File, image_reference, own_files
-from sandbox.image.rootfs import assemble, is_kept
+from sandbox.image.rootfs import COMMANDS, PLATFORMS, File, assemble, image_reference, is_kept, own_files
 
 
 def base() -> io.BytesIO:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as out:
         for name, mode, kind, target in (
-            ("./usr/bin/bash", 0o755, tarfile.REGTYPE, ""), ("./usr/bin/curl", 0o755, tarfile.REGTYPE, ""),
+            ("./usr/bin/bash", 0o755, tarfile.REGTYPE, ""),
+            ("./usr/bin/curl", 0o755, tarfile.REGTYPE, ""),
             ("./usr/bin/perl5.36.0", 0o755, tarfile.REGTYPE, ""),
             ("./usr/bin/env", 0o4755, tarfile.REGTYPE, ""),
-            ("./usr/sbin/chroot", 0o755, tarfile.REGTYPE, ""), ("./bin", 0o777, tarfile.SYMTYPE, "usr/bin"),
+            ("./usr/sbin/chroot", 0o755, tarfile.REGTYPE, ""),
+            ("./bin", 0o777, tarfile.SYMTYPE, "usr/bin"),
             ("./usr/bin/gunzip", 0o755, tarfile.REGTYPE, ""),
             ("./usr/bin/zcat", 0o755, tarfile.LNKTYPE, "./usr/bin/gunzip"),
-            ("./usr/bin/xargs", 0o755, tarfile.LNKTYPE, "./usr/bin/curl"), ("./etc/shadow", 0o640, tarfile.REGTYPE, ""),
-            ("./etc/passwd", 0o644, tarfile.REGTYPE, ""), ("./dev/sda", 0o660, tarfile.BLKTYPE, ""),
-            ("./lib/x86_64/libc.so.6", 0o755, tarfile.REGTYPE, ""), ("./var/log/apt", 0o755, tarfile.DIRTYPE, ""),
-        ):  # fmt: skip
+            ("./usr/bin/xargs", 0o755, tarfile.LNKTYPE, "./usr/bin/curl"),
+            ("./etc/shadow", 0o640, tarfile.REGTYPE, ""),
+            ("./etc/passwd", 0o644, tarfile.REGTYPE, ""),
+            ("./dev/sda", 0o660, tarfile.BLKTYPE, ""),
+            ("./lib/x86_64/libc.so.6", 0o755, tarfile.REGTYPE, ""),
+            ("./var/log/apt", 0o755, tarfile.DIRTYPE, ""),
+        ):
             info = tarfile.TarInfo(name)
             info.mode, info.type, info.linkname, info.mtime, info.uid = mode, kind, target, 12345, 7
             out.addfile(info)
@@ -59,10 +63,16 @@ def test_a_layer_has_what_is_listed_and_nothing_that_is_not(parts: tuple[Path, P
         assert found.extractfile("etc/passwd").read() == b"ours"  # type: ignore[union-attr]
 
     assert {name for name in members if "bin/" in name and not members[name].isdir()} == {
-        "usr/bin/bash", "usr/bin/env", "usr/bin/gunzip", "usr/bin/zcat",
-        "usr/local/bin/claude", "usr/local/bin/node", "usr/local/bin/npm", "usr/local/bin/npx",
+        "usr/bin/bash",
+        "usr/bin/env",
+        "usr/bin/gunzip",
+        "usr/bin/zcat",
+        "usr/local/bin/claude",
+        "usr/local/bin/node",
+        "usr/local/bin/npm",
+        "usr/local/bin/npx",
         "usr/local/lib/node_modules/npm/bin/npm-cli.js",
-    }  # fmt: skip
+    }
     assert not {"etc/shadow", "dev/sda", "var/log/apt", "usr/local/include/node/v8.h"} & set(members)
     assert "lib/x86_64/libc.so.6" in members
 

@@ -5,17 +5,17 @@ from pathlib import Path
 
 import pytest
 
+from gateway.fake_provider.config import RehearsalConfig
+from gateway.fake_provider.server import running_rehearsal
 from routing.errors import PolicyError
-from routing.path_rules import is_covered
-from routing.policy import platform_policy
-from sandbox.den import Den
-from sandbox.rehearsal.config import RehearsalConfig
-from sandbox.rehearsal.server import running_rehearsal
-from sandbox.worktree import Worktree
+from routing.policy.agents import is_covered
+from routing.policy.platform import platform_policy
+from sites.content_store import Den
+from sites.directories import Worktree
 from tests.played_cli import PlayedMaker
 from workers.config import RunsConfig
-from workers.runs.solo import Place, read_project, run_alone
-from workers.runs.trees import Snapshot, TreeLimits
+from workers.runs.alone import Place, read_project, run_alone
+from workers.runs.git.trees import Snapshot, TreeLimits
 
 FILES = {"README.md": b"# Shop\n", "package.json": b"{}\n", "src/app.js": b"export const a = 1;\n"}
 AGENTS = platform_policy().agents
@@ -36,9 +36,15 @@ def place_in(home: Path, model: str) -> Place:
         'write(".agent-result.json", json.dumps({"status": "complete", "summary": "Played."}))\nresult()',
     )
     return Place(
-        policy=platform_policy(), url=model, token="t", den=Den(home / "den"), boxes=maker, runs=RunsConfig(),
-        environment={}, tell=lambda news: None,
-    )  # fmt: skip
+        policy=platform_policy(),
+        url=model,
+        token="t",
+        den=Den(home / "den"),
+        boxes=maker,
+        runs=RunsConfig(),
+        environment={},
+        tell=lambda news: None,
+    )
 
 
 @pytest.mark.req("P-061")
@@ -68,6 +74,9 @@ def test_a_directory_is_read_under_the_rules_of_a_repository(tmp_path: Path) -> 
 
     assert shown.files == FILES
     assert {left.path: left.reason for left in shown.left_out} == {
-        ".env": "planted", "node_modules/x/y.js": "node_modules", "con.txt": "device_name", "link": "symlink",
+        ".env": "planted",
+        "node_modules/x/y.js": "node_modules",
+        "con.txt": "device_name",
+        "link": "symlink",
         "big.bin": "file_too_large",
-    }  # fmt: skip
+    }

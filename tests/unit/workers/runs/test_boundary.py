@@ -12,15 +12,14 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from routing.decision.router import Intent
 from routing.jobs import JobMessage
-from routing.router import Intent
-from tests.unit.sandbox.rehearsal.theatre import FEATURE, MIXED
+from tests.unit.gateway.fake_provider.theatre import FEATURE, MIXED
 from tests.unit.workers.runs.test_table_top import play
 from tests.unit.workers.runs.world import BOOK, Game, Players, make_view
-from workers.runs.context import StepWords, order_text
-from workers.runs.plan import Plan, PlanStep
-from workers.runs.results import AgentResult
-from workers.runs.view import Phase, StepView
+from workers.runs.scheduling.plan import Plan, PlanStep
+from workers.runs.scheduling.view import AgentResult, Phase, StepView
+from workers.runs.step_context import StepWords, order_text
 
 ROOT = Path(__file__).parents[4]
 DECISIONS = (
@@ -44,7 +43,7 @@ OUTSIDE = (
     "celery",
     "docker",
     "dulwich",
-    "sandbox.models",
+    "gateway.client",
     "sandbox.box",
 )
 
@@ -204,7 +203,7 @@ def test_containers_are_made_and_ended_by_the_service_alone() -> None:
             or (isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "docker")
             for node in ast.walk(ast.parse(path.read_text()))
         )
-    }  # fmt: skip
+    }
     assert users
     assert {user.rpartition("/")[0] for user in users} <= {"sandbox/docker", "sandbox/image"}
     assert all(

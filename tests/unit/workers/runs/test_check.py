@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from tests.played_cli import PlayedMaker
-from tests.unit.workers.runs.test_runners import attempt_in
-from workers.runs.results import AgentResult, parse_result
-from workers.runs.runners.check import run_check
+from tests.unit.workers.runs.runners.test_runners import attempt_in
+from workers.runs.runners.claude_code import run_check
+from workers.runs.scheduling.view import AgentResult, parse_result
 
 PACKAGE = b'{"scripts": {"build": "tsc"}, "dependencies": {"react": "1"}}'
 FILES = {"package.json": PACKAGE, "src/app.ts": b"let a: number = 'x';\n"}
@@ -46,8 +46,12 @@ def test_a_build_that_succeeds_has_no_findings_and_leaves_nothing_but_that(tmp_p
 def test_a_build_that_fails_is_one_blocking_finding_at_the_place_that_it_names(
     tmp_path: Path, said: str, file: str | None, line: int | None
 ) -> None:
-    result, _ = check(tmp_path, f"if 'run' in sys.argv: print('{said}'); sys.exit(2)" if "'" not in said else
-                      f'if "run" in sys.argv: print("{said}"); sys.exit(2)')  # fmt: skip
+    result, _ = check(
+        tmp_path,
+        f"if 'run' in sys.argv: print('{said}'); sys.exit(2)"
+        if "'" not in said
+        else f'if "run" in sys.argv: print("{said}"); sys.exit(2)',
+    )
     (issue,) = result.issues
 
     assert (issue.severity, issue.file, issue.line) == ("blocking", file, line)

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from routing.jobs import Reason, State
-from routing.policy import platform_policy
+from routing.policy.platform import platform_policy
 from routing.queues import QueueName
-from sandbox.den import Den
+from sites.content_store import Den
 from tests.factories import make_attempt
 from workers.attempt import Attempt
 from workers.config import RunsConfig
@@ -65,9 +65,15 @@ class Desk:
         program.chmod(0o755)
         agent = platform_policy().agents["frontend-dev"].model_copy(update={"runtime": "codex_local", "image": None})
         order = AgentOrder(
-            name="frontend-dev", agent=agent, model="gpt-x", instructions="Be good.", prompt="Do it.",
-            files={"src/old.ts": b"old"}, writes=("src/",), cap_usd=2.0,
-        )  # fmt: skip
+            name="frontend-dev",
+            agent=agent,
+            model="gpt-x",
+            instructions="Be good.",
+            prompt="Do it.",
+            files={"src/old.ts": b"old"},
+            writes=("src/",),
+            cap_usd=2.0,
+        )
         return CodexRunner().run(order, self.attempt(environment or {}, **fields))
 
     def runs(self) -> list[dict[str, Any]]:

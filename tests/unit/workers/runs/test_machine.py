@@ -11,14 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from routing.decision.router import Intent
 from routing.jobs import Reason, State, is_end
-from routing.router import Intent
 from tests.unit.workers.runs.world import BOOK, Game, Players, blocking, done, make_book, make_view, plan_of, step
-from workers.runs.actions import StartStep
-from workers.runs.results import AgentResult
-from workers.runs.schedule import next_actions
-from workers.runs.validation import Surroundings, judge_plan
-from workers.runs.view import GateKind, GateState, GateView, Phase, RunView, StepState, StepView
+from workers.runs.scheduling.actions import StartStep
+from workers.runs.scheduling.planning import Surroundings, judge_plan
+from workers.runs.scheduling.schedule import next_actions
+from workers.runs.scheduling.view import AgentResult, GateKind, GateState, GateView, Phase, RunView, StepState, StepView
 
 AGENTS = [
     "research",

@@ -2,14 +2,12 @@
 
 import pytest
 
+from routing.decision.router import Intent
 from routing.jobs import Reason, State
-from routing.router import Intent
 from tests.unit.workers.runs.world import BUILD_CHOICE, FIX_CHOICE, Game, Players, done, make_book, plan_of, play, step
-from workers.runs.actions import StartStep
-from workers.runs.plan import BuildChoice, SequentialChoice
-from workers.runs.templates import expand_template
-from workers.runs.view import Phase, StepState
-from workers.runs.writes import find_overlap
+from workers.runs.scheduling.actions import StartStep
+from workers.runs.scheduling.plan import BuildChoice, SequentialChoice, expand_template, find_overlap
+from workers.runs.scheduling.view import Phase, StepState
 
 REVIEWERS = ("code-review", "qa", "security")
 
@@ -50,9 +48,15 @@ def test_each_step_of_a_build_is_its_own_agent_s_and_the_developer_sets_up_befor
     plan = expand_template(BuildChoice.model_validate(build_choice(1, backend=True)))
 
     assert {one.id: one.agent for one in plan.steps} == {
-        "research": "research", "architect": "architect", "setup": "frontend-dev", "frontend-1": "frontend-dev",
-        "app": "frontend-dev", "backend": "backend-dev", "styling": "styling", **{name: name for name in REVIEWERS},
-    }  # fmt: skip
+        "research": "research",
+        "architect": "architect",
+        "setup": "frontend-dev",
+        "frontend-1": "frontend-dev",
+        "app": "frontend-dev",
+        "backend": "backend-dev",
+        "styling": "styling",
+        **{name: name for name in REVIEWERS},
+    }
     tasks = {one.id: one.task.partition(":")[0] for one in plan.steps}
     assert (tasks["setup"], tasks["frontend-1"], tasks["app"]) == ("Prepare the project", "part 0", "Join the parts")
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from routing.decision.router import Intent
 from routing.jobs import Reason, State
-from routing.router import Intent
-from tests.unit.sandbox.rehearsal.theatre import FEATURE, FIX, MIXED, PROJECT, Theatre
+from tests.unit.gateway.fake_provider.theatre import FEATURE, FIX, MIXED, PROJECT, Theatre
 from tests.unit.workers.runs.world import BOOK, Game, Outcome, blocking, done, make_view
-from workers.runs.view import GateState, RunView, StepView
+from workers.runs.scheduling.view import GateState, RunView, StepView
 
 
 @dataclass
@@ -37,9 +37,13 @@ class Table:
         before = dict(self.theatre.files)
         try:
             played = self.theatre.play(
-                step.agent, self.ticket, task=step.task, key=step.key, writes=step.writes,
+                step.agent,
+                self.ticket,
+                task=step.task,
+                key=step.key,
+                writes=step.writes,
                 results={key: known[key] for key in dict.fromkeys((*step.depends_on, *step.context)) if key in known},
-            )  # fmt: skip
+            )
         except KeyError:
             return Reason.AGENT_FAILED
         self.dropped += played.dropped

@@ -12,11 +12,11 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
+from routing.decision.router import Intent
 from routing.jobs import Reason, State, is_end
-from routing.policy import platform_policy
+from routing.policy.platform import platform_policy
 from routing.redaction import redact
-from routing.router import Intent
-from workers.runs.actions import (
+from workers.runs.scheduling.actions import (
     Action,
     AddSteps,
     AdoptPlan,
@@ -30,10 +30,19 @@ from workers.runs.actions import (
     SkipSteps,
     StartStep,
 )
-from workers.runs.results import AgentResult
-from workers.runs.schedule import next_actions
-from workers.runs.view import GateState, GateView, NewStep, Phase, Rulebook, RunView, StepState, StepView
-from workers.runs.writes import find_overlap
+from workers.runs.scheduling.plan import find_overlap
+from workers.runs.scheduling.schedule import next_actions
+from workers.runs.scheduling.view import (
+    AgentResult,
+    GateState,
+    GateView,
+    NewStep,
+    Phase,
+    Rulebook,
+    RunView,
+    StepState,
+    StepView,
+)
 
 MAX_MOVES = 3_000
 _VIEWS = TypeAdapter(RunView)

@@ -1,0 +1,321 @@
+"""From a request to an admitted call: who asks, what it asks, and whether the caps have room for its worst case."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from ipaddress import IPv6Address, ip_address
+from uuid import UUID, uuid4
+
+from pydantic import ValidationError
+
+from gateway.config import GatewayConfig, ProviderConfig, create_provider
+from gateway.ledger_client import Ledger, LedgerUnreachableError
+from gateway.messages import Code, ModelRequest, RefusedError, parse_request
+from gateway.meter import Settlement
+from gateway.providers import Provider, UpstreamRequest
+from ledger import money
+from ledger.attempts import hash_token
+from ledger.money import Bearer, CallStart, LaneRefusal, LaneUse, Reserved
+from routing.errors import PolicyError
+from routing.policy.platform import Policy, ProjectOverrides, lower
+from routing.policy.prices import NANOUSD_PER_USD, BudgetExceeded, Price, Usage, nanousd_per_token, price_of
+from routing.queues import Limits
+from routing.redaction import key_fingerprint
+
+# Who may call: the rules between a token and a model call, in the order in which they are asked.
+
+_MAX_TOKEN_CHARS = 256
+_MAX_LOGGED_CHARS = 80
+_LIKE_A_TOKEN = re.compile(r"[A-Za-z0-9_-]{20,}")
+
+
+def token_of(headers: Mapping[bytes, bytes]) -> str:
+    """Return the attempt token that a request carries as a Bearer token or as `x-api-key`.
+
+    Raises:
+        RefusedError: the caller's fault: it carries none.
+    """
+    scheme, _, bearer = headers.get(b"authorization", b"").partition(b" ")
+    found = bearer.strip() if scheme.lower() == b"bearer" else headers.get(b"x-api-key", b"").strip()
+    if not found or len(found) > _MAX_TOKEN_CHARS:
+        raise RefusedError(Code.UNKNOWN_TOKEN, "an attempt token is required, as a Bearer token or as x-api-key")
+    return found.decode("latin-1")
+
+
+def logged_path(path: str) -> str:
+    """Return a path as it may stand in a log: a box writes it, and may write its token there."""
+    return _LIKE_A_TOKEN.sub("[long]", path[: 4 * _MAX_LOGGED_CHARS])[:_MAX_LOGGED_CHARS]
+
+
+def check_bearer(bearer: Bearer | None) -> Bearer:
+    """Return the bearer when it holds its job and may go on.
+
+    Raises:
+        RefusedError: the attempt's fault, or nobody's: the job moved on.
+    """
+    if bearer is None:
+        raise RefusedError(Code.UNKNOWN_TOKEN, "this token belongs to no attempt")
+    if bearer.has_ended:
+        raise RefusedError(Code.ATTEMPT_ENDED, "the attempt of this token has ended")
+    if bearer.is_late:
+        raise RefusedError(Code.DEADLINE_PASSED, "the time limit of this token's attempt has passed")
+    if bearer.is_fenced:
+        raise RefusedError(Code.FENCED, "the attempt of this token no longer holds its job")
+    if bearer.is_cancelled:
+        raise RefusedError(Code.CANCELLED, "the job was cancelled: it makes no more model calls")
+    return bearer
+
+
+def address_of(peer: str | None) -> str | None:
+    """Return a peer's address in its one form; None where it has none, as over a Unix socket."""
+    try:
+        address = ip_address(peer or "")
+    except ValueError:
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return str(mapped or address)
+
+
+def check_address(bearer: Bearer, *, address: str | None, limits: Limits) -> None:
+    """Accept a token only from the address that it is bound to, and one for work in a box only once it is bound.
+
+    Args:
+        bearer: whose token it is.
+        address: where the call comes from, see `address_of`.
+        limits: those of the bearer's queue.
+
+    Raises:
+        RefusedError: the caller's fault, or a worker's that bound nothing.
+    """
+    if bearer.door is not None and bearer.door != address:
+        raise RefusedError(Code.WRONG_ADDRESS, "this token is not taken from this address")
+    if bearer.door is None and limits.container == "required":
+        raise RefusedError(Code.WRONG_ADDRESS, "this token is for a box, and is bound to none")
+
+
+def account_of(bearer: Bearer, providers: Mapping[str, ProviderConfig]) -> ProviderConfig:
+    """Return the account that pays for a bearer's calls: the tenant's own, and never another (S-065, S-068).
+
+    Which provider is a tenant's own the operator says. A project's file is written by anybody: it may only name one
+    whose key says itself that it is this tenant's, or every project could let a stranger's key pay.
+
+    Raises:
+        RefusedError: the tenant's fault: it has none, or one this gateway does not know or that is not its own.
+    """
+    if bearer.provider is None:
+        raise RefusedError(
+            Code.NO_PROVIDER, f"tenant {bearer.tenant} has no model provider: add its API key; there is no shared one"
+        )
+    provider = providers.get(bearer.provider)
+    if provider is None:
+        raise RefusedError(
+            Code.NO_PROVIDER, f"provider {bearer.provider} of tenant {bearer.tenant} is not configured in this gateway"
+        )
+    is_own = not provider.tenants and bearer.provider == bearer.tenant_provider
+    if not is_own and bearer.tenant not in provider.tenants:
+        raise RefusedError(Code.NO_PROVIDER, f"the key of provider {bearer.provider} is not tenant {bearer.tenant}'s")
+    return provider
+
+
+def check_key(bearer: Bearer, provider: ProviderConfig, *, limits: Limits) -> None:
+    """Let only a key with a declared spending limit pay for what runs in a box (H-115).
+
+    Raises:
+        RefusedError: the fault of the key's owner.
+    """
+    if provider.day_usd is None and limits.container == "required":
+        raise RefusedError(
+            Code.NO_PROVIDER,
+            f"provider {bearer.provider} states no spending limit: work in a box needs its day_usd",
+        )
+
+
+logger = logging.getLogger(__name__)
+
+CountTokens = Callable[["Caller", ModelRequest], Awaitable[int | None]]
+"""Asks the provider how many input tokens a request has; None when it does not say."""
+SettleLater = Callable[[UUID, Settlement], None]
+
+_NEVER_MADE = Settlement(Usage(), 0, "settled", "refused", 0)
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who may call, with what rules and on whose account."""
+
+    bearer: Bearer
+    token_hash: str
+    policy: Policy
+    """The policy as the tenant's overrides leave it."""
+    account: ProviderConfig
+    provider: Provider
+    headers: Mapping[bytes, bytes]
+
+
+@dataclass(frozen=True)
+class Admitted:
+    """A call whose worst case is reserved."""
+
+    id: UUID
+    caller: Caller
+    request: ModelRequest
+    sent: UpstreamRequest
+    """What goes to the provider."""
+    reserved: Reserved
+    price: Price
+    lane: LaneUse
+
+
+class Admission:
+    """Decides about each call before anything is forwarded."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        config: GatewayConfig,
+        policy: Policy,
+        *,
+        instance: str,
+        count_tokens: CountTokens,
+        settle_later: SettleLater,
+    ) -> None:
+        self._ledger = ledger
+        self._config = config
+        self._instance = instance
+        self._count_tokens = count_tokens
+        self._settle_later = settle_later
+        self._lanes = policy.lanes
+        self._policy_of = lru_cache(maxsize=256)(lambda overrides: _lowered(policy, overrides))
+        pepper = config.pepper.get_secret_value()
+        self._key_hashes = {
+            account.label: key_fingerprint(account.api_key.get_secret_value(), pepper=pepper)
+            for account in config.providers.values()
+        }
+        self._providers = {name: create_provider(account) for name, account in config.providers.items()}
+
+    async def caller(self, headers: Mapping[bytes, bytes], *, peer: str | None) -> Caller:
+        """Find out who calls.
+
+        Args:
+            headers: of the request.
+            peer: the address that it comes from; None where the transport has none.
+
+        Raises:
+            RefusedError: see `auth`.
+            LedgerUnreachableError: nothing may be forwarded.
+        """
+        token_hash = hash_token(token_of(headers))
+        bearer = check_bearer(await self._ledger.bearer(token_hash))
+        policy = self._policy_of(bearer.overrides)
+        limits = policy.limits_for(bearer.queue, bearer.agent)
+        check_address(bearer, address=address_of(peer), limits=limits)
+        account = account_of(bearer, self._config.providers)
+        check_key(bearer, account, limits=limits)
+        return Caller(bearer, token_hash, policy, account, self._providers[bearer.provider or ""], headers)
+
+    def request(self, caller: Caller, raw: bytes, *, is_count: bool = False) -> ModelRequest:
+        """Read and check what is asked.
+
+        Raises:
+            RefusedError: the caller's fault; names the field and the rule.
+        """
+        most_tokens = caller.policy.gateway.max_output_tokens
+        request = parse_request(raw, models=_models_of(caller), most_tokens=most_tokens, is_count=is_count)
+        caller.provider.check(request)
+        return request
+
+    async def admit(self, caller: Caller, request: ModelRequest) -> Admitted:
+        """Reserve a call's worst case, after lowering it to what the budgets have room for if need be.
+
+        Raises:
+            RefusedError: a budget has no room, the circuit is open, or the attempt has just lost its job.
+            LedgerUnreachableError: nothing may be forwarded.
+        """
+        price = price_of(caller.policy.prices, request.model)
+        call = self._start(caller, request, price)
+        outcome = await self._reserve(caller, call)
+        if isinstance(outcome, BudgetExceeded):
+            call = replace(call, least_tokens=_least_tokens(caller.policy, request))
+            if outcome.left_nanousd > call.least_tokens * call.token_nanousd:
+                counted = await self._count_tokens(caller, request)
+                worst = caller.provider.worst_input(request, price, counted=counted)
+                lane = replace(call.lane, input_tokens=worst.tokens)
+                call = replace(call, input_nanousd=worst.nanousd, lane=lane)
+                outcome = await self._reserve(caller, call)
+        if isinstance(outcome, BudgetExceeded):
+            raise await self._refuse_budget(caller, call, outcome)
+        sent = caller.provider.call(request, max_tokens=outcome.max_tokens, headers=caller.headers, call_id=call.id)
+        return Admitted(call.id, caller, request, sent, outcome, price, call.lane)
+
+    def _start(self, caller: Caller, request: ModelRequest, price: Price) -> CallStart:
+        policy = caller.policy
+        worst = caller.provider.worst_input(request, price)
+        return CallStart(
+            id=uuid4(),
+            provider=caller.account.label,
+            model=request.model,
+            key_hash=self._key_hashes[caller.account.label],
+            gateway=self._instance,
+            prices_as_of=policy.prices_as_of,
+            input_nanousd=worst.nanousd,
+            token_nanousd=max(1, nanousd_per_token(price.output)),
+            max_tokens=request.max_tokens,
+            least_tokens=request.max_tokens,
+            call_limit_nanousd=round(policy.budgets.call_usd * NANOUSD_PER_USD),
+            lane=self._lane(caller, request.model, input_tokens=worst.tokens),
+        )
+
+    def _lane(self, caller: Caller, model: str, *, input_tokens: int) -> LaneUse:
+        account = caller.bearer.provider or ""
+        return LaneUse(account=account, rules=self._lanes.of(account, model), input_tokens=input_tokens)
+
+    async def _reserve(self, caller: Caller, call: CallStart) -> Reserved | BudgetExceeded:
+        caps = money.caps_of(caller.bearer, policy=caller.policy, key_day_usd=caller.account.day_usd)
+        try:
+            outcome = await self._ledger.reserve(caller.bearer, call, caps)
+        except LedgerUnreachableError:
+            self._settle_later(call.id, _NEVER_MADE)
+            raise
+        if isinstance(outcome, Reserved | BudgetExceeded):
+            return outcome
+        if isinstance(outcome, LaneRefusal):
+            raise _refuse_circuit(call, outcome)
+        check_bearer(await self._ledger.bearer(caller.token_hash))
+        raise RefusedError(Code.FENCED, "the attempt of this token no longer holds its job")
+
+    async def _refuse_budget(self, caller: Caller, call: CallStart, exceeded: BudgetExceeded) -> RefusedError:
+        await self._ledger.run(money.limit_hit(caller.bearer, scope=exceeded.scope, phase="admit"))
+        least = call.input_nanousd + call.least_tokens * call.token_nanousd
+        return RefusedError(Code.BUDGET_EXCEEDED, str(exceeded._replace(needed_nanousd=least)))
+
+
+def _refuse_circuit(call: CallStart, refusal: LaneRefusal) -> RefusedError:
+    if refusal.reason is None:
+        text = f"the fleet's own limit for {call.model} is reached"
+        return RefusedError(Code.RATE_LIMITED, text, retry_after=refusal.seconds)
+    text = f"the circuit of {call.model} is open for the whole fleet ({refusal.reason})"
+    return RefusedError(Code.CIRCUIT_OPEN, text, retry_after=refusal.seconds)
+
+
+def _models_of(caller: Caller) -> frozenset[str]:
+    """Return the models that a caller may name: a step's is the one that the layers of the configuration chose."""
+    own = caller.bearer.step_model
+    return caller.policy.models_of(caller.bearer.queue) if own is None else frozenset({own})
+
+
+def _least_tokens(policy: Policy, request: ModelRequest) -> int:
+    """Output tokens below which a reply is not worth its input, or would be refused by the provider."""
+    return min(request.max_tokens, max(policy.gateway.min_output_tokens, request.thinking_tokens + 1))
+
+
+def _lowered(policy: Policy, overrides: str) -> Policy:
+    if overrides == "{}":
+        return policy
+    try:
+        return lower(policy, ProjectOverrides.model_validate_json(overrides))
+    except (PolicyError, ValidationError):
+        raise RefusedError(Code.OVERRIDES_INVALID, "the tenant's overrides do not fit the platform's policy") from None

@@ -1,0 +1,348 @@
+"""A Messages request as scenarios see it, and the words that a reply takes from it."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from gateway.errors import GatewayError
+
+TAG = re.compile(r"\[rehearse:([a-z0-9-]{1,40})(?:=([a-z0-9,.-]{1,60}))?\]")
+_REMINDER = "<system-reminder>"
+"""Claude Code puts texts of its own into user messages; they begin so and are not what the user asked."""
+_WORD = re.compile(r"[^\W_][\w'’-]*")
+_QUOTED = re.compile(r"[\"“„]([^\"“”„\n]{1,300})[\"”“]|(?<!\w)['‘]([^'‘’\n]{1,300})['’](?!\w)")
+_COMMON_TEXT = """
+about add all also an and another any are as at be below can change could create do edit for from give get has have he
+her his how i in into is it its just like make me more my need new no not of on one or our out page please put replace
+section set she site so some that the their them then there they this to under up update us use want was we website were
+what when where which who why will with would you your named called above after before text says say
+"""
+_COMMON = frozenset(_COMMON_TEXT.split())
+_DEPTH = 12
+"""Deeper schemas (usually recursive ones) get their smallest value."""
+
+_ASK = re.compile(
+    r"\b(?:asks|describes the site)\s*:\s*(.+?)(?=\n\n?Your last (?:reply was refused|patch was not applied):|\Z)",
+    re.IGNORECASE | re.DOTALL,
+)
+"""How the tiers' prompts introduce what a person asked, and what follows it on a retry."""
+_DIRECTORY = re.compile(r"[Ww]orking directory:\s*(\S+)")
+_NUMBERED = re.compile(r"^\s*\d+(?:→|\t)(.*)$")
+
+Block = dict[str, Any]
+
+
+class RequestError(GatewayError, ValueError):
+    """A request is not one that the Messages API accepts (the caller's fault)."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(kind, message)
+        self.kind = kind
+        """The `error.type` of the API."""
+        self.message = message
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class _Wire(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Message(_Wire):
+    """One message of the conversation."""
+
+    role: Literal["user", "assistant", "system"]
+    content: str | list[Block]
+
+    @property
+    def blocks(self) -> list[Block]:
+        """The content as blocks."""
+        return [{"type": "text", "text": self.content}] if isinstance(self.content, str) else self.content
+
+
+class Tool(_Wire):
+    """A tool that the reply may use."""
+
+    name: str = Field(min_length=1, max_length=200)
+    input_schema: dict[str, Any] = Field(default_factory=dict)
+
+
+class ToolChoice(_Wire):
+    """Whether a tool must be used, and which."""
+
+    type: Literal["auto", "any", "tool", "none"] = "auto"
+    name: str | None = None
+
+
+class MessagesBody(_Wire):
+    """The fields of `POST /v1/messages` that are read here. Unknown fields are let through, as upstream."""
+
+    model: str = Field(min_length=1, max_length=200)
+    messages: list[Message] = Field(min_length=1, max_length=100_000)
+    max_tokens: int = Field(default=0, ge=0)
+    """Required by `/v1/messages` (checked there), absent in `count_tokens`."""
+    stream: bool = False
+    system: str | list[Block] = ""
+    tools: list[Tool] = Field(default_factory=list)
+    tool_choice: ToolChoice = ToolChoice()
+    stop_sequences: list[str] = Field(default_factory=list)
+    output_config: dict[str, Any] = Field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ToolResult:
+    """What one tool call returned."""
+
+    tool: str
+    """Name of the tool; empty when the call is not in the conversation."""
+    input: dict[str, Any]
+    text: str
+    is_error: bool
+
+    @property
+    def content(self) -> str | None:
+        """What a Read of Claude Code shows, without the numbers of the lines; None when it shows no lines."""
+        found = [_NUMBERED.match(line) for line in self.text.splitlines()]
+        lines = [line[1] for line in found if line]
+        return None if self.is_error or not lines else "\n".join(lines) + "\n"
+
+
+@dataclass(frozen=True)
+class Request:
+    """A parsed request. Texts are hostile: they are matched and quoted, never run."""
+
+    body: MessagesBody
+    raw: dict[str, Any]
+    body_bytes: int
+    """Length of the request body as received."""
+
+    @cached_property
+    def system(self) -> str:
+        """The system prompt's text."""
+        system = self.body.system
+        return system if isinstance(system, str) else _texts(system)
+
+    @cached_property
+    def prompt(self) -> str:
+        """The last text that the user wrote, tool results apart."""
+        return next((text for text in reversed(self.user_texts) if text.strip()), "")
+
+    @cached_property
+    def ask(self) -> str:
+        """What a person asked, out of a prompt that says more; the whole prompt when nothing introduces it."""
+        found = _ASK.search(self.prompt)
+        return (found[1] if found else self.prompt).strip()
+
+    @property
+    def directory(self) -> str:
+        """The working directory that Claude Code states; empty without one."""
+        stated = _DIRECTORY.search(self.system)
+        return stated[1] if stated else ""
+
+    @cached_property
+    def user_texts(self) -> tuple[str, ...]:
+        """Each user message's text in order, without the texts that Claude Code adds."""
+        return tuple(_texts(message.blocks) for message in self.body.messages if message.role == "user")
+
+    @cached_property
+    def tags(self) -> frozenset[str]:
+        """The tags `[rehearse:NAME]` that the user's texts hold."""
+        return frozenset(name for text in self.user_texts for name, value in TAG.findall(text) if not value)
+
+    @property
+    def turn(self) -> int:
+        """Turn of the conversation: 1 before the first reply."""
+        return 1 + sum(message.role == "assistant" for message in self.body.messages)
+
+    @cached_property
+    def tool_results(self) -> tuple[ToolResult, ...]:
+        """What the tools of the whole conversation returned, in order."""
+        calls: dict[str, Block] = {}
+        results = []
+        for message in self.body.messages:
+            for block in message.blocks:
+                if message.role == "assistant" and block.get("type") == "tool_use":
+                    calls[str(block.get("id"))] = block
+                elif message.role == "user" and block.get("type") == "tool_result":
+                    results.append(_tool_result(block, calls.get(str(block.get("tool_use_id")), {})))
+        return tuple(results)
+
+    @property
+    def has_tool_result(self) -> bool:
+        """Whether the last message brings a tool's result."""
+        return any(block.get("type") == "tool_result" for block in self.body.messages[-1].blocks)
+
+    @property
+    def tool_names(self) -> tuple[str, ...]:
+        """Names of the tools offered."""
+        return tuple(tool.name for tool in self.body.tools)
+
+    def tool(self, name: str) -> Tool | None:
+        """Return the offered tool of this name."""
+        return next((tool for tool in self.body.tools if tool.name == name), None)
+
+    @property
+    def forced_tool(self) -> Tool | None:
+        """The tool that the reply must use, if `tool_choice` demands one."""
+        choice = self.body.tool_choice
+        if choice.type == "tool":
+            return self.tool(choice.name or "")
+        return self.body.tools[0] if choice.type == "any" and self.body.tools else None
+
+    @property
+    def output_schema(self) -> dict[str, Any] | None:
+        """The JSON Schema that a text reply must satisfy, if structured output was asked for."""
+        wanted = self.body.output_config.get("format")
+        schema = wanted.get("schema") if isinstance(wanted, dict) else None
+        return schema if isinstance(schema, dict) else None
+
+
+def parse_request(body: bytes, *, needs_max_tokens: bool = True) -> Request:
+    """Read the body of a Messages request.
+
+    Args:
+        body: the body as received.
+        needs_max_tokens: whether `max_tokens` is required (not for `count_tokens`).
+
+    Raises:
+        RequestError: the caller's fault; names the field and the rule.
+    """
+    try:
+        raw = json.loads(body)
+    except (ValueError, RecursionError):
+        raise RequestError("invalid_request_error", "The request body is not valid JSON") from None
+    try:
+        parsed = MessagesBody.model_validate(raw)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"])[:200] or "body"
+        raise RequestError("invalid_request_error", f"{place}: {first['msg']}") from None
+    if needs_max_tokens and parsed.max_tokens < 1:
+        raise RequestError("invalid_request_error", "max_tokens: must be given, and at least 1")
+    if parsed.tool_choice.type == "tool" and parsed.tool_choice.name not in {tool.name for tool in parsed.tools}:
+        raise RequestError("invalid_request_error", "tool_choice.name: must name one of the tools")
+    return Request(parsed, raw, len(body))
+
+
+def _texts(blocks: list[Block]) -> str:
+    texts = [str(block.get("text", "")) for block in blocks if block.get("type") == "text"]
+    return "\n".join(text for text in texts if not text.lstrip().startswith(_REMINDER))
+
+
+def _tool_result(block: Block, call: Block) -> ToolResult:
+    content = block.get("content", "")
+    parts = [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
+    text = content if isinstance(content, str) else _texts(parts)
+    given = call.get("input")
+    return ToolResult(
+        str(call.get("name", "")), given if isinstance(given, dict) else {}, text, bool(block.get("is_error"))
+    )
+
+
+def plain(text: str) -> str:
+    """Return a text without tags and unprintable characters, its white space collapsed."""
+    printable = "".join(character if character.isprintable() else " " for character in TAG.sub(" ", text))
+    return " ".join(printable.split())
+
+
+def words(text: str) -> list[str]:
+    """Return the words of a text in order."""
+    return _WORD.findall(plain(text))
+
+
+def key_words(text: str, count: int = 6) -> list[str]:
+    """Return the first `count` different words that carry meaning, in order."""
+    found = dict.fromkeys(word for word in words(text) if word.casefold() not in _COMMON and len(word) > 1)
+    return list(found)[:count]
+
+
+def quoted(text: str) -> list[str]:
+    """Return what stands in quotation marks, in order."""
+    return [double or single for double, single in _QUOTED.findall(plain(text))]
+
+
+def title(text: str, count: int = 6) -> str:
+    """Return a short heading for a text: its quoted part or its meaningful words."""
+    if found := quoted(text):
+        return found[0][:80]
+    return " ".join(word[:1].upper() + word[1:] for word in key_words(text, count))[:80] or "Untitled"
+
+
+def slug(text: str) -> str:
+    """Return a text as lower-case words with hyphens, at most 40 characters."""
+    return re.sub(r"[^a-z0-9]+", "-", plain(text).lower()).strip("-")[:40].strip("-") or "item"
+
+
+def sentence(text: str) -> str:
+    """Return a text as one sentence: capital first letter, full stop at the end."""
+    clean = plain(text)
+    return clean[:1].upper() + clean[1:] + ("" if clean.endswith((".", "!", "?", "…")) else ".") if clean else ""
+
+
+def example_of(schema: dict[str, Any], *, about: str) -> Any:
+    """Return a value for a JSON Schema: required fields only, the first choice everywhere, texts from `about`.
+
+    Raises:
+        RequestError: the caller's fault: the schema is not one.
+    """
+    try:
+        return _Example(schema, plain(about)).value(schema)
+    except (TypeError, ValueError, AttributeError, LookupError, RecursionError, OverflowError):
+        raise RequestError("invalid_request_error", "a schema in this request is not a JSON Schema") from None
+
+
+@dataclass
+class _Example:
+    root: dict[str, Any]
+    about: str
+    values_left: int = 2000
+
+    def value(self, schema: Any, name: str = "", depth: int = 0) -> Any:
+        schema = self._resolve(schema)
+        self.values_left -= 1
+        for value in (schema.get("const"), schema.get("default"), *schema.get("enum", ())[:1]):
+            if value is not None:
+                return value
+        kinds = schema.get("type", "object" if "properties" in schema else "string")
+        kind = kinds[0] if isinstance(kinds, list) else kinds
+        is_over = depth > _DEPTH or self.values_left <= 0
+        if kind == "object":
+            properties = schema.get("properties", {})
+            names = schema.get("required", [] if depth else list(properties))
+            return {} if is_over else {name: self.value(properties.get(name), name, depth + 1) for name in names}
+        if kind == "array":
+            count = 0 if is_over else min(schema.get("minItems", 0) or 1, 100)
+            return [self.value(schema.get("items"), name, depth + 1) for _ in range(count)]
+        if kind in ("integer", "number"):
+            return schema.get("minimum", schema.get("exclusiveMinimum", -1) + 1)
+        return {"boolean": True, "null": None}.get(kind, self._text(schema, name))
+
+    def _text(self, schema: dict[str, Any], name: str) -> str:
+        if schema.get("format") == "uri":
+            return "https://example.com/"
+        short = schema.get("maxLength", 200)
+        text = slug(self.about) if name in ("id", "key", "slug", "name") else self.about
+        text = text if len(text) <= short else title(text)[:short]
+        return text.ljust(schema.get("minLength", 0), ".")
+
+    def _resolve(self, schema: Any) -> dict[str, Any]:
+        """Follow references and take the first of several choices."""
+        for _ in range(_DEPTH):
+            if not isinstance(schema, dict):
+                return {}
+            if isinstance(reference := schema.get("$ref"), str):
+                schema = self.root
+                for part in reference.removeprefix("#").removeprefix("/").split("/"):
+                    schema = schema.get(part) if part else schema
+            elif choices := schema.get("anyOf") or schema.get("oneOf") or schema.get("allOf"):
+                schema = choices[0]
+            else:
+                return schema
+        return {}

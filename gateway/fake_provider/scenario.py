@@ -1,0 +1,425 @@
+"""Scenario files: which requests a rule matches, and what it replies, breaks or overcharges.
+
+A file is a YAML document `{rules: [...]}`. Rules are tried in order; the first that matches is played. The format by
+example stands in scenarios/README.md. What was asked enters templates as a value and is never compiled, so a prompt
+that looks like a template stays text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import re
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from jinja2 import StrictUndefined, TemplateError
+from jinja2 import Template as Compiled
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from gateway.errors import GatewayError
+from gateway.fake_provider.request import Request, example_of, key_words, plain, quoted, sentence, slug, title, words
+from routing.errors import YamlRefusedError
+from routing.policy.yaml_positions import read_located
+
+_SHOWN_ERRORS = 10
+_MAX_BYTES = 4_194_304
+"""Of a scenario file; its author is whoever runs the fake provider."""
+_CONVERSATIONS = 65_536
+"""How many counters of `times` are kept; the oldest go first."""
+_WHOLE = re.compile(r"\s*\{\{((?:(?!\{\{|\}\}).)+)\}\}\s*", re.DOTALL)
+_FILE_NAME = re.compile(r"\w[\w./-]*\.[A-Za-z][A-Za-z0-9]{0,4}\b")
+_KEPT_FILTERS = """
+upper lower trim replace truncate tojson default first last join list length select
+selectattr reject unique map max min sort string
+"""
+
+
+class ScenarioError(GatewayError, ValueError):
+    """A scenario file or one of its rules is wrong (its author's fault); the message names file and line, or rule."""
+
+
+def _nearest(paths: Iterable[str], text: str) -> list[str]:
+    """Return paths in the order of how many words they share with a text; first pages before others."""
+    wanted = {word.casefold() for word in words(text) if len(word) > 2}
+    return sorted(
+        paths, key=lambda path: (-sum(word in path.casefold() for word in wanted), not path.endswith("index.html"))
+    )
+
+
+def _environment() -> ImmutableSandboxedEnvironment:
+    environment = ImmutableSandboxedEnvironment(undefined=StrictUndefined, autoescape=False)
+    environment.filters = {name: environment.filters[name] for name in _KEPT_FILTERS.split()}
+    environment.filters |= {
+        "slug": slug,
+        "title": title,
+        "sentence": sentence,
+        "key_words": key_words,
+        "plain": plain,
+        "quoted": quoted,
+        "html": html.escape,
+        "nearest": _nearest,
+        "file_names": lambda text: list(dict.fromkeys(_FILE_NAME.findall(text))),
+        "found": lambda text, pattern: _pattern(pattern).findall(text),
+        "merge": lambda first, second: {**first, **second},
+        "example": lambda schema, about: example_of(schema, about=about),
+    }
+    environment.tests["matching"] = lambda text, pattern: _pattern(pattern).search(text) is not None
+    environment.globals.clear()
+    return environment
+
+
+@lru_cache(maxsize=4096)
+def _pattern(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.IGNORECASE | re.DOTALL)
+
+
+_ENVIRONMENT = _environment()
+
+
+@lru_cache(maxsize=4096)
+def _compiled(text: str) -> Compiled:
+    return _ENVIRONMENT.from_string(text)
+
+
+@lru_cache(maxsize=4096)
+def _expression(text: str) -> Any:
+    return _ENVIRONMENT.compile_expression(text, undefined_to_none=False)
+
+
+def _check_template(value: Any) -> Any:
+    if isinstance(value, str):
+        try:
+            _expression(whole[1]) if (whole := _WHOLE.fullmatch(value)) else _compiled(value)
+        except TemplateError as error:
+            raise ValueError(f"template: {error}") from None
+    elif isinstance(value, Mapping):
+        _check_template([*value, *value.values()])
+    elif isinstance(value, list | tuple):
+        for item in value:
+            _check_template(item)
+    return value
+
+
+def _check_pattern(pattern: str) -> str:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"is not a regular expression: {error}") from None
+    return pattern
+
+
+def render(value: Any, variables: Mapping[str, Any]) -> Any:
+    """Fill in every template in a value of nested dicts and lists; a text that is one expression keeps its type.
+
+    Raises:
+        ScenarioError: the scenario author's fault: it names a variable or does something that does not exist.
+    """
+    if isinstance(value, Mapping):
+        return {str(render(key, variables)): render(item, variables) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [render(item, variables) for item in value]
+    if not isinstance(value, str):
+        return value
+    whole = _WHOLE.fullmatch(value)
+    try:
+        result = _expression(whole[1])(**variables) if whole else _compiled(value).render(variables)
+    except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
+        raise ScenarioError(f"template {value[:80]!r}: {error}") from None
+    if isinstance(result, StrictUndefined):
+        raise ScenarioError(f"template {value[:80]!r}: a variable is not defined")
+    return list(result) if isinstance(result, tuple) else result
+
+
+Pattern = Annotated[str, AfterValidator(_check_pattern)]
+"""A regular expression, searched without regard to case; `.` matches newlines. Its groups are template variables."""
+Template = Annotated[str, AfterValidator(_check_template)]
+Tokens = Annotated[int, Field(ge=0, le=10_000_000)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class When(_Section):
+    """What a request must be like. A field that is left out matches everything."""
+
+    model: str | None = None
+    tools: tuple[str, ...] = ()
+    """Globs; each must match a tool that is offered."""
+    forced_tool: str | None = None
+    prompt: Pattern | None = None
+    system: Pattern | None = None
+    tool_result: bool | None = None
+    structured: bool | None = None
+    turn: Annotated[int, Field(ge=1)] | None = None
+    tag: str | None = Field(default=None, pattern=r"^[a-z0-9-]{1,40}$")
+    check: Template | None = None
+    """An expression that must be true."""
+
+
+class Wordy(_Section):
+    """A reply that goes on and on about what was asked."""
+
+    tokens: Annotated[int, Field(gt=0, le=100_000)]
+
+
+class Say(_Section):
+    """One block of a reply: exactly one of text, tool and wordy."""
+
+    text: Template | None = None
+    tool: Template | None = None
+    """Name of the tool to use; `input` holds its input."""
+    input: Annotated[dict[str, Any], AfterValidator(_check_template)] = Field(default_factory=dict)
+    wordy: Wordy | None = None
+
+    @model_validator(mode="after")
+    def _check_one(self) -> Self:
+        if sum(value is not None for value in (self.text, self.tool, self.wordy)) != 1:
+            raise ValueError("give exactly one of text, tool and wordy")
+        if self.input and self.tool is None:
+            raise ValueError("input belongs to tool")
+        return self
+
+
+class UsageOverride(_Section):
+    """Tokens to be billed instead of those counted."""
+
+    input_tokens: Tokens | None = None
+    output_tokens: Tokens | None = None
+    cache_write_tokens: Tokens | None = None
+    cache_read_tokens: Tokens | None = None
+
+
+class Fault(_Section):
+    """One thing that goes wrong."""
+
+    kind: Literal["status", "stall", "cut", "malformed"]
+    after_characters: Annotated[int, Field(ge=0)] = 0
+    """The reply's characters sent before; 0 = before anything, HTTP status included."""
+    status: Annotated[int, Field(ge=400, le=599)] = 529
+    retry_after_seconds: Annotated[float, Field(ge=0, le=3600)] | None = None
+    should_retry: bool | None = None
+    """The header `x-should-retry`, by which the API tells its clients whether to try again."""
+    seconds: Annotated[float, Field(gt=0, le=86_400)] = 60.0
+    """How long a stall lasts. Then the reply goes on, if the client is still there."""
+
+
+class PaceOverride(_Section):
+    """A speed of its own, also at `--speed max`."""
+
+    first_token_seconds: Annotated[float, Field(ge=0, le=3600)]
+    tokens_per_second: Annotated[float, Field(gt=0)]
+
+
+class Rule(_Section):
+    """Play this when that.
+
+    A rule with neither `say` nor `responder` adds its fault, usage and pace to the reply of the next rule that matches.
+    """
+
+    name: Annotated[str, Field(min_length=1, max_length=80)]
+    """What the request log calls the rule."""
+    when: When = When()
+    times: Annotated[int, Field(gt=0)] | None = None
+    """How often the rule is played before the next one that matches is."""
+    times_per: Literal["server", "conversation"] = "server"
+    """Whether `times` counts all requests, or those of one conversation (for a rule with a tag: of one tagged line)."""
+    say: tuple[Say, ...] | None = None
+    responder: Literal["code_agent", "run_agent", "site_edit", "site_patch"] | None = None
+    """The code that improvises the reply."""
+    stop_reason: Literal["end_turn", "max_tokens", "stop_sequence", "tool_use", "refusal", "pause_turn"] | None = None
+    usage: UsageOverride = UsageOverride()
+    fault: Fault | None = None
+    pace: PaceOverride | None = None
+
+    @model_validator(mode="after")
+    def _check_reply(self) -> Self:
+        if self.say is not None and self.responder is not None:
+            raise ValueError("give only one of say and responder")
+        if self.stop_reason is not None and not self.has_reply:
+            raise ValueError("stop_reason belongs to say or responder")
+        return self
+
+    @property
+    def has_reply(self) -> bool:
+        """Whether the rule says something itself."""
+        return self.say is not None or self.responder is not None
+
+
+class Scenario(_Section):
+    """A scenario file."""
+
+    rules: tuple[Rule, ...] = Field(min_length=1)
+
+
+def parse_scenario(text: str, *, source: str) -> Scenario:
+    """Read one scenario file.
+
+    Args:
+        text: the YAML document.
+        source: what to call it in an error.
+
+    Raises:
+        ScenarioError: its author's fault; one line `source:LINE: place: rule` for each mistake.
+    """
+    try:
+        document = read_located(text, max_bytes=_MAX_BYTES)
+        return Scenario.model_validate(document.value)
+    except YamlRefusedError as error:
+        raise ScenarioError(f"{source}:{max(1, error.line)}: {error.rule}") from None
+    except ValidationError as error:
+        mistakes = [
+            f"{source}:{document.line_of(item['loc'])}: {'.'.join(map(str, item['loc'])) or 'the document'}: "
+            f"{item['msg'].removeprefix('Value error, ')}"
+            for item in error.errors(include_url=False)[:_SHOWN_ERRORS]
+        ]
+        raise ScenarioError("\n".join(mistakes)) from None
+
+
+def load_rules(paths: Iterable[Path], *, faults: bool = False) -> tuple[Rule, ...]:
+    """Return the rules of scenario files in order, then the shipped ones.
+
+    Args:
+        paths: files, or directories whose `*.yaml` are taken in the order of their names.
+        faults: whether the shipped `faults.yaml` is played, after the given files.
+
+    Raises:
+        ScenarioError: the author's fault, or a file cannot be read.
+    """
+    rules: list[Rule] = []
+    for path in paths:
+        for file in sorted(path.glob("*.yaml")) if path.is_dir() else [path]:
+            try:
+                rules += parse_scenario(file.read_text(encoding="utf-8"), source=str(file)).rules
+            except OSError as error:
+                raise ScenarioError(f"{file}: cannot be read: {error.strerror}") from None
+            except UnicodeDecodeError:
+                raise ScenarioError(f"{file}: is not UTF-8 text") from None
+    for name in ("faults.yaml", "default.yaml") if faults else ("default.yaml",):
+        rules += parse_scenario(shipped(name), source=name).rules
+    return tuple(rules)
+
+
+def shipped(name: str) -> str:
+    """Return the text of a file in `scenarios/`."""
+    return (resources.files("gateway.fake_provider") / "scenarios" / name).read_text(encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class Match:
+    """What is to be played: the rule that replies, and what it and the rules before it add."""
+
+    name: str
+    """Names of the rules, in the order in which they matched, joined by `/`."""
+    rule: Rule
+    """The rule that replies; with a fault that comes before any reply, the rule with the fault."""
+    variables: Mapping[str, Any]
+    """What templates may use."""
+    fault: Fault | None
+    pace: PaceOverride | None
+    usage: Mapping[str, int]
+    """Tokens to be billed instead of those counted, by the field names of `Usage`."""
+
+    @property
+    def refusal(self) -> Fault | None:
+        """The fault, when it is an HTTP error instead of a reply."""
+        return self.fault if self.fault and self.fault.kind == "status" and not self.fault.after_characters else None
+
+
+@dataclass
+class RuleBook:
+    """The rules of a server and how often each was played."""
+
+    rules: Sequence[Rule]
+    _played: OrderedDict[tuple[int, str], int] = field(default_factory=OrderedDict)
+
+    def match(self, request: Request) -> Match | None:
+        """Return what to play for a request, and count its rules; None when no rule replies."""
+        names: list[str] = []
+        fault, pace = None, None
+        usage: dict[str, int] = {}
+        for index, rule in enumerate(self.rules):
+            variables = _variables(rule.when, request)
+            if variables is None or not self._may_play(index, rule, request):
+                continue
+            names.append(rule.name)
+            fault, pace = fault or rule.fault, pace or rule.pace
+            usage = rule.usage.model_dump(exclude_none=True) | usage
+            found = Match("/".join(names), rule, variables, fault, pace, usage)
+            if rule.has_reply or found.refusal:
+                return found
+        return None
+
+    def _may_play(self, index: int, rule: Rule, request: Request) -> bool:
+        if rule.times is None:
+            return True
+        key = (index, "" if rule.times_per == "server" else _conversation(request, rule.when.tag))
+        played = self._played.get(key, 0)
+        if played >= rule.times:
+            return False
+        self._played[key] = played + 1
+        self._played.move_to_end(key)
+        while len(self._played) > _CONVERSATIONS:
+            self._played.popitem(last=False)
+        return True
+
+
+def _variables(when: When, request: Request) -> dict[str, Any] | None:
+    """Return what templates may use when a request is as described, otherwise None.
+
+    Groups of the patterns appear under their name, or as `prompt_1`, `system_1` and so on.
+    """
+    if not _has_shape(when, request):
+        return None
+    groups: dict[str, Any] = {}
+    for name, pattern, text in (("prompt", when.prompt, request.prompt), ("system", when.system, request.system)):
+        if pattern is None:
+            continue
+        if (found := _pattern(pattern).search(text)) is None:
+            return None
+        groups |= {f"{name}_{number}": group or "" for number, group in enumerate(found.groups(), start=1)}
+        groups |= {key: group or "" for key, group in found.groupdict().items()}
+    variables = {
+        "prompt": request.prompt,
+        "ask": request.ask,
+        "system": request.system,
+        "model": request.body.model,
+        "turn": request.turn,
+        "tools": list(request.tool_names),
+        "tool": request.forced_tool.name if request.forced_tool else next(iter(request.tool_names), ""),
+        "tool_results": [result.text for result in request.tool_results],
+        "results": request.tool_results,
+        "schema": request.output_schema or {},
+        **groups,
+    }
+    return variables if when.check is None or render(when.check, variables) else None
+
+
+def _has_shape(when: When, request: Request) -> bool:
+    forced = request.forced_tool.name if request.forced_tool else ""
+    return (
+        fnmatchcase(request.body.model, when.model or "*")
+        and fnmatchcase(forced, when.forced_tool or "*")
+        and all(any(fnmatchcase(name, glob) for name in request.tool_names) for glob in when.tools)
+        and when.tool_result in (None, request.has_tool_result)
+        and when.structured in (None, request.output_schema is not None)
+        and when.turn in (None, request.turn)
+        and (when.tag is None or when.tag in request.tags)
+    )
+
+
+def _conversation(request: Request, tag: str | None) -> str:
+    """Name a conversation by its first text; for a tagged rule by the line with the tag, which retries repeat."""
+    about = request.user_texts[0] if request.user_texts else ""
+    if tag is not None:
+        lines = (line for text in request.user_texts for line in text.splitlines())
+        about = next((line for line in lines if f"[rehearse:{tag}]" in line), about)
+    return hashlib.sha256(about.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,0 +1,285 @@
+"""The wire forms of the Messages API, and how their tokens are counted.
+
+Tokens follow stated rules instead of a tokenizer, so that a bill can be checked by hand:
+- input tokens = UTF-8 bytes of the compact JSON of {system, messages, tools}, divided by 4, rounded up;
+- output tokens = characters of text and of tool-input JSON sent, divided by 4, rounded up; at least 1;
+- cached prefixes are counted as the provider counts them: apart from `input_tokens`, written once, read afterwards.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic_core import from_json
+
+from gateway.fake_provider.request import Request
+from routing.policy.prices import Usage
+
+CHARACTERS_PER_TOKEN = 4
+CHUNK_CHARACTERS = 40
+"""About ten tokens: how much one delta carries."""
+CACHE_SECONDS = 300.0
+"""Life of a cached prefix after its last use."""
+_CACHE_ENTRIES = 4096
+_ERROR_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+_STATUSES = {kind: status for status, kind in _ERROR_TYPES.items()} | {"api_error": 500}
+_ERROR_TEXTS = {429: "Rehearsed rate limit", 529: "Overloaded (rehearsed)"}
+MALFORMED_EVENT = b'event: content_block_delta\ndata: {"type": "content_block_delta", "index": 0, "delta": {"ty\n\n'
+
+
+@dataclass(frozen=True)
+class Text:
+    """A block of text."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class ToolUse:
+    """The use of a tool."""
+
+    name: str
+    input: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Written:
+    """One block as it is written: its characters are what a stream sends and what output tokens are counted from."""
+
+    characters: str
+    """The text, or the JSON of the tool's input; cut short where the reply was stopped."""
+    tool: str = ""
+    """Empty for a text."""
+    tool_use_id: str = ""
+
+    @classmethod
+    def of(cls, block: Text | ToolUse) -> Written:
+        """Write a block."""
+        if isinstance(block, Text):
+            return cls(block.text)
+        return cls(json.dumps(block.input, ensure_ascii=False), block.name, f"toolu_{uuid.uuid4().hex[:24]}")
+
+    def as_block(self, *, is_opening: bool = False) -> dict[str, Any]:
+        """Return the block whole, or as the empty one that opens it in a stream."""
+        characters = "" if is_opening else self.characters
+        if not self.tool:
+            return {"type": "text", "text": characters}
+        given = from_json(characters, allow_partial=True) if characters else {}
+        return {"type": "tool_use", "id": self.tool_use_id, "name": self.tool, "input": given}
+
+    def delta(self, chunk: str) -> dict[str, str]:
+        """Return some of the characters as a stream's delta."""
+        if self.tool:
+            return {"type": "input_json_delta", "partial_json": chunk}
+        return {"type": "text_delta", "text": chunk}
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A whole reply."""
+
+    message_id: str
+    model: str
+    content: tuple[Written, ...]
+    stop_reason: str
+    stop_sequence: str | None
+    usage: Usage
+    """What the reply bills when it is sent to its end."""
+
+    @property
+    def characters(self) -> int:
+        """How many characters the whole reply has."""
+        return sum(len(block.characters) for block in self.content)
+
+    def usage_after(self, characters: int) -> Usage:
+        """Return what is billed when only the first `characters` were sent."""
+        if characters >= self.characters:
+            return self.usage
+        return self.usage._replace(output_tokens=min(output_tokens(characters), self.usage.output_tokens))
+
+
+@dataclass(frozen=True)
+class Step:
+    """One write of a stream."""
+
+    data: bytes
+    characters: int = 0
+    """Characters of the reply that this write carries."""
+    is_last: bool = False
+
+
+def stream_steps(reply: Reply, *, boundary: int | None = None) -> Iterator[Step]:
+    """Yield the writes of a streamed reply.
+
+    Args:
+        reply: the reply.
+        boundary: a number of characters after which no chunk may reach, so that a fault can be placed exactly.
+    """
+    opening = _message(reply, content=[], usage=reply.usage._replace(output_tokens=1))
+    yield Step(_event("message_start", message=opening | {"stop_reason": None, "stop_sequence": None}))
+    sent = 0
+    for index, block in enumerate(reply.content):
+        start = _event("content_block_start", index=index, content_block=block.as_block(is_opening=True))
+        yield Step(start + (b"" if index else _event("ping")))
+        for chunk in _chunks(block.characters, boundary=None if boundary is None else boundary - sent):
+            yield Step(_event("content_block_delta", index=index, delta=block.delta(chunk)), len(chunk))
+        sent += len(block.characters)
+        yield Step(_event("content_block_stop", index=index))
+    delta = {"stop_reason": reply.stop_reason, "stop_sequence": reply.stop_sequence}
+    closing = _event("message_delta", delta=delta, usage=_usage(reply.usage))
+    yield Step(closing + _event("message_stop"), is_last=True)
+
+
+def message_body(reply: Reply) -> dict[str, Any]:
+    """Return the body of a reply that is not streamed."""
+    return _message(reply, content=[block.as_block() for block in reply.content], usage=reply.usage)
+
+
+def status_of(kind: str) -> int:
+    """Return the HTTP status of an `error.type`."""
+    return _STATUSES.get(kind, 400)
+
+
+def error_body(kind: str, message: str, request_id: str) -> dict[str, Any]:
+    """Return the body of an API error."""
+    return {"type": "error", "error": {"type": kind, "message": message}, "request_id": request_id}
+
+
+def injected_error(status: int, request_id: str) -> dict[str, Any]:
+    """Return the body of an error that a fault asks for."""
+    kind = _ERROR_TYPES.get(status, "api_error" if status >= 500 else "invalid_request_error")
+    return error_body(kind, _ERROR_TEXTS.get(status, f"Rehearsed error {status}"), request_id)
+
+
+def error_event(body: dict[str, Any]) -> bytes:
+    """Return the event by which a stream that has begun reports an error."""
+    return _data("error", body)
+
+
+def _usage(usage: Usage) -> dict[str, Any]:
+    return {
+        "input_tokens": usage.input_tokens,
+        "cache_creation_input_tokens": usage.cache_write_tokens,
+        "cache_read_input_tokens": usage.cache_read_tokens,
+        "cache_creation": {"ephemeral_5m_input_tokens": usage.cache_write_tokens, "ephemeral_1h_input_tokens": 0},
+        "output_tokens": usage.output_tokens,
+    }
+
+
+def _message(reply: Reply, *, content: list[dict[str, Any]], usage: Usage) -> dict[str, Any]:
+    return {
+        "id": reply.message_id,
+        "type": "message",
+        "role": "assistant",
+        "model": reply.model,
+        "content": content,
+        "stop_reason": reply.stop_reason,
+        "stop_sequence": reply.stop_sequence,
+        "usage": _usage(usage) | {"service_tier": "standard"},
+    }
+
+
+def _chunks(text: str, *, boundary: int | None) -> Iterator[str]:
+    start = 0
+    while start < len(text):
+        end = start + CHUNK_CHARACTERS
+        if boundary is not None and start < boundary < end:
+            end = boundary
+        yield text[start:end]
+        start = end
+
+
+def _event(kind: str, **fields: Any) -> bytes:
+    return _data(kind, {"type": kind, **fields})
+
+
+def _data(kind: str, body: dict[str, Any]) -> bytes:
+    return f"event: {kind}\ndata: {json.dumps(body)}\n\n".encode()
+
+
+def output_tokens(characters: int) -> int:
+    """Return the tokens of a reply of which `characters` were sent, counted from the start of its message."""
+    return max(1, -(-characters // CHARACTERS_PER_TOKEN))
+
+
+def count_input(request: Request) -> int:
+    """Return the input tokens of a request, never more than half its bytes."""
+    counted = {key: request.raw.get(key) for key in ("system", "messages", "tools") if key in request.raw}
+    return min(-(-len(_encode(counted)) // CHARACTERS_PER_TOKEN), request.body_bytes // 2)
+
+
+@dataclass
+class PromptCache:
+    """The prefixes that callers asked to be cached, per key and model."""
+
+    _expiry: OrderedDict[str, float] = field(default_factory=OrderedDict)
+
+    def usage(self, request: Request, *, owner: str, now: float) -> Usage:
+        """Count a request's input, and remember the prefixes that it asks to be cached.
+
+        Args:
+            request: the request.
+            owner: whose cache: a digest of the caller's key.
+            now: a monotonic clock in seconds.
+        """
+        total = count_input(request)
+        prefixes = _prefixes(request, owner)
+        breakpoints = [index for index, prefix in enumerate(prefixes) if prefix.is_breakpoint]
+        if not breakpoints:
+            return Usage(input_tokens=total)
+        candidates = prefixes[: breakpoints[-1] + 1]
+        read = max((prefix.tokens for prefix in candidates if self._expiry.get(prefix.digest, 0.0) > now), default=0)
+        upto = min(candidates[-1].tokens, total)
+        read = min(read, upto)
+        for prefix in candidates:
+            if prefix.is_breakpoint or prefix.tokens == read:
+                self._expiry[prefix.digest] = now + CACHE_SECONDS
+                self._expiry.move_to_end(prefix.digest)
+        while len(self._expiry) > _CACHE_ENTRIES:
+            self._expiry.popitem(last=False)
+        return Usage(input_tokens=total - upto, cache_write_tokens=upto - read, cache_read_tokens=read)
+
+
+@dataclass(frozen=True)
+class _Prefix:
+    digest: str
+    tokens: int
+    is_breakpoint: bool
+
+
+def _prefixes(request: Request, owner: str) -> list[_Prefix]:
+    parts: list[dict[str, Any]] = [tool for tool in request.raw.get("tools") or () if isinstance(tool, dict)]
+    system = request.raw.get("system") or ()
+    parts += [{"type": "text", "text": system}] if isinstance(system, str) else system
+    for message in request.body.messages:
+        parts += [{"role": message.role, **block} for block in message.blocks]
+    if "cache_control" in request.raw and parts:
+        parts[-1] = parts[-1] | {"cache_control": request.raw["cache_control"]}
+    digest = hashlib.sha256(_encode([owner, request.body.model]))
+    size, prefixes = 0, []
+    for part in parts:
+        data = _encode({key: value for key, value in part.items() if key != "cache_control"})
+        digest.update(data)
+        size += len(data)
+        prefixes.append(_Prefix(digest.hexdigest(), size // CHARACTERS_PER_TOKEN, bool(part.get("cache_control"))))
+    return prefixes
+
+
+def _encode(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")

@@ -1,0 +1,165 @@
+"""The way to forges and trackers: open a pull request, write to a ticket. Each of it is done once, however often tried.
+
+Only the service calls it, after gates and scan; no agent and no box knows of an account (S-023, S-029, S-030). The
+interfaces are spoken by PyGithub for GitHub, and for Linear, which has no kept client for Python, by two requests.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
+from typing import NamedTuple
+from uuid import UUID, uuid5
+
+import httpx2
+import requests
+from github import Auth, Github, GithubException, RateLimitExceededException
+from github.Repository import Repository
+
+from gateway.errors import GatewayError
+from gateway.network import authorities
+from routing.jobs import visible
+from routing.policy.agents import Account
+
+TIMEOUT_SECONDS = 4
+"""For one request. Opening a pull request takes two."""
+MAX_TEXT = 60_000
+"""Characters of a comment or of a pull request's text; GitHub takes 65,536."""
+_MANY_COMMENTS = 300
+_PASSING = frozenset({0, 408, 409, 429})
+"""Statuses below 500 that another try may change: none at all, a time-out, a conflict, a limit."""
+
+
+class ForgeError(GatewayError):
+    """A forge or tracker did not do what was asked.
+
+    Attributes:
+        is_passing: whether another try may succeed (its fault); otherwise the account or the project is wrong.
+    """
+
+    def __init__(self, message: str, is_passing: bool) -> None:
+        super().__init__(message, is_passing)
+        self.is_passing = is_passing
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class PullRequest(NamedTuple):
+    """An open pull request."""
+
+    number: int
+    url: str
+
+
+def open_pull_request(
+    account: Account, *, repository: str, branch: str, base: str, title: str, body: str
+) -> PullRequest:
+    """Open a pull request, or return the one that is open for this branch already.
+
+    Args:
+        account: at GitHub, or at a server that speaks its interface.
+        repository: `owner/name`.
+        branch: what is to be merged; it has been pushed.
+        base: the branch it is to be merged into.
+        title: one line.
+        body: Markdown.
+
+    Raises:
+        ForgeError: the account, the project or the forge.
+    """
+    with _github(account, repository) as found:
+        owner = repository.partition("/")[0]
+        for pull in found.get_pulls(state="open", head=f"{owner}:{branch}", base=base):
+            return PullRequest(pull.number, pull.html_url)
+        made = found.create_pull(base=base, head=branch, title=title[:250], body=body[:MAX_TEXT])
+        return PullRequest(made.number, made.html_url)
+
+
+def write_to_ticket(account: Account, *, reference: str, text: str, mark: UUID) -> None:
+    """Comment on a ticket, once for each mark.
+
+    Args:
+        account: at the ticket's tracker.
+        reference: the tracker's own id: `owner/name#12` at GitHub, an issue's UUID at Linear.
+        text: Markdown.
+        mark: tells this comment from all others.
+
+    Raises:
+        ForgeError: the account, the ticket or the tracker.
+    """
+    if account.kind == "linear":
+        _comment_at_linear(account, reference, text=text, mark=mark)
+        return
+    repository, _, number = reference.partition("#")
+    if not number.isdigit():
+        raise ForgeError(f"{reference!r} is no issue of GitHub", is_passing=False)
+    sign = f"<!-- pointsman {mark} -->"
+    with _github(account, repository) as found:
+        issue = found.get_issue(int(number))
+        if not any(sign in (comment.body or "") for comment in islice(issue.get_comments(), _MANY_COMMENTS)):
+            issue.create_comment(f"{text[:MAX_TEXT]}\n\n{sign}")
+
+
+@contextmanager
+def _github(account: Account, repository: str) -> Iterator[Repository]:
+    if account.kind != "github":
+        raise ForgeError("pull requests need an account of kind github", is_passing=False)
+    auth = Auth.Token(account.token.get_secret_value()) if account.token.get_secret_value() else None
+    client = Github(auth=auth, base_url=account.address, timeout=TIMEOUT_SECONDS, retry=None, lazy=True)
+    try:
+        yield client.get_repo(repository)
+    except GithubException as error:
+        said = error.data.get("message") if isinstance(error.data, dict) else None
+        message = f"the forge answered {error.status}: {str(said or 'no reason')[:300]}"
+        is_limited = isinstance(error, RateLimitExceededException)
+        raise ForgeError(message, is_passing=is_limited or _is_passing(error.status)) from None
+    except (requests.RequestException, OSError) as error:
+        raise ForgeError(f"the forge cannot be reached ({type(error).__name__})", is_passing=True) from None
+    finally:
+        client.close()
+
+
+_COMMENT = (
+    "mutation Comment($id: String!, $issue: String!, $body: String!) "
+    "{ commentCreate(input: {id: $id, issueId: $issue, body: $body}) { success } }"
+)
+
+
+def _comment_at_linear(account: Account, reference: str, *, text: str, mark: UUID) -> None:
+    """Linear takes an id of ours, so that a comment sent twice is one comment."""
+    variables = {"id": str(uuid5(mark, reference)), "issue": reference, "body": text[:MAX_TEXT]}
+    try:
+        answer = httpx2.post(
+            account.address,
+            json={"query": _COMMENT, "variables": variables},
+            headers={"Authorization": account.token.get_secret_value()},
+            timeout=TIMEOUT_SECONDS,
+            trust_env=False,
+            verify=authorities(),
+        )
+        body = answer.json() if answer.content else {}
+    except (httpx2.HTTPError, ValueError) as error:
+        raise ForgeError(f"the tracker cannot be reached ({type(error).__name__})", is_passing=True) from None
+    if answer.is_error:
+        raise ForgeError(f"the tracker answered {answer.status_code}", is_passing=_is_passing(answer.status_code))
+    errors = body.get("errors") if isinstance(body, dict) else None
+    if errors and "already exists" not in str(errors):
+        raise ForgeError(f"the tracker refused: {str(errors)[:300]}", is_passing=False)
+
+
+def _is_passing(status: int) -> bool:
+    return status in _PASSING or status >= httpx2.codes.INTERNAL_SERVER_ERROR
+
+
+# Somebody else's words, made so that no forge or tracker acts on them. They read the same.
+
+_ACTIVE = re.compile(r"(?<![\w`])@(?=\w)|!(?=\[)|<(?=[a-zA-Z/!?])|(?<=\w)#(?=\d)|(?<![\w&])#(?=\d)")
+"""A mention, a picture, markup, and the number of another ticket."""
+
+
+def inert(text: str) -> str:
+    """Return text in which nothing names people, loads pictures, closes tickets or is markup."""
+    return _ACTIVE.sub(lambda found: f"{found.group()}\u2060" if found.group() != "<" else "&lt;", visible(text))

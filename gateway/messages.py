@@ -1,0 +1,215 @@
+"""The Messages API, as every caller speaks it to the gateway: what a request may hold, and how the gateway says no.
+
+Claude Code in a box knows no other API, so workers' clients use it too; a provider that speaks another one translates
+(providers.py). A body is read once and written again: what was checked is what is sent, so a key that stands in it
+twice cannot show one value to the gateway and another to the provider.
+
+In a refusal `type` decides what the SDK and the CLI do; `details.error_code` is ours, for the worker.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from pydantic_core import PydanticSerializationError, from_json, to_json
+
+from gateway.errors import GatewayError
+
+MESSAGES_PATH = "/v1/messages"
+COUNT_PATH = "/v1/messages/count_tokens"
+
+
+@dataclass(frozen=True)
+class ModelRequest:
+    """A request that has the shape of the Messages API and names a model that its caller may use."""
+
+    fields: dict[str, Any]
+    model: str
+    max_tokens: int
+    """Output tokens asked for, at most the policy's maximum; 0 for a request to count tokens."""
+    streams: bool
+    encoded: bytes
+    """The fields as they are sent with this `max_tokens`."""
+
+    @property
+    def has_tools(self) -> bool:
+        """Whether the provider adds its own words about tools to the prompt."""
+        return bool(self.fields.get("tools"))
+
+    @property
+    def thinking_tokens(self) -> int:
+        """Tokens that the reply must be able to think with; the provider refuses a smaller `max_tokens`."""
+        thinking = self.fields.get("thinking")
+        budget = thinking.get("budget_tokens") if isinstance(thinking, dict) else None
+        return budget if isinstance(budget, int) and budget > 0 else 0
+
+    def with_max_tokens(self, max_tokens: int) -> bytes:
+        """Return the body to send when the call may write `max_tokens`."""
+        return self.encoded if max_tokens == self.max_tokens else encode(self.fields | {"max_tokens": max_tokens})
+
+
+def parse_request(raw: bytes, *, models: frozenset[str], most_tokens: int, is_count: bool = False) -> ModelRequest:
+    """Read the body of a request.
+
+    Args:
+        raw: the body as it came.
+        models: the models that the caller's queue may use.
+        most_tokens: what `max_tokens` is lowered to.
+        is_count: whether it only asks for its tokens to be counted, and so has no `max_tokens`.
+
+    Raises:
+        RefusedError: the caller's fault; names the field and the rule.
+    """
+    fields = _parse(raw)
+    model = fields.get("model")
+    if not isinstance(model, str) or model not in models:
+        raise RefusedError(Code.MODEL_REFUSED, "model: this queue may not call it")
+    if not isinstance(fields.get("messages"), list):
+        raise bad_request("messages: must be a list")
+    if not isinstance(fields.get("stream", False), bool):
+        raise bad_request("stream: must be true or false")
+    max_tokens = 0
+    if not is_count:
+        max_tokens = _max_tokens(fields, most_tokens)
+        fields["max_tokens"] = max_tokens
+    return ModelRequest(fields, model, max_tokens, bool(fields.get("stream", False)), encode(fields))
+
+
+def encode(fields: dict[str, Any]) -> bytes:
+    """Return fields as the body of a request.
+
+    Raises:
+        RefusedError: the caller's fault.
+    """
+    try:
+        return to_json(fields)
+    except PydanticSerializationError:
+        raise bad_request("the body holds text that is not valid Unicode") from None
+
+
+def bad_request(message: str) -> RefusedError:
+    """Return the refusal of a body that breaks a rule of its shape."""
+    return RefusedError(Code.BAD_REQUEST, message)
+
+
+def _parse(raw: bytes) -> dict[str, Any]:
+    try:
+        fields = from_json(raw, allow_inf_nan=False)
+    except ValueError:
+        raise bad_request("the body is not valid JSON") from None
+    if not isinstance(fields, dict):
+        raise bad_request("the body must be a JSON object")
+    return fields
+
+
+def _max_tokens(fields: dict[str, Any], most_tokens: int) -> int:
+    asked = fields.get("max_tokens")
+    if not isinstance(asked, int) or isinstance(asked, bool) or asked < 1:
+        raise bad_request("max_tokens: must be an integer of at least 1")
+    return min(asked, most_tokens)
+
+
+class Code(StrEnum):
+    """Why a call was refused or cut; the worker's client turns them into errors (gateway/client.py)."""
+
+    UNKNOWN_TOKEN = "unknown_token"
+    ATTEMPT_ENDED = "attempt_ended"
+    DEADLINE_PASSED = "deadline_passed"
+    FENCED = "fenced"
+    CANCELLED = "cancelled"
+    WRONG_ADDRESS = "wrong_address"
+    NO_PROVIDER = "no_provider"
+    BAD_REQUEST = "bad_request"
+    TOO_LARGE = "too_large"
+    MODEL_REFUSED = "model_refused"
+    FEATURE_REFUSED = "feature_refused"
+    OVERRIDES_INVALID = "overrides_invalid"
+    NOT_FOUND = "not_found"
+    BUDGET_EXCEEDED = "budget_exceeded"
+    CIRCUIT_OPEN = "circuit_open"
+    RATE_LIMITED = "rate_limited"
+    LEDGER_UNREACHABLE = "ledger_unreachable"
+    PROVIDER_UNREACHABLE = "provider_unreachable"
+    PROVIDER_GONE = "provider_gone"
+    SHUTTING_DOWN = "shutting_down"
+
+
+_ANSWERS: dict[Code, tuple[int, str]] = {
+    Code.UNKNOWN_TOKEN: (401, "authentication_error"),
+    Code.ATTEMPT_ENDED: (401, "authentication_error"),
+    Code.DEADLINE_PASSED: (401, "authentication_error"),
+    Code.WRONG_ADDRESS: (401, "authentication_error"),
+    Code.FENCED: (403, "permission_error"),
+    Code.CANCELLED: (403, "permission_error"),
+    Code.NO_PROVIDER: (403, "permission_error"),
+    Code.BAD_REQUEST: (400, "invalid_request_error"),
+    Code.TOO_LARGE: (413, "request_too_large"),
+    Code.MODEL_REFUSED: (403, "permission_error"),
+    Code.FEATURE_REFUSED: (403, "permission_error"),
+    Code.OVERRIDES_INVALID: (403, "permission_error"),
+    Code.NOT_FOUND: (404, "not_found_error"),
+    Code.BUDGET_EXCEEDED: (429, "billing_error"),
+    Code.CIRCUIT_OPEN: (429, "rate_limit_error"),
+    Code.RATE_LIMITED: (429, "rate_limit_error"),
+    Code.LEDGER_UNREACHABLE: (503, "overloaded_error"),
+    Code.PROVIDER_UNREACHABLE: (502, "api_error"),
+    Code.PROVIDER_GONE: (502, "api_error"),
+    Code.SHUTTING_DOWN: (503, "overloaded_error"),
+}
+
+
+SHORT_WAIT_SECONDS = 5.0
+"""A caller that waits by itself may wait so long; for more, its job had better wait, without a worker and a box."""
+
+
+def retry_headers(seconds: float) -> list[tuple[bytes, bytes]]:
+    """Return the headers by which a caller learns when to ask again, and whether it is worth waiting for.
+
+    The CLI sleeps for as long as it is told, however long that is, unless it is told not to try again.
+    """
+    whole = max(1, math.ceil(seconds))
+    should_retry = b"true" if whole <= SHORT_WAIT_SECONDS else b"false"
+    return [(b"retry-after", str(whole).encode()), (b"x-should-retry", should_retry)]
+
+
+class RefusedError(GatewayError):
+    """The gateway does not make, or does not go on with, a call (whose fault: see the code)."""
+
+    def __init__(self, code: Code, message: str, *, retry_after: float | None = None) -> None:
+        super().__init__(code, message)
+        self.code = code
+        self.message = message
+        self.retry_after = retry_after
+        """Seconds after which it may be asked again; None when that helps nothing."""
+
+    def __str__(self) -> str:
+        return self.message
+
+    @property
+    def status(self) -> int:
+        """The HTTP status."""
+        return _ANSWERS[self.code][0]
+
+    @property
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """The answer's headers: asking again does not help, unless a circuit is open."""
+        waiting = [(b"x-should-retry", b"false")] if self.retry_after is None else retry_headers(self.retry_after)
+        return [(b"content-type", b"application/json"), *waiting]
+
+    @property
+    def body(self) -> bytes:
+        """The answer's body."""
+        return to_json(self._fields())
+
+    @property
+    def event(self) -> bytes:
+        """The same as an event of a stream that has begun."""
+        return b"event: error\ndata: " + to_json(self._fields()) + b"\n\n"
+
+    def _fields(self) -> dict[str, Any]:
+        kind = _ANSWERS[self.code][1]
+        details = {"error_code": self.code.value}
+        return {"type": "error", "error": {"type": kind, "message": self.message, "details": details}}

@@ -1,0 +1,346 @@
+"""Carry one admitted call: forward it, pass the reply on while it is metered, book it exactly once, then say the end.
+
+A call is booked before its caller gets the last byte, so whoever acts on the reply finds the bill settled and the rest
+of the reserve free.
+
+A call's span is in its job's trace, named by OpenTelemetry's conventions for generative AI. Only the gateway's span
+says what was used, as only the gateway meters: the cost of a trace's spans adds up to the job's bill. It holds nothing
+of what was asked or answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import Any
+
+import aiohttp
+
+from gateway.admission import Admitted, Caller
+from gateway.calls import OpenCall, OpenCalls, Stop
+from gateway.circuit import CircuitReports, Ended
+from gateway.config import GatewayConfig
+from gateway.ledger_client import Ledger, LedgerUnreachableError
+from gateway.messages import Code, ModelRequest, RefusedError, retry_headers
+from gateway.meter import Settlement
+from gateway.providers import EventTooLargeError, ReplyStream
+from ledger import money
+from monitoring import traces
+from routing.policy.prices import BudgetExceeded, Usage
+from routing.provider_circuit import read_retry_after
+
+logger = logging.getLogger(__name__)
+
+Send = Callable[[Any], Awaitable[None]]
+Headers = list[tuple[bytes, bytes]]
+
+_MAX_REPLY_BYTES = 32 * 1024 * 1024
+_MAX_ERROR_BYTES = 64 * 1024
+_DRAIN_SECONDS = 1.0
+_HANG_UP_SECONDS = 0.5
+_IDLE_SECONDS = 15.0
+"""A connection is not used again after so long: before any provider closes it."""
+_OK = 200
+_WAITING = frozenset({b"retry-after", b"x-should-retry"})
+
+
+class Relay:
+    """One call between its caller and its provider."""
+
+    def __init__(self, call: OpenCall, send: Send, *, session: aiohttp.ClientSession, circuit: CircuitReports) -> None:
+        self._call = call
+        self._circuit = circuit
+        self._send = send
+        self._session = session
+        self._status: int | None = None
+        """The provider's HTTP status, once it has answered."""
+        self._was_sent = False
+        """Whether the provider may have the request."""
+        self._headers: Headers = []
+        self._has_begun = False
+        """The caller has the head of a stream."""
+        self._rest = b""
+        """What the caller gets after the call is booked."""
+        self._retry_after: float | None = None
+        """What the provider named."""
+        self._open_seconds = 0.0
+        """For how long the call's circuit is open because of how the call ended."""
+
+    async def run(self, ledger: Ledger, calls: OpenCalls) -> None:
+        """Carry the call to its end. It is booked whatever happens on the way."""
+        call = self._call
+        calls.add(call)
+        try:
+            if call.stop is None:
+                call.pump = asyncio.create_task(self._pump())
+                await asyncio.wait({call.pump})
+            settlement = self._settlement()
+            try:
+                await ledger.settle(call.admitted.id, settlement)
+            except LedgerUnreachableError:
+                calls.settle_later(call.admitted.id, settlement)
+        finally:
+            calls.remove(call)
+        self._log(settlement)
+        note_settled(call.admitted, settlement)
+        await self._report(settlement)
+        if call.stop is not None and call.stop.refusal is not None and call.stop.refusal.code is Code.BUDGET_EXCEEDED:
+            await _record_cut(ledger, call)
+        await self._finish()
+        if call.pump and not call.pump.cancelled() and (error := call.pump.exception()) is not None:
+            logger.error("relay_failed", exc_info=error, extra={"call_id": str(call.admitted.id)})
+
+    async def _pump(self) -> None:
+        admitted = self._call.admitted
+        provider, sent = admitted.caller.provider, admitted.sent
+        self._was_sent = True
+        try:
+            async with self._session.post(
+                sent.url, data=sent.body, headers=sent.headers, allow_redirects=False
+            ) as response:
+                self._status = response.status
+                self._headers = provider.reply_headers(response.headers)
+                if response.status != _OK:
+                    self._retry_after = retry_after_of(response)
+                    self._rest = provider.pass_back(await read_up_to(response, _MAX_ERROR_BYTES))
+                elif admitted.request.streams:
+                    await self._stream(response)
+                else:
+                    await self._read_whole(response)
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError):
+            self._was_sent = False
+        except (aiohttp.ClientError, TimeoutError, EventTooLargeError) as error:
+            logger.info("provider_gone", extra={"error": type(error).__name__, "call_id": str(admitted.id)})
+
+    async def _read_whole(self, response: aiohttp.ClientResponse) -> None:
+        body = await read_up_to(response, _MAX_REPLY_BYTES)
+        self._rest = self._call.admitted.caller.provider.read_reply(body, self._call.meter)
+
+    async def _stream(self, response: aiohttp.ClientResponse) -> None:
+        reply = self._call.admitted.caller.provider.open_stream(self._call.meter)
+        await self._begin(_OK)
+        try:
+            async for chunk in response.content.iter_any():
+                events = reply.feed(chunk)
+                if self._circuit.is_awaited and self._call.meter.has_started:
+                    await self._circuit.taken()
+                if self._call.meter.is_complete:
+                    self._rest = events
+                    await _drain(response)
+                    return
+                if self._must_stop():
+                    return
+                if events:
+                    await self._send({"type": "http.response.body", "body": events, "more_body": True})
+        finally:
+            if not self._call.meter.is_complete:
+                await self._hang_up(response, reply)
+
+    async def _hang_up(self, response: aiohttp.ClientResponse, reply: ReplyStream) -> None:
+        """Tell the provider to stop, and count what it had sent until it heard: it is paid for.
+
+        Our half of the connection is closed at once; what comes over the other half is read until the provider closes
+        it, too. TLS knows no half-closed connections: there only what has arrived is counted.
+        """
+        try:
+            transport = response.connection.transport if response.connection else None
+            if transport is not None and transport.can_write_eof():
+                transport.write_eof()
+                async with asyncio.timeout(_HANG_UP_SECONDS):
+                    async for chunk in response.content.iter_any():
+                        reply.feed(chunk)
+            elif response.content.exception() is None:
+                reply.feed(response.content.read_nowait())
+        except (aiohttp.ClientError, OSError, TimeoutError):
+            logger.debug("provider_hung_up")
+        finally:
+            response.close()
+
+    def _must_stop(self) -> bool:
+        call = self._call
+        if call.stop is not None:
+            return call.meter.has_started
+        if call.meter.is_overrun:
+            exceeded = BudgetExceeded("call", limit_nanousd=call.admitted.reserved.nanousd)
+            call.stop = Stop("cut", RefusedError(Code.BUDGET_EXCEEDED, str(exceeded)))
+        return call.stop is not None
+
+    async def _begin(self, status: int) -> None:
+        self._has_begun = True
+        await self._send({"type": "http.response.start", "status": status, "headers": self._headers})
+
+    async def _report(self, settlement: Settlement) -> None:
+        """Tell the fleet how the provider took the call."""
+        call, meter = self._call, self._call.meter
+        await self._circuit.settled(settlement)
+        is_answered = meter.is_complete or self._status not in (None, _OK)
+        if call.stop is not None and not is_answered and not meter.has_failed:
+            return await self._circuit.given_up()
+        status = self._status if is_answered else None
+        trouble = call.admitted.caller.provider.trouble_of(status, kind=meter.error_kind)
+        self._open_seconds = await self._circuit.ended(Ended(trouble, self._retry_after))
+        if self._open_seconds and not self._has_begun:
+            kept = [(name, value) for name, value in self._headers if name not in _WAITING]
+            self._headers = [*kept, *retry_headers(self._open_seconds)]
+        return None
+
+    def _settlement(self) -> Settlement:
+        call, meter = self._call, self._call.meter
+        if meter.is_complete:
+            return meter.settlement(finish="completed", status=_OK)
+        if not self._was_sent:
+            return Settlement(Usage(), 0, "settled", call.stop.finish if call.stop else "provider_gone", 0)
+        if self._status not in (None, _OK):
+            return Settlement(Usage(), 0, "settled", "refused", self._status or 0)
+        if meter.has_failed and not meter.has_started:
+            return Settlement(Usage(), 0, "settled", "refused", _OK)
+        status = _OK if self._has_begun else 0
+        return meter.settlement(finish=call.stop.finish if call.stop else "provider_gone", status=status)
+
+    async def _finish(self) -> None:
+        """Send what is left to say; when the caller is gone this goes nowhere."""
+        if self._rest or self._status not in (None, _OK):
+            if not self._has_begun:
+                await self._begin(self._status or _OK)
+        elif self._has_begun:
+            self._rest = self._refusal().event
+        else:
+            refusal = self._refusal()
+            self._headers, self._rest = refusal.headers, refusal.body
+            await self._begin(refusal.status)
+        await self._send({"type": "http.response.body", "body": self._rest})
+
+    def _refusal(self) -> RefusedError:
+        if self._call.stop is not None and self._call.stop.refusal is not None:
+            return self._call.stop.refusal
+        wait = self._open_seconds or None
+        if self._was_sent:
+            return RefusedError(Code.PROVIDER_GONE, "the model provider broke off the call", retry_after=wait)
+        return RefusedError(Code.PROVIDER_UNREACHABLE, "the model provider cannot be reached", retry_after=wait)
+
+    def _log(self, settlement: Settlement) -> None:
+        admitted = self._call.admitted
+        logger.info(
+            "call_settled",
+            extra={
+                "call_id": str(admitted.id),
+                "job_id": str(admitted.caller.bearer.job_id),
+                "model": admitted.request.model,
+                "finish": settlement.finish,
+                "state": settlement.state,
+                "status": settlement.status,
+                "cost_nanousd": settlement.cost_nanousd,
+                "reserved_nanousd": admitted.reserved.nanousd,
+            },
+        )
+
+
+async def _drain(response: aiohttp.ClientResponse) -> None:
+    """Read to the end of a reply that is complete, so that its connection can be used again."""
+    try:
+        async with asyncio.timeout(_DRAIN_SECONDS):
+            while not response.content.at_eof():
+                await response.content.readany()
+    except (TimeoutError, aiohttp.ClientError):
+        response.close()
+
+
+async def _record_cut(ledger: Ledger, call: OpenCall) -> None:
+    try:
+        await ledger.run(money.limit_hit(call.admitted.caller.bearer, scope="call", phase="stream"))
+    except LedgerUnreachableError:
+        logger.warning("limit_hit_not_recorded", extra={"call_id": str(call.admitted.id)})
+
+
+def open_session(config: GatewayConfig) -> aiohttp.ClientSession:
+    """Return the session for every call of this gateway; needs a running event loop."""
+    connector = aiohttp.TCPConnector(
+        limit=config.upstream_connections, keepalive_timeout=_IDLE_SECONDS, ttl_dns_cache=60
+    )
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=config.connect_seconds, sock_read=config.silence_seconds)
+    return aiohttp.ClientSession(
+        connector=connector, timeout=timeout, auto_decompress=True, cookie_jar=aiohttp.DummyCookieJar(), trust_env=False
+    )
+
+
+def retry_after_of(response: aiohttp.ClientResponse) -> float | None:
+    """Return the seconds that a provider asks for, by its own clock where it shows one; None when it names no time."""
+    now = datetime.now(UTC)
+    with suppress(ValueError, TypeError):
+        shown = parsedate_to_datetime(response.headers.get("date", ""))
+        now = shown if shown.tzinfo is not None else now
+    return read_retry_after(response.headers.get("retry-after"), now=now)
+
+
+async def read_up_to(response: aiohttp.ClientResponse, limit: int) -> bytes:
+    """Return a body, cut after about `limit` bytes."""
+    parts: list[bytes] = []
+    size = 0
+    async for part in response.content.iter_any():
+        parts.append(part)
+        size += len(part)
+        if size > limit:
+            response.close()
+            break
+    return b"".join(parts)
+
+
+@contextmanager
+def trace_call(caller: Caller, request: ModelRequest) -> Iterator[None]:
+    """Trace a call in the trace of the job that it is made for, wherever else its sender says that it belongs."""
+    if not traces.is_on():
+        yield
+        return
+    bearer = caller.bearer
+    asked = caller.headers.get(b"traceparent", b"").decode("latin-1")
+    facts: traces.Facts = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": caller.account.label,
+        "gen_ai.request.model": request.model,
+        "gen_ai.request.max_tokens": request.max_tokens,
+        "gen_ai.request.stream": request.streams,
+        "pointsman.job.id": str(bearer.job_id),
+        "pointsman.tenant": bearer.tenant,
+    }
+    trace = traces.within(bearer.trace, asked)
+    with traces.of_job(f"chat {request.model}", trace, kind=traces.Kind.CLIENT, facts=facts):
+        try:
+            yield
+        except RefusedError as refusal:
+            traces.note({"error.type": refusal.code.value})
+            raise
+
+
+def note_settled(admitted: Admitted, settlement: Settlement) -> None:
+    """Say what a call used, and what it is booked with."""
+    if not traces.is_on():
+        return
+    usage: Usage = settlement.usage
+    traces.note(
+        {
+            "gen_ai.response.model": admitted.request.model,
+            # By the convention the input counts what came from a cache, too; ours does not.
+            "gen_ai.usage.input_tokens": usage.input_tokens + usage.cache_write_tokens + usage.cache_read_tokens,
+            "gen_ai.usage.output_tokens": usage.output_tokens,
+            "gen_ai.usage.cache_creation.input_tokens": usage.cache_write_tokens,
+            "gen_ai.usage.cache_read.input_tokens": usage.cache_read_tokens,
+            "http.response.status_code": settlement.status or None,
+            "error.type": _error_of(settlement),
+            "pointsman.call.id": str(admitted.id),
+            "pointsman.call.finish": settlement.finish,
+            "pointsman.call.cost_nanousd": settlement.cost_nanousd,
+            "pointsman.call.reserved_nanousd": admitted.reserved.nanousd,
+        }
+    )
+
+
+def _error_of(settlement: Settlement) -> str | None:
+    """Return what went wrong with a call: the provider's status where that says it, else how the call ended."""
+    if settlement.finish == "completed":
+        return None
+    return str(settlement.status) if settlement.status >= HTTPStatus.BAD_REQUEST else settlement.finish

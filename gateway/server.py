@@ -1,0 +1,247 @@
+"""The gateway as an ASGI application: two paths that reach a provider, two that say the gateway is there, nothing else.
+
+Raw ASGI on purpose: a framework's request and response objects would cost a third of the time of a whole call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import os
+import secrets
+import signal
+import socket
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+import aiohttp
+import uvicorn
+
+from gateway import messages as messages_api
+from gateway.admission import Admission, Caller, logged_path
+from gateway.calls import CLIENT_GONE, OpenCall, OpenCalls
+from gateway.circuit import CircuitReports
+from gateway.config import GatewayConfig
+from gateway.ledger_client import Ledger, LedgerUnreachableError
+from gateway.messages import Code, ModelRequest, RefusedError
+from gateway.relay import Relay, open_session, read_up_to, trace_call
+from gateway.threaded_server import running
+from routing.policy.platform import Policy
+
+logger = logging.getLogger(__name__)
+
+Receive = Callable[[], Awaitable[Any]]
+Send = Callable[[Any], Awaitable[None]]
+
+_BODY_SECONDS = 60.0
+_COUNT_SECONDS = 10.0
+_MAX_COUNT_BYTES = 64 * 1024
+_IP_FREEBIND = 15
+"""Of Linux (ip(7)): bind to an address that is not there yet; Python has no name for it."""
+_HELLO = b'{"service":"pointsman-gateway"}'
+
+
+class Gateway:
+    """One gateway process."""
+
+    def __init__(self, config: GatewayConfig, ledger_url: str, policy: Policy) -> None:
+        self.instance = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+        self._config = config
+        self._max_body_bytes = policy.gateway.max_body_bytes
+        self._ledger = Ledger(ledger_url, connections=config.ledger_connections)
+        self._calls = OpenCalls(self._ledger, self._config)
+        self._admission = Admission(
+            self._ledger,
+            self._config,
+            policy,
+            instance=self.instance,
+            count_tokens=self._count_tokens,
+            settle_later=self._calls.settle_later,
+        )
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        """Serve one connection of the ASGI server."""
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        elif scope["type"] == "http":
+            await self._answer(scope, receive, send)
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        await receive()
+        self._session = open_session(self._config)
+        self._calls.open()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await self._calls.close()
+        await self._session.close()
+        await self._ledger.close()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def _answer(self, scope: Any, receive: Receive, send: Send) -> None:
+        try:
+            match scope["method"], scope["path"]:
+                case "POST", messages_api.MESSAGES_PATH:
+                    await self._message(scope, receive, send)
+                case "POST", messages_api.COUNT_PATH:
+                    await self._count(scope, receive, send)
+                case ("GET" | "HEAD", "/api/hello") | ("GET", "/healthz"):
+                    await _reply(send, 200, [(b"content-type", b"application/json")], _HELLO)
+                case _:
+                    raise RefusedError(Code.NOT_FOUND, "this gateway serves the Messages API and nothing else")
+        except RefusedError as refusal:
+            logger.info("call_refused", extra={"code": refusal.code.value, "path": logged_path(scope["path"])})
+            await _reply(send, refusal.status, refusal.headers, refusal.body)
+        except LedgerUnreachableError:
+            closed = RefusedError(Code.LEDGER_UNREACHABLE, "the ledger is unreachable: no call is made without it")
+            await _reply(send, closed.status, closed.headers, closed.body)
+
+    async def _message(self, scope: Any, receive: Receive, send: Send) -> None:
+        caller = await self._admission.caller(_headers(scope), peer=_peer(scope))
+        request = self._admission.request(caller, await self._body(scope, receive))
+        with trace_call(caller, request):
+            await self._carry(caller, request, receive, send)
+
+    async def _carry(self, caller: Caller, request: ModelRequest, receive: Receive, send: Send) -> None:
+        admitted = await self._admission.admit(caller, request)
+        assert self._session is not None
+        call = OpenCall(admitted, start_seconds=self._config.start_seconds)
+        relay = Relay(call, send, session=self._session, circuit=CircuitReports(admitted, self._ledger))
+        carried = self._calls.spawn(relay.run(self._ledger, self._calls))
+        client = asyncio.ensure_future(receive())
+        await asyncio.wait({carried, client}, return_when=asyncio.FIRST_COMPLETED)
+        if client.done():
+            call.interrupt(CLIENT_GONE)
+        else:
+            client.cancel()
+        await asyncio.shield(carried)
+
+    async def _count(self, scope: Any, receive: Receive, send: Send) -> None:
+        caller = await self._admission.caller(_headers(scope), peer=_peer(scope))
+        request = self._admission.request(caller, await self._body(scope, receive), is_count=True)
+        answer = await self._ask_count(caller, request)
+        if answer is None:
+            raise RefusedError(Code.PROVIDER_UNREACHABLE, "the model provider cannot be reached")
+        status, headers, body = answer
+        await _reply(send, status, headers, caller.provider.pass_back(body))
+
+    async def _count_tokens(self, caller: Caller, request: ModelRequest) -> int | None:
+        """Ask the provider for a tighter bound than the body's size; it is free of charge."""
+        answer = await self._ask_count(caller, request)
+        return caller.provider.read_count(answer[2]) if answer is not None and answer[0] == 200 else None
+
+    async def _ask_count(
+        self, caller: Caller, request: ModelRequest
+    ) -> tuple[int, list[tuple[bytes, bytes]], bytes] | None:
+        """Return the provider's status, headers and answer; None where it does not count, or cannot be reached."""
+        asked = caller.provider.count(request, headers=caller.headers)
+        if asked is None:
+            return None
+        assert self._session is not None
+        timeout = aiohttp.ClientTimeout(total=_COUNT_SECONDS)
+        try:
+            async with self._session.post(
+                asked.url, data=asked.body, headers=asked.headers, allow_redirects=False, timeout=timeout
+            ) as response:
+                headers = caller.provider.reply_headers(response.headers)
+                return response.status, headers, await read_up_to(response, _MAX_COUNT_BYTES)
+        except (aiohttp.ClientError, TimeoutError):
+            return None
+
+    async def _body(self, scope: Any, receive: Receive) -> bytes:
+        limit = self._max_body_bytes
+        announced = _headers(scope).get(b"content-length", b"0")
+        if announced.isdigit() and int(announced) > limit:
+            raise RefusedError(Code.TOO_LARGE, f"the body must not be longer than {limit} bytes")
+        parts: list[bytes] = []
+        size = 0
+        try:
+            async with asyncio.timeout(_BODY_SECONDS):
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise RefusedError(Code.BAD_REQUEST, "the body is not complete")
+                    parts.append(message.get("body", b""))
+                    size += len(parts[-1])
+                    if size > limit:
+                        raise RefusedError(Code.TOO_LARGE, f"the body must not be longer than {limit} bytes")
+                    if not message.get("more_body", False):
+                        return b"".join(parts)
+        except TimeoutError:
+            raise RefusedError(Code.BAD_REQUEST, "the body took too long to arrive") from None
+
+
+def _headers(scope: Any) -> Mapping[bytes, bytes]:
+    headers: dict[bytes, bytes] = {}
+    for name, value in scope["headers"]:
+        headers[name] = headers[name] + b"," + value if name in headers else value
+    return headers
+
+
+def _peer(scope: Any) -> str | None:
+    """Return where a request comes from. Headers are not asked: a box writes them."""
+    return scope["client"][0] if scope.get("client") else None
+
+
+async def _reply(send: Send, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+    length = (b"content-length", str(len(body)).encode())
+    await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
+    await send({"type": "http.response.body", "body": body})
+
+
+def server_config(config: GatewayConfig, ledger_url: str, policy: Policy) -> uvicorn.Config:
+    """Return the ASGI server's settings around a new gateway."""
+    return uvicorn.Config(
+        Gateway(config, ledger_url, policy),
+        host=config.host,
+        port=config.port,
+        loop="uvloop",
+        http="httptools",
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=math.ceil(config.grace_seconds),
+    )
+
+
+def listeners(config: GatewayConfig, server: uvicorn.Config) -> list[socket.socket] | None:
+    """Return what to listen on besides what the server opens itself; None when that is all.
+
+    An engine that is away takes its bridge's address with it. The gateway serves everybody else meanwhile, and boxes
+    again when it is back.
+
+    Raises:
+        OSError: somebody else listens there.
+    """
+    if not config.box_host:
+        return None
+    second = socket.socket()
+    second.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    second.setsockopt(socket.IPPROTO_IP, _IP_FREEBIND, 1)
+    second.bind((config.box_host, config.port))
+    return [server.bind_socket(), second]
+
+
+def serve(config: GatewayConfig, ledger_url: str, policy: Policy) -> None:
+    """Serve until SIGTERM or SIGINT, then leave with exit code 0."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _leave)  # the server raises the signal again when it has shut down
+    server = server_config(config, ledger_url, policy)
+    uvicorn.Server(server).run(listeners(config, server))
+
+
+def _leave(_number: int, _frame: object) -> None:
+    sys.exit(0)
+
+
+def running_gateway(config: GatewayConfig, ledger_url: str, policy: Policy) -> AbstractContextManager[str]:
+    """Serve in a thread, for tests, for as long as the context is open; it gives the base URL."""
+    server = server_config(config, ledger_url, policy)
+    return running(server, name="gateway", grace_seconds=config.grace_seconds)

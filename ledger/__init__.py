@@ -1,0 +1,1 @@
+"""Remember: jobs, attempts, money, sites, runs and audit in PostgreSQL."""

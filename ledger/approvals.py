@@ -1,0 +1,207 @@
+"""The judgement of a preview: bound to one release, the report of its scan, and the release it was made from (H-083).
+
+What changed underneath is never approved: neither when the reviewer saw another release or report, nor when the site
+has moved on, nor after its time. What is approved is checked once more when it is published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from sqlalchemy import select
+from sqlmodel import Session, col
+
+from ledger import audit
+from ledger.attempts import effective_policy
+from ledger.errors import ApprovalRefusal, ApprovalRefusedError, WrongStateError
+from ledger.jobs import end, lock_job, move, wait_on
+from ledger.sql import after, moment, now, storable
+from ledger.step_ends import is_run
+from ledger.tables import Approval, Job, NewJob, Release, Site
+from routing.jobs import Reason, State
+from routing.policy.platform import Policy
+from routing.queues import QueueName
+
+POLICY_ACTOR = "policy:auto-approve"
+_REASON_LIMIT = 2_000
+"""Characters of why a preview was sent back that are kept with its judgement."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the reviewer looked at; a part that is None was not told and is not compared."""
+
+    release_id: UUID | None = None
+    report_digest: str | None = None
+
+
+NOTHING_TOLD = Seen()
+
+
+def await_approval(session: Session, job: Job, release: Release, *, hours: float) -> None:
+    """Let a held job wait for a person to judge its preview."""
+    job.release_id = release.id
+    job.expires_at = after(hours * 3600)  # type: ignore[assignment]
+    job.fence += 1  # the attempt is over: a call of its that is being admitted right now must be refused
+    move(session, job, State.AWAITING_APPROVAL, release=str(release.id), digest=release.digest)
+
+
+def approve(
+    session: Session, job_id: UUID, *, actor: str, policy: Policy, tenant: str | None = None, seen: Seen = NOTHING_TOLD
+) -> Job:
+    """Record an approval, bound to this release, its scan and its base, and hand the job to publish.
+
+    Args:
+        session: the caller's transaction.
+        job_id: the job.
+        actor: who approves.
+        policy: the platform's policy; the tenant's overrides are applied here.
+        tenant: if given, the only tenant whose job it may be.
+        seen: what the reviewer looked at.
+
+    Raises:
+        JobNotFoundError: the caller's fault.
+        WrongStateError: the caller's fault: nothing waits for approval here.
+        ApprovalRefusedError: the caller's fault, or nobody's: something changed underneath.
+        PolicyError: the operator's fault: the tenant's overrides do not fit.
+    """
+    job = lock_job(session, job_id, tenant=tenant)
+    release = _judged(session, job)
+    rules = effective_policy(session, job.tenant, policy).approval
+    if not rules.requester_may_approve and _has_asked(session, job, actor):
+        raise ApprovalRefusedError(job.id, "own_request")
+    if reason := _changed_underneath(session, job, release, seen):
+        raise ApprovalRefusedError(job.id, reason)
+    _hand_to_publish(session, job, release, actor=actor)
+    return job
+
+
+def approve_by_policy(session: Session, job: Job) -> None:
+    """Approve a locked job in a person's place, where the tenant opted in (ruling A24)."""
+    _hand_to_publish(session, job, _judged(session, job), actor=POLICY_ACTOR)
+
+
+def _hand_to_publish(session: Session, job: Job, release: Release, *, actor: str) -> None:
+    _decide(session, job, release, decision="approved", actor=actor)
+    job.expires_at = None
+    job.lost_attempts = 0  # publishing is other work than what may have cost workers before
+    move(session, job, State.PUBLISHING, actor=actor)
+    audit.append(
+        session,
+        "approved",
+        actor=actor,
+        job=job,
+        release=str(release.id),
+        report=release.scan_digest,
+        base=str(release.base_release_id) if release.base_release_id else None,
+    )
+    wait_on(session, job, QueueName.CONTROL)
+
+
+def _changed_underneath(session: Session, job: Job, release: Release, seen: Seen) -> ApprovalRefusal | None:
+    if session.scalar(select(col(Job.expires_at) < now()).where(col(Job.id) == job.id)):
+        return "expired"
+    if seen.release_id not in (None, release.id):
+        return "other_release"
+    if seen.report_digest not in (None, release.scan_digest):
+        return "other_report"
+    active = session.scalar(select(col(Site.active_release_id)).where(col(Site.id) == release.site_id))
+    return "site_moved_on" if active != release.base_release_id else None
+
+
+def reject(session: Session, job_id: UUID, *, actor: str, reason: str, tenant: str | None = None) -> Job:
+    """Record a rejection and end the job.
+
+    Raises:
+        JobNotFoundError: the caller's fault.
+        WrongStateError: the caller's fault: nothing waits for approval here.
+    """
+    job = lock_job(session, job_id, tenant=tenant)
+    release = _judged(session, job)
+    _decide(session, job, release, decision="rejected", actor=actor, reason=reason)
+    end(session, job, State.REJECTED, reason=Reason.REVIEWER_REJECTED, detail=reason, actor=actor)
+    return job
+
+
+def send_back(session: Session, job: Job, *, actor: str, text: str, successor: NewJob) -> None:
+    """Reject a locked job's preview in favour of a revised one, which gets the site's lock in the same commit.
+
+    Raises:
+        WrongStateError: the caller's fault: nothing waits for approval here.
+    """
+    text = text[:_REASON_LIMIT]  # all of it is the successor's prompt
+    _decide(session, job, _judged(session, job), decision="rejected", actor=actor, reason=text)
+    end(session, job, State.REJECTED, reason=Reason.REVISED, detail=text, actor=actor, successor=successor)
+
+
+def _has_asked(session: Session, job: Job, actor: str) -> bool:
+    """Whether an actor asked for any part of the work that a job offers: a session's rounds are one work."""
+    asked = select(col(Job.id)).where(col(Job.root_id) == job.root_id, col(Job.requested_by) == actor)
+    return session.scalar(asked.limit(1)) is not None
+
+
+def expire(session: Session, job_id: UUID) -> None:
+    """End a job whose preview nobody judged, or whose question nobody answered, in time (A16, A30)."""
+    job = lock_job(session, job_id)
+    overdue = session.scalar(select(col(Job.expires_at) < now()).where(col(Job.id) == job_id))
+    if not overdue:
+        return
+    if job.state == State.AWAITING_APPROVAL:
+        release = _judged(session, job)
+        _decide(session, job, release, decision="expired", actor="pointsman")
+    detail = "nobody answered its question in time" if job.state == State.CLARIFYING else "nobody judged it in time"
+    end(session, job, State.EXPIRED, reason=Reason.APPROVAL_EXPIRED, detail=detail)
+
+
+def overdue_jobs(session: Session, *, limit: int = 100) -> Sequence[UUID]:
+    """Return the jobs that have waited past their time."""
+    overdue = select(col(Job.id)).where(col(Job.expires_at) < moment()).order_by(col(Job.expires_at))
+    return session.scalars(overdue.limit(limit)).all()
+
+
+def approved_release(session: Session, job: Job) -> Release:
+    """Return the release that may be published for a job: scanned, approved, and unchanged since (H-083, H-114).
+
+    Raises:
+        WrongStateError: our fault: publish was asked for without a passing scan and a matching approval.
+    """
+    release = session.get(Release, job.release_id) if job.release_id else None
+    approval = session.get(Approval, job.id)
+    matches = (
+        release is not None
+        and release.scan_passed
+        and approval is not None
+        and approval.decision == "approved"
+        and approval.release_id == release.id
+        and approval.scan_digest == release.scan_digest
+        and approval.base_release_id == release.base_release_id
+    )
+    if release is None or not matches:
+        raise WrongStateError(job.id, job.state, "a passing scan and an approval of exactly this release")
+    return release
+
+
+def _judged(session: Session, job: Job) -> Release:
+    if is_run(job):
+        raise WrongStateError(job.id, "a run", "a preview; a run waits at gates, which are passed or failed one by one")
+    release = session.get(Release, job.release_id) if job.release_id else None
+    if job.state != State.AWAITING_APPROVAL or release is None:
+        raise WrongStateError(job.id, job.state, State.AWAITING_APPROVAL.value)
+    return release
+
+
+def _decide(session: Session, job: Job, release: Release, *, decision: str, actor: str, reason: str = "") -> None:
+    session.add(
+        Approval(
+            job_id=job.id,
+            release_id=release.id,
+            base_release_id=release.base_release_id,
+            scan_digest=release.scan_digest,
+            decision=decision,
+            actor=actor,
+            reason=storable(reason),
+        )
+    )
+    session.flush()

@@ -1,0 +1,253 @@
+"""Decisions on record: debates and verdicts (R-050), and the routes and costs that a policy's rehearsal reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from sqlalchemy import func, insert, select
+from sqlalchemy.orm import aliased
+from sqlmodel import Session, col
+
+from ledger import audit
+from ledger.cancelling import newer_rival, supersede
+from ledger.errors import SiteNotFoundError, WrongStateError
+from ledger.events import EventKind, record
+from ledger.events import record as record_event
+from ledger.jobs import end, move, wait_on
+from ledger.releases import active_release, find_site
+from ledger.sql import after
+from ledger.tables import Attempt, Call, Debate, Job, Release, Site
+from ledger.wait_reasons import seconds_to_start
+from routing.clarify.ladder import LadderResult, Outcome
+from routing.clarify.questions import Clarification
+from routing.decision.debate import DebateKind, HeldDebate, Verdict
+from routing.decision.evaluation import Recorded, Work, read_recorded
+from routing.decision.llm_router import RouteRules, first_stage
+from routing.decision.router import SiteSignals, debate_key, decide, signals_of
+from routing.jobs import JobRequest, Option, Reason, State, read_stored
+from routing.policy.platform import Policy
+from routing.queues import QueueName
+from routing.scheduling import Hold
+
+_BATCH = 500
+"""Rows that are fetched at a time: a ledger may hold more decisions than memory does."""
+
+
+def recorded_decisions(session: Session, *, since: datetime | None = None) -> Iterator[Recorded | None]:
+    """Yield the decisions about accepted jobs, oldest first; None for one that this version cannot read.
+
+    What was refused was decided by nobody, and a job that goes on from another has that one's decision, or its
+    debate's, or one about work that is on no site yet: all of them are left out.
+    """
+    claimed, active = aliased(Release), aliased(Release)
+    query = (
+        select(
+            col(Job.id),
+            col(Job.tenant),
+            col(Job.prompt),
+            col(Job.request),
+            col(Job.route),
+            col(claimed.signals),
+            col(active.signals),
+        )
+        .outerjoin(claimed, col(claimed.id) == col(Job.base_release_id))
+        .outerjoin(Site, col(Site.id) == col(Job.site_id))
+        .outerjoin(active, col(active.id) == col(Site.active_release_id))
+        .where(col(Job.mode).is_not(None), col(Job.parent_id).is_(None))
+        .order_by(col(Job.created_at), col(Job.id))
+    )
+    if since is not None:
+        query = query.where(col(Job.created_at) >= since)
+    for row in session.execute(query.execution_options(yield_per=_BATCH)):
+        job_id, tenant, prompt, request, route, at_claim, now = row
+        yield read_recorded(
+            str(job_id), tenant=tenant, prompt=prompt, request=request, route=route, claimed=at_claim, now=now
+        )
+
+
+def measured_work(session: Session, *, since: datetime | None = None) -> Iterator[Work]:
+    """Yield what each job took on each queue that it is done with there.
+
+    Failures are included: they cost, too. What is not installed did no work and says nothing about it.
+    """
+    costs = (
+        select(col(Call.attempt_id), func.sum(col(Call.cost_nanousd)).label("nanousd"))
+        .where(col(Call.state) != "reserved")
+        .group_by(col(Call.attempt_id))
+        .subquery()
+    )
+    seconds = func.extract("epoch", col(Attempt.ended_at) - col(Attempt.started_at))
+    query = (
+        select(col(Attempt.queue), func.sum(seconds), func.max(seconds), func.coalesce(func.sum(costs.c.nanousd), 0))
+        .outerjoin(costs, costs.c.attempt_id == col(Attempt.id))
+        .where(col(Attempt.ended_at).is_not(None), col(Attempt.reason).is_distinct_from(Reason.NOT_AVAILABLE.value))
+        .group_by(col(Attempt.job_id), col(Attempt.queue))
+    )
+    if since is not None:
+        query = query.where(col(Attempt.started_at) >= since)
+    for queue, total, longest, nanousd in session.execute(query.execution_options(yield_per=_BATCH)):
+        yield Work(queue, float(total), float(longest), int(nanousd))
+
+
+def add_debate(session: Session, job: Job, record: HeldDebate) -> None:
+    """Put a debate on record and on its job, for owner, workers and gates to see.
+
+    What an earlier debate of the same task asked for still holds: this one adds to it.
+    """
+    session.execute(
+        insert(Debate).values(
+            job_id=job.id,
+            tenant=job.tenant,
+            session=job.request.get("session"),
+            key=record.key,
+            decision_key=debate_key(job.prompt),
+            kind=record.kind.value,
+            stakes=record.stakes.value if record.stakes else None,
+            verdict=record.verdict.value,
+            record=record.fields(),
+        )
+    )
+    earlier = str((job.result.get("debate") or {}).get("instruction", ""))
+    instruction = " ".join(filter(None, dict.fromkeys((earlier, record.instruction))))
+    summary = {"verdict": record.verdict.value, "note": record.note, "instruction": instruction}
+    needs_person = record.needs_person or bool(job.result.get("needs_person"))
+    job.result = {**job.result, "debate": summary, "needs_person": needs_person}
+    session.flush()
+    record_event(session, EventKind.DEBATED, job=job, debate=record.kind.value, verdict=record.verdict.value)
+
+
+def debated_keys(session: Session, tenant: str, session_id: str) -> frozenset[str]:
+    """Return the decisions that a session has debated and that may be carried out, as the router compares them (R-059).
+
+    A debate about a failure was about another decision (A11), and one that said stop allows nothing.
+    """
+    query = select(col(Debate.decision_key)).where(
+        col(Debate.tenant) == tenant,
+        col(Debate.session) == session_id,
+        col(Debate.kind) == DebateKind.PLANNING.value,
+        col(Debate.verdict) != Verdict.STOP.value,
+    )
+    return frozenset(session.scalars(query))
+
+
+# A job's open question in the ledger: stored, handed to intake for a model's word, and acted on when it is answered.
+#
+# Both sides act through here: the door, where rules decide what a reply means, and intake, where a model had a word.
+
+_EXECUTES = frozenset({Outcome.DETERMINISTIC_EXECUTE, Outcome.AUTO_EXECUTE})
+
+
+def open_question(job: Job) -> Clarification:
+    """Return what a job asks its owner.
+
+    Raises:
+        WrongStateError: the caller's fault: the job asks nothing, or its answer is being thought about.
+    """
+    if job.state != State.CLARIFYING or job.clarification is None:
+        raise WrongStateError(job.id, job.state, "a job that waits for an answer to its question")
+    return read_stored(Clarification, job.clarification)
+
+
+def pending_question(job: Job) -> Clarification | None:
+    """Return the question to which a reply waits for a model's word, if there is one."""
+    if job.state != State.RECEIVED or job.clarification is None:
+        return None
+    return read_stored(Clarification, job.clarification)
+
+
+def hand_to_intake(session: Session, job: Job, asked: Clarification, *, reply: str, actor: str) -> None:
+    """Let a reply of a locked job wait for the one queue on which models may be asked."""
+    _store(job, asked.model_copy(update={"pending": reply}))
+    job.expires_at = None
+    move(session, job, State.RECEIVED)
+    wait_on(session, job, QueueName.INTAKE)
+    audit.append(session, "reply_waits_for_model", actor=actor, job=job)
+
+
+def act_on_reply(
+    session: Session, job: Job, result: LadderResult, *, policy: Policy, rules: RouteRules, actor: str
+) -> None:
+    """Do what a reply to a locked job's question means, or keep the question open.
+
+    Args:
+        session: the caller's transaction.
+        job: the job, clarifying or held by intake.
+        result: what the ladder decided.
+        policy: as the tenant's overrides leave it.
+        rules: what a new decision is made by, as it is now.
+        actor: who replied.
+    """
+    for event in result.events:
+        record(session, EventKind.LADDER, job=job, event=event.name.value, reason=event.reason)
+    if result.outcome in _EXECUTES:
+        assert result.option is not None
+        _choose(session, job, result.option, policy=policy, rules=rules, actor=actor)
+    elif result.outcome is Outcome.EXIT:
+        _store(job, None)
+        end(session, job, State.CANCELLED, reason=Reason.CANCELLED, detail="its question was dismissed", actor=actor)
+    else:
+        _keep_open(session, job, result, policy=policy)
+
+
+def _store(job: Job, asked: Clarification | None) -> None:
+    job.clarification = asked.model_dump(mode="json") if asked is not None else None
+
+
+def _keep_open(session: Session, job: Job, result: LadderResult, *, policy: Policy) -> None:
+    """Ask again, in the order that the ladder says. A job that comes back from intake has its full time again."""
+    asked = read_stored(Clarification, job.clarification)
+    _store(job, asked.model_copy(update={"state": result.state, "pending": None}))
+    if job.state != State.CLARIFYING:
+        job.fence += 1  # intake's attempt is over
+        job.expires_at = after(policy.approval.hours * 3600)  # type: ignore[assignment]
+        move(session, job, State.CLARIFYING)
+    session.flush()
+
+
+def _choose(session: Session, job: Job, option: Option, *, policy: Policy, rules: RouteRules, actor: str) -> None:
+    asked = read_stored(Clarification, job.clarification)
+    audit.append(session, "question_answered", actor=actor, job=job, question=asked.question, option=option.id)
+    _store(job, None)
+    site = _site_of(session, job, option) if asked.binds else None
+    if site is None:
+        end(session, job, State.ANSWERED, reason=Reason.DONE, result={"option": option.id}, actor=actor)
+    else:
+        _bind(session, job, site, policy=policy, rules=rules)
+
+
+def _site_of(session: Session, job: Job, option: Option) -> Site | None:
+    try:
+        return find_site(session, job.tenant, option.id)
+    except SiteNotFoundError:
+        return None
+
+
+def _bind(session: Session, job: Job, site: Site, *, policy: Policy, rules: RouteRules) -> None:
+    """Bind a job to its site, decide its route again and store it, and let it wait where it goes first.
+
+    Only now it is known whose place it takes, or which newer job has taken its own.
+    """
+    release = active_release(session, site)
+    request = read_stored(JobRequest, {**job.request, "prompt": job.prompt})
+    debated = debated_keys(session, job.tenant, request.session) if request.session else frozenset()
+    signals = read_stored(SiteSignals, release.signals if release else {})
+    route = decide(signals_of(request, site=signals, debated=debated), policy, rules.vocabulary)
+    stage = first_stage(route, policy, environment=rules.switches)
+    job.site_id = site.id
+    session.flush()
+    if (newer := newer_rival(session, job)) is not None:
+        job.superseded_by = newer
+        end(session, job, State.CANCELLED, reason=Reason.SUPERSEDED, actor=f"job:{newer}")
+        return
+    job.expires_at = None
+    job.fence += 1  # intake's attempt is over, if this was one
+    job.route = route.model_dump(mode="json")
+    job.mode = route.mode.value
+    job.tier = route.tier.value if route.tier else None
+    if job.state != stage.state:
+        move(session, job, stage.state)
+    seconds = seconds_to_start(session, job)
+    wait_on(session, job, stage.queue, hold=None if seconds is None else Hold.TIME, seconds=seconds)
+    audit.append(session, "job_bound", actor="pointsman", job=job, site=site.name, route=job.route)
+    supersede(session, job)

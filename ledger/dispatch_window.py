@@ -1,0 +1,385 @@
+"""The dispatch window: which waiting jobs stand in the broker, in fair order, and which of them got lost there.
+
+Each statement touches what it needs through an index, whatever waits. `IS_READY` is the condition of the index
+`ix_job_ready`, `IS_PUSHED` that of `ix_job_runway`: written out in each statement, since the planner takes a partial
+index only where it can prove its condition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple
+from uuid import UUID
+
+from sqlalchemy import Connection, func, select
+from sqlalchemy import update as sql_update
+from sqlalchemy.dialects.postgresql import insert
+from sqlmodel import Session, col
+
+from ledger.events import wake_dispatcher
+from ledger.record_tables import Leader, QueueControl
+from ledger.sql import Statement, after, moment, now
+from ledger.tables import Job
+from routing.policy.platform import Runway
+from routing.queues import QUEUES, QueueName
+from routing.scheduling import Admission, Order, Ready, Share, first_tenants, order_of, take_turns, turns_after
+
+IS_READY = "waiting_since IS NOT NULL AND pushed_at IS NULL AND held_for IS NULL"
+IS_PUSHED = "waiting_since IS NOT NULL AND pushed_at IS NOT NULL"
+AT_WORK = "attempt.ended_at IS NULL AND attempt.queue <> 'control'"
+"""The attempts that count against how many a tenant may have: `control` only finishes what has begun."""
+
+_LOOK = Statement(f"""
+    SELECT queue,
+           NOT EXISTS (SELECT FROM queue_control WHERE queue_control.queue = queues.queue AND paused_at IS NOT NULL)
+           AND (SELECT id FROM job WHERE job.queue = queues.queue AND {IS_READY}
+                 ORDER BY tenant, priority, created_at LIMIT 1) IS NOT NULL AS has_ready,
+           pushed.jobs AS standing,
+           coalesce(pushed.first < clock_timestamp() - make_interval(secs => CAST(%(older)s AS float)), false)
+               AS has_pushed,
+           (SELECT EXISTS (SELECT FROM attempt
+                            WHERE ended_at IS NULL AND lease_until < (SELECT clock_timestamp()))) AS has_lapsed,
+           (SELECT EXISTS (SELECT FROM agent_executions
+                            WHERE settled_at IS NOT NULL AND absorbed_at IS NULL)) AS has_settled,
+           (SELECT min(held_until) <= clock_timestamp() FROM job WHERE held_until IS NOT NULL) IS TRUE
+           OR (SELECT id FROM job WHERE held_for = 'site'
+                ORDER BY site_id, queue, priority, created_at LIMIT 1) IS NOT NULL AS has_held
+      FROM (VALUES {", ".join(f"('{queue.value}')" for queue in QUEUES)}) AS queues (queue) CROSS JOIN LATERAL (
+          SELECT count(*) AS jobs, min(pushed_at) AS first FROM job WHERE job.queue = queues.queue AND {IS_PUSHED}
+      ) AS pushed
+""")
+"""One row is asked for in the whole order of its index: with less the planner may walk another and hope to meet one.
+
+The queues stand in the statement: with an array as a parameter it would be planned anew each time.
+"""
+
+_SHARES = Statement(f"""
+    WITH RECURSIVE ready AS (
+        (SELECT tenant FROM job WHERE queue = %(queue)s AND {IS_READY}
+          ORDER BY tenant, priority, created_at LIMIT 1)
+        UNION ALL
+        SELECT (SELECT job.tenant FROM job WHERE job.queue = %(queue)s AND job.tenant > ready.tenant AND {IS_READY}
+                 ORDER BY job.tenant, job.priority, job.created_at LIMIT 1)
+          FROM ready WHERE ready.tenant IS NOT NULL
+    ), standing AS (
+        SELECT tenant, count(*) AS jobs FROM job WHERE queue = %(queue)s AND {IS_PUSHED} GROUP BY tenant
+    ), busy AS (
+        SELECT tenant FROM ready WHERE tenant IS NOT NULL
+        UNION SELECT tenant FROM standing
+    ), live AS (
+        SELECT job.tenant, count(*) AS attempts FROM attempt JOIN job ON job.id = attempt.job_id
+         WHERE {AT_WORK} GROUP BY job.tenant
+    ), shares AS (
+        SELECT tenant.name AS tenant, tenant.weight, tenant.max_running, coalesce(live.attempts, 0) AS live,
+               coalesce(standing.jobs, 0) AS standing, coalesce(backlog.turn, 0) AS turn, NULL AS plans
+          FROM busy JOIN tenant ON tenant.name = busy.tenant AND tenant.paused_at IS NULL
+          LEFT JOIN live ON live.tenant = tenant.name
+          LEFT JOIN standing ON standing.tenant = tenant.name
+          LEFT JOIN backlog ON backlog.queue = %(queue)s AND backlog.tenant = tenant.name
+        UNION ALL
+        SELECT '', 1, NULL, 0, (SELECT coalesce(sum(jobs), 0)::bigint FROM standing),
+               coalesce((SELECT turn FROM backlog WHERE queue = %(queue)s AND tenant = ''), 0),
+               set_config('plan_cache_mode', 'force_generic_plan', true)
+    )
+    SELECT * FROM shares
+     WHERE NOT EXISTS (SELECT FROM queue_control WHERE queue = %(queue)s AND paused_at IS NOT NULL)
+""")
+"""The tenants with ready jobs are found one by one through the index, so that this costs what tenants there are.
+
+The row without a tenant's name is of all of them: what stands on the whole queue, and where the order of turns stood.
+A queue that is paused has no rows at all. What follows in the transaction keeps its plan, as in `submission_context`.
+"""
+
+_READY = Statement(f"""
+    SELECT next.id, next.tenant, next.priority, next.created_at, next.site_id
+      FROM unnest(CAST(%(tenants)s AS text[])) AS share (tenant)
+     CROSS JOIN LATERAL (
+         SELECT id, job.tenant, priority, created_at, site_id FROM job
+          WHERE queue = %(queue)s AND job.tenant = share.tenant AND {IS_READY}
+          ORDER BY priority, created_at LIMIT %(room)s
+     ) AS next
+""")
+
+_CROWDED = Statement(f"""
+    SELECT asked.job_id FROM unnest(CAST(%(jobs)s AS uuid[]), CAST(%(sites)s AS uuid[])) AS asked (job_id, site_id)
+      JOIN site ON site.id = asked.site_id
+     WHERE site.lock_job_id IS DISTINCT FROM asked.job_id
+       AND (site.lock_job_id IS NOT NULL
+            OR EXISTS (SELECT FROM job WHERE job.site_id = asked.site_id AND job.queue = %(queue)s
+                          AND job.held_for IS NULL AND {IS_PUSHED}))
+""")
+
+_HOLD_FOR_SITES = Statement(f"""
+    WITH crowd AS (
+        SELECT next.id FROM unnest(CAST(%(sites)s AS uuid[])) AS busy (site_id) CROSS JOIN LATERAL (
+            SELECT job.id FROM job
+             WHERE job.site_id = busy.site_id AND job.queue = %(queue)s AND {IS_READY}
+               AND job.id <> ALL(CAST(%(kept)s AS uuid[]))
+               AND job.id IS DISTINCT FROM (SELECT lock_job_id FROM site WHERE site.id = busy.site_id) LIMIT %(limit)s
+        ) AS next LIMIT %(limit)s
+    ), free AS (
+        SELECT id FROM job WHERE id = ANY(ARRAY(SELECT id FROM crowd)) AND {IS_READY} FOR NO KEY UPDATE SKIP LOCKED
+    )
+    UPDATE job SET held_for = 'site' WHERE id = ANY(ARRAY(SELECT id FROM free))
+""")
+"""An array of ids, where a join would do: for that the planner may read the whole table.
+
+The job that holds the site's lock, because it waits once more, is never parked: the site is free for nobody else.
+"""
+
+_MARK = Statement(f"""
+    WITH free AS (
+        SELECT id FROM job WHERE id = ANY(CAST(%(jobs)s AS uuid[])) AND {IS_READY} FOR NO KEY UPDATE SKIP LOCKED
+    )
+    UPDATE job SET pushed_at = clock_timestamp() WHERE id = ANY(ARRAY(SELECT id FROM free)) RETURNING id, fence, trace
+""")
+"""A job that somebody is about to cancel is left to them: nobody waits for anybody here."""
+
+_UNMARK = Statement("""
+    WITH lost AS (
+        SELECT job.id FROM unnest(CAST(%(jobs)s AS uuid[]), CAST(%(fences)s AS integer[])) AS asked (id, fence)
+          JOIN job ON job.id = asked.id AND job.fence = asked.fence AND job.waiting_since IS NOT NULL
+         WHERE job.pushed_at <= clock_timestamp() - make_interval(secs => CAST(%(older)s AS double precision))
+           FOR NO KEY UPDATE OF job SKIP LOCKED
+    )
+    UPDATE job SET pushed_at = NULL WHERE id = ANY(ARRAY(SELECT id FROM lost))
+""")
+
+_KEEP_TURNS = Statement("""
+    INSERT INTO backlog (queue, tenant, waiting, drained_per_second, turn, counted_at)
+    SELECT %(queue)s, kept.tenant, 0, 0, kept.turn, to_timestamp(0)
+      FROM unnest(CAST(%(tenants)s AS text[]), CAST(%(turns)s AS double precision[])) AS kept (tenant, turn)
+    ON CONFLICT (queue, tenant) DO UPDATE SET turn = greatest(backlog.turn, excluded.turn)
+""")
+
+ALL_TENANTS = ""
+"""In the tables of what waits: all tenants of a queue together."""
+WRITING_QUEUES = frozenset(name for name, queue in QUEUES.items() if queue.writes_site)
+"""Queues whose work writes its site."""
+DISPATCHER = "dispatcher"
+"""The role of who tops the dispatch windows up."""
+_PASSES = 4
+"""So often one top-up looks for other jobs in the place of those that it found waiting for their site."""
+_HELD_AT_ONCE = 500
+
+
+class Push(NamedTuple):
+    """A message that has to go to the broker."""
+
+    job_id: UUID
+    fence: int
+    queue: QueueName
+    tenant: str
+    trace: str | None = None
+    """What the job's row carries of its trace."""
+
+
+class Depth(NamedTuple):
+    """How a queue stands."""
+
+    queue: str
+    waiting: int
+    oldest_age_seconds: float
+
+
+class Work(NamedTuple):
+    """What a look at all queues shows."""
+
+    ready: Mapping[QueueName, int]
+    """Queues that are not paused, with jobs that may go to the broker, and how many of each stand there already."""
+    pushed: tuple[QueueName, ...]
+    """Queues with jobs whose message should stand in the broker."""
+    has_lapsed: bool
+    """An attempt lost its lease."""
+    has_settled: bool
+    """Steps ended of which their runs have not taken note."""
+    has_held: bool
+    """A time has come for which jobs were held, or some are held for their site."""
+
+
+def look(session: Session | Connection, *, older_than_seconds: float) -> Work:
+    """Return what there is to do: most of the time nothing, and that is known with one statement.
+
+    Args:
+        session: the caller's transaction, or a connection for this one look.
+        older_than_seconds: a message is only missed when it was pushed so long ago.
+    """
+    rows = _LOOK.all(session, {"older": older_than_seconds})
+    return Work(
+        {QueueName(row.queue): row.standing for row in rows if row.has_ready},
+        tuple(QueueName(row.queue) for row in rows if row.has_pushed),
+        rows[0].has_lapsed,
+        rows[0].has_settled,
+        rows[0].has_held,
+    )
+
+
+def top_up(session: Session, queue: QueueName, *, runway: Runway, admission: Admission) -> Sequence[Push]:
+    """Choose the jobs that go to the broker next, tenants in turn by their weights, and mark them as pushed.
+
+    Skips paused queues and tenants, and tenants with as many attempts as they may have. Jobs whose site another job is
+    writing, or is about to, are held for it, all of that site's at once. Looks at as many jobs as there is room for.
+    """
+    standing_now, before, shares = _shares(session, queue, runway=runway, admission=admission)
+    room = runway.per_queue - standing_now
+    if room <= 0 or not shares:
+        return []
+    order = order_of(shares, before=before)
+    chosen: list[Ready] = []
+    for _ in range(_PASSES):
+        chosen = take_turns(shares, _ready(session, queue, shares, order, room=room), order, room=room)
+        if queue not in WRITING_QUEUES or not (crowded := _crowded(session, queue, chosen)):
+            break
+        _hold_for_sites(session, queue, chosen, crowded)
+        chosen = [job for job in chosen if job.job_id not in crowded]
+    if not chosen:
+        return []
+    marked = {row.id: row for row in _MARK.all(session, {"jobs": [job.job_id for job in chosen]})}
+    taken = [job for job in chosen if job.job_id in marked]
+    _keep_turns(session, queue, order.now, turns_after(shares, taken, order))
+    rows = [marked[job.job_id] for job in taken]
+    return [Push(row.id, row.fence, queue, job.tenant, row.trace) for job, row in zip(taken, rows, strict=True)]
+
+
+def _shares(
+    session: Session, queue: QueueName, *, runway: Runway, admission: Admission
+) -> tuple[int, float, list[Share]]:
+    """Return how many jobs stand on a queue, where its order of turns stood, and the tenants that take turns on it."""
+    standing_now, before, shares = 0, 0.0, []
+    for row in _SHARES.all(session, {"queue": queue.value}):
+        if row.tenant == ALL_TENANTS:
+            standing_now, before = row.standing, row.turn
+            continue
+        room = runway.per_tenant * row.weight - row.standing
+        limit = row.max_running if row.max_running is not None else admission.running_per_tenant
+        if limit is not None and queue is not QueueName.CONTROL:
+            room = min(room, limit - row.live - row.standing)
+        shares.append(Share(row.tenant, row.weight, row.standing, row.turn, max(0, room)))
+    return standing_now, before, shares
+
+
+def _ready(session: Session, queue: QueueName, shares: Sequence[Share], order: Order, *, room: int) -> list[Ready]:
+    tenants = first_tenants(shares, order, room=room)
+    if not tenants:
+        return []
+    rows = _READY.all(session, {"queue": queue.value, "tenants": tenants, "room": room})
+    return [Ready(*row) for row in rows]
+
+
+def _crowded(session: Session, queue: QueueName, chosen: Sequence[Ready]) -> set[UUID]:
+    """Return the jobs among these whose site is written, or will be first by another one of this queue."""
+    writing = [job for job in chosen if job.site_id is not None]
+    values = {
+        "queue": queue.value,
+        "jobs": [job.job_id for job in writing],
+        "sites": [job.site_id for job in writing],
+    }
+    crowded = set(_CROWDED.scalars(session, values)) if writing else set()
+    seen: set[UUID | None] = set()
+    for job in writing:
+        if job.job_id not in crowded and job.site_id in seen:
+            crowded.add(job.job_id)
+        seen.add(job.site_id)
+    return crowded
+
+
+def _hold_for_sites(session: Session, queue: QueueName, chosen: Sequence[Ready], crowded: set[UUID]) -> None:
+    """Park everything of the crowded sites but what is about to write them."""
+    values = {
+        "queue": queue.value,
+        "sites": sorted({job.site_id for job in chosen if job.job_id in crowded and job.site_id is not None}),
+        "kept": [job.job_id for job in chosen if job.job_id not in crowded],
+        "limit": _HELD_AT_ONCE,
+    }
+    _HOLD_FOR_SITES.all(session, values)
+
+
+def _keep_turns(session: Session, queue: QueueName, now: float, turns: dict[str, float]) -> None:
+    rows = sorted(({ALL_TENANTS: now} | turns).items())  # in one order, so that two dispatchers cannot deadlock
+    values = {"queue": queue.value, "tenants": [name for name, _ in rows], "turns": [turn for _, turn in rows]}
+    _KEEP_TURNS.all(session, values)
+
+
+def pushed_jobs(session: Session, queue: QueueName, *, older_than_seconds: float) -> Sequence[Push]:
+    """Return the jobs whose message should be in the broker since at least that long."""
+    rows = session.execute(
+        select(col(Job.id), col(Job.fence), col(Job.tenant)).where(
+            col(Job.queue) == queue.value,
+            col(Job.waiting_since).is_not(None),
+            col(Job.pushed_at) < moment(-older_than_seconds),
+        )
+    )
+    return [Push(job_id, fence, queue, tenant) for job_id, fence, tenant in rows]
+
+
+def unpush(session: Session, pushes: Sequence[Push], *, older_than_seconds: float = 0.0) -> None:
+    """Take back the mark of jobs whose message is not in the broker: they wait for the next top-up.
+
+    Args:
+        session: the caller's transaction.
+        pushes: what is not there.
+        older_than_seconds: only what was pushed so long ago; what another dispatcher has pushed since then stays.
+    """
+    if pushes:
+        values = {"jobs": [push.job_id for push in pushes], "fences": [push.fence for push in pushes]}
+        _UNMARK.all(session, values | {"older": older_than_seconds})
+
+
+def pause_queue(session: Session, queue: QueueName, *, is_paused: bool) -> None:
+    """Pause or resume a queue, at once and for messages that are on their way too; survives restarts."""
+    when = now() if is_paused else None
+    session.execute(
+        insert(QueueControl)
+        .values(queue=queue.value, paused_at=when)
+        .on_conflict_do_update(index_elements=["queue"], set_={"paused_at": when})
+    )
+    wake_dispatcher(session)
+
+
+def depths(session: Session, *, tenant: str | None = None) -> Sequence[Depth]:
+    """Return how many jobs wait on each queue that holds any, and how long the oldest has.
+
+    Args:
+        session: the caller's transaction.
+        tenant: whose jobs alone are counted; None for everybody's.
+    """
+    age = func.greatest(0, func.extract("epoch", now() - func.min(col(Job.waiting_since))))
+    waits = select(col(Job.queue), func.count(), age).where(col(Job.waiting_since).is_not(None))
+    if tenant is not None:
+        waits = waits.where(col(Job.tenant) == tenant)
+    rows = session.execute(waits.group_by(col(Job.queue)))
+    return [Depth(queue, waiting, round(float(seconds), 3)) for queue, waiting, seconds in rows]
+
+
+def paused_queues(session: Session) -> dict[str, datetime]:
+    """Return the queues that operators paused, and since when."""
+    paused = select(col(QueueControl.queue), col(QueueControl.paused_at)).where(
+        col(QueueControl.paused_at).is_not(None)
+    )
+    return {queue: paused_at for queue, paused_at in session.execute(paused)}
+
+
+def lead(session: Session, role: str, holder: str, *, seconds: float) -> bool:
+    """Become or stay the one leader of a role for so many seconds; False while another holds it."""
+    free = (col(Leader.until) < now()) | (col(Leader.holder) == holder)
+    taken = session.scalar(
+        insert(Leader)
+        .values(role=role, holder=holder, until=after(seconds))
+        .on_conflict_do_update(index_elements=["role"], set_={"holder": holder, "until": after(seconds)}, where=free)
+        .returning(col(Leader.holder))
+    )
+    return taken == holder
+
+
+def leaders(session: Session) -> dict[str, str]:
+    """Return who leads now, by role."""
+    alive = select(col(Leader.role), col(Leader.holder)).where(col(Leader.until) > func.clock_timestamp())
+    return {role: holder for role, holder in session.execute(alive)}
+
+
+def resign(session: Session, role: str, holder: str) -> None:
+    """Give up a role at a clean stop, so that another takes over at once."""
+    session.execute(
+        sql_update(Leader).where(col(Leader.role) == role, col(Leader.holder) == holder).values(until=now())
+    )

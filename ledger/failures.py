@@ -1,0 +1,276 @@
+"""What a task's failed ends lead to, and dead letters: the jobs that ended as nobody wanted.
+
+A task is what a tenant asked of a site, however many jobs tried it. Only ends count (R-051 to R-055, A12): an attempt
+that is tried again and a tier that hands on are over before an end is written.
+
+A job becomes a dead letter in the transaction of its end (`jobs.end`), and stops being one when another job goes on
+from it (`insert_jobs.accept`) or when somebody says that nothing more is needed (`dismiss`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, delete, func, or_, select, tuple_
+from sqlalchemy.dialects.postgresql import insert
+from sqlmodel import Session, col
+
+from ledger import audit
+from ledger.errors import ClusterNotFoundError, WrongStateError
+from ledger.sql import now, storable
+from ledger.step_ends import is_step
+from ledger.tables import Job, TaskFailure, Tenant
+from routing.decision.router import debate_key
+from routing.decision.triggers import Stakes
+from routing.failures import (
+    FailureAction,
+    FailureEvent,
+    FailureHistory,
+    advance,
+    after_failure,
+    error_signature,
+    event_of,
+)
+from routing.jobs import MOVES, Reason, State
+from routing.queues import QueueName
+
+RECENT = 3
+"""So many of a task's failures are kept for those who debate it."""
+DETAIL_LIMIT = 400
+"""Characters that are kept of one failure's detail."""
+
+_SURROUNDINGS = frozenset(
+    {
+        Reason.PROVIDER_BUSY,
+        Reason.TIME_LIMIT,
+        Reason.GATEWAY_UNREACHABLE,
+        Reason.WORKER_LOST,
+        Reason.COST_CAP,
+        Reason.NO_PROVIDER_KEY,
+        Reason.BOX_FAILED,
+        Reason.STORAGE_UNAVAILABLE,
+    }
+)
+"""Reasons that lie in the fleet or the budget: two tasks that they end have no error of their own in common (R-052)."""
+
+
+_NOBODYS_FAILURE = frozenset({Reason.INVALID_REQUEST, Reason.NOT_AVAILABLE})
+"""Reasons that no second try and no debate can cure: they count for nothing."""
+
+
+@dataclass(frozen=True)
+class Consequence:
+    """What an end leads to."""
+
+    state: State
+    """The end that is written: `escalated` in place of `failed` when a person has to decide."""
+    action: FailureAction = FailureAction.NONE
+    failures: tuple[Mapping[str, str], ...] = ()
+    """The task's latest failures, the newest last."""
+
+
+def task_key(session: Session, job: Job) -> str:
+    """Return what makes two jobs tries of one task: tenant, site or project, and canonical request.
+
+    What was revised still is its first request's task: only so can anybody see that it was sent back twice (R-053).
+    """
+    first = job if job.root_id == job.id else session.get(Job, job.root_id)
+    target = str(job.site_id) if job.site_id else job.request.get("project")
+    text = json.dumps([job.tenant, target, debate_key((first or job).prompt)])
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
+
+
+def count_end(session: Session, job: Job, target: State, *, reason: Reason, detail: str) -> Consequence:
+    """Count an end of a locked job, before it is written, and say what it leads to.
+
+    Args:
+        session: the caller's transaction.
+        job: still in the state that it is about to leave.
+        target: the end it is about to take.
+        reason: why it ends.
+        detail: the same in words.
+    """
+    event = _event(session, job, target) if reason not in _NOBODYS_FAILURE else None
+    if event is None:
+        return Consequence(target)
+    key = task_key(session, job)
+    if event is FailureEvent.SUCCEEDED:
+        session.execute(delete(TaskFailure).where(col(TaskFailure.key) == key))
+        return Consequence(target)
+    row = _locked(session, job.tenant, key)
+    has_own_error = event is FailureEvent.FAILED and reason not in _SURROUNDINGS
+    signature = error_signature(reason.value, storable(detail)) if has_own_error else None
+    history = FailureHistory(
+        consecutive_failures=row.failures,
+        rejections=row.rejections,
+        is_debated=row.is_debated,
+        is_security=job.route.get("stakes") == Stakes.HIGH.value,
+        same_error_elsewhere=signature is not None and _is_known_elsewhere(session, row, signature),
+    )
+    action = after_failure(history, event)
+    counted = advance(history, event)
+    row.failures, row.rejections = counted.consecutive_failures, counted.rejections
+    row.is_debated = history.is_debated or action is FailureAction.DEBATE_FAILURE
+    row.error_signature = signature or row.error_signature
+    row.recent = [*row.recent, {"reason": reason.value, "detail": storable(detail)[:DETAIL_LIMIT]}][-RECENT:]
+    session.flush()
+    return Consequence(_end_of(job, target, action), action, tuple(row.recent))
+
+
+def _event(session: Session, job: Job, target: State) -> FailureEvent | None:
+    """Return what an end counts as; None for what is no outcome of a task, or can be debated by nobody.
+
+    A command of the fast path is no task, and a step's execution an inner attempt (A12); a tenant without a provider
+    has no models that could debate.
+    """
+    event = event_of(target)
+    if event is FailureEvent.REJECTED and job.state != State.AWAITING_APPROVAL:
+        return None
+    if job.queue == QueueName.TOOLS or is_step(job) or event is None:
+        return None
+    return event if session.get_one(Tenant, job.tenant).provider is not None else None
+
+
+def _locked(session: Session, tenant: str, key: str) -> TaskFailure:
+    """Return the task's counter with its row locked, made if there is none."""
+    fresh: dict[str, Any] = {"failures": 0, "rejections": 0, "is_debated": False, "recent": []}
+    opened = insert(TaskFailure).values(key=key, tenant=tenant, updated_at=now(), **fresh)
+    opened = opened.on_conflict_do_update(index_elements=["key"], set_={"updated_at": now()})
+    return session.scalars(opened.returning(TaskFailure), execution_options={"populate_existing": True}).one()
+
+
+def _is_known_elsewhere(session: Session, row: TaskFailure, signature: str) -> bool:
+    other = select(col(TaskFailure.key)).where(
+        col(TaskFailure.tenant) == row.tenant,
+        col(TaskFailure.error_signature) == signature,
+        col(TaskFailure.key) != row.key,
+    )
+    return session.scalar(other.limit(1)) is not None
+
+
+def _end_of(job: Job, target: State, action: FailureAction) -> State:
+    """Return the end that is written. An end that names its limit, or a person's own decision, stays what it is."""
+    may_escalate = target is State.FAILED and State.ESCALATED in MOVES[State(job.state)]
+    return State.ESCALATED if action is FailureAction.AUTO_ESCALATE and may_escalate else target
+
+
+_NAME_DIGITS = 10
+
+
+class Cluster(NamedTuple):
+    """Dead letters with one signature."""
+
+    signature: str
+    jobs: int
+    reason: str
+    example: UUID
+    """The newest of them."""
+    detail: str | None
+    """Why that one ended, in words."""
+    first_at: datetime
+    last_at: datetime
+
+    @property
+    def name(self) -> str:
+        """A short name of the signature, good for a command line and a URL."""
+        return cluster_name(self.signature)
+
+
+class ClusterMark(NamedTuple):
+    """Where a page of clusters ended."""
+
+    jobs: int
+    signature: str
+
+
+class JobMark(NamedTuple):
+    """Where a page of a cluster's jobs ended."""
+
+    ended_at: datetime
+    id: UUID
+
+
+def cluster_name(signature: str) -> str:
+    """Return the short name of a signature."""
+    return hashlib.md5(signature.encode(), usedforsecurity=False).hexdigest()[:_NAME_DIGITS]
+
+
+def _is_dead(tenant: str) -> ColumnElement[bool]:
+    is_open = col(Job.failure_signature).is_not(None) & col(Job.dismissed_at).is_(None)
+    return (col(Job.tenant) == tenant) & is_open
+
+
+def clusters(session: Session, tenant: str, *, after: ClusterMark | None = None, limit: int = 50) -> Sequence[Cluster]:
+    """Return a tenant's clusters, the largest first."""
+    signature, count = col(Job.failure_signature), func.count()
+    grouped = (
+        select(signature, count.label("jobs"), func.min(col(Job.ended_at)), func.max(col(Job.ended_at)))
+        .where(_is_dead(tenant))
+        .group_by(signature)
+        .order_by(count.desc(), signature)
+        .limit(limit)
+    )
+    if after is not None:
+        grouped = grouped.having(or_(count < after.jobs, (count == after.jobs) & (signature > after.signature)))
+    found = (_with_example(session, tenant, *row) for row in session.execute(grouped).all())
+    return [cluster for cluster in found if cluster is not None]
+
+
+def _with_example(
+    session: Session, tenant: str, signature: str, jobs: int, first_at: datetime, last_at: datetime
+) -> Cluster | None:
+    """Return a cluster with its newest job; None when all of it was seen to meanwhile."""
+    newest = (
+        select(col(Job.id), col(Job.reason), col(Job.detail))
+        .where(_is_dead(tenant), col(Job.failure_signature) == signature)
+        .order_by(col(Job.ended_at).desc())
+        .limit(1)
+    )
+    row = session.execute(newest).first()
+    return None if row is None else Cluster(signature, jobs, row[1], row[0], row[2], first_at, last_at)
+
+
+def find_signature(session: Session, tenant: str, given: str) -> str:
+    """Return the signature of a tenant's dead letters that is given in full or by its short name.
+
+    Raises:
+        ClusterNotFoundError: the caller's fault.
+    """
+    signature = col(Job.failure_signature)
+    named = or_(signature == given, func.left(func.md5(signature), _NAME_DIGITS) == given)
+    found = session.scalar(select(signature).where(_is_dead(tenant), named).limit(1))
+    if found is None:
+        raise ClusterNotFoundError
+    return found
+
+
+def dead_jobs(
+    session: Session, tenant: str, signature: str, *, after: JobMark | None = None, limit: int = 50
+) -> Sequence[Job]:
+    """Return the dead letters of one signature, the oldest first: the order in which they are replayed."""
+    query = select(Job).where(_is_dead(tenant), col(Job.failure_signature) == signature)
+    if after is not None:
+        query = query.where(tuple_(col(Job.ended_at), col(Job.id)) > tuple_(*after))
+    return session.scalars(query.order_by(col(Job.ended_at), col(Job.id)).limit(limit)).all()
+
+
+def dismiss(session: Session, job: Job, *, actor: str) -> bool:
+    """Say that a locked dead letter needs nothing more; False when that was said before.
+
+    Raises:
+        WrongStateError: the caller's fault: it is no dead letter.
+    """
+    if job.failure_signature is None:
+        raise WrongStateError(job.id, job.state, "a dead letter")
+    if job.dismissed_at is not None:
+        return False
+    job.dismissed_at = now()  # type: ignore[assignment]
+    session.flush()
+    audit.append(session, "dead_letter_dismissed", actor=actor, job=job, signature=job.failure_signature)
+    return True

@@ -1,0 +1,481 @@
+"""The state of every job: accepted once, moved by the one table of legal moves, ended once.
+
+Each move and each end is told by events that metrics count, and an end owes the job's owner one notification.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+from uuid import UUID, uuid4
+
+from sqlalchemy import ColumnElement, bindparam, cast, func, select, union_all
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlmodel import Session, col
+
+from ledger import audit
+from ledger.errors import JobNotFoundError
+from ledger.events import (
+    INSERT_EVENTS,
+    WORK_CHANNEL,
+    EventKind,
+    Happened,
+    event_rows,
+    record,
+    record_all,
+    wake_dispatcher,
+)
+from ledger.failures import Consequence, count_end
+from ledger.record_tables import Event
+from ledger.run_tables import Gate
+from ledger.spending import spent_at_end, tokens_by_part, wasted_at_end
+from ledger.sql import Statement, dump_json, now, set_persisted, storable
+from ledger.step_ends import is_run, is_step, note_end
+from ledger.submission import accept
+from ledger.tables import Job, NewJob
+from ledger.wait_reasons import set_hold
+from routing.decision.llm_router import work_queue
+from routing.decision.router import Route
+from routing.decision.triggers import Debate
+from routing.failures import FailureAction, dead_letter_signature
+from routing.jobs import ENDS, WASTED_OUTCOMES, Door, JobRequest, Reason, State, check_move, read_stored
+from routing.queues import QueueName
+from routing.redaction import redact
+from routing.scheduling import RESTING, Hold
+
+_CLOSED = """
+    UPDATE attempt SET ended_at = clock_timestamp(), outcome = %(outcome)s, reason = %(reason)s
+     WHERE job_id = %(job)s AND ended_at IS NULL
+    RETURNING id, queue, tier, number, extract(epoch FROM ended_at - started_at)::float AS seconds
+"""
+
+_CLOSE = Statement(_CLOSED)
+
+_END = Statement(f"""
+    WITH ended AS (
+        UPDATE job SET state = %(state)s, reason = %(reason)s, detail = %(detail)s,
+                       result = CAST(%(result)s AS jsonb), failure_signature = %(signature)s,
+                       waiting_since = NULL, pushed_at = NULL, held_for = NULL,
+                       held_until = NULL, expires_at = NULL, fence = fence + 1, ended_at = clock_timestamp()
+         WHERE id = %(job)s
+        RETURNING fence, ended_at, extract(epoch FROM ended_at - created_at)::float AS seconds
+    ), freed AS (
+        UPDATE site SET lock_job_id = CAST(%(heir)s AS uuid)
+         WHERE id = CAST(%(site)s AS uuid) AND lock_job_id = %(job)s
+    ), closed AS ({_CLOSED})
+    SELECT ended.fence, ended.ended_at, ended.seconds AS job_seconds,
+           (SELECT count(*) FROM event WHERE job_id = %(job)s AND kind = %(box)s) AS boxes,
+           closed.id, closed.queue, closed.tier, closed.number, closed.seconds
+      FROM ended LEFT JOIN closed ON true
+""")
+"""An update that found the site by its lock would read the whole table: the job's own site is asked."""
+
+_RECORD_END = Statement(f"""
+    WITH told AS ({INSERT_EVENTS} ORDER BY ordinality
+    ), audited AS ({audit.INSERT_AUDIT}
+    ), owed AS (
+        INSERT INTO notification (job_id, callback_url, payload, attempts, next_at, delivered_at)
+        SELECT %(job)s, CAST(%(url)s AS text), CAST(%(payload)s AS jsonb), 0,
+               CASE WHEN CAST(%(url)s AS text) IS NOT NULL THEN clock_timestamp() END,
+               CASE WHEN CAST(%(url)s AS text) IS NULL THEN clock_timestamp() END
+         WHERE CAST(%(payload)s AS text) IS NOT NULL
+    )
+    SELECT pg_notify('{WORK_CHANNEL}', '')
+""")
+
+_UNDECIDED = frozenset({State.RECEIVED, State.CLARIFYING})
+"""States in which a model or the job's owner may still change the decision."""
+
+_LIMIT_OF_END = {
+    State.TIMED_OUT: "time",
+    State.BUDGET_EXCEEDED: "cost",
+    State.OUTPUT_EXCEEDED: "output",
+}
+
+
+def _decision_of(job: Job) -> dict[str, Any]:
+    """Return what is counted of the decision about a job."""
+    return {"mode": job.mode, "confidence": job.route.get("confidence"), "tier": job.tier}
+
+
+def _decision_made(session: Session, job: Job, origin: State, target: State) -> dict[str, Any]:
+    """Return what the event of a job's way out of intake, or of its owner's reply, says of the decision made there.
+
+    So each accepted job's decision is told exactly once: here, or by its acceptance where nobody had a say.
+    """
+    if origin not in _UNDECIDED or target in _UNDECIDED:
+        return {}
+    told = select(col(Event.id)).where(col(Event.job_id) == job.id, cast(col(Event.data), JSONB).has_key("decision"))
+    return {"decision": _decision_of(job)} if session.scalar(told.limit(1)) is None else {}
+
+
+class _ClosedAttempt(NamedTuple):
+    """An attempt that was live, and has just been ended."""
+
+    id: UUID
+    queue: str
+    tier: int | None
+    number: int
+    seconds: float
+
+    def event(self, outcome: str, reason: Reason, *, cost: int) -> Happened:
+        """Return the event of its end, with what its settled calls have cost in nanodollars."""
+        place = {"queue": self.queue, "tier": self.tier, "attempt": self.number, "seconds": round(self.seconds, 3)}
+        wasted = cost if outcome in WASTED_OUTCOMES else 0
+        ended = {"outcome": outcome, "reason": reason.value, "cost_nanousd": cost, "wasted_nanousd": wasted}
+        return EventKind.ATTEMPT_ENDED, place | ended
+
+
+class _EndFacts(NamedTuple):
+    """What the statement that ended a job says about it."""
+
+    seconds: float
+    """From its acceptance."""
+    boxes: int
+    """That its attempts worked in."""
+    closed: Sequence[_ClosedAttempt]
+
+
+def _record_end(
+    session: Session, job: Job, facts: _EndFacts, *, origin: State, reason: Reason, left: str | None, actor: str
+) -> None:
+    """Put on record that a job has just ended, owe its owner the one notification, and wake the dispatcher.
+
+    Args:
+        session: the caller's transaction.
+        job: in its end state.
+        facts: what its end has brought about.
+        origin: the state it left.
+        reason: why it ended.
+        left: the queue on which it still waited.
+        actor: who ended it.
+    """
+    spent = spent_at_end(session, job)
+    happened = [each.event(job.state, reason, cost=spent.get(each.id, 0)) for each in facts.closed]
+    ended = (facts.seconds, facts.boxes, sum(spent.values()))
+    happened += _events_of_end(session, job, ended, origin=origin, reason=reason, left=left)
+    facts_now, detail = audit.facts_of(session, job), {"state": job.state, "reason": reason.value}
+    values = {
+        "job": job.id,
+        "url": job.request.get("callback_url"),
+        "payload": None if is_step(job) else dump_json(_notification(job)),  # of a step its run tells, once
+        "events": dump_json(event_rows(happened, job)),
+        "audit": dump_json([audit.audit_row("job_ended", actor=actor, job=job, facts=facts_now, detail=detail)]),
+    }
+    _RECORD_END.all(session, values)
+
+
+def _events_of_end(
+    session: Session, job: Job, facts: tuple[float, int, int], *, origin: State, reason: Reason, left: str | None
+) -> list[Happened]:
+    seconds, boxes, cost_nanousd = facts
+    decided = _decision_made(session, job, origin, State(job.state))
+    place = {"queue": job.queue, "tier": job.tier}
+    moved = {"origin": origin.value, "target": job.state, "reason": reason.value, **decided}
+    happened: list[Happened] = [(EventKind.STATE, moved)]
+    if reason is Reason.QUEUE_EXPIRED:
+        happened.append((EventKind.LIMIT_HIT, {**place, "limit": "wait", "phase": "admit"}))
+    elif limit := _LIMIT_OF_END.get(State(job.state)):
+        happened.append((EventKind.LIMIT_HIT, {**place, "limit": limit, "phase": "run"}))
+    end_of = {"state": job.state, "reason": reason.value, "detail": job.detail, "seconds": round(seconds, 3), **place}
+    used = {"boxes": boxes, "cost_nanousd": cost_nanousd, "wasted_nanousd": wasted_at_end(session, job)}
+    run = _of_run(session, job) if is_run(job) else {}
+    return [*happened, (EventKind.ENDED, {**end_of, **used, "left": left, "output_bytes": _output_bytes(job), **run})]
+
+
+def _output_bytes(job: Job) -> int | None:
+    """Return how much a job has made; None when that was nothing that is counted."""
+    if isinstance(answer := job.result.get("answer"), str):
+        return len(answer.encode("utf-8", "surrogatepass"))
+    return job.result.get("output_bytes")
+
+
+def _of_run(session: Session, job: Job) -> dict[str, Any]:
+    """Return what is counted of a run that ends: who used its tokens, and how often it waited for a person (S-099)."""
+    opened = select(func.count()).where(col(Gate.run_id) == job.id, col(Gate.opened_at).is_not(None))
+    return {"run_tokens": tokens_by_part(session, job.id), "gates": session.scalar(opened) or 0}
+
+
+def _notification(job: Job) -> dict[str, Any]:
+    """Return what the owner of a job that has just ended is told."""
+    payload = {"type": "job.ended", "job_id": str(job.id), "state": job.state, "reason": job.reason}
+    if job.parent_id is not None:
+        payload["parent_id"] = str(job.parent_id)
+    return payload | {name: job.result[name] for name in ("continued_as", "superseded_by") if name in job.result}
+
+
+_LOCKED = select(Job).where(col(Job.id) == bindparam("job")).with_for_update()
+KEPT_FACTS = ("debate", "needs_person", "begun")
+"""What is known of a job that every further try of it has to keep to."""
+
+
+def find_job(session: Session, job_id: UUID, *, tenant: str | None = None) -> Job:
+    """Return a job; with `tenant`, only if it belongs to that tenant.
+
+    Raises:
+        JobNotFoundError: the caller's fault.
+    """
+    job = session.get(Job, job_id)
+    if job is None or (tenant is not None and job.tenant != tenant):
+        raise JobNotFoundError(job_id)
+    return job
+
+
+lock_observers: list[Callable[[Job], None]] = []
+"""Called with every job that is locked: tracing links the current span to the job's trace."""
+
+
+def lock_job(session: Session, job_id: UUID, *, tenant: str | None = None) -> Job:
+    """Return a job with its row locked until the transaction ends: the start of every move.
+
+    Raises:
+        JobNotFoundError: the caller's fault.
+    """
+    job = session.scalars(_LOCKED, {"job": job_id}, execution_options={"populate_existing": True}).one_or_none()
+    if job is None or (tenant is not None and job.tenant != tenant):
+        raise JobNotFoundError(job_id)
+    for observe in lock_observers:
+        observe(job)
+    return job
+
+
+def list_jobs(
+    session: Session,
+    *,
+    tenant: str | None = None,
+    states: Sequence[State] = (),
+    site_id: UUID | None = None,
+    limit: int = 50,
+) -> Sequence[Job]:
+    """Return the newest jobs first; the steps of runs are shown by their runs."""
+    newest = col(Job.created_at).desc()
+    wanted = [col(Job.queue) != QueueName.STEPS.value]
+    if tenant is not None:
+        wanted.append(col(Job.tenant) == tenant)
+    if site_id is not None:
+        wanted.append(col(Job.site_id) == site_id)
+    if states:
+        found = (select(col(Job.id)).where(*wanted, each).order_by(newest).limit(limit) for each in _states(states))
+        wanted = [col(Job.id).in_(union_all(*found))]
+    return session.scalars(select(Job).where(*wanted).order_by(newest).limit(limit)).all()
+
+
+def _states(states: Sequence[State]) -> Iterator[ColumnElement[bool]]:
+    """Yield conditions that hold of jobs in some states, each such that an index has its jobs in order of their age.
+
+    Otherwise the few that are in a rare state would be looked for among all that there ever were.
+    """
+    ended_at = col(Job.ended_at)
+    going = [state.value for state in states if state not in ENDS]
+    if going:
+        yield ended_at.is_(None) & col(Job.state).in_(going)
+    for state in ENDS.intersection(states):
+        yield ended_at.is_not(None) & (col(Job.state) == state.value)
+
+
+def move(session: Session, job: Job, target: State, *, reason: Reason | None = None, **data: Any) -> None:
+    """Move a locked job to a state that is no end.
+
+    Raises:
+        RoutingError: our fault.
+    """
+    origin = State(job.state)
+    check_move(origin, target, is_run=is_run(job))
+    job.state = target.value
+    if target == State.CLARIFYING:
+        data |= _decision_of(job)
+    moved = {"origin": origin.value, "target": target.value, "reason": reason.value if reason else None}
+    record(session, EventKind.STATE, job=job, **moved, **_decision_made(session, job, origin, target), **data)
+    session.flush()
+
+
+def route_job(session: Session, job: Job, route: Route) -> None:
+    """Let a locked job that intake is done with wait on the queue of its route."""
+    job.route = route.model_dump(mode="json")
+    job.mode = route.mode.value
+    job.tier = route.tier.value if route.tier else None
+    job.fence += 1  # as in `await_approval`: intake's attempt is over
+    if job.state == State.RECEIVED and route.debate is Debate.PLANNING:
+        move(session, job, State.DEBATING)
+    move(session, job, State.QUEUED)
+    wait_on(session, job, work_queue(route))
+
+
+def wait_on(
+    session: Session,
+    job: Job,
+    queue: QueueName,
+    *,
+    hold: Hold | None = None,
+    seconds: float | None = None,
+    reason: Reason | None = None,
+) -> None:
+    """Let a locked job wait for a worker on `queue`; the dispatcher pushes its message.
+
+    Args:
+        session: the caller's transaction.
+        job: nobody works on it any more.
+        queue: where.
+        hold: why it must not go to the broker yet; None when it may as soon as its turn comes.
+        seconds: how long it is held at least; None without a hold, and for a job that waits for its site.
+        reason: why its work was broken off, where it was.
+    """
+    left = _left_queue(job)
+    job.queue = queue.value
+    job.waiting_since = now()  # type: ignore[assignment]
+    job.pushed_at = None
+    set_hold(job, hold, seconds=seconds)
+    session.flush()
+    held = {} if hold is None or seconds is None else {"held_for": hold.value, "held_seconds": round(seconds, 3)}
+    why = {} if reason is None else {"reason": reason.value}
+    record(session, EventKind.WAITING, job=job, queue=queue.value, tier=job.tier, left=left, **held, **why)
+    wake_dispatcher(session)
+
+
+def rest(session: Session, job: Job, queue: QueueName, *, seconds: float) -> None:
+    """Let a locked job wait on `queue`, and for so many seconds keep it from its next try."""
+    if seconds > 0:
+        wait_on(session, job, queue, hold=Hold.TIME, seconds=seconds)
+    else:
+        wait_on(session, job, queue)
+
+
+def _left_queue(job: Job) -> str | None:
+    """Return the queue on which a job waits and which it is about to leave without a claim."""
+    return job.queue if job.waiting_since is not None else None
+
+
+def end(
+    session: Session,
+    job: Job,
+    target: State,
+    *,
+    reason: Reason,
+    detail: str = "",
+    result: Mapping[str, Any] | None = None,
+    actor: str = "pointsman",
+    successor: NewJob | None = None,
+) -> None:
+    """End a locked job: final state, free site, one audit row with the six facts, one notification.
+
+    What its end means for its task is decided here too: a task that fails again ends `escalated` instead of `failed`,
+    or goes on in a new job that debates it. A successor that was asked for is that new job, and gets the site's lock.
+
+    Raises:
+        RoutingError: our fault.
+    """
+    origin = State(job.state)
+    detail = redact(storable(detail))  # people's and models' words: they are shown wherever the end is
+    check_move(origin, target)
+    assert target in ENDS
+    left = _left_queue(job)
+    if target is State.CANCELLED and job.superseded_by is not None:
+        reason, result = Reason.SUPERSEDED, {**(result or {}), "superseded_by": str(job.superseded_by)}
+    consequence = count_end(session, job, target, reason=reason, detail=detail)
+    target = consequence.state
+    job.state, job.reason, job.detail = target.value, reason.value, detail or None
+    kept = {name: value for name, value in job.result.items() if name != RESTING}
+    job.result = {**kept, **(result or {})}
+    followed = _follow_up(session, job, consequence, successor)
+    if "continued_as" not in followed and not is_step(job):
+        job.failure_signature = dead_letter_signature(target, reason, detail)
+    told = _write_end(session, job, result={**job.result, **followed}, heir=successor.id if successor else None)
+    note_end(session, job, target, reason=reason, detail=detail)
+    _record_end(session, job, told, origin=origin, reason=reason, left=left, actor=actor)
+
+
+def _write_end(session: Session, job: Job, *, result: dict[str, Any], heir: UUID | None) -> _EndFacts:
+    """Write the end that a locked job's object says, and its result, with one statement; note there what that made."""
+    rows = _END.all(
+        session,
+        {
+            "job": job.id,
+            "state": job.state,
+            "reason": job.reason,
+            "detail": job.detail,
+            "result": dump_json(result),
+            "signature": job.failure_signature,
+            "site": job.site_id,
+            "heir": heir,
+            "outcome": job.state,
+            "box": EventKind.BOX.value,
+        },
+    )
+    ended = rows[0]
+    set_persisted(
+        job,
+        state=job.state,
+        reason=job.reason,
+        detail=job.detail,
+        result=result,
+        fence=ended.fence,
+        failure_signature=job.failure_signature,
+        waiting_since=None,
+        pushed_at=None,
+        held_for=None,
+        held_until=None,
+        expires_at=None,
+        ended_at=ended.ended_at,
+    )
+    closed = [_ClosedAttempt(*row[4:]) for row in rows if row.id is not None]
+    return _EndFacts(ended.job_seconds, ended.boxes, closed)
+
+
+def _follow_up(session: Session, job: Job, consequence: Consequence, successor: NewJob | None) -> dict[str, Any]:
+    """Do what an end leads to, and return what its job's owner is told of it."""
+    told: dict[str, Any] = {}
+    if consequence.action is not FailureAction.NONE:
+        told["failure_action"] = consequence.action.value
+    actor = successor.requested_by if successor is not None else "pointsman"
+    if consequence.action is FailureAction.DEBATE_FAILURE:
+        successor = _debated(successor or _another_try(job), consequence)
+    if successor is not None:
+        told["continued_as"] = str(accept(session, successor, actor=actor).job.id)
+    return told
+
+
+def _debated(new: NewJob, consequence: Consequence) -> NewJob:
+    """Return a job that goes on from one whose task failed again: it is debated before it works."""
+    known = {**new.result, "failure_debate": True, "failures": list(consequence.failures)}
+    return replace(new, state=State.DEBATING, queue=QueueName.INTAKE, result=known)
+
+
+def _another_try(job: Job) -> NewJob:
+    """Return the job in which a task that failed is tried again, on the same bill and from what was kept.
+
+    It keeps to what the failed job had to keep to: a second try must not lose a constraint, nor a person's gate.
+    """
+    asked = {**job.request, "prompt": job.prompt, "idempotency_key": None}
+    known = {name: job.result[name] for name in KEPT_FACTS if name in job.result}
+    kept = job.release_id if job.result.get("is_salvaged") else None
+    if kept is not None:
+        known["begun"] = {**known.get("begun", {}), "report": job.detail or "", "is_kept": True}
+    return NewJob(
+        id=uuid4(),
+        tenant=job.tenant,
+        door=Door(job.door),
+        requested_by=job.requested_by,
+        request=read_stored(JobRequest, asked),
+        state=State.DEBATING,
+        queue=QueueName.INTAKE,
+        mode=job.mode,
+        tier=job.tier,
+        route=job.route,
+        keeps_route=True,
+        site_id=job.site_id,
+        trace=job.trace,
+        cap_nanousd=job.cap_nanousd,
+        parent_id=job.id,
+        root_id=job.root_id,
+        start_release_id=kept or job.start_release_id,
+        result=known,
+    )
+
+
+def close_attempt(session: Session, job: Job, *, outcome: str, reason: Reason) -> None:
+    """End the live attempt of a locked job; does nothing when it has none."""
+    rows = _CLOSE.all(session, {"job": job.id, "outcome": outcome, "reason": reason.value})
+    if closed := [_ClosedAttempt(*row) for row in rows]:
+        spent = spent_at_end(session, job)
+        record_all(session, [each.event(outcome, reason, cost=spent.get(each.id, 0)) for each in closed], job=job)

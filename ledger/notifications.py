@@ -1,0 +1,163 @@
+"""The notification that a job's end owes its owner: who may send it when, what came of each try, and sending it again.
+
+It stays one notification however often it is sent: a replay has the same id and the same body, so a receiver that keeps
+the ids it has seen does nothing twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import Literal, NamedTuple
+from uuid import UUID
+
+from sqlalchemy import func, select, tuple_
+from sqlalchemy import update as sql_update
+from sqlmodel import Session, col
+
+from ledger import audit
+from ledger.errors import NotReplayableError
+from ledger.jobs import find_job, lock_job
+from ledger.record_tables import Delivery, Notification
+from ledger.sql import after, moment, now
+from ledger.tables import Job
+
+MAX_REPLAYS = 100
+"""How often one notification is sent anew when asked to: a loop that asks for more is a mistake."""
+_SHOWN_DELIVERIES = 50
+_CLAIM_SECONDS = 60
+_LONGEST_DETAIL = 200
+_LOOKED_AT = 1_000
+"""Of the oldest that are due: a claim costs the same however many there are."""
+_DESTINATION = func.split_part(col(Notification.callback_url), "/", 3)
+
+Wanted = Literal["undelivered", "pending"]
+
+
+class Due(NamedTuple):
+    """A notification that its claimer has to send now."""
+
+    job_id: UUID
+    tenant: str
+    callback_url: str
+    destination: str
+    """Host and port that it goes to."""
+    payload: dict[str, object]
+    number: int
+    """Which try of its round this is, from 1."""
+
+
+class NotificationState(NamedTuple):
+    """A notification, and the newest tries to deliver it, the oldest of them first."""
+
+    notification: Notification | None
+    """None while its job has not ended, and for a step, whose run tells."""
+    deliveries: Sequence[Delivery]
+
+
+class NotificationMark(NamedTuple):
+    """Where a page of notifications ended."""
+
+    created_at: datetime
+    job_id: UUID
+
+
+def claim_due(session: Session, limit: int, *, busy: Collection[str] = ()) -> list[Due]:
+    """Take the notifications that are due, so that no other sender takes them within a minute.
+
+    Args:
+        session: the caller's transaction.
+        limit: how many at most.
+        busy: destinations that nothing is to be taken for now.
+    """
+    is_due = (col(Notification.delivered_at).is_(None), col(Notification.next_at) <= moment())
+    first = col(Notification.next_at)
+    oldest = select(col(Notification.job_id)).where(*is_due).order_by(first).limit(_LOOKED_AT)
+    query = (
+        select(Notification, col(Job.tenant), func.coalesce(_DESTINATION, ""))
+        .join(Job, col(Job.id) == col(Notification.job_id))
+        .where(*is_due, col(Notification.job_id).in_(oldest), _DESTINATION.not_in(busy))
+        .order_by(first)
+        .limit(limit)
+        .with_for_update(of=Notification, skip_locked=True)
+    )
+    claimed = []
+    for notification, tenant, destination in session.execute(query):
+        notification.attempts += 1
+        notification.next_at = after(_CLAIM_SECONDS)
+        url, payload = notification.callback_url or "", notification.payload
+        claimed.append(Due(notification.job_id, tenant, url, destination, payload, notification.attempts))
+    session.flush()
+    return claimed
+
+
+def book(session: Session, due: Due, delivery: Delivery, *, again_in: float | None) -> None:
+    """Put one try on record, and say when the next one is.
+
+    Args:
+        session: the caller's transaction.
+        due: as it was claimed.
+        delivery: what came of it.
+        again_in: seconds until the next try; None when there is none.
+    """
+    delivery.detail = delivery.detail[:_LONGEST_DETAIL]
+    session.add(delivery)
+    own = col(Notification.job_id) == due.job_id
+    if delivery.outcome == "delivered":
+        values = {"delivered_at": now(), "next_at": None}
+    else:  # a sender that was away for long has no say in what another is doing
+        own &= col(Notification.attempts) == due.number
+        values = {"next_at": None if again_in is None else after(again_in)}
+    session.execute(sql_update(Notification).where(own).values(**values))
+
+
+def find_notification(session: Session, job_id: UUID, *, tenant: str) -> NotificationState:
+    """Return a job's notification.
+
+    Raises:
+        JobNotFoundError: the caller's fault.
+    """
+    find_job(session, job_id, tenant=tenant)
+    notification = session.get(Notification, job_id)
+    query = select(Delivery).where(col(Delivery.job_id) == job_id).order_by(col(Delivery.id).desc())
+    return NotificationState(notification, session.scalars(query.limit(_SHOWN_DELIVERIES)).all()[::-1])
+
+
+def not_delivered(
+    session: Session, tenant: str, *, wanted: Wanted, after: NotificationMark | None = None, limit: int = 50
+) -> Sequence[Notification]:
+    """Return what a tenant's receivers do not have, the newest first: given up, or still being tried."""
+    query = (
+        select(Notification)
+        .join(Job, col(Job.id) == col(Notification.job_id))
+        .where(col(Job.tenant) == tenant, col(Notification.delivered_at).is_(None))
+        .where(col(Notification.callback_url).is_not(None))
+    )
+    due = col(Notification.next_at)
+    query = query.where(due.is_(None) if wanted == "undelivered" else due.is_not(None))
+    place = tuple_(col(Notification.created_at), col(Notification.job_id))
+    if after is not None:
+        query = query.where(place < tuple_(after.created_at, after.job_id))
+    newest_first = (col(Notification.created_at).desc(), col(Notification.job_id).desc())
+    return session.scalars(query.order_by(*newest_first).limit(limit)).all()
+
+
+def replay(session: Session, job_id: UUID, *, tenant: str, actor: str) -> None:
+    """Have a job's notification sent again, now, with all its tries before it.
+
+    Raises:
+        JobNotFoundError: the caller's fault.
+        NotReplayableError: the caller's fault; nothing changed.
+    """
+    job = lock_job(session, job_id, tenant=tenant)
+    notification = session.get(Notification, job_id, with_for_update=True)
+    if notification is None:
+        raise NotReplayableError(job_id, "not_ended")
+    if notification.callback_url is None:
+        raise NotReplayableError(job_id, "no_callback")
+    if notification.replays >= MAX_REPLAYS:
+        raise NotReplayableError(job_id, "too_often", MAX_REPLAYS)
+    audit.append(session, "notification_replayed", actor=actor, job=job, was_delivered=bool(notification.delivered_at))
+    anew = {"attempts": 0, "next_at": now(), "delivered_at": None, "replays": notification.replays + 1}
+    session.execute(sql_update(Notification).where(col(Notification.job_id) == job_id).values(**anew))
+    session.refresh(notification)

@@ -1,0 +1,211 @@
+"""Provider circuits as the whole fleet sees them: one row for each model of each account.
+
+Every gateway reads the row in the statement that reserves a call (money_sql.RESERVE) and reports here how the provider
+took it. Time is the database's. routing/provider_circuit.py decides what is trouble, and how long it opens a circuit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from sqlmodel import Session
+
+from ledger.events import EventKind, wake_dispatcher
+from ledger.sql import Statement
+from routing.provider_circuit import LaneState, Trouble
+from routing.scheduling import Hold
+
+_EVENT = """
+INSERT INTO event (kind, data)
+SELECT %(event)s, jsonb_build_object('provider', provider, 'model', model, 'change', {change}, 'reason', reason,
+    'failures', failures, 'seconds', round(coalesce(extract(epoch FROM parked_until - statement_timestamp()), 0), 3))
+FROM {changed}
+"""
+
+# A call that began before its lane was parked tells nothing new when it fails: only what its provider says about time
+# counts. One clock reading holds for the whole statement, so a row that it changed can be told by its time.
+_FAIL = f"""
+WITH noted AS (
+    INSERT INTO lane AS known (provider, model, failures, requests, tokens, reason, parked_until, changed_at)
+    VALUES (%(account)s, %(model)s, 1, 0, 0,
+            CASE WHEN (%(pauses)s::float[])[1] > 0 THEN %(reason)s END,
+            CASE WHEN (%(pauses)s::float[])[1] > 0
+                 THEN statement_timestamp() + make_interval(secs => (%(pauses)s::float[])[1]) END,
+            statement_timestamp())
+    ON CONFLICT (provider, model) DO UPDATE SET (failures, reason, parked_until, probing_until, changed_at) = (
+        SELECT CASE WHEN is_news THEN known.failures + 1 ELSE known.failures END,
+               CASE WHEN is_news AND pause > 0 THEN %(reason)s ELSE known.reason END,
+               CASE WHEN is_news AND pause > 0 THEN statement_timestamp() + make_interval(secs => pause)
+                    WHEN NOT is_news AND %(asked)s::float IS NOT NULL
+                    THEN greatest(known.parked_until, statement_timestamp() + make_interval(secs => pause))
+                    ELSE known.parked_until END,
+               CASE WHEN is_news THEN NULL ELSE known.probing_until END,
+               CASE WHEN is_news AND pause > 0 THEN statement_timestamp() ELSE known.changed_at END
+        FROM (SELECT known.parked_until IS NULL OR %(is_test)s::bool AS is_news,
+                     (%(pauses)s::float[])[least(known.failures + 1, cardinality(%(pauses)s::float[]))] AS pause) x
+    )
+    RETURNING known.*
+), told AS ({
+    _EVENT.format(
+        change="'parked'", changed="noted WHERE changed_at = statement_timestamp() AND parked_until IS NOT NULL"
+    )
+})
+SELECT failures, greatest(extract(epoch FROM parked_until - statement_timestamp()), 0)::float FROM noted
+"""
+
+# Of a parked lane only the call that tests it says that it is well; other good ends were begun before.
+_SUCCEED = f"""
+WITH freed AS (
+    UPDATE lane SET failures = 0, parked_until = NULL, probing_until = NULL, changed_at = statement_timestamp()
+    FROM (SELECT parked_until IS NOT NULL AS was_parked FROM lane
+          WHERE provider = %(account)s AND model = %(model)s FOR UPDATE) AS before
+    WHERE provider = %(account)s AND model = %(model)s
+      AND (failures > 0 OR parked_until IS NOT NULL) AND (%(is_test)s::bool OR parked_until IS NULL)
+    RETURNING lane.*, before.was_parked
+), told AS ({_EVENT.format(change="'opened'", changed="freed WHERE was_parked")})
+SELECT was_parked FROM freed
+"""
+
+_GIVE_UP_TEST = """
+UPDATE lane SET probing_until = NULL
+WHERE provider = %(account)s AND model = %(model)s AND parked_until IS NOT NULL
+RETURNING model
+"""
+
+_OPEN_ROW = """
+INSERT INTO lane (provider, model, failures, requests, tokens)
+VALUES (%(account)s, %(model)s, 0, 0, 0) ON CONFLICT DO NOTHING
+RETURNING model
+"""
+
+_GIVE_BACK = """
+UPDATE lane SET tokens = tokens + %(tokens)s WHERE provider = %(account)s AND model = %(model)s
+RETURNING model
+"""
+
+
+class LaneView(NamedTuple):
+    """How a lane stands, for people and metrics."""
+
+    provider: str
+    model: str
+    state: LaneState
+    parked_seconds: float
+    """How long it stays parked; 0 unless it is."""
+    reason: str | None
+    failures: int
+    changed_at: datetime
+
+
+class Failure(NamedTuple):
+    """What a failed call did to its lane."""
+
+    failures: int
+    parked_seconds: float
+    """How long the lane is parked from now on; 0 when it is not."""
+
+
+def fail(
+    account: str, model: str, *, trouble: Trouble, pauses: Sequence[float], asked: float | None, is_test: bool
+) -> Statement:
+    """Put on record that a call failed for the lane's sake, and park the lane where that is due.
+
+    Args:
+        account: the provider's account.
+        model: the model.
+        trouble: what is wrong.
+        pauses: as `routing.provider_circuit.pauses` decided.
+        asked: seconds that the provider named; None when it named none.
+        is_test: whether the call tested the lane.
+    """
+    values = {
+        "account": account,
+        "model": model,
+        "reason": trouble.value,
+        "asked": asked,
+        "is_test": is_test,
+        "pauses": [float(pause) for pause in pauses],
+        "event": EventKind.LANE.value,
+    }
+    return Statement(_FAIL, values)
+
+
+def read_failure(row: Sequence[Any]) -> Failure:
+    """Read the row that `fail` returned."""
+    failures, seconds = row
+    return Failure(failures, seconds or 0.0)
+
+
+def succeed(account: str, model: str, *, is_test: bool) -> Statement:
+    """Put on record that the provider took a call: the failures in a row end, and a tested lane opens."""
+    return Statement(_SUCCEED, {"account": account, "model": model, "is_test": is_test, "event": EventKind.LANE.value})
+
+
+def give_up_test(account: str, model: str) -> Statement:
+    """Let another call test the lane: this one was given up by its caller before the provider had answered."""
+    return Statement(_GIVE_UP_TEST, {"account": account, "model": model})
+
+
+def open_row(account: str, model: str) -> Statement:
+    """Make sure that a lane with buckets has its row; they are full."""
+    return Statement(_OPEN_ROW, {"account": account, "model": model})
+
+
+def give_back(account: str, model: str, *, tokens: int) -> Statement:
+    """Put tokens that a call had taken and did not use back into its lane's bucket."""
+    return Statement(_GIVE_BACK, {"account": account, "model": model, "tokens": tokens})
+
+
+_VIEW = Statement("""
+    SELECT provider, model,
+           CASE WHEN parked_until IS NULL THEN 'flowing'
+                WHEN parked_until > clock_timestamp() THEN 'parked' ELSE 'half_open' END AS state,
+           greatest(coalesce(extract(epoch FROM parked_until - clock_timestamp()), 0), 0)::float AS seconds,
+           CASE WHEN parked_until IS NOT NULL THEN reason END AS reason, failures, changed_at
+      FROM lane ORDER BY provider, model
+""")
+
+_WAIT = Statement("""
+    SELECT greatest(extract(epoch FROM lane.parked_until - clock_timestamp()), 0)::float
+      FROM job JOIN tenant ON tenant.name = job.tenant
+      LEFT JOIN agent_executions AS execution ON execution.job_id = job.id
+      JOIN lane ON lane.provider = coalesce(execution.provider, tenant.provider) AND lane.model = %(model)s
+     WHERE job.id = %(job)s AND lane.parked_until IS NOT NULL
+""")
+
+
+_IS_KNOWN = Statement("SELECT 1 FROM lane WHERE provider = %(provider)s AND model = %(model)s")
+
+_RELEASE_JOBS = Statement("""
+    UPDATE job SET held_until = clock_timestamp() WHERE held_for = %(hold)s AND held_until > clock_timestamp()
+""")
+
+
+def lanes(session: Session) -> list[LaneView]:
+    """Return every lane that there ever was trouble with, or that has buckets."""
+    return [LaneView(*row)._replace(state=LaneState(row.state)) for row in _VIEW.all(session)]
+
+
+def lane_wait(session: Session, job_id: UUID, model: str) -> float | None:
+    """Return for how many seconds the lane of a job's calls of a model is parked; 0 while it has to be tested yet.
+
+    None while it flows.
+    """
+    seconds: float | None = _WAIT.scalar(session, {"job": job_id, "model": model})
+    return seconds
+
+
+def open_lane(session: Session, provider: str, model: str) -> bool:
+    """Let a parked lane flow at once, because somebody knows that it can, and with it the jobs that wait for lanes.
+
+    Those of other lanes go back to waiting when they are turned away. False when there is no such lane.
+    """
+    if not _IS_KNOWN.all(session, {"provider": provider, "model": model}):
+        return False
+    succeed(provider, model, is_test=True).all(session)
+    _RELEASE_JOBS.all(session, {"hold": Hold.PROVIDER.value})
+    wake_dispatcher(session)
+    return True

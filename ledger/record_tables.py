@@ -1,0 +1,206 @@
+"""Tables of what happened and of who runs the fleet: events and their sums, audit trail, notifications, switches."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import BigInteger, Column, Index, Text, text
+from sqlmodel import Field, SQLModel
+
+from ledger.tables import json_column, when_column
+
+
+class Event(SQLModel, table=True):
+    """What happened, in order: the job's stream for its owner, and what the metrics are folded from."""
+
+    __tablename__ = "event"
+    __table_args__ = (Index("ix_event_job", "job_id", "id"), Index("ix_event_xid", "xid"))
+
+    id: int | None = Field(default=None, sa_column=Column(BigInteger, primary_key=True, autoincrement=True))
+    xid: int = Field(
+        default=None,
+        sa_type=BigInteger,
+        nullable=False,
+        sa_column_kwargs={"server_default": text("pg_current_xact_id()::text::bigint")},
+    )
+    """The writing transaction: the fold reads only what no running transaction can still add to."""
+    at: datetime = when_column(nullable=False, default_now=True)
+    job_id: UUID | None = None
+    tenant: str | None = None
+    kind: str
+    data: dict[str, Any] = json_column(dict)
+
+
+class Rollup(SQLModel, table=True):
+    """A metric series folded from the events; it outlives them."""
+
+    __tablename__ = "rollup"
+
+    name: str = Field(primary_key=True)
+    labels: str = Field(primary_key=True)
+    """Canonical JSON of the labels."""
+    value: float = 0
+
+
+class RollupMark(SQLModel, table=True):
+    """How far the fold has come."""
+
+    __tablename__ = "rollup_mark"
+
+    id: int = Field(default=1, primary_key=True)
+    xid: int = Field(default=0, sa_type=BigInteger)
+
+
+class AuditRow(SQLModel, table=True):
+    """One entry of the audit trail; `sealed_in` names the seal that chains it."""
+
+    __tablename__ = "audit"
+    __table_args__ = (Index("ix_audit_unsealed", "seq", postgresql_where=text("sealed_in IS NULL")),)
+
+    seq: int | None = Field(default=None, sa_column=Column(BigInteger, primary_key=True, autoincrement=True))
+    at: datetime = when_column(nullable=False, default_now=True)
+    action: str
+    actor: str
+    tenant: str | None = None
+    job_id: UUID | None = Field(default=None, index=True)
+    tier: int | None = None
+    prompt: str | None = Field(default=None, sa_type=Text)
+    """The prompt with secrets redacted (A31); its hash is of the original."""
+    prompt_sha256: str | None = None
+    input_hash: str | None = None
+    output_hash: str | None = None
+    scan: str | None = None
+    approval: str | None = None
+    detail: dict[str, Any] = json_column(dict)
+    sealed_in: int | None = Field(default=None, sa_type=BigInteger)
+
+
+class AuditSeal(SQLModel, table=True):
+    """A signed link of the audit chain over a batch of rows."""
+
+    __tablename__ = "audit_seal"
+
+    number: int = Field(sa_column=Column(BigInteger, primary_key=True, autoincrement=False))
+    first_seq: int = Field(sa_type=BigInteger)
+    last_seq: int = Field(sa_type=BigInteger)
+    rows: int
+    rows_hash: str
+    previous_hash: str
+    hash: str
+    signature: str
+    at: datetime = when_column(nullable=False, default_now=True)
+    archived: str | None = None
+    """Of the newest archived seal: a signature over the fact that its rows, and all before them, are in the archive."""
+
+
+class Notification(SQLModel, table=True):
+    """The one message a job's end owes its owner."""
+
+    __tablename__ = "notification"
+    __table_args__ = (Index("ix_notification_due", "next_at", postgresql_where=text("delivered_at IS NULL")),)
+
+    job_id: UUID = Field(foreign_key="job.id", primary_key=True)
+    callback_url: str | None = None
+    payload: dict[str, Any] = json_column(dict)
+    attempts: int = 0
+    """Since it was last asked for: a replay counts anew."""
+    next_at: datetime | None = when_column()
+    delivered_at: datetime | None = when_column()
+    created_at: datetime = when_column(nullable=False, default_now=True)
+    replays: int = Field(default=0, sa_column_kwargs={"server_default": text("0")})
+
+
+class Delivery(SQLModel, table=True):
+    """One try to deliver a notification, and what came of it."""
+
+    __tablename__ = "delivery"
+    __table_args__ = (Index("ix_delivery_job", "job_id", "id"),)
+
+    id: int | None = Field(default=None, sa_column=Column(BigInteger, primary_key=True, autoincrement=True))
+    job_id: UUID = Field(foreign_key="notification.job_id")
+    at: datetime = when_column(nullable=False, default_now=True)
+    number: int
+    """Which try of its round it was, from 1."""
+    outcome: str
+    status: int | None = None
+    """Of the receiver's answer, if there was one."""
+    detail: str = ""
+    seconds: float = 0.0
+
+
+class QueueControl(SQLModel, table=True):
+    """A queue that operators paused."""
+
+    __tablename__ = "queue_control"
+
+    queue: str = Field(primary_key=True)
+    paused_at: datetime | None = when_column()
+
+
+class Worker(SQLModel, table=True):
+    """A worker that takes in work, as it says of itself every few seconds; one that ends well takes its row along."""
+
+    __tablename__ = "worker"
+
+    id: str = Field(primary_key=True)
+    """The name under which it claims jobs: `attempt.worker`."""
+    host: str
+    pid: int
+    queues: list[str] = json_column(list)
+    slots: int
+    """Jobs that it works on at once, of all its queues together."""
+    is_draining: bool = False
+    """It was told to stop: it finishes what it has, and takes nothing new."""
+    started_at: datetime = when_column(nullable=False, default_now=True)
+    seen_at: datetime = when_column(nullable=False, default_now=True)
+
+
+class Leader(SQLModel, table=True):
+    """Who leads a role of which there may be one at a time."""
+
+    __tablename__ = "leader"
+
+    role: str = Field(primary_key=True)
+    holder: str
+    until: datetime = when_column(nullable=False)
+
+
+class Lane(SQLModel, table=True):
+    """One model of one provider, as the whole fleet sees it: parked, throttled by its buckets, or open."""
+
+    __tablename__ = "lane"
+
+    provider: str = Field(primary_key=True)
+    model: str = Field(primary_key=True)
+    parked_until: datetime | None = when_column()
+    """No call is made before then."""
+    reason: str | None = None
+    """Why it is parked: `rate_limited`, `overloaded` or `failing`."""
+    failures: int = 0
+    """Calls in a row that the provider failed; from a number of the policy on the breaker is open."""
+    probing_until: datetime | None = when_column()
+    """While the breaker is half open: until when the one call is out that tries the lane."""
+    requests: float = 0.0
+    """Requests left in the bucket of the minute, as of `filled_at`."""
+    tokens: float = 0.0
+    """Tokens left in the bucket of the minute, as of `filled_at`."""
+    filled_at: datetime | None = when_column()
+    changed_at: datetime = when_column(nullable=False, default_now=True)
+
+
+class Backlog(SQLModel, table=True):
+    """How much waits, as the dispatcher last counted: admission reads two rows of it instead of counting itself."""
+
+    __tablename__ = "backlog"
+
+    queue: str = Field(primary_key=True)
+    tenant: str = Field(primary_key=True)
+    """Empty: all tenants together."""
+    waiting: int = 0
+    drained_per_second: float = 0.0
+    """How fast it was worked off lately: what a refusal's Retry-After is reckoned from."""
+    turn: float = Field(default=0.0, sa_column_kwargs={"server_default": "0"})
+    """How far the tenant has come in the order of turns on this queue; in the row of all: how far the order has."""
+    counted_at: datetime = when_column(nullable=False, default_now=True)

@@ -1,0 +1,290 @@
+"""Sites and releases: the active release is one column, changed by compare-and-swap, and old ones give up their files.
+
+Whoever asks for less space never gets that of what is live, previous or pending (threat H7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from uuid import UUID, uuid4
+
+from sqlalchemy import func, inspect, select
+from sqlalchemy import update as sql_update
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.orm.attributes import set_committed_value
+from sqlmodel import Session, col
+
+from ledger.errors import PublishConflictError, ReleaseNotFoundError, ReleaseSweptError, SiteNotFoundError
+from ledger.sql import now
+from ledger.tables import Job, Release, Site
+from routing.policy.platform import Retention
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewRelease:
+    """A candidate as it goes on record: content by hash, and the scan that judged exactly this content."""
+
+    site_id: UUID
+    digest: str
+    manifest: Mapping[str, Any]
+    total_bytes: int
+    signals: Mapping[str, Any]
+    scan: Mapping[str, Any]
+    scan_passed: bool
+    scan_digest: str
+    spec_sha256: str | None = None
+    diff_sha256: str | None = None
+    reverse_sha256: str | None = None
+    build_seconds: float | None = None
+    base_release_id: UUID | None = None
+    job_id: UUID | None = field(default=None)
+
+
+def ensure_site(session: Session, tenant: str, name: str, *, profile: str = "default") -> Site:
+    """Return the tenant's site of this name, made empty when there was none."""
+    add_site(session, tenant, name, profile=profile)
+    return find_site(session, tenant, name)
+
+
+def add_site(session: Session, tenant: str, name: str, *, profile: str = "default") -> bool:
+    """Make an empty site; False when the tenant has one of this name already."""
+    new = insert(Site).values(tenant=tenant, name=name, profile=profile).on_conflict_do_nothing()
+    return session.scalar(new.returning(col(Site.id))) is not None
+
+
+def find_site(session: Session, tenant: str, name: str) -> Site:
+    """Return a site.
+
+    Raises:
+        SiteNotFoundError: the caller's fault.
+    """
+    site = session.scalars(select(Site).where(col(Site.tenant) == tenant, col(Site.name) == name)).one_or_none()
+    if site is None:
+        raise SiteNotFoundError(name)
+    return site
+
+
+def find_shown(session: Session, tenant: str, name: str) -> tuple[Site, Release | None]:
+    """Return a site and the release that it shows now.
+
+    Raises:
+        SiteNotFoundError: the caller's fault.
+    """
+    shown = select(Site, Release).outerjoin(Release, col(Release.id) == col(Site.active_release_id))
+    found = session.execute(shown.where(col(Site.tenant) == tenant, col(Site.name) == name)).one_or_none()
+    if found is None:
+        raise SiteNotFoundError(name)
+    return found[0], found[1]
+
+
+def sites_of(session: Session, tenant: str) -> Sequence[Site]:
+    """Return a tenant's sites by name."""
+    return session.scalars(select(Site).where(col(Site.tenant) == tenant).order_by(col(Site.name))).all()
+
+
+def lock_site(session: Session, site_id: UUID) -> Site:
+    """Return a site with its row locked until the transaction ends: nobody else can activate a release meanwhile."""
+    query = select(Site).where(col(Site.id) == site_id).with_for_update()
+    return session.scalars(query, execution_options={"populate_existing": True}).one()
+
+
+def active_release(session: Session, site: Site) -> Release | None:
+    """Return the release that the site shows now."""
+    return session.get(Release, site.active_release_id) if site.active_release_id else None
+
+
+def add_release(session: Session, new: NewRelease, *, release_id: UUID | None = None) -> Release:
+    """Put a candidate on record, under an id of its own unless one is given. It changes nothing that anybody sees."""
+    columns: dict[str, Any] = {
+        name: dict(value) if isinstance(value, Mapping) else value for name, value in vars(new).items()
+    }
+    release = Release(id=release_id or uuid4(), **columns)
+    session.add(release)
+    session.flush()
+    return release
+
+
+def releases_of(session: Session, site: Site, *, limit: int = 50) -> Sequence[Release]:
+    """Return a site's published releases, newest first."""
+    return session.scalars(
+        select(Release)
+        .where(col(Release.site_id) == site.id, col(Release.published_at).is_not(None))
+        .order_by(col(Release.published_at).desc())
+        .limit(limit)
+    ).all()
+
+
+def published_release(session: Session, site: Site, release_id: UUID) -> Release:
+    """Return one of a site's published releases, with files that are still there.
+
+    Raises:
+        ReleaseNotFoundError, ReleaseSweptError: the caller's fault.
+    """
+    release = session.get(Release, release_id, populate_existing=True)
+    if release is None or release.site_id != site.id or release.published_at is None:
+        raise ReleaseNotFoundError
+    if release.swept_at is not None:
+        raise ReleaseSweptError(release.id)
+    return release
+
+
+def activate(session: Session, site_id: UUID, release: Release, *, base_release_id: UUID | None) -> None:
+    """Make a release the active one, if the active one still is `base_release_id`.
+
+    `published_at` keeps the first time: a rollback does not reorder history, and the audit trail tells of it.
+
+    Raises:
+        PublishConflictError: nobody's fault: another release became active first; nothing changed.
+        ReleaseSweptError: nobody's fault: its files were given up meanwhile; nothing changed.
+    """
+    swapped = session.execute(
+        sql_update(Site)
+        .where(col(Site.id) == site_id, col(Site.active_release_id).is_not_distinct_from(base_release_id))
+        .values(active_release_id=release.id)
+    )
+    if swapped.rowcount == 0:  # type: ignore[attr-defined]
+        raise PublishConflictError(str(site_id))
+    first_time = func.coalesce(col(Release.published_at), now())
+    published_at = session.scalars(  # waits for a sweep that is deciding about this row
+        sql_update(Release)
+        .where(col(Release.id) == release.id, col(Release.swept_at).is_(None))
+        .values(published_at=first_time)
+        .returning(col(Release.published_at))
+        .execution_options(synchronize_session=False)
+    ).one_or_none()
+    if published_at is None:
+        raise ReleaseSweptError(release.id)
+    set_committed_value(release, "published_at", published_at)
+
+
+def note_projection(session: Session, job_id: UUID, text: str) -> None:
+    """Tell an ended job's owner what became of the copy for web servers; neither state nor reason change."""
+    ended = (col(Job.id) == job_id) & col(Job.ended_at).is_not(None)
+    session.execute(sql_update(Job).where(ended).values(detail=text))
+
+
+def revoke_previews(session: Session, site: Site, *, release_id: UUID | None = None) -> int:
+    """Make the preview links of one release, or of all of a site's, that are out useless; return how many releases."""
+    raised = sql_update(Release).where(col(Release.site_id) == site.id)
+    if release_id is not None:
+        raised = raised.where(col(Release.id) == release_id)
+    done = session.execute(raised.values(preview_generation=col(Release.preview_generation) + 1))
+    return int(done.rowcount)  # type: ignore[attr-defined]
+
+
+def lagging_sites(session: Session, *, besides: Sequence[UUID] = (), limit: int = 100) -> Sequence[UUID]:
+    """Return sites whose projection is not known to show the active release; `besides` are left out."""
+    lags = col(Site.active_release_id).is_distinct_from(col(Site.shown_release_id)) & col(Site.id).not_in(besides)
+    return session.scalars(select(col(Site.id)).where(lags).order_by(col(Site.id)).limit(limit)).all()
+
+
+def shown_sites(session: Session, *, after: UUID | None, limit: int = 500) -> Sequence[Site]:
+    """Return the sites, page by page in the order of their ids, whose projection is believed to be up to date."""
+    query = select(Site).where(col(Site.shown_release_id).is_not(None)).order_by(col(Site.id)).limit(limit)
+    return session.scalars(query if after is None else query.where(col(Site.id) > after)).all()
+
+
+def forget_shown(session: Session, site: Site) -> None:
+    """Take back what is believed of a site's projection: somebody looked, and it shows something else."""
+    believed = col(Site.shown_release_id) == site.shown_release_id
+    session.execute(sql_update(Site).where(col(Site.id) == site.id, believed).values(shown_release_id=None))
+
+
+_DAY_SECONDS = 86_400.0
+_HOUR_SECONDS = 3_600.0
+_NAMES_A_BLOB = "_sha256"
+"""How the columns end that name a stored file: a new one is kept without a word here."""
+
+
+class ReleaseFacts(NamedTuple):
+    """What retention looks at in a release."""
+
+    id: UUID
+    base_release_id: UUID | None
+    published_seconds: float | None
+    """How long ago it was published for the first time; None for a draft."""
+    created_seconds: float
+    """How long ago it was made."""
+
+
+class KeptRelease(NamedTuple):
+    """A release whose files are needed."""
+
+    id: UUID
+    site_id: UUID
+    manifest: dict[str, Any]
+    blobs: frozenset[str]
+    """What it needs besides the files of its manifest: its spec, its diff and the like."""
+
+
+def choose_swept(
+    releases: Sequence[ReleaseFacts], rules: Retention, *, active: UUID | None, pending: Collection[UUID]
+) -> set[UUID]:
+    """Return the releases of a site that give up their files.
+
+    Args:
+        releases: those of the site that still have them.
+        rules: what the policy keeps.
+        active: the live release.
+        pending: what unfinished jobs offer, publish, start from, or were made from.
+    """
+    published = sorted(
+        (release for release in releases if release.published_seconds is not None),
+        key=lambda release: release.published_seconds or 0.0,
+    )
+    kept = {release.id for release in published[: rules.releases]} | set(pending)
+    kept |= {release.id for release in published if (release.published_seconds or 0.0) < rules.days * _DAY_SECONDS}
+    kept |= {release.id for release in releases if release.created_seconds < rules.draft_hours * _HOUR_SECONDS}
+    if active is not None:
+        kept.add(active)
+        kept |= {release.base_release_id for release in releases if release.id == active and release.base_release_id}
+    return {release.id for release in releases} - kept
+
+
+def sweep_site(session: Session, site_id: UUID, rules: Retention, *, is_rehearsal: bool = False) -> set[UUID]:
+    """Mark the releases of a site that give up their files, and return them.
+
+    The site's row is locked meanwhile, so none of them can become active; once marked none can again.
+    """
+    site = lock_site(session, site_id)
+    unfinished = select(col(Job.release_id), col(Job.base_release_id), col(Job.start_release_id)).where(
+        col(Job.site_id) == site_id, col(Job.ended_at).is_(None)
+    )
+    pending = {release_id for row in session.execute(unfinished) for release_id in row if release_id is not None}
+    rows = session.execute(
+        select(
+            col(Release.id),
+            col(Release.base_release_id),
+            func.extract("epoch", now() - col(Release.published_at)),
+            func.extract("epoch", now() - col(Release.created_at)),
+        ).where(col(Release.site_id) == site_id, col(Release.swept_at).is_(None))
+    )
+    facts = [
+        ReleaseFacts(one, base, None if published is None else float(published), float(created))
+        for one, base, published, created in rows
+    ]
+    swept = choose_swept(facts, rules, active=site.active_release_id, pending=pending)
+    if swept and not is_rehearsal:
+        session.execute(sql_update(Release).where(col(Release.id).in_(swept)).values(swept_at=now()))
+    return swept
+
+
+def all_sites(session: Session) -> Sequence[Site]:
+    """Return every site of the installation."""
+    return session.scalars(select(Site).order_by(col(Site.id))).all()
+
+
+def kept_releases(session: Session, *, page: int = 200) -> Iterator[KeptRelease]:
+    """Yield every release whose files are needed."""
+    named = [column for column in inspect(Release).columns if column.key.endswith(_NAMES_A_BLOB)]
+    transcript = col(Job.result)["agent"]["transcript_sha256"].astext  # what explains how an agent made it (H-048)
+    query = (
+        select(col(Release.id), col(Release.site_id), col(Release.manifest), *named, transcript)
+        .outerjoin(Job, col(Job.id) == col(Release.job_id))
+        .where(col(Release.swept_at).is_(None))
+        .execution_options(yield_per=page)
+    )
+    for release_id, site_id, manifest, *blobs in session.execute(query):
+        yield KeptRelease(release_id, site_id, manifest, frozenset(blob for blob in blobs if blob is not None))

@@ -1,0 +1,191 @@
+"""Tables of the ticket lane: projects, runs, their steps, every execution of a step, and the gates people decide.
+
+A run is a job that waits on `control`; an execution of a step is a job of its own on `steps`. Claims, leases, fences,
+tokens, limits, bills and cancelling are therefore those of every job; these tables hold only what a job does not have.
+
+Locks are taken in one order, so that the end of a step, an advance, a cancel and a decision at a gate never wait for
+each other in a circle: the run's job, its `run` row, the jobs of executions by their ids, `agent_executions`,
+`run_step`, `gate`. The end of an execution begins in the middle of that order: it never touches its run.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID, uuid4
+
+from sqlalchemy import CheckConstraint, ForeignKeyConstraint, Index, Text, UniqueConstraint, text
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlmodel import Field, SQLModel
+
+from ledger.tables import json_column, money_column, when_column
+
+
+def _absent() -> Any:
+    return Field(default=None, sa_type=JSONB(none_as_null=True), nullable=True)
+
+
+class Project(SQLModel, table=True):
+    """A code project of a tenant: what tickets are about (layer 2 of the configuration, seed 001 ADR-006)."""
+
+    __tablename__ = "project"
+    __table_args__ = (UniqueConstraint("tenant", "name"),)
+
+    id: UUID = Field(default_factory=uuid4, primary_key=True)
+    tenant: str = Field(foreign_key="tenant.name")
+    name: str
+    config: dict[str, Any] = json_column(dict)
+    """routing.policy.project.ProjectConfig as it was added; keys are named in it, never held."""
+    created_at: datetime = when_column(nullable=False, default_now=True)
+    updated_at: datetime = when_column(nullable=False, default_now=True)
+
+
+class Run(SQLModel, table=True):
+    """What a run knows beside its job: its plan, where its workspace stands, how often its loops have gone."""
+
+    __tablename__ = "run"
+
+    job_id: UUID = Field(foreign_key="job.id", primary_key=True)
+    project_id: UUID = Field(foreign_key="project.id", index=True)
+    ticket: dict[str, Any] = json_column(dict)
+    """title, body, labels, url, source: as it came (producers/tickets)."""
+    intent: str | None = None
+    """build, fix or question, once that is known."""
+    plans: list[dict[str, Any]] = json_column(list)
+    """Every plan that was adopted, validated: round, origin, plan, notes. Nothing in them may be secret (S-084)."""
+    scan: str | None = None
+    """What the scan of the changed files came to: `passed` or `refused`."""
+    scan_detail: str = Field(default="", sa_type=Text)
+    base_commit: str | None = None
+    """The commit of the project that the run began with; known once its first step has fetched the project."""
+    head_commit: str | None = None
+    """The head of the run's branch: this column is the truth, the workspace's ref a projection of it."""
+    estimate: dict[str, Any] = json_column(dict)
+    """What it was thought to cost before it began (seed 001 ADR-012)."""
+    explanation: str = Field(default="", sa_type=Text)
+    """The latest move of its schedule, in words."""
+
+
+class RunStep(SQLModel, table=True):
+    """A step of a run: one agent, one task. `tries` counts its executions."""
+
+    __tablename__ = "run_step"
+    __table_args__ = (CheckConstraint("tries >= 0", name="ck_run_step_tries"),)
+
+    run_id: UUID = Field(foreign_key="run.job_id", primary_key=True)
+    key: str = Field(primary_key=True)
+    position: int
+    """Order in which steps are shown and, among those that are ready, started."""
+    agent: str | None = None
+    """None for the project's own build, which no model has a part in."""
+    phase: str
+    round: int = 0
+    """0 for the run's own plan, k for the k-th cycle of rework."""
+    cycle: int = 0
+    task: str = Field(sa_type=Text)
+    context: list[str] = json_column(list)
+    """Keys of steps whose outputs are staged for it, and paths of the workspace."""
+    writes: list[str] = json_column(list)
+    """Where it may write, beyond which nothing is taken over."""
+    depends_on: list[str] = json_column(list)
+    state: str = "pending"
+    """`pending`, `running`, `completed`, `failed` or `skipped`."""
+    tries: int = 0
+    result: dict[str, Any] | None = _absent()
+    """The agent's `.agent-result.json`, of the execution that completed."""
+    changed: list[str] = json_column(list)
+    """Paths that its commit changed."""
+    failure: str | None = None
+    """Reason code of its latest failed execution."""
+    detail: str | None = Field(default=None, sa_type=Text)
+    created_at: datetime = when_column(nullable=False, default_now=True)
+    ended_at: datetime | None = when_column()
+
+
+class AgentExecution(SQLModel, table=True):
+    """One execution of a step, retried and failed ones too (P-055). Its job's id is its own."""
+
+    __tablename__ = "agent_executions"
+    __table_args__ = (
+        UniqueConstraint("run_id", "step_key", "attempt"),
+        ForeignKeyConstraint(["run_id", "step_key"], ["run_step.run_id", "run_step.key"]),
+        Index(
+            "ix_execution_unabsorbed", "run_id", postgresql_where=text("settled_at IS NOT NULL AND absorbed_at IS NULL")
+        ),
+    )
+
+    job_id: UUID = Field(foreign_key="job.id", primary_key=True)
+    run_id: UUID
+    step_key: str
+    attempt: int
+    agent: str | None = None
+    model: str | None = None
+    """What the layers of the configuration chose for it; its calls say what answered."""
+    provider: str | None = None
+    """Name of the gateway's provider that pays, when the project names one; otherwise the tenant's."""
+    cap_nanousd: int | None = money_column(nullable=True)
+    """The step's own cap; None leaves it what the run has left."""
+    status: str = "queued"
+    """`queued`, `running`, `completed`, `failed` or `cancelled`."""
+    base_commit: str | None = None
+    """The head it was started on: its workspace is a copy of that."""
+    commit: str | None = None
+    """Its own commit on top of `base_commit`, not yet part of the run's branch."""
+    changed: list[str] = json_column(list)
+    dropped: list[str] = json_column(list)
+    """What it wrote where it may not: dropped and reported (S-008)."""
+    result: dict[str, Any] | None = _absent()
+    reason: str | None = None
+    detail: str | None = Field(default=None, sa_type=Text)
+    created_at: datetime = when_column(nullable=False, default_now=True)
+    started_at: datetime | None = when_column()
+    settled_at: datetime | None = when_column()
+    """When it ended, well or not: from then on its run can be advanced."""
+    absorbed_at: datetime | None = when_column()
+    """When the run took note of it."""
+
+
+class Gate(SQLModel, table=True):
+    """A point at which a run waits for a person (seed 001 ADR-010)."""
+
+    __tablename__ = "gate"
+    __table_args__ = (
+        UniqueConstraint("run_id", "key"),
+        Index("ix_gate_expiring", "expires_at", postgresql_where=text("state = 'open'")),
+    )
+
+    id: UUID = Field(default_factory=uuid4, primary_key=True)
+    run_id: UUID = Field(foreign_key="run.job_id")
+    key: str
+    kind: str
+    """`rule` or `plan`: who wants it."""
+    after: list[str] = json_column(list)
+    """Keys of the steps it stands behind; none = before the run is published."""
+    reason: str = Field(sa_type=Text)
+    state: str = "planned"
+    """`planned`, `open`, `passed`, `failed`, `expired`, `skipped` (an optional one, by the project's autonomy) or
+    `closed` (its run ended first)."""
+    facts: dict[str, Any] = json_column(dict)
+    """What a person needs to decide."""
+    position: int = 0
+    opened_at: datetime | None = when_column()
+    expires_at: datetime | None = when_column()
+    decided_at: datetime | None = when_column()
+    actor: str | None = None
+    note: str = ""
+
+
+class TicketNote(SQLModel, table=True):
+    """A note that a run owes its ticket: written with what it is about, sent afterwards (S-030)."""
+
+    __tablename__ = "ticket_note"
+    __table_args__ = (Index("ix_ticket_note_due", "next_at", postgresql_where=text("delivered_at IS NULL")),)
+
+    run_id: UUID = Field(foreign_key="run.job_id", primary_key=True)
+    kind: str = Field(primary_key=True)
+    """`started`, `gate:KEY` or `ended`."""
+    attempts: int = 0
+    next_at: datetime | None = when_column()
+    delivered_at: datetime | None = when_column()
+    error: str | None = None
+    created_at: datetime = when_column(nullable=False, default_now=True)

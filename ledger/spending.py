@@ -1,0 +1,162 @@
+"""What attempts, jobs and runs have cost, and how much of it was for nothing.
+
+The calls are the gateway's own rows (P-037), so a sum over them is the bill and cannot differ from it (P-062, S-122).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple
+from uuid import UUID
+
+from sqlalchemy import CompoundSelect, Uuid, func, literal, select
+from sqlmodel import Session, col
+
+from ledger.run_tables import AgentExecution
+from ledger.sql import Statement
+from ledger.tables import Attempt, Call, Cap, Job
+from routing.jobs import USED_ENDS, WASTED_OUTCOMES
+
+_SPENT = Statement("SELECT attempt_id, sum(cost_nanousd)::bigint FROM call WHERE job_id = %(job)s GROUP BY attempt_id")
+
+
+def members_of(job_id: UUID) -> CompoundSelect[UUID]:
+    """Select a job and, when it is a run, the executions of its steps."""
+    steps = select(col(AgentExecution.job_id)).where(col(AgentExecution.run_id) == job_id)
+    return steps.union_all(select(literal(job_id, type_=Uuid())))
+
+
+class Booked(NamedTuple):
+    """What stands on a bill, in nanodollars."""
+
+    spent: int
+    reserved: int
+
+
+def booked_on_bill(session: Session, root_id: UUID) -> Booked:
+    """Return what a root job and all that adds to its bill have spent and hold: rounds, steps of a run, debates.
+
+    The cap's own row has booked every call of them, in the statement that reserved or settled it.
+    """
+    cap = session.get(Cap, ("job", str(root_id)), populate_existing=True)
+    return Booked(cap.spent_nanousd, cap.reserved_nanousd) if cap is not None else Booked(0, 0)
+
+
+def spent_at_end(session: Session, job: Job) -> Mapping[UUID, int]:
+    """Return the nanodollars that the settled calls of each of a job's attempts have cost.
+
+    In a statement of its own, after the one that ended the attempt: that has waited for calls which were being settled
+    (money_sql.BOOK), and only a later statement sees them.
+    """
+    return {attempt_id: cost for attempt_id, cost in _SPENT.all(session, {"job": job.id})}
+
+
+def wasted_at_end(session: Session, job: Job) -> int:
+    """Return the nanodollars that only this end turns into waste: those of attempts that had gone well.
+
+    What failed attempts cost was counted when they ended. With a run, the work of its steps is for nothing too.
+    """
+    if job.state in USED_ENDS:
+        return 0
+    spent = (
+        select(func.coalesce(func.sum(col(Call.cost_nanousd)), 0))
+        .join(Attempt, col(Attempt.id) == col(Call.attempt_id))
+        .where(col(Call.job_id).in_(members_of(job.id)), col(Attempt.outcome).not_in(WASTED_OUTCOMES))
+    )
+    return int(session.scalar(spent) or 0)
+
+
+ORCHESTRATOR = "orchestrator"
+NO_AGENT = "-"
+"""Who made a call that no agent made: routing and debates, before the run was planned."""
+
+
+class CallUsage(NamedTuple):
+    """One model call of a run. Money is in nanodollars."""
+
+    call_id: UUID
+    step: str | None
+    attempt: int | None
+    agent: str
+    provider: str
+    model: str
+    key_hash: str
+    state: str
+    finish: str | None
+    input_tokens: int
+    output_tokens: int
+    cache_write_tokens: int
+    cache_read_tokens: int
+    cost_nanousd: int
+    started_at: datetime
+
+    @property
+    def tokens(self) -> int:
+        """All tokens, read and written."""
+        return self.input_tokens + self.output_tokens + self.cache_write_tokens + self.cache_read_tokens
+
+
+class Total(NamedTuple):
+    """A sum over calls."""
+
+    calls: int
+    tokens: int
+    cost_nanousd: int
+
+
+def usage_of_run(session: Session, run_id: UUID) -> Sequence[CallUsage]:
+    """Return every model call of a run, oldest first: its steps' and those made before it was planned."""
+    rows = session.execute(
+        select(Call, AgentExecution)
+        .outerjoin(AgentExecution, col(AgentExecution.job_id) == col(Call.job_id))
+        .where(col(Call.job_id).in_(members_of(run_id)))
+        .order_by(col(Call.started_at), col(Call.id))
+    )
+    return [_usage(call, execution) for call, execution in rows]
+
+
+def _usage(call: Call, execution: AgentExecution | None) -> CallUsage:
+    step, attempt = (execution.step_key, execution.attempt) if execution is not None else (None, None)
+    agent = execution.agent if execution is not None else None
+    return CallUsage(
+        call.id,
+        step,
+        attempt,
+        agent or NO_AGENT,
+        call.provider,
+        call.model,
+        call.key_hash,
+        call.state,
+        call.finish,
+        call.input_tokens,
+        call.output_tokens,
+        call.cache_write_tokens,
+        call.cache_read_tokens,
+        call.cost_nanousd,
+        call.started_at,
+    )
+
+
+def total_by(calls: Iterable[CallUsage], key: Callable[[CallUsage], str]) -> dict[str, Total]:
+    """Return the sums of calls by whatever `key` reads of them."""
+    sums: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+    for call in calls:
+        for place, amount in enumerate((1, call.tokens, call.cost_nanousd)):
+            sums[key(call)][place] += amount
+    return {name: Total(*amounts) for name, amounts in sorted(sums.items())}
+
+
+def tokens_by_part(session: Session, run_id: UUID) -> dict[str, int]:
+    """Return a run's tokens: of the orchestrator with its subtasks, and of all others."""
+    calls = usage_of_run(session, run_id)
+    own = sum(call.tokens for call in calls if call.agent.partition(":")[0] == ORCHESTRATOR)
+    return {ORCHESTRATOR: own, "other": sum(call.tokens for call in calls) - own}
+
+
+def orchestrator_share(calls: Sequence[CallUsage]) -> float | None:
+    """Return which part of a run's tokens the orchestrator and its subtasks used (S-022); None without any call."""
+    tokens = sum(call.tokens for call in calls)
+    own = sum(call.tokens for call in calls if call.agent.partition(":")[0] == ORCHESTRATOR)
+    return own / tokens if tokens else None

@@ -1,0 +1,228 @@
+"""Claim a job: one statement decides whether an attempt may begin right now, and writes all that it changes.
+
+A claim succeeds for one of any number of copies of a message. What the dispatcher pushed may be seconds old, so a pause
+takes effect here, at once; and no tenant ever gets more attempts than it may have, however many of its messages are
+claimed at the same moment.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+from sqlmodel import Session
+
+from ledger.attempts import hash_token, new_token, policy_under
+from ledger.dispatch_window import AT_WORK, WRITING_QUEUES
+from ledger.errors import JobNotFoundError
+from ledger.events import INSERT_EVENTS, EventKind, Happened, event_rows, record
+from ledger.jobs import end, lock_job
+from ledger.sql import Statement, dump_json, set_persisted
+from ledger.step_ends import is_run, note_start
+from ledger.tables import Attempt, Job
+from ledger.wait_reasons import hold_back
+from routing.errors import PolicyError
+from routing.jobs import JobMessage, Reason, State, check_move
+from routing.policy.platform import Policy
+from routing.queues import QueueName
+from routing.scheduling import Admission, Hold
+
+_STAND = """
+    SELECT overrides, (SELECT coalesce(max(number), 0) + 1 FROM attempt WHERE job_id = %(job)s) AS number,
+           coalesce(extract(epoch FROM clock_timestamp() - CAST(%(waiting_since)s AS timestamptz)), 0)::float
+               AS waited,
+           coalesce((SELECT spent_nanousd + reserved_nanousd FROM cap WHERE scope = 'job' AND key = %(bill)s), 0)
+               AS booked
+      FROM tenant WHERE name = %(tenant)s
+"""
+_STANDING_NOW = Statement(_STAND)
+_STANDING_IN_TURN = Statement(f"{_STAND} FOR NO KEY UPDATE")
+"""Claims of one tenant count one after the other: two that counted at once would both see the last free place."""
+
+_BEGIN = Statement(f"""
+    WITH rule AS MATERIALIZED (
+        SELECT tenant.paused_at IS NULL
+               AND NOT EXISTS (SELECT FROM queue_control WHERE queue = %(queue)s AND paused_at IS NOT NULL)
+               AND (NOT CAST(%(limited)s AS boolean)
+                    OR (SELECT count(*) FROM attempt JOIN job ON job.id = attempt.job_id
+                         WHERE {AT_WORK} AND job.tenant = tenant.name)
+                       < coalesce(tenant.max_running, CAST(%(running)s AS integer), 1000000)) AS may_start
+          FROM tenant WHERE tenant.name = %(tenant)s
+    ), locked AS (
+        UPDATE site SET lock_job_id = %(job)s FROM rule
+         WHERE site.id = CAST(%(site)s AS uuid) AND rule.may_start
+           AND (site.lock_job_id IS NULL OR site.lock_job_id = %(job)s)
+        RETURNING site.id
+    ), taken AS (
+        UPDATE job SET fence = %(fence)s, state = %(state)s, waiting_since = NULL, pushed_at = NULL, held_for = NULL,
+                       held_until = NULL, started_at = coalesce(started_at, clock_timestamp())
+          FROM rule
+         WHERE job.id = %(job)s AND rule.may_start AND (CAST(%(site)s AS uuid) IS NULL OR EXISTS (SELECT FROM locked))
+        RETURNING job.id, job.tenant, job.tier, job.fence, job.started_at
+    ), begun AS (
+        INSERT INTO attempt (id, job_id, number, queue, tier, fence, worker, token_hash, lease_until, deadline)
+        SELECT %(attempt)s, id, %(number)s, %(queue)s, tier, fence, %(worker)s, %(token_hash)s,
+               clock_timestamp() + make_interval(secs => %(lease_seconds)s),
+               clock_timestamp() + make_interval(secs => %(hard_seconds)s)
+          FROM taken
+        RETURNING lease_until, deadline, started_at
+    ), told AS ({INSERT_EVENTS} JOIN taken ON taken.id = happened.job_id ORDER BY ordinality
+    )
+    SELECT rule.may_start, taken.started_at,
+           begun.lease_until, begun.deadline, begun.started_at AS attempt_started_at
+      FROM rule LEFT JOIN taken ON true LEFT JOIN begun ON true
+""")
+"""The tenant's row is locked by then, and the clock of what this statement sees starts after that."""
+
+
+class _Standing(NamedTuple):
+    """What is known of a locked job before its attempt begins."""
+
+    overrides: dict[str, Any]
+    """The tenant's layer of the policy."""
+    number: int
+    """The attempt's."""
+    waited_seconds: float
+    booked_nanousd: int
+    """What is spent and held on its bill."""
+
+
+class _Begun(NamedTuple):
+    """What became of a try to begin."""
+
+    may_start: bool
+    """False where queue or tenant is paused, or the tenant has as many attempts as it may have: nothing was done."""
+    started_at: datetime | None
+    """When the job was first begun with; None where no attempt began: if it may start, because its site is busy."""
+    lease_until: datetime | None
+    deadline: datetime | None
+    attempt_started_at: datetime | None
+
+
+def _standing(session: Session, job: Job, queue: QueueName) -> _Standing:
+    """Return how a locked job stands; until the caller commits, no other attempt of its tenant begins meanwhile.
+
+    `control` is not counted: it only finishes what has begun, and a publish must not wait for other work.
+    """
+    statement = _STANDING_NOW if queue is QueueName.CONTROL else _STANDING_IN_TURN
+    values = {"job": job.id, "tenant": job.tenant, "bill": str(job.root_id), "waiting_since": job.waiting_since}
+    return _Standing(*statement.one(session, values))
+
+
+_TIMED_HOLDS = frozenset({Hold.TIME.value, Hold.PROVIDER.value})
+"""What a message cannot talk a job out of; of a free site it may be the first that knows."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A job that a worker now holds."""
+
+    job: Job
+    attempt: Attempt
+    token: str
+    """What the gateway lets this attempt call models with. Only its hash is stored."""
+    policy: Policy
+    """The policy as the tenant's overrides leave it."""
+    waited_seconds: float = 0.0
+    """How long it had waited for a worker."""
+    booked_nanousd: int = 0
+    """What was spent and held on its bill by then, over all rounds and tiers."""
+
+
+def claim(session: Session, message: JobMessage, *, queue: QueueName, worker: str, policy: Policy) -> Claim | None:
+    """Take a job for one attempt.
+
+    Args:
+        session: the caller's transaction.
+        message: what the broker delivered.
+        queue: where it was delivered.
+        worker: the claiming worker's name.
+        policy: the platform's policy.
+
+    Returns:
+        None when there is nothing to do: a stale copy of the message, a cancelled job, a busy site, a paused queue or
+        tenant, or a tenant with as many attempts as it may have; or when the tenant's overrides do not fit or an
+        action has no site, which ends the job.
+    """
+    try:
+        job = lock_job(session, message.job_id)
+    except JobNotFoundError:
+        return None
+    is_stale = job.fence != message.fence or job.waiting_since is None or job.queue != queue.value
+    if is_stale or job.held_for in _TIMED_HOLDS:
+        record(session, EventKind.FENCED, job=job, queue=queue.value, fence=message.fence)
+        return None
+    now_standing = _standing(session, job, queue)
+    try:
+        effective = policy_under(now_standing.overrides, job.tenant, policy)
+    except PolicyError as error:
+        end(session, job, State.FAILED, reason=Reason.INTERNAL_ERROR, detail=str(error))
+        return None
+    if queue in WRITING_QUEUES and job.site_id is None:
+        end(session, job, State.FAILED, reason=Reason.INVALID_REQUEST, detail="an action needs a site; it names none")
+        return None
+    rules = _Rules(queue, worker, effective, policy.admission)
+    return _begin(session, job, now_standing, rules)
+
+
+class _Rules(NamedTuple):
+    """Where an attempt begins, and what holds for it."""
+
+    queue: QueueName
+    worker: str
+    effective: Policy
+    admission: Admission
+
+
+def _begin(session: Session, job: Job, now_standing: _Standing, rules: _Rules) -> Claim | None:
+    """Begin an attempt at a locked job, or say on its row why it has to wait."""
+    queue, worker, effective, admission = rules
+    token = new_token()
+    attempt = Attempt(
+        id=uuid4(),
+        job_id=job.id,
+        number=now_standing.number,
+        queue=queue.value,
+        tier=job.tier,
+        fence=job.fence + 1,
+        worker=worker,
+        token_hash=hash_token(token),
+    )
+    state = State.RUNNING if job.state == State.QUEUED else State(job.state)
+    values = attempt.model_dump(include={"number", "queue", "fence", "worker", "token_hash"}) | {
+        "attempt": attempt.id,
+        "job": job.id,
+        "tenant": job.tenant,
+        "state": state.value,
+        "site": job.site_id if queue in WRITING_QUEUES else None,
+        "limited": queue is not QueueName.CONTROL,
+        "running": admission.running_per_tenant,
+        "lease_seconds": effective.attempts.lease_seconds,
+        "hard_seconds": effective.queues[queue].hard_seconds,
+    }
+    happened = _events_of_start(job, attempt, state, waited_seconds=now_standing.waited_seconds)
+    begun: _Begun = _BEGIN.one(session, values | {"events": dump_json(event_rows(happened, job))})
+    if begun.started_at is None:
+        if begun.may_start:
+            hold_back(session, job, Hold.SITE)
+        else:
+            job.pushed_at = None  # the dispatcher pushes it again when it may
+            session.flush()
+        return None
+    set_persisted(job, waiting_since=None, pushed_at=None, held_for=None, held_until=None)
+    set_persisted(job, fence=attempt.fence, state=state.value, started_at=begun.started_at)
+    set_persisted(attempt, lease_until=begun.lease_until, deadline=begun.deadline, started_at=begun.attempt_started_at)
+    note_start(session, job)
+    return Claim(job, attempt, token, effective, now_standing.waited_seconds, now_standing.booked_nanousd)
+
+
+def _events_of_start(job: Job, attempt: Attempt, state: State, *, waited_seconds: float) -> list[Happened]:
+    place, origin = {"queue": attempt.queue}, State(job.state)
+    waited = {"tier": job.tier, "attempt": attempt.number, "wait_seconds": round(waited_seconds, 3)}
+    started = (EventKind.STARTED, place | waited)
+    if state is origin:
+        return [started]
+    check_move(origin, state, is_run=is_run(job))
+    return [(EventKind.STATE, {"origin": origin.value, "target": state.value, "reason": None, **place}), started]

@@ -1,0 +1,397 @@
+"""The steps of a run: added, executed as jobs of their own, reported by their workers and merged into the run.
+
+A step that no gateway can meter (ADR-013's runtime alone) is charged in full before it starts. Money has one owner, the
+gateway, for every call that passes it; Codex on the worker's machine passes nothing by it, so what it uses is unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from uuid import UUID, uuid4, uuid5
+
+from sqlalchemy import func, select
+from sqlalchemy import update as sql_update
+from sqlalchemy.dialects.postgresql import insert
+from sqlmodel import Session, col
+
+from ledger import money
+from ledger.attempts import hash_token
+from ledger.errors import FencedError
+from ledger.events import EventKind, record
+from ledger.jobs import end, wait_on
+from ledger.run_tables import AgentExecution, Project, Run, RunStep
+from ledger.sql import now, storable
+from ledger.start_attempt import Claim
+from ledger.submission import accept
+from ledger.tables import Attempt, Job, NewJob
+from ledger.wait_reasons import hold_back
+from routing.jobs import MAX_PROMPT_BYTES, Door, JobRequest, Reason, State
+from routing.policy.prices import BudgetExceeded, Usage
+from routing.queues import QueueName
+from routing.redaction import redact_all
+from routing.scheduling import Hold
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepSpec:
+    """A step that is added to a run."""
+
+    key: str
+    agent: str | None
+    phase: str
+    task: str
+    round: int = 0
+    cycle: int = 0
+    context: Sequence[str] = ()
+    writes: Sequence[str] = ()
+    depends_on: Sequence[str] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateSpec:
+    """A gate that a run has, or will have."""
+
+    key: str
+    kind: str
+    reason: str
+    after: Sequence[str] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepStart:
+    """An execution that is to begin."""
+
+    key: str
+    attempt: int
+    context: Sequence[str] | None = None
+    """Replaces what the step was recorded with."""
+    model: str | None = None
+    provider: str | None = None
+    cap_nanousd: int | None = None
+    pause_seconds: float = 0.0
+    """How long it rests before a worker may take it up."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepOrder:
+    """What a step's worker is told of its step: everything but the workspace."""
+
+    run_id: UUID
+    key: str
+    attempt: int
+    agent: str | None
+    """None for the project's own build."""
+    phase: str
+    round: int
+    cycle: int
+    task: str
+    context: tuple[str, ...]
+    writes: tuple[str, ...]
+    depends_on: tuple[str, ...]
+    base_commit: str | None
+    """The commit whose files it is given; None for a run's first step, which fetches the project: `StepReport.base`
+    says what it found."""
+    model: str | None
+    provider: str | None
+    cap_nanousd: int | None
+    intent: str | None
+    ticket: Mapping[str, Any]
+    project: str
+    project_config: Mapping[str, Any]
+    results: Mapping[str, Mapping[str, Any]]
+    """Results of the completed steps that it depends on or has in its context, by key."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepReport:
+    """What a completed execution leaves: settled at once, part of the run only when it is absorbed."""
+
+    result: Mapping[str, Any]
+    """The agent's `.agent-result.json`, validated."""
+    base: str | None
+    """The commit that it began with: the order's `base_commit`, or the project's head that it fetched."""
+    commit: str | None
+    """On a ref of its own, until the run's coordinator absorbs it onto the head; None when it changed nothing."""
+    changed: Sequence[str] = ()
+    """Paths that the commit changes, sorted."""
+    dropped: Sequence[str] = ()
+    """What the agent wrote and may not, each with the reason (S-008)."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """Added to its job's result."""
+
+
+class StepOutcome(NamedTuple):
+    """What became of an execution when the run took note of it."""
+
+    job_id: UUID
+    state: str
+    """`completed` or `failed`: what its step is now."""
+    reason: str | None = None
+    detail: str | None = None
+
+
+_ADVANCES = frozenset({State.RUNNING, State.QUEUED, State.AWAITING_APPROVAL})
+
+
+def add_steps(session: Session, job: Job, steps: Sequence[StepSpec]) -> None:
+    """Add steps to a run, to be shown and started in this order. A key that the run has already stays as it is."""
+    if not steps:
+        return
+    last = session.scalar(select(func.max(col(RunStep.position))).where(col(RunStep.run_id) == job.id))
+    first = 0 if last is None else last + 1
+    rows = [
+        {
+            "run_id": job.id,
+            "key": step.key,
+            "position": first + place,
+            "agent": step.agent,
+            "phase": step.phase,
+            "round": step.round,
+            "cycle": step.cycle,
+            "task": storable(step.task),
+            "context": list(step.context),
+            "writes": list(step.writes),
+            "depends_on": list(step.depends_on),
+            "state": "pending",
+            "tries": 0,
+            "changed": [],
+        }
+        for place, step in enumerate(steps)
+    ]
+    session.execute(insert(RunStep).values(rows).on_conflict_do_nothing())
+    record(session, EventKind.PLAN, job=job, steps=[{"step": step.key, "agent": step.agent} for step in steps])
+
+
+def execution_id(run_id: UUID, key: str, attempt: int) -> UUID:
+    """Return the id of the job that is one try of one step: the same whoever asks, so none can be begun twice."""
+    return uuid5(run_id, f"{key}/{attempt}")
+
+
+def start_steps(session: Session, job: Job, starts: Iterable[StepStart]) -> list[UUID]:
+    """Let executions of steps wait for a worker, each as a job of its own on the run's bill.
+
+    Args:
+        session: the caller's transaction.
+        job: the run's job, held by the caller.
+        starts: what to begin. An attempt that was begun before is not begun again.
+
+    Returns:
+        The ids of the executions' jobs.
+    """
+    run = session.get_one(Run, job.id)
+    begun = []
+    for start in starts:
+        step = session.get_one(RunStep, (job.id, start.key), populate_existing=True)
+        if step.tries >= start.attempt or step.state in ("running", "completed", "skipped"):
+            continue
+        step.tries, step.state = start.attempt, "running"
+        step.context = list(start.context) if start.context is not None else step.context
+        session.flush()
+        step_job = accept(session, _step_job(job, step), actor="pointsman").job
+        session.add(
+            AgentExecution(
+                job_id=step_job.id,
+                run_id=job.id,
+                step_key=step.key,
+                attempt=step.tries,
+                agent=step.agent,
+                model=start.model,
+                provider=start.provider,
+                cap_nanousd=start.cap_nanousd,
+                base_commit=run.head_commit,
+            )
+        )
+        session.flush()
+        if start.pause_seconds > 0:
+            hold_back(session, step_job, Hold.TIME, seconds=start.pause_seconds)
+        begun.append(step_job.id)
+    return begun
+
+
+def _step_job(job: Job, step: RunStep) -> NewJob:
+    task = storable(step.task).encode()[:MAX_PROMPT_BYTES].decode(errors="ignore").strip() or step.key
+    return NewJob(
+        id=execution_id(job.id, step.key, step.tries),
+        tenant=job.tenant,
+        door=Door(job.door),
+        requested_by=job.requested_by,
+        request=JobRequest(prompt=task, project=job.request.get("project"), priority=job.priority),
+        state=State.QUEUED,
+        queue=QueueName.STEPS,
+        mode=job.mode,
+        trace=job.trace,
+        cap_nanousd=job.cap_nanousd,
+        parent_id=job.id,
+        root_id=job.root_id,
+    )
+
+
+def skip_steps(session: Session, job: Job, keys: Iterable[str], *, reason: str) -> None:
+    """Note that steps of a held run will not be worked on, and why."""
+    skipped = session.scalars(
+        sql_update(RunStep)
+        .where(col(RunStep.run_id) == job.id, col(RunStep.key).in_(list(keys)), col(RunStep.state) == "pending")
+        .values(state="skipped", detail=storable(reason), ended_at=now())
+        .returning(col(RunStep.key))
+    ).all()
+    for key in skipped:
+        record(session, EventKind.RUN_STEP, job=job, step=key, status="skipped", detail=reason)
+
+
+def absorb(session: Session, job: Job, absorbed: Sequence[StepOutcome]) -> None:
+    """Take note of executions that have ended: what they mean for their steps, in a held run."""
+    for one in absorbed:
+        execution = session.get_one(AgentExecution, one.job_id, populate_existing=True)
+        if execution.absorbed_at is not None or execution.settled_at is None:
+            continue
+        step = session.get_one(RunStep, (job.id, execution.step_key))
+        step.state = one.state
+        is_done = one.state == "completed"
+        step.result = execution.result if is_done else None
+        step.changed = execution.changed if is_done else []
+        step.failure = None if is_done else one.reason or execution.reason
+        step.detail = None if is_done else one.detail or execution.detail
+        step.ended_at = now()  # type: ignore[assignment]
+        execution.status = execution.status if is_done or execution.status == "cancelled" else "failed"
+        execution.reason = execution.reason if is_done else step.failure
+        execution.absorbed_at = now()  # type: ignore[assignment]
+        session.flush()
+
+
+def unabsorbed_runs(session: Session, *, limit: int = 100) -> Sequence[UUID]:
+    """Return runs with executions that ended and that they have not taken note of: one look at a short index."""
+    waiting = (col(AgentExecution.settled_at).is_not(None)) & (col(AgentExecution.absorbed_at).is_(None))
+    return session.scalars(select(col(AgentExecution.run_id)).where(waiting).distinct().limit(limit)).all()
+
+
+def wake_run(session: Session, job: Job) -> bool:
+    """Let a locked run be advanced, unless somebody does that right now or will; False when nothing was to be done."""
+    if job.ended_at is not None:
+        close = sql_update(AgentExecution).where(col(AgentExecution.run_id) == job.id)
+        settled = (col(AgentExecution.settled_at).is_not(None)) & (col(AgentExecution.absorbed_at).is_(None))
+        session.execute(close.where(settled).values(absorbed_at=now()))
+        return False
+    if job.waiting_since is not None or has_live_attempt(session, job) or job.state not in _ADVANCES:
+        return False
+    wait_on(session, job, QueueName.CONTROL)
+    return True
+
+
+def has_live_attempt(session: Session, job: Job) -> bool:
+    """Tell whether a worker holds a job."""
+    live = select(col(Attempt.id)).where(col(Attempt.job_id) == job.id, col(Attempt.ended_at).is_(None))
+    return session.scalar(live.limit(1)) is not None
+
+
+def step_order(session: Session, job: Job) -> StepOrder:
+    """Return what is to be done in the execution whose job this is."""
+    execution = session.get_one(AgentExecution, job.id)
+    step = session.get_one(RunStep, (execution.run_id, execution.step_key))
+    run = session.get_one(Run, execution.run_id)
+    project = session.get_one(Project, run.project_id)
+    return StepOrder(
+        run_id=run.job_id,
+        key=step.key,
+        attempt=execution.attempt,
+        agent=step.agent,
+        phase=step.phase,
+        round=step.round,
+        cycle=step.cycle,
+        task=step.task,
+        context=tuple(step.context),
+        writes=tuple(step.writes),
+        depends_on=tuple(step.depends_on),
+        base_commit=execution.base_commit,
+        model=execution.model,
+        provider=execution.provider,
+        cap_nanousd=execution.cap_nanousd,
+        intent=run.intent,
+        ticket=run.ticket,
+        project=project.name,
+        project_config=project.config,
+        results=_results(session, step, [*step.depends_on, *step.context]),
+    )
+
+
+def _results(session: Session, step: RunStep, keys: Sequence[str]) -> dict[str, Mapping[str, Any]]:
+    found = session.scalars(
+        select(RunStep)
+        .where(col(RunStep.run_id) == step.run_id, col(RunStep.key).in_(keys), col(RunStep.state) == "completed")
+        .order_by(col(RunStep.position))
+    )
+    return {row.key: row.result or {} for row in found}
+
+
+def settle_step(session: Session, job: Job, report: StepReport, *, known_keys: tuple[str, ...] = ()) -> None:
+    """End a held execution that completed, with what it leaves. Failures end through the lifecycle like any job's.
+
+    Args:
+        session: the transaction that also closes the attempt.
+        job: the execution's job, held by its attempt.
+        report: what it leaves. Secrets in it are taken out before anything is stored (S-084).
+        known_keys: values of this installation's keys.
+    """
+    job.result = {**job.result, **report.facts}
+    session.execute(
+        sql_update(AgentExecution)
+        .where(col(AgentExecution.job_id) == job.id)
+        .values(
+            result=redact_all(report.result, known=known_keys),
+            base_commit=report.base,
+            commit=report.commit,
+            changed=redact_all(report.changed, known=known_keys),
+            dropped=redact_all(report.dropped, known=known_keys),
+        )
+    )
+    end(session, job, State.ANSWERED, reason=Reason.DONE)
+
+
+UNMETERED_PROVIDER = "codex_local"
+
+
+def charge_unmetered_step(
+    session: Session, claimed: Claim, *, nanousd: int, model: str, worker: str
+) -> BudgetExceeded | None:
+    """Book a step's whole cap under every cap that its calls would count against.
+
+    Args:
+        session: the caller's transaction.
+        claimed: the attempt that does the step.
+        nanousd: what the step may cost.
+        model: what it works with, for the record.
+        worker: who says so.
+
+    Returns:
+        The budget that has no room for it, in which case nothing is booked; otherwise None.
+
+    Raises:
+        FencedError: nobody's fault: the attempt lost its job.
+    """
+    policy = claimed.policy
+    bearer = money.read_bearer(money.bearer_of(hash_token(claimed.token)).one(session))
+    caps = money.caps_of(bearer, policy=policy)
+    money.open_caps(caps).all(session)
+    call = money.CallStart(
+        id=uuid4(),
+        provider=UNMETERED_PROVIDER,
+        model=model,
+        key_hash="-",
+        gateway=worker,
+        prices_as_of=policy.prices_as_of,
+        input_nanousd=max(nanousd - 1, 0),
+        token_nanousd=1,
+        max_tokens=1,
+        least_tokens=1,
+        call_limit_nanousd=nanousd,
+    )
+    outcome = money.read_reserve(money.reserve(bearer, call, caps).one(session), call)
+    if isinstance(outcome, BudgetExceeded):
+        money.limit_hit(bearer, scope=outcome.scope, phase="admit").all(session)
+        return outcome._replace(needed_nanousd=nanousd)
+    if not isinstance(outcome, money.Reserved):
+        raise FencedError(claimed.job.id, claimed.attempt.fence)
+    facts: dict[str, Any] = {"cost_nanousd": nanousd, "finish": "completed", "status": 0, "state": "presumed"}
+    money.settle(call.id, usage=Usage(), **facts).all(session)
+    return None

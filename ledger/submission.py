@@ -1,0 +1,274 @@
+"""A job is accepted here: its row, its events and its audit row, in one statement, and once for each request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from sqlalchemy import or_, select
+from sqlalchemy import update as sql_update
+from sqlmodel import Session, col
+
+from ledger import audit
+from ledger.errors import IdempotencyConflictError
+from ledger.events import INSERT_EVENTS, EventKind, Happened, event_rows, wake_dispatcher
+from ledger.sql import Statement, dump_json, now
+from ledger.tables import Job, NewJob, digest_request
+from routing.decision.debate import DebateKind, Verdict
+from routing.jobs import JobRequest
+from routing.queues import QueueName
+
+_VALUES = {name: f"new.{name}" for name in NewJob.COLUMNS} | {
+    "fence": "0",
+    "lost_attempts": "0",
+    "waiting_since": """CASE WHEN (asked.facts ->> 'waits')::bool
+        THEN greatest(clock_timestamp(), CASE WHEN new.held_for = 'time' THEN new.held_until END) END""",
+    "pushed_at": "CASE WHEN (asked.facts ->> 'is_pushed')::bool THEN clock_timestamp() END",
+    "expires_at": "clock_timestamp() + make_interval(secs => (asked.facts ->> 'open_seconds')::float)",
+    "created_at": "now() + make_interval(secs => 0.000001 * asked.place)",
+}
+"""What each column of a new job's row is set to; any other is left to its default."""
+
+_ACCEPT = Statement(f"""
+    WITH taken AS (
+        INSERT INTO job ({", ".join(_VALUES)}) SELECT {", ".join(_VALUES.values())}
+          FROM jsonb_array_elements(CAST(%(jobs)s AS jsonb)) WITH ORDINALITY AS asked (facts, place)
+         CROSS JOIN LATERAL jsonb_populate_record(CAST(NULL AS job), asked.facts) AS new
+         ORDER BY new.idempotency_key, asked.place
+            ON CONFLICT DO NOTHING RETURNING id
+    ), told AS ({INSERT_EVENTS} JOIN taken ON taken.id = job_id ORDER BY ordinality
+    ), audited AS ({audit.INSERT_AUDIT} JOIN taken ON taken.id = job_id ORDER BY ordinality
+    )
+    SELECT id FROM taken
+""")
+"""Keys are taken in their own order, so that two batches which share some wait for each other and not in a circle. The
+order of the jobs stands in `created_at`, which is what they are worked off by: a transaction has one `now()`."""
+
+
+class Accepted(NamedTuple):
+    """The outcome of accepting a job."""
+
+    job: Job
+    is_new: bool
+    """False when the same request was accepted before: the caller gets that job."""
+
+
+def accept(session: Session, new: NewJob, *, actor: str | None = None) -> Accepted:
+    """Write the row that makes a job accepted, and load it.
+
+    Args:
+        session: the caller's transaction.
+        new: the job.
+        actor: who asked for it; the tenant where nobody else is named.
+
+    Raises:
+        IdempotencyConflictError: the caller's fault: the key or the id was used with another body.
+    """
+    session.flush()
+    if accept_all(session, [new], actor=actor):
+        return Accepted(session.get_one(Job, new.id), is_new=True)
+    same = same_request(session, new.tenant, new.request, job_id=new.id, digest=new.digest)
+    if same is None:
+        raise IdempotencyConflictError(new.id)
+    return Accepted(same, is_new=False)
+
+
+def accept_all(session: Session, batch: Sequence[NewJob], *, actor: str | None = None) -> frozenset[UUID]:
+    """Write the rows that make jobs accepted, in this order; return the ids of those that are now.
+
+    The others were accepted before, under the same id or idempotency key: nothing is written about them.
+
+    Args:
+        session: the caller's transaction.
+        batch: the jobs, no two of which have the same id or idempotency key.
+        actor: who asked for them; their tenant where nobody else is named.
+    """
+    values = {
+        "jobs": dump_json([new.row() for new in batch]),
+        "events": dump_json([row for new in batch for row in event_rows(_events(new), new)]),
+        "audit": dump_json([_audit_row(new, actor or f"tenant:{new.tenant}") for new in batch]),
+    }
+    taken = frozenset(_ACCEPT.scalars(session, values))
+    for new in batch:
+        if new.id in taken and new.parent_id is not None and new.queue is not QueueName.STEPS:
+            _dismiss(session, new.parent_id)
+    if any(new.id in taken and new.waits and not new.is_pushed for new in batch):
+        wake_dispatcher(session)
+    return taken
+
+
+def _events(new: NewJob) -> Iterable[Happened]:
+    """Yield what happens when a job is accepted: that it is, with the decision made about it, and that it waits."""
+    place = {"queue": new.queue.value, "tier": new.tier}
+    decision = {"mode": None if new.keeps_route else new.mode, "confidence": new.route.get("confidence")}
+    yield EventKind.ACCEPTED, {"door": new.door.value, "state": new.state.value, **decision, **place}
+    if new.waits:
+        yield EventKind.WAITING, place
+
+
+def _audit_row(new: NewJob, actor: str) -> dict[str, object]:
+    detail = {"door": new.door.value, "route": dict(new.route)}
+    return audit.audit_row("job_accepted", actor=actor, job=new, facts=audit.Facts(), detail=detail)
+
+
+def _dismiss(session: Session, job_id: UUID) -> None:
+    """Take a job that another one goes on from off the dead letters."""
+    is_dead = col(Job.failure_signature).is_not(None) & col(Job.dismissed_at).is_(None)
+    session.execute(sql_update(Job).where(col(Job.id) == job_id, is_dead).values(dismissed_at=now()))
+
+
+def same_request(
+    session: Session, tenant: str, request: JobRequest, *, job_id: UUID, digest: str | None = None
+) -> Job | None:
+    """Return the job that was accepted before under this id or idempotency key, or None.
+
+    Args:
+        session: the caller's transaction.
+        tenant: whose request it is.
+        request: what is asked.
+        job_id: the id that the job would get.
+        digest: hash of what is asked, where that is more than the request.
+
+    Raises:
+        IdempotencyConflictError: the caller's fault: it was accepted with another body.
+    """
+    same = col(Job.id) == job_id
+    if request.idempotency_key is not None:
+        own_key = (col(Job.tenant) == tenant) & (col(Job.idempotency_key) == request.idempotency_key)
+        same = or_(same, own_key)
+    job = session.scalars(select(Job).where(same).order_by(col(Job.id) != job_id)).first()
+    if job is not None and (job.tenant != tenant or job.request_digest != (digest or digest_request(request))):
+        raise IdempotencyConflictError(job.id if job.tenant == tenant else job_id)
+    return job
+
+
+# What a request is decided on: its tenant, its site, its session's debates, and whether it was made before.
+#
+# One statement answers that for as many requests as are taken in together.
+
+
+class KnownJob(NamedTuple):
+    """A job as it is told to whoever asked for it."""
+
+    id: UUID
+    tenant: str
+    state: str
+    queue: str
+    mode: str | None
+    tier: int | None
+    route: Mapping[str, Any]
+    trace: str | None
+    detail: str | None
+    request_digest: str
+    idempotency_key: str | None
+
+
+_CONTEXT = Statement(f"""
+    SELECT tenant.overrides, clock_timestamp() AS read_at,
+           set_config('plan_cache_mode', 'force_generic_plan', true), (
+               SELECT jsonb_agg(jsonb_build_array(
+                          site.name, site.id, site.active_release_id IS NOT NULL, site.lock_job_id IS NOT NULL,
+                          coalesce(release.signals, '{{}}')))
+                 FROM site LEFT JOIN release ON release.id = site.active_release_id
+                WHERE site.tenant = %(tenant)s AND site.name = ANY(CAST(%(sites)s AS text[]))
+           ) AS sites, (
+               SELECT jsonb_agg(jsonb_build_array(debate.session, debate.decision_key)) FROM debate
+                WHERE debate.tenant = %(tenant)s AND debate.session = ANY(CAST(%(sessions)s AS text[]))
+                  AND debate.kind = %(kind)s AND debate.verdict <> %(stop)s
+           ) AS debated, (
+               SELECT jsonb_agg(jsonb_build_array({", ".join(KnownJob._fields)})) FROM job
+                WHERE id = ANY(CAST(%(ids)s AS uuid[]))
+                   OR job.tenant = %(tenant)s AND idempotency_key = ANY(CAST(%(keys)s AS text[]))
+           ) AS known
+      FROM tenant WHERE tenant.name = %(tenant)s
+""")
+"""What follows in its transaction keeps its plan. Left to itself the server takes a list that it does not know for ten
+long, finds a plan for just these values cheaper, and makes one each time: four times the work of carrying it out."""
+
+
+class SeenSite(NamedTuple):
+    """A site as it stands when something is asked about it."""
+
+    id: UUID
+    is_shown: bool
+    """Whether it has an active release."""
+    is_locked: bool
+    signals: Mapping[str, Any]
+    """What its active release tells the router; empty without one."""
+
+
+@dataclass(frozen=True)
+class SubmissionContext:
+    """What is known before anything is decided."""
+
+    overrides: Mapping[str, Any]
+    """Layer 2 of the tenant's policy."""
+    read_at: datetime
+    """By the ledger's clock."""
+    sites: Mapping[str, SeenSite]
+    """By name; those of the tenant that were asked for and that there are."""
+    debated: Mapping[str, frozenset[str]]
+    """The decisions that sessions have debated and that may be carried out, as `decisions.debated_keys` has them."""
+    tenant: str
+    known: Mapping[UUID | str, KnownJob]
+    """The jobs that stand under an id or a key of these requests, whatever was asked by them."""
+
+    def made_before(self, request: JobRequest, job_id: UUID) -> KnownJob | None:
+        """Return the job that was accepted before under this id or the request's idempotency key, or None.
+
+        Raises:
+            IdempotencyConflictError: the caller's fault: it was accepted with another body.
+        """
+        job = self.known.get(job_id)
+        if job is None and request.idempotency_key is not None:
+            job = self.known.get(request.idempotency_key)
+        if job is not None and (job.tenant != self.tenant or job.request_digest != digest_request(request)):
+            raise IdempotencyConflictError(job.id if job.tenant == self.tenant else job_id)
+        return job
+
+
+def load_submission_context(
+    session: Session, tenant: str, requests: Sequence[JobRequest], *, ids: Sequence[UUID] = ()
+) -> SubmissionContext | None:
+    """Look up all that requests of a tenant are decided on.
+
+    Args:
+        session: the caller's transaction.
+        tenant: whose they are.
+        requests: what is asked.
+        ids: the callers' own ids for them, where they chose them.
+
+    Returns:
+        None when there is no such tenant.
+    """
+    row = _CONTEXT.one(
+        session,
+        {
+            "tenant": tenant,
+            "ids": list(ids),
+            "kind": DebateKind.PLANNING.value,
+            "stop": Verdict.STOP.value,
+            "sites": [name for request in requests if (name := request.site or request.new_site) is not None],
+            "sessions": [request.session for request in requests if request.session is not None],
+            "keys": [request.idempotency_key for request in requests if request.idempotency_key is not None],
+        },
+    )
+    if row is None:
+        return None
+    known = [KnownJob(UUID(job_id), *facts) for job_id, *facts in row.known or ()]
+    stand: dict[UUID | str, KnownJob] = {job.idempotency_key or "": job for job in known if job.tenant == tenant}
+    stand |= {job.id: job for job in known}
+    debated: dict[str, set[str]] = {}
+    for name, key in row.debated or ():
+        debated.setdefault(name, set()).add(key)
+    return SubmissionContext(
+        overrides=row.overrides,
+        read_at=row.read_at,
+        sites={name: SeenSite(UUID(site_id), *facts) for name, site_id, *facts in row.sites or ()},
+        debated={name: frozenset(keys) for name, keys in debated.items()},
+        tenant=tenant,
+        known=stand,
+    )

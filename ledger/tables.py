@@ -1,0 +1,482 @@
+"""The tables of the ledger that hold its work, as SQLModel classes; `record_tables` and `run_tables` have the rest.
+
+Their history is in `migrations/`; a test holds the two together.
+
+Times are `timestamptz` by the database's clock. Money is in nanodollars. Text from outside is stored as it came and is
+escaped where it is shown.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from dataclasses import field as dataclass_field
+from datetime import datetime
+from functools import cached_property
+from typing import Any, ClassVar
+from uuid import UUID, uuid4
+
+from sqlalchemy import BigInteger, CheckConstraint, DateTime, Index, Text, UniqueConstraint, text
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlmodel import Field, SQLModel
+
+from routing.jobs import Door, JobRequest, State
+from routing.queues import QueueName
+from routing.scheduling import Hold
+
+NOW = text("now()")
+
+
+def when_column(*, nullable: bool = True, default_now: bool = False) -> Any:
+    """Return a moment with time zone, by the database's clock where it sets it."""
+    return Field(
+        default=None,
+        sa_type=DateTime(timezone=True),
+        nullable=nullable,
+        sa_column_kwargs={"server_default": NOW} if default_now else {},
+    )
+
+
+def json_column(default: type) -> Any:
+    """Return a JSON value that is never NULL, made by `default`."""
+    return Field(default_factory=default, sa_type=JSONB, nullable=False)
+
+
+def money_column(*, nullable: bool = False) -> Any:
+    """Return an amount in nanodollars: 0 by default, or nothing where that is allowed."""
+    return Field(default=None if nullable else 0, sa_type=BigInteger, nullable=nullable)
+
+
+class Tenant(SQLModel, table=True):
+    """Who pays and who may see: every site, job and key belongs to one."""
+
+    __tablename__ = "tenant"
+
+    name: str = Field(primary_key=True)
+    provider: str | None = None
+    """Name of the gateway's provider this tenant's calls go to; without one no model is called for it (S-065)."""
+    overrides: dict[str, Any] = json_column(dict)
+    """Layer 2 of the policy (routing.policy.platform.ProjectOverrides)."""
+    auto_approve: bool = False
+    """Opt-in of ruling A24: clean tier 1 work without high stakes is approved by policy."""
+    weight: int = Field(default=1, sa_column_kwargs={"server_default": "1"})
+    """How many turns it takes where a tenant of weight 1 takes one, while both have work waiting on a queue."""
+    max_running: int | None = None
+    """How many of its jobs may run at once over all queues; None leaves it to the policy."""
+    paused_at: datetime | None = when_column()
+    created_at: datetime = when_column(nullable=False, default_now=True)
+
+
+class ApiKey(SQLModel, table=True):
+    """A caller's key: only its hash is stored."""
+
+    __tablename__ = "api_key"
+
+    id: UUID = Field(default_factory=uuid4, primary_key=True)
+    tenant: str = Field(foreign_key="tenant.name", index=True)
+    name: str
+    key_hash: str = Field(unique=True)
+    scopes: list[str] = json_column(list)
+    created_at: datetime = when_column(nullable=False, default_now=True)
+    revoked_at: datetime | None = when_column()
+
+
+class Site(SQLModel, table=True):
+    """A static site. Its active release is this row's column; the symlink in the Den is a projection of it."""
+
+    __tablename__ = "site"
+    __table_args__ = (
+        UniqueConstraint("tenant", "name"),
+        Index("ix_site_lagging", "id", postgresql_where=text("active_release_id IS DISTINCT FROM shown_release_id")),
+    )
+
+    id: UUID = Field(default_factory=uuid4, primary_key=True)
+    tenant: str = Field(foreign_key="tenant.name")
+    name: str
+    profile: str = "default"
+    active_release_id: UUID | None = None
+    shown_release_id: UUID | None = None
+    """What the projection is known to show; where it differs from the active release, the dispatcher brings it up."""
+    lock_job_id: UUID | None = None
+    """The job that alone may write: held from its claim to its end (H-073, H-085), and handed on by a job that is
+    revised, so that nobody else's edit gets between two rounds."""
+    created_at: datetime = when_column(nullable=False, default_now=True)
+
+
+class Job(SQLModel, table=True):
+    """One submitted piece of work. With `waiting_since` set it waits for a worker on `queue`: this is the queue."""
+
+    __tablename__ = "job"
+    __table_args__ = (
+        UniqueConstraint("tenant", "idempotency_key"),
+        Index(
+            "ix_job_waiting",
+            "queue",
+            "waiting_since",
+            postgresql_include=["tenant"],
+            postgresql_where=text("waiting_since IS NOT NULL"),
+        ),
+        Index(
+            "ix_job_ready",
+            "queue",
+            "tenant",
+            "priority",
+            "created_at",
+            postgresql_where=text("waiting_since IS NOT NULL AND pushed_at IS NULL AND held_for IS NULL"),
+        ),
+        Index("ix_job_held_until", "held_until", postgresql_where=text("held_until IS NOT NULL")),
+        Index(
+            "ix_job_held_for_site",
+            "site_id",
+            "queue",
+            "priority",
+            "created_at",
+            postgresql_where=text("held_for = 'site'"),
+        ),
+        Index(
+            "ix_job_site_next",
+            "site_id",
+            "queue",
+            postgresql_where=text("waiting_since IS NOT NULL AND held_for IS NULL"),
+        ),
+        Index("ix_job_site_open", "site_id", postgresql_where=text("ended_at IS NULL")),
+        Index(
+            "ix_job_supersede",
+            "tenant",
+            "supersede_key",
+            postgresql_where=text("supersede_key IS NOT NULL AND ended_at IS NULL"),
+        ),
+        Index(
+            "ix_job_dead",
+            "tenant",
+            "failure_signature",
+            "ended_at",
+            postgresql_where=text("failure_signature IS NOT NULL AND dismissed_at IS NULL"),
+        ),
+        Index("ix_job_ended", "ended_at", postgresql_where=text("ended_at IS NOT NULL")),
+        Index(
+            "ix_job_runway",
+            "queue",
+            "tenant",
+            postgresql_where=text("waiting_since IS NOT NULL AND pushed_at IS NOT NULL"),
+        ),
+        Index("ix_job_tenant_created", "tenant", "created_at"),
+        Index("ix_job_tenant_open", "tenant", "created_at", postgresql_where=text("ended_at IS NULL")),
+        Index("ix_job_tenant_ended", "tenant", "state", "created_at", postgresql_where=text("ended_at IS NOT NULL")),
+        Index("ix_job_site_created", "site_id", "created_at"),
+        Index("ix_job_expiring", "expires_at", postgresql_where=text("expires_at IS NOT NULL")),
+        Index("uq_job_parent", "parent_id", unique=True, postgresql_where=text("queue <> 'steps'")),
+    )
+
+    id: UUID = Field(primary_key=True)
+    tenant: str = Field(foreign_key="tenant.name")
+    door: str
+    requested_by: str = Field(default="", sa_column_kwargs={"server_default": ""})
+    """Who asked, as the audit trail names actors: where policy wants four eyes, nobody approves what they asked for."""
+    state: str
+    prompt: str = Field(sa_type=Text)
+    request: dict[str, Any] = json_column(dict)
+    """The request without its prompt."""
+    request_digest: str
+    idempotency_key: str | None = None
+    priority: str = "P2"
+    site_id: UUID | None = Field(default=None, foreign_key="site.id")
+    parent_id: UUID | None = None
+    """The job that this one goes on from. No two go on from the same: a session is a chain."""
+    root_id: UUID = Field(index=True)
+    """The job whose bill this one adds to: itself, or the first of a chain of resumed or revised jobs."""
+    route: dict[str, Any] = json_column(dict)
+    """The decision as it was made before any model or container call (H-006, H-007, H-009)."""
+    mode: str | None = None
+    tier: int | None = None
+    """The tier it runs on now; escalation raises it."""
+    queue: str
+    fence: int = 0
+    """Raised by every claim and every loss of one: only the attempt that holds this number may take effect."""
+    waiting_since: datetime | None = when_column()
+    pushed_at: datetime | None = when_column()
+    """When its message went to the broker; empty while it waits for room in the dispatch window."""
+    held_for: str | None = None
+    """Why a waiting job must not go to the broker yet (routing.scheduling.Hold); empty: it may, when its turn comes."""
+    held_until: datetime | None = when_column()
+    """When the dispatcher lets it go on, where a time decides; a job held for its site goes on when that is free."""
+    supersede_key: str | None = None
+    """A newer job of the same tenant and target with the same key takes its place while it is not yet published."""
+    superseded_by: UUID | None = None
+    failure_signature: str | None = None
+    """Of a dead letter: what its end has in common with others of its kind."""
+    dismissed_at: datetime | None = when_column()
+    """When somebody said that a dead letter needs nothing more, or replayed it."""
+    lost_attempts: int = 0
+    cap_nanousd: int = money_column()
+    cancel_requested_at: datetime | None = when_column()
+    base_release_id: UUID | None = None
+    """The active release that the work is compared with, and that publish has to find still active."""
+    start_release_id: UUID | None = None
+    """What the work starts from where an earlier job of its session kept something; empty: from the base."""
+    release_id: UUID | None = None
+    """What it made: a candidate, or what was kept when it ended early."""
+    clarification: dict[str, Any] | None = Field(default=None, sa_type=JSONB(none_as_null=True), nullable=True)
+    """The question that its owner has to answer first (routing.clarify.questions.Clarification)."""
+    expires_at: datetime | None = when_column()
+    result: dict[str, Any] = json_column(dict)
+    reason: str | None = None
+    detail: str | None = Field(default=None, sa_type=Text)
+    trace: str | None = None
+    """The `traceparent` of what submitted it, for whoever works on it; empty where its door traced nothing."""
+    created_at: datetime = when_column(nullable=False, default_now=True)
+    started_at: datetime | None = when_column()
+    ended_at: datetime | None = when_column()
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewJob:
+    """A job that is about to be accepted: validated and routed. A field with a column's name is its value."""
+
+    id: UUID
+    tenant: str
+    door: Door
+    request: JobRequest
+    state: State
+    queue: QueueName
+    mode: str | None = None
+    tier: int | None = None
+    route: Mapping[str, Any] = dataclass_field(default_factory=dict)
+    site_id: UUID | None = None
+    cap_nanousd: int = 0
+    requested_by: str = ""
+    parent_id: UUID | None = None
+    root_id: UUID | None = None
+    start_release_id: UUID | None = None
+    clarification: Mapping[str, Any] | None = None
+    """What is asked, of a job that is accepted `clarifying`."""
+    result: Mapping[str, Any] = dataclass_field(default_factory=dict)
+    """What is known of it from the start, because of the job it goes on from."""
+    held_for: Hold | None = None
+    """Why it must not go to the broker yet."""
+    held_until: datetime | None = None
+    """When it may, where a time decides; one that is over already keeps nothing."""
+    trace: str | None = None
+    """In which trace it is worked on, as a `traceparent`."""
+    keeps_route: bool = False
+    """Whether its decision is the one about its parent, which is counted already."""
+    digest: str | None = None
+    """Hash of what was asked, where that is more than the request: of a job that goes on from another one."""
+    clarify_hours: float = 0.0
+    """How long the question stays open."""
+    is_pushed: bool = False
+    """Whether the caller pushes its message right after the commit."""
+
+    FROM_REQUEST: ClassVar = ("prompt", "idempotency_key", "priority", "supersede_key")
+    """Columns that are fields of the request; `request` holds the others."""
+    COLUMNS: ClassVar[tuple[str, ...]]
+    """Columns that `row` has."""
+
+    @property
+    def prompt(self) -> str:
+        """What was asked in words."""
+        return self.request.prompt
+
+    @cached_property
+    def request_digest(self) -> str:
+        """Hash of what was asked."""
+        return self.digest or digest_request(self.request)
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for a worker."""
+        return self.state in (State.RECEIVED, State.DEBATING, State.QUEUED, State.PUBLISHING)
+
+    def row(self) -> dict[str, Any]:
+        """Return the columns, and what the ledger reckons its moments from (`insert_jobs`)."""
+        row = {name: getattr(self.request, name) for name in self.FROM_REQUEST}
+        row |= {name: getattr(self, name) for name in self.COLUMNS if name not in row}
+        row["request"] = self.request.model_dump(mode="json", exclude={"prompt"}, exclude_defaults=True)
+        row["root_id"] = self.root_id or self.id
+        row["open_seconds"] = self.clarify_hours * 3600 if self.clarification is not None else None
+        return row | {"waits": self.waits, "is_pushed": self.is_pushed}
+
+
+NewJob.COLUMNS = (
+    *(field.name for field in fields(NewJob) if field.name in Job.model_fields),
+    *NewJob.FROM_REQUEST,
+    "request_digest",
+)
+
+
+def digest_request(request: JobRequest) -> str:
+    """Return a hash of what was asked: equal for equal requests, whatever the order of their fields."""
+    body = request.model_dump(mode="json", exclude={"idempotency_key"}, exclude_defaults=True)
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+class Attempt(SQLModel, table=True):
+    """One execution of a job on one queue: the lease, the fence and the token that goes with them."""
+
+    __tablename__ = "attempt"
+    __table_args__ = (
+        UniqueConstraint("job_id", "number"),
+        Index("ix_attempt_live", "lease_until", postgresql_where=text("ended_at IS NULL")),
+        Index("ix_attempt_started", "started_at"),
+    )
+
+    id: UUID = Field(default_factory=uuid4, primary_key=True)
+    job_id: UUID = Field(foreign_key="job.id")
+    number: int
+    queue: str
+    tier: int | None = None
+    fence: int
+    worker: str
+    token_hash: str = Field(unique=True)
+    door: str | None = None
+    """The only address that the token is taken from: its box's forwarder's outer one. None while there is no box."""
+    lease_until: datetime = when_column(nullable=False)
+    deadline: datetime = when_column(nullable=False)
+    """The hard time limit: after it the gateway refuses the token."""
+    lost_cause: str | None = None
+    """Why it is over without an end: `time_limit` or `worker_lost` as the worker's parent process saw its child die,
+    `worker_stopped` when a worker that is stopping handed the job back."""
+    started_at: datetime = when_column(nullable=False, default_now=True)
+    ended_at: datetime | None = when_column()
+    outcome: str | None = None
+    reason: str | None = None
+
+
+class Call(SQLModel, table=True):
+    """One model call: reserved at its worst case before it is made, settled at what it used."""
+
+    __tablename__ = "call"
+    __table_args__ = (
+        Index("ix_call_open", "lease_until", postgresql_where=text("state = 'reserved'")),
+        CheckConstraint("reserved_nanousd >= 0 AND cost_nanousd >= 0", name="ck_call_money"),
+    )
+
+    id: UUID = Field(default_factory=uuid4, primary_key=True)
+    job_id: UUID = Field(foreign_key="job.id", index=True)
+    attempt_id: UUID = Field(foreign_key="attempt.id", index=True)
+    caps: list[list[str]] = json_column(list)
+    """The (scope, key) pairs the reserve was taken from, in their fixed order."""
+    state: str = "reserved"
+    """`reserved`, `settled` (by the gateway) or `presumed` (the gateway died: charged in full)."""
+    provider: str
+    model: str
+    key_hash: str
+    gateway: str
+    lease_until: datetime = when_column(nullable=False)
+    max_tokens: int
+    reserved_nanousd: int = money_column()
+    cost_nanousd: int = money_column()
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_write_tokens: int = 0
+    cache_read_tokens: int = 0
+    finish: str | None = None
+    """`completed`, `refused` (by the provider), `cut` (by us), `client_gone` or `provider_gone`."""
+    status: int | None = None
+    prices_as_of: str
+    started_at: datetime = when_column(nullable=False, default_now=True)
+    ended_at: datetime | None = when_column()
+
+
+class Cap(SQLModel, table=True):
+    """A limit on money: `spent + reserved` never passes `limit` by an admitted call."""
+
+    __tablename__ = "cap"
+    __table_args__ = (CheckConstraint("spent_nanousd >= 0 AND reserved_nanousd >= 0", name="ck_cap_money"),)
+
+    scope: str = Field(primary_key=True)
+    key: str = Field(primary_key=True)
+    limit_nanousd: int = Field(sa_type=BigInteger)
+    spent_nanousd: int = money_column()
+    reserved_nanousd: int = money_column()
+
+
+class Release(SQLModel, table=True):
+    """A candidate or published version of a site: immutable content by hash, and the scan that judged it."""
+
+    __tablename__ = "release"
+    __table_args__ = (Index("ix_release_swept", "swept_at", postgresql_where=text("swept_at IS NOT NULL")),)
+
+    id: UUID = Field(default_factory=uuid4, primary_key=True)
+    site_id: UUID = Field(foreign_key="site.id", index=True)
+    base_release_id: UUID | None = None
+    job_id: UUID | None = Field(default=None, index=True)
+    digest: str
+    manifest: dict[str, Any] = json_column(dict)
+    spec_sha256: str | None = None
+    """Blob of the site's spec, when pages of this release are rendered from one."""
+    diff_sha256: str | None = None
+    """Blob of the change for review, when a patch made this release."""
+    reverse_sha256: str | None = None
+    """Blob of the patch that undoes it."""
+    build_seconds: float | None = None
+    """How long its build took; None for a site that is not built, and for an imported one."""
+    total_bytes: int = Field(default=0, sa_type=BigInteger)
+    signals: dict[str, Any] = json_column(dict)
+    """files, has_js, has_build: what the router is told about the site."""
+    scan: dict[str, Any] = json_column(dict)
+    scan_passed: bool = False
+    scan_digest: str = ""
+    preview_generation: int = Field(default=0, sa_column_kwargs={"server_default": "0"})
+    """A preview link opens only the generation it was made in: raising it revokes every link made so far."""
+    created_at: datetime = when_column(nullable=False, default_now=True)
+    published_at: datetime | None = when_column()
+    swept_at: datetime | None = when_column()
+    """When its files were given up: it stays on record, and can no longer be shown, exported or gone back to."""
+
+
+class Approval(SQLModel, table=True):
+    """A decision on a preview, bound to the release, its scan and the release it was made from (threat H3)."""
+
+    __tablename__ = "approval"
+
+    job_id: UUID = Field(foreign_key="job.id", primary_key=True)
+    release_id: UUID
+    base_release_id: UUID | None = None
+    scan_digest: str
+    decision: str
+    actor: str
+    reason: str = ""
+    at: datetime = when_column(nullable=False, default_now=True)
+
+
+class Debate(SQLModel, table=True):
+    """A debate and its verdict."""
+
+    __tablename__ = "debate"
+    __table_args__ = (Index("ix_debate_session", "tenant", "session"),)
+
+    id: UUID = Field(default_factory=uuid4, primary_key=True)
+    job_id: UUID = Field(foreign_key="job.id", index=True)
+    tenant: str
+    session: str | None = None
+    key: str
+    decision_key: str
+    """What the router compares: the same decision is not debated twice in a session."""
+    kind: str
+    stakes: str | None = None
+    verdict: str
+    record: dict[str, Any] = json_column(dict)
+    at: datetime = when_column(nullable=False, default_now=True)
+
+
+class TaskFailure(SQLModel, table=True):
+    """How a task has failed since its last success: a row is there only while it has."""
+
+    __tablename__ = "task_failure"
+    __table_args__ = (Index("ix_task_failure_signature", "tenant", "error_signature"),)
+
+    key: str = Field(primary_key=True)
+    """Digest of tenant, site and canonical request."""
+    tenant: str
+    failures: int = 0
+    """Ends in a row that were no success; rejections are among them."""
+    rejections: int = 0
+    is_debated: bool = False
+    error_signature: str | None = None
+    """What the newest error has in common with others of its kind."""
+    recent: list[dict[str, str]] = json_column(list)
+    """Reason and detail of the newest failures, the newest last."""
+    updated_at: datetime = when_column(nullable=False, default_now=True)

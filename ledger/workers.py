@@ -1,0 +1,165 @@
+"""The registry of workers: who takes in work, with how many slots, and how many of them are busy.
+
+Each worker says so itself, by the ledger's clock; a worker that ends well signs off, any other falls silent. Nothing
+that a job depends on goes by this: recovery goes by leases, so a worker that cannot reach the ledger works on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from sqlalchemy import delete
+from sqlalchemy.dialects.postgresql import insert
+from sqlmodel import Session, col
+
+from ledger.record_tables import Worker
+from ledger.sql import Statement, after, now
+
+BEAT_SECONDS = 10.0
+"""How often a worker says that it is there."""
+LOST_SECONDS = 35.0
+"""One that was silent for so long has no slots any more: it may have missed three times."""
+SWEPT_SECONDS = 900.0
+"""One that was silent for so long is forgotten; until then operators see that it was lost."""
+MOST_WORKERS = 1000
+"""Workers that a list names at most."""
+
+Standing = Literal["serving", "draining", "lost"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sign:
+    """What a worker says of itself."""
+
+    id: str
+    host: str
+    pid: int
+    queues: tuple[str, ...]
+    slots: int
+    """Jobs that it works on at once, of all its queues together."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerView:
+    """One worker as the fleet sees it."""
+
+    id: str
+    host: str
+    pid: int
+    queues: tuple[str, ...]
+    slots: int
+    busy: int
+    """Attempts that it holds now."""
+    standing: Standing
+    started_at: datetime
+    silent_seconds: float
+    """Since it last said that it is there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueueSlots:
+    """Who serves a queue. Slots that serve several queues count on each of them."""
+
+    queue: str
+    workers: int
+    slots: int
+    busy: int
+    """Slots of these workers that are taken, by jobs of whatever queue: with all of them taken the queue waits."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetSlots:
+    """All workers together, each slot counted once."""
+
+    serving: int
+    draining: int
+    lost: int
+    slots: int
+    busy: int
+
+
+def sign_in(session: Session, sign: Sign, *, is_first: bool = False, is_draining: bool = False) -> None:
+    """Note that a worker is there now.
+
+    Args:
+        session: the caller's transaction.
+        sign: what it says of itself.
+        is_first: whether it has just started: a worker that died may have had its name, as pids come again.
+        is_draining: whether it was told to stop.
+    """
+    if is_first:
+        sign_off(session, sign.id)
+    values = {"host": sign.host, "pid": sign.pid, "queues": list(sign.queues), "slots": sign.slots}
+    said = insert(Worker).values(id=sign.id, is_draining=is_draining, **values)
+    session.execute(
+        said.on_conflict_do_update(index_elements=["id"], set_={**values, "is_draining": is_draining, "seen_at": now()})
+    )
+
+
+def sign_off(session: Session, worker: str) -> None:
+    """Note that a worker has ended well."""
+    session.execute(delete(Worker).where(col(Worker.id) == worker))
+
+
+def sweep_workers(session: Session, *, silent_seconds: float = SWEPT_SECONDS) -> int:
+    """Forget workers that were silent for so long; returns how many."""
+    swept = session.execute(delete(Worker).where(col(Worker.seen_at) < after(-silent_seconds)))
+    count: int = swept.rowcount  # type: ignore[attr-defined]
+    return count
+
+
+_SEEN = """
+    held AS (
+        SELECT worker AS id, count(*) AS busy FROM attempt
+         WHERE ended_at IS NULL AND lost_cause IS NULL AND lease_until > (SELECT clock_timestamp()) GROUP BY worker
+    ), seen AS (
+        SELECT worker.*, coalesce(held.busy, 0) AS busy,
+               greatest(0, extract(epoch FROM (SELECT clock_timestamp()) - seen_at))::float AS silent,
+               CASE WHEN seen_at < (SELECT clock_timestamp()) - make_interval(secs => %(lost)s) THEN 'lost'
+                    WHEN is_draining THEN 'draining' ELSE 'serving' END AS standing
+          FROM worker LEFT JOIN held USING (id)
+    )
+"""
+"""Live attempts are found through the index of leases: this costs what there are slots, whatever waits."""
+
+_WORKERS = Statement(f"""
+    WITH {_SEEN} SELECT id, host, pid, queues, slots, busy, standing, started_at,
+           round(silent::numeric, 3)::float AS silent_seconds
+      FROM seen
+     ORDER BY standing DESC, id LIMIT %(limit)s
+""")
+
+_QUEUES = Statement(f"""
+    WITH {_SEEN} SELECT queue, count(*) AS workers, coalesce(sum(slots), 0)::bigint AS slots,
+                        coalesce(sum(busy), 0)::bigint AS busy
+      FROM seen CROSS JOIN LATERAL jsonb_array_elements_text(queues) AS served (queue)
+     WHERE standing = 'serving' GROUP BY queue ORDER BY queue
+""")
+
+_FLEET = Statement(f"""
+    WITH {_SEEN} SELECT count(*) FILTER (WHERE standing = 'serving') AS serving,
+                        count(*) FILTER (WHERE standing = 'draining') AS draining,
+                        count(*) FILTER (WHERE standing = 'lost') AS lost,
+                        coalesce(sum(slots) FILTER (WHERE standing = 'serving'), 0)::bigint AS slots,
+                        coalesce(sum(busy) FILTER (WHERE standing = 'serving'), 0)::bigint AS busy
+      FROM seen
+""")
+
+
+def all_workers(session: Session, *, limit: int = MOST_WORKERS) -> Sequence[WorkerView]:
+    """Return the workers that are there or were there a moment ago: the serving ones first."""
+    rows = _WORKERS.all(session, {"lost": LOST_SECONDS, "limit": limit})
+    return [WorkerView(**row._asdict() | {"queues": tuple(row.queues)}) for row in rows]
+
+
+def slots_by_queue(session: Session) -> Sequence[QueueSlots]:
+    """Return the queues that are served now, each with its slots. A worker that drains serves none."""
+    return [QueueSlots(**row._asdict()) for row in _QUEUES.all(session, {"lost": LOST_SECONDS})]
+
+
+def fleet_slots(session: Session) -> FleetSlots:
+    """Return how many workers there are, and their slots."""
+    return FleetSlots(**_FLEET.one(session, {"lost": LOST_SECONDS})._asdict())

@@ -1,1 +1,0 @@
-"""The ledger: one PostgreSQL database that holds the state of every job, every dollar and every release."""

@@ -1,0 +1,293 @@
+"""What the HTTP door works with, and who is calling it. Nothing here is global: the application carries it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Annotated, Any, TypeVar
+
+from fastapi import Depends, Request, Security
+from fastapi.security import APIKeyHeader, HTTPAuthorizationCredentials, HTTPBearer
+from pydantic import BaseModel, ValidationError
+
+from ledger.store import Ledger
+from producers.errors import BodyTooLargeError, BrokenBodyError
+from producers.intake.submit import Environment, Submitter
+from producers.use_cases.clarify import Clarifier
+from producers.use_cases.dead_letters import DeadLetters, Notifications
+from producers.use_cases.jobs import PreviewLinks
+from producers.use_cases.replays import Replays
+from producers.use_cases.rounds import Asker, Rounds
+from producers.use_cases.sites import Sites
+from producers.use_cases.tenants import Caller, Scope, authenticate, check_shape
+from routing.errors import FieldError, InvalidJobError
+from routing.jobs import Door
+from routing.policy.agents import AccountsConfig
+from routing.policy.platform import Policy
+from routing.prompt.vocabulary import Vocabularies
+from routing.redaction import HIDDEN
+from sites.content_store import Den
+from sites.preview import PreviewSigner
+
+
+@dataclass(frozen=True)
+class Resources:
+    """Everything the HTTP door needs; its owner opens and closes it."""
+
+    ledger: Ledger
+    submitter: Submitter
+    den: Den
+    signer: PreviewSigner
+    policy: Policy
+    pages_url: str
+    """How people reach the pages' listener: preview links begin with it."""
+    environment: Environment = dict
+    """Switches that are read for every decision."""
+    vocabularies: Vocabularies | None = None
+    """The words that routing looks for; the shipped ones by default."""
+    accounts: AccountsConfig = field(default_factory=AccountsConfig)
+    """Accounts at forges and trackers, whose webhooks are taken."""
+    known_keys: tuple[str, ...] = ()
+    """Secrets of this installation that no site may hold."""
+    poll_seconds: float = 0.25
+    """How often an open event stream looks for news."""
+
+    def caller(self, key: str, scope: Scope) -> Caller:
+        """Return who shows a key, if it allows this.
+
+        Raises:
+            AuthenticationError: the caller's fault.
+        """
+        with self.ledger.look() as connection:
+            caller = authenticate(connection, key)
+        caller.require(scope)
+        return caller
+
+    @property
+    def sites(self) -> Sites:
+        """The use cases around sites."""
+        return Sites(self.ledger, self.den, self.policy, known_keys=self.known_keys)
+
+    @property
+    def clarifier(self) -> Clarifier:
+        """Takes replies to open questions."""
+        return Clarifier(self.ledger, self.policy, environment=self.environment, vocabularies=self.vocabularies)
+
+    @property
+    def rounds(self) -> Rounds:
+        """Lets jobs go on from others."""
+        return Rounds(self.ledger, self.policy, environment=self.environment, vocabularies=self.vocabularies)
+
+    @property
+    def replays(self) -> Replays:
+        """Does jobs' requests once more."""
+        return Replays(self.ledger, self.policy, environment=self.environment, vocabularies=self.vocabularies)
+
+    @property
+    def dead_letters(self) -> DeadLetters:
+        """What ended as nobody wanted."""
+        return DeadLetters(self.ledger, self.replays)
+
+    @property
+    def notifications(self) -> Notifications:
+        """What owners are told of their jobs' ends."""
+        return Notifications(self.ledger)
+
+    @property
+    def links(self) -> PreviewLinks:
+        """Makes preview links."""
+        return PreviewLinks(self.signer, self.pages_url)
+
+
+def resources_of(request: Request) -> Resources:
+    """Return the resources of the application that serves this request."""
+    resources = request.app.state.resources
+    assert isinstance(resources, Resources)
+    return resources
+
+
+async def _resources_here(request: Request) -> Resources:
+    return resources_of(request)  # a function that is not async would be given a thread of its own
+
+
+ResourcesDep = Annotated[Resources, Depends(_resources_here)]
+
+_BEARER = HTTPBearer(auto_error=False, description="`Authorization: Bearer pmk_...`")
+_HEADER = APIKeyHeader(name="X-API-Key", auto_error=False, description="`X-API-Key: pmk_...`")
+
+
+def key_for(scope: Scope) -> Callable[..., Awaitable[str]]:
+    """Return a dependency that gives the key that a request shows: `Resources.caller` says whose it is.
+
+    Who shows nothing like a key is refused here, before a body is read.
+    """
+
+    async def key_of(
+        bearer: HTTPAuthorizationCredentials | None = Security(_BEARER, scopes=[scope.value]),
+        api_key: str | None = Security(_HEADER, scopes=[scope.value]),
+    ) -> str:
+        return check_shape(bearer.credentials if bearer is not None else api_key or "")
+
+    return key_of
+
+
+def require(scope: Scope) -> Callable[..., Caller]:
+    """Return a dependency that lets only keys with this scope through. The tenant comes from the key alone."""
+
+    def caller_of(resources: ResourcesDep, key: str = Depends(key_for(scope))) -> Caller:
+        return resources.caller(key, scope)
+
+    return caller_of
+
+
+def asker_of(caller: Caller) -> Asker:
+    """Return who asks for a job that goes on from another one."""
+    return Asker(tenant=caller.tenant, door=Door.HTTP, actor=caller.actor)
+
+
+Reader = Annotated[Caller, Depends(require(Scope.READ))]
+SubmitCaller = Annotated[Caller, Depends(require(Scope.SUBMIT))]
+SubmitKey = Annotated[str, Depends(key_for(Scope.SUBMIT))]
+"""For what is asked so often that the thread which a dependency takes for itself would show."""
+Approver = Annotated[Caller, Depends(require(Scope.APPROVE))]
+Admin = Annotated[Caller, Depends(require(Scope.ADMIN))]
+
+
+# Read a JSON body strictly: what two JSON readers would understand differently is refused.
+
+MAX_BODY_BYTES = 64 * 1024
+"""What a body may hold, counted without JSON's escapes: a prompt of 32 KiB must pass however its sender writes it."""
+MAX_RAW_BYTES = 256 * 1024
+"""What is read at all."""
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+
+def body_reader(max_bytes: int, *, told_bytes: int = 0) -> Callable[[Request], Awaitable[bytes]]:
+    """Return a dependency that gives the raw body; of one that is too large it reads no more than it takes to see that.
+
+    What it returns raises BodyTooLargeError: the caller's fault.
+
+    Args:
+        max_bytes: what is read at most.
+        told_bytes: what the caller is told; that is less where escapes do not count.
+    """
+
+    async def read(request: Request) -> bytes:
+        parts: list[bytes] = []
+        size = 0
+        async for part in request.stream():
+            size += len(part)
+            if size > max_bytes:
+                raise BodyTooLargeError(told_bytes or max_bytes)
+            parts.append(part)
+        return b"".join(parts)
+
+    return read
+
+
+read_body = body_reader(MAX_RAW_BYTES, told_bytes=MAX_BODY_BYTES)
+
+
+def parse_json(raw: bytes, *, max_bytes: int = MAX_BODY_BYTES) -> Any:
+    """Read JSON text that holds no more than so much, counted without its escapes.
+
+    Raises:
+        BrokenBodyError: the caller's fault: no JSON, not UTF-8, a duplicate key, NaN, or nested too deeply.
+        BodyTooLargeError: the caller's fault.
+    """
+    try:
+        body = json.loads(raw.decode(), object_pairs_hook=_object_of, parse_constant=_refuse_constant)
+    except UnicodeDecodeError:
+        raise BrokenBodyError("must be UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise BrokenBodyError(f"must be valid JSON; line {error.lineno}, column {error.colno}") from None
+    except (ValueError, RecursionError):
+        raise BrokenBodyError("must be valid JSON of moderate depth and size") from None
+    if len(raw) > max_bytes and _size_of(body) > max_bytes:
+        raise BodyTooLargeError(max_bytes)
+    return body
+
+
+def check_text(body: object) -> None:
+    """Refuse text that the ledger cannot hold, anywhere in a body.
+
+    Raises:
+        InvalidJobError: the caller's fault; names the first field at fault.
+    """
+    for path, value in _walk(body):
+        if isinstance(value, str) and not _is_storable(value):
+            raise InvalidJobError((FieldError(path or "body", "must be valid Unicode text without NUL"),))
+        if isinstance(value, dict) and not all(map(_is_storable, value)):
+            raise InvalidJobError((FieldError(path or "body", "a field's name must be valid Unicode text"),))
+
+
+def parse_model(model: type[ModelT], raw: bytes) -> ModelT:
+    """Read a body as a model; an empty body is an empty object.
+
+    Raises:
+        BrokenBodyError: the caller's fault.
+        InvalidJobError: the caller's fault; names each field and its rule.
+    """
+    body = parse_json(raw) if raw.strip() else {}
+    check_text(body)
+    try:
+        return model.model_validate(body)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_input=False)
+        raise InvalidJobError(tuple(_field_error(item) for item in found)) from None
+
+
+def with_key(body: Any, key: str) -> Any:
+    """Return a body with the idempotency key of the request's header in it.
+
+    Raises:
+        InvalidJobError: the caller's fault: the body holds another one.
+    """
+    if not isinstance(body, dict):
+        return body
+    if body.get("idempotency_key", key) != key:
+        rule = "differs from the header Idempotency-Key; give one of them, or the same in both"
+        raise InvalidJobError((FieldError("idempotency_key", rule),))
+    return body | {"idempotency_key": key}
+
+
+def _field_error(item: Any) -> FieldError:
+    rule = item["msg"].removeprefix("Value error, ")
+    field = HIDDEN.sub("[redacted]", ".".join(map(str, item["loc"])))[:200]
+    return FieldError(field or "body", rule[:1].lower() + rule[1:])
+
+
+def _walk(body: object) -> Iterator[tuple[str, object]]:
+    """Yield every value with its dotted path, a container before what it holds."""
+    stack: list[tuple[str, object]] = [("", body)]
+    while stack:
+        path, value = stack.pop()
+        yield path, value
+        inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+        stack.extend((f"{path}.{name}" if path else str(name), item) for name, item in inner)
+
+
+def _size_of(body: object) -> int:
+    """Return the bytes of all text in a body, and one for every value."""
+    size = 0
+    for _, value in _walk(body):
+        text = value if isinstance(value, str) else "".join(value) if isinstance(value, dict) else ""
+        size += len(text.encode("utf-8", "surrogatepass")) + 1
+    return size
+
+
+def _is_storable(text: str) -> bool:
+    return "\x00" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise BrokenBodyError("must not hold a field twice")
+    return found
+
+
+def _refuse_constant(_: str) -> None:
+    raise BrokenBodyError("must be valid JSON: NaN and Infinity are no JSON numbers")

@@ -1,0 +1,377 @@
+"""`doctor`: what of an installation is well, and what to do about the rest."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from producers.commands.context import (
+    FAILED,
+    USAGE,
+    AsJson,
+    Context,
+    context_of,
+    fail,
+    installed,
+    out,
+    print_json,
+    print_table,
+)
+from routing.config import read_settings, without_settings
+
+if TYPE_CHECKING:
+    from monitoring.capacity.limits import Component
+    from monitoring.capacity.plan import Plan, QueuePlan
+    from monitoring.capacity.queueing import Waits
+    from producers.bootstrap import Installation
+    from producers.doctor import Finding
+    from producers.use_cases.capacity import Answer
+
+
+app = typer.Typer()
+
+
+@app.command()
+def doctor(ctx: typer.Context, as_json: AsJson = False) -> None:
+    """Look at every part of an installation: OK, WARN or FAIL, and what to do. Exit 1 where one fails."""
+    from producers.doctor import Verdict, worst
+
+    findings = []
+    for finding in _examine(context_of(ctx)):
+        findings.append(finding)
+        if not as_json:
+            out.print(finding.line, markup=False, soft_wrap=True)
+    verdict = worst(findings)
+    if as_json:
+        print_json({"verdict": verdict.value, "findings": [finding._asdict() for finding in findings]})
+    raise typer.Exit(FAILED if verdict is Verdict.FAIL else 0)
+
+
+def _examine(context: Context) -> Iterator[Finding]:
+    """Look at one part after another: a configuration that cannot be read ends it, nothing else does."""
+    from producers.doctor import fail, ok
+    from routing.errors import PolicyError
+
+    try:
+        installation = context.installation()
+        policy = installation.policy
+        _ = installation.vocabularies
+    except (PolicyError, OSError) as error:
+        yield fail("configuration", str(error), "mend it: every program refuses to start with it")
+        return
+    yield ok("configuration", f"policy {policy.prices_as_of}")
+    try:
+        yield from _examine_installation(installation, context)
+    finally:
+        installation.close()
+
+
+def _examine_installation(installation: Installation, context: Context) -> Iterator[Finding]:
+    from producers import doctor as record
+    from producers import doctor as surroundings
+
+    environment = dict(context.environment)
+    yield from surroundings.check_policy(installation.policy)
+    yield from record.check_ledger(installation)
+    yield from surroundings.check_broker(installation)
+    yield from surroundings.check_transport(installation)
+    yield from surroundings.check_files(installation)
+    yield from surroundings.check_secrets(installation)
+    yield from surroundings.check_gateway(installation.settings.worker.gateway_url, environment)
+    yield from surroundings.check_exporter(installation)
+    yield from _check_boxes(installation, context)
+
+
+def _check_boxes(installation: Installation, context: Context) -> Iterator[Finding]:
+    """Boxes are for code agents and builds alone: without them everything else works."""
+    from producers.commands.installation import BoxSettings
+    from producers.doctor import fail, ok, warn
+    from routing.errors import PolicyError
+    from routing.queues import QUEUES
+    from sandbox.checks import check_boxes
+    from sandbox.package_mirror.registries import check_mirror
+
+    mirror = installation.settings.mirror
+    found = [*check_mirror(mirror.npm, without_settings(installation.environment()), npmrc=mirror.npmrc)]
+    try:
+        found += [*check_boxes(read_settings(BoxSettings, context.environment).box)]
+    except PolicyError as error:
+        engines = ", ".join(name for name, queue in QUEUES.items() if queue.needs_box)
+        yield fail("boxes", str(error), f"mend it in the environment of the workers of {engines}")
+    for name, hint in found:
+        yield warn(name, hint, "only code agents and builds need it") if hint else ok(name)
+
+
+# `dashboards`: what Grafana and Prometheus read, written where they read it.
+
+
+@app.command("dashboards")
+def write_dashboards(
+    directory: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where to write the dashboards.")],
+    rules: Annotated[
+        Path | None, typer.Option("--rules", metavar="FILE", help="Write the alert rules there, too.")
+    ] = None,
+    docs: Annotated[
+        str, typer.Option("--docs", metavar="URL", help="Where the project's docs are; alerts link to its runbooks.")
+    ] = "",
+    grafana: Annotated[
+        str, typer.Option("--grafana", metavar="URL", help="Where Grafana is; alerts link to its dashboards.")
+    ] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Write the six dashboards as JSON, for Grafana's file provisioning; it needs no running installation.
+
+    Point a provider of type `file` (grafana/provisioning/dashboards/*.yml) at DIR. They ask for a data source of type
+    Prometheus, which a person may choose on each. With --rules the alert rules go to FILE, for `rule_files` of
+    prometheus.yml.
+    """
+    texts = {directory / name: text for name, text in read_dashboards().items()}
+    if rules is not None:
+        texts[rules] = read_alert_rules(docs=docs, grafana=grafana)
+    try:
+        for path, text in texts.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+    except OSError as error:
+        fail(f"dashboards: {error.filename}: {error.strerror}")
+    if as_json:
+        print_json({"written": [str(path) for path in texts]})
+        return
+    for path in texts:
+        out.print(str(path), markup=False)
+
+
+def read_dashboards() -> dict[str, str]:
+    """Return Grafana's dashboards by file name."""
+    shipped = resources.files("monitoring") / "dashboards"
+    return {file.name: file.read_text() for file in sorted(shipped.iterdir(), key=lambda file: file.name)}
+
+
+def read_alert_rules(*, docs: str = "", grafana: str = "") -> str:
+    """Return the alert rules for Prometheus.
+
+    Args:
+        docs: the URL below which the project's pages are; empty leaves links to runbooks relative.
+        grafana: the URL of Grafana; empty leaves links to dashboards relative.
+    """
+    text = (resources.files("monitoring") / "alerts" / "rules.yaml").read_text()
+    if docs:
+        text = text.replace("runbook_url: ", f"runbook_url: {docs.rstrip('/')}/")
+    if grafana:
+        text = text.replace("dashboard_url: ", f"dashboard_url: {grafana.rstrip('/')}")
+    return text
+
+
+# `capacity`: how many workers a load needs, what that costs, and what gives out next.
+
+
+def _many(metavar: str, words: str) -> object:
+    return typer.Option(metavar=metavar, help=f"{words}; repeatable.")
+
+
+Words = list[str] | None
+
+
+@app.command()
+def capacity(
+    ctx: typer.Context,
+    rate: Annotated[Words, _many("RATE", "New jobs: 5/s, 3000000/day, or spec=2/s; without: as measured")] = None,
+    wait: Annotated[Words, _many("SECONDS", "What 95 % of attempts may wait at most, or spec=10")] = None,
+    ceiling: Annotated[
+        float | None,
+        typer.Option(metavar="USD", min=0, help="What a day may cost; without: the policy's budget."),
+    ] = None,
+    slots: Annotated[Words, _many("QUEUE=N", "A pool to be judged, not chosen; or `now`: all that are there")] = None,
+    source: Annotated[
+        str | None,
+        typer.Option("--from", metavar="WHERE", help="ledger, defaults, or a file of --save; without: the ledger."),
+    ] = None,
+    hours: Annotated[int, typer.Option(metavar="N", min=1, max=8_760, help="How far back the ledger is read.")] = 24,
+    peak: Annotated[
+        float | None,
+        typer.Option(metavar="FACTOR", min=1, max=100, help="Peak over a day's mean: 2.5 of rates by the day, else 1."),
+    ] = None,
+    burstiness: Annotated[
+        float, typer.Option(metavar="RATIO", min=1, max=100, help="Variance of arrivals over their mean: 1 at random.")
+    ] = 1.0,
+    slot_usd: Annotated[float, typer.Option(metavar="USD", min=0, help="What a worker's slot costs an hour.")] = 0.0,
+    busy: Annotated[
+        float, typer.Option(metavar="SHARE", min=0.05, max=0.99, help="How busy a planned slot may be.")
+    ] = 0.9,
+    apis: Annotated[int, typer.Option(metavar="N", min=1, max=10_000, help="API processes.")] = 1,
+    gateways: Annotated[int, typer.Option(metavar="N", min=1, max=10_000, help="Gateway processes.")] = 1,
+    tenants: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Tenants with work; without: as measured.")
+    ] = None,
+    limits: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="What the other parts bear, as make bench ONLY=capacity writes."),
+    ] = None,
+    limit: Annotated[Words, _many("NAME=VALUE", "One of these")] = None,
+    save: Annotated[Path | None, typer.Option(metavar="FILE", help="Keep what was measured, for --from.")] = None,
+    check: Annotated[bool, typer.Option("--check", help="Exit 1 when a target, the ceiling or a part gives.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Size the pools by a queueing formula, and name what gives out next.
+
+    Durations, escalations and costs are those of the ledger's attempts; what was not measured is taken by defaults,
+    and the answer says so. docs/scaling.md explains the formula and where it is weak.
+    """
+    from ledger.errors import CapacityError
+    from producers.use_cases.capacity import CapacityOptions, answer, save_workload
+
+    options = CapacityOptions(
+        rates=rate or (),
+        waits=wait or (),
+        slots=slots or (),
+        limits=limit or (),
+        limits_file=limits,
+        source=source,
+        hours=hours,
+        peak=peak,
+        burstiness=burstiness,
+        ceiling_usd=ceiling,
+        slot_usd_hour=slot_usd,
+        most_busy=busy,
+        apis=apis,
+        gateways=gateways,
+        tenants=tenants,
+    )
+    with installed(ctx) as installation:
+        try:
+            found = answer(installation, options)
+            if save is not None:
+                save_workload(found.workload, save)
+        except CapacityError as error:
+            fail(str(error), code=USAGE)
+    if as_json:
+        print_json(_view(found))
+    else:
+        _show(found)
+    if check and not found.plan.is_good:
+        raise typer.Exit(FAILED)
+
+
+def _show(answer: Answer) -> None:
+    plan = answer.plan
+    rate = sum(answer.question.arriving.values())
+    out.print(f"{plan.jobs_per_day:,.0f} jobs a day, {rate:.4g}/s at the peak", markup=False)
+    out.print(f"work: {answer.workload.source}\n", markup=False)
+    heads = ("queue", "attempts/s", "mean", "slots", "now", "busy", "target", "wait p50/p95/p99", "work")
+    print_table(heads, (_row(answer, queue) for queue in plan.queues))
+    out.print()
+    parts = (
+        (
+            part.name,
+            f"{part.load:,.4g}",
+            f"{part.limit:,.4g}",
+            part.unit,
+            f"{part.headroom:.2f}x",
+            f"{part.headroom * plan.jobs_per_day:,.0f}",
+            part.whence,
+        )
+        for part in plan.components
+    )
+    print_table(("part", "load", "bears", "unit", "headroom", "jobs/day", "says"), parts)
+    out.print()
+    for sentence in _sentences(answer):
+        out.print(sentence, markup=False)
+
+
+def _row(answer: Answer, queue: QueuePlan) -> tuple[str, ...]:
+    work = answer.workload.queues[queue.queue]
+    return (
+        queue.queue.value,
+        f"{queue.load.rate:.3g}",
+        f"{work.mean_seconds:.3g} s",
+        str(queue.slots),
+        str(answer.slots_now.get(queue.queue, 0)) if answer.slots_now else "-",
+        f"{queue.busy:.0%}",
+        f"{queue.target_seconds:g} s" + ("" if queue.is_met else " MISSED"),
+        _waits(queue.waits),
+        f"{work.attempts:,} measured" if work.source == "measured" else "default",
+    )
+
+
+def _waits(waits: Waits) -> str:
+    return f"{waits.p50:.2f}/{waits.p95:.2f}/{waits.p99:.2f} s" if waits.is_bounded else "without end"
+
+
+def _sentences(answer: Answer) -> Iterator[str]:
+    """Say what an operator acts on."""
+    plan = answer.plan
+    missed = [queue.queue.value for queue in plan.queues if not queue.is_met]
+    yield f"targets: missed on {', '.join(missed)}" if missed else "targets: all are met"
+    kept = "kept" if plan.is_affordable else f"passed: it affords {plan.affordable_jobs:,.0f} jobs a day"
+    split = f"models ${plan.model_usd_day:,.2f}, workers ${plan.worker_usd_day:,.2f}"
+    yield f"cost: ${plan.usd_day:,.2f} a day ({split}); the ceiling of ${plan.ceiling_usd:,.2f} is {kept}"
+    yield f"next bottleneck: {_named(plan, plan.bottleneck)}"
+    if plan.bottleneck != plan.bottleneck_measured:
+        yield f"beyond workers and the policy's own limits: {_named(plan, plan.bottleneck_measured)}"
+    yield f"the parts were measured on: {answer.limits.machine} ({answer.limits.at})"
+    yield from (f"note: {note}" for note in plan.notes)
+
+
+def _named(plan: Plan, part: Component) -> str:
+    bears = f"bears {part.headroom * plan.jobs_per_day:,.0f} jobs a day ({part.headroom:.2f} times this load)"
+    return f"{part.name}, which {bears}{'; more slots mend it' if part.is_elastic else ''}"
+
+
+def _view(answer: Answer) -> dict[str, Any]:
+    """Return an answer for programs."""
+    plan = answer.plan
+    return {
+        "jobs_per_day": plan.jobs_per_day,
+        "arriving_per_second": {queue.value: rate for queue, rate in answer.question.arriving.items()},
+        "burstiness": answer.question.burstiness,
+        "work": answer.workload.source,
+        "queues": [_queue_view(answer, queue) for queue in plan.queues],
+        "cost": {
+            "usd_day": plan.usd_day,
+            "model_usd_day": plan.model_usd_day,
+            "worker_usd_day": plan.worker_usd_day,
+            "ceiling_usd": plan.ceiling_usd,
+            "is_kept": plan.is_affordable,
+            "affordable_jobs_day": _or_none(plan.affordable_jobs),
+        },
+        "bottleneck": plan.bottleneck.name,
+        "bottleneck_beyond_workers_and_policy": plan.bottleneck_measured.name,
+        "parts": [
+            asdict(part) | {"headroom": part.headroom, "jobs_per_day": part.headroom * plan.jobs_per_day}
+            for part in plan.components
+        ],
+        "limits": answer.limits.model_dump(),
+        "notes": list(plan.notes),
+        "is_good": plan.is_good,
+    }
+
+
+def _queue_view(answer: Answer, queue: QueuePlan) -> dict[str, Any]:
+    work = answer.workload.queues[queue.queue]
+    return {
+        "queue": queue.queue.value,
+        "attempts_per_second": queue.load.rate,
+        "slots": queue.slots,
+        "slots_now": answer.slots_now.get(queue.queue),
+        "is_fixed": queue.is_fixed,
+        "busy": queue.busy,
+        "target_p95_seconds": _or_none(queue.target_seconds),
+        "is_met": queue.is_met,
+        "mean_seconds": work.mean_seconds,
+        "variability": work.variability,
+        "pickup_seconds": work.pickup_seconds,
+        "turnaround_seconds": work.turnaround_seconds,
+        "work": work.source,
+        "measured_attempts": work.attempts,
+        "wait_seconds": {name: _or_none(value) for name, value in asdict(queue.waits).items()},
+    }
+
+
+def _or_none(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,299 @@
+"""All that a job's page shows, read in one transaction, with the places of what it draws."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from sqlmodel import Session
+
+from ledger.events import EventKind, newest_events, newest_of_kinds
+from ledger.jobs import find_job
+from ledger.money import calls_of
+from ledger.tables import Approval, Call, Job, Release
+from producers.api.requests import Resources
+from producers.use_cases.jobs import CONSOLE_AUDIENCE, EventView, JobView, describe, describe_events
+from producers.use_cases.replays import tiers_instead
+from producers.use_cases.review import compare_releases, releases_of_job
+from routing.jobs import State
+from routing.policy.prices import decimal_usd
+from routing.rounds import Verb, can_go_on
+
+# What a job did with its time, phase by phase, from its events: one walk, no clock of its own.
+
+_PEOPLE = {State.CLARIFYING.value: "question", State.AWAITING_APPROVAL.value: "review"}
+_WAITS = {State.RECEIVED.value: "intake", State.DEBATING.value: "debate", State.QUEUED.value: "queue"}
+_SHARE_OF_PEOPLE = 0.12
+"""How much of the width a phase takes in which people are waited for: hours of it would hide the seconds of work."""
+_MOST_PHASES = 60
+"""Phases that are shown: the last ones."""
+CUTS = (
+    EventKind.ACCEPTED,
+    EventKind.WAITING,
+    EventKind.STARTED,
+    EventKind.ATTEMPT_ENDED,
+    EventKind.STATE,
+    EventKind.ENDED,
+)
+"""The kinds of events that begin or end a phase: all that this needs of a job's."""
+MOST_CUTS = 8 * _MOST_PHASES
+"""So many of the newest make the phases that are shown, and more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Phase:
+    """A part of a job's life."""
+
+    kind: str
+    """`wait`, `work`, `person`: how its bar looks."""
+    name: str
+    note: str
+    began: datetime
+    ended: datetime | None
+    left: float = 0.0
+    """Where its bar begins, in per cent of the width."""
+    width: float = 0.0
+    outcome: str = ""
+
+    def seconds(self, until: datetime) -> float:
+        """Return how long it took, or has taken."""
+        return max(0.0, ((self.ended or until) - self.began).total_seconds())
+
+
+class Timeline(NamedTuple):
+    """A job's life, or the end of a long one."""
+
+    phases: tuple[Phase, ...]
+    is_cut: bool
+    """There were earlier phases."""
+
+
+def timeline_of(events: Sequence[EventView], *, until: datetime) -> Timeline:
+    """Return a job's last phases with the places of their bars.
+
+    Args:
+        events: the job's own of the kinds that cut, oldest first; up to `MOST_CUTS`, or all there are.
+        until: when it ended, or now.
+    """
+    walk = _Walk()
+    for event in events:
+        walk.take(event)
+    is_cut = len(walk.found) > _MOST_PHASES
+    return Timeline(_placed(walk.found[-_MOST_PHASES:], until), is_cut)
+
+
+class _Walk:
+    """Goes through events and cuts the time at those that begin or end a phase."""
+
+    def __init__(self) -> None:
+        self.found: list[Phase] = []
+
+    def take(self, event: EventView) -> None:
+        data, at = event.data, event.at
+        match event.kind:
+            case EventKind.ACCEPTED:
+                self._enter(str(data.get("state", "")), at, str(data.get("queue", "")))
+            case EventKind.WAITING:
+                self._begin("wait", "Waits", f"for a worker of {data.get('queue')}", at)
+            case EventKind.STARTED:
+                self._begin("work", f"Attempt {data.get('attempt')}", f"on {data.get('queue')}", at)
+            case EventKind.ATTEMPT_ENDED:
+                self._let_go(at, str(data.get("outcome") or ""))
+            case EventKind.STATE:
+                self._enter(str(data.get("target", "")), at, "")
+            case EventKind.ENDED:
+                self._end(at)
+
+    def _enter(self, state: str, at: datetime, queue: str) -> None:
+        if state in _PEOPLE:
+            self._begin("person", "Asks", f"a person's {_PEOPLE[state]}", at)
+        elif state == State.PUBLISHING.value:
+            self._begin("wait", "Approved", "waits to be published", at)
+        elif state in _WAITS and not (self.found and self.found[-1].ended is None):
+            self._begin("wait", "Waits", f"for {queue or _WAITS[state]}", at)
+
+    def _begin(self, kind: str, name: str, note: str, at: datetime) -> None:
+        self._end(at)
+        if self.found and kind == "wait" and self.found[-1].kind == "wait" and self.found[-1].began == at:
+            self.found.pop()
+        self.found.append(Phase(kind=kind, name=name, note=note, began=at, ended=None))
+
+    def _end(self, at: datetime) -> None:
+        if self.found and self.found[-1].ended is None:
+            self.found[-1] = replace(self.found[-1], ended=at)
+
+    def _let_go(self, at: datetime, outcome: str) -> None:
+        """Note how the last attempt ended: it may be told after what the job did next had begun."""
+        for place in reversed(range(len(self.found))):
+            phase = self.found[place]
+            if phase.kind == "work":
+                self.found[place] = replace(phase, ended=phase.ended or at, outcome=phase.outcome or outcome)
+                return
+
+
+def _placed(phases: Sequence[Phase], until: datetime) -> tuple[Phase, ...]:
+    people = [phase for phase in phases if phase.kind == "person"]
+    own = sum(phase.seconds(until) for phase in phases if phase.kind != "person")
+    left_for_work = 100.0 - 100.0 * _SHARE_OF_PEOPLE * min(len(people), 4) if own else 0.0
+    for_people = (100.0 - left_for_work) / len(people) if people else 0.0
+    placed, at = [], 0.0
+    for phase in phases:
+        width = for_people if phase.kind == "person" else left_for_work * phase.seconds(until) / own if own else 0.0
+        placed.append(replace(phase, left=round(at, 2), width=round(max(width, 0.6), 2)))
+        at = min(at + width, 99.4)
+    return tuple(placed)
+
+
+def offset(began: datetime, at: datetime) -> str:
+    """Return when something was, counted from a beginning: `+1.2 s`, `+3 min`."""
+    passed = max(timedelta(0), at - began).total_seconds()
+    if passed < 60:
+        return f"+{passed:.1f} s"
+    return f"+{passed / 60:.0f} min" if passed < 5400 else f"+{passed / 3600:.1f} h"
+
+
+_EVENTS_SHOWN = 200
+"""Events of one page: of a job's own page the newest."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallLine:
+    """What one model was asked of a job, all calls together."""
+
+    model: str
+    provider: str
+    calls: int
+    input_tokens: int
+    output_tokens: int
+    cost_nanousd: int
+    failed: int
+    """Calls that did not complete."""
+
+    @property
+    def cost_usd(self) -> str:
+        """What it cost, as an exact decimal."""
+        return decimal_usd(self.cost_nanousd)
+
+
+@dataclass(frozen=True)
+class Frames:
+    """Links that the console may show in a frame."""
+
+    before: str | None
+    after: str | None
+
+
+@dataclass(frozen=True)
+class EventPage:
+    """Some of a job's events, oldest first."""
+
+    events: tuple[EventView, ...]
+    has_older: bool
+
+    @property
+    def first(self) -> int:
+        """Where an older page ends; 0 on one without events."""
+        return self.events[0].id if self.events else 0
+
+    @property
+    def last(self) -> int:
+        """Where what happens next goes on."""
+        return self.events[-1].id if self.events else 0
+
+
+def facts_of(resources: Resources, job_id: UUID, *, tenant: str) -> dict[str, Any]:
+    """Return what the templates of a job's page need.
+
+    Raises:
+        JobNotFoundError: the caller's fault: the tenant has no such job.
+    """
+    with resources.ledger.begin() as session:
+        job = find_job(session, job_id, tenant=tenant)
+        view = describe(session, job, links=resources.links)
+        page = _page_of_events(session, job_id)
+        cuts = describe_events(session, newest_of_kinds(session, job_id, CUTS, limit=MOST_CUTS))
+        lines = bill_lines(calls_of(session, job_id))
+        before, after = releases_of_job(session, job)
+        approval = session.get(Approval, job_id)
+        instead = tiers_instead(job) if view.continued_as is None else ()
+    until = view.ended_at or datetime.now(UTC)
+    is_there = after is not None and after.swept_at is None and (before is None or before.swept_at is None)
+    return {
+        "job": view,
+        "page": page,
+        "lines": lines,
+        "frames": _frames(job, before, after, resources),
+        "approval": approval,
+        "instead": instead,
+        "until": until,
+        "timeline": timeline_of(cuts, until=until),
+        "changes": compare_releases(resources.den, before, after) if after is not None and is_there else None,
+        **_ways_on(view),
+    }
+
+
+def events_of(resources: Resources, job_id: UUID, *, tenant: str, before_id: int) -> EventPage:
+    """Return the page of a job's events that ends before one of them.
+
+    Raises:
+        JobNotFoundError: the caller's fault: the tenant has no such job.
+    """
+    with resources.ledger.begin() as session:
+        find_job(session, job_id, tenant=tenant)
+        return _page_of_events(session, job_id, before_id=before_id)
+
+
+def _page_of_events(session: Session, job_id: UUID, *, before_id: int | None = None) -> EventPage:
+    found = newest_events(session, job_id, limit=_EVENTS_SHOWN + 1, before_id=before_id)
+    shown = describe_events(session, found[-_EVENTS_SHOWN:])
+    return EventPage(tuple(shown), has_older=len(found) > _EVENTS_SHOWN)
+
+
+def bill_lines(calls: Iterable[Call]) -> tuple[CallLine, ...]:
+    """Return a bill's lines, the dearest model first."""
+    by_model: dict[tuple[str, str], list[Call]] = {}
+    for call in calls:
+        by_model.setdefault((call.provider, call.model), []).append(call)
+    lines = [_line(provider, model, found) for (provider, model), found in by_model.items()]
+    return tuple(sorted(lines, key=lambda line: (-line.cost_nanousd, line.model)))
+
+
+def _line(provider: str, model: str, calls: Sequence[Call]) -> CallLine:
+    return CallLine(
+        model=model,
+        provider=provider,
+        calls=len(calls),
+        input_tokens=sum(call.input_tokens + call.cache_write_tokens + call.cache_read_tokens for call in calls),
+        output_tokens=sum(call.output_tokens for call in calls),
+        cost_nanousd=sum(call.cost_nanousd for call in calls),
+        failed=sum(call.ended_at is not None and call.finish != "completed" for call in calls),
+    )
+
+
+def _ways_on(view: JobView) -> dict[str, bool]:
+    """Tell how the job can be gone on from."""
+    is_free = view.continued_as is None and view.project is None
+    return {
+        "can_resume": is_free and can_go_on(Verb.RESUME, view.state, view.reason),
+        "can_revise": is_free and view.site is not None and can_go_on(Verb.REVISE, view.state, view.reason),
+        "can_cancel": not view.is_final and view.state != State.PUBLISHING and not view.is_cancel_requested,
+    }
+
+
+def _frames(job: Job, before: Release | None, after: Release | None, resources: Resources) -> Frames:
+    if after is None or not _is_offered(job, after):
+        return Frames(None, None)
+    was_live = before is not None and before.published_at is not None
+    return Frames(frame_of(resources, before) if before and was_live else None, frame_of(resources, after))
+
+
+def frame_of(resources: Resources, release: Release) -> str | None:
+    """Return a link that the console may show in a frame; None where the files are gone."""
+    return None if release.swept_at is not None else resources.links.url_of(release, audience=CONSOLE_AUDIENCE)
+
+
+def _is_offered(job: Job, release: Release) -> bool:
+    return job.state in (State.AWAITING_APPROVAL, State.PUBLISHING) or release.published_at is not None

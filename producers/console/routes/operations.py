@@ -1,0 +1,283 @@
+"""The first page: what waits, what runs, what is spent, and who is waited for. Operators pause queues here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, NamedTuple
+from uuid import UUID
+
+from fastapi import APIRouter, Form, Path, Query, Request
+from markupsafe import Markup
+from sqlalchemy import func, select
+from sqlmodel import Session, col
+from starlette.responses import Response
+
+from ledger import audit
+from ledger.attempts import effective_policy
+from ledger.errors import ClusterNotFoundError
+from ledger.record_tables import AuditRow
+from producers.api.requests import asker_of
+from producers.console.charts import Bar, bars
+from producers.console.template_filters import cents, plural
+from producers.console.web import (
+    REFUSALS,
+    ConsoleDep,
+    ConsoleResources,
+    Operator,
+    Submitter,
+    Viewer,
+    ViewerDep,
+    go,
+    is_part,
+    render,
+    told,
+)
+from producers.use_cases.dead_letters import DeadLetterOrder, ReplayOrder
+from producers.use_cases.fleet import budgets_today, ended_lately, fleet_view, spent_by_day
+from producers.use_cases.tenants import Scope, pause_queue
+from routing.jobs import parse_as
+from routing.queues import QUEUES, QueueName
+
+router = APIRouter()
+
+
+@router.get("/")
+def show_fleet(request: Request, resources: ConsoleResources, viewer: ViewerDep) -> Response:
+    """Show how the fleet does; the page asks again every two seconds."""
+    tenant, is_operator = viewer.caller.tenant, viewer.caller.may(Scope.OPERATE)
+    with resources.ledger.begin() as session:
+        policy = effective_policy(session, tenant, resources.policy)
+        facts: dict[str, Any] = {
+            "fleet": fleet_view(session, tenant, policy=policy, is_operator=is_operator),
+            "budgets": budgets_today(session, tenant, policy=policy, is_operator=is_operator),
+        }
+        if not is_part(request):
+            facts |= charts_of(session, viewer)
+    template = "parts/fleet.html" if is_part(request) else "fleet.html"
+    return render(request, template, viewer=viewer, is_operator=is_operator, **facts)
+
+
+@router.get("/charts")
+def show_charts(request: Request, resources: ConsoleResources, viewer: ViewerDep) -> Response:
+    """Return the first page's charts anew: they look further back than its numbers, and change more slowly."""
+    with resources.ledger.begin() as session:
+        charts = charts_of(session, viewer)
+    if not is_part(request):
+        return go(request, "/")
+    return render(request, "parts/charts.html", viewer=viewer, **charts)
+
+
+def charts_of(session: Session, viewer: Viewer) -> dict[str, Any]:
+    """Return the charts of what ended lately and of what the last days cost."""
+    whose = None if viewer.caller.may(Scope.OPERATE) else viewer.caller.tenant
+    return {"ended_chart": _ended(session, whose), "spend_chart": spend_chart(session, whose)}
+
+
+def _ended(session: Session, tenant: str | None) -> Markup:
+    found = ended_lately(session, tenant)
+    total = sum(one.good + one.bad + one.other for one in found)
+    pieces = []
+    for one in found:
+        counts = ((one.good, "done"), (one.bad, "failed"), (one.other, "rejected, expired or cancelled"))
+        words = ", ".join(f"{count} {name}" for count, name in counts if count) or "nothing ended"
+        parts = (("good", one.good), ("bad", one.bad), ("still", one.other))
+        pieces.append(Bar(one.began.strftime("%H:%M"), parts, words))
+    top = max((one.good + one.bad + one.other for one in found), default=0)
+    return bars(pieces, title=f"{plural(total, 'job')} ended in the last three hours", top_label=plural(top, "job"))
+
+
+def spend_chart(session: Session, tenant: str | None) -> Markup:
+    """Return the chart of what the last days cost."""
+    days = spent_by_day(session, tenant)
+    pieces = [Bar(f"{one.day:%d %b}", (("money", one.spent_nanousd),), cents(one.spent_nanousd)) for one in days]
+    total, top = sum(one.spent_nanousd for one in days), max(one.spent_nanousd for one in days)
+    return bars(pieces, title=f"{cents(total)} spent in {len(days)} days", top_label=cents(top))
+
+
+@router.post("/queues/{queue}")
+def switch_queue(
+    request: Request, resources: ConsoleResources, viewer: Operator, queue: QueueName, paused: Annotated[bool, Form()]
+) -> Response:
+    """Pause a queue, or let it go on."""
+    word = "paused" if paused else "resumed"
+    with resources.ledger.begin() as session:
+        pause_queue(session, queue, is_paused=paused, actor=viewer.caller.actor)
+    return go(request, "/", notice=f"{queue.value} is {word}.")
+
+
+# Dead letters: what ended as nobody wanted, by what it has in common; replayed or laid to rest, many at once.
+
+dead_letters_router = APIRouter(prefix="/dead")
+
+ClusterName = Annotated[str, Path(pattern="^[0-9a-f]{10}$")]
+Ids = Annotated[list[UUID] | None, Form()]
+Signature = Annotated[str, Form(max_length=400)]
+Cursor = Annotated[str | None, Query(max_length=2000)]
+_PAGE = 100
+
+
+@dead_letters_router.get("")
+def show_clusters(request: Request, resources: ConsoleResources, viewer: ViewerDep, cursor: Cursor = None) -> Response:
+    """Show what dead letters have in common, the largest cluster first."""
+    try:
+        page = resources.dead_letters.clusters(viewer.caller.tenant, cursor=cursor)
+    except REFUSALS as error:
+        return go(request, "/dead", notice=told(error), is_error=True)
+    most = max((cluster.jobs for cluster in page.clusters), default=0)
+    return render(request, "dead.html", viewer=viewer, page=page, most=most)
+
+
+@dead_letters_router.get("/{cluster}")
+def show_cluster(
+    request: Request, resources: ConsoleResources, viewer: ViewerDep, cluster: ClusterName, cursor: Cursor = None
+) -> Response:
+    """Show the dead letters of one cluster, the oldest first."""
+    try:
+        page = resources.dead_letters.jobs(viewer.caller.tenant, cluster, cursor=cursor, limit=_PAGE)
+    except ClusterNotFoundError:
+        return go(request, "/dead", notice="Nothing is left of that cluster.")
+    except REFUSALS as error:
+        return go(request, "/dead", notice=told(error), is_error=True)
+    return render(request, "cluster.html", viewer=viewer, name=cluster, page=page)
+
+
+@dead_letters_router.post("/replay")
+def replay(
+    request: Request,
+    resources: ConsoleResources,
+    viewer: Submitter,
+    ids: Ids = None,
+    signature: Signature = "",
+    budget: Annotated[str, Form()] = "",
+) -> Response:
+    """Replay the chosen dead letters, or up to 200 of a cluster; tell what became of each."""
+    try:
+        order = parse_as(ReplayOrder, _order(ids, signature) | ({"budget_usd": budget} if budget else {}))
+        verdicts = resources.dead_letters.replay(order, asker=asker_of(viewer.caller))
+    except REFUSALS as error:
+        return go(request, "/dead", notice=told(error), is_error=True)
+    return render(request, "verdicts.html", viewer=viewer, verdicts=verdicts, title="Replayed", done="replayed")
+
+
+@dead_letters_router.post("/dismiss")
+def dismiss(
+    request: Request, resources: ConsoleResources, viewer: Submitter, ids: Ids = None, signature: Signature = ""
+) -> Response:
+    """Say that the chosen dead letters, or up to 200 of a cluster, need nothing more."""
+    try:
+        order = parse_as(DeadLetterOrder, _order(ids, signature))
+        verdicts = resources.dead_letters.dismiss(order, asker=asker_of(viewer.caller))
+    except REFUSALS as error:
+        return go(request, "/dead", notice=told(error), is_error=True)
+    return render(request, "verdicts.html", viewer=viewer, verdicts=verdicts, title="Dismissed", done="dismissed")
+
+
+def _order(ids: list[UUID] | None, signature: str) -> dict[str, Any]:
+    """Return an order; ticked boxes are meant alone, though their form names the cluster too."""
+    return {"ids": ids} if ids else {"signature": signature} if signature else {}
+
+
+# What is on record: limits and budgets, and the audit trail with its check.
+
+_ROWS = 60
+_LOOKED_AT = 200_000
+"""How many rows back a search goes from where it begins: there is no index on actors and actions."""
+_MOST_VERIFIED = 300_000
+"""A longer chain is verified by the command, which nobody's browser waits for."""
+
+
+@router.get("/limits")
+def show_limits(request: Request, resources: ConsoleResources, viewer: ViewerDep) -> Response:
+    """Show the limits of each queue as they hold for the tenant, and how much of its budgets is used."""
+    tenant, is_operator = viewer.caller.tenant, viewer.caller.may(Scope.OPERATE)
+    with resources.ledger.begin() as session:
+        policy = effective_policy(session, tenant, resources.policy)
+        budgets = budgets_today(session, tenant, policy=policy, is_operator=is_operator)
+        chart = spend_chart(session, tenant)
+    limits = [(queue.value, policy.queues[queue], resources.policy.queues[queue]) for queue in QUEUES]
+    return render(request, "limits.html", viewer=viewer, limits=limits, policy=policy, budgets=budgets, chart=chart)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """Which rows of the audit trail are asked for."""
+
+    action: str = ""
+    actor: str = ""
+    job: str = ""
+    before: int | None = None
+
+
+@router.get("/audit")
+def show_audit(
+    request: Request,
+    resources: ConsoleResources,
+    viewer: ViewerDep,
+    action: Annotated[str, Query(max_length=64)] = "",
+    actor: Annotated[str, Query(max_length=200)] = "",
+    job: Annotated[str, Query(max_length=36)] = "",
+    before: Annotated[int | None, Query(ge=0, lt=2**63)] = None,
+) -> Response:
+    """Search the audit trail, newest first: operators all of it, everyone else what concerns their tenant."""
+    wanted = Wanted(action=action.strip(), actor=actor.strip(), job=job.strip(), before=before)
+    with resources.ledger.begin() as session:
+        page = _search(session, viewer, wanted)
+    return render(request, "audit.html", viewer=viewer, wanted=wanted, page=page, verdict=None, refusal="")
+
+
+class AuditPage(NamedTuple):
+    """Some rows of the trail, newest first."""
+
+    rows: Sequence[AuditRow]
+    following: int | None
+    """Older rows lie below this one; None when there are none."""
+    is_cut: bool
+    """The search ended before it had a page full: it goes on below."""
+
+
+def _search(session: Session, viewer: Viewer, wanted: Wanted) -> AuditPage:
+    end = wanted.before if wanted.before is not None else (session.scalar(select(func.max(AuditRow.seq))) or 0) + 1
+    found = select(AuditRow).where(col(AuditRow.seq) < end).order_by(col(AuditRow.seq).desc()).limit(_ROWS + 1)
+    if not viewer.caller.may(Scope.OPERATE):
+        found = found.where(col(AuditRow.tenant) == viewer.caller.tenant)
+    if wanted.action:
+        found = found.where(col(AuditRow.action) == wanted.action.lower().replace(" ", "_"))
+    if wanted.actor:
+        found = found.where(col(AuditRow.actor) == wanted.actor)
+    floor = 0
+    if wanted.job:
+        found = found.where(col(AuditRow.job_id) == _uuid(wanted.job))
+    else:
+        floor = end - _LOOKED_AT
+        found = found.where(col(AuditRow.seq) >= floor)
+    rows = session.scalars(found).all()
+    if len(rows) > _ROWS:
+        return AuditPage(rows[:_ROWS], rows[_ROWS - 1].seq, is_cut=False)
+    is_cut = session.scalars(select(col(AuditRow.seq)).where(col(AuditRow.seq) < floor).limit(1)).first() is not None
+    return AuditPage(rows, floor if is_cut else None, is_cut)
+
+
+def _uuid(text: str) -> UUID:
+    """Return the id that was searched for; what is none finds nothing."""
+    try:
+        return UUID(text)
+    except ValueError:
+        return UUID(int=0)
+
+
+@router.post("/audit/verify")
+def verify(request: Request, console: ConsoleDep, resources: ConsoleResources, viewer: Operator) -> Response:
+    """Check the whole chain, and tell what was found."""
+    verdict, refusal = None, ""
+    with resources.ledger.begin() as session:
+        some = select(col(AuditRow.seq)).limit(_MOST_VERIFIED + 1).subquery()
+        size = session.scalar(select(func.count()).select_from(some)) or 0
+        if not console.audit_key:
+            refusal = "This process does not hold the audit key; use the command where it is: pointsman audit verify."
+        elif size > _MOST_VERIFIED:
+            refusal = f"The trail has more than {_MOST_VERIFIED:,} rows, too many for a page: pointsman audit verify."
+        else:
+            verdict = audit.verify(session, signing_key=console.audit_key)
+        page = _search(session, viewer, Wanted())
+    return render(request, "audit.html", viewer=viewer, wanted=Wanted(), page=page, verdict=verdict, refusal=refusal)

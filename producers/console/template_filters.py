@@ -1,0 +1,305 @@
+"""How values look on the console's pages: the filters of its templates. Everything is text; templates escape it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+from ledger.events import EventKind
+from producers.use_cases.jobs import EventView, tier_name
+from routing.jobs import FAILURES, State
+from routing.policy.prices import format_usd, nanousd_of
+
+_MINUTE, _HOUR, _DAY = 60, 3600, 86_400
+_KIB = 1024
+_HEADS = ("--- ", "+++ ", "diff --git ", "index ")
+"""Lines of a diff that its file's heading says already."""
+_FINE_BELOW_NANOUSD = nanousd_of("0.10")
+
+TONES: Mapping[str, str] = MappingProxyType(
+    {
+        State.ANSWERED: "good",
+        State.PUBLISHED: "good",
+        State.AWAITING_APPROVAL: "ask",
+        State.CLARIFYING: "ask",
+        **dict.fromkeys(FAILURES, "bad"),
+        State.REJECTED: "still",
+        State.EXPIRED: "still",
+        State.CANCELLED: "still",
+        "passed": "good",
+        "done": "good",
+        "complete": "good",
+        "completed": "good",
+        "open": "ask",
+        "lost": "bad",
+        "planned": "still",
+        "pending": "still",
+        "skipped": "still",
+        "closed": "still",
+        "waiting": "still",
+        "parked": "still",
+        "parked_kept": "still",
+        "escalated": "ask",
+        "blocked": "bad",
+        "needs_rework": "ask",
+    }
+)
+"""How a state feels: the colour of its badge, which also says it in words."""
+
+
+@dataclass(frozen=True)
+class Notice:
+    """What the page before did."""
+
+    text: str
+    is_error: bool
+
+
+def notice(cookie: str) -> Notice | None:
+    """Return what the page before left to be told."""
+    text = unquote(cookie)
+    return Notice(text.removeprefix("!"), text.startswith("!")) if text else None
+
+
+def tone(state: str) -> str:
+    """Return the colour of a state's badge; `busy` for what is under way."""
+    return TONES.get(state, "busy")
+
+
+def words(name: object) -> str:
+    """Return a code as words: `awaiting_approval` is shown as `awaiting approval`."""
+    return str(name).replace("_", " ")
+
+
+def duration(seconds: float | None) -> str:
+    """Return a span of time, as short as it can be told."""
+    if seconds is None:
+        return "–"
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 2 * _MINUTE:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    if seconds < 2 * _HOUR:
+        return f"{seconds / _MINUTE:.0f} min"
+    return f"{seconds / _HOUR:.0f} h" if seconds < 2 * _DAY else f"{seconds / _DAY:.0f} d"
+
+
+def ago(at: datetime | None) -> str:
+    """Return how long ago something was."""
+    if at is None:
+        return "–"
+    seconds = (datetime.now(UTC) - at).total_seconds()
+    return "just now" if abs(seconds) < 1 else f"{duration(seconds)} ago" if seconds > 0 else f"in {duration(-seconds)}"
+
+
+def moment(at: datetime | None) -> str:
+    """Return a time in UTC to the second."""
+    return "–" if at is None else at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def size(count: int | None) -> str:
+    """Return a number of bytes."""
+    if count is None:
+        return "–"
+    if count < _KIB:
+        return f"{count} B"
+    amount, unit = (count / _KIB, "KiB") if count < _KIB**2 else (count / _KIB**2, "MiB")
+    return f"{amount:.1f}".removesuffix(".0") + f" {unit}"
+
+
+def short(value: object) -> str:
+    """Return the beginning of an id: enough to tell it from others on a page."""
+    return str(value)[:8]
+
+
+def excerpt(text: str, length: int = 120) -> str:
+    """Return the beginning of a text on one line."""
+    line = " ".join(text.split())
+    return line if len(line) <= length else f"{line[: length - 1]}…"
+
+
+def usd(amount: float) -> str:
+    """Return a limit in USD."""
+    return format_usd(nanousd_of(amount), digits=2)
+
+
+def dollars(text: str) -> str:
+    """Return an exact decimal string as an amount."""
+    return cents(nanousd_of(text))
+
+
+def column(text: str) -> str:
+    """Return an exact decimal string as an amount in a column: always four digits, so that the points stand in line."""
+    return format_usd(nanousd_of(text), digits=4)
+
+
+def cents(nanousd: int) -> str:
+    """Return an amount in USD as small as it needs: to the cent from ten cents on, finer below."""
+    return format_usd(nanousd, digits=2 if nanousd == 0 or nanousd >= _FINE_BELOW_NANOUSD else 4)
+
+
+def plural(count: int, name: str) -> str:
+    """Return a count with its noun."""
+    return f"{count:,} {name}" if count == 1 else f"{count:,} {name}s"
+
+
+def count(number: int) -> str:
+    """Return a number with its thousands told apart."""
+    return f"{number:,}"
+
+
+def share(part: float, whole: float) -> int:
+    """Return a part of a whole in per cent, never above 100."""
+    return 0 if whole <= 0 else max(0, min(100, round(100 * part / whole)))
+
+
+def diff_lines(diff: str | None) -> list[tuple[str, str]]:
+    """Return a unified diff as lines with their kind: `add`, `del`, `hunk` or `same`."""
+    return [(_kind(line), line) for line in (diff or "").splitlines() if not line.startswith(_HEADS)]
+
+
+def _kind(line: str) -> str:
+    return {"+": "add", "-": "del", "@": "hunk"}.get(line[:1], "same")
+
+
+FILTERS: Mapping[str, Callable[..., Any]] = MappingProxyType(
+    {
+        "tone": tone,
+        "words": words,
+        "duration": duration,
+        "ago": ago,
+        "moment": moment,
+        "size": size,
+        "short": short,
+        "excerpt": excerpt,
+        "dollars": dollars,
+        "column": column,
+        "tier": tier_name,
+        "diff_lines": diff_lines,
+        "share": share,
+        "cents": cents,
+        "plural": plural,
+        "count": count,
+        "usd": usd,
+    }
+)
+
+
+# What happened to a job, as one line that a person reads: the kind of an event in words, and what matters of it.
+
+_LONGEST = 240
+
+
+class Line(NamedTuple):
+    """One event in words."""
+
+    title: str
+    text: str
+
+
+def event_line(event: EventView) -> Line:
+    """Return what happened."""
+    title, tell = _LINES.get(event.kind, (words(event.kind).capitalize(), _anything))
+    return Line(title, excerpt(tell(event.data), _LONGEST))
+
+
+def _join(*parts: object) -> str:
+    return " · ".join(str(part) for part in parts if part not in (None, "", "None"))
+
+
+def _cost(data: Mapping[str, Any]) -> str:
+    cost = data.get("cost_nanousd")
+    return cents(cost) if isinstance(cost, int) and cost else ""
+
+
+def _seconds(data: Mapping[str, Any], name: str = "seconds") -> str:
+    value = data.get(name)
+    return f"{value:.1f} s" if isinstance(value, int | float) else ""
+
+
+def _accepted(data: Mapping[str, Any]) -> str:
+    return _join(f"by {data.get('door')}", words(data.get("mode")), f"queue {data.get('queue')}")
+
+
+def _waiting(data: Mapping[str, Any]) -> str:
+    return f"for a worker of {data.get('queue')}"
+
+
+def _started(data: Mapping[str, Any]) -> str:
+    waited = _seconds(data, "wait_seconds")
+    return _join(f"attempt {data.get('attempt')} on {data.get('queue')}", waited and f"after {waited} in the queue")
+
+
+def _attempt_ended(data: Mapping[str, Any]) -> str:
+    reason = data.get("reason")
+    why = "" if reason in ("done", data.get("outcome")) else words(reason or "")
+    return _join(f"attempt {data.get('attempt')}: {words(data.get('outcome'))}", why, _seconds(data), _cost(data))
+
+
+def _state(data: Mapping[str, Any]) -> str:
+    return f"{words(data.get('origin'))} → {words(data.get('target'))}"
+
+
+def _ended(data: Mapping[str, Any]) -> str:
+    return _join(words(data.get("state")), data.get("detail"), _seconds(data), _cost(data))
+
+
+def _call(data: Mapping[str, Any]) -> str:
+    tokens = [f"{data[name]:,} {word}" for name, word in _TOKENS if isinstance(data.get(name), int) and data[name]]
+    return _join(data.get("model"), ", ".join(tokens) and f"{', '.join(tokens)} tokens", _cost(data))
+
+
+def _escalated(data: Mapping[str, Any]) -> str:
+    return _join(f"{data.get('origin')} → {data.get('target')}", words(data.get("reason")), data.get("detail"))
+
+
+def _text(data: Mapping[str, Any]) -> str:
+    return str(data.get("text", ""))
+
+
+def _step(data: Mapping[str, Any]) -> str:
+    return _join(words(data.get("step", "")), _seconds(data))
+
+
+def _run_step(data: Mapping[str, Any]) -> str:
+    return _join(data.get("step"), words(data.get("status", "")), data.get("detail"))
+
+
+def _gate(data: Mapping[str, Any]) -> str:
+    return _join(words(data.get("state", "")), data.get("reason"))
+
+
+def _plan(data: Mapping[str, Any]) -> str:
+    steps = data.get("steps")
+    names = [str(step.get("step")) for step in steps if isinstance(step, dict)] if isinstance(steps, list) else []
+    return ", ".join(names)
+
+
+def _anything(data: Mapping[str, Any]) -> str:
+    return _join(
+        *(f"{words(name)} {words(value)}" for name, value in data.items() if isinstance(value, str | int | float))
+    )
+
+
+_TOKENS = (("input_tokens", "in"), ("output_tokens", "out"))
+_LINES: Mapping[str, tuple[str, Callable[[Mapping[str, Any]], str]]] = MappingProxyType(
+    {
+        EventKind.ACCEPTED: ("Accepted", _accepted),
+        EventKind.WAITING: ("Waits", _waiting),
+        EventKind.STARTED: ("Started", _started),
+        EventKind.ATTEMPT_ENDED: ("Attempt over", _attempt_ended),
+        EventKind.STATE: ("State", _state),
+        EventKind.ENDED: ("Ended", _ended),
+        EventKind.CALL: ("Model call", _call),
+        EventKind.ESCALATED: ("Escalated", _escalated),
+        EventKind.PROGRESS: ("Progress", _text),
+        EventKind.STEP: ("Step", _step),
+        EventKind.RUN_STEP: ("Run step", _run_step),
+        EventKind.GATE: ("Gate", _gate),
+        EventKind.PLAN: ("Plan", _plan),
+    }
+)

@@ -1,0 +1,1 @@
+"""Keep the broker fed from the ledger, and deliver what ends owe."""

@@ -1,0 +1,156 @@
+"""Put messages on the broker by task name: no worker code is imported, and only ids travel."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from types import MappingProxyType
+from typing import Any
+
+from celery import Celery
+from kombu.exceptions import BatchPublishError, OperationalError
+from kombu.messaging import Producer
+from redis import Redis
+from redis.exceptions import ConnectionError as LostConnectionError
+from redis.exceptions import ResponseError
+from redis.exceptions import TimeoutError as SlowBrokerError
+
+from ledger.dispatch_window import Push
+from monitoring import traces
+from producers.errors import PublishError
+from routing.broker import PUBLISH_RETRY, list_of
+from routing.jobs import JobMessage
+from routing.queues import QUEUES, Limits, QueueName
+
+REST_SECONDS = 2.0
+"""While the broker does not answer nothing is sent for so long: the first caller has paid for all that come then."""
+
+
+def message_id(push: Push) -> str:
+    """Return the broker message's id: the same job pushed twice with one fence is the same message."""
+    return f"{push.job_id}/{push.fence}"
+
+
+class Publisher:
+    """Publishes with bounded waits: a dead broker costs seconds, never a hang (docs/pitfalls.md, 18)."""
+
+    def __init__(self, app: Celery, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._app = app
+        self._clock = clock
+        self._rests_until = float("-inf")
+
+    def push(self, push: Push, *, limits: Limits) -> None:
+        """Send one job's message; see `push_all`."""
+        self.push_all([(push, limits)])
+
+    def push_all(self, pushes: Sequence[tuple[Push, Limits]]) -> None:
+        """Send jobs' messages to their queues in one go, each with the time limits that hold for its tenant.
+
+        Raises:
+            PublishError: nobody's fault: the broker is away, or was a moment ago; or it refused one of the messages.
+                Which of them it has taken is not known then.
+        """
+        if self._clock() < self._rests_until:
+            raise PublishError("the broker did not answer a moment ago")
+        try:
+            with ExitStack() as spans, self._app.producer_or_acquire() as producer:
+                for push, _ in pushes:
+                    spans.enter_context(_traced(push))
+                # What is sent once more, and had come through, is refused at the claim: its fence is used up.
+                producer.connection.ensure(producer, self._send, **PUBLISH_RETRY)(producer, pushes)
+        except (OperationalError, BatchPublishError, OSError) as error:
+            if not isinstance(error.__cause__, ResponseError):  # a refusal costs no time, and other queues may be well
+                self._rests_until = self._clock() + REST_SECONDS
+            raise PublishError(str(error)) from error
+
+    def _send(self, producer: Producer, pushes: Sequence[tuple[Push, Limits]]) -> None:
+        producer.connection.ensure_connection(**PUBLISH_RETRY)
+        try:
+            with producer.batch():
+                for push, limits in pushes:
+                    headers, properties, body, _ = self._message(push, limits)
+                    producer.publish(
+                        body,
+                        exchange="",
+                        routing_key=list_of(push.queue),
+                        serializer="json",
+                        headers=headers,
+                        **properties,
+                    )
+        except BatchPublishError as error:
+            if isinstance(error.__cause__, LostConnectionError | SlowBrokerError):
+                raise error.__cause__ from None  # the connection was lost, which kombu tries once more
+            raise
+
+    def _message(self, push: Push, limits: Limits) -> Any:
+        """Return what Celery's `send_task` would send, without what nothing of ours hears or waits for."""
+        message = JobMessage(job_id=push.job_id, fence=push.fence)
+        return self._app.amqp.create_task_message(
+            message_id(push),
+            QUEUES[push.queue].task,
+            [message.model_dump(mode="json")],
+            soft_time_limit=limits.soft_seconds,
+            time_limit=limits.hard_seconds,
+            ignore_result=True,
+            argsrepr="-",
+            kwargsrepr="-",
+        )
+
+
+def _traced(push: Push) -> AbstractContextManager[traces.Span]:
+    """Trace a push for the job's sake; its message carries nothing of that, for the claim finds it in the row."""
+    if not traces.is_on():
+        return traces.UNRECORDED
+    facts = {
+        "messaging.system": "celery",
+        "messaging.operation.type": "send",
+        "messaging.message.id": message_id(push),
+        "messaging.destination.name": push.queue.value,
+        "pointsman.job.id": str(push.job_id),
+        "pointsman.tenant": push.tenant,
+    }
+    return traces.of_job(f"send {push.queue.value}", push.trace, kind=traces.Kind.PRODUCER, facts=facts)
+
+
+# The broker as it is without Celery: what stands on its short lists is read, never changed.
+
+LONGEST_LIST = 1_000
+"""Messages of one queue that are looked at: far above any runway."""
+
+
+def open_broker(url: str, *, tls: Mapping[str, Any] = MappingProxyType({}), timeout_seconds: float = 5) -> Redis:
+    """Return a client of the broker, for what Celery has no words for.
+
+    Args:
+        url: where the broker is.
+        tls: of the broker's settings.
+        timeout_seconds: for connecting, and for each answer.
+    """
+    opened: Redis = Redis.from_url(url, socket_timeout=timeout_seconds, socket_connect_timeout=timeout_seconds, **tls)
+    return opened
+
+
+class BrokerLists:
+    """A look at the queues' lists, for the dispatcher."""
+
+    def __init__(self, url: str, *, tls: Mapping[str, Any] = MappingProxyType({})) -> None:
+        self._redis = open_broker(url, tls=tls)
+
+    def message_ids(self, queue: QueueName) -> frozenset[str]:
+        """Return the ids of the messages that stand on a queue's list."""
+        bodies = self._redis.lrange(list_of(queue), 0, LONGEST_LIST)
+        assert isinstance(bodies, Sequence)
+        return frozenset(_id_of(body) for body in bodies)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._redis.close()
+
+
+def _id_of(body: bytes | str) -> str:
+    try:
+        return str(json.loads(body)["headers"]["id"])
+    except (ValueError, KeyError, TypeError):
+        return ""

@@ -1,0 +1,504 @@
+"""The dispatcher owns waiting and recovery: it keeps the broker's runway full from the ledger, and nothing else does.
+
+One leader by ledger lease. Once a tick it does everything that is due; woken by NOTIFY in between, what may have come
+about, which two statements show. Every step is idempotent and reads the ledger, so a second dispatcher, a restart, a
+wake that was missed or an emptied broker needs no special handling.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import psycopg
+from psycopg.conninfo import make_conninfo
+from psycopg.errors import DeadlockDetected, LockNotAvailable, QueryCanceled, SerializationFailure
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+from sqlalchemy import text
+from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
+from sqlmodel import Session
+
+from ledger.approvals import expire, overdue_jobs
+from ledger.attempts import effective_policy, lapsed_attempts, recover
+from ledger.audit import HeadFile, head_of, seal
+from ledger.audit_archive import Archive, archive_old
+from ledger.deferral import expire_waiting, stale_jobs
+from ledger.dispatch_window import DISPATCHER, Work, lead, look, pushed_jobs, resign, top_up, unpush
+from ledger.events import WORK_CHANNEL
+from ledger.gates import expire_gate, overdue_gates
+from ledger.headroom import count_backlog
+from ledger.jobs import lock_job
+from ledger.money import presume_lost_calls
+from ledger.steps import unabsorbed_runs, wake_run
+from ledger.store import SILENCE, Ledger
+from ledger.tables import Attempt
+from ledger.wait_reasons import RELEASED_AT_ONCE, release_due, release_sites
+from ledger.workers import sweep_workers
+from monitoring.heartbeat import beat
+from producers.config import DispatcherConfig
+from producers.dispatch.broker import BrokerLists, Publisher, message_id
+from producers.dispatch.sweeping import RowSweeper
+from producers.errors import LeadLostError, PublishError
+from producers.use_cases.routing_log import RoutingLog
+from routing.errors import PolicyError
+from routing.policy.platform import Policy
+from routing.queues import Limits, QueueName
+from routing.scheduling import is_low, seconds_to_low
+
+logger = logging.getLogger(__name__)
+
+SEAL_SECONDS = 5.0
+"""How often new rows of the audit trail are sealed at most."""
+
+
+BATCH = 100
+"""Rows that one step takes at a time; what is left over makes the next round begin at once."""
+_WAIT_FOR_ROW = text("SET LOCAL lock_timeout = '500ms'")
+"""A worker that was frozen in a transaction holds its job's row: it must not hold the lead's round past the lead."""
+_ONE_ROW = (QueryCanceled, DeadlockDetected, LockNotAvailable, SerializationFailure)
+"""What the ledger says when one statement waited in vain for rows that somebody holds: it is not away."""
+ItemT = TypeVar("ItemT")
+REST_SECONDS = 0.01
+"""Between two rounds that the ledger wakes it for, at least: what came about meanwhile is one round."""
+LONGEST_REST_SECONDS = 0.05
+"""At most, where jobs wait for a runway that is far from low: nobody sees that their end was noted so much later."""
+
+
+@contextmanager
+def contained(what: str, **facts: Any) -> Iterator[None]:
+    """Let one row or one step fail alone: it is logged and tried again next round, and all the others are done now.
+
+    Only a ledger that is away ends the round, since then nothing else would come off either.
+    """
+    try:
+        yield
+    except LeadLostError:
+        raise
+    except (OperationalError, InterfaceError) as error:
+        if not isinstance(error.orig, _ONE_ROW):
+            raise
+        logger.warning("left_for_next_round", exc_info=True, extra={"step": what, **facts})
+    except Exception:
+        logger.exception("left_for_next_round", extra={"step": what, **facts})
+
+
+class _Filled(NamedTuple):
+    """How a runway stood when it was as full as it has been lately."""
+
+    jobs: int
+    at: float
+    """In seconds of the monotonic clock."""
+
+
+class Dispatcher:
+    """One dispatcher process."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        publisher: Publisher,
+        lists: BrokerLists,
+        *,
+        policy: Policy,
+        config: DispatcherConfig,
+        holder: str,
+        signing_key: bytes,
+        routing_log: RoutingLog | None = None,
+        show_lagging: Callable[[], None] | None = None,
+        archive: Archive | None = None,
+        heads: HeadFile | None = None,
+    ) -> None:
+        self._ledger = ledger
+        self._publisher = publisher
+        self._lists = lists
+        self._policy = policy
+        self._config = config
+        self._holder = holder
+        self._signing_key = signing_key
+        self._routing_log = routing_log
+        self._show_lagging = show_lagging
+        self._archive = archive
+        self._heads = heads
+        self._sweeper = RowSweeper(ledger, policy.retention, rest_seconds=config.sweep_seconds)
+        self._archived_at = -math.inf
+        self._renewed_at = 0.0
+        self._rounds = 0
+        self._filled: dict[QueueName, _Filled] = {}
+        self._has_more = False
+        self._rest_seconds = REST_SECONDS
+
+    @property
+    def has_more(self) -> bool:
+        """Whether the last round left something over that is due already."""
+        return self._has_more
+
+    @property
+    def rest_seconds(self) -> float:
+        """How long to rest after the last round that the ledger woke it for, so that many ends in a row are one."""
+        return self._rest_seconds
+
+    def run_once(self) -> bool:
+        """Do everything that is due now, as the leader; False while another leads, or once another has taken over."""
+        return self._run(
+            self._recover,
+            self._presume,
+            self._expire,
+            self._expire_waiting,
+            self._wake_runs,
+            self._release_holds,
+            self._keep_runways,
+            self._count,
+            self._seal,
+            self._log_routes,
+            self._project,
+            self._sweep_rows,
+            self._archive_audit,
+            at_once=True,
+        )
+
+    def run_woken(self) -> bool:
+        """Do only what the ledger wakes the leader for and must not wait for the next tick; returns as `run_once`."""
+        return self._run(self._follow_news)
+
+    def _run(self, *steps: Callable[[], None], at_once: bool = False) -> bool:
+        self._has_more = False
+        try:
+            self._stay_leader(at_once=at_once)
+            for step in steps:
+                with contained(step.__name__):
+                    step()
+                self._stay_leader()
+        except LeadLostError:
+            return False
+        return True
+
+    def _stay_leader(self, *, at_once: bool = False) -> None:
+        """Renew the lead in good time before it lapses, by the ledger's clock; however long a round takes.
+
+        Raises:
+            LeadLostError: nobody's fault: another one leads, which does what this round leaves undone.
+        """
+        if not at_once and time.monotonic() - self._renewed_at < self._config.lease_seconds / 3:
+            return
+        asked_at = time.monotonic()
+        with self._ledger.begin() as session:
+            is_leader = lead(session, DISPATCHER, self._holder, seconds=self._config.lease_seconds)
+        if not is_leader:
+            raise LeadLostError
+        self._renewed_at = asked_at
+
+    def _each(self, what: str, items: Sequence[ItemT], do: Callable[[Session, ItemT], object]) -> None:
+        """Do something to each of a batch in a transaction of its own; one that fails is left for the next round."""
+        done = 0
+        for item in items:
+            self._stay_leader()
+            with contained(what, item=str(getattr(item, "job_id", item))):
+                with self._ledger.begin() as session:
+                    session.execute(_WAIT_FOR_ROW)
+                    do(session, item)
+                done += 1
+        self._has_more |= len(items) >= BATCH and done > 0
+
+    def resign(self) -> None:
+        """Let another dispatcher take over at once."""
+        with self._ledger.begin() as session:
+            resign(session, DISPATCHER, self._holder)
+
+    def _recover(self) -> None:
+        rules = self._policy.attempts
+        silent_seconds = rules.lease_seconds - rules.lease_renew_seconds
+        with self._ledger.begin() as session:
+            lapsed = lapsed_attempts(session, limit=BATCH)
+
+        pauses = self._policy.pauses.lost_worker
+
+        def take_back(session: Session, attempt: Attempt) -> None:
+            recover(session, attempt, max_lost=rules.max_lost, silent_seconds=silent_seconds, pauses=pauses)
+            logger.warning("attempt_recovered", extra={"job_id": str(attempt.job_id), "queue": attempt.queue})
+
+        self._each("recover", lapsed, take_back)
+
+    def _presume(self) -> None:
+        with self._ledger.begin() as session:
+            self._has_more |= presume_lost_calls(session, limit=BATCH) >= BATCH
+
+    def _expire(self) -> None:
+        with self._ledger.begin() as session:
+            overdue = overdue_jobs(session, limit=BATCH)
+        self._each("expire", overdue, expire)
+        with self._ledger.begin() as session:
+            late_gates = overdue_gates(session, limit=BATCH)
+        self._each("expire_gate", late_gates, expire_gate)
+
+    def _expire_waiting(self) -> None:
+        """End jobs that no worker took up in their queue's time."""
+        rules = self._policy.queues.items()
+        bounds = {queue: limits.wait_seconds for queue, limits in rules if limits.wait_seconds is not None}
+        with self._ledger.begin() as session:
+            stale = stale_jobs(session, bounds, limit=BATCH)
+        self._each(
+            "expire_waiting",
+            stale,
+            lambda session, job: expire_waiting(session, job.job_id, job.queue, wait_seconds=bounds[job.queue]),
+        )
+
+    def _wake_runs(self) -> None:
+        """Let runs whose steps have settled wait for a worker again: no worker waits for another."""
+        with self._ledger.begin() as session:
+            settled = unabsorbed_runs(session, limit=BATCH)
+        self._each("wake_run", settled, lambda session, run_id: wake_run(session, lock_job(session, run_id)))
+
+    def _release_holds(self) -> None:
+        """Let jobs go on that were held for a time that has come, or for a site that is free."""
+        for release in (release_due, release_sites):
+            with self._ledger.begin() as session:
+                self._has_more |= len(release(session)) >= RELEASED_AT_ONCE
+
+    def _follow_news(self) -> None:
+        """Do what came about since the last look; most of the time that look shows that there is nothing."""
+        work = self._look()
+        due = [
+            step
+            for is_due, step in (
+                (work.has_lapsed, self._recover),
+                (work.has_settled, self._wake_runs),
+                (work.has_held, self._release_holds),
+            )
+            if is_due
+        ]
+        for step in due:
+            with contained(step.__name__):
+                step()
+        if due:
+            work = self._look()
+        self._rest_seconds = self._time_to_rest(work)
+        ready = work.ready.items()
+        self._top_up({queue: count for queue, count in ready if is_low(count, highest=self._filled[queue].jobs)})
+
+    def _look(self) -> Work:
+        with self._ledger.look() as connection:
+            work = look(connection, older_than_seconds=self._config.missing_after_seconds)
+        for queue, count in work.ready.items():
+            if count >= self._filled.get(queue, _Filled(0, 0.0)).jobs:
+                self._filled[queue] = _Filled(count, time.monotonic())
+        return work
+
+    def _time_to_rest(self, work: Work) -> float:
+        """Return how long nothing can be missing on a runway for which jobs wait; the least where none do."""
+        now, filled = time.monotonic(), self._filled
+        times = [
+            seconds_to_low(count, highest=filled[queue].jobs, seconds=now - filled[queue].at)
+            for queue, count in work.ready.items()
+        ]
+        return min(LONGEST_REST_SECONDS, max(REST_SECONDS, min(times, default=0.0)))
+
+    def _keep_runways(self) -> None:
+        """Take back what got lost on the runways, and fill them."""
+        work = self._look()
+        regained = self._look_for_missing(work.pushed, seconds=self._config.missing_after_seconds)
+        self._top_up(
+            {queue: work.ready.get(queue, 0) for queue in QueueName if queue in work.ready or queue in regained}
+        )
+
+    def _look_for_missing(self, queues: Sequence[QueueName], *, seconds: float) -> set[QueueName]:
+        """Return the queues of which something was taken back."""
+        regained: set[QueueName] = set()
+        for queue in queues:
+            self._stay_leader()
+            with contained("look_for_missing", queue=queue.value):
+                missing = self._unpush_missing(queue, seconds=seconds)
+                if missing is None:
+                    break
+                if missing:
+                    regained.add(queue)
+        return regained
+
+    def _unpush_missing(self, queue: QueueName, *, seconds: float) -> int | None:
+        """Take back what one queue's list does not hold, and say how much that was; None when the broker is away."""
+        with self._ledger.begin() as session:
+            expected = pushed_jobs(session, queue, older_than_seconds=seconds)
+        try:
+            present = self._lists.message_ids(queue)
+        except (RedisConnectionError, RedisTimeoutError):
+            logger.warning("broker_unreachable")
+            return None
+        missing = [push for push in expected if message_id(push) not in present]
+        if missing:
+            logger.warning("messages_missing", extra={"queue": queue.value, "count": len(missing)})
+            with self._ledger.begin() as session:
+                session.execute(_WAIT_FOR_ROW)
+                unpush(session, missing, older_than_seconds=seconds)
+        return len(missing)
+
+    def _top_up(self, standing: Mapping[QueueName, int]) -> None:
+        """Fill runways, each round another queue first: a queue that cannot be pushed to holds up no other.
+
+        Where a second one fails too the broker is away, and each further try would only cost its time limit.
+
+        Args:
+            standing: how many jobs stand on each of them.
+        """
+        self._rounds += 1
+        queues, failed = list(standing), 0
+        for place in range(len(queues)):
+            with contained("top_up", queue=(queue := queues[(place + self._rounds) % len(queues)]).value):
+                failed += not self._fill(queue, standing[queue])
+            if failed > 1:
+                return
+
+    def _fill(self, queue: QueueName, standing_now: int) -> bool:
+        """Push what has its turn on one queue; False when the broker did not take it."""
+        with self._ledger.begin() as session:
+            pushes = top_up(session, queue, runway=self._policy.runway, admission=self._policy.admission)
+            limits = {tenant: self._limits(session, tenant, queue) for tenant in {push.tenant for push in pushes}}
+        self._filled[queue] = _Filled(standing_now + len(pushes), time.monotonic())
+        if not pushes:
+            return True
+        try:
+            self._stay_leader()
+            self._publisher.push_all([(push, limits[push.tenant]) for push in pushes])
+        except (PublishError, LeadLostError) as error:
+            with self._ledger.begin() as session:
+                unpush(session, pushes)  # a copy of what got through is refused at the claim
+            if isinstance(error, LeadLostError):
+                raise
+            logger.warning("push_failed", extra={"queue": queue.value})
+            return False
+        return True
+
+    def _limits(self, session: Session, tenant: str, queue: QueueName) -> Limits:
+        try:
+            return effective_policy(session, tenant, self._policy).queues[queue]
+        except PolicyError:
+            return self._policy.queues[queue]  # the claim ends the job and says why
+
+    def _count(self) -> None:
+        with self._ledger.begin() as session:
+            if count_backlog(session):
+                sweep_workers(session)
+
+    def _seal(self) -> None:
+        with self._ledger.begin() as session:
+            made = seal(session, signing_key=self._signing_key, every_seconds=SEAL_SECONDS)
+        if made is not None:
+            logger.info("audit_sealed", extra={"head": head_of(made), "rows": made.rows})
+            if self._heads is not None:
+                self._heads.keep(head_of(made))
+
+    def _log_routes(self) -> None:
+        if self._routing_log is not None:
+            self._routing_log.write_pending()
+
+    def _sweep_rows(self) -> None:
+        """Give up rows about what is long over: for a fraction of a second, so that nothing else has to wait."""
+        self._sweeper.run()
+
+    def _archive_audit(self) -> None:
+        """Move old rows of the audit trail into the archive; without one, none ever leaves the ledger."""
+        if self._archive is None or time.monotonic() < self._archived_at + self._config.sweep_seconds:
+            return
+        self._archived_at = time.monotonic()  # set first: an archive that fails is not tried again every round
+        with self._ledger.begin() as session:
+            moved = archive_old(
+                session, self._archive, signing_key=self._signing_key, days=self._policy.retention.audit_days
+            )
+        if moved:
+            logger.info("audit_archived", extra={"rows": moved})
+            self._archived_at = -math.inf
+
+    def _project(self) -> None:
+        if self._show_lagging is not None:
+            self._show_lagging()
+
+
+# The dispatcher's process: rounds until it is told to stop, woken by the ledger; and what is delivered beside them.
+
+_BEAT_SECONDS = 5.0
+
+
+class DispatcherLoop:
+    """Runs a dispatcher until it is told to stop; a failing ledger or broker is waited for."""
+
+    def __init__(self, dispatcher: Dispatcher, *, ledger_url: str, config: DispatcherConfig) -> None:
+        self._dispatcher = dispatcher
+        self._ledger_url = ledger_url
+        self._config = config
+        self._stopping = threading.Event()
+        self._shown_at = -math.inf
+
+    def stop(self, signum: int = 0, frame: FrameType | None = None) -> None:
+        """Stop after the current round."""
+        self._stopping.set()
+
+    def run(self) -> None:
+        """Run until stopped by SIGTERM or SIGINT."""
+        signal.signal(signal.SIGTERM, self.stop)
+        signal.signal(signal.SIGINT, self.stop)
+        while not self._stopping.is_set():
+            try:
+                self._listen()
+            except (psycopg.Error, SQLAlchemyError):
+                logger.warning("ledger_unreachable", exc_info=True)
+                self._stopping.wait(self._config.tick_seconds)
+        try:
+            self._dispatcher.resign()
+        except SQLAlchemyError:
+            logger.warning("ledger_unreachable")
+
+    def _listen(self) -> None:
+        with psycopg.connect(
+            make_conninfo(self._ledger_url, **SILENCE), autocommit=True, connect_timeout=5
+        ) as connection:
+            connection.execute(f"LISTEN {WORK_CHANNEL}".encode())
+            is_leader, tick_at = False, -math.inf
+            while not self._stopping.is_set():
+                began = time.monotonic()
+                if is_leader and began < tick_at:
+                    is_leader = self._dispatcher.run_woken()
+                    self._stopping.wait(self._dispatcher.rest_seconds)
+                else:
+                    is_leader, tick_at = self._dispatcher.run_once(), began + self._config.tick_seconds
+                self._show_life()
+                if self._dispatcher.has_more:
+                    tick_at = began
+                # What came in during the round is read in one go; who does not lead has nothing to be woken for.
+                pause = max(0.0, tick_at - time.monotonic())
+                for _ in connection.notifies(timeout=pause, stop_after=1 if is_leader else None):
+                    pass
+
+    def _show_life(self) -> None:
+        """Say that a round came to its end, as the leader or behind one; a disk that is full stops no round."""
+        if self._config.heartbeat is None or time.monotonic() - self._shown_at < _BEAT_SECONDS:
+            return
+        self._shown_at = time.monotonic()
+        with suppress(OSError):
+            beat(self._config.heartbeat)
+
+
+class Deliverer(Protocol):
+    """Sends what the ledger owes somebody outside."""
+
+    def deliver_due(self, *, limit: int = 20) -> int:
+        """Send what is due; returns how much was tried."""
+
+
+def deliver(sender: Deliverer, stopping: threading.Event, *, tick_seconds: float) -> None:
+    """Deliver what is owed until told to stop: in threads, since a slow receiver must hold up nothing.
+
+    One at a time in each, so that a stop waits for one receiver at most.
+    """
+    while not stopping.wait(tick_seconds):
+        try:
+            with contained(type(sender).__name__):
+                while not stopping.is_set() and sender.deliver_due(limit=1):
+                    pass
+        except SQLAlchemyError:
+            logger.warning("ledger_unreachable")

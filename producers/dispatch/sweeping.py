@@ -1,0 +1,319 @@
+"""Nothing in the ledger grows for ever: rows about what is long over go, a session or a run always as a whole.
+
+Looked at in pages through an index, from where the last look stopped, and for a fraction of a second at a time: what
+has to stay (the provenance of a release that still has files, a dead letter that nobody has seen to) costs one look per
+pass and holds up nothing. Events are folded into the metrics before they go, so no metric ever changes by it.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from sqlalchemy.exc import DBAPIError
+from sqlmodel import Session
+
+from ledger.sql import Statement
+from ledger.store import Ledger
+from monitoring.event_metrics import fold_step
+from routing.policy.platform import Retention
+from routing.queues import QueueName
+
+_FOLDED = Statement("SELECT xid FROM rollup_mark WHERE id = 1")
+_ENDED = Statement("""
+    SELECT id, root_id, ended_at FROM job
+     WHERE ended_at < (SELECT clock_timestamp() - make_interval(secs => %(seconds)s))
+       AND ended_at >= %(at)s AND (ended_at, id) > (%(at)s, %(id)s)
+     ORDER BY ended_at, id LIMIT %(limit)s
+""")
+
+_LOCK = Statement("""
+    SELECT id, root_id FROM job WHERE root_id = ANY(%(roots)s) ORDER BY id FOR UPDATE SKIP LOCKED
+""")
+
+_MEMBERS = Statement("SELECT root_id, count(*) FROM job WHERE root_id = ANY(%(roots)s) GROUP BY root_id")
+
+# A release whose files are there is still needed: to be shown, gone back to, or gone on from.
+_NEEDED = Statement("""
+    SELECT DISTINCT job.root_id FROM job
+     WHERE job.root_id = ANY(%(roots)s) AND (
+        job.ended_at IS NULL
+        OR job.ended_at >= clock_timestamp() - make_interval(secs => %(seconds)s)
+        OR (job.failure_signature IS NOT NULL AND job.dismissed_at IS NULL
+            AND job.ended_at >= clock_timestamp() - make_interval(secs => %(dead_seconds)s))
+        OR EXISTS (SELECT FROM site WHERE site.lock_job_id = job.id)
+        OR EXISTS (SELECT FROM notification AS note
+                    WHERE note.job_id = job.id AND note.delivered_at IS NULL AND note.next_at IS NOT NULL)
+        OR EXISTS (SELECT FROM ticket_note AS note
+                    WHERE note.run_id = job.id AND note.delivered_at IS NULL AND note.next_at IS NOT NULL)
+        OR EXISTS (SELECT FROM call WHERE call.job_id = job.id AND call.state = 'reserved')
+        OR EXISTS (SELECT FROM event WHERE event.job_id = job.id AND event.xid >= %(mark)s)
+        OR EXISTS (SELECT FROM release JOIN site ON site.id = release.site_id
+                     LEFT JOIN release AS active ON active.id = site.active_release_id
+                    WHERE release.job_id = job.id AND (release.swept_at IS NULL
+                          OR release.id IN (site.active_release_id, site.shown_release_id, active.base_release_id)
+                          OR EXISTS (SELECT FROM job AS live WHERE live.site_id = site.id AND live.ended_at IS NULL
+                                        AND release.id IN (live.release_id, live.base_release_id,
+                                                           live.start_release_id))))
+     )
+""")
+
+_CAPS = Statement("""
+    DELETE FROM cap USING unnest(CAST(%(scopes)s AS text[]), CAST(%(keys)s AS text[])) AS gone (scope, key)
+     WHERE cap.scope = gone.scope AND cap.key = gone.key
+""")
+
+_EVENTS = Statement("""
+    WITH page AS MATERIALIZED (SELECT id, at, xid, job_id FROM event WHERE id > %(after)s ORDER BY id LIMIT %(limit)s),
+    gone AS (
+        DELETE FROM event USING page LEFT JOIN job ON job.id = page.job_id
+         WHERE event.id = page.id AND page.xid < %(mark)s AND (job.id IS NULL OR job.ended_at IS NOT NULL)
+           AND page.at < clock_timestamp() - make_interval(secs => %(seconds)s)
+        RETURNING event.id
+    )
+    SELECT (SELECT max(id) FROM page) AS last, (SELECT count(*) FROM gone) AS gone,
+           (SELECT count(*) = %(limit)s AND max(at) < clock_timestamp() - make_interval(secs => %(seconds)s) FROM page)
+               AS has_more
+""")
+
+_NEXT_EVENTS = Statement("""
+    SELECT max(id) AS last, 0 AS gone, count(*) = %(limit)s AS has_more
+      FROM (SELECT id FROM event WHERE id > %(after)s ORDER BY id LIMIT %(limit)s) AS page
+""")
+
+# Rows that belong to no job. Each statement is bounded; a pass looks at them once. What a release needs is looked up
+# for each that was swept, by scalar subqueries: joins would read all jobs and releases to find the few.
+_ODDMENTS = (
+    Statement("""
+        DELETE FROM cap WHERE (scope, key) IN (
+            SELECT scope, key FROM cap WHERE scope IN ('tenant_day', 'key_day', 'fleet_day') AND reserved_nanousd = 0
+               AND right(key, 10) < to_char(timezone('UTC', clock_timestamp() - make_interval(secs => %(seconds)s)),
+                                            'YYYY-MM-DD') LIMIT %(limit)s)
+    """),
+    Statement("""
+        DELETE FROM task_failure WHERE key IN (
+            SELECT key FROM task_failure WHERE updated_at < clock_timestamp() - make_interval(secs => %(seconds)s)
+             LIMIT %(limit)s)
+    """),
+    Statement("""
+        DELETE FROM lane WHERE greatest(changed_at, filled_at) < clock_timestamp() - make_interval(secs => %(seconds)s)
+           AND coalesce(parked_until, '-infinity') < clock_timestamp()
+    """),
+    Statement("""
+        DELETE FROM backlog WHERE waiting = 0 AND counted_at < clock_timestamp() - make_interval(secs => %(seconds)s)
+    """),
+    Statement("""
+        DELETE FROM release WHERE id IN (
+            SELECT release.id FROM release JOIN site ON site.id = release.site_id
+             WHERE release.swept_at < (SELECT clock_timestamp() - make_interval(secs => %(seconds)s))
+               AND (SELECT job.id FROM job WHERE job.id = release.job_id) IS NULL
+               AND release.id IS DISTINCT FROM site.active_release_id
+               AND release.id IS DISTINCT FROM site.shown_release_id
+               AND release.id IS DISTINCT FROM
+                   (SELECT active.base_release_id FROM release AS active WHERE active.id = site.active_release_id)
+               AND NOT EXISTS (SELECT FROM job WHERE job.site_id = site.id
+                                  AND release.id IN (job.release_id, job.base_release_id, job.start_release_id))
+             LIMIT %(limit)s)
+    """),
+)
+
+logger = logging.getLogger(__name__)
+
+ROUND_SECONDS = 0.25
+"""After so long a look leaves the rest to the next: whoever sweeps has other things to do."""
+REST_SECONDS = 60.0
+"""After a whole pass: so long nothing is looked at."""
+_PAGE_JOBS = 200
+_PAGE_EVENTS = 2_000
+_PAGE_SHRINKS = (1, 20, 200, 2_000)
+"""A page that fails is taken up again in pieces of such a part of its size, and passed over when the smallest fails."""
+_PAGES_OF_A_SIZE = 20
+"""After so many that came off pages are larger again: they covered what had failed."""
+_FOLDS = 20
+_ODD_ROWS = 5_000
+
+CHAIN_TABLES = (
+    ("ticket_note", "run_id"),
+    ("gate", "run_id"),
+    ("agent_executions", "run_id"),
+    ("run_step", "run_id"),
+    ("run", "job_id"),
+    ("call", "job_id"),
+    ("attempt", "job_id"),
+    ("approval", "job_id"),
+    ("debate", "job_id"),
+    ("delivery", "job_id"),
+    ("notification", "job_id"),
+    ("release", "job_id"),
+    ("event", "job_id"),
+    ("job", "id"),
+)
+"""What belongs to jobs, and by which column; in the order in which it can go."""
+
+
+class Swept(NamedTuple):
+    """What one look removed."""
+
+    jobs: int
+    events: int
+    """Of jobs that stay, or of none."""
+    is_done: bool
+    """Whether it came to the end of a pass."""
+
+
+class RowSweeper:
+    """Sweeps one ledger. Holds in memory only how far a pass has come.
+
+    Args:
+        ledger: whose rows.
+        rules: how long what is kept.
+        clock: seconds that only go on.
+        rest_seconds: between two passes.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        rules: Retention,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        rest_seconds: float = REST_SECONDS,
+    ) -> None:
+        self._ledger = ledger
+        self._rules = rules
+        self._clock = clock
+        self._rest_seconds = rest_seconds
+        self._rests_until = -float("inf")
+        self._job_mark = _BEGINNING
+        self._event_mark = 0
+        self._jobs_done = self._events_done = False
+        self._shrunk = 0  # how often the page size was cut down, and how many pages came off since then
+        self._good = 0
+
+    def run(self, *, seconds: float = ROUND_SECONDS) -> Swept:
+        """Sweep for so long at most, give or take one page, and say what was removed."""
+        until = self._clock() + seconds
+        jobs = events = 0
+        if self._clock() < self._rests_until:
+            return Swept(0, 0, is_done=True)
+        self._rests_until = self._clock() + self._rest_seconds  # unless this look comes off
+        mark = self._fold()
+        while not self._jobs_done and self._clock() < until:
+            jobs += self._sweep_page(mark)
+        while self._jobs_done and not self._events_done and self._clock() < until:
+            events += self._sweep_events(mark)
+        is_done = self._jobs_done and self._events_done
+        if is_done:
+            self._jobs_done = self._events_done = False
+            self._sweep_oddments()
+            self._rests_until = self._clock() + self._rest_seconds
+        else:
+            self._rests_until = -float("inf")
+        if jobs or events:
+            logger.info("rows_swept", extra={"jobs": jobs, "events": events})
+        return Swept(jobs, events, is_done)
+
+    def _fold(self) -> int:
+        """Fold what can be folded, and return the transaction number below which everything is."""
+        for _ in range(_FOLDS):
+            with self._ledger.begin() as session:
+                if fold_step(session).is_done:
+                    break
+        with self._ledger.begin() as session:
+            return int(_FOLDED.scalar(session) or 0)
+
+    def _limit(self, page: int) -> int:
+        return max(1, page // _PAGE_SHRINKS[min(self._shrunk, len(_PAGE_SHRINKS) - 1)])
+
+    @contextmanager
+    def _tried(self) -> Iterator[bool]:
+        """Let the next pages be smaller when this one fails; yields False when the smallest has to be passed over."""
+        shrunk, good = self._shrunk, self._good
+        is_worth_it = shrunk < len(_PAGE_SHRINKS)
+        self._shrunk, self._good = min(shrunk + 1, len(_PAGE_SHRINKS)), 0
+        yield is_worth_it
+        self._shrunk, self._good = shrunk, good + 1
+        if not is_worth_it:
+            logger.error("sweep_passed_over", extra={"jobs_from": self._job_mark, "events_from": self._event_mark})
+        if not is_worth_it or (self._shrunk and self._good >= _PAGES_OF_A_SIZE):
+            self._shrunk -= 1
+            self._good = 0
+
+    def _sweep_page(self, mark: int) -> int:
+        limit = self._limit(_PAGE_JOBS)
+        with self._tried() as is_worth_it, self._ledger.begin() as session:
+            bounds = {"seconds": _seconds(self._rules.job_days), **self._job_mark._asdict(), "limit": limit}
+            page = _ENDED.all(session, bounds)
+            roots = sorted({root for _, root, _ in page})
+            gone = self._sweep_chains(session, roots, mark) if roots and is_worth_it else 0
+        self._jobs_done = len(page) < limit
+        self._job_mark = _BEGINNING if self._jobs_done else _JobMark(page[-1][2], page[-1][0])
+        return gone
+
+    def _sweep_chains(self, session: Session, roots: Sequence[UUID], mark: int) -> int:
+        """Remove what may go of some sessions and runs: those of which nobody holds a job, and that nothing needs."""
+        locked = _LOCK.all(session, {"roots": roots})
+        held: dict[UUID, list[UUID]] = {}
+        for job_id, root in locked:
+            held.setdefault(root, []).append(job_id)
+        members = {root: count for root, count in _MEMBERS.all(session, {"roots": roots})}
+        whole = [root for root in held if len(held[root]) == members[root]]
+        facts: dict[str, Any] = {
+            "roots": whole,
+            "mark": mark,
+            "seconds": _seconds(self._rules.job_days),
+            "dead_seconds": _seconds(self._rules.dead_letter_days),
+        }
+        needed = set(_NEEDED.scalars(session, facts))
+        free = [root for root in whole if root not in needed]
+        ids = [job_id for root in free for job_id in held[root]]
+        if ids:
+            _remove(session, ids, roots=free)
+        return len(ids)
+
+    def _sweep_events(self, mark: int) -> int:
+        bounds = {"after": self._event_mark, "limit": self._limit(_PAGE_EVENTS)}
+        with self._tried() as is_worth_it, self._ledger.begin() as session:
+            if is_worth_it:
+                facts = {**bounds, "mark": mark, "seconds": _seconds(self._rules.event_days)}
+                last, gone, has_more = _EVENTS.one(session, facts)
+            else:
+                last, gone, has_more = _NEXT_EVENTS.one(session, bounds)
+        self._events_done = not has_more
+        self._event_mark = 0 if self._events_done else int(last)
+        return int(gone)
+
+    def _sweep_oddments(self) -> None:
+        for statement in _ODDMENTS:
+            try:
+                with self._ledger.begin() as session:
+                    statement.all(session, {"seconds": _seconds(self._rules.job_days), "limit": _ODD_ROWS})
+            except DBAPIError as error:
+                if error.connection_invalidated:
+                    raise
+                logger.exception("sweep_passed_over")  # one that fails holds up none of the others
+
+
+class _JobMark(NamedTuple):
+    at: datetime
+    id: UUID
+
+
+_BEGINNING = _JobMark(datetime.fromisoformat("0001-01-01T00:00:00+00:00"), UUID(int=0))
+
+
+def _remove(session: Session, ids: Sequence[UUID], *, roots: Sequence[UUID]) -> None:
+    caps = [("job", str(root)) for root in roots]
+    caps += [("tier", f"{job_id}/{queue.value}") for job_id in ids for queue in QueueName]
+    _CAPS.all(session, {"scopes": [scope for scope, _ in caps], "keys": [key for _, key in caps]})
+    for table, column in CHAIN_TABLES:
+        Statement(f"DELETE FROM {table} WHERE {column} = ANY(%(ids)s)").all(session, {"ids": list(ids)})
+
+
+def _seconds(days: float) -> float:
+    return days * 86_400.0

@@ -1,0 +1,1 @@
+"""Take jobs in: validate, decide, accept or refuse."""

@@ -1,0 +1,238 @@
+"""What is decided about a request before anything of it is written: its target, its route, where it waits first."""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime, timedelta
+from typing import NamedTuple
+from uuid import UUID
+
+from sqlalchemy import select
+from sqlmodel import Session, col
+
+from ledger.attempts import effective_policy, policy_under
+from ledger.dispatch_window import WRITING_QUEUES
+from ledger.errors import ProjectNotFoundError
+from ledger.headroom import Headroom, load_headroom
+from ledger.run_tables import Project
+from ledger.runs import find_project
+from ledger.submission import SeenSite, SubmissionContext
+from ledger.tables import Site
+from producers.errors import AdmissionRefusedError
+from producers.use_cases.projects import policy_of_project
+from routing.clarify.questions import MAX_SITES, Clarification, open_clarification
+from routing.decision.llm_router import RouteRules, Stage, first_stage
+from routing.decision.router import Mode, Route, SiteSignals, decide, signals_of
+from routing.errors import FieldError, InvalidJobError, MissingKeyError, PolicyError
+from routing.jobs import JobRequest, State, read_stored
+from routing.policy.platform import Policy
+from routing.policy.prices import NANOUSD_PER_USD, BudgetExceeded, nanousd_of, nanousd_per_token, price_of
+from routing.queues import QueueName
+from routing.scheduling import FURTHEST_START_DAYS
+
+# Back-pressure: a job for which there is no place, or no money today, is refused with a time to come back.
+#
+# A caller that is told `429` and when to try again can hold its work; a queue that grows for ever serves nobody.
+
+
+def check_room(session: Session, queue: QueueName, tenant: str, *, policy: Policy) -> None:
+    """Look whether there is room for a job, and refuse it where there is none; see `check`."""
+    check(load_headroom(session, tenant, {queue: ()})[queue], tenant, policy=policy)
+
+
+def check(room: Headroom, tenant: str, *, policy: Policy) -> None:
+    """Refuse a job for which there is no room now.
+
+    Args:
+        room: how the queue stands where it would wait first.
+        tenant: whose it is.
+        policy: as the tenant's overrides leave it.
+
+    Raises:
+        AdmissionRefusedError: nobody's fault: too much waits there, of all tenants or of this one, or no model call can
+            be paid for today any more.
+    """
+    full = room.fullness(policy.admission)
+    if full is not None:
+        whose = f"queue {room.queue.value} holds" if full.whose == "queue" else f"tenant {tenant} has"
+        what = f"{whose} {full.limit} waiting jobs or more, which is the limit"
+        raise AdmissionRefusedError(what, full.retry_after_seconds)
+    cheapest = _cheapest_call_nanousd(policy, room.queue)
+    if cheapest is None:
+        return
+    spent = room.spend
+    for scope, nanousd, limit_usd in (
+        ("tenant_day", spent.tenant_nanousd, policy.budgets.tenant_day_usd),
+        ("fleet_day", spent.fleet_nanousd, policy.budgets.fleet_day_usd),
+    ):
+        limit = nanousd_of(limit_usd)
+        if nanousd + cheapest > limit:
+            raise AdmissionRefusedError(BudgetExceeded(scope, limit_nanousd=limit), spent.seconds_left)
+
+
+def _cheapest_call_nanousd(policy: Policy, queue: QueueName) -> int | None:
+    """Return what the cheapest call of a queue's work costs at least; None where its work calls no model.
+
+    A run waits on `control`, which calls none, but its steps do.
+    """
+    if policy.queues[queue].llm_nanousd == 0 and queue is not QueueName.CONTROL:
+        return None
+    own = [call for call in policy.calls.values() if call.queue == queue] or list(policy.calls.values())
+    fewest = policy.gateway.min_output_tokens
+    return min(
+        min(call.max_tokens, fewest) * nanousd_per_token(price_of(policy.prices, call.model).output) for call in own
+    )
+
+
+def check_start(start_at: datetime | None, *, now: datetime) -> None:
+    """Refuse a start that is too far ahead, by the ledger's clock.
+
+    Raises:
+        InvalidJobError: the caller's fault.
+    """
+    if start_at is not None and start_at > now + timedelta(days=FURTHEST_START_DAYS):
+        rule = f"must not be more than {FURTHEST_START_DAYS} days ahead"
+        raise InvalidJobError((FieldError("start_at", rule),))
+
+
+logger = logging.getLogger(__name__)
+
+_ASKING = Stage(State.CLARIFYING, QueueName.INTAKE)
+
+
+class BatchItem(NamedTuple):
+    """A well-formed request, and its place among those that came with it."""
+
+    place: int
+    job_id: UUID
+    request: JobRequest
+
+
+class RoutedRequest(NamedTuple):
+    """A request, and what was decided about it."""
+
+    item: BatchItem
+    route: Route
+    stage: Stage
+    """Where it waits first; of one whose owner is asked first, for the answer."""
+    question: Clarification | None
+    site: SeenSite | None
+    """The site that it is about, where there is one already."""
+    project: Project | None
+    policy: Policy
+    """As tenant and project leave it."""
+
+    @property
+    def request(self) -> JobRequest:
+        """What is asked."""
+        return self.item.request
+
+    @property
+    def makes_site(self) -> bool:
+        """Whether its site has to be there from now on."""
+        return self.request.new_site is not None and self.route.mode == Mode.ACTION and not self.route.trivial
+
+    @property
+    def writes(self) -> UUID | None:
+        """The site that it will write."""
+        return self.site.id if self.site is not None and self.stage.queue in WRITING_QUEUES else None
+
+    @property
+    def cap_nanousd(self) -> int:
+        """What the job may spend: a run over everything that it does, any other over its tiers."""
+        if self.request.project is None:
+            return self.policy.job_cap_nanousd(self.request.budget_usd)
+        run_usd = self.policy.budgets.run_usd
+        return round(min(run_usd, self.request.budget_usd or run_usd) * NANOUSD_PER_USD)
+
+
+def decide_on(
+    session: Session, item: BatchItem, context: SubmissionContext, *, policy: Policy, rules: RouteRules
+) -> RoutedRequest:
+    """Decide about a request that was not made before. Existence is checked before anything is decided.
+
+    Raises:
+        InvalidJobError: the caller's fault.
+    """
+    request = item.request
+    check_start(request.start_at, now=context.read_at)
+    site = _site(request, context)
+    project = _project(session, context.tenant, request.project) if request.project is not None else None
+    signals = read_stored(SiteSignals, site.signals) if site is not None and request.site is not None else None
+    debated = context.debated.get(request.session or "", frozenset())
+    route = decide(signals_of(request, site=signals, debated=debated), policy, rules.vocabulary)
+    question = _question(session, request, route, tenant=context.tenant)
+    stage = _ASKING if question else first_stage(route, policy, environment=rules.switches)
+    if project is not None:
+        policy = _policy_of_run(session, project, policy)
+    decided = RoutedRequest(item, route, stage, question, site, project, policy)
+    return decided if request.new_site is None or decided.makes_site else decided._replace(site=None)
+
+
+def policy_of(session: Session, tenant: str, policy: Policy) -> Policy:
+    """Return the policy as a tenant's overrides leave it.
+
+    Raises:
+        InvalidJobError: the operator's fault, told to the caller: the overrides do not fit any more.
+    """
+    try:
+        return effective_policy(session, tenant, policy)
+    except PolicyError as error:
+        raise _unfit(tenant, error) from None
+
+
+def policy_on(context: SubmissionContext, policy: Policy) -> Policy:
+    """Return the same, of what was looked up already."""
+    try:
+        return policy_under(context.overrides, context.tenant, policy)
+    except PolicyError as error:
+        raise _unfit(context.tenant, error) from None
+
+
+def _unfit(tenant: str, error: PolicyError) -> InvalidJobError:
+    logger.error("tenant_overrides_unfit", extra={"tenant": tenant, "rule": str(error)})
+    rule = "has limits of its own that do not fit this installation's policy any more; ask its operator"
+    return InvalidJobError((FieldError("tenant", rule),))
+
+
+def _site(request: JobRequest, context: SubmissionContext) -> SeenSite | None:
+    site = context.sites.get(request.site or request.new_site or "")
+    if request.site is not None and site is None:
+        raise InvalidJobError((FieldError("site", "no site of this name belongs to the tenant"),))
+    if request.new_site is not None and site is not None and (site.is_shown or site.is_locked):
+        raise InvalidJobError((FieldError("new_site", "a site of this name exists already; use site"),))
+    return site
+
+
+def _project(session: Session, tenant: str, name: str) -> Project:
+    try:
+        return find_project(session, tenant, name)
+    except ProjectNotFoundError:
+        raise InvalidJobError((FieldError("project", "no project of this name belongs to the tenant"),)) from None
+
+
+def _policy_of_run(session: Session, project: Project, policy: Policy) -> Policy:
+    try:
+        return policy_of_project(session, project, policy)
+    except PolicyError as error:
+        logger.error("project_unfit", extra={"project": project.name, "rule": str(error)})
+        rule = "does not fit this installation's policy any more; add its file again"
+        raise InvalidJobError((FieldError("project", rule),)) from None
+    except MissingKeyError as error:
+        raise InvalidJobError((FieldError("project", str(error)),)) from None
+
+
+def _question(session: Session, request: JobRequest, route: Route, *, tenant: str) -> Clarification | None:
+    """Return what the owner is asked first, when the request says too little to be worked on and there is a choice.
+
+    Raises:
+        InvalidJobError: the caller's fault: an action without a target, and nothing to choose from.
+    """
+    if request.site or request.new_site or request.project or route.mode != Mode.ACTION or route.trivial:
+        return None
+    names = select(col(Site.name)).where(col(Site.tenant) == tenant).order_by(col(Site.name)).limit(MAX_SITES)
+    question = open_clarification(route, own=request.options, sites=session.scalars(names).all())
+    if question is None:
+        rule = "this asks for an action, which needs one of site, new_site and project"
+        raise InvalidJobError((FieldError("site", rule),))
+    return question

@@ -1,0 +1,343 @@
+"""The door for trackers' webhooks: a signed delivery about a labelled ticket becomes a run, once.
+
+A caller is whoever holds the secret that signs the project's webhooks. Somebody who does not learns nothing: a wrong
+signature, an unknown project and a project without webhooks are one and the same answer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+from uuid import UUID
+
+from pydantic import ValidationError
+
+from ledger.errors import IdempotencyConflictError, ProjectNotFoundError
+from ledger.runs import find_project, runs_of_ticket
+from ledger.store import Ledger
+from producers.errors import AuthenticationError
+from producers.intake.submit import Submitter
+from routing.jobs import (
+    MAX_LABELS,
+    MAX_PROMPT_BYTES,
+    MAX_TITLE,
+    Door,
+    Priority,
+    State,
+    Ticket,
+    priority_of,
+    prompt_of,
+    visible,
+)
+from routing.policy.agents import AccountsConfig
+from routing.policy.project import GitHub, Linear, ProjectConfig
+
+# What a webhook brings: a ticket to take on, or a reason why nothing is done.
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A ticket that somebody wants worked on."""
+
+    ticket: Ticket
+    prompt: str
+    """Its text, as people saw it."""
+    priority: Priority
+
+
+@dataclass(frozen=True)
+class Ignored:
+    """A delivery that asks for nothing."""
+
+    why: str
+
+
+News = Wanted | Ignored
+
+
+def news_of(fields: Mapping[str, Any], *, title: object, body: object, priority: Priority) -> News:
+    """Return a ticket from fields that a tracker sent; one that breaks a rule is named, never half taken.
+
+    Args:
+        fields: what the ticket says beside its text.
+        title: as it was sent.
+        body: likewise.
+        priority: how urgent it is.
+    """
+    head = visible(title)[:MAX_TITLE] if isinstance(title, str) else ""
+    text = visible(body) if isinstance(body, str) else ""
+    try:
+        ticket = Ticket.model_validate({**fields, "title": head})
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        return Ignored(f"the ticket cannot be taken: {'.'.join(map(str, first['loc']))}: {first['msg']}")
+    return Wanted(ticket, prompt_of(head, text, max_bytes=MAX_PROMPT_BYTES), priority)
+
+
+def part(body: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return an object within an object; empty where there is none."""
+    found = body.get(name)
+    return found if isinstance(found, Mapping) else {}
+
+
+def names_of(items: object) -> tuple[str, ...]:
+    """Return the names of labels, however they are given."""
+    if not isinstance(items, list):
+        return ()
+    names = (item.get("name") if isinstance(item, Mapping) else item for item in items[:200])
+    return tuple(name for name in names if isinstance(name, str))
+
+
+# Read a webhook of GitHub's issues: an issue is taken on when it gets the trigger label, or is opened with it.
+
+_WITH_LABELS = frozenset({"opened", "reopened"})
+
+
+def read_github_delivery(event: str, body: Mapping[str, Any], *, trigger: str) -> News:
+    """Return what a delivery asks for.
+
+    Args:
+        event: `X-GitHub-Event`.
+        body: the verified payload.
+        trigger: the label that hands an issue to Pointsman.
+    """
+    if event != "issues":
+        return Ignored(f"the event {event[:50]!r} is none of issues")
+    issue, action = part(body, "issue"), body.get("action")
+    labels = names_of(issue.get("labels"))
+    if action == "labeled":
+        is_wanted = part(body, "label").get("name") == trigger
+    else:
+        is_wanted = action in _WITH_LABELS and trigger in labels
+    if not is_wanted:
+        return Ignored(f"it does not give an issue the label {trigger!r}")
+    if issue.get("state", "open") != "open" or "pull_request" in issue:
+        return Ignored("it is about a pull request, or an issue that is closed")
+    repository = part(body, "repository").get("full_name")
+    others = tuple(label for label in labels if label != trigger)[:MAX_LABELS]
+    key = f"{repository}#{issue.get('number')}"
+    return news_of(
+        {"source": "github", "key": key, "reference": key, "labels": others, "url": issue.get("html_url")},
+        title=issue.get("title"),
+        body=issue.get("body"),
+        priority=priority_of(others),
+    )
+
+
+# Read a webhook of Linear's issues: an issue is taken on when it gets the trigger label, or is made with it.
+
+_PRIORITIES: Mapping[int, Priority] = {1: "P0", 2: "P1", 3: "P2", 4: "P3"}
+"""Urgent, high, medium, low; 0 says that nobody chose one."""
+
+
+def read_linear_delivery(body: Mapping[str, Any], *, trigger: str) -> News:
+    """Return what a delivery asks for.
+
+    Args:
+        body: the verified payload.
+        trigger: the label that hands an issue to Pointsman.
+    """
+    issue, action = part(body, "data"), body.get("action")
+    if body.get("type") != "Issue" or action not in ("create", "update"):
+        return Ignored("it neither makes nor changes an issue")
+    labels = names_of(issue.get("labels"))
+    if trigger not in labels:
+        return Ignored(f"the issue has no label {trigger!r}")
+    if action == "update" and "labelIds" not in part(body, "updatedFrom"):
+        return Ignored("its labels are as they were")
+    others = tuple(label for label in labels if label != trigger)[:MAX_LABELS]
+    chosen = issue.get("priority")
+    urgency = _PRIORITIES.get(chosen) if isinstance(chosen, int) else None
+    return news_of(
+        {
+            "source": "linear",
+            "key": issue.get("identifier"),
+            "reference": issue.get("id"),
+            "labels": others,
+            "url": issue.get("url") or body.get("url"),
+        },
+        title=issue.get("title"),
+        body=issue.get("description"),
+        priority=urgency or priority_of(others),
+    )
+
+
+# Whether a webhook is from whom it says it is: checked over the raw body, before anything in it is read.
+
+_PREFIX = "sha256="
+MAX_AGE_SECONDS = 60.0
+"""How old a dated delivery may be, or how far ahead of our clock."""
+
+
+def is_from_github(secret: str, body: bytes, *, signature: str) -> bool:
+    """Return whether `X-Hub-Signature-256` is right (GitHub, "Validating webhook deliveries")."""
+    return signature.startswith(_PREFIX) and _is_equal(secret, body, signature.removeprefix(_PREFIX))
+
+
+def is_from_linear(secret: str, body: bytes, *, signature: str) -> bool:
+    """Return whether `Linear-Signature` is right; that the delivery is fresh is `is_fresh`'s to say."""
+    return _is_equal(secret, body, signature)
+
+
+def is_fresh(sent_milliseconds: object, *, now_seconds: float) -> bool:
+    """Return whether a delivery was sent just now, by the time in its signed body."""
+    if not isinstance(sent_milliseconds, int) or isinstance(sent_milliseconds, bool):
+        return False
+    return abs(now_seconds - sent_milliseconds / 1000) <= MAX_AGE_SECONDS
+
+
+def _is_equal(secret: str, body: bytes, signature: str) -> bool:
+    if not secret:  # an empty key would make everybody a sender
+        return False
+    wanted = hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
+    return hmac.compare_digest(wanted.encode(), signature.encode("utf-8", "replace"))
+
+
+Tracker = Literal["github", "linear"]
+TRIGGER = "pointsman"
+"""The label that hands a ticket over where a project names no other."""
+MAX_DELIVERY_BYTES = 1_048_576
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A delivery became a run, or was about one that is there."""
+
+    run_id: UUID
+    is_new: bool
+
+
+@dataclass(frozen=True)
+class _Connection:
+    """How a project is connected with a tracker."""
+
+    settings: GitHub | Linear
+    secret: str
+
+    @property
+    def trigger(self) -> str:
+        return self.settings.label or TRIGGER
+
+
+class TicketDoor:
+    """Takes deliveries for one installation."""
+
+    def __init__(
+        self, ledger: Ledger, submitter: Submitter, accounts: AccountsConfig, *, now: Callable[[], float] = time.time
+    ) -> None:
+        self._ledger = ledger
+        self._submitter = submitter
+        self._accounts = accounts
+        self._now = now
+
+    def take(
+        self, body: bytes, headers: Mapping[str, str], *, tenant: str, project: str, tracker: Tracker
+    ) -> Taken | Ignored:
+        """Take one delivery.
+
+        Args:
+            body: as it came, since its signature is over these bytes.
+            headers: of the request; their names in lower case.
+            tenant: from the path; that it is meant is proven by the signature.
+            project: likewise.
+            tracker: likewise.
+
+        Raises:
+            AuthenticationError: the caller's fault: no such project takes webhooks signed like this.
+            InvalidJobError: the ticket's author's or the tenant's fault.
+        """
+        connection = self._connection(tenant, project, tracker)
+        payload = _verified(body, headers, connection, tracker=tracker, now=self._now())
+        news = _read(payload, headers, connection)
+        if isinstance(news, Ignored):
+            return news
+        with self._ledger.begin() as session:
+            runs = runs_of_ticket(session, find_project(session, tenant, project), str(news.ticket.key))
+        if runs.open is not None:
+            return Taken(runs.open, is_new=False)
+        try:
+            accepted = self._submitter.submit(
+                _request(news, project, number=runs.ended + 1),
+                tenant=tenant,
+                door=Door.HTTP,
+                actor=f"{tracker}:{tenant}/{project}",
+            )
+        except IdempotencyConflictError as error:  # another delivery about the ticket came at the same moment
+            return Taken(error.job_id, is_new=False)
+        if State(accepted.job.state) is State.REJECTED:
+            return Ignored(f"it was refused: {accepted.job.detail}")
+        return Taken(accepted.job.id, is_new=accepted.is_new)
+
+    def _connection(self, tenant: str, project: str, tracker: Tracker) -> _Connection:
+        with self._ledger.begin() as session:
+            try:
+                found = find_project(session, tenant, project)
+            except ProjectNotFoundError:
+                raise _unknown() from None
+            config = ProjectConfig.model_validate(found.config)
+        settings = config.integrations.github if tracker == "github" else config.integrations.linear
+        if settings is None or settings.webhook is None:
+            raise _unknown()
+        account = self._accounts.find(settings.webhook, tenant=tenant)
+        secret = account.webhook_secret.get_secret_value() if account is not None and account.kind == tracker else ""
+        if not secret:
+            raise _unknown()
+        return _Connection(settings, secret)
+
+
+def _unknown() -> AuthenticationError:
+    return AuthenticationError("no project here takes webhooks that are signed like this")
+
+
+def _verified(
+    body: bytes, headers: Mapping[str, str], connection: _Connection, *, tracker: Tracker, now: float
+) -> Mapping[str, Any]:
+    if tracker == "github":
+        is_genuine = is_from_github(connection.secret, body, signature=headers.get("x-hub-signature-256", ""))
+    else:
+        is_genuine = is_from_linear(connection.secret, body, signature=headers.get("linear-signature", ""))
+    if not is_genuine:
+        raise _unknown()
+    try:
+        payload = json.loads(body)
+    except (ValueError, RecursionError):
+        payload = None
+    if not isinstance(payload, dict) or (
+        tracker == "linear" and not is_fresh(payload.get("webhookTimestamp"), now_seconds=now)
+    ):
+        raise _unknown()
+    return payload
+
+
+def _read(payload: Mapping[str, Any], headers: Mapping[str, str], connection: _Connection) -> Wanted | Ignored:
+    settings, trigger = connection.settings, connection.trigger
+    if isinstance(settings, GitHub):
+        news = read_github_delivery(headers.get("x-github-event", ""), payload, trigger=trigger)
+        belongs = isinstance(news, Wanted) and str(news.ticket.key).startswith(f"{settings.repository}#")
+    else:
+        news = read_linear_delivery(payload, trigger=trigger)
+        belongs = isinstance(news, Wanted) and str(news.ticket.key).startswith(f"{settings.team}-")
+    if isinstance(news, Wanted) and not belongs:
+        return Ignored("the ticket is of another repository or team than the project's")
+    return news
+
+
+def _request(news: Wanted, project: str, *, number: int) -> dict[str, Any]:
+    """Return the job that a ticket asks for. Its key names the ticket and which of its runs it is.
+
+    Trackers tell of one deed in several deliveries at once (an issue opened with a label is `opened` and `labeled`), so
+    the key is not the delivery's.
+    """
+    key = hashlib.sha256(str(news.ticket.key).encode()).hexdigest()[:32]
+    return {
+        "idempotency_key": f"{news.ticket.source}:{project}:{key}:{number}",
+        "prompt": news.prompt,
+        "project": project,
+        "priority": news.priority,
+        "ticket": news.ticket.model_dump(exclude_none=True, mode="json"),
+    }

@@ -1,0 +1,1 @@
+"""A whole installation on one machine."""

@@ -1,0 +1,493 @@
+"""`make demo`: the product's main job, shown by doing it. Every figure it prints is read from the running installation.
+
+It starts what `pointsman up` starts, submits through all three doors, and checks every outcome; what is not as it
+should be makes it fail.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import textwrap
+import time
+import zlib
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import httpx2
+from celery import Celery
+from prometheus_client.parser import text_string_to_metric_families
+
+from gateway.fake_provider.config import RehearsalConfig
+from producers.commands.context import out, print_table
+from producers.local.embedded import TENANT, Embedded, Options
+from routing.jobs import Reason
+from routing.policy.platform import platform_policy
+from routing.policy.prices import format_usd, nanousd_of
+from routing.queues import QUEUES
+
+# What the demo submits, and how each of its jobs should end.
+
+SITES = ("harbour", "garden", "studio", "workshop", "cellar", "kiosk")
+"""The shipped site under several names: jobs on different sites run side by side."""
+HEAVY_SITE = "gallery"
+"""A site whose picture alone is above tier 1's output limit."""
+AGENT_SITE = "leaflet"
+"""One plain page, which a code agent turns into several."""
+
+
+@dataclass
+class Case:
+    """One job of the demo, and how it should end."""
+
+    name: str
+    door: str
+    body: Mapping[str, object]
+    expected: str
+    """The state it should come to: an end, or `awaiting_approval`."""
+    cancel_after_seconds: float | None = None
+    """Cancelled when it has been seen to run for this long."""
+    ran_at: float | None = None
+    job_id: UUID | None = None
+    view: dict[str, object] = field(default_factory=dict)
+    problem: str = ""
+    preview: str = "-"
+    """The size of the page behind its preview link."""
+
+    @property
+    def state(self) -> str:
+        """Where it is."""
+        return str(self.view.get("state", "not submitted"))
+
+
+def cases(*, has_boxes: bool) -> list[Case]:
+    """Return the demo's jobs; a code agent's comes first, as it takes longest, and only where there are boxes."""
+    convert = {"prompt": "Convert to a multi-page site with shared nav", "site": AGENT_SITE}
+    agents = [Case("code agent", "http", convert, "awaiting_approval")] if has_boxes else []
+    return [
+        *agents,
+        Case("question", "http", {"prompt": "What is a sourdough starter?"}, "answered"),
+        Case("trivial", "cli", {"prompt": "date -u"}, "answered"),
+        Case(
+            "direct 1",
+            "http",
+            {"prompt": "Change the hero heading to 'Bread since 1932'", "site": "harbour"},
+            "awaiting_approval",
+        ),
+        Case(
+            "direct 2", "celery", {"prompt": "Make the primary colour #1d4ed8", "site": "garden"}, "awaiting_approval"
+        ),
+        Case(
+            "direct 3",
+            "cli",
+            {"prompt": "Change the phone number to +32 9 123 45 67", "site": "studio"},
+            "awaiting_approval",
+        ),
+        Case(
+            "model",
+            "http",
+            {"prompt": "Add a short FAQ about opening hours and how to order ahead", "site": "workshop"},
+            "awaiting_approval",
+        ),
+        Case("debated", "http", {"prompt": "Remove the testimonials section", "site": "cellar"}, "awaiting_approval"),
+        Case("patch", "cli", {"prompt": "Add a hover effect to the cards", "site": "kiosk"}, "awaiting_approval"),
+        Case(
+            "new site",
+            "celery",
+            {
+                "prompt": "Create a site for Ada's Bikes, a repair shop in Ghent that fixes city "
+                "bikes in a day and sells restored ones",
+                "new_site": "adas-bikes",
+            },
+            "awaiting_approval",
+        ),
+        Case(
+            "output limit",
+            "http",
+            {"prompt": "Change the page title to 'Gallery'", "site": HEAVY_SITE},
+            "output_exceeded",
+        ),
+        Case(
+            "cost cap",
+            "http",
+            {"prompt": "What do our pages say about prices and classes?", "site": "harbour", "budget_usd": 0.008},
+            "budget_exceeded",
+        ),
+        Case(
+            "cancelled",
+            "http",
+            {"prompt": "Explain how bread rises, at length [rehearse:slow]"},
+            "cancelled",
+            cancel_after_seconds=1.5,
+        ),
+        Case("bad request", "http", {"prompt": "x" * 33 * 1024, "site": "harbour"}, "refused"),
+        Case("bad request", "celery", {"prompt": "Change the heading to 'Hi'", "site": "no-such-site"}, "rejected"),
+    ]
+
+
+_HEAVY_SPEC = {
+    "root": "page",
+    "elements": {
+        "page": {"type": "Page", "props": {"title": "Photos"}, "children": ["hero"]},
+        "hero": {"type": "Hero", "props": {"heading": "One large photo"}, "children": []},
+    },
+}
+
+
+_LEAFLET = """<!doctype html>
+<html lang="en">
+<head><meta charset="utf-8"><title>Quay Cafe</title><link rel="stylesheet" href="site.css"></head>
+<body>
+<main>
+  <h1>Quay Cafe</h1>
+  <p>Coffee by the water since 1994.</p>
+  <section id="menu"><h2>Menu</h2><p>Coffee, tea, and three kinds of cake each day.</p></section>
+  <section id="visit"><h2>Visit us</h2><p>Harbour Street 4, from eight to six, closed on Mondays.</p></section>
+</main>
+</body>
+</html>
+"""
+
+
+def agent_files() -> Mapping[str, bytes]:
+    """Return the files of the site that a code agent works on."""
+    return {"index.html": _LEAFLET.encode(), "site.css": b"body { font-family: system-ui; margin: 2rem; }\n"}
+
+
+def heavy_files() -> Mapping[str, bytes]:
+    """Return the files of the heavy site."""
+    return {"site.json": json.dumps(_HEAVY_SPEC).encode(), "photo.png": _noise_png(900, 900)}
+
+
+def _noise_png(width: int, height: int) -> bytes:
+    """Return a valid PNG that does not compress: pseudo-random pixels from a fixed seed."""
+    state, rows = 1, bytearray()
+    for _ in range(height):
+        rows.append(0)
+        for _ in range(width * 3 // 4):
+            state = (state * 1_103_515_245 + 12_345) & 0xFFFFFFFF
+            rows += state.to_bytes(4, "big")
+    header = width.to_bytes(4, "big") + height.to_bytes(4, "big") + bytes((8, 2, 0, 0, 0))
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(bytes(rows), 1)), (b"IEND", b""))
+    body = b"".join(
+        len(data).to_bytes(4, "big") + kind + data + zlib.crc32(kind + data).to_bytes(4, "big") for kind, data in chunks
+    )
+    return b"\x89PNG\r\n\x1a\n" + body
+
+
+PATIENCE_SECONDS = 90.0
+SHOWN_QUEUES = tuple(name for name, queue in QUEUES.items() if not queue.leaves_open)
+_PROSE_COLUMNS = 100
+_SHOWN_PROMPT_CHARS = 60
+_OPEN = frozenset({"received", "clarifying", "debating", "queued", "running", "scanning", "publishing"})
+
+
+def run_demo(environment: Mapping[str, str], *, keep: Path | None = None) -> bool:
+    """Run the demo; returns whether everything was as it should be."""
+    with tempfile.TemporaryDirectory(prefix="pointsman-demo-") as scratch:
+        home = keep or Path(scratch) / "home"
+        out.print("[bold]Pointsman: the main job, end to end[/]\n")
+        _prose(
+            "A job in plain words is routed by rules before any model is called, done by the least machinery that "
+            "can do it under hard limits of time, money and output, scanned, previewed, approved, and only then "
+            "published."
+        )
+        out.print("\nStarting PostgreSQL, Valkey, gateway, API, dispatcher, exporter, workers, rehearsal model ...")
+        started = time.monotonic()
+        options = Options(home=home, rehearsal=RehearsalConfig(faults=True), api_port=0)
+        with Embedded(options, base_environment=environment) as embedded:
+            _import_sites(embedded, Path(scratch))
+            assert embedded.supervisor is not None
+            programs = embedded.supervisor.pids()
+            out.print(
+                f"{len(programs)} processes and PostgreSQL run after {time.monotonic() - started:.0f} s; "
+                f"{len(SITES) + 2} sites are imported. Submitting:"
+            )
+            if embedded.boxes.off:
+                _prose(f"  The job for a code agent is left out: {embedded.boxes.off}.", hang="  ")
+            is_good = Demo(embedded).run()
+        left = [name for name, pid in programs.items() if _is_alive(pid)]
+        verdict = "All was as it should be." if is_good and not left else "Not all was as it should be."
+        out.print(
+            f"\nStopped after {time.monotonic() - started:.0f} s; left running: {', '.join(left) or 'nothing'}. "
+            f"{verdict}"
+        )
+        if keep is None:
+            out.print("To keep it running, open the previews and try your own prompts: make up")
+    return is_good and not left
+
+
+def _is_alive(group: int) -> bool:
+    """Return whether a process of this group, such as a pool's child, still runs."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _prose(text: str, *, hang: str = "") -> None:
+    width = min(out.width, _PROSE_COLUMNS)
+    out.print(textwrap.fill(text, width, subsequent_indent=hang), markup=False)
+
+
+def _import_sites(embedded: Embedded, scratch: Path) -> None:
+    for name in SITES:
+        embedded.import_site(name)
+    for name, files in ((HEAVY_SITE, heavy_files()), (AGENT_SITE, agent_files())):
+        directory = scratch / name
+        directory.mkdir()
+        for file, data in files.items():
+            (directory / file).write_bytes(data)
+        embedded.import_site(name, directory)
+
+
+def _shown(prompt: object) -> str:
+    words = " ".join(str(prompt).split())
+    return words if len(words) <= _SHOWN_PROMPT_CHARS else f"{words[: _SHOWN_PROMPT_CHARS - 1]}… ({len(words)} chars)"
+
+
+def _reasons(case: Case) -> str:
+    detail = case.view.get("detail")
+    reasons = [str(reason).rstrip(".") for reason in (case.view.get("why"), detail) if reason and reason != "done"]
+    return ". ".join([*reasons, ""]).rstrip()
+
+
+def _figures(case: Case) -> tuple[str, ...]:
+    bill, seconds = case.view.get("bill"), case.view.get("seconds")
+    return (
+        case.name,
+        case.door,
+        str(case.view.get("tier") or case.view.get("queue") or "-"),
+        case.state,
+        f"{seconds:7.1f}" if isinstance(seconds, float) else f"{'-':>7}",
+        f"${bill['spent_usd']}" if isinstance(bill, dict) else "-",
+        case.preview,
+    )
+
+
+class Demo:
+    """Drives an installation from outside, as its users would."""
+
+    def __init__(self, embedded: Embedded) -> None:
+        self._embedded = embedded
+        self._http = httpx2.Client(
+            base_url=embedded.api_url,
+            headers={"authorization": f"Bearer {embedded.api_key}"},
+            timeout=10,
+            trust_env=False,
+        )
+        self._started = time.monotonic()
+        self._cases = cases(has_boxes=not embedded.boxes.off)
+        self._problems: list[str] = []
+
+    def run(self) -> bool:
+        """Submit, follow, show, approve, publish, roll back."""
+        for case in self._cases:
+            self._submit(case)
+        self._follow()
+        self._show()
+        steps = (self._check_live, self._check_bill, self._check_metrics)
+        problems = self._problems + [f"{case.name}: {case.problem}" for case in self._cases if case.problem]
+        if not self._problems:
+            problems += [problem for step in steps if (problem := step())]
+        for problem in problems:
+            out.print(f"NOT AS IT SHOULD BE: {problem}", style="bold red", markup=False)
+        self._http.close()
+        return not problems
+
+    def _submit(self, case: Case) -> None:
+        doors: Mapping[str, Callable[[Case], None]] = {
+            "http": self._by_http,
+            "celery": self._by_celery,
+            "cli": self._by_cli,
+        }
+        doors[case.door](case)
+        self._say(case, f"by {case.door}: {_shown(case.body['prompt'])}")
+
+    def _by_http(self, case: Case) -> None:
+        answer = self._http.post("/v1/jobs", json=case.body)
+        if answer.status_code == httpx2.codes.ACCEPTED:
+            case.job_id = UUID(answer.json()["id"])
+            return
+        first = answer.json()["errors"][0]
+        case.view = {"state": "refused", "detail": f"HTTP {answer.status_code}: {first['field']} {first['rule']}"}
+
+    def _by_celery(self, case: Case) -> None:
+        """A client that knows the broker's URL and the task's name, and nothing of our code."""
+        case.job_id = uuid4()
+        client = Celery(broker=self._embedded.broker_url)
+        client.send_task(
+            "pointsman.submit", kwargs={**case.body, "tenant": TENANT}, queue="intake", task_id=str(case.job_id)
+        )
+        client.close()
+
+    def _by_cli(self, case: Case) -> None:
+        import subprocess
+        import sys
+
+        argv = [sys.executable, "-m", "producers.cli", "submit", str(case.body["prompt"]), "--json"]
+        if "site" in case.body:
+            argv += ["--site", str(case.body["site"])]
+        done = subprocess.run(argv, env=self._embedded.environment, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            case.problem = done.stderr.strip()
+            return
+        case.job_id = UUID(json.loads(done.stdout)["id"])
+
+    def _say(self, case: Case, text: str) -> None:
+        line = f"  {time.monotonic() - self._started:5.1f} s  {case.name:<13} {text}"
+        is_cut = out.is_terminal and len(line) > out.width  # the whole text comes with the figures
+        out.print(f"{line[: out.width - 1]}…" if is_cut else line, markup=False)
+
+    def _follow(self) -> None:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while time.monotonic() < deadline:
+            for case in self._cases:
+                self._look(case)
+            if self._died():
+                return
+            if all(case.job_id is None or (case.view and case.state not in _OPEN) for case in self._cases):
+                break
+            time.sleep(0.3)
+        for case in self._cases:
+            if case.state != case.expected and not case.problem:
+                case.problem = f"came to {case.state}, not {case.expected}: {case.view.get('detail') or ''}"
+
+    def _died(self) -> bool:
+        assert self._embedded.supervisor is not None
+        for name, log in self._embedded.supervisor.dead().items():
+            self._problems.append(f"the process {name} died:\n{log}")
+        return bool(self._problems)
+
+    def _look(self, case: Case) -> None:
+        if case.job_id is None or (case.view and case.state not in _OPEN):
+            return
+        answer = self._http.get(f"/v1/jobs/{case.job_id}")
+        if answer.status_code != httpx2.codes.OK:
+            return  # the intake worker has not taken it in yet
+        before = case.state
+        case.view = answer.json()
+        if case.state != before:
+            self._say(case, f"{case.state}  {case.view.get('detail') or ''}".rstrip())
+        if case.state == "running" and case.cancel_after_seconds is not None:
+            self._cancel_when_due(case, case.cancel_after_seconds)
+
+    def _cancel_when_due(self, case: Case, seconds: float) -> None:
+        case.ran_at = case.ran_at or time.monotonic()
+        if time.monotonic() - case.ran_at >= seconds:
+            case.cancel_after_seconds = None
+            self._http.post(f"/v1/jobs/{case.job_id}/cancel")
+            self._say(case, "cancel requested")
+
+    def _show(self) -> None:
+        out.print("\n[bold]What each job did[/], and what it cost:\n")
+        for case in self._cases:
+            case.preview = self._fetch_preview(case)
+        print_table(
+            ("job", "door", "tier", "end", "seconds", "dollars", "preview"), [_figures(case) for case in self._cases]
+        )
+        out.print("\nWhy it went there, and why it ended:\n")
+        for case in self._cases:
+            _prose(f"{case.name:<13} {_reasons(case)}", hang=" " * 14)
+        self._show_limits()
+
+    def _fetch_preview(self, case: Case) -> str:
+        url = case.view.get("preview_url")
+        if not url:
+            return "-"
+        answer = httpx2.get(str(url), trust_env=False)
+        if answer.status_code != httpx2.codes.OK:
+            self._problems.append(f"{case.name}: its preview answers {answer.status_code}")
+        return f"{len(answer.content)} B"
+
+    def _show_limits(self) -> None:
+        policy = platform_policy()
+        out.print("\nThe limits of a job on each queue (soft/hard):\n")
+        print_table(
+            ("queue", "time", "models", "output"),
+            [
+                (
+                    queue.value,
+                    f"{limits.soft_seconds:g}/{limits.hard_seconds:g} s",
+                    format_usd(limits.llm_nanousd),
+                    f"{limits.output_bytes / 1024:g} KiB",
+                )
+                for queue in SHOWN_QUEUES
+                for limits in (policy.queues[queue],)
+            ],
+        )
+        budgets = policy.budgets
+        job, tenant, fleet = (
+            format_usd(nanousd_of(usd)) for usd in (budgets.job_usd, budgets.tenant_day_usd, budgets.fleet_day_usd)
+        )
+        _prose(f"Over all its tiers a job may cost {job}, a tenant {tenant} a day, the fleet {fleet} a day.")
+
+    def _check_live(self) -> str | None:
+        """Approve the first direct edit, see it live, roll back, see the old page again."""
+        case = next(case for case in self._cases if case.name == "direct 1")
+        live = f"{self._embedded.pages_url}/live/{TENANT}/harbour/"
+        before = httpx2.get(live, trust_env=False).text
+        out.print("\n[bold]Approve, publish, fetch, roll back, fetch[/]:\n")
+        url = case.view.get("preview_url")
+        if not url:
+            return "the first direct edit has no preview"
+        preview = httpx2.get(str(url), trust_env=False)
+        self._http.post(f"/v1/jobs/{case.job_id}/approve")
+        deadline = time.monotonic() + 15
+        while (state := self._http.get(f"/v1/jobs/{case.job_id}").json()["state"]) == "publishing":
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.1)
+        after = httpx2.get(live, trust_env=False).text
+        rolled = self._http.post("/v1/sites/harbour/rollback")
+        again = httpx2.get(live, trust_env=False).text
+        wanted = "Bread since 1932"
+        checks = {
+            f"the preview shows '{wanted}'": wanted in preview.text,
+            "before approval the live page did not": wanted not in before,
+            "the job is published": state == "published",
+            "the live page is the preview, byte for byte": after == preview.text and wanted in after,
+            "after the rollback it is the old page, byte for byte": rolled.is_success and again == before,
+        }
+        for text, is_true in checks.items():
+            out.print(f"  {'yes' if is_true else 'NO '}  {text}", markup=False)
+        return None if all(checks.values()) else "approve, publish or rollback"
+
+    def _check_bill(self) -> str | None:
+        """Compare every job's bill with what the rehearsal model logged, priced by the table."""
+        from gateway.fake_provider.config import billed_nanousd, read_log
+
+        logged = sum(billed_nanousd(call, platform_policy().prices) for call in read_log(self._embedded.request_log))
+        billed = 0
+        for case in self._cases:
+            bill = case.view.get("bill")
+            billed += int(bill["spent_nanousd"]) if isinstance(bill, dict) else 0
+        is_equal = logged == billed
+        out.print(
+            f"  {'yes' if is_equal else 'NO '}  the bills add up to what the provider logged: "
+            f"{format_usd(billed, digits=6)} and {format_usd(logged, digits=6)}",
+            markup=False,
+        )
+        return None if is_equal else "the bills differ from the provider's log"
+
+    def _check_metrics(self) -> str | None:
+        """Compare what the exporter counts with the jobs as the API shows them; what intake refused never was one."""
+        text = httpx2.get(f"{self._embedded.exporter_url}/metrics", trust_env=False).text
+        counted: Counter[str] = Counter()
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                if sample.name == "pointsman_jobs_finished_total":
+                    counted[sample.labels["state"]] += int(sample.value)
+        views = [self._http.get(f"/v1/jobs/{case.job_id}").json() for case in self._cases if case.job_id]
+        ended = Counter(
+            str(view["state"]) for view in views if view["is_final"] and view["reason"] != Reason.INVALID_REQUEST
+        )
+        is_equal = counted == ended
+        shown = ", ".join(f"{number} {state}" for state, number in sorted(counted.items()) if number)
+        out.print(f"  {'yes' if is_equal else 'NO '}  the metrics count what ended: {shown}", markup=False)
+        return None if is_equal else f"the metrics count {dict(counted)}, the API shows {dict(ended)}"

@@ -1,0 +1,241 @@
+"""The application behind the pages' listener.
+
+Previews and live pages hold scripts that a model or a stranger wrote. They are served from an origin of their own,
+where there is no API, no documentation and no cookie, and where every answer says by its headers what may be done
+with it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, NamedTuple
+from urllib.parse import quote, urlsplit
+from uuid import UUID
+
+from fastapi import APIRouter, Depends, FastAPI, Request, Response
+from fastapi.responses import PlainTextResponse, RedirectResponse
+from sqlmodel import Session
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ledger.errors import SiteNotFoundError
+from ledger.releases import active_release, find_site
+from ledger.store import Ledger
+from ledger.tables import Job, Release
+from producers.api.operations_routes import NO_TELEMETRY, ApiMetrics, Observer
+from producers.api.problems import add_handlers
+from producers.errors import PageNotFoundError, PreviewGoneError
+from producers.use_cases.jobs import CONSOLE_AUDIENCE, PREVIEW_AUDIENCE
+from routing.jobs import SiteName, State
+from sites.content_store import Den, Entry
+from sites.errors import PreviewRefusedError
+from sites.files import content_type_of, disposition_of
+from sites.preview import REFUSAL_HEADERS, PreviewClaim, PreviewSigner, live_headers, preview_headers
+from sites.releases import manifest_of
+
+# What the pages' listener works with: it can read releases, and do nothing else.
+
+
+@dataclass(frozen=True)
+class PageResources:
+    """Everything the pages need; their owner opens and closes it."""
+
+    ledger: Ledger
+    den: Den
+    signer: PreviewSigner
+    preview_seconds: float
+    """How long a preview link opens something."""
+    console_url: str = ""
+    """The origin of the console, which alone may show its own links in a frame; empty for nobody."""
+
+
+def page_resources_of(request: Request) -> PageResources:
+    """Return the resources of the application that serves this request."""
+    resources = request.app.state.resources
+    assert isinstance(resources, PageResources)
+    return resources
+
+
+PageResourcesDep = Annotated[PageResources, Depends(page_resources_of)]
+
+
+# Previews and live pages: files of a release, found by name in its manifest and read by digest.
+#
+# A path from outside is only ever compared with names; it never reaches a file system. A preview shows exactly the
+# release that its token names, so nobody can be shown other bytes than those that were scanned (H-082, threat H1).
+
+router = APIRouter()
+
+INDEX = "index.html"
+NO_CSP = "default-src 'none'"
+"""What a release gets whose scan computed no policy: nothing may load."""
+
+_AUDIENCES = frozenset({PREVIEW_AUDIENCE, CONSOLE_AUDIENCE})
+_OFFERED = frozenset({State.AWAITING_APPROVAL, State.PUBLISHING})
+
+
+class Found(NamedTuple):
+    """What a path means in a release."""
+
+    name: str
+    entry: Entry
+
+
+@router.api_route("/preview/{token}", methods=["GET", "HEAD"])
+def enter_preview(token: str) -> Response:
+    """Lead to the directory: relative links work only there."""
+    return RedirectResponse(f"/preview/{quote(token, safe='')}/")
+
+
+@router.api_route("/preview/{token}/{path:path}", methods=["GET", "HEAD"])
+def show_preview(resources: PageResourcesDep, request: Request, token: str, path: str) -> Response:
+    """Show one file of the release that a signed link names."""
+    try:
+        claim = resources.signer.verify(token, max_age_seconds=resources.preview_seconds, audiences=_AUDIENCES)
+    except PreviewRefusedError as error:
+        raise (PreviewGoneError if error.reason == "expired" else PageNotFoundError)() from None
+    with resources.ledger.begin() as session:
+        release = _offered_release(session, claim)
+    found = _find(release, path, request)
+    framed_by = resources.console_url if claim.audience == CONSOLE_AUDIENCE else ""
+    headers = preview_headers(str(release.scan.get("csp") or NO_CSP), framed_by=framed_by)
+    return _serve(resources, request, found, headers)
+
+
+@router.api_route("/live/{tenant}/{site}", methods=["GET", "HEAD"])
+def enter_site(tenant: SiteName, site: SiteName) -> Response:
+    """Lead to the directory: relative links work only there."""
+    return RedirectResponse(f"/live/{quote(tenant, safe='')}/{quote(site, safe='')}/")
+
+
+@router.api_route("/live/{tenant}/{site}/{path:path}", methods=["GET", "HEAD"])
+def show_page(resources: PageResourcesDep, request: Request, tenant: SiteName, site: SiteName, path: str) -> Response:
+    """Show one file of a site's active release."""
+    with resources.ledger.begin() as session:
+        try:
+            release = active_release(session, find_site(session, tenant, site))
+        except SiteNotFoundError:
+            release = None
+    if release is None:
+        raise PageNotFoundError
+    found = _find(release, path, request)
+    headers = live_headers(str(release.scan.get("csp") or NO_CSP)) | {"ETag": f'"{found.entry.sha256}"'}
+    if request.headers.get("if-none-match") == headers["ETag"]:
+        return Response(status_code=304, headers=headers)
+    return _serve(resources, request, found, headers)
+
+
+def _offered_release(session: Session, claim: PreviewClaim) -> Release:
+    """Return the release while it may be shown: as long as it waits for a judgement, and once it is published.
+
+    Raises:
+        PageNotFoundError: the bearer's fault: there is no such release of this site.
+        PreviewGoneError: nobody's fault: the link was revoked, or its release is offered no more.
+    """
+    try:
+        release_id = UUID(claim.release_id)
+    except ValueError:
+        raise PageNotFoundError from None
+    release = session.get(Release, release_id)
+    if release is None or str(release.site_id) != claim.site:
+        raise PageNotFoundError
+    if claim.generation != release.preview_generation or release.swept_at is not None:
+        raise PreviewGoneError
+    job = session.get(Job, release.job_id) if release.job_id else None
+    is_offered = job is not None and job.release_id == release.id and State(job.state) in _OFFERED
+    if not release.scan_passed or not (is_offered or release.published_at is not None):
+        raise PreviewGoneError
+    return release
+
+
+def _find(release: Release, path: str, request: Request) -> Found:
+    """Find the file that a path means among what is served; a directory means its index page.
+
+    Raises:
+        PageNotFoundError: the caller's fault. An encoded slash is no way to write one.
+    """
+    if b"%2f" in bytes(request.scope.get("raw_path") or b"").lower():
+        raise PageNotFoundError
+    manifest = manifest_of(release).served
+    for name in (path, f"{path}{INDEX}") if path.endswith("/") or not path else (path,):
+        if name in manifest:
+            return Found(name, manifest[name])
+    raise PageNotFoundError
+
+
+def _serve(resources: PageResources, request: Request, found: Found, headers: dict[str, str]) -> Response:
+    served = headers | {
+        "Content-Type": content_type_of(found.entry.media_type),
+        "Content-Disposition": disposition_of(found.entry.media_type),
+        "Content-Length": str(found.entry.size),
+    }
+    body = b"" if request.method == "HEAD" else resources.den.get(found.entry.sha256)
+    return Response(body, headers=served)
+
+
+@router.get("/favicon.ico")
+def get_icon() -> Response:
+    """Browsers ask for one at the origin of every page; a site's own icon is named by its pages."""
+    return Response(status_code=204, headers={"Cross-Origin-Resource-Policy": "cross-origin"})
+
+
+@router.get("/robots.txt")
+def get_robots() -> PlainTextResponse:
+    """Keep crawlers from previews, should a link ever be found."""
+    return PlainTextResponse("User-agent: *\nDisallow: /preview/\n")
+
+
+@router.get("/healthz")
+def get_health() -> PlainTextResponse:
+    """Tell that the process serves requests."""
+    return PlainTextResponse("ok")
+
+
+_PORTS = {"http": 80, "https": 443}
+_REFUSAL = [(name.lower().encode(), value.encode()) for name, value in REFUSAL_HEADERS.items()]
+
+
+class _Shield:
+    """ASGI middleware that gives an answer without a policy of its own the strictest there is."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def shielded_send(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = list(message.get("headers", []))
+                names = {name.lower() for name, _ in headers}
+                if b"content-security-policy" not in names:
+                    headers += [(name, value) for name, value in _REFUSAL if name not in names]
+                message["headers"] = headers
+            await send(message)
+
+        await self._app(scope, receive, shielded_send)
+
+
+def create_pages_app(wiring: PageResources, *, metrics: ApiMetrics | None = None) -> FastAPI:
+    """Return the application. It opens nothing and closes nothing: the resources' owner does.
+
+    Args:
+        wiring: what it works with.
+        metrics: where its requests are counted; those of the API's process, or its own.
+    """
+    app = FastAPI(
+        title="Pages", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False, telemetry=NO_TELEMETRY
+    )
+    app.state.resources = wiring
+    app.add_middleware(Observer, metrics=metrics or ApiMetrics())
+    app.add_middleware(_Shield)
+    add_handlers(app)
+    app.include_router(router)
+    return app
+
+
+def is_same_origin(one: str, other: str) -> bool:
+    """Tell whether a browser would let pages at two URLs reach into each other."""
+    return _origin_of(one) == _origin_of(other)
+
+
+def _origin_of(url: str) -> tuple[str, str | None, int | None]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname, parts.port or _PORTS.get(parts.scheme)

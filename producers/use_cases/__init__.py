@@ -1,0 +1,1 @@
+"""What HTTP, CLI and console have in common."""

@@ -1,0 +1,327 @@
+"""How an installation does right now: for a tenant what it has there, for whoever operates it all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import date, datetime, timedelta
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict
+from sqlalchemy import func, select, text
+from sqlmodel import Session, col
+
+from ledger.dispatch_window import DISPATCHER, Depth, depths, leaders, paused_queues
+from ledger.gates import open_gates
+from ledger.sql import after, now
+from ledger.tables import Attempt, Cap, Job
+from ledger.workers import FleetSlots, QueueSlots, WorkerView, all_workers, fleet_slots, slots_by_queue
+from producers.use_cases.jobs import JobSummary, summarise
+from routing.jobs import FAILURES, USED_ENDS, State
+from routing.policy.platform import Policy
+from routing.policy.prices import NANOUSD_PER_USD
+from routing.queues import QUEUES, QueueName
+
+# How an installation looks to who watches it: the views of queues, workers, attempts and what ended lately.
+
+
+class _View(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class QueueState(_View):
+    """One queue."""
+
+    queue: str
+    waiting: int
+    running: int
+    oldest_age_seconds: float
+    is_paused: bool
+    is_served: bool
+    """Whether any worker serves it."""
+    slots: QueueSlots | None
+    """Of the workers that serve it, whatever queue's jobs take them. For operators alone."""
+
+
+class WorkView(_View):
+    """One attempt that is under way."""
+
+    worker: str | None
+    """For operators alone: it names a host."""
+    queue: str
+    job_id: UUID
+    tenant: str
+    prompt: str | None
+    """Of the looker's own jobs alone: of others' an operator sees that they run, never what they say."""
+    number: int
+    started_at: datetime
+    seconds: float
+    soft_seconds: float
+    is_lost: bool
+    """Its lease has lapsed: the dispatcher is about to give the job to somebody else."""
+
+
+class Bin(_View):
+    """What ended in a piece of time."""
+
+    began: datetime
+    good: int
+    bad: int
+    other: int
+
+
+class FleetView(_View):
+    """The whole of it."""
+
+    queues: tuple[QueueState, ...]
+    slots: FleetSlots | None
+    """Of all workers together. For operators alone."""
+    workers: tuple[WorkerView, ...]
+    """For operators alone."""
+    work: tuple[WorkView, ...]
+    """What is being worked on, the longest first."""
+    asking: tuple[JobSummary, ...]
+    """What waits for a person: questions and previews."""
+    asking_total: int
+    gates: int
+    failing: tuple[JobSummary, ...]
+    """What failed lately."""
+    dead: int
+    """Dead letters that nobody has seen to, up to a thousand."""
+    leader_present: bool
+    """Whether a dispatcher leads."""
+
+
+ASKING = (State.CLARIFYING, State.AWAITING_APPROVAL)
+BIN_SECONDS = 300
+BINS = 36
+"""Three hours in pieces of five minutes."""
+_SHOWN = 6
+_WORK_SHOWN = 40
+_WORKERS_SHOWN = 100
+_LOOKS_BACK_SECONDS = 14 * 86_400
+_MOST_COUNTED = 1_000
+
+
+def fleet_view(session: Session, tenant: str, *, policy: Policy, is_operator: bool) -> FleetView:
+    """Return how the fleet does: every tenant's numbers and all workers for an operator, else the tenant's own numbers.
+
+    Args:
+        session: the caller's transaction.
+        tenant: who looks; prompts are shown of this tenant's jobs alone.
+        policy: the platform's limits.
+        is_operator: whether the looker sees all of the fleet.
+    """
+    whose = None if is_operator else tenant
+    return FleetView(
+        queues=_queues(session, whose),
+        slots=fleet_slots(session) if is_operator else None,
+        workers=tuple(all_workers(session, limit=_WORKERS_SHOWN)) if is_operator else (),
+        work=_work(session, tenant, policy, is_operator=is_operator),
+        asking=_jobs(session, tenant, ASKING),
+        asking_total=_count_asking(session, tenant),
+        gates=len(open_gates(session, tenant)),
+        failing=_jobs(session, tenant, FAILURES),
+        dead=_count_dead(session, tenant),
+        leader_present=DISPATCHER in leaders(session),
+    )
+
+
+def _queues(session: Session, tenant: str | None) -> tuple[QueueState, ...]:
+    running = select(col(Attempt.queue), func.count()).where(col(Attempt.ended_at).is_(None))
+    if tenant is not None:
+        running = running.join(Job, col(Job.id) == col(Attempt.job_id)).where(col(Job.tenant) == tenant)
+    busy = {queue: count for queue, count in session.execute(running.group_by(col(Attempt.queue)))}
+    waits = {depth.queue: depth for depth in depths(session, tenant=tenant)}
+    served = {one.queue: one for one in slots_by_queue(session)}
+    paused = paused_queues(session)
+    return tuple(
+        QueueState(
+            **waits.get(queue.value, Depth(queue.value, 0, 0.0))._asdict(),
+            running=busy.get(queue.value, 0),
+            is_paused=queue.value in paused,
+            is_served=queue.value in served,
+            slots=served.get(queue.value) if tenant is None else None,
+        )
+        for queue in QUEUES
+    )
+
+
+def _work(session: Session, tenant: str, policy: Policy, *, is_operator: bool) -> tuple[WorkView, ...]:
+    seconds = func.greatest(0, func.extract("epoch", now() - col(Attempt.started_at)))
+    live = (
+        select(Attempt, col(Job.tenant), col(Job.prompt), seconds, col(Attempt.lease_until) < now())
+        .join(Job, col(Job.id) == col(Attempt.job_id))
+        .where(col(Attempt.ended_at).is_(None))
+        .order_by(col(Attempt.started_at), col(Attempt.id))
+        .limit(_WORK_SHOWN)
+    )
+    if not is_operator:
+        live = live.where(col(Job.tenant) == tenant)
+    return tuple(
+        WorkView(
+            worker=attempt.worker if is_operator else None,
+            queue=attempt.queue,
+            job_id=attempt.job_id,
+            tenant=owner,
+            prompt=prompt if owner == tenant else None,
+            number=attempt.number,
+            started_at=attempt.started_at,
+            seconds=round(float(took), 1),
+            soft_seconds=policy.queues[QueueName(attempt.queue)].soft_seconds,
+            is_lost=bool(is_lost),
+        )
+        for attempt, owner, prompt, took, is_lost in session.execute(live)
+    )
+
+
+_ENDED = text("""
+    WITH span AS (
+        SELECT began FROM generate_series(
+            to_timestamp(floor(extract(epoch FROM now()) / :seconds) * :seconds) - make_interval(secs => :span),
+            now(), make_interval(secs => :seconds)) AS began
+    ), ended AS (
+        SELECT to_timestamp(floor(extract(epoch FROM ended_at) / :seconds) * :seconds) AS began,
+               count(*) FILTER (WHERE state = ANY(:good)) AS good,
+               count(*) FILTER (WHERE state = ANY(:bad)) AS bad,
+               count(*) AS whole
+          FROM job
+         WHERE ended_at >= now() - make_interval(secs => :span + :seconds) AND queue <> 'steps'
+           AND (CAST(:tenant AS text) IS NULL OR tenant = :tenant)
+         GROUP BY 1
+    )
+    SELECT span.began, coalesce(good, 0), coalesce(bad, 0), coalesce(whole - good - bad, 0)
+      FROM span LEFT JOIN ended USING (began) ORDER BY span.began
+""")
+
+
+def ended_lately(session: Session, tenant: str | None) -> tuple[Bin, ...]:
+    """Return what ended in the last three hours, the oldest piece first; of every tenant when none is named."""
+    values = {
+        "seconds": BIN_SECONDS,
+        "span": BIN_SECONDS * (BINS - 1),
+        "tenant": tenant,
+        "good": list(USED_ENDS),
+        "bad": list(FAILURES),
+    }
+    rows = session.execute(_ENDED, values)
+    return tuple(Bin(began=began, good=good, bad=bad, other=other) for began, good, bad, other in rows)
+
+
+def _jobs(session: Session, tenant: str, states: Collection[State]) -> tuple[JobSummary, ...]:
+    recent = (
+        select(Job)
+        .where(
+            col(Job.tenant) == tenant,
+            col(Job.state).in_([state.value for state in states]),
+            col(Job.queue) != QueueName.STEPS.value,
+            col(Job.created_at) > after(-_LOOKS_BACK_SECONDS),
+        )
+        .order_by(col(Job.created_at).desc())
+        .limit(_SHOWN)
+    )
+    return tuple(summarise(session, session.scalars(recent).all()))
+
+
+def _count_asking(session: Session, tenant: str) -> int:
+    waiting = select(col(Job.id)).where(
+        col(Job.tenant) == tenant,
+        col(Job.expires_at).is_not(None),
+        col(Job.ended_at).is_(None),
+        col(Job.state).in_([state.value for state in ASKING]),
+    )
+    return int(session.scalar(select(func.count()).select_from(waiting.limit(_MOST_COUNTED).subquery())) or 0)
+
+
+def _count_dead(session: Session, tenant: str) -> int:
+    dead = select(col(Job.id)).where(
+        col(Job.tenant) == tenant, col(Job.failure_signature).is_not(None), col(Job.dismissed_at).is_(None)
+    )
+    return int(session.scalar(select(func.count()).select_from(dead.limit(_MOST_COUNTED).subquery())) or 0)
+
+
+# How the queues stand for one tenant: what others have waiting is not its business.
+
+
+class QueueView(BaseModel):
+    """How a queue stands, counting the caller's own jobs."""
+
+    model_config = ConfigDict(frozen=True)
+
+    queue: str
+    waiting: int
+    oldest_age_seconds: float
+    is_paused: bool
+
+
+def queue_depths(session: Session, tenant: str) -> list[QueueView]:
+    """Return how many of a tenant's jobs wait on each queue."""
+    paused = paused_queues(session)
+    own = {depth.queue: depth for depth in depths(session, tenant=tenant)}
+    return [
+        QueueView(**own.get(queue.value, Depth(queue.value, 0, 0.0))._asdict(), is_paused=queue.value in paused)
+        for queue in QUEUES
+    ]
+
+
+# What is spent of the budgets of a day, today and on the days before: read from the caps, which booked every call.
+
+DAYS = 14
+_TODAY = text("SELECT (now() AT TIME ZONE 'UTC')::date")
+
+
+class BudgetState(_View):
+    """One budget of today."""
+
+    scope: str
+    label: str
+    limit_nanousd: int
+    spent_nanousd: int
+    reserved_nanousd: int
+
+
+class SpentDay(_View):
+    """One day (UTC) of a budget."""
+
+    day: date
+    spent_nanousd: int
+
+
+def budgets_today(session: Session, tenant: str, *, policy: Policy, is_operator: bool) -> tuple[BudgetState, ...]:
+    """Return today's budgets: the tenant's, and the fleet's for whoever operates it.
+
+    Args:
+        session: the caller's transaction.
+        tenant: whose day.
+        policy: the tenant's limits.
+        is_operator: whether the fleet's budget is told.
+    """
+    today = session.scalar(_TODAY)
+    money = policy.budgets
+    found = [_budget(session, "tenant_day", f"{tenant}/{today}", label="Your day", limit_usd=money.tenant_day_usd)]
+    if is_operator:
+        limit = money.fleet_day_usd
+        found.append(_budget(session, "fleet_day", str(today), label="The fleet's day", limit_usd=limit))
+    return tuple(found)
+
+
+def spent_by_day(session: Session, tenant: str | None) -> tuple[SpentDay, ...]:
+    """Return what the last two weeks cost, the oldest day first; all tenants together when none is named."""
+    today = session.scalar(_TODAY)
+    assert isinstance(today, date)
+    days = [today - timedelta(days=back) for back in reversed(range(DAYS))]
+    scope = "fleet_day" if tenant is None else "tenant_day"
+    key_of = {(str(day) if tenant is None else f"{tenant}/{day}"): day for day in days}
+    rows = select(col(Cap.key), col(Cap.spent_nanousd)).where(col(Cap.scope) == scope, col(Cap.key).in_(key_of))
+    spent = {key_of[key]: amount for key, amount in session.execute(rows)}
+    return tuple(SpentDay(day=day, spent_nanousd=spent.get(day, 0)) for day in days)
+
+
+def _budget(session: Session, scope: str, key: str, *, label: str, limit_usd: float) -> BudgetState:
+    cap = session.get(Cap, (scope, key))
+    return BudgetState(
+        scope=scope,
+        label=label,
+        limit_nanousd=cap.limit_nanousd if cap else round(limit_usd * NANOUSD_PER_USD),
+        spent_nanousd=cap.spent_nanousd if cap else 0,
+        reserved_nanousd=cap.reserved_nanousd if cap else 0,
+    )

@@ -1,0 +1,148 @@
+"""What a job would change, or changed: for whoever judges its preview."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Literal
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict
+from sqlmodel import Session
+
+from ledger.errors import ReleaseNotFoundError, ReleaseSweptError
+from ledger.jobs import find_job
+from ledger.store import Ledger
+from ledger.tables import Job, Release
+from sites.content_store import Den, Entry
+from sites.diff.canonical import unified
+from sites.files import is_below, is_text_file
+from sites.releases import manifest_of
+
+# What changed between two releases, file by file. Bounded: a text diff of hostile files must not take minutes.
+
+MAX_DIFF_BYTES = 256 * 1024
+MAX_TOTAL_DIFF_CHARS = 1024 * 1024
+"""Of all files together; what comes after that many is named without its text."""
+
+
+class FileChange(BaseModel):
+    """One file that differs."""
+
+    model_config = ConfigDict(frozen=True)
+
+    path: str
+    status: Literal["added", "removed", "changed"]
+    before_bytes: int | None
+    after_bytes: int | None
+    diff: str | None
+    """Unified diff; None for a file that is not text or too large to compare, and once the whole is too long."""
+    is_served: bool = True
+    """False for a source of a built site, which visitors never get."""
+
+
+class Comparison(BaseModel):
+    """What changed from one release to another."""
+
+    model_config = ConfigDict(frozen=True)
+
+    before: UUID | None
+    """None where there was nothing before: every file is added."""
+    after: UUID
+    added: int
+    removed: int
+    changed: int
+    changes: tuple[FileChange, ...]
+    """By path."""
+
+
+def compare(
+    before: Mapping[str, Entry], after: Mapping[str, Entry], *, read: Callable[[str], bytes], public: str = ""
+) -> list[FileChange]:
+    """Return the files that differ, by path.
+
+    Args:
+        before: the files of one release.
+        after: the files of another.
+        read: returns a blob by its digest.
+        public: the directory of `after` that is served; empty for all.
+    """
+    changed = sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
+    found: list[FileChange] = []
+    left = MAX_TOTAL_DIFF_CHARS
+    for path in changed:
+        is_served = not public or is_below(path, public)
+        change = _change(path, before.get(path), after.get(path), read if left > 0 else None, is_served=is_served)
+        left -= len(change.diff or "")
+        found.append(change)
+    return found
+
+
+def _change(
+    path: str, old: Entry | None, new: Entry | None, read: Callable[[str], bytes] | None, *, is_served: bool
+) -> FileChange:
+    return FileChange(
+        path=path,
+        is_served=is_served,
+        status="added" if old is None else "removed" if new is None else "changed",
+        before_bytes=old.size if old else None,
+        after_bytes=new.size if new else None,
+        diff=_text_diff(path, old, new, read) if read is not None and is_text_file(path) else None,
+    )
+
+
+def _text_diff(path: str, old: Entry | None, new: Entry | None, read: Callable[[str], bytes]) -> str | None:
+    """Return the change as `pointsman apply` reads it; None when a side cannot be shown as text."""
+    for entry in (old, new):
+        if entry is not None and entry.size > MAX_DIFF_BYTES:
+            return None
+    before, after = (read(entry.sha256) if entry is not None else None for entry in (old, new))
+    try:
+        return unified({path: before}, {path: after}).decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def compare_releases(den: Den, before: Release | None, after: Release) -> Comparison:
+    """Return what changed from one release to another, file by file: of a built site its sources too.
+
+    Raises:
+        ReleaseSweptError: the caller's fault: the files of one of them are gone.
+    """
+    for release in (before, after):
+        if release is not None and release.swept_at is not None:
+            raise ReleaseSweptError(release.id)
+    old = manifest_of(before) if before is not None else {}
+    new = manifest_of(after)
+    changes = compare(old, new, read=den.get, public=new.public)
+    counted = Counter(change.status for change in changes)
+    return Comparison(
+        before=before.id if before is not None else None,
+        after=after.id,
+        added=counted["added"],
+        removed=counted["removed"],
+        changed=counted["changed"],
+        changes=tuple(changes),
+    )
+
+
+def changes_of_job(ledger: Ledger, den: Den, job_id: UUID, *, tenant: str) -> Comparison:
+    """Return what a job's release changes of the one that it was made from.
+
+    Raises:
+        JobNotFoundError: the caller's fault.
+        ReleaseNotFoundError: the caller's fault: the job has made no release, or not yet.
+        ReleaseSweptError: the caller's fault: the files of one of them are gone.
+    """
+    with ledger.begin() as session:
+        before, after = releases_of_job(session, find_job(session, job_id, tenant=tenant))
+    if after is None:
+        raise ReleaseNotFoundError
+    return compare_releases(den, before, after)
+
+
+def releases_of_job(session: Session, job: Job) -> tuple[Release | None, Release | None]:
+    """Return the release that a job's was made from, and the job's; None for what there is none of."""
+    after = session.get(Release, job.release_id) if job.release_id is not None else None
+    base = after.base_release_id if after is not None else None
+    return session.get(Release, base) if base is not None else None, after

@@ -1,0 +1,301 @@
+"""What a run looks like from outside: one view for HTTP, CLI and console, so that they cannot differ."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict
+from sqlmodel import Session
+
+from ledger.run_tables import AgentExecution, Gate, RunStep
+from ledger.runs import RunRows, find_run, load_run
+from ledger.spending import CallUsage, orchestrator_share, total_by, usage_of_run
+from routing.jobs import State
+from routing.policy.prices import NANOUSD_PER_USD, decimal_usd
+
+
+class _View(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class ExecutionView(_View):
+    """One try at a step."""
+
+    attempt: int
+    status: str
+    model: str | None
+    reason: str | None
+    detail: str | None
+    tokens: int
+    cost_usd: str
+    seconds: float | None
+    started_at: datetime | None
+    ended_at: datetime | None
+    dropped: tuple[str, ...]
+    """What it wrote where it may not: not taken."""
+
+
+class StepTreeView(_View):
+    """A step of a run and how it went."""
+
+    key: str
+    agent: str | None
+    """None for the project's own build."""
+    phase: str
+    round: int
+    """0 for the run's own plan, k for the k-th cycle of rework."""
+    cycle: int
+    state: str
+    tries: int
+    depends_on: tuple[str, ...]
+    task: str
+    status: str | None
+    """What its agent reported: complete, needs_rework or blocked."""
+    summary: str
+    blocking: int
+    """Blocking issues that it found."""
+    changed: tuple[str, ...]
+    failure: str | None
+    detail: str | None
+    tokens: int
+    cost_usd: str
+    seconds: float
+    executions: tuple[ExecutionView, ...]
+
+
+class GateView(_View):
+    """A point at which a person has a say."""
+
+    id: UUID
+    run_id: UUID
+    key: str
+    kind: str
+    after: tuple[str, ...]
+    reason: str
+    state: str
+    actor: str | None
+    note: str
+    facts: dict[str, Any]
+    """What is needed to decide."""
+    opened_at: datetime | None
+    expires_at: datetime | None
+    decided_at: datetime | None
+
+
+class TotalView(_View):
+    """A sum over model calls."""
+
+    calls: int
+    tokens: int
+    cost_usd: str
+
+
+class CostView(_View):
+    """What a run was thought to cost, what it has cost, and what it may cost."""
+
+    spent_usd: str
+    cap_usd: str
+    spent_nanousd: int
+    cap_nanousd: int
+    calls: int
+    tokens: int
+    estimate: dict[str, Any]
+    """Made when it was submitted; `planned` is the same for the agents of its plan."""
+    against_estimate: str | None
+    """`below`, `within` or `above` the estimated range; None while it has not ended, or without an estimate."""
+    by_agent: dict[str, TotalView]
+    by_model: dict[str, TotalView]
+    orchestrator_share: float | None
+    """Which part of the tokens the orchestrator and its subtasks used (about a fifth is expected)."""
+
+
+class RunView(_View):
+    """A run."""
+
+    id: UUID
+    state: State
+    is_final: bool
+    reason: str | None
+    detail: str | None
+    project: str
+    ticket: dict[str, Any]
+    priority: str
+    intent: str | None
+    now: str
+    """What it does or waits for, in words."""
+    plans: tuple[dict[str, Any], ...]
+    scan: str | None
+    scan_detail: str
+    base_commit: str | None
+    head_commit: str | None
+    rework_cycles: int
+    """How many cycles of rework were planned."""
+    rework_demands: int
+    """How many results asked for rework."""
+    steps: tuple[StepTreeView, ...]
+    gates: tuple[GateView, ...]
+    gates_by_state: dict[str, int]
+    cost: CostView
+    result: dict[str, Any]
+    is_cancel_requested: bool
+    seconds: float
+    created_at: datetime
+    ended_at: datetime | None
+
+
+def describe_run(session: Session, run_id: UUID, *, tenant: str | None = None) -> RunView:
+    """Return the whole view of a run.
+
+    Raises:
+        JobNotFoundError: the caller's fault: there is no such run of this tenant.
+    """
+    job, run = find_run(session, run_id, tenant=tenant)
+    rows = load_run(session, job)
+    calls = usage_of_run(session, run_id)
+    steps = tuple(_step_view(step, rows, calls) for step in rows.steps)
+    ended = job.ended_at or datetime.now(UTC)
+    return RunView(
+        id=job.id,
+        state=State(job.state),
+        is_final=job.ended_at is not None,
+        reason=job.reason,
+        detail=job.detail,
+        project=rows.project.name,
+        ticket=run.ticket,
+        priority=job.priority,
+        intent=run.intent,
+        now=run.explanation,
+        plans=tuple(run.plans),
+        scan=run.scan,
+        scan_detail=run.scan_detail,
+        base_commit=run.base_commit,
+        head_commit=run.head_commit,
+        rework_cycles=max((step.round for step in rows.steps), default=0),
+        rework_demands=sum(step.status == "needs_rework" for step in steps),
+        steps=steps,
+        gates=tuple(gate_view(gate) for gate in rows.gates),
+        gates_by_state=dict(sorted(Counter(gate.state for gate in rows.gates).items())),
+        cost=_cost_view(rows, calls),
+        result=job.result,
+        is_cancel_requested=job.cancel_requested_at is not None,
+        seconds=_seconds(job.created_at, ended),
+        created_at=job.created_at,
+        ended_at=job.ended_at,
+    )
+
+
+def gate_view(gate: Gate) -> GateView:
+    """Return the view of a gate."""
+    return GateView(
+        id=gate.id,
+        run_id=gate.run_id,
+        key=gate.key,
+        kind=gate.kind,
+        after=tuple(gate.after),
+        reason=gate.reason,
+        state=gate.state,
+        actor=gate.actor,
+        note=gate.note,
+        facts=gate.facts,
+        opened_at=gate.opened_at,
+        expires_at=gate.expires_at,
+        decided_at=gate.decided_at,
+    )
+
+
+def against_estimate(estimate: dict[str, Any], spent_nanousd: int) -> str | None:
+    """Compare what a run has cost with the range it was estimated at (seed 001 ADR-012)."""
+    low, high = estimate.get("low_usd"), estimate.get("high_usd")
+    if low is None or high is None:
+        return None
+    spent = spent_nanousd / NANOUSD_PER_USD
+    return "below" if spent < low else "above" if spent > high else "within"
+
+
+def _step_view(step: RunStep, rows: RunRows, calls: Sequence[CallUsage]) -> StepTreeView:
+    own = [call for call in calls if call.step == step.key]
+    executions = tuple(
+        _execution_view(row, [call for call in own if call.attempt == row.attempt])
+        for row in sorted(rows.executions, key=lambda row: row.attempt)
+        if row.step_key == step.key
+    )
+    result = step.result or {}
+    return StepTreeView(
+        key=step.key,
+        agent=step.agent,
+        phase=step.phase,
+        round=step.round,
+        cycle=step.cycle,
+        state=step.state,
+        tries=step.tries,
+        depends_on=tuple(step.depends_on),
+        task=step.task,
+        status=result.get("status"),
+        summary=str(result.get("summary", "")),
+        blocking=sum(issue.get("severity") == "blocking" for issue in result.get("issues", [])),
+        changed=tuple(step.changed),
+        failure=step.failure,
+        detail=step.detail,
+        tokens=_tokens(own),
+        cost_usd=_usd(own),
+        seconds=round(sum(one.seconds or 0.0 for one in executions), 3),
+        executions=executions,
+    )
+
+
+def _execution_view(row: AgentExecution, calls: Sequence[CallUsage]) -> ExecutionView:
+    ended = row.settled_at or datetime.now(UTC)
+    return ExecutionView(
+        attempt=row.attempt,
+        status=row.status,
+        model=row.model,
+        reason=row.reason,
+        detail=row.detail,
+        tokens=_tokens(calls),
+        cost_usd=_usd(calls),
+        started_at=row.started_at,
+        ended_at=row.settled_at,
+        seconds=_seconds(row.started_at, ended) if row.started_at is not None else None,
+        dropped=tuple(row.dropped),
+    )
+
+
+def _cost_view(rows: RunRows, calls: Sequence[CallUsage]) -> CostView:
+    spent = sum(call.cost_nanousd for call in calls)
+    estimate = rows.run.estimate
+    return CostView(
+        spent_usd=decimal_usd(spent),
+        cap_usd=decimal_usd(rows.cap_nanousd),
+        spent_nanousd=spent,
+        cap_nanousd=rows.cap_nanousd,
+        calls=len(calls),
+        tokens=_tokens(calls),
+        estimate=estimate,
+        against_estimate=against_estimate(estimate, spent) if rows.job.ended_at is not None else None,
+        by_agent=_totals(calls, lambda call: call.agent),
+        by_model=_totals(calls, lambda call: call.model),
+        orchestrator_share=orchestrator_share(calls),
+    )
+
+
+def _totals(calls: Sequence[CallUsage], key: Callable[[CallUsage], str]) -> dict[str, TotalView]:
+    return {
+        name: TotalView(calls=total.calls, tokens=total.tokens, cost_usd=decimal_usd(total.cost_nanousd))
+        for name, total in total_by(calls, key).items()
+    }
+
+
+def _tokens(calls: Iterable[CallUsage]) -> int:
+    return sum(call.tokens for call in calls)
+
+
+def _usd(calls: Iterable[CallUsage]) -> str:
+    return decimal_usd(sum(call.cost_nanousd for call in calls))
+
+
+def _seconds(start: datetime, end: datetime) -> float:
+    return round(max(0.0, (end - start).total_seconds()), 3)

@@ -1,0 +1,405 @@
+"""Sites as their owner handles them: made, imported, exported, compared, rolled back, and read for serving.
+
+The active release is a ledger row, changed by compare-and-swap; the Den's projection follows it. Nothing becomes active
+without the scan of the site's profile, whoever asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from uuid import UUID, uuid4
+
+from pydantic import BaseModel
+from sqlmodel import Session
+
+from ledger import audit
+from ledger.errors import ReleaseNotFoundError
+from ledger.releases import (
+    activate,
+    active_release,
+    add_release,
+    add_site,
+    find_site,
+    lock_site,
+    published_release,
+    releases_of,
+    revoke_previews,
+    sites_of,
+)
+from ledger.store import Ledger
+from ledger.tables import Release, Site, Tenant
+from producers.errors import ImportRefusedError, InvalidInputError, SiteConflictError, UnknownTenantError
+from producers.use_cases.review import Comparison, compare_releases
+from routing.jobs import SITE_NAME_RULE, check_site_name
+from routing.policy.platform import Policy
+from sites.content_store import Den
+from sites.directories import read_directory, write_directory
+from sites.files import DEFAULT_MAX_TREE_BYTES, INSTALLED
+from sites.releases import build_release, check_whole, lay_out, manifest_of, try_to_show_active
+from sites.spec.model import parse_site
+from sites.spec.render import detached_files, render
+
+SPEC_FILE = "site.json"
+"""A directory that holds this file is a spec with its assets; one without it is a site of plain files."""
+
+
+def _silent(_: str) -> None:
+    return
+
+
+@dataclass(frozen=True)
+class Content:
+    """A site's content as it came from a directory."""
+
+    files: Mapping[str, bytes]
+    spec: bytes | None
+    """The site's spec in canonical form, when its pages are rendered from one."""
+
+
+def content_of(files: Mapping[str, bytes]) -> Content:
+    """Tell a spec with assets from a site of plain files, and render the pages of the former.
+
+    Raises:
+        SpecError: the spec is invalid (the fault of whoever wrote it).
+        InvalidInputError: a file differs from the page that the spec renders in its place, or there is nothing at all
+            (likewise). An equal one, as an export writes it, is fine.
+    """
+    if not files:
+        raise InvalidInputError("directory", "must hold at least one file")
+    if SPEC_FILE not in files:
+        return Content(files, None)
+    site = parse_site(files[SPEC_FILE])
+    pages = render(site)
+    assets = {path: data for path, data in files.items() if path != SPEC_FILE}
+    if other := sorted(path for path in pages.keys() & assets.keys() if pages[path] != assets[path]):
+        rule = f"renders {other[0]}, but the directory holds another file of this name; remove one of the two"
+        raise InvalidInputError(SPEC_FILE, rule)
+    return Content(pages | assets, site.canonical().encode())
+
+
+class Sites:
+    """The sites of one installation."""
+
+    def __init__(self, ledger: Ledger, den: Den, policy: Policy, *, known_keys: tuple[str, ...] = ()) -> None:
+        self._known_keys = known_keys
+        self._ledger = ledger
+        self._den = den
+        self._policy = policy
+
+    def create(self, tenant: str, name: str, *, profile: str = "default", actor: str = "operator") -> Site:
+        """Make an empty site.
+
+        Raises:
+            InvalidInputError: the caller's fault: name or profile.
+            SiteConflictError: the caller's fault.
+            UnknownTenantError: the caller's fault.
+        """
+        with self._ledger.begin() as session:
+            site, is_new = self._ensure(session, tenant, name, profile=profile, actor=actor)
+        if not is_new:
+            raise SiteConflictError(f"site {name} exists already")
+        return site
+
+    def set_profile(self, tenant: str, name: str, profile: str, *, actor: str = "operator") -> Site:
+        """Judge a site's releases by another publish profile from now on; what it shows stays.
+
+        Raises:
+            InvalidInputError, SiteNotFoundError: the caller's fault.
+        """
+        self._check_profile(profile)
+        with self._ledger.begin() as session:
+            site = lock_site(session, find_site(session, tenant, name).id)
+            before, site.profile = site.profile, profile
+            audit.append(
+                session, "site_profile_set", actor=actor, tenant=tenant, site=name, before=before, profile=profile
+            )
+        return site
+
+    def _check_profile(self, profile: str) -> None:
+        if profile not in self._policy.profiles:
+            raise InvalidInputError("profile", f"must be one of {', '.join(sorted(self._policy.profiles))}")
+
+    def import_site(
+        self, tenant: str, name: str, directory: Path, *, actor: str = "operator", tell: Callable[[str], None] = _silent
+    ) -> Release:
+        """Make a directory's content the site's active release; a site that does not exist yet is made.
+
+        Args:
+            tenant: whose site it is.
+            name: the site.
+            directory: its content.
+            actor: who asks.
+            tell: told what is being done, for a person to read.
+
+        Raises:
+            InvalidInputError, SpecError, PathRefusedError, TreeRefusedError, ImportRefusedError: the fault of whoever
+                made the directory; nothing changed.
+            UnknownTenantError: the caller's fault.
+            SiteConflictError, PublishConflictError: nobody's fault: the site is being written; nothing changed.
+        """
+        max_files = max(profile.max_files for profile in self._policy.profiles.values())
+        tell(f"reading {directory}")
+        content = content_of(
+            read_directory(directory, max_bytes=DEFAULT_MAX_TREE_BYTES, max_files=max_files, without={INSTALLED})
+        )
+        tell(f"storing and scanning {len(content.files)} files, {sum(map(len, content.files.values()))} bytes")
+        with self._ledger.begin() as session:
+            site, _ = self._ensure(session, tenant, name, profile="default", actor=actor)
+        new = build_release(
+            self._den,
+            content.files,
+            site=site,
+            policy=self._policy,
+            spec=content.spec,
+            base_release_id=site.active_release_id,
+            known_keys=self._known_keys,
+        )
+        if not new.scan_passed:
+            raise ImportRefusedError(tuple(new.scan["findings"]))
+        tell("the scan found nothing; publishing")
+        release_id = uuid4()
+        lay_out(self._den, site, new, release_id=release_id)
+        with self._ledger.begin() as session:
+            locked = lock_site(session, site.id)
+            if locked.lock_job_id is not None:
+                raise SiteConflictError(
+                    f"job {locked.lock_job_id} is writing site {name}; wait for its end or cancel it"
+                )
+            release = add_release(session, new, release_id=release_id)
+            activate(session, site.id, release, base_release_id=new.base_release_id)
+            audit.append(
+                session,
+                "site_imported",
+                actor=actor,
+                tenant=tenant,
+                site=name,
+                release=str(release.id),
+                digest=release.digest,
+                scan=release.scan_digest,
+            )
+        try_to_show_active(self._ledger, self._den, site.id)
+        return release
+
+    def export_site(
+        self, tenant: str, name: str, out: Path, *, release: UUID | None = None, with_sources: bool = False
+    ) -> Release:
+        """Write a release to a new or empty directory, with its spec as `site.json` when all pages are its render.
+
+        Args:
+            tenant: whose site it is.
+            name: the site.
+            out: the directory.
+            release: which; None for the active one.
+            with_sources: all of a built site, as an import takes it, instead of what is served.
+
+        Raises:
+            SiteNotFoundError, ReleaseNotFoundError: the caller's fault.
+            TreeRefusedError: the caller's fault: the directory is not empty.
+        """
+        found, files = self.read(tenant, name, release=release, with_sources=with_sources)
+        write_directory(files, out)
+        return found
+
+    def read(
+        self, tenant: str, name: str, *, release: UUID | None = None, with_sources: bool = False
+    ) -> tuple[Release, dict[str, bytes]]:
+        """Return a release, the active one by default, and its files, with its spec as `site.json` when it has one.
+
+        Of a built site these are the files that it serves, unless its sources are asked for too.
+
+        Raises:
+            SiteNotFoundError, ReleaseNotFoundError: the caller's fault.
+        """
+        found = self._release(tenant, name, release)
+        manifest = manifest_of(found)
+        files = self._den.read_tree(manifest if with_sources else manifest.served)
+        if found.spec_sha256 is not None:
+            spec = self._den.get(found.spec_sha256)
+            if not detached_files(parse_site(spec), files):
+                files[SPEC_FILE] = spec
+        return found, files
+
+    def all(self, tenant: str) -> Sequence[Site]:
+        """Return a tenant's sites by name."""
+        with self._ledger.begin() as session:
+            return sites_of(session, tenant)
+
+    def releases(self, tenant: str, name: str, *, limit: int = 50) -> tuple[Site, Sequence[Release]]:
+        """Return a site and its published releases, newest first.
+
+        Raises:
+            SiteNotFoundError: the caller's fault.
+        """
+        with self._ledger.begin() as session:
+            site = find_site(session, tenant, name)
+            return site, releases_of(session, site, limit=limit)
+
+    def diff(self, tenant: str, name: str, before: UUID | None = None, after: UUID | None = None) -> Comparison:
+        """Return what changed from one release to another, file by file.
+
+        Args:
+            tenant: whose site it is.
+            name: the site.
+            before: one release; by default the one that `after` replaced, or nothing if it was the first.
+            after: the other; the active one by default.
+
+        Raises:
+            SiteNotFoundError, ReleaseNotFoundError: the caller's fault.
+        """
+        new = self._release(tenant, name, after)
+        origin = before or new.base_release_id
+        old = self._release(tenant, name, origin) if origin is not None else None
+        return compare_releases(self._den, old, new)
+
+    def revoke_previews(self, tenant: str, name: str, *, release: UUID | None = None, actor: str = "operator") -> int:
+        """Make the preview links that are out useless: those of one release, or of all of the site's.
+
+        Returns:
+            How many releases it concerns. New links can be asked for at once.
+
+        Raises:
+            SiteNotFoundError, ReleaseNotFoundError: the caller's fault.
+        """
+        with self._ledger.begin() as session:
+            site = find_site(session, tenant, name)
+            revoked = revoke_previews(session, site, release_id=release)
+            if release is not None and not revoked:
+                raise ReleaseNotFoundError
+            audit.append(
+                session,
+                "previews_revoked",
+                actor=actor,
+                tenant=tenant,
+                site=name,
+                release=str(release) if release else None,
+            )
+        return revoked
+
+    def rollback(self, tenant: str, name: str, *, to: UUID | None = None, actor: str = "operator") -> Release:
+        """Make an earlier release the active one again. A job that waits for approval meanwhile will not publish.
+
+        Args:
+            tenant: whose site it is.
+            name: the site.
+            to: which release; None for the one that the active one replaced.
+            actor: who asks.
+
+        Raises:
+            SiteNotFoundError, ReleaseNotFoundError, SiteConflictError: the caller's fault.
+            PublishConflictError: nobody's fault: another release became active first; nothing changed.
+            ReleaseAlteredError, BlobMissingError, BlobCorruptError: our fault, or the disk's; nothing changed.
+        """
+        with self._ledger.begin() as session:
+            site = lock_site(session, find_site(session, tenant, name).id)
+            active = active_release(session, site)
+            target = to or (active.base_release_id if active else None)
+            if target is None:
+                raise SiteConflictError(f"site {name} has no earlier release")
+            release = published_release(session, site, target)
+            check_whole(release)
+            lay_out(self._den, site, release, release_id=release.id)
+            activate(session, site.id, release, base_release_id=site.active_release_id)
+            audit.append(
+                session,
+                "rolled_back",
+                actor=actor,
+                tenant=tenant,
+                site=name,
+                release=str(release.id),
+                origin=str(active.id) if active else None,
+                digest=release.digest,
+            )
+        try_to_show_active(self._ledger, self._den, site.id)
+        return release
+
+    def _ensure(self, session: Session, tenant: str, name: str, *, profile: str, actor: str) -> tuple[Site, bool]:
+        try:
+            check_site_name(name)
+        except ValueError:
+            raise InvalidInputError("name", f"must be {SITE_NAME_RULE}") from None
+        self._check_profile(profile)
+        if session.get(Tenant, tenant) is None:
+            raise UnknownTenantError(tenant)
+        is_new = add_site(session, tenant, name, profile=profile)
+        if is_new:
+            audit.append(session, "site_created", actor=actor, tenant=tenant, site=name, profile=profile)
+        return find_site(session, tenant, name), is_new
+
+    def _release(self, tenant: str, name: str, release: UUID | None) -> Release:
+        with self._ledger.begin() as session:
+            site = find_site(session, tenant, name)
+            target = release or site.active_release_id
+            if target is None:
+                raise ReleaseNotFoundError
+            return published_release(session, site, target)
+
+
+# What sites and releases look like from outside: one view for HTTP and command line, so that they cannot differ.
+
+
+class SiteView(BaseModel):
+    """A site."""
+
+    name: str
+    profile: str
+    active_release_id: UUID | None
+    live_url: str | None
+    is_shown: bool
+    """Whether its copy for web servers is known to show the active release; where not, the dispatcher sees to it."""
+    locked_by: UUID | None
+    """The job that is writing the site now."""
+    created_at: datetime
+
+
+class ReleaseView(BaseModel):
+    """A published release of a site."""
+
+    id: UUID
+    is_active: bool
+    base_release_id: UUID | None
+    """The release that it replaced."""
+    job_id: UUID | None
+    digest: str
+    files: int
+    total_bytes: int
+    public: str
+    """The directory that is served, where the site is built; empty when all files are."""
+    has_spec: bool
+    """Whether tier 1 can edit it by its spec; pages that were edited otherwise are no longer rendered from it."""
+    published_at: datetime | None
+    is_swept: bool
+    """Its files were given up: it can no longer be exported, compared or gone back to."""
+
+
+def site_view(site: Site, *, pages_url: str) -> SiteView:
+    """Return the view of a site; `pages_url` is the origin of the pages."""
+    live_url = f"{pages_url.rstrip('/')}/live/{site.tenant}/{site.name}/"
+    return SiteView(
+        name=site.name,
+        profile=site.profile,
+        active_release_id=site.active_release_id,
+        live_url=live_url if site.active_release_id else None,
+        is_shown=site.shown_release_id == site.active_release_id,
+        locked_by=site.lock_job_id,
+        created_at=site.created_at,
+    )
+
+
+def release_view(release: Release, *, is_active: bool) -> ReleaseView:
+    """Return the view of a release."""
+    return ReleaseView(
+        id=release.id,
+        is_active=is_active,
+        base_release_id=release.base_release_id,
+        job_id=release.job_id,
+        digest=release.digest,
+        files=int(release.signals.get("files", 0)),
+        total_bytes=release.total_bytes,
+        public=str(release.manifest.get("public", "")),
+        has_spec=release.spec_sha256 is not None,
+        published_at=release.published_at,
+        is_swept=release.swept_at is not None,
+    )

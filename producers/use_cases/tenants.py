@@ -1,0 +1,346 @@
+"""What operators set about tenants and queues: pause, weight, limits, policy's approval. Each change is on record.
+
+The switches are rows of the ledger, so they hold for every process and survive every restart; the runway, the claim and
+the gateway read them there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict
+from sqlalchemy import Connection, func, select
+from sqlalchemy import update as sql_update
+from sqlmodel import Session, col
+
+from ledger import audit
+from ledger.dispatch_window import Depth, depths, paused_queues
+from ledger.dispatch_window import pause_queue as pause_in_ledger
+from ledger.sql import Statement, now
+from ledger.tables import ApiKey, Attempt, Job, Tenant
+from producers.errors import AuthenticationError, InvalidInputError, MissingScopeError, UnknownTenantError
+from routing.jobs import SITE_NAME_RULE, check_site_name
+from routing.queues import QUEUES, QueueName
+
+
+class TenantView(BaseModel):
+    """A tenant as its operator sees it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    provider: str | None
+    is_paused: bool
+    paused_at: datetime | None
+    weight: int
+    """Turns it takes where a tenant of weight 1 takes one."""
+    max_running: int | None
+    """How many of its jobs may run at once; None leaves it to the policy."""
+    auto_approve: bool
+    waiting: int
+    running: int
+    overrides: dict[str, Any]
+    created_at: datetime
+
+
+class QueueState(BaseModel):
+    """A queue as its operator sees it, over all tenants."""
+
+    model_config = ConfigDict(frozen=True)
+
+    queue: str
+    waiting: int
+    oldest_age_seconds: float
+    running: int
+    is_paused: bool
+    paused_at: datetime | None
+
+
+def list_tenants(session: Session) -> list[TenantView]:
+    """Return every tenant, by name."""
+    tenants = session.scalars(select(Tenant).order_by(col(Tenant.name))).all()
+    waiting = _count(session, col(Job.waiting_since).is_not(None))
+    running = _running_by_tenant(session)
+    return [_view(tenant, waiting=waiting, running=running) for tenant in tenants]
+
+
+def show_tenant(session: Session, name: str) -> TenantView:
+    """Return a tenant.
+
+    Raises:
+        UnknownTenantError: the operator's fault.
+    """
+    tenant = session.get(Tenant, name)
+    if tenant is None:
+        raise UnknownTenantError(name)
+    waiting = _count(session, col(Job.waiting_since).is_not(None), tenant=name)
+    return _view(tenant, waiting=waiting, running=_running_by_tenant(session))
+
+
+def pause_tenant(session: Session, name: str, *, is_paused: bool, actor: str) -> None:
+    """Start none of a tenant's jobs any more, or again; what runs goes on, and what is submitted waits.
+
+    Raises:
+        UnknownTenantError: the operator's fault.
+    """
+    tenant = _locked(session, name)
+    if (tenant.paused_at is not None) == is_paused:
+        return
+    session.execute(sql_update(Tenant).where(col(Tenant.name) == name).values(paused_at=now() if is_paused else None))
+    audit.append(session, "tenant_paused" if is_paused else "tenant_resumed", actor=actor, tenant=name)
+
+
+def pause_queue(session: Session, queue: QueueName, *, is_paused: bool, actor: str) -> None:
+    """Start no more jobs of a queue, or again; what runs goes on."""
+    if (queue.value in paused_queues(session)) == is_paused:
+        return
+    pause_in_ledger(session, queue, is_paused=is_paused)
+    audit.append(session, "queue_paused" if is_paused else "queue_resumed", actor=actor, queue=queue.value)
+
+
+def change_tenant(session: Session, name: str, *, actor: str, **values: Any) -> None:
+    """Set a tenant's `weight`, `max_running` or `auto_approve`.
+
+    Raises:
+        UnknownTenantError: the operator's fault.
+    """
+    tenant = _locked(session, name)
+    changed = {field: value for field, value in values.items() if getattr(tenant, field) != value}
+    if not changed:
+        return
+    session.execute(sql_update(Tenant).where(col(Tenant.name) == name).values(**changed))
+    audit.append(session, "tenant_changed", actor=actor, tenant=name, **changed)
+
+
+def list_queues(session: Session) -> Sequence[QueueState]:
+    """Return every queue, with what waits and runs on it over all tenants."""
+    paused = paused_queues(session)
+    deep = {depth.queue: depth for depth in depths(session)}
+    live = col(Attempt.ended_at).is_(None)
+    running = {
+        queue: int(count)
+        for queue, count in session.execute(
+            select(col(Attempt.queue), func.count()).where(live).group_by(col(Attempt.queue))
+        )
+    }
+    return [
+        QueueState(
+            **deep.get(name, Depth(name, 0, 0.0))._asdict(),
+            running=running.get(name, 0),
+            is_paused=name in paused,
+            paused_at=paused.get(name),
+        )
+        for name in (queue.value for queue in QUEUES)
+    ]
+
+
+def _locked(session: Session, name: str) -> Tenant:
+    query = select(Tenant).where(col(Tenant.name) == name).with_for_update()
+    tenant = session.scalars(query, execution_options={"populate_existing": True}).one_or_none()
+    if tenant is None:
+        raise UnknownTenantError(name)
+    return tenant
+
+
+def _count(session: Session, condition: Any, *, tenant: str | None = None) -> dict[str, int]:
+    query = select(col(Job.tenant), func.count()).where(condition).group_by(col(Job.tenant))
+    if tenant is not None:
+        query = query.where(col(Job.tenant) == tenant)
+    return {name: int(count) for name, count in session.execute(query)}
+
+
+def _running_by_tenant(session: Session) -> dict[str, int]:
+    query = select(col(Job.tenant), func.count()).join(Attempt, col(Attempt.job_id) == col(Job.id))
+    rows = session.execute(query.where(col(Attempt.ended_at).is_(None)).group_by(col(Job.tenant)))
+    return {name: int(count) for name, count in rows}
+
+
+def _view(tenant: Tenant, *, waiting: dict[str, int], running: dict[str, int]) -> TenantView:
+    return TenantView(
+        name=tenant.name,
+        provider=tenant.provider,
+        is_paused=tenant.paused_at is not None,
+        paused_at=tenant.paused_at,
+        weight=tenant.weight,
+        max_running=tenant.max_running,
+        auto_approve=tenant.auto_approve,
+        waiting=waiting.get(tenant.name, 0),
+        running=running.get(tenant.name, 0),
+        overrides=tenant.overrides,
+        created_at=tenant.created_at,
+    )
+
+
+# Tenants and their API keys: who calls, for whom, and what a key allows. Only the hash of a secret is kept.
+
+SECRET_PREFIX = "pmk_"
+KEY_NAME_RULE = "1 to 64 of letters, digits, space and . _ @ -"
+_KEY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@-]{0,63}")
+_SECRET = re.compile(r"pmk_[A-Za-z0-9_-]{43}")
+_SECRET_BYTES = 32
+_NO_KEY = "this needs a valid API key"
+_KEY = Statement("SELECT id, tenant, name, scopes FROM api_key WHERE key_hash = %(key_hash)s AND revoked_at IS NULL")
+
+
+class Scope(StrEnum):
+    """What a key allows."""
+
+    SUBMIT = "submit"
+    """Submit jobs, and cancel them."""
+    READ = "read"
+    """See jobs, events, sites and queues."""
+    APPROVE = "approve"
+    """Approve and reject previews, and roll back."""
+    ADMIN = "admin"
+    """All of these for the key's tenant, and its sites."""
+    OPERATE = "operate"
+    """See and steer the whole fleet: its workers, queues, money and audit rows, never what another tenant's jobs say.
+    No other scope holds it, and a key has it only when it was asked for by name."""
+
+
+TENANT_SCOPES = tuple(scope for scope in Scope if scope is not Scope.OPERATE)
+"""What a key may do for its own tenant."""
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who calls: everything that is known of a request's origin comes from its key."""
+
+    tenant: str
+    key_name: str
+    scopes: frozenset[Scope]
+    key_id: UUID | None = field(default=None, compare=False)
+
+    @property
+    def actor(self) -> str:
+        """How the audit trail names this caller."""
+        return f"key:{self.tenant}/{self.key_name}"
+
+    def require(self, scope: Scope) -> None:
+        """Raise unless the key allows this.
+
+        Raises:
+            MissingScopeError: the caller's fault.
+        """
+        if not self.may(scope):
+            raise MissingScopeError(scope)
+
+    def may(self, scope: Scope) -> bool:
+        """Tell whether the key allows this."""
+        return scope in self.scopes or (scope in TENANT_SCOPES and Scope.ADMIN in self.scopes)
+
+
+def hash_secret(secret: str) -> str:
+    """Return what is stored of a key. A plain hash is enough: the secret has 256 random bits."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def create_tenant(session: Session, name: str, *, provider: str | None = None, actor: str = "operator") -> Tenant:
+    """Return the tenant of this name, made when there was none.
+
+    Args:
+        session: the caller's transaction.
+        name: it stands in URLs, so the rule for site names holds.
+        provider: the gateway's provider that its model calls go to; None leaves an existing tenant's as it is.
+        actor: who asks.
+
+    Raises:
+        InvalidInputError: the operator's fault.
+    """
+    try:
+        check_site_name(name)
+    except ValueError:
+        raise InvalidInputError("tenant", f"must be {SITE_NAME_RULE}") from None
+    tenant = session.get(Tenant, name)
+    if tenant is None:
+        tenant = Tenant(name=name, provider=provider)
+        audit.append(session, "tenant_created", actor=actor, tenant=name, provider=provider)
+    elif provider is not None and provider != tenant.provider:
+        tenant.provider = provider
+        audit.append(session, "tenant_provider_set", actor=actor, tenant=name, provider=provider)
+    session.add(tenant)
+    session.flush()
+    return tenant
+
+
+def create_key(session: Session, tenant: str, *, name: str, scopes: Iterable[str], actor: str = "operator") -> str:
+    """Make a key and return its secret, which nobody can show again.
+
+    Raises:
+        UnknownTenantError: the operator's fault.
+        InvalidInputError: the operator's fault: the name breaks the rule or is in use, or there is no scope.
+    """
+    if session.get(Tenant, tenant) is None:
+        raise UnknownTenantError(tenant)
+    if not _KEY_NAME.fullmatch(name):
+        raise InvalidInputError("key name", f"must be {KEY_NAME_RULE}")
+    if any(key.name == name for key in keys_of(session, tenant)):
+        raise InvalidInputError("key name", "another key of this tenant has it; revoke that one first")
+    granted = sorted({str(scope) for scope in scopes})
+    if not granted or not set(granted) <= set(Scope):
+        raise InvalidInputError("scopes", f"must be at least one of {', '.join(Scope)}")
+    secret = SECRET_PREFIX + secrets.token_urlsafe(_SECRET_BYTES)
+    session.add(ApiKey(tenant=tenant, name=name, key_hash=hash_secret(secret), scopes=granted))
+    session.flush()
+    audit.append(session, "key_created", actor=actor, tenant=tenant, key=name, scopes=granted)
+    return secret
+
+
+def keys_of(session: Session, tenant: str) -> Sequence[ApiKey]:
+    """Return a tenant's keys that are in force, oldest first."""
+    query = select(ApiKey).where(col(ApiKey.tenant) == tenant, col(ApiKey.revoked_at).is_(None))
+    return session.scalars(query.order_by(col(ApiKey.created_at))).all()
+
+
+def check_shape(secret: str) -> str:
+    """Return what looks like the secret of a key.
+
+    Raises:
+        AuthenticationError: the caller's fault; see `authenticate`.
+    """
+    if not _SECRET.fullmatch(secret):
+        raise AuthenticationError(_NO_KEY)
+    return secret
+
+
+def authenticate(ledger: Session | Connection, secret: str) -> Caller:
+    """Return who holds a secret.
+
+    Raises:
+        AuthenticationError: the caller's fault: no key, a wrong one or a revoked one; the message does not tell which.
+    """
+    key = _KEY.one(ledger, {"key_hash": hash_secret(check_shape(secret))})
+    if key is None:
+        raise AuthenticationError(_NO_KEY)
+    return _caller(key)
+
+
+def holder_of(session: Session, key_id: UUID) -> Caller | None:
+    """Return who a key that is in force belongs to; None for any other."""
+    key = session.get(ApiKey, key_id)
+    return None if key is None or key.revoked_at is not None else _caller(key)
+
+
+def _caller(key: Any) -> Caller:
+    return Caller(key.tenant, key.name, frozenset(Scope(scope) for scope in key.scopes), key.id)
+
+
+def revoke(session: Session, tenant: str, *, name: str, actor: str = "operator") -> bool:
+    """Take a key out of force, from its next request on; False when there is none of this name."""
+    revoked = session.execute(
+        sql_update(ApiKey)
+        .where(col(ApiKey.tenant) == tenant, col(ApiKey.name) == name, col(ApiKey.revoked_at).is_(None))
+        .values(revoked_at=now())
+    )
+    if revoked.rowcount == 0:  # type: ignore[attr-defined]
+        return False
+    audit.append(session, "key_revoked", actor=actor, tenant=tenant, key=name)
+    return True

@@ -1,0 +1,212 @@
+"""Tickets in files: YAML, or Markdown whose front matter is YAML and whose text is the ticket's body."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+from uuid import NAMESPACE_URL, uuid5
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from gateway.forge import ForgeError, inert, write_to_ticket
+from ledger.step_ends import AT_GATE, STARTED, DueNote, book_note, claim_due_notes
+from ledger.store import Ledger
+from routing.errors import FieldError, InvalidJobError
+from routing.jobs import Label, SiteName, State
+from routing.policy.agents import Account, AccountsConfig
+from routing.policy.project import ProjectConfig
+
+# A ticket as the body of a job: one way from every source, so that all of them are refused for the same reasons.
+
+MAX_BODY_CHARACTERS = 32 * 1024
+
+
+class TicketBody(BaseModel):
+    """A ticket, as it is submitted: the body of `POST /v1/runs`."""
+
+    model_config = ConfigDict(extra="forbid", str_strip_whitespace=True)
+
+    project: SiteName
+    title: str = Field(min_length=1, max_length=300)
+    body: str = Field(default="", max_length=MAX_BODY_CHARACTERS)
+    labels: Annotated[tuple[Label, ...], Field(max_length=50)] = ()
+    priority: Literal["P0", "P1", "P2", "P3"] = "P2"
+    source: str | None = Field(default=None, min_length=1, max_length=100)
+    url: str | None = Field(default=None, max_length=2048, pattern=r"^https?://[^\s]+$")
+    budget_usd: float | None = Field(default=None, gt=0, le=25, allow_inf_nan=False)
+    callback_url: str | None = None
+    idempotency_key: str | None = None
+
+
+def job_body(ticket: TicketBody) -> dict[str, Any]:
+    """Return the body of the job that a ticket asks for: its text is the prompt, the rest goes along."""
+    prompt = f"{ticket.title}\n\n{ticket.body}" if ticket.body else ticket.title
+    beside = {"title": ticket.title, "labels": list(ticket.labels), "source": ticket.source, "url": ticket.url}
+    asked: dict[str, Any] = {
+        "prompt": prompt,
+        "project": ticket.project,
+        "priority": ticket.priority,
+        "budget_usd": ticket.budget_usd,
+        "callback_url": ticket.callback_url,
+        "idempotency_key": ticket.idempotency_key,
+        "ticket": {name: value for name, value in beside.items() if value is not None},
+    }
+    return {name: value for name, value in asked.items() if value is not None}
+
+
+MAX_FILE_BYTES = 128 * 1024
+_FRONT = re.compile(r"\A---[ \t]*\r?\n(?P<head>.*?)^---[ \t]*\r?\n?(?P<body>.*)\Z", re.DOTALL | re.MULTILINE)
+_TITLE = re.compile(r"\A\s*#[ \t]+(?P<title>[^\r\n]+)\r?\n?(?P<body>.*)\Z", re.DOTALL)
+
+
+def read_ticket(text: str, *, project: str) -> TicketBody:
+    """Read a ticket's file.
+
+    Args:
+        text: YAML with title, body, labels, priority, source and url; or Markdown, whose first heading is the title
+            where the front matter has none.
+        project: what it is about; a file cannot choose another.
+
+    Raises:
+        InvalidJobError: the caller's fault; names each field and the rule it breaks.
+    """
+    if len(text.encode("utf-8", "surrogatepass")) > MAX_FILE_BYTES:
+        raise InvalidJobError((FieldError("ticket", f"must not be longer than {MAX_FILE_BYTES} bytes"),))
+    fields = {"source": "file", **_fields(text)}
+    if fields.get("project", project) != project:
+        raise InvalidJobError((FieldError("project", "the file names another project than the one given"),))
+    try:
+        return TicketBody.model_validate({**fields, "project": project})
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_input=False)[:50]
+        raise InvalidJobError(
+            tuple(FieldError(".".join(map(str, item["loc"]))[:200] or "ticket", _rule(item)) for item in found)
+        ) from None
+
+
+def _fields(text: str) -> dict[str, Any]:
+    front = _FRONT.match(text)
+    if front is not None:
+        return _markdown(front["body"], _mapping(front["head"]))
+    if _TITLE.match(text):
+        return _markdown(text, {})
+    return _mapping(text)
+
+
+def _markdown(body: str, fields: dict[str, Any]) -> dict[str, Any]:
+    titled = _TITLE.match(body)
+    if "title" not in fields and titled is not None:
+        return {**fields, "title": titled["title"].strip(), "body": titled["body"].strip()}
+    return {**fields, "body": body.strip()}
+
+
+def _mapping(text: str) -> dict[str, Any]:
+    try:
+        found = yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 0
+        raise InvalidJobError((FieldError("ticket", f"is no YAML: line {line}"),)) from None
+    except (yaml.YAMLError, ValueError, RecursionError):
+        raise InvalidJobError((FieldError("ticket", "is no YAML"),)) from None
+    if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
+        raise InvalidJobError((FieldError("ticket", "must be a mapping with a title, or Markdown"),))
+    return found
+
+
+def _rule(item: Any) -> str:
+    rule = "is not a field of a ticket" if item["type"] == "extra_forbidden" else str(item["msg"])
+    return rule.removeprefix("Value error, ")
+
+
+# Write to tickets what became of them: each note once, however often it has to be tried (S-030).
+
+logger = logging.getLogger(__name__)
+
+_MAX_DETAIL = 600
+_ENDS: Mapping[str, str] = {
+    State.PUBLISHED: "Pointsman is done with this ticket.",
+    State.ANSWERED: "Pointsman has an answer.",
+    State.ESCALATED: "Pointsman hands this ticket to a person: it could not be finished within its loops.",
+    State.BUDGET_EXCEEDED: "Pointsman stopped: the run's budget is spent.",
+    State.REJECTED: "Pointsman stopped: a person did not let it pass.",
+    State.EXPIRED: "Pointsman stopped: nobody decided in time.",
+    State.CANCELLED: "Pointsman stopped: the run was cancelled.",
+}
+"""By the state that a run ended in; any other is a failure."""
+
+
+def text_of(
+    kind: str, *, run_id: str, state: str, detail: str | None, result: Mapping[str, Any], gate_reason: str | None
+) -> str:
+    """Return the words of a note, in which what agents and errors say makes no tracker do anything."""
+    if kind == STARTED:
+        return f"Pointsman works on this ticket (run `{run_id}`)."
+    if kind.startswith(AT_GATE):
+        why = inert(gate_reason or "a decision is needed")
+        return f"Pointsman waits for a person: {why}. `pointsman run show {run_id}` has the facts."
+    parts = [_ENDS.get(state, "Pointsman could not finish this ticket.")]
+    pull = result.get("pull_request")
+    if isinstance(pull, Mapping):
+        parts.append(f"Pull request: {pull.get('url')}")
+    elif state == State.PUBLISHED and result.get("branch"):
+        parts.append(f"Branch: `{result['branch']}`")
+    elif state == State.PUBLISHED:
+        parts.append("Nothing had to be changed.")
+    if state == State.ANSWERED:
+        parts.append(inert(str(result.get("answer", "")))[:8000])
+    elif state != State.PUBLISHED and detail:
+        parts.append(inert(detail[:_MAX_DETAIL]))
+    return "\n\n".join([*parts, f"Run `{run_id}`."])
+
+
+class TicketWriter:
+    """Sends what is due, for one installation."""
+
+    def __init__(self, ledger: Ledger, accounts: AccountsConfig) -> None:
+        self._ledger = ledger
+        self._accounts = accounts
+
+    def deliver_due(self, *, limit: int = 20) -> int:
+        """Send the notes that are due; returns how many were tried."""
+        with self._ledger.begin() as session:
+            due = claim_due_notes(session, limit=limit)
+        for note in due:
+            self._deliver(note)
+        return len(due)
+
+    def _deliver(self, due: DueNote) -> None:
+        run_id, kind = due.run.job_id, due.note.kind
+        error: str | None = None
+        is_final = False
+        try:
+            self._write(due)
+        except ForgeError as failure:
+            error, is_final = str(failure), not failure.is_passing
+            logger.warning("ticket_note_failed", extra={"run_id": str(run_id), "kind": kind, "is_final": is_final})
+        with self._ledger.begin() as session:
+            book_note(session, run_id, kind, attempts=due.note.attempts, error=error, is_final=is_final)
+
+    def _write(self, due: DueNote) -> None:
+        account = self._account(due)
+        text = text_of(
+            due.note.kind,
+            run_id=str(due.run.job_id),
+            state=due.job.state,
+            detail=due.job.detail,
+            result=due.job.result,
+            gate_reason=due.gate.reason if due.gate is not None else None,
+        )
+        mark = uuid5(NAMESPACE_URL, f"pointsman:{due.run.job_id}:{due.note.kind}")
+        write_to_ticket(account, reference=str(due.run.ticket["reference"]), text=text, mark=mark)
+
+    def _account(self, due: DueNote) -> Account:
+        source = due.run.ticket.get("source")
+        integrations = ProjectConfig.model_validate(due.project.config).integrations
+        settings = {"github": integrations.github, "linear": integrations.linear}.get(str(source))
+        account = self._accounts.find(settings.token, tenant=due.job.tenant) if settings is not None else None
+        if account is None or account.kind != source:
+            raise ForgeError(f"the project has no account here that could write to {source}", is_passing=False)
+        return account

@@ -1,0 +1,1 @@
+"""Ask the owner what a job lacks, and resolve the reply."""

@@ -1,0 +1,1 @@
+"""Decide where a prompt goes, and explain it."""

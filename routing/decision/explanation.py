@@ -1,0 +1,280 @@
+"""Why a decision came out as it did: what stood where in the prompt, which rules matched, what would have changed it.
+
+Nothing here is told from memory: the rules are walked in their binding order, and every `what if` is found by deciding
+again. So an explanation cannot disagree with the router.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from routing.decision.router import (
+    Lane,
+    Mode,
+    Route,
+    Signals,
+    SiteSignals,
+    action_rules,
+    debate_key,
+    decide,
+    is_read_only,
+    lane_of,
+    talk_of,
+)
+from routing.decision.triggers import Debate, Trigger, find_triggers, parse_trivial
+from routing.policy.platform import Policy
+from routing.prompt.parsed_prompt import Reading, Talk, read
+from routing.prompt.phrases import Hit
+from routing.prompt.vocabulary import Vocabulary, shipped_vocabulary
+from routing.queues import Tier
+
+MAX_TRIED = 24
+"""Places of a prompt that are left out one by one; each costs a decision."""
+_TALK_GROUPS = {
+    Talk.QUESTION: ("question_002", "question", "question_shape", "asking", "musing"),
+    Talk.CHAT: ("chat", "hold"),
+}
+_COMPARED = ("mode", "tier", "queue", "debate", "stakes", "intent", "confidence")
+"""What makes two decisions different, weightiest first."""
+
+
+class _Value(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Place(_Value):
+    """A part of the prompt as it was sent."""
+
+    text: str
+    start: int
+    end: int
+
+
+class MatchedRule(_Value):
+    """A rule that matched the request, whether or not it decided."""
+
+    rule: str
+    mode: Mode
+    tier: Tier | None
+    why: str
+    cause: str
+    evidence: tuple[Place, ...]
+    """The words that made it match; none where a flag, a choice or the lack of anything else did."""
+
+
+class Difference(_Value):
+    """A field of the decision, as it is and as it would have been."""
+
+    field: str
+    was: Any
+    would_be: Any
+
+
+class WhatIf(_Value):
+    """A smallest change of the request that changes the decision."""
+
+    change: str
+    """In words: `without "webgl"`, `with advanced_edit`."""
+    removed: tuple[Place, ...] = ()
+    differences: tuple[Difference, ...]
+    rule: str
+    reason: str
+    """Of the other decision."""
+
+
+class Explanation(_Value):
+    """A decision and everything that bears on it."""
+
+    route: Route
+    triggers: tuple[Trigger, ...]
+    not_counted: tuple[Trigger, ...]
+    """Triggers that an ANSWER is not judged by (A9)."""
+    winner: MatchedRule
+    runners_up: tuple[MatchedRule, ...]
+    """The other rules that matched, in binding order."""
+    what_if: tuple[WhatIf, ...]
+    untried: int
+    """Places that were not left out because there are too many."""
+
+
+def explain(signals: Signals, policy: Policy, vocabulary: Vocabulary | None = None) -> Explanation:
+    """Return the decision about a request and what bears on it. Pure; takes as many decisions as it has questions.
+
+    Args:
+        signals: the prompt and what is known about the request.
+        policy: the policy in force.
+        vocabulary: the words to look for; the shipped ones by default.
+    """
+    words = vocabulary or shipped_vocabulary()
+    reading = read(signals.prompt, words)
+    route = decide(signals, policy, words)
+    found = find_triggers(reading)
+    winner, *others = _matched_rules(signals, reading, found)
+    places = _places_to_try(signals.prompt, reading, (*found, *winner.evidence))
+    judge = _Judge(signals, route, policy=policy, vocabulary=words)
+    what_if = [*judge.without_words(places[:MAX_TRIED]), *judge.with_other_signals()]
+    return Explanation(
+        route=route,
+        triggers=route.triggers,
+        not_counted=found if not route.triggers else (),
+        winner=winner,
+        runners_up=tuple(others),
+        what_if=tuple(sorted(what_if, key=lambda item: _COMPARED.index(item.differences[0].field))),
+        untried=max(len(places) - MAX_TRIED, 0),
+    )
+
+
+# --- rules -----------------------------------------------------------------------------------------------------------
+
+
+def _matched_rules(signals: Signals, reading: Reading, triggers: tuple[Trigger, ...]) -> Iterator[MatchedRule]:
+    """Yield the rules that match in binding order: a choice of tier comes before everything."""
+    lane = lane_of(signals)
+    chosen = signals.tier is not None
+    rules = [*action_rules(signals, reading, lane=lane, read_only=is_read_only(reading))]
+    matched = [
+        MatchedRule(
+            rule=choice.rule,
+            mode=Mode.ACTION,
+            tier=choice.tier if lane is Lane.SITE and choice.rule != "read-only" else None,
+            why=choice.because,
+            cause=choice.cause,
+            evidence=_places(signals.prompt, reading, choice.evidence),
+        )
+        for choice in rules
+    ]
+    yield from matched[:chosen]
+    yield from _rules_before_action(signals, reading, triggers)
+    yield from matched[chosen:]
+
+
+def _rules_before_action(signals: Signals, reading: Reading, triggers: tuple[Trigger, ...]) -> Iterator[MatchedRule]:
+    argv = parse_trivial(signals.prompt)
+    if argv is not None:
+        whole = (Place(text=signals.prompt, start=0, end=len(signals.prompt)),)
+        why = f"the whole request is the command {argv[0]}"
+        yield MatchedRule(rule="trivial", mode=Mode.ACTION, tier=None, why=why, cause="rule", evidence=whole)
+    talk = talk_of(reading, triggers, lane=lane_of(signals))
+    if talk is not None:
+        is_question = talk is Talk.QUESTION
+        hits = [hit for group in _TALK_GROUPS[talk] for hit in reading.hits.get(group, ())]
+        yield MatchedRule(
+            rule="precedence" if is_question else "default",
+            mode=Mode.ANSWER,
+            tier=None,
+            why="it asks a question and orders nothing" if is_question else "it orders nothing",
+            cause="rule" if is_question else "default",
+            evidence=_places(signals.prompt, reading, hits),
+        )
+
+
+# --- places ----------------------------------------------------------------------------------------------------------
+
+
+def _places(prompt: str, reading: Reading, hits: Iterable[Hit]) -> tuple[Place, ...]:
+    """Return where the tokens of these hits stand in the prompt as sent, each place once, in the order of the text."""
+    origin = reading.text.original_offset
+    spans = {(origin(reading.tokens[hit.first].start), origin(reading.tokens[hit.last].end - 1) + 1) for hit in hits}
+    return tuple(Place(text=prompt[start:end], start=start, end=end) for start, end in sorted(spans) if start < end)
+
+
+def _places_to_try(prompt: str, reading: Reading, first: Sequence[Trigger | Place]) -> list[Place]:
+    """Return what may be left out: triggers and evidence first, then what else decides something, and the orders."""
+    places = [Place(text=prompt[item.start : item.end], start=item.start, end=item.end) for item in first]
+    deciding = [hit for group, hits in reading.hits.items() if reading.vocabulary.because.get(group) for hit in hits]
+    places += _places(prompt, reading, deciding)
+    places += _places(prompt, reading, [Hit(at, at) for at in reading.orders])
+    return list(dict.fromkeys(places))
+
+
+def without(prompt: str, places: Iterable[Place]) -> str:
+    """Return the prompt without these places, which may overlap."""
+    kept, at = [], 0
+    for place in sorted(places, key=lambda item: item.start):
+        kept.append(prompt[at : max(place.start, at)])
+        at = max(at, place.end)
+    return "".join(kept) + prompt[at:]
+
+
+# --- what would have changed it --------------------------------------------------------------------------------------
+
+
+class _Judge:
+    """Decides again under a changed request, and compares."""
+
+    def __init__(self, signals: Signals, route: Route, *, policy: Policy, vocabulary: Vocabulary) -> None:
+        self._signals = signals
+        self._route = route
+        self._policy = policy
+        self._vocabulary = vocabulary
+
+    def without_words(self, places: Sequence[Place]) -> Iterator[WhatIf]:
+        """Yield what each place decides alone; where none decides mode or tier alone, the smallest set that does."""
+        is_decisive = False
+        for place in places:
+            other = self._decide_without((place,))
+            is_decisive = is_decisive or self._moves(other)
+            yield from self._compare(other, f"without {_quoted((place,))}", removed=(place,))
+        if not is_decisive and self._moves(self._decide_without(places)):
+            removed = self._shrink(list(places))
+            yield from self._compare(self._decide_without(removed), f"without {_quoted(removed)}", removed=removed)
+
+    def _shrink(self, removed: list[Place]) -> tuple[Place, ...]:
+        """Put back every place whose removal is not needed; what is left is minimal."""
+        for place in tuple(removed):
+            fewer = [other for other in removed if other != place]
+            if fewer and self._moves(self._decide_without(fewer)):
+                removed = fewer
+        return tuple(removed)
+
+    def with_other_signals(self) -> Iterator[WhatIf]:
+        """Yield what the request's other fields would have changed."""
+        for change, update in _other_signals(self._signals, self._route):
+            changed = self._signals.model_copy(update=update)
+            yield from self._compare(decide(changed, self._policy, self._vocabulary), change)
+
+    def _decide_without(self, places: Sequence[Place]) -> Route:
+        prompt = without(self._signals.prompt, places)
+        return decide(self._signals.model_copy(update={"prompt": prompt}), self._policy, self._vocabulary)
+
+    def _moves(self, other: Route) -> bool:
+        return (other.mode, other.tier) != (self._route.mode, self._route.tier)
+
+    def _compare(self, other: Route, change: str, *, removed: tuple[Place, ...] = ()) -> Iterator[WhatIf]:
+        is_, would_be = self._route.model_dump(mode="json"), other.model_dump(mode="json")
+        differences = tuple(
+            Difference(field=field, was=is_[field], would_be=would_be[field])
+            for field in _COMPARED
+            if is_[field] != would_be[field]
+        )
+        if differences:
+            yield WhatIf(change=change, removed=removed, differences=differences, rule=other.rule, reason=other.reason)
+
+
+def _other_signals(signals: Signals, route: Route) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield requests that differ in one field, in words and as an update of the signals."""
+    if signals.tier is not None:
+        yield "with no tier chosen", {"tier": None}
+    change = "without advanced_edit" if signals.advanced_edit else "with advanced_edit"
+    yield change, {"advanced_edit": not signals.advanced_edit}
+    for preference in (None, "spec", "agent"):
+        if preference != signals.preference:
+            change = f"with preference {preference}" if preference else "without a preference"
+            yield change, {"preference": preference}
+    unbound = {"site": None, "new_site": False, "project": False}
+    existing, new = {"site": SiteSignals(files=1)}, {"new_site": True}
+    if lane_of(signals) is not Lane.NONE:
+        yield "bound to no site", unbound
+    if signals.site is None or signals.site.files == 0:
+        yield "bound to a site that has pages", unbound | existing
+    if not signals.new_site:
+        yield "bound to a new site", unbound | new
+    if route.debate is Debate.PLANNING:
+        yield "debated in this session before", {"session_debated": frozenset({debate_key(signals.prompt)})}
+
+
+def _quoted(places: Sequence[Place]) -> str:
+    return " and ".join(f'"{place.text}"' for place in sorted(places, key=lambda item: item.start))

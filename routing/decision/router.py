@@ -1,0 +1,385 @@
+"""Decide where a prompt goes, before any model or container is touched: mode, lane, tier, queue, debate, and why.
+
+The decision is a pure function of the prompt, the request's signals and the vocabulary. It never raises on a prompt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from routing.decision.tier_rules import Choice, Scope, matching_rules, orders_creation, repairs
+from routing.decision.triggers import (
+    Confidence,
+    Debate,
+    Plan,
+    Stakes,
+    Trigger,
+    changes_much,
+    confidence_of,
+    find_triggers,
+    parse_trivial,
+    plan_debate,
+)
+from routing.jobs import JobRequest
+from routing.policy.platform import Policy
+from routing.prompt.intents import Act
+from routing.prompt.parsed_prompt import Reading, Talk, mere_talk, read
+from routing.prompt.vocabulary import Vocabulary, shipped_vocabulary
+from routing.queues import QUEUE_OF_TIER, QueueName, Tier, tier_named
+
+CLASSIFIER = "v1"
+PATTERN_QUESTION = "Question + no external refs"
+PATTERN_DEFAULT = "Default (no triggers)"
+
+__all__ = [
+    "Confidence",
+    "Debate",
+    "Intent",
+    "Lane",
+    "Mode",
+    "Route",
+    "RouteTarget",
+    "Signals",
+    "SiteSignals",
+    "Stakes",
+    "Trigger",
+    "classify_task",
+    "decide",
+    "get_confidence",
+    "needs_swarm",
+]
+
+
+class Mode(StrEnum):
+    """Answered directly, or delegated to a worker that acts."""
+
+    ANSWER = "ANSWER"
+    ACTION = "ACTION"
+
+
+class Intent(StrEnum):
+    """What a message wants (seed 003)."""
+
+    BUILD = "build"
+    FIX = "fix"
+    QUESTION = "question"
+
+
+class Lane(StrEnum):
+    """What a request is bound to: a site, a code project, or nothing."""
+
+    SITE = "site"
+    TICKET = "ticket"
+    NONE = "none"
+
+
+class RouteTarget(StrEnum):
+    """Where a message goes, in the words of seed 002."""
+
+    SWARM_ORCHESTRATOR = "Swarm Orchestrator"
+    DIRECT_RESPONSE = "Direct Response"
+    TOOL_SPECIALIST = "Tool Specialist"
+
+
+class _Value(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class SiteSignals(_Value):
+    """How complex the site is now (H-052)."""
+
+    files: int = Field(default=0, ge=0)
+    has_js: bool = False
+    has_build: bool = False
+
+
+class Signals(_Value):
+    """What a decision may depend on."""
+
+    prompt: str
+    site: SiteSignals | None = None
+    """None when the request is bound to no existing site."""
+    new_site: bool = False
+    project: bool = False
+    preference: Literal["spec", "agent"] | None = None
+    advanced_edit: bool = False
+    tier: Tier | None = None
+    """The caller's own choice of tier (H-072)."""
+    session_debated: frozenset[str] = frozenset()
+    """Keys of the requests that this session has debated (`debate_key`)."""
+
+
+class Route(_Value):
+    """A decision, stored with the job before any model call."""
+
+    mode: Mode
+    confidence: Confidence
+    intent: Intent
+    lane: Lane
+    tier: Tier | None
+    queue: QueueName
+    debate: Debate
+    stakes: Stakes | None
+    trivial: bool
+    triggers: tuple[Trigger, ...]
+    rule: str
+    reason: str
+    """One sentence that a site owner understands."""
+    cause: Literal["explicit", "rule", "default", "override"]
+    scope: Scope
+    pattern: str
+    """Seed 002's `Pattern` of an ANSWER, otherwise empty."""
+    target: RouteTarget
+    read_only: bool
+    classifier: str
+    policy_version: str
+    vocabulary_version: str = ""
+    site: SiteSignals | None = None
+    """What the rules knew of the site (H-009); the other signals stand in the request."""
+    argv: tuple[str, ...] = ()
+    """Argument vector of a trivial command, run without a shell."""
+
+
+def decide(signals: Signals, policy: Policy, vocabulary: Vocabulary | None = None) -> Route:
+    """Return the route of a request. Pure, deterministic and without any call to a model.
+
+    Args:
+        signals: the prompt and what is known about the request.
+        policy: the policy in force; its version is stored with the decision.
+        vocabulary: the words to look for; the shipped ones by default.
+    """
+    words = vocabulary or shipped_vocabulary()
+    lane = lane_of(signals)
+    stamp = {
+        "lane": lane,
+        "classifier": CLASSIFIER,
+        "policy_version": policy.version,
+        "vocabulary_version": words.version,
+        "site": signals.site,
+    }
+    argv = parse_trivial(signals.prompt) if signals.tier is None else None
+    if argv is not None:
+        return _trivial_route(argv, stamp)
+    reading = read(signals.prompt, words)
+    triggers = find_triggers(reading)
+    talk = talk_of(reading, triggers, lane=lane) if signals.tier is None else None
+    if talk is not None:
+        return _answer_route(talk, stamp)
+    return _action_route(signals, reading, triggers, stamp=stamp)
+
+
+def lane_of(signals: Signals) -> Lane:
+    """Return what a request is bound to."""
+    if signals.site is not None or signals.new_site:
+        return Lane.SITE
+    return Lane.TICKET if signals.project else Lane.NONE
+
+
+def talk_of(reading: Reading, triggers: tuple[Trigger, ...], *, lane: Lane) -> Talk | None:
+    """Return why the prompt is ANSWER, or None when it is ACTION.
+
+    What is bound to a site or project is ACTION unless it is mere talk. What is bound to nothing needs a trigger (A4).
+    """
+    talk = mere_talk(reading)
+    if talk is not None or lane is not Lane.NONE:
+        return talk
+    return None if triggers or reading.has_reference or reading.text.cut else Talk.CHAT
+
+
+def _trivial_route(argv: tuple[str, ...], stamp: dict[str, Any]) -> Route:
+    return Route(
+        mode=Mode.ACTION,
+        confidence=Confidence.NONE,
+        intent=Intent.QUESTION,
+        tier=None,
+        queue=QueueName.TOOLS,
+        debate=Debate.BYPASS,
+        stakes=None,
+        trivial=True,
+        triggers=(),
+        rule="trivial",
+        reason=f"The whole request is the command {argv[0]}.",
+        cause="rule",
+        scope="single_section",
+        pattern="",
+        target=RouteTarget.TOOL_SPECIALIST,
+        read_only=True,
+        argv=argv,
+        **stamp,
+    )
+
+
+def _answer_route(talk: Talk, stamp: dict[str, Any]) -> Route:
+    is_question = talk is Talk.QUESTION
+    return Route(
+        mode=Mode.ANSWER,
+        confidence=Confidence.NONE,
+        intent=Intent.QUESTION,
+        tier=None,
+        queue=QueueName.ANSWER,
+        debate=Debate.NONE,
+        stakes=None,
+        trivial=False,
+        triggers=(),
+        rule="precedence" if is_question else "default",
+        reason="It asks a question and orders nothing." if is_question else "It orders nothing.",
+        cause="rule" if is_question else "default",
+        scope="single_section",
+        pattern=PATTERN_QUESTION if is_question else PATTERN_DEFAULT,
+        target=RouteTarget.DIRECT_RESPONSE,
+        read_only=True,
+        **stamp,
+    )
+
+
+def _action_route(signals: Signals, reading: Reading, triggers: tuple[Trigger, ...], *, stamp: dict[str, Any]) -> Route:
+    lane, is_new = lane_of(signals), _is_new(signals)
+    read_only = signals.tier is None and is_read_only(reading)
+    confidence = confidence_of(max(len(triggers), 1))
+    debated = bool(signals.session_debated) and debate_key(signals.prompt) in signals.session_debated
+    plan = plan_debate(reading, confidence=confidence, read_only=read_only, debated=debated, is_new=is_new)
+    choice = next(action_rules(signals, reading, lane=lane, read_only=read_only))
+    tier = choice.tier if lane is Lane.SITE and not read_only else None
+    return Route(
+        mode=Mode.ACTION,
+        confidence=confidence,
+        intent=_intent(reading, tier=tier, is_new=is_new, read_only=read_only),
+        tier=tier,
+        queue=_queue(lane, tier, read_only=read_only),
+        debate=plan.debate,
+        stakes=plan.stakes,
+        trivial=False,
+        triggers=triggers,
+        rule=choice.rule,
+        reason=_reason(choice, tier, plan, reading),
+        cause=choice.cause,
+        scope=choice.scope,
+        pattern="",
+        target=RouteTarget.SWARM_ORCHESTRATOR,
+        read_only=read_only,
+        **stamp,
+    )
+
+
+def is_read_only(reading: Reading) -> bool:
+    """Tell whether an ACTION only looks: it searches, lists or shows, or it is a question about a file."""
+    verbs = {reading.tokens[at].word for at in reading.orders}
+    if not verbs <= reading.vocabulary.words["read"] or Act.DEFECT in reading.acts:
+        return False
+    if reading.found("write_back") or changes_much(reading):
+        return False
+    reads = {hit.first for hit in reading.hits.get("read_only", ())}
+    if reads.intersection(reading.orders):
+        return True
+    return Act.QUESTION in reading.acts and not reading.orders and Act.STATEMENT not in reading.acts
+
+
+def action_rules(signals: Signals, reading: Reading, *, lane: Lane, read_only: bool) -> Iterator[Choice]:
+    """Yield every rule about an ACTION that matches, in binding order: the first decides.
+
+    Args:
+        signals: what is known about the request.
+        reading: its prompt.
+        lane: what it is bound to.
+        read_only: whether it only looks.
+    """
+    if signals.tier is not None:
+        yield Choice(signals.tier, "override", "you chose the tier yourself", "override")
+    if read_only:
+        evidence = tuple(reading.hits.get("read_only", ()))
+        yield Choice(Tier.SPEC, "read-only", "it only looks and changes nothing", "rule", evidence=evidence)
+    if lane is Lane.TICKET:
+        yield Choice(Tier.AGENT, "ticket", "work on a project is planned and done in steps", "rule")
+    elif lane is Lane.NONE:
+        yield Choice(Tier.SPEC, "unbound", "it names no site or project to work on", "rule")
+    else:
+        explicit = signals.advanced_edit or signals.preference == "agent"
+        yield from matching_rules(reading, explicit=explicit, is_new=_is_new(signals))
+
+
+def _is_new(signals: Signals) -> bool:
+    return signals.new_site or (signals.site is not None and signals.site.files == 0)
+
+
+def _queue(lane: Lane, tier: Tier | None, *, read_only: bool) -> QueueName:
+    if lane is Lane.TICKET:
+        return QueueName.STEPS
+    if read_only:
+        return QueueName.ANSWER
+    return QUEUE_OF_TIER[tier] if tier is not None else QueueName.INTAKE
+
+
+def _intent(reading: Reading, *, tier: Tier | None, is_new: bool, read_only: bool) -> Intent:
+    if read_only:
+        return Intent.QUESTION
+    if is_new or not repairs(reading):
+        return Intent.BUILD
+    creates = tier is Tier.AGENT and orders_creation(reading)
+    return Intent.BUILD if creates else Intent.FIX
+
+
+_TIER_WORDS = {Tier.SPEC: "Page spec", Tier.PATCH: "Patch", Tier.AGENT: "Code agent"}
+
+
+def _reason(choice: Choice, tier: Tier | None, plan: Plan, reading: Reading) -> str:
+    what = (
+        f"{_TIER_WORDS[tier]}: {choice.because}"
+        if tier is not None
+        else choice.because[:1].upper() + choice.because[1:]
+    )
+    if plan.debate is not Debate.PLANNING:
+        return what + "."
+    why = " and ".join(reading.vocabulary.because[cause] for cause in plan.causes)
+    return f"{what}; it is debated first because {why}."
+
+
+def debate_key(prompt: str) -> str:
+    """Return what makes two requests of a session the same decision (A11)."""
+    return " ".join(prompt.casefold().split())
+
+
+def classify_task(message: str) -> Mode:
+    """Seed 002's `classifyTask`: the mode of a message that is bound to nothing."""
+    reading = read(message, shipped_vocabulary())
+    return Mode.ACTION if talk_of(reading, find_triggers(reading), lane=Lane.NONE) is None else Mode.ANSWER
+
+
+def needs_swarm(task: str) -> bool:
+    """Seed 002's `needsSwarm`: whether a task is delegated and not a trivial command."""
+    return parse_trivial(task) is None and classify_task(task) is Mode.ACTION
+
+
+def get_confidence(message: str) -> Confidence:
+    """Seed 002's `getConfidence`: by the number of distinct triggers; an ANSWER has none (A9)."""
+    reading = read(message, shipped_vocabulary())
+    triggers = find_triggers(reading)
+    if talk_of(reading, triggers, lane=Lane.NONE) is not None:
+        return Confidence.NONE
+    return confidence_of(len(triggers))
+
+
+# What a job request tells the router: one translation, whether its site was named at once or in a later reply.
+
+
+def signals_of(request: JobRequest, *, site: SiteSignals | None, debated: frozenset[str]) -> Signals:
+    """Return the router's signals.
+
+    Args:
+        request: what was asked.
+        site: the site that it is bound to, or None.
+        debated: keys of what its session has debated.
+    """
+    return Signals(
+        prompt=request.prompt,
+        site=site,
+        new_site=request.new_site is not None,
+        project=request.project is not None,
+        preference=request.preference,
+        advanced_edit=request.advanced_edit,
+        tier=tier_named(request.tier) if request.tier else None,
+        session_debated=debated,
+    )

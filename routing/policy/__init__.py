@@ -1,0 +1,1 @@
+"""The layers of configuration that say what work may use and cost."""

@@ -1,0 +1,396 @@
+"""The policy: limits, models, prices and budgets in three layers (seed 001 ADR-006, ruling A22).
+
+Layer 1 is the platform's YAML file, layer 2 a project's overrides, which may lower a limit and never raise it. Layer 3,
+the plan of one run, can hold neither budgets nor models and is therefore no concern of this module.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import cache, cached_property
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Literal, Self, get_args
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from routing.errors import PolicyError
+from routing.policy.agents import AgentDefinition, AgentName, RunRules
+from routing.policy.prices import NANOUSD_PER_USD, Price
+from routing.provider_circuit import Lanes
+from routing.queues import QUEUE_OF_TIER, QUEUES, CallPurpose, Limits, QueueName, Tier
+from routing.scheduling import Admission
+
+Usd = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Speed(_Section):
+    """How fast a model is stated to write."""
+
+    first_token_seconds: float = Field(gt=0)
+    tokens_per_second: float = Field(gt=0)
+
+
+class ModelCall(_Section):
+    """One purpose that a model is called for."""
+
+    queue: QueueName
+    model: str
+    max_tokens: int = Field(gt=0)
+    """Tokens the reply may have."""
+    input_tokens: int = Field(gt=0)
+    """Tokens the request is expected to have at most in ordinary use; the feasibility test counts with them."""
+
+
+class GatewayRules(_Section):
+    """What the gateway lets through."""
+
+    max_body_bytes: int = Field(gt=0)
+    min_output_tokens: int = Field(gt=0)
+    max_output_tokens: int = Field(gt=0)
+
+
+class Budgets(_Section):
+    """Caps in USD above a queue's own cap."""
+
+    call_usd: Usd
+    job_usd: Usd
+    run_usd: Usd
+    tenant_day_usd: Usd
+    fleet_day_usd: Usd
+
+
+class Runway(_Section):
+    """How many jobs may stand in the broker at a time."""
+
+    per_queue: int = Field(gt=0)
+    per_tenant: int = Field(gt=0)
+
+
+class Attempts(_Section):
+    """How long an attempt is believed alive, and how often a job is tried."""
+
+    lease_renew_seconds: float = Field(gt=0)
+    lease_seconds: float = Field(gt=0)
+    max_lost: int = Field(gt=0)
+    spec: int = Field(gt=0)
+    patch: int = Field(gt=0)
+
+    @model_validator(mode="after")
+    def _check_lease(self) -> Self:
+        if self.lease_seconds < 2 * self.lease_renew_seconds:
+            raise ValueError("lease_seconds must be at least twice lease_renew_seconds")
+        return self
+
+
+PauseSeconds = Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)]
+
+
+class Pauses(_Section):
+    """How long work rests in the ledger, in seconds, before its second try, its third and so on; the last one repeats.
+
+    Nothing of it is a timer of a worker: a job that rests costs nobody anything, and survives every restart.
+    """
+
+    lost_worker: tuple[PauseSeconds, ...] = Field(default=(5, 30), min_length=1)
+    """Of a job whose worker died: what killed that one has time to go away."""
+    step: tuple[PauseSeconds, ...] = Field(default=(2, 15, 60), min_length=1)
+    """Of a run's step that its surroundings failed; one that failed at its work is tried again at once."""
+    control: tuple[PauseSeconds, ...] = Field(default=(5, 30, 120, 600), min_length=1)
+    """Of a publish or the advance of a run that a forge, the Den or the disk was away for."""
+    control_hours: float = Field(default=12, gt=0)
+    """After so long without getting through, such work ends."""
+
+
+class Assist(_Section):
+    """Whether a model has a say where the rules cannot tell (seed 000, V2)."""
+
+    enabled: bool = False
+
+
+class AgentRules(_Section):
+    """What a session of tier 3 gets of its queue's limits."""
+
+    max_turns: int = Field(gt=0)
+    start_seconds: float = Field(gt=0)
+    """It has to give its first sign of life within so long."""
+    idle_seconds: float = Field(gt=0)
+    """It may be silent for so long: longer than the slowest reply takes."""
+    closing_seconds: float = Field(gt=0)
+    """Kept of the soft limit for what comes after the session: extract, scan, preview."""
+    build_seconds: float = Field(gt=0)
+    """Kept for the build of a site that has one."""
+
+
+class PatchRules(_Section):
+    """What a patch of a site with a build keeps of its queue's limits."""
+
+    build_seconds: float = Field(gt=0)
+    """What is sure to be left for the build; a site whose last build took longer goes to tier 3 at once."""
+
+
+class Approval(_Section):
+    """How a preview is judged."""
+
+    hours: float = Field(gt=0)
+    preview_hours: float = Field(gt=0)
+    requester_may_approve: bool = True
+    """Whether whoever asked for an edit may approve it too; without it every publish needs a second person."""
+
+
+Days = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class Retention(_Section):
+    """How long the files of releases are kept that nobody sees any more, and the ledger's rows about what is over."""
+
+    releases: int = Field(ge=1)
+    days: float = Field(ge=0)
+    draft_hours: float = Field(ge=1)
+    job_days: Days = 90
+    """Jobs with all that belongs to them: a session or a run goes as a whole, so long after the last of it ended. Those
+    whose releases still have files stay."""
+    dead_letter_days: Days = 180
+    """Jobs that ended as nobody wanted and that nobody has seen to."""
+    event_days: Days = 30
+    """The events of jobs that have ended. What metrics are made of them stays for ever."""
+    audit_days: Days = 365
+    """Rows of the audit trail stay in the ledger so long; then they go into the archive, where one is configured."""
+
+
+class Tools(_Section):
+    """What the trivial commands may reach."""
+
+    ping_hosts: tuple[str, ...] = ()
+
+
+_LABEL = "[a-z0-9]([a-z0-9-]*[a-z0-9])?"
+Host = Annotated[str, Field(max_length=253, pattern=rf"^{_LABEL}(\.{_LABEL})+$")]
+"""A host's name as browsers compare it: lower case, punycode, no scheme, port or wildcard. It goes into a header."""
+
+
+class Profile(_Section):
+    """A publish profile: what a site's release may hold."""
+
+    js_bytes: int = Field(ge=0)
+    """Bytes of everything that a browser could run, over the whole release."""
+    js_gzip_bytes: int = Field(ge=0)
+    """The same, each piece compressed alone."""
+    script_hosts: tuple[Host, ...] = ()
+    """Hosts that scripts may come from, each with an integrity hash."""
+    image_hosts: tuple[Host, ...] = ()
+    form_hosts: tuple[Host, ...] = ()
+    """Hosts that forms may send to; without one, a page may not ask for passwords or card numbers either."""
+    max_files: int = Field(gt=0)
+
+
+class QueueOverride(_Section):
+    """What a project lowers on one queue."""
+
+    llm_usd: Usd | None = None
+    soft_seconds: float | None = Field(default=None, gt=0)
+    hard_seconds: float | None = Field(default=None, gt=0)
+    output_bytes: int | None = Field(default=None, gt=0)
+
+
+class ApprovalOverride(_Section):
+    """What a project tightens about approval."""
+
+    hours: float | None = Field(default=None, gt=0)
+    requester_may_approve: Literal[False] | None = None
+
+
+class ProjectOverrides(_Section):
+    """Layer 2: a project's own, lower limits."""
+
+    approval: ApprovalOverride = ApprovalOverride()
+    queues: dict[QueueName, QueueOverride] = Field(default_factory=dict)
+    budgets: dict[Literal["call_usd", "job_usd", "run_usd", "tenant_day_usd"], Usd] = Field(default_factory=dict)
+
+
+class Policy(_Section):
+    """Everything that decisions read and an operator may change."""
+
+    queues: dict[QueueName, Limits]
+    prices_as_of: str
+    prices: dict[str, Price]
+    speeds: dict[str, Speed]
+    calls: dict[CallPurpose, ModelCall]
+    gateway: GatewayRules
+    lanes: Lanes = Lanes()
+    budgets: Budgets
+    runway: Runway
+    admission: Admission = Admission()
+    attempts: Attempts
+    pauses: Pauses = Pauses()
+    patch: PatchRules
+    agent: AgentRules
+    agents: dict[AgentName, AgentDefinition]
+    runs: RunRules
+    assist: Assist
+    approval: Approval
+    retention: Retention
+    tools: Tools
+    profiles: dict[str, Profile]
+
+    @model_validator(mode="after")
+    def _check_whole(self) -> Self:
+        missing = [queue.value for queue in QUEUES if queue not in self.queues]
+        if missing:
+            raise ValueError(f"queues must hold limits for {', '.join(missing)}")
+        for queue, limits in self.queues.items():
+            if limits.hard_seconds <= limits.soft_seconds:
+                raise ValueError(f"queues.{queue}: hard_seconds must be above soft_seconds")
+            if limits.wait_seconds is not None and QUEUES[queue].waits_forever:
+                raise ValueError(f"queues.{queue}: wait_seconds: what waits there finishes work that has begun")
+        if uncalled := [purpose for purpose in get_args(CallPurpose) if purpose not in self.calls]:
+            raise ValueError(f"calls must hold {', '.join(uncalled)}")
+        for purpose, call in self.calls.items():
+            if call.model not in self.prices or call.model not in self.speeds:
+                raise ValueError(f"calls.{purpose}: model {call.model} needs a price and a speed")
+        if "default" not in self.profiles:
+            raise ValueError("profiles must hold `default`")
+        return self
+
+    @model_validator(mode="after")
+    def _check_agents(self) -> Self:
+        for name, agent in self.agents.items():
+            self._check_agent(name, agent)
+        for rule, named in self.runs.rules.named_agents():
+            if named not in self.agents:
+                raise ValueError(f"runs.rules: {rule}: there is no agent {named}")
+        if unpriced := sorted(self.runs.models - set(self.prices) | self.runs.models - set(self.speeds)):
+            raise ValueError(f"runs.models: {', '.join(unpriced)} needs a price and a speed")
+        return self
+
+    def _check_agent(self, name: str, agent: AgentDefinition) -> None:
+        queue = self.queues[QueueName.STEPS]
+        if agent.model not in self.prices or agent.model not in self.speeds:
+            raise ValueError(f"agents.{name}: model {agent.model} needs a price and a speed")
+        if agent.soft_seconds > queue.soft_seconds or agent.hard_seconds > queue.hard_seconds:
+            raise ValueError(f"agents.{name}: its times must not be above those of queues.steps")
+        if agent.max_output_tokens > self.gateway.max_output_tokens:
+            raise ValueError(f"agents.{name}: max_output_tokens must not be above gateway.max_output_tokens")
+        if ":" in name and name.split(":")[0] not in self.agents:
+            raise ValueError(f"agents.{name}: is a subtask of an agent that does not exist")
+
+    @cached_property
+    def version(self) -> str:
+        """A short digest of the whole policy, stored with every decision."""
+        body = json.dumps(self.model_dump(mode="json"), sort_keys=True)
+        return hashlib.sha256(body.encode()).hexdigest()[:12]
+
+    def limits_of(self, tier: Tier) -> Limits:
+        """Return the limits of a tier's queue."""
+        return self.queues[QUEUE_OF_TIER[tier]]
+
+    def limits_for(self, queue: QueueName, agent: str | None) -> Limits:
+        """Return the limits of work on a queue, with what the queue leaves to an agent's runtime settled.
+
+        Args:
+            queue: where the work waits.
+            agent: whose step it is; None for any other work, and for a step that calls no model.
+        """
+        limits = self.queues[queue]
+        if agent is None or limits.container != "per_role":
+            return limits
+        has_box = agent not in self.agents or self.agents[agent].needs_box
+        return limits.model_copy(update={"container": "required" if has_box else "none"})
+
+    def models_of(self, queue: QueueName) -> frozenset[str]:
+        """Return the models that work on `queue` may call; a step's are those of the agents and of `runs.models`."""
+        models = frozenset(call.model for call in self.calls.values() if call.queue == queue)
+        if queue == QueueName.STEPS:
+            return models | self.runs.models | {agent.model for agent in self.agents.values()}
+        return models
+
+    def job_cap_nanousd(self, budget_usd: float | None) -> int:
+        """Return what one job may spend over all its tiers: the policy's cap or the caller's, whichever is lower."""
+        cap = self.budgets.job_usd if budget_usd is None else min(self.budgets.job_usd, budget_usd)
+        return round(cap * NANOUSD_PER_USD)
+
+
+def parse_policy(text: str, *, source: str) -> Policy:
+    """Read a platform policy from YAML text.
+
+    Args:
+        text: the YAML document.
+        source: what to call it in an error.
+
+    Raises:
+        PolicyError: the operator's fault; names source, place and rule.
+    """
+    try:
+        return Policy.model_validate(yaml.safe_load(text))
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 0
+        raise PolicyError(f"{source}, line {line}: {error.problem}") from None
+    except yaml.YAMLError:
+        raise PolicyError(f"{source}: is no YAML text") from None
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(str(part) for part in first["loc"]) or "the document"
+        raise PolicyError(f"{source}: {place}: {first['msg'].removeprefix('Value error, ')}") from None
+
+
+@cache
+def platform_policy() -> Policy:
+    """Return the policy that ships with the product."""
+    return parse_policy(
+        (resources.files("routing.policy") / "platform.yaml").read_text(), source="routing/policy/platform.yaml"
+    )
+
+
+def load_policy(path: Path | None) -> Policy:
+    """Return an installation's own policy, or the shipped one when it has none.
+
+    Raises:
+        PolicyError: the operator's fault.
+    """
+    if path is None:
+        return platform_policy()
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise PolicyError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise PolicyError(f"{path}: cannot be read: it is not UTF-8") from None
+    return parse_policy(text, source=str(path))
+
+
+def lower(policy: Policy, overrides: ProjectOverrides) -> Policy:
+    """Return the policy as a project's overrides leave it.
+
+    Raises:
+        PolicyError: the project owner's fault: an override would raise a limit.
+    """
+    queues = dict(policy.queues)
+    for queue, override in overrides.queues.items():
+        if queue not in queues:
+            raise PolicyError(f"queues.{queue}: the platform states no limits for it")
+        changes = override.model_dump(exclude_none=True)
+        for field, value in changes.items():
+            _refuse_raise(f"queues.{queue}.{field}", value, getattr(policy.queues[queue], field))
+        queues[queue] = Limits.model_validate(policy.queues[queue].model_dump() | changes)
+    for field, value in overrides.budgets.items():
+        _refuse_raise(f"budgets.{field}", value, getattr(policy.budgets, field))
+    budgets = policy.budgets.model_dump() | {str(field): value for field, value in overrides.budgets.items()}
+    if overrides.approval.hours is not None:
+        _refuse_raise("approval.hours", overrides.approval.hours, policy.approval.hours)
+    approval = policy.approval.model_dump() | overrides.approval.model_dump(exclude_none=True)
+    try:
+        lowered = {"queues": queues, "budgets": budgets, "approval": approval}
+        return Policy.model_validate(policy.model_dump() | lowered)
+    except ValidationError as error:
+        raise PolicyError(error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")) from None
+
+
+def _refuse_raise(place: str, value: float, ceiling: float) -> None:
+    if value > ceiling:
+        raise PolicyError(f"{place}: a project may lower the platform's {ceiling:g}, not raise it to {value:g}")

@@ -1,0 +1,348 @@
+"""Layer 2 of the configuration: what a project's owner settles about its runs (seed 001, ADR-006; ruling A22).
+
+Six parts: repository, keys, models, budgets, rules, integrations; and the declared stack. A project lowers budgets and
+limits, adds rules, and chooses among the platform's models. It never holds a key: it names an account that the operator
+gave to the gateway, where the key, its address and its spending limit are kept together.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, StringConstraints, ValidationError
+
+from routing.config import Section
+from routing.errors import MissingKeyError, PolicyError, Problem, ProjectConfigError, YamlRefusedError
+from routing.policy.agents import (
+    AgentDefinition,
+    AgentName,
+    GateRule,
+    MandatoryRules,
+    ProviderName,
+    RunRules,
+    StackPart,
+    StepRule,
+)
+from routing.policy.platform import Policy
+from routing.policy.prices import NANOUSD_PER_USD, Usage, cost_nanousd
+from routing.policy.yaml_positions import LocatedDocument, Place, read_located
+from routing.queues import QueueName
+from routing.redaction import SECRETS
+
+Usd = Annotated[float, Field(gt=0, le=1_000_000, allow_inf_nan=False)]
+SecretName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$")]
+"""The name of a secret in the operator's configuration, never the secret."""
+_REMOTE = re.compile(r"(?P<scheme>https|http|ssh|file)://(?:(?P<user>[^/@\s]*)@)?[^\s@\\]{1,400}")
+_SCP = re.compile(r"git@[A-Za-z0-9.-]{1,253}:[A-Za-z0-9._/~-]{1,200}")
+
+
+def _check_remote(url: str) -> str:
+    if _SCP.fullmatch(url):
+        return url
+    found = _REMOTE.fullmatch(url)
+    if found is None:
+        raise ValueError("must be a URL such as https://forge.example/owner/name.git or git@forge.example:owner/name")
+    if found["user"] not in (None, "git"):
+        raise ValueError("must not hold a user name or password: the operator's configuration has the credentials")
+    return url
+
+
+class Repository(Section):
+    """Where the project's code is."""
+
+    url: Annotated[str, AfterValidator(_check_remote)]
+    branch: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,99}$")] = "main"
+    """What runs start from and pull requests ask to be merged into."""
+
+    @property
+    def scheme(self) -> str:
+        """How the repository is reached."""
+        return "ssh" if _SCP.fullmatch(self.url) else self.url.partition("://")[0]
+
+
+class ProjectBudgets(Section):
+    """Lower caps, USD."""
+
+    run_usd: Usd | None = None
+    call_usd: Usd | None = None
+    step_usd: dict[AgentName, Usd] = Field(default_factory=dict)
+    """By agent: what one of its steps may spend."""
+
+
+class ProjectRules(Section):
+    """Rules added to the platform's, and loops made shorter."""
+
+    gates: Annotated[tuple[GateRule, ...], Field(max_length=50)] = ()
+    steps: Annotated[tuple[StepRule, ...], Field(max_length=50)] = ()
+    autonomy: Literal["ask", "auto"] | None = None
+    """`auto`: gates that the plan suggests are skipped for low-risk work."""
+    max_retries: Annotated[int, Field(ge=0)] | None = None
+    remediation_cycles: Annotated[int, Field(ge=0)] | None = None
+    rework_cycles: Annotated[int, Field(ge=0)] | None = None
+    max_parallel: Annotated[int, Field(gt=0)] | None = None
+    gate_hours: Annotated[float, Field(gt=0)] | None = None
+
+
+class GitHub(Section):
+    """Issues in, pull requests out. The API's address stands with the secret, so that no project can redirect it."""
+
+    repository: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9-]{0,38}/[A-Za-z0-9._-]{1,100}$")]
+    token: SecretName
+    webhook: SecretName | None = None
+    """Secret that signs its webhooks; without one none is taken."""
+    label: Annotated[str, StringConstraints(min_length=1, max_length=50)] | None = None
+    """Only issues with this label become tickets."""
+
+
+class Linear(Section):
+    """Issues of a team in, their state and comments out."""
+
+    team: Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9]{0,9}$")]
+    token: SecretName
+    webhook: SecretName | None = None
+    label: Annotated[str, StringConstraints(min_length=1, max_length=50)] | None = None
+
+
+class Integrations(Section):
+    """What a project is connected with."""
+
+    github: GitHub | None = None
+    linear: Linear | None = None
+
+
+class ProjectConfig(Section):
+    """A project's file."""
+
+    repo: Repository
+    stack: dict[StackPart, Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.+-]{0,31}$")]]
+    """What it is built with; only declared stacks are worked on (S-088)."""
+    keys: dict[ProviderName, ProviderName] = Field(default_factory=dict)
+    """By provider of models: the gateway's account that pays. Without one, the tenant's own; there is no other."""
+    models: dict[AgentName, str] = Field(default_factory=dict)
+    """By agent: another of the platform's models."""
+    budgets: ProjectBudgets = ProjectBudgets()
+    rules: ProjectRules = ProjectRules()
+    integrations: Integrations = Integrations()
+
+
+def parse_project(text: str, *, source: str) -> tuple[ProjectConfig, LocatedDocument]:
+    """Read a project's file, apart from what depends on the platform's policy.
+
+    Args:
+        text: YAML.
+        source: what to call it in an error.
+
+    Returns:
+        The configuration, and where each of its parts stands.
+
+    Raises:
+        ProjectConfigError: the owner's fault; all that is wrong at once.
+    """
+    try:
+        document = read_located(text)
+    except YamlRefusedError as error:
+        raise ProjectConfigError(source, (Problem(error.line, "", error.rule),)) from None
+    if leaks := tuple(_leaks(document)):
+        raise ProjectConfigError(source, leaks)
+    try:
+        return ProjectConfig.model_validate(document.value), document
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_input=False, include_context=False)
+        raise ProjectConfigError(source, tuple(_problem(item, document) for item in found[:50])) from None
+
+
+def account_of(keys: Mapping[str, str], provider: str, *, agents: Iterable[str], tenant_account: str | None) -> str:
+    """Return the gateway's account that pays for the calls of some agents.
+
+    Args:
+        keys: the project's.
+        provider: of the agents' models.
+        agents: who needs it, for the error.
+        tenant_account: the tenant's own account, which serves any provider that the project names none for.
+
+    Raises:
+        MissingKeyError: the tenant's fault.
+    """
+    account = keys.get(provider) or tenant_account
+    if account is None:
+        raise MissingKeyError(provider, tuple(agents))
+    return account
+
+
+def _leaks(document: LocatedDocument) -> Iterator[Problem]:
+    for place, text in _texts(document.value, ()):
+        if SECRETS.search(text):
+            rule = "looks like a key: a project names keys, it never holds one (this one should be rotated)"
+            yield Problem(document.line_of(place), _printed(place[:-1]), rule)
+
+
+def _texts(value: Any, place: Place) -> Iterator[tuple[Place, str]]:
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield (*place, key), str(key)
+            yield from _texts(item, (*place, key))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _texts(item, (*place, index))
+    elif isinstance(value, str):
+        yield place, value
+
+
+def _problem(item: Any, document: LocatedDocument) -> Problem:
+    place: Place = tuple(part for part in item["loc"] if part != "[key]")
+    if item["type"] == "extra_forbidden":
+        return Problem(document.line_of(place), _printed(place[:-1]), "has a field that there is not")
+    return Problem(document.line_of(place), _printed(place), str(item["msg"]).removeprefix("Value error, "))
+
+
+def _printed(place: Place) -> str:
+    return ".".join(str(part) for part in place)[:200]
+
+
+# The layers laid over each other: the platform's policy as a project's configuration leaves it.
+#
+# Overriding is for what may be tuned. Rules are a union, caps and loops only get lower, and the plan of a run (layer
+# 3)
+# does not come here at all: it has no budgets, models or keys to merge.
+
+_LOOPS = ("max_retries", "remediation_cycles", "rework_cycles", "max_parallel", "gate_hours")
+Conflict = tuple[Place, str]
+
+
+def read_project(text: str, *, source: str, policy: Policy) -> ProjectConfig:
+    """Read a project's file and hold it against the platform's policy.
+
+    Args:
+        text: YAML.
+        source: what to call it in an error.
+        policy: as the tenant's overrides leave it.
+
+    Raises:
+        ProjectConfigError: the owner's fault; every problem with its line.
+    """
+    config, document = parse_project(text, source=source)
+    problems = tuple(
+        Problem(document.line_of(place), ".".join(str(part) for part in place), rule)
+        for place, rule in conflicts(config, policy)
+    )
+    if problems:
+        raise ProjectConfigError(source, problems)
+    return config
+
+
+def for_project(policy: Policy, config: ProjectConfig) -> Policy:
+    """Return the policy that holds for a project's runs.
+
+    Raises:
+        PolicyError: the operator's fault: a stored configuration does not fit the platform's policy any more.
+    """
+    for place, rule in conflicts(config, policy):
+        raise PolicyError(f"project: {'.'.join(str(part) for part in place)}: {rule}")
+    budgets = policy.budgets.model_copy(update=_given(config.budgets, "run_usd", "call_usd"))
+    own = config.rules
+    rules = MandatoryRules(steps=(*policy.runs.rules.steps, *own.steps), gates=(*policy.runs.rules.gates, *own.gates))
+    runs = policy.runs.model_copy(update={**_given(own, *_LOOPS, "autonomy"), "rules": rules})
+    agents = {name: _agent(name, agent, config) for name, agent in policy.agents.items()}
+    return Policy.model_validate(policy.model_dump() | {"budgets": budgets, "runs": runs, "agents": agents})
+
+
+def accounts_for(config: ProjectConfig, policy: Policy, *, tenant_account: str | None) -> dict[str, str]:
+    """Return the gateway's account for each provider that the project's agents need.
+
+    Args:
+        config: the project's.
+        policy: as `for_project` returned it.
+        tenant_account: the tenant's own account; None when it has none.
+
+    Raises:
+        MissingKeyError: the tenant's fault: nothing may be started.
+    """
+    needed: dict[str, list[str]] = {}
+    for name, agent in policy.agents.items():
+        needed.setdefault(agent.provider, []).append(name)
+    return {
+        provider: account_of(config.keys, provider, agents=agents, tenant_account=tenant_account)
+        for provider, agents in needed.items()
+    }
+
+
+def conflicts(config: ProjectConfig, policy: Policy) -> Iterator[Conflict]:
+    """Yield what a project's configuration asks for and cannot have."""
+    if config.repo.scheme not in policy.runs.remotes:
+        yield ("repo", "url"), f"must be reached by {' or '.join(sorted(policy.runs.remotes))}"
+    yield from _stack_conflicts(config, policy.runs)
+    yield from _model_conflicts(config, policy)
+    yield from _budget_conflicts(config, policy)
+    yield from _rule_conflicts(config, policy)
+
+
+def _stack_conflicts(config: ProjectConfig, runs: RunRules) -> Iterator[Conflict]:
+    if "language" not in config.stack:
+        yield ("stack",), "must declare its language"
+    for part, choice in config.stack.items():
+        known = runs.stack.get(part, frozenset())
+        if choice not in known:
+            offer = ", ".join(sorted(known)) or "nothing"
+            yield ("stack", part), f"this installation's agents and images are made for {offer} only"
+
+
+def _model_conflicts(config: ProjectConfig, policy: Policy) -> Iterator[Conflict]:
+    offered = policy.models_of(QueueName.STEPS)
+    for name, model in config.models.items():
+        if name not in policy.agents:
+            yield ("models", name), "there is no such agent"
+        elif model not in offered:
+            yield ("models", name), f"must be one of {', '.join(sorted(offered))}"
+
+
+def _budget_conflicts(config: ProjectConfig, policy: Policy) -> Iterator[Conflict]:
+    for field, value in _given(config.budgets, "run_usd", "call_usd").items():
+        yield from _raised(("budgets", field), value, getattr(policy.budgets, field))
+    for name, value in config.budgets.step_usd.items():
+        place = ("budgets", "step_usd", name)
+        if (agent := policy.agents.get(name)) is None:
+            yield place, "there is no such agent"
+            continue
+        yield from _raised(place, value, agent.step_usd or policy.budgets.run_usd)
+        model = config.models.get(name, agent.model)
+        if model in policy.prices and value < (least := _call_usd(agent, model, policy)):
+            yield place, f"must be at least {least:.2f}, which is what one call of this agent may cost"
+
+
+def _rule_conflicts(config: ProjectConfig, policy: Policy) -> Iterator[Conflict]:
+    for field, value in _given(config.rules, *_LOOPS).items():
+        yield from _raised(("rules", field), value, getattr(policy.runs, field))
+    taken = {name for name, _ in policy.runs.rules.named_agents()}
+    for kind in ("gates", "steps"):
+        for index, rule in enumerate(getattr(config.rules, kind)):
+            if rule.name in taken:
+                yield ("rules", kind, index, "name"), "another rule has this name, and no rule can be replaced"
+            taken.add(rule.name)
+            field = "after" if kind == "gates" else "agent"
+            if getattr(rule, field) not in policy.agents:
+                yield ("rules", kind, index, field), "there is no such agent"
+
+
+def _raised(place: Place, value: float, ceiling: float) -> Iterator[Conflict]:
+    if value > ceiling:
+        yield place, f"a project may lower the platform's {ceiling:g}, not raise it"
+
+
+def _call_usd(agent: AgentDefinition, model: str, policy: Policy) -> float:
+    usage = Usage(cache_write_tokens=agent.input_tokens, output_tokens=agent.max_output_tokens)
+    return cost_nanousd(policy.prices[model], usage) / NANOUSD_PER_USD
+
+
+def _agent(name: str, agent: AgentDefinition, config: ProjectConfig) -> AgentDefinition:
+    changes: dict[str, Any] = {}
+    if name in config.models:
+        changes["model"] = config.models[name]
+    if name in config.budgets.step_usd:
+        changes["step_usd"] = config.budgets.step_usd[name]
+    return agent.model_copy(update=changes)
+
+
+def _given(section: Any, *fields: str) -> dict[str, Any]:
+    return {field: value for field in fields if (value := getattr(section, field)) is not None}

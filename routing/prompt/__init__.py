@@ -1,0 +1,1 @@
+"""Read a prompt: tokens, phrases of the vocabulary, and what each sentence does."""

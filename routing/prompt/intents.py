@@ -1,0 +1,348 @@
+"""What each sentence of a prompt does: it asks, orders, reports a defect, holds back, chats or states.
+
+A question wins only when nothing is ordered beside it; where the form leaves a doubt, the sentence counts as an order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+from routing.prompt.phrases import Hit
+from routing.prompt.tokens import COMMA, WORD, Kind, Token
+from routing.prompt.vocabulary import Vocabulary, union
+
+
+class Act(StrEnum):
+    """What a sentence does."""
+
+    QUESTION = "question"
+    ORDER = "order"
+    DEFECT = "defect"
+    HOLD = "hold"
+    CHAT = "chat"
+    STATEMENT = "statement"
+
+
+class Sentence(NamedTuple):
+    """Tokens `first` to `end` (excluded); `asks` when a question mark closes it."""
+
+    first: int
+    end: int
+    asks: bool
+
+
+CONJUNCTIONS = frozenset({"and", "then", "so", "but", "or", "also", "plus"})
+_OBJECTS = (Kind.QUOTE, Kind.PATH, Kind.CODE, Kind.NUMBER)
+_LOOK_BACK = 12
+"""Tokens before a coordinated verb in which its subject is looked for."""
+_GOVERNORS = frozenset({"i", "we", "to", "you", "me", "want"})
+"""After `how do I`, a verb that follows belongs to the question."""
+_SELF = frozenset({"myself", "ourselves"})
+_OWN_FUTURE = frozenset({"i'll", "we'll", "ill", "i", "we", "let"})
+_STATING_HEADS = frozenset(
+    {"is", "are", "was", "were", "does", "do", "did", "can", "could", "has", "have", "will", "would"}
+    | {"where", "when", "who", "which", "isn't", "aren't", "doesn't", "don't", "can't"}
+)
+"""Heads after which a broken thing is reported rather than asked about; `why is it broken?` asks (R-017)."""
+_WHOLE_SITE = frozenset({"site", "website", "page", "everything", "it"})
+_OURS = frozenset({"the", "our", "my", "this", "these"})
+_ASKING_LEAVE = frozenset({"can", "could", "should", "would", "may", "might"})
+_NAMED_BEFORE = frozenset({"it", "they", "that", "this", "these", "those"})
+_SUBJECT_REACH = 3
+"""Tokens before the noun that a sentence begins with: `the`, and up to two that describe it."""
+_EXPLAINING = frozenset({"explain", "describe"})
+_HOW = frozenset({"how", "why", "what", "when", "whether"})
+_SECTION_NAMES = frozenset(
+    {"section", "page", "block", "banner", "card", "cards", "heading", "area", "strip", "tab", "row", "button", "list"}
+)
+_NAMING_HEADS = frozenset({"why", "who", "how"})
+
+
+class ActReader:
+    """Works out orders and acts from the phrases found; one per prompt."""
+
+    def __init__(
+        self,
+        tokens: Sequence[Token],
+        hits: Mapping[str, Sequence[Hit]],
+        *,
+        copied: frozenset[int],
+        vocabulary: Vocabulary,
+    ) -> None:
+        self._tokens = tokens
+        self._hits = hits
+        self._copied = copied
+        self._words = vocabulary.words
+        self._verbs = union(vocabulary.words["order"], vocabulary.words["read"])
+        self._lead_ends = {hit.last for hit in hits.get("lead", ())}
+        self._holds = {at for hit in hits.get("hold", ()) for at in range(hit.first, hit.last + 1)}
+        self._starts: dict[str, dict[int, Hit]] = {}
+
+    def read(self, sentence: Sentence) -> tuple[Act, tuple[int, ...]]:
+        """Return what a sentence does, and the tokens of its verbs in imperative position."""
+        head = self._head(sentence)
+        if self._is_only_filler(head) or self._only_shows_code(sentence):
+            return Act.CHAT, ()
+        orders = tuple(self._orders(sentence, head))
+        if not orders and self._tokens[head].word == "do" and self._is_plain_do(sentence, head):
+            return Act.ORDER, (head,)
+        asked = self._question(sentence, head, orders)
+        return (asked or self._statement(sentence, head, orders)), orders
+
+    # -- looking up
+
+    def _at(self, group: str, index: int) -> Hit | None:
+        if group not in self._hits:
+            return None
+        if group not in self._starts:
+            self._starts[group] = {hit.first: hit for hit in reversed(self._hits[group])}
+        return self._starts[group].get(index)
+
+    def _inside(self, group: str, sentence: Sentence) -> list[Hit]:
+        return [hit for hit in self._hits.get(group, ()) if sentence.first <= hit.first < sentence.end]
+
+    def _word(self, at: int, sentence: Sentence) -> str:
+        return self._tokens[at].word if at < sentence.end else ""
+
+    def _head(self, sentence: Sentence) -> int:
+        """Return the first token that is no greeting, filler or mark."""
+        filler = self._words["filler"]
+        at = sentence.first
+        while at < sentence.end - 1 and (self._tokens[at].word in filler or self._tokens[at].kind is COMMA):
+            at += 1
+        return at
+
+    def _is_only_filler(self, head: int) -> bool:
+        return self._tokens[head].word in self._words["politeness"] or self._tokens[head].kind is COMMA
+
+    def _only_shows_code(self, sentence: Sentence) -> bool:
+        """A block of code that stands by itself is what the other sentences speak of."""
+        return all(self._tokens[at].kind is Kind.FENCE for at in range(sentence.first, sentence.end))
+
+    # -- orders
+
+    def _orders(self, sentence: Sentence, head: int) -> list[int]:
+        asks = self._at("question_002", head) is not None or self._at("question", head) is not None
+        tokens, verbs = self._tokens, self._verbs
+        return [
+            at
+            for at in range(sentence.first, sentence.end)
+            if tokens[at].word in verbs
+            and tokens[at].kind is WORD
+            and at not in self._copied
+            and at not in self._holds
+            and self._is_imperative(at, sentence, head=head, asks=asks)
+        ]
+
+    def _is_imperative(self, at: int, sentence: Sentence, *, head: int, asks: bool) -> bool:
+        """Tell whether the verb at `at` stands where an order stands."""
+        if self._at("behaves", at + 1) or self._at("noun_pair", at):
+            return False  # `search button searches the wrong page`
+        if at == head and self._names_pair(at, sentence):
+            return False
+        before = at - 1
+        while before >= sentence.first and self._tokens[before].word in self._words["adverb"]:
+            before -= 1
+        if at <= head or before < sentence.first or before in self._lead_ends:
+            return True
+        previous = self._tokens[before]
+        if self._tokens[at - 1].word in self._words["politeness"] and self._has_object(at, sentence):
+            return True
+        if previous.kind is COMMA or previous.word in CONJUNCTIONS:
+            opens = not asks or self._has_object(at, sentence)
+            return opens and (previous.kind is COMMA or not self._is_described(before, head))
+        return (
+            previous.word == "to"
+            and before > sentence.first
+            and self._tokens[before - 1].word in self._words["wanting"]
+        )
+
+    def _names_pair(self, at: int, sentence: Sentence) -> bool:
+        """`Search & Rescue charity: ...` begins with a name; `copy & paste the address` orders."""
+        if self._word(at + 1, sentence) != "and" or at + 2 >= sentence.end:
+            return False
+        second = self._tokens[at + 2]
+        is_word = second.kind is WORD and second.word not in self._words["adverb"]
+        return is_word and second.word not in self._verbs and second.word not in self._words["determiner"]
+
+    def _is_plain_do(self, sentence: Sentence, head: int) -> bool:
+        """`Do it.` and `do the second one?` order; `do the images load?` asks."""
+        asks = self._at("question_002", head) or self._at("question", head)
+        return not asks and (bool(self._at("suggestion", head)) or not sentence.asks) and head not in self._holds
+
+    def _has_object(self, at: int, sentence: Sentence) -> bool:
+        if at + 1 >= sentence.end:
+            return False
+        following = self._tokens[at + 1]
+        return following.word in self._words["determiner"] or following.kind in _OBJECTS
+
+    def _is_described(self, before: int, head: int) -> bool:
+        """Tell whether a verb after `before` continues what somebody else does: `users can add and delete items`."""
+        subjects = self._words["subject"]
+        for at in range(before - 1, max(head, before - _LOOK_BACK), -1):
+            is_lead = at in self._lead_ends or at + 1 in self._lead_ends
+            if self._tokens[at].word in subjects and not is_lead:
+                return True
+        return False
+
+    # -- questions
+
+    def _question(self, sentence: Sentence, head: int, orders: tuple[int, ...]) -> Act | None:
+        """Return QUESTION, or what a sentence does instead that looks like a question; None when it looks like none."""
+        if self._at("cleft", head) and not sentence.asks:
+            return Act.ORDER
+        if self._checks_hearsay(sentence, head):
+            return Act.QUESTION
+        if self._at("suggestion", head):
+            return self._suggestion(sentence, head, orders)
+        hit = self._at("question_002", head) or self._question_hit(sentence, head, orders)
+        if hit is None or self._names_section(sentence, head) or self._writes_on_site(sentence, head):
+            return None
+        if self._has_order_beside(sentence, hit, orders):
+            return Act.ORDER
+        return Act.DEFECT if self._reports_defect(sentence, hit) else Act.QUESTION
+
+    def _question_hit(self, sentence: Sentence, head: int, orders: tuple[int, ...]) -> Hit | None:
+        hit = self._at("question", head)
+        if hit and (sentence.asks or hit.last > hit.first):
+            return hit
+        if not sentence.asks:
+            return None
+        word = self._tokens[head].word
+        is_shaped = not orders and self._inside("question_shape", sentence)
+        if is_shaped or word in self._words["question_word"] or word in self._words["auxiliary"]:
+            return Hit(head, head)
+        return None if orders else self._late_question(sentence)
+
+    def _late_question(self, sentence: Sentence) -> Hit | None:
+        """Find a question after a comma: `for a law firm, should I use a serif?`."""
+        if self._inside("musing", sentence) and not self._inside("defect", sentence):
+            return Hit(sentence.first, sentence.first)
+        for group in ("question_002", "question"):
+            for hit in self._inside(group, sentence):
+                before = Sentence(sentence.first, hit.first, asks=False)
+                follows_comma = hit.first > sentence.first and self._tokens[hit.first - 1].kind is COMMA
+                if self._proposes(hit.first, sentence) or self._is_labelled(hit.first):
+                    continue
+                if follows_comma and not self._inside("defect", before) and not self._inside("wish", before):
+                    return hit
+        return None
+
+    def _proposes(self, at: int, sentence: Sentence) -> bool:
+        """`The title, can it be in capitals?` and `One thing: could we have a table?` order."""
+        if self._at("suggestion", at) and not self._inside("asking", sentence):
+            return True
+        return self._tokens[at].word in _ASKING_LEAVE and self._word(at + 1, sentence) in _NAMED_BEFORE
+
+    def _is_labelled(self, at: int) -> bool:
+        """`FAQ entry: Do you deliver?` gives wording."""
+        return any(hit.last == at - 1 for hit in self._hits.get("copy_label", ()))
+
+    def _checks_hearsay(self, sentence: Sentence, head: int) -> bool:
+        """`I was told that I need a privacy page, is that true?` asks; `the logo is broken, right?` does not."""
+        if not sentence.asks or not (self._at("hearsay", sentence.first) or self._at("hearsay", head)):
+            return False
+        if not any(hit.last == sentence.end - 1 for hit in self._inside("tag_question", sentence)):
+            return False
+        is_ours = any(self._tokens[at].word in _OURS for at in range(head + 1, sentence.end))
+        return not (is_ours and (self._inside("defect", sentence) or self._inside("wish", sentence)))
+
+    def _suggestion(self, sentence: Sentence, head: int, orders: tuple[int, ...]) -> Act:
+        """`Can you make it bigger?` orders, `can you explain it?` asks."""
+        asking = self._inside("asking", sentence)
+        if asking and asking[0].first <= head + 5:
+            return Act.ORDER if self._has_order_beside(sentence, asking[0], orders) else Act.QUESTION
+        by_themselves = any(self._tokens[at].word in _SELF for at in range(sentence.first, sentence.end))
+        return Act.QUESTION if by_themselves else Act.ORDER
+
+    def _names_section(self, sentence: Sentence, head: int) -> bool:
+        """`Why choose us section with three icons` names a section and asks nothing."""
+        if sentence.asks or not self._at("nominal_question", head):
+            return False
+        has_name = any(self._tokens[at].word in _SECTION_NAMES for at in range(head, sentence.end))
+        return has_name or self._tokens[head].word in _NAMING_HEADS
+
+    def _writes_on_site(self, sentence: Sentence, head: int) -> bool:
+        """`Explain our refund policy in the FAQ` orders a text; `explain how grep works` does not."""
+        if sentence.asks or self._tokens[head].word not in _EXPLAINING:
+            return False
+        places = self._inside("place_on_site", sentence)
+        if self._word(head + 1, sentence) not in _HOW:
+            return bool(places)
+        return any(self._closes_part(hit, sentence) and self._names_ours(hit, sentence) for hit in places)
+
+    def _closes_part(self, hit: Hit, sentence: Sentence) -> bool:
+        """Tell whether a place ends the sentence, or what is to be said there follows after a mark."""
+        after = hit.last + 1
+        return after == sentence.end or self._tokens[after].kind is COMMA
+
+    def _names_ours(self, hit: Hit, sentence: Sentence) -> bool:
+        return any(self._word(at, sentence) in _OURS for at in range(hit.first + 1, hit.last))
+
+    def _has_order_beside(self, sentence: Sentence, question: Hit, orders: tuple[int, ...]) -> bool:
+        """Tell whether an order stands beside the question in the same sentence."""
+        is_governed = self._tokens[question.last].word in _GOVERNORS or self._tokens[question.first].word in _EXPLAINING
+        for at in orders:
+            if at <= question.last:
+                continue
+            previous = self._tokens[at - 1]
+            if previous.word in self._words["politeness"]:
+                return True
+            follows = at - 1 in self._lead_ends or previous.kind is COMMA or previous.word in CONJUNCTIONS
+            if follows and not is_governed and self._has_object(at, sentence):
+                return True
+        return False
+
+    def _reports_defect(self, sentence: Sentence, question: Hit) -> bool:
+        if self._tokens[question.first].word not in _STATING_HEADS or not self._inside("defect", sentence):
+            return False
+        return any(self._tokens[at].word in _OURS for at in range(sentence.first, sentence.end))
+
+    # -- statements
+
+    def _statement(self, sentence: Sentence, head: int, orders: tuple[int, ...]) -> Act:
+        for at in (sentence.first, head):
+            chat = self._at("chat", at)
+            if chat and self._is_chat(chat, sentence, orders):
+                return Act.CHAT
+        if orders:
+            return Act.ORDER
+        if self._holds_back(sentence):
+            return Act.HOLD
+        is_broken = self._inside("defect", sentence) or self._misbehaves(sentence)
+        return Act.DEFECT if is_broken else Act.STATEMENT
+
+    def _misbehaves(self, sentence: Sentence) -> bool:
+        """`The close icon closes the whole window` tells what is; `a button that closes it` and `should close` wish."""
+        if self._inside("wish", sentence) or self._tokens[sentence.first].word not in _OURS:
+            return False
+        return any(hit.first - sentence.first <= _SUBJECT_REACH for hit in self._inside("behaves", sentence))
+
+    def _is_chat(self, chat: Hit, sentence: Sentence, orders: tuple[int, ...]) -> bool:
+        wishes = [
+            hit
+            for hit in self._inside("wish", sentence)
+            if hit.last > chat.last and self._tokens[hit.first - 1].word != "what"
+        ]
+        if any(at > chat.last for at in orders) or wishes or self._inside("defect", sentence):
+            return False
+        if self._tokens[chat.first].word in _OWN_FUTURE:
+            return True
+        if not sentence.asks and any(hit.last == sentence.end - 1 for hit in self._inside("praise", sentence)):
+            return True
+        small_talk = union(self._words["small_talk"], self._words["filler"], self._words["politeness"])
+        return all(
+            self._tokens[at].kind is COMMA or self._tokens[at].word in small_talk
+            for at in range(chat.last + 1, sentence.end)
+        )
+
+    def _holds_back(self, sentence: Sentence) -> bool:
+        """`Don't change anything yet` holds back; `no need to change the text, just the photo` orders."""
+        if not self._inside("hold", sentence):
+            return False
+        named = self._words["element"] - _WHOLE_SITE
+        return not any(
+            self._tokens[at].word in named and at not in self._holds for at in range(sentence.first, sentence.end)
+        )

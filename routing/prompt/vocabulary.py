@@ -1,0 +1,350 @@
+"""The words that rules look for, read from data that an operator can extend.
+
+`routing/prompt/vocabulary.yaml` holds groups of phrases. A phrase is a row of words: `a|b` is a choice, a trailing
+`?` makes a word optional, a trailing `~` stands for all forms of a verb, `..` skips up to six tokens of the same
+sentence, and `<quote>`, `<path>`, `<url>`, `<num>`, `<tag>`, `<code>`, `<colon>` stand for a token of that kind, and
+`@name` for the words of a list under `words`. A word also matches its plural.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from importlib import resources
+from itertools import product
+from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
+
+import yaml
+
+from routing.errors import PolicyError
+from routing.prompt.phrases import UNSPACED, Hit, Phrase, PhraseIndex, build_index, words_of
+from routing.prompt.tokens import Token, fold_word
+
+_GAP = ".."
+_MAX_VARIANTS = 600
+_WORD = re.compile(r"(?:[^\W_]+(?:'[^\W_]+)*(?:\.[a-z]+)?|<(?:quote|path|url|num|tag|code|colon)>)")
+_SECTIONS = ("words", "phrases")
+_SHIPPED = "routing/prompt/vocabulary.yaml"
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""libyaml, where PyYAML was built with it, reads the shipped file in 15 ms instead of 230."""
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """All lists of words, and all groups of phrases."""
+
+    words: Mapping[str, frozenset[str]]
+    """Groups of single words that rules look up one by one."""
+    bases: Mapping[str, str]
+    """The verb that each listed form belongs to (`tests`: `test`)."""
+    because: Mapping[str, str]
+    """What a hit of a group means, in words for a site owner."""
+    index: PhraseIndex
+    known: frozenset[str]
+    """All words that stand in it anywhere, and those that only look misspelt."""
+    version: str
+
+    def find(self, tokens: Sequence[Token], shown: str) -> dict[str, list[Hit]]:
+        """Return every phrase found, by group, in the order of the text."""
+        return self.index.find(tokens, shown)
+
+
+@lru_cache(maxsize=64)
+def union(*lists: frozenset[str]) -> frozenset[str]:
+    """Return the words of several lists together; the same lists are joined once."""
+    return frozenset().union(*lists)
+
+
+# --- reading the data file -------------------------------------------------------------------------------------------
+
+
+def parse_vocabulary(text: str, *, source: str) -> Vocabulary:
+    """Read a vocabulary from YAML text.
+
+    Args:
+        text: the YAML document.
+        source: what to call it in an error.
+
+    Raises:
+        PolicyError: the operator's fault; names source, line and rule.
+    """
+    reader = _Reader(source)
+    sections = reader.sections(text)
+    for name in _SECTIONS:
+        if name not in sections:
+            raise PolicyError(f"{source}: the section `{name}` is missing")
+    reader.read_lists(sections["words"])
+    reader.read_groups(sections["phrases"])
+    return reader.vocabulary(text)
+
+
+class Words(NamedTuple):
+    """An operator's words for the groups of the vocabulary, as YAML text."""
+
+    text: str
+    source: str
+    """What to call them in an error."""
+
+
+def extend_vocabulary(*extensions: Words) -> Vocabulary:
+    """Return the shipped vocabulary with an operator's words over it.
+
+    An extension has the same form, may leave sections out, and can neither make a group nor say what one means.
+    Lists grow before phrases are read, so a word that is added to a list counts wherever a phrase names `@list`.
+
+    Raises:
+        PolicyError: the operator's fault; names source, line and rule.
+    """
+    text = _shipped_text()
+    reader = _Reader(_SHIPPED)
+    read = [(reader, reader.sections(text))]
+    for words in extensions:
+        adder = reader.adder(words.source)
+        read.append((adder, adder.sections(words.text)))
+    for one, sections in read:
+        if "words" in sections:
+            one.read_lists(sections["words"])
+    for one, sections in read:
+        if "phrases" in sections:
+            one.read_groups(sections["phrases"])
+    return reader.vocabulary(text + "".join(words.text for words in extensions))
+
+
+@cache
+def shipped_vocabulary() -> Vocabulary:
+    """Return the vocabulary that ships with the product."""
+    return parse_vocabulary(_shipped_text(), source=_SHIPPED)
+
+
+def read_words(path: Path) -> Words:
+    """Read a file of an operator's words.
+
+    Raises:
+        PolicyError: the operator's fault; names the file.
+    """
+    try:
+        return Words(path.read_text(encoding="utf-8"), str(path))
+    except OSError as error:
+        raise PolicyError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise PolicyError(f"{path}: cannot be read: it is not UTF-8") from None
+
+
+def _shipped_text() -> str:
+    return (resources.files("routing.prompt") / "vocabulary.yaml").read_text(encoding="utf-8")
+
+
+class _Reader:
+    """Collects groups from YAML nodes, which still know their lines."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.is_extension = False
+        """Whether groups have to exist already, and keep their meaning."""
+        self.lists: dict[str, frozenset[str]] = {}
+        self.bases: dict[str, str] = {}
+        self.because: dict[str, str] = {}
+        self.phrases: list[Phrase] = []
+        self.unspaced: list[tuple[str, str]] = []
+
+    def refuse(self, node: yaml.Node | None, rule: str) -> PolicyError:
+        line = node.start_mark.line + 1 if node is not None else 1
+        return PolicyError(f"{self.source}, line {line}: {rule}")
+
+    def adder(self, source: str) -> _Reader:
+        """Return a reader of an extension, which collects into the same groups."""
+        adder = _Reader(source)
+        adder.lists, adder.bases, adder.because = self.lists, self.bases, self.because
+        adder.phrases, adder.unspaced = self.phrases, self.unspaced
+        adder.is_extension = True
+        return adder
+
+    def sections(self, text: str) -> dict[str, yaml.Node]:
+        """Return the sections of a document, by name."""
+        try:
+            root = yaml.compose(text, Loader=_LOADER)
+        except yaml.MarkedYAMLError as error:
+            line = error.problem_mark.line + 1 if error.problem_mark else 0
+            raise PolicyError(f"{self.source}, line {line}: {error.problem}") from None
+        except yaml.YAMLError:
+            raise PolicyError(f"{self.source}: is no YAML text") from None
+        sections = dict(self.pairs(root, "the document"))
+        for name in sections.keys() - set(_SECTIONS):
+            raise self.refuse(sections[name], f"`{name}` is not a section; there are words and phrases")
+        return sections
+
+    def read_lists(self, node: yaml.Node) -> None:
+        for name, listed in self.pairs(node, "words"):
+            if self.is_extension and name not in self.lists:
+                raise self.refuse(listed, f"`{name}` is not a list of words; an extension adds to those that there are")
+            self.lists[name] = self.lists.get(name, frozenset()) | self.words(listed, name)
+
+    def read_groups(self, node: yaml.Node) -> None:
+        for name, group in self.pairs(node, "phrases"):
+            self.read_group(name, group)
+
+    def vocabulary(self, text: str) -> Vocabulary:
+        """Return what was read; `text` is all that it was read from."""
+        version = hashlib.sha256(text.encode()).hexdigest()[:12]
+        index = build_index(self.phrases, self.unspaced)
+        known = frozenset().union(words_of(self.phrases), *self.lists.values())
+        return Vocabulary(self.lists, self.bases, self.because, index, known, version)
+
+    def pairs(self, node: yaml.Node | None, name: str) -> Iterator[tuple[str, yaml.Node]]:
+        if not isinstance(node, yaml.MappingNode):
+            raise self.refuse(node, f"{name} must be a mapping")
+        seen: set[str] = set()
+        for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise self.refuse(key, f"every name in {name} must be text")
+            if key.value in seen:
+                raise self.refuse(key, f"`{key.value}` stands twice in {name}")
+            seen.add(key.value)
+            yield key.value, value
+
+    def scalars(self, node: yaml.Node, name: str) -> Iterator[yaml.ScalarNode]:
+        if not isinstance(node, yaml.SequenceNode):
+            raise self.refuse(node, f"{name} must be a list")
+        for item in node.value:
+            if not isinstance(item, yaml.ScalarNode) or not item.value.strip():
+                raise self.refuse(item, f"every entry of {name} must be text")
+            yield item
+
+    def words(self, node: yaml.Node, name: str) -> frozenset[str]:
+        found: set[str] = set()
+        for item in self.scalars(node, name):
+            base = item.value.removesuffix("~")
+            if " " in item.value or not _WORD.fullmatch(base):
+                raise self.refuse(item, f"{name}: `{item.value}` must be one word")
+            forms = _spellings(fold_word(base), item.value.endswith("~"))
+            if item.value.endswith("~"):
+                self.bases.update(dict.fromkeys(forms, base))
+            found.update(forms)
+        return frozenset(found)
+
+    def listed(self, item: yaml.Node, name: str) -> frozenset[str]:
+        if name not in self.lists:
+            raise self.refuse(item, f"`@{name}` is not a list under words")
+        return self.lists[name]
+
+    def read_group(self, name: str, node: yaml.Node) -> None:
+        fields = dict(self.pairs(node, name))
+        for field in fields.keys() - {"because", "match"}:
+            raise self.refuse(fields[field], f"{name}: `{field}` is not a field; there are because and match")
+        if "match" not in fields:
+            raise self.refuse(node, f"{name}: the list `match` is missing")
+        self._read_meaning(name, node, fields.get("because"))
+        for item in self.scalars(fields["match"], name):
+            if UNSPACED.search(item.value):
+                self.unspaced += [(fold_word(text), name) for text in item.value.split("|")]
+                continue
+            for variant in self._variants(item, name):
+                if variant[0] is None or variant[-1] is None:
+                    raise self.refuse(item, f"{name}: `{item.value}` must begin and end with a word")
+                self.phrases.append(Phrase(name, variant))
+
+    def _read_meaning(self, name: str, node: yaml.Node, because: yaml.Node | None) -> None:
+        if not self.is_extension:
+            self.because[name] = str(because.value) if because is not None else ""
+        elif name not in self.because:
+            raise self.refuse(node, f"`{name}` is not a group of phrases; an extension adds to those that there are")
+        elif because is not None:
+            raise self.refuse(because, f"{name}: an extension adds phrases; it cannot change `because`")
+
+    def _variants(self, item: yaml.ScalarNode, name: str) -> list[tuple[frozenset[str] | None, ...]]:
+        """Expand optional words; choices stay together in one set."""
+        choices: list[list[frozenset[str] | str | None]] = []
+        for part in item.value.split():
+            if part == _GAP:
+                choices.append([None])
+                continue
+            optional = part.endswith("?")
+            found: set[str] = set()
+            for word in part.removesuffix("?").split("|"):
+                if word.startswith("@"):
+                    found.update(self.listed(item, word[1:]))
+                    continue
+                base = word.removesuffix("~")
+                if not _WORD.fullmatch(base):
+                    raise self.refuse(item, f"{name}: `{part}` in `{item.value}` is not a word")
+                found.update(_spellings(fold_word(base), word.endswith("~")))
+            choices.append([frozenset(found), "skip"] if optional else [frozenset(found)])
+        variants = list(product(*choices))
+        if len(variants) > _MAX_VARIANTS:
+            raise self.refuse(item, f"{name}: `{item.value}` has too many optional words")
+        return [tuple(part for part in variant if not isinstance(part, str)) for variant in variants]
+
+
+def _spellings(word: str, is_verb: bool) -> set[str]:
+    found = {word}
+    if is_verb:
+        found |= _verb_forms(word)
+    return found | {form.replace("'", "") for form in found if "n't" in form or "'s" in form}
+
+
+_DOUBLING = re.compile(r"(?:[^aeiou]|qu)[aeiou][bdgmnprt]")
+
+
+def _verb_forms(verb: str) -> set[str]:
+    """Return the regular forms of an English verb; irregular ones are listed in the data."""
+    if verb.endswith("e"):
+        return {verb, verb + "s", verb + "d", (verb[:-2] + "y" if verb.endswith("ie") else verb[:-1]) + "ing"}
+    if verb.endswith("y") and verb[-2:-1] not in "aeiou":
+        return {verb, verb[:-1] + "ies", verb[:-1] + "ied", verb + "ing"}
+    plural = verb + ("es" if verb.endswith(("s", "x", "z", "ch", "sh", "o")) else "s")
+    forms = {verb, plural, verb + "ed", verb + "ing"}
+    if _DOUBLING.fullmatch(verb[-3:]) or _DOUBLING.fullmatch(verb[-4:]):
+        forms |= {verb + verb[-1] + "ed", verb + verb[-1] + "ing"}
+    return forms
+
+
+# Whose words decide: an installation's own for every project, and those of one project over them.
+
+SHARED_FILE = "all.yaml"
+"""In a directory of words: those that hold for every project."""
+
+
+@dataclass(frozen=True)
+class Vocabularies:
+    """The words to look for, by project."""
+
+    shared: Vocabulary
+    by_project: Mapping[str, Vocabulary]
+    """Of projects that have words of their own; these go over the shared ones."""
+
+    def of(self, project: str) -> Vocabulary:
+        """Return the words of a project (a tenant)."""
+        return self.by_project.get(project, self.shared)
+
+
+@cache
+def shipped_vocabularies() -> Vocabularies:
+    """Return the words that ship with the product, for every project."""
+    return Vocabularies(shipped_vocabulary(), MappingProxyType({}))
+
+
+def load_vocabularies(path: Path | None) -> Vocabularies:
+    """Return the shipped words, extended by an installation's own.
+
+    Args:
+        path: a YAML file of words for every project, or a directory with `all.yaml` for every project and
+            `PROJECT.yaml` for one; None for the shipped words alone.
+
+    Raises:
+        PolicyError: the operator's fault; names file, line and rule.
+    """
+    if path is None:
+        return shipped_vocabularies()
+    if not path.is_dir():
+        return Vocabularies(extend_vocabulary(read_words(path)), MappingProxyType({}))
+    files = sorted(file for file in path.iterdir() if file.suffix in (".yaml", ".yml"))
+    if not files:
+        raise PolicyError(f"{path}: holds no YAML file of words")
+    common = [read_words(file) for file in files if file.name == SHARED_FILE]
+    own = {file.stem: extend_vocabulary(*common, read_words(file)) for file in files if file.name != SHARED_FILE}
+    return Vocabularies(extend_vocabulary(*common), MappingProxyType(own))

@@ -1,0 +1,350 @@
+"""Follows one session of the CLI: what it may do is checked first, and how it ended is judged last.
+
+A session is taken at its word about nothing that counts. That it succeeded has to be said by its result line, its exit
+status and its not having been cut off, all three.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from pydantic_core import from_json
+
+from sandbox.box import Ending, ExecResult
+from sandbox.claude_code.command import CLI_VERSION, SessionPlan
+
+# What the CLI prints, line by line, as values.
+#
+# Every line is hostile: whatever the agent starts runs as the same user and may write to the CLI's own stdout.
+# Nothing
+# here decides about money, files or publishing; what is not understood is noise.
+
+MAX_TEXT = 2000
+"""Characters of a text that are kept."""
+_MAX_NAME = 80
+_MAX_ABOUT = 160
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ud800-\udfff]+")
+_ABOUT_FIELDS = ("file_path", "command", "pattern", "path")
+"""Which part of a tool's input says what it is about."""
+
+
+@dataclass(frozen=True)
+class Started:
+    """The session says what it may do."""
+
+    tools: tuple[str, ...]
+    model: str
+    permission_mode: str
+    extras: tuple[str, ...]
+    """Servers, plugins and commands that it would obey: names, each with its kind."""
+    version: str
+    session: str
+    """The CLI's own name for it."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """The model wrote something."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class ToolUsed:
+    """The model uses a tool."""
+
+    tool: str
+    about: str
+
+
+@dataclass(frozen=True)
+class Retried:
+    """A call to the model failed and is made again."""
+
+    status: int | None
+
+
+@dataclass(frozen=True)
+class OwnCount:
+    """What the CLI thinks that a session used, subagents included. The bill is the gateway's; this stands beside it."""
+
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    cache_write_tokens: int
+    cost_usd: float
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The session's own account of its end."""
+
+    subtype: str
+    is_error: bool
+    text: str
+    turns: int
+    denials: int
+    """How often a tool was not permitted."""
+    own_count: OwnCount | None = None
+    """None where it cannot be read: unknown, which is not nothing (S-061)."""
+
+    @property
+    def is_success(self) -> bool:
+        """Whether it says that it did what was asked. A failed model call comes as a success that is an error."""
+        return self.subtype == "success" and not self.is_error
+
+
+Happening = Started | Said | ToolUsed | Retried | Finished
+
+
+def read_line(line: bytes) -> Iterator[Happening]:
+    """Yield what one line of the stream says; nothing for noise."""
+    if not line.startswith(b"{"):
+        return
+    try:
+        event = from_json(line, allow_inf_nan=False)
+    except ValueError:
+        return
+    if not isinstance(event, dict):
+        return
+    kind, subtype = event.get("type"), event.get("subtype")
+    if kind == "system" and subtype == "init":
+        yield _started(event)
+    elif kind == "system" and subtype == "api_retry":
+        yield Retried(_count(event.get("error_status")) or None)
+    elif kind == "assistant":
+        yield from _blocks(event.get("message"))
+    elif kind == "result":
+        yield _finished(event)
+
+
+def shown(value: Any, *, most: int) -> str:
+    """Return a text from outside as one line that can be shown: nothing invisible, nothing that turns it around."""
+    if not isinstance(value, str):
+        return ""
+    text = " ".join(_UNPRINTABLE.sub(" ", value[: 4 * most]).split())
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _started(event: dict[str, Any]) -> Started:
+    extras = [
+        f"{kind} {_name(item)}"
+        for kind in ("mcp_servers", "plugins", "slash_commands", "skills")
+        for item in _list(event.get(kind))
+        if not _is_builtin(item)
+    ]
+    return Started(
+        tools=tuple(_name(tool) for tool in _list(event.get("tools"))),
+        model=_name(event.get("model")),
+        permission_mode=_name(event.get("permissionMode")),
+        extras=tuple(extras),
+        version=_name(event.get("claude_code_version")),
+        session=_name(event.get("session_id")),
+    )
+
+
+def _is_builtin(item: Any) -> bool:
+    """Tell whether a plugin is part of the CLI itself; at the start nobody else has had a word in the stream."""
+    return isinstance(item, dict) and item.get("path") == "builtin"
+
+
+def _blocks(message: Any) -> Iterator[Said | ToolUsed]:
+    for block in _list(message.get("content") if isinstance(message, dict) else None):
+        if not isinstance(block, dict):
+            continue
+        if block.get("type") == "text" and (text := shown(block.get("text"), most=_MAX_ABOUT)):
+            yield Said(text)
+        elif block.get("type") == "tool_use":
+            yield ToolUsed(_name(block.get("name")), _about(block.get("input")))
+
+
+def _about(given: Any) -> str:
+    fields = given if isinstance(given, dict) else {}
+    found = next((fields[name] for name in _ABOUT_FIELDS if isinstance(fields.get(name), str)), "")
+    return shown(found, most=_MAX_ABOUT).removeprefix("/workspace/")
+
+
+def _finished(event: dict[str, Any]) -> Finished:
+    text = event.get("result")
+    if not isinstance(text, str):
+        text = "; ".join(error for error in _list(event.get("errors")) if isinstance(error, str))
+    return Finished(
+        subtype=_name(event.get("subtype")),
+        is_error=event.get("is_error") is not False,
+        text=shown(text, most=MAX_TEXT),
+        turns=_count(event.get("num_turns")),
+        denials=len(_list(event.get("permission_denials"))),
+        own_count=_own_count(event),
+    )
+
+
+_TOKENS = ("inputTokens", "outputTokens", "cacheReadInputTokens", "cacheCreationInputTokens")
+
+
+def _own_count(event: dict[str, Any]) -> OwnCount | None:
+    models, cost = event.get("modelUsage"), event.get("total_cost_usd")
+    if not isinstance(models, dict) or not models or not all(isinstance(used, dict) for used in models.values()):
+        return None
+    counts = [[used.get(name) for name in _TOKENS] for used in models.values()]
+    if not all(_is_amount(count) and isinstance(count, int) for row in counts for count in row):
+        return None
+    if not isinstance(cost, int | float) or not _is_amount(cost):
+        return None
+    read, written, cache_read, cache_write = (sum(column) for column in zip(*counts, strict=True))
+    return OwnCount(read, written, cache_read, cache_write, float(cost))
+
+
+def _is_amount(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e12
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _name(value: Any) -> str:
+    return shown(value.get("name") if isinstance(value, dict) else value, most=_MAX_NAME) or "?"
+
+
+def _count(value: Any) -> int:
+    return min(value, 1_000_000) if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+
+
+MAX_NEWS = 200
+"""Pieces of news that one session may bring its owner."""
+
+
+class End(StrEnum):
+    """How a session ended: one code each."""
+
+    DONE = "done"
+    REFUSED = "refused"
+    """It did not start as the role demands, and was stopped before it did anything."""
+    FAILED = "failed"
+    TIME = "time"
+    BUDGET = "budget"
+    """It stopped by its own count of what it costs."""
+    OUTPUT = "output"
+    RESOURCES = "resources"
+    """The kernel killed it for what it used."""
+    BOX_LOST = "box_lost"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How a session ended, and in whose words."""
+
+    end: End
+    text: str
+    """What the agent said at the end, or why it did not."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it did what was asked, as it says."""
+        return self.end is End.DONE
+
+
+_CUT: dict[Ending, tuple[End, str]] = {
+    Ending.START_TIMEOUT: (End.TIME, "it said nothing when it should have started"),
+    Ending.IDLE_TIMEOUT: (End.TIME, "it fell silent"),
+    Ending.SOFT_TIMEOUT: (End.TIME, "its time was over"),
+    Ending.HARD_TIMEOUT: (End.TIME, "its time was over and it did not stop by itself"),
+    Ending.OUTPUT_LIMIT: (End.OUTPUT, "it printed more than a session may"),
+    Ending.LINE_LIMIT: (End.OUTPUT, "it printed a longer line than a session may"),
+    Ending.BOX_LOST: (End.BOX_LOST, "its box went away"),
+}
+
+
+def objections(started: Started, plan: SessionPlan) -> str:
+    """Return why a session must not go on; empty when it is exactly what its role demands."""
+    if len(started.tools) != len(plan.role.tools) or frozenset(started.tools) != plan.role.tools:
+        wanted = " ".join(sorted(plan.role.tools))
+        return f"it has the tools {' '.join(started.tools) or 'none'}, and has to have {wanted}"
+    if started.extras:
+        return f"it brings what nobody asked for: {', '.join(started.extras[:5])}"
+    if started.model != plan.model:
+        return f"it uses the model {started.model}, and has to use {plan.model}"
+    if started.version != CLI_VERSION:
+        return f"it is version {started.version} of the CLI, and has to be {CLI_VERSION}"
+    if started.permission_mode != plan.role.permission_mode:
+        return f"its permission mode is {started.permission_mode}, and has to be {plan.role.permission_mode}"
+    return ""
+
+
+@dataclass
+class SessionReader:
+    """Reads a session's lines as they come.
+
+    Args:
+        plan: what was asked for.
+        tell: takes news for the job's owner, one line each.
+    """
+
+    plan: SessionPlan
+    tell: Callable[[str], None]
+    started: Started | None = None
+    finished: Finished | None = None
+    refusal: str = ""
+    tools_used: int = 0
+    retries: int = 0
+    last_said: str = ""
+    went_on: bool = False
+    """Whether something came after a result: one of the two is not the CLI's word."""
+    _news: int = field(default=0, repr=False)
+
+    def take(self, line: bytes) -> bool:
+        """Read one line; False when the session has to be stopped."""
+        for happening in read_line(line):
+            self._see(happening)
+            if self.refusal:
+                return False
+        return True
+
+    def _see(self, happening: Happening) -> None:
+        match happening:
+            case _ if self.finished is not None:
+                self.went_on = True  # the CLI says nothing after its result: somebody else did
+            case Started():
+                self.started = self.started or happening
+                self.refusal = objections(happening, self.plan)
+            case _ if self.started is None and not isinstance(happening, Retried):
+                self.refusal = "it worked before it said what it may do"
+            case ToolUsed(tool, about):
+                self.tools_used += 1
+                self._tell(f"{tool} {about}".strip())
+            case Said(text):
+                self.last_said = text
+                self._tell(text)
+            case Retried():
+                self.retries += 1
+            case Finished():
+                self.finished = happening
+
+    def _tell(self, news: str) -> None:
+        self._news += 1
+        if self._news <= MAX_NEWS:
+            self.tell(news)
+
+    def judge(self, result: ExecResult) -> Verdict:
+        """Return how the session ended, all in all."""
+        if self.refusal:
+            return Verdict(End.REFUSED, self.refusal)
+        if (cut := _CUT.get(result.ending)) is not None:
+            return Verdict(*cut)
+        if result.is_resource_limit:
+            return Verdict(End.RESOURCES, "it used more memory than its box has")
+        if self.started is None or self.finished is None:
+            return Verdict(End.FAILED, f"it ended without a result (status {result.exit_code})")
+        if self.went_on:
+            return Verdict(End.FAILED, "it went on after its result, so its word is worth nothing")
+        if self.finished.subtype == "error_max_budget_usd":
+            return Verdict(End.BUDGET, "it had spent its budget")
+        if not self.finished.is_success:
+            return Verdict(End.FAILED, self.finished.text or f"it ended with {self.finished.subtype}")
+        if not result.is_success:
+            return Verdict(End.FAILED, f"it ended with status {result.exit_code}")
+        return Verdict(End.DONE, self.finished.text)

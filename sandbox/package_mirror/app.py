@@ -1,0 +1,428 @@
+"""The mirror as an ASGI application: GET and HEAD of packages' descriptions and files, and nothing else.
+
+It is a process of its own, beside the gateway: whatever a registry sends, it is read where no provider key is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import Any, BinaryIO
+
+import uvicorn
+from pydantic_core import to_json
+
+from gateway.admission import address_of, check_address, check_bearer, logged_path, token_of
+from gateway.ledger_client import Ledger, LedgerUnreachableError
+from gateway.messages import RefusedError
+from ledger import events, money
+from ledger.attempts import hash_token
+from routing.policy.platform import Policy
+from sandbox.package_mirror.config import MirrorConfig, MirrorRefusedError
+from sandbox.package_mirror.packages import Description, Digest, File, Incoming, Origin, Store, parse_path
+from sandbox.package_mirror.registries import Registries, path_of, read_registries
+from sandbox.package_mirror.registry_client import SHORT, Descriptions, Outbound
+
+# Who may fetch packages: a live attempt, known by its token or by the door that its box stands behind.
+
+_MAX_KNOWN = 4096
+
+
+class Callers:
+    """Asks the ledger, and believes it for a moment: an install makes hundreds of requests."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        policy: Policy,
+        *,
+        believed_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._ledger = ledger
+        self._policy = policy
+        self._believed_seconds = believed_seconds
+        self._clock = clock
+        self._known: dict[tuple[str, str | None], float] = {}
+
+    async def check(self, headers: Mapping[bytes, bytes], *, peer: str | None) -> str:
+        """Return the door that a request comes through.
+
+        Raises:
+            MirrorRefusedError: the caller's fault; 503 when the ledger does not answer.
+        """
+        address = address_of(peer)
+        if address is None:
+            raise MirrorRefusedError(401, "packages are for boxes: this request has no address")
+        token_hash = hash_token(token_of(headers)) if b"authorization" in headers else None
+        now = self._clock()
+        if self._known.get((address, token_hash), 0.0) > now:
+            return address
+        try:
+            await self._ask(address, token_hash)
+        except RefusedError as refusal:
+            raise MirrorRefusedError(refusal.status, refusal.message) from None
+        except LedgerUnreachableError:
+            raise MirrorRefusedError(503, "the ledger is unreachable: nobody can be told from anybody") from None
+        if len(self._known) >= _MAX_KNOWN:
+            self._known.clear()
+        self._known[address, token_hash] = now + self._believed_seconds
+        return address
+
+    async def _ask(self, address: str, token_hash: str | None) -> None:
+        if token_hash is not None:
+            bearer = check_bearer(await self._ledger.bearer(token_hash))
+            check_address(bearer, address=address, limits=self._policy.queues[bearer.queue])
+            return
+        [[is_open]] = await self._ledger.ask(money.is_live_address(address))
+        if not is_open:
+            raise MirrorRefusedError(401, "packages are for boxes: no live attempt is bound to this address")
+
+
+# One file's way into a box: passed on while it is hashed, and its last piece only once it is what it must be.
+#
+# So a caller never gets a whole file with the wrong content, and no file is waited for to the end before its begin is
+# sent. The next piece is asked for when the one before has gone out, so that a slow box makes a slow download.
+
+logger = logging.getLogger(__name__)
+
+Send = Callable[[Any], Awaitable[None]]
+
+_CHUNK_BYTES = 64 * 1024
+
+
+class Transfer:
+    """Sends one file."""
+
+    def __init__(self, origin: Origin, send: Send) -> None:
+        self._origin = origin
+        self._send = send
+        self.sent_bytes = 0
+        self.has_begun = False
+
+    async def from_store(self, store: Store) -> bool:
+        """Send the file from the store; False when it has none, or a damaged one, which it then loses.
+
+        A file that proves damaged only after its begin was sent ends broken off.
+        """
+        found = store.open(self._origin.digest)
+        if found is None:
+            return False
+        file, size = found
+        with file:
+            is_whole = await self._pass_on(_pieces(file), length=size)
+        if not is_whole:
+            logger.warning("package_damaged", extra={"digest": self._origin.digest.hex})
+            store.remove(self._origin.digest)
+        return is_whole or self.has_begun
+
+    async def from_registry(self, outbound: Outbound, store: Store, config: MirrorConfig) -> None:
+        """Send the file from the registry, and keep it.
+
+        Raises:
+            MirrorRefusedError: the registry's fault.
+        """
+        async with outbound.get(self._origin.url, {"accept-encoding": "identity"}, is_raw=True) as response:
+            if response.status != 200:
+                status = 404 if response.status in (404, 410) else 502
+                raise MirrorRefusedError(status, f"the registry answered {response.status} for this file")
+            length = response.content_length
+            if length is not None and length > config.package_bytes:
+                raise MirrorRefusedError(502, f"the file is longer than {config.package_bytes} bytes")
+            with _Keeper(store) as keeper:
+                pieces = keeper.watch(_bounded(response.content.iter_chunked(_CHUNK_BYTES), config.package_bytes))
+                if not await self._pass_on(pieces, length=length, keep=lambda: keeper.keep(self._origin.digest)):
+                    raise MirrorRefusedError(502, "the file is not what the registry says that it is")
+
+    async def _pass_on(
+        self, pieces: AsyncIterator[bytes], *, length: int | None, keep: Callable[[], None] | None = None
+    ) -> bool:
+        """Send pieces, the last one only if all of them hash to what they must."""
+        hasher = self._origin.digest.hasher()
+        held = b""
+        async for piece in pieces:
+            hasher.update(piece)
+            if held:
+                await self._give(held, length=length, is_last=False)
+            held = piece
+        if hasher.hexdigest() != self._origin.digest.hex:
+            return False
+        if keep is not None:
+            keep()
+        await self._give(held, length=length, is_last=True)
+        return True
+
+    async def _give(self, piece: bytes, *, length: int | None, is_last: bool) -> None:
+        if not self.has_begun:
+            self.has_begun = True
+            headers = [(b"content-type", b"application/octet-stream"), (b"cache-control", b"private, max-age=86400")]
+            if length is not None:
+                headers.append((b"content-length", str(length).encode()))
+            await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+        await self._send({"type": "http.response.body", "body": piece, "more_body": not is_last})
+        self.sent_bytes += len(piece)
+
+
+class _Keeper:
+    """Writes what passes into the store. A disk that fails costs the cache, not the download."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._incoming: Incoming | None = None
+        try:
+            self._incoming = store.incoming()
+        except OSError as error:
+            self._give_up(error)
+
+    async def watch(self, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        async for piece in pieces:
+            try:
+                if self._incoming is not None:
+                    self._incoming.write(piece)
+            except OSError as error:
+                self._give_up(error)
+            yield piece
+
+    def keep(self, digest: Digest) -> None:
+        try:
+            if self._incoming is not None:
+                self._store.keep(self._incoming, digest)
+        except OSError as error:
+            self._give_up(error)
+
+    def _give_up(self, error: OSError) -> None:
+        logger.warning("package_not_kept", extra={"error": error.strerror})
+        self._close()
+
+    def _close(self) -> None:
+        if self._incoming is not None:
+            with suppress(OSError):
+                self._incoming.__exit__()
+            self._incoming = None
+
+    def __enter__(self) -> _Keeper:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+
+async def _pieces(file: BinaryIO) -> AsyncIterator[bytes]:
+    while piece := file.read(_CHUNK_BYTES):
+        yield piece
+
+
+async def _bounded(pieces: AsyncIterator[bytes], limit: int) -> AsyncIterator[bytes]:
+    size = 0
+    async for piece in pieces:
+        size += len(piece)
+        if size > limit:
+            raise MirrorRefusedError(502, f"the file is longer than {limit} bytes")
+        yield piece
+
+
+Receive = Callable[[], Awaitable[Any]]
+
+_HELLO = b"{}"
+_WINDOW_SECONDS = 300.0
+"""Doors are used again: what is held against one is forgotten after so long, the longest life of a box."""
+
+
+class Mirror:
+    """One mirror process."""
+
+    def __init__(self, config: MirrorConfig, ledger_url: str, policy: Policy, registries: Registries) -> None:
+        self._config = config
+        self._registries = registries
+        self._prefixes = tuple({path_of(url) for url in registries.urls})
+        self._ledger = Ledger(ledger_url, connections=config.ledger_connections)
+        self._callers = Callers(self._ledger, policy, believed_seconds=config.door_seconds)
+        self._store = Store(config.cache, max_bytes=config.cache_bytes)
+        self._unknown: Counter[str] = Counter()
+        self._window_until = 0.0
+        self._requests: Counter[str] = Counter()
+        self._bytes: Counter[str] = Counter()
+        self._outbound: Outbound
+        self._descriptions: Descriptions
+        self._teller: asyncio.Task[None]
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        """Serve one connection of the ASGI server."""
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        elif scope["type"] == "http":
+            await self._answer(scope, send)
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        await receive()
+        self._outbound = Outbound(self._registries, self._config)
+        self._descriptions = Descriptions(self._outbound, self._registries, self._config)
+        self._teller = asyncio.create_task(self._tell_often())
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        self._teller.cancel()
+        await self._tell()
+        await self._outbound.close()
+        await self._ledger.close()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def _answer(self, scope: Any, send: Send) -> None:
+        if scope["path"] == "/-/ping":
+            await _reply(send, 200, _HELLO, method=scope["method"])
+            return
+        try:
+            async with asyncio.timeout(self._config.request_seconds):
+                await self._serve(scope, send)
+        except MirrorRefusedError as refusal:
+            self._requests["failed" if refusal.status >= 500 else "refused"] += 1
+            logger.info("package_refused", extra={"status": refusal.status, "path": logged_path(scope["path"])})
+            allow = [(b"allow", b"GET, HEAD")] if refusal.status == 405 else []
+            body = to_json({"error": refusal.message})
+            await _reply(send, refusal.status, body, method=scope["method"], headers=allow)
+        except TimeoutError:
+            self._requests["failed"] += 1
+            logger.info("package_too_slow", extra={"path": logged_path(scope["path"])})
+
+    async def _serve(self, scope: Any, send: Send) -> None:
+        if scope["method"] not in ("GET", "HEAD"):
+            raise MirrorRefusedError(405, "this mirror is read only")
+        asked = parse_path(scope["path"], prefixes=self._prefixes)
+        if asked is None or scope["query_string"]:
+            raise MirrorRefusedError(404, "this mirror has packages' descriptions and files, and nothing else")
+        headers = dict(scope["headers"])
+        door = await self._callers.check(headers, peer=scope["client"][0] if scope.get("client") else None)
+        if time.monotonic() > self._window_until:
+            self._unknown.clear()
+            self._window_until = time.monotonic() + _WINDOW_SECONDS
+        if self._unknown[door] >= self._config.unknown_per_door:
+            raise MirrorRefusedError(429, "too many packages were asked for that do not exist")
+        try:
+            if isinstance(asked, Description):
+                await self._describe(asked, headers, send, method=scope["method"])
+            else:
+                await self._send_file(asked, send, method=scope["method"])
+        except MirrorRefusedError as refusal:
+            if refusal.status == 404:
+                self._unknown[door] += 1
+            raise
+
+    async def _describe(self, asked: Description, headers: Mapping[bytes, bytes], send: Send, *, method: str) -> None:
+        is_short = SHORT.encode() in headers.get(b"accept", b"")
+        packument, is_hit = await self._descriptions.get(asked.name, is_short=is_short)
+        etag = packument.etag.encode()
+        named = [(b"etag", etag), (b"vary", b"accept"), (b"cache-control", b"private, max-age=60")]
+        if headers.get(b"if-none-match") == etag:
+            await send({"type": "http.response.start", "status": 304, "headers": named})
+            await send({"type": "http.response.body", "body": b""})
+            self._count(is_hit=is_hit, sent=0)
+            return
+        kind = SHORT.encode() if is_short else b"application/json"
+        await _reply(send, 200, packument.body, method=method, headers=named, kind=kind)
+        self._count(is_hit=is_hit, sent=len(packument.body) if method == "GET" else 0)
+
+    async def _send_file(self, asked: File, send: Send, *, method: str) -> None:
+        packument, _ = await self._descriptions.get(asked.name, is_short=True)
+        origin = packument.files.get(asked.file)
+        if origin is None:
+            raise MirrorRefusedError(404, "the operator's registry has no such file, or states no digest for it")
+        if method == "HEAD":
+            await _reply(send, 200, b"", method=method, kind=b"application/octet-stream")
+            self._count(is_hit=True, sent=0)
+            return
+        transfer = Transfer(origin, send)
+        try:
+            is_hit = await transfer.from_store(self._store)
+            if not is_hit:
+                await transfer.from_registry(self._outbound, self._store, self._config)
+            self._count(is_hit=is_hit, sent=transfer.sent_bytes)
+        except MirrorRefusedError:
+            if not transfer.has_begun:
+                raise
+            self._requests["failed"] += 1  # an answer that has begun can only be broken off
+            logger.warning("package_broken_off", extra={"file": asked.file[:80]})
+
+    def _count(self, *, is_hit: bool, sent: int) -> None:
+        result = "hit" if is_hit else "fetched"
+        self._requests[result] += 1
+        self._bytes[result] += sent
+
+    async def _tell_often(self) -> None:
+        while True:
+            await asyncio.sleep(self._config.tell_seconds)
+            await self._tell()
+
+    async def _tell(self) -> None:
+        requests, self._requests = self._requests, Counter()
+        sent, self._bytes = self._bytes, Counter()
+        if not requests:
+            return
+        try:
+            counts = {result: (number, sent[result]) for result, number in requests.items()}
+            await self._ledger.run(events.record_mirror_use(counts))
+        except LedgerUnreachableError:
+            self._requests.update(requests)
+            self._bytes.update(sent)
+
+
+async def _reply(
+    send: Send,
+    status: int,
+    body: bytes,
+    *,
+    method: str,
+    headers: list[tuple[bytes, bytes]] | None = None,
+    kind: bytes = b"application/json",
+) -> None:
+    named = [(b"content-type", kind), *(headers or [])]
+    if method != "HEAD" or body:
+        named.append((b"content-length", str(len(body)).encode()))
+    await send({"type": "http.response.start", "status": status, "headers": named})
+    await send({"type": "http.response.body", "body": b"" if method == "HEAD" else body})
+
+
+# Run one mirror until it is told to stop.
+
+_GRACE_SECONDS = 5
+_MAX_CONNECTIONS = 512
+
+
+def server_config(config: MirrorConfig, ledger_url: str, policy: Policy, registries: Registries) -> uvicorn.Config:
+    """Return the ASGI server's settings around a new mirror."""
+    return uvicorn.Config(
+        Mirror(config, ledger_url, policy, registries),
+        host=config.host,
+        port=config.port,
+        loop="uvloop",
+        http="httptools",
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=_MAX_CONNECTIONS,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=_GRACE_SECONDS,
+    )
+
+
+def serve(config: MirrorConfig, ledger_url: str, policy: Policy, *, environment: Mapping[str, str]) -> None:
+    """Serve until SIGTERM or SIGINT, then leave with exit code 0.
+
+    Raises:
+        RegistryConfigError: the operator's fault: neither npm nor an npmrc says which registry to use.
+    """
+    registries = read_registries(config.npm, environment, npmrc=config.npmrc)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _leave)  # the server raises the signal again when it has shut down
+    uvicorn.Server(server_config(config, ledger_url, policy, registries)).run()
+
+
+def _leave(_number: int, _frame: object) -> None:
+    sys.exit(0)

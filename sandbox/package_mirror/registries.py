@@ -1,0 +1,216 @@
+"""Which registries the operator uses: npm itself is asked, at run time, so that no host stands in this repository.
+
+Where there is no npm, as in a container, an npmrc of the operator's says all of it. npm does not print credentials:
+they are read from the two npmrc files that it names, and stay in this process.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from sandbox.package_mirror.config import RegistryConfigError
+
+_SECONDS = 60
+_MAX_NPMRC_BYTES = 256 * 1024
+_SCOPE_KEY = re.compile(r"(@[^:/\s]+):registry")
+_VARIABLE = re.compile(r"(?<!\\)\$\{([^}]+)\}")
+
+
+@dataclass(frozen=True)
+class Registries:
+    """The operator's registries."""
+
+    default: str
+    """A URL that ends with a slash."""
+    scopes: Mapping[str, str] = field(default_factory=dict)
+    """By scope (`@acme`), where it has a registry of its own."""
+    credentials: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Authorization headers by `//host/path/`, as npm scopes them."""
+    ca_file: Path | None = None
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """Every registry."""
+        return (self.default, *self.scopes.values())
+
+    @property
+    def origins(self) -> frozenset[tuple[str, int]]:
+        """Host and port of every registry: what the operator trusts, wherever it is."""
+        return frozenset(host_of(url) for url in self.urls)
+
+    def registry_of(self, name: str) -> str:
+        """Return the registry that has a package."""
+        return self.scopes.get(name.partition("/")[0], self.default) if name.startswith("@") else self.default
+
+    def authorization_of(self, url: str) -> str | None:
+        """Return the credential that the operator configured for a URL, by the longest path that covers it."""
+        parts = urlsplit(url)
+        path = parts.path.rpartition("/")[0]
+        while True:
+            found = self.credentials.get(f"//{parts.netloc}{path}/")
+            if found is not None or not path:
+                return found
+            path = path.rpartition("/")[0]
+
+
+def host_of(url: str) -> tuple[str, int]:
+    """Return the host and port of a URL.
+
+    Raises:
+        ValueError: it has none.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("not an http or https URL with a host")
+    return parts.hostname.rstrip("."), parts.port or (443 if parts.scheme == "https" else 80)
+
+
+def path_of(url: str) -> str:
+    """Return the path of a URL without slashes around it."""
+    return urlsplit(url).path.strip("/")
+
+
+def read_registries(npm: str, environment: Mapping[str, str], *, npmrc: Path | None = None) -> Registries:
+    """Ask npm for its configuration, or read an npmrc.
+
+    Args:
+        npm: the program.
+        environment: what it is run with: its configuration may stand there.
+        npmrc: what is read instead of asking it.
+
+    Raises:
+        RegistryConfigError: the operator's fault.
+    """
+    if npmrc is not None:
+        return _read_npmrc(npmrc, environment)
+    try:
+        done = subprocess.run(
+            [npm, "config", "list", "--json"],
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_SECONDS,
+            check=True,
+        )
+        settings = json.loads(done.stdout)
+    except OSError as error:
+        raise RegistryConfigError(f"{npm} cannot be run: {error.strerror}; it says which registry to use") from None
+    except (subprocess.SubprocessError, ValueError):
+        raise RegistryConfigError(f"`{npm} config list --json` failed") from None
+    if not isinstance(settings, dict):
+        raise RegistryConfigError(f"`{npm} config list --json` printed no object")
+    files = [settings.get(name) for name in ("globalconfig", "userconfig")]
+    return parse_registries(settings, [_read(Path(file)) for file in files if isinstance(file, str)], environment)
+
+
+def _read_npmrc(path: Path, environment: Mapping[str, str]) -> Registries:
+    text = _read(path)
+    settings = _entries(text, environment)
+    if "registry" not in settings:
+        raise RegistryConfigError(f"{path} cannot be read, or has no line `registry=URL`")
+    return parse_registries(settings, [text], environment)
+
+
+def parse_registries(settings: Mapping[str, Any], npmrcs: Iterable[str], environment: Mapping[str, str]) -> Registries:
+    """Read npm's settings.
+
+    Args:
+        settings: as `npm config list --json` prints them.
+        npmrcs: the files behind them, the one that wins last.
+        environment: what `${NAME}` in a file stands for.
+
+    Raises:
+        RegistryConfigError: the operator's fault.
+    """
+    scopes = {found[1]: _registry(value) for key, value in settings.items() if (found := _SCOPE_KEY.fullmatch(key))}
+    ca_file = settings.get("cafile")
+    entries: dict[str, str] = {}
+    for text in npmrcs:
+        entries |= _entries(text, environment)
+    return Registries(
+        default=_registry(settings.get("registry")),
+        scopes=scopes,
+        credentials=_credentials(entries),
+        ca_file=Path(ca_file) if isinstance(ca_file, str) and ca_file else None,
+    )
+
+
+def _registry(value: Any) -> str:
+    try:
+        host_of(value)
+    except (ValueError, AttributeError, TypeError):
+        raise RegistryConfigError("npm names a registry that is not an http or https URL") from None
+    parts = urlsplit(value)
+    if parts.username or parts.query or parts.fragment:
+        raise RegistryConfigError("npm names a registry with credentials or a query in its URL: use _authToken instead")
+    return f"{value.rstrip('/')}/"
+
+
+def _entries(text: str, environment: Mapping[str, str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        stripped = line.strip()
+        if "=" in stripped and not stripped.startswith((";", "#")):
+            # The key of a credential holds no `=`; its value may.
+            key, _, value = stripped.partition("=")
+            plain = value.strip().strip("\"'")
+            found[key.strip()] = _VARIABLE.sub(lambda match: environment.get(match[1].rstrip("?"), ""), plain)
+    return found
+
+
+def _credentials(entries: Mapping[str, str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for key, value in entries.items():
+        place, _, kind = key.rpartition(":")
+        if not place.endswith("/") or not value.isprintable():
+            continue
+        if kind == "_authToken":
+            found[place] = f"Bearer {value}"
+        elif kind == "_auth":
+            found.setdefault(place, f"Basic {value}")
+        elif kind == "_password" and (user := entries.get(f"{place}:username")):
+            found.setdefault(place, _basic(user, value))
+    return found
+
+
+def _basic(user: str, encoded: str) -> str:
+    try:
+        password = base64.b64decode(encoded, validate=True)
+    except (binascii.Error, ValueError):
+        raise RegistryConfigError("npm's _password must be base64") from None
+    return "Basic " + base64.b64encode(user.encode() + b":" + password).decode()
+
+
+def _read(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return file.read(_MAX_NPMRC_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return ""  # npm itself lives without it
+
+
+# What boxes' packages lack, and how to get it: the part of `pointsman doctor` that looks at the mirror.
+
+
+def check_mirror(npm: str, environment: Mapping[str, str], *, npmrc: Path | None = None) -> Iterator[tuple[str, str]]:
+    """Yield what the mirror needs, with what to do about it; nothing is asked of a registry.
+
+    Args:
+        npm: the program that knows which registries the operator uses.
+        environment: what it is run with.
+        npmrc: what is read instead of asking it.
+    """
+    try:
+        read_registries(npm, environment, npmrc=npmrc)
+        yield "package registry", ""
+    except RegistryConfigError as error:
+        yield "package registry", f"{error}; without it boxes and builds get no packages"

@@ -1,0 +1,369 @@
+"""Applies a diff to a set of files: all of it or nothing, in bounded time, with a refusal that says what to mend."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from sites.diff.canonical import Applied
+from sites.diff.match import match_file, receipts_of
+from sites.diff.model import (
+    Budget,
+    DiffRefusedError,
+    FileOp,
+    FileReceipt,
+    FileText,
+    Fuzz,
+    Hunk,
+    HunkReceipt,
+    Kind,
+    Limits,
+    Line,
+    Reason,
+)
+from sites.diff.options import Option
+from sites.diff.parse import parse_diff
+from sites.diff.parse_unified import is_prefix
+from sites.diff.policy import MATCHING, DiffPolicy, check_deletion, check_modes, check_policy
+from sites.errors import PathRefusedError
+from sites.files import check_path, collision_key
+
+# The set of files while a diff is applied to it: which file a name means, and which names may be made.
+
+_GIT = frozenset({".git", "git~1"})
+
+
+def safe_path(path: str) -> str:
+    """Return the one form of a path that a diff names.
+
+    Raises:
+        DiffRefusedError: `unsafe_path` (the fault of whoever wrote the diff); the detail begins with the rule.
+    """
+    try:
+        checked = check_path(path)
+    except PathRefusedError as error:
+        raise DiffRefusedError(
+            Reason.UNSAFE_PATH, f"{error.reason}: a path must keep the rules of names", path
+        ) from None
+    if not _GIT.isdisjoint(map(collision_key, checked.split("/"))):
+        raise DiffRefusedError(Reason.UNSAFE_PATH, "git: git's own directory is out of reach", path)
+    return checked
+
+
+class Tree:
+    """Files and what has become of them so far.
+
+    Args:
+        base: contents by checked path.
+        obstacles: names that are no plain files, such as symbolic links.
+    """
+
+    def __init__(self, base: Mapping[str, bytes], obstacles: Collection[str]) -> None:
+        self._base = base
+        self._obstacles = frozenset(obstacles)
+        self.vacated: frozenset[str] = frozenset()
+        """Paths that the diff as a whole removes or moves away: something may be made in their place."""
+        self._made: set[str] = set()
+        self._keys: dict[str, str] | None = None
+        self.state: dict[str, bytes | None] = {}
+
+    def has(self, path: str) -> bool:
+        """Return whether there is such a file now."""
+        return self.state[path] is not None if path in self.state else path in self._base
+
+    def read(self, path: str) -> bytes | None:
+        """Return a file's content as it is now; None when there is none."""
+        return self.state[path] if path in self.state else self._base.get(path)
+
+    def read_source(self, path: str) -> bytes | None:
+        """Return what a rename or a copy begins from: the file as it was before the diff, as git takes it."""
+        found = self._base.get(path)
+        return self.read(path) if found is None else found
+
+    def check_reachable(self, path: str) -> None:
+        """Refuse a path that is, or leads through, something else than a plain file and directories.
+
+        Raises:
+            DiffRefusedError: `symlink`, `name_collision` (the fault of whoever wrote the diff).
+        """
+        for parent in _with_parents(path):
+            if parent in self._obstacles:
+                raise DiffRefusedError(Reason.SYMLINK, "the path is or leads through a symbolic link", path)
+            if parent != path and self.has(parent) and parent not in self.vacated:
+                raise DiffRefusedError(Reason.NAME_COLLISION, "the path lies below a file", path)
+
+    def make(self, path: str, data: bytes) -> None:
+        """Put a new file in place.
+
+        Raises:
+            DiffRefusedError: `file_exists`, `name_collision`, `symlink` (the fault of whoever wrote the diff).
+        """
+        self.check_reachable(path)
+        if self.has(path) and (path in self._made or path not in self.vacated):
+            raise DiffRefusedError(Reason.FILE_EXISTS, "the file exists already", path)
+        for name in _with_parents(path):
+            other = self._known(name)
+            if other is not None and other != name:
+                raise DiffRefusedError(Reason.NAME_COLLISION, "another name differs only in case or Unicode form", path)
+        if self._is_directory(path):
+            raise DiffRefusedError(Reason.NAME_COLLISION, "a directory has this name", path)
+        self.state[path] = data
+        self._made.add(path)
+        for name in _with_parents(path):
+            self._names()[collision_key(name)] = name
+
+    def write(self, path: str, data: bytes) -> None:
+        """Change a file."""
+        self.state[path] = data
+
+    def remove(self, path: str) -> None:
+        """Take a file away, unless another was made in its place."""
+        if path not in self._made:
+            self.state[path] = None
+
+    def changed(self) -> dict[str, bytes | None]:
+        """Return what differs from the base, by path in order."""
+        return {path: data for path, data in sorted(self.state.items()) if self._base.get(path) != data}
+
+    def _known(self, name: str) -> str | None:
+        return self._names().get(collision_key(name))
+
+    def _names(self) -> dict[str, str]:
+        if self._keys is None:
+            stays = [path for path in (*self._base, *self._obstacles) if path not in self.vacated]
+            self._keys = {}
+            for path in stays:
+                for name in _with_parents(path):
+                    self._keys[collision_key(name)] = name
+        return self._keys
+
+    def _is_directory(self, path: str) -> bool:
+        is_file = path in self._made or (path in self._base and path not in self.vacated)
+        return self._known(path) == path and not is_file
+
+
+def _with_parents(path: str) -> list[str]:
+    segments = path.split("/")
+    return ["/".join(segments[:depth]) for depth in range(1, len(segments) + 1)]
+
+
+def check_names(op: FileOp) -> FileOp:
+    """Return what a diff does to a file, with names in their one form.
+
+    Raises:
+        DiffRefusedError: `unsafe_path` (the fault of whoever wrote the diff).
+    """
+    path = safe_path(op.path)
+    below = path.partition("/")[2]
+    if below and op.strip != "never":
+        safe_path(below)
+    source = safe_path(op.source) if op.source is not None else None
+    return op if (path, source) == (op.path, op.source) else op._replace(path=path, source=source)
+
+
+def resolve(op: FileOp, tree: Tree) -> str:
+    """Return a file's real path: without its first directory where that is only the diff's own.
+
+    Args:
+        op: what the diff does to the file, with checked names.
+        tree: the files.
+
+    Raises:
+        DiffRefusedError: `ambiguous`, `symlink`, `name_collision` (the fault of whoever wrote the diff).
+    """
+    path = _resolved(op, tree)
+    tree.check_reachable(path)
+    if op.source is not None:
+        tree.check_reachable(op.source)
+    return path
+
+
+def _resolved(op: FileOp, tree: Tree) -> str:
+    first, slash, below = op.path.partition("/")
+    if not slash or op.strip == "never":
+        return op.path
+    if op.strip == "always":
+        return below
+    has_whole, has_below = tree.has(op.path), tree.has(below)
+    if op.kind is Kind.CREATE or not (has_whole or has_below):
+        return below if is_prefix(first) else op.path
+    if has_whole and has_below:
+        detail = "the path may mean two files, with and without its first part"
+        raise DiffRefusedError(Reason.AMBIGUOUS, detail, op.path)
+    return op.path if has_whole else below
+
+
+_DEFAULT_LIMITS = Limits()
+_NEW = frozenset("+?")
+_DONE = (HunkReceipt(1, Fuzz.EXACT, is_already_applied=True),)
+
+
+def apply_diff(
+    files: Mapping[str, bytes],
+    diff: str | bytes,
+    *,
+    policy: DiffPolicy = MATCHING,
+    limits: Limits = _DEFAULT_LIMITS,
+    obstacles: Collection[str] = (),
+) -> Applied:
+    """Apply a diff, whatever format it is in.
+
+    Args:
+        files: contents by checked path (`sites.files.check_tree`); never changed.
+        diff: a unified diff, search/replace blocks or a `*** Begin Patch`, prose and fences around it or not.
+        policy: what it may do beyond what is never safe.
+        limits: what it may ask for.
+        obstacles: names beside the files that are no plain files, such as symbolic links.
+
+    Returns:
+        What changed, and how sure each place was.
+
+    Raises:
+        DiffRefusedError: the diff is not applied, and nothing of it is (the fault of whoever wrote it).
+    """
+    ops = parse_diff(diff, limits)
+    tree = Tree(files, obstacles)
+    steps: list[_Step] = []
+    for op in ops:
+        check_modes(op)
+        named = check_names(op)
+        step = _Step(named, named._replace(path=resolve(named, tree)))
+        check_policy(step.resolved, policy)
+        steps.append(step)
+    gone = [op for _, op in steps if op.kind in (Kind.DELETE, Kind.RENAME)]
+    tree.vacated = frozenset(op.source or op.path for op in gone)
+    receipts, missing = _apply_all(steps, tree, Budget(limits.max_steps), policy)
+    is_done = all(receipt.is_already_applied for receipt in receipts)
+    if missing is not None and not is_done:
+        raise missing
+    changed = tree.changed()
+    if is_done:
+        raise DiffRefusedError(Reason.ALREADY_APPLIED, "every change of the diff is in the files already")
+    if not changed and all(receipt.mode is None for receipt in receipts):
+        raise DiffRefusedError(Reason.NO_CHANGE, "the diff changes nothing")
+    return Applied(changed, tuple(receipts), before={path: files.get(path) for path in changed})
+
+
+class _Step(NamedTuple):
+    """What a diff does to one file."""
+
+    named: FileOp
+    """Under the name that the diff gives it."""
+    resolved: FileOp
+    """Under its path among the files as they are before the diff."""
+
+
+def _apply_all(
+    steps: Sequence[_Step], tree: Tree, budget: Budget, policy: DiffPolicy
+) -> tuple[list[FileReceipt], DiffRefusedError | None]:
+    """Return what happened to each file, and the refusal that stands unless the whole diff was applied before."""
+    receipts: list[FileReceipt] = []
+    missing: DiffRefusedError | None = None
+    for named, resolved in steps:
+        path = resolve(named, tree)
+        op = resolved if path == resolved.path else resolved._replace(path=path)
+        try:
+            receipts.append(_HANDLERS[op.kind](op, tree, budget, policy))
+        except _GoneError as gone:
+            receipts.append(FileReceipt(op.path, op.kind, op.source, hunks=_DONE))
+            missing = missing or gone.refusal
+    return receipts, missing
+
+
+class _GoneError(Exception):
+    """A file that a diff takes away is not there: an error, unless the whole diff was applied before."""
+
+    def __init__(self, refusal: DiffRefusedError) -> None:
+        super().__init__(refusal)
+        self.refusal = refusal
+
+
+def _not_found(path: str) -> DiffRefusedError:
+    return DiffRefusedError(Reason.FILE_NOT_FOUND, "there is no such file", path)
+
+
+def _create(op: FileOp, tree: Tree, budget: Budget, policy: DiffPolicy) -> FileReceipt:
+    data = b"".join(line.text for number, hunk in enumerate(op.hunks, start=1) for line in _added(op, hunk, number))
+    budget.spend(sum(len(hunk.ops) for hunk in op.hunks))
+    if tree.read(op.path) == data:
+        return FileReceipt(op.path, Kind.CREATE, hunks=_DONE)
+    tree.make(op.path, data)
+    hunks = tuple(HunkReceipt(1, Fuzz.EXACT) for _ in op.hunks)
+    return FileReceipt(op.path, Kind.CREATE, mode=op.new_mode, hunks=hunks)
+
+
+def _added(op: FileOp, hunk: Hunk, number: int) -> list[Line]:
+    """Return the lines of a new file; an empty line between them has lost its plus."""
+    lines = list(hunk.lines)
+    while lines and lines[-1].op == "?" and (not lines[-1].text.strip() or _is_text_behind(lines)):
+        lines.pop()
+    for line in lines:
+        if line.op != "+" and (line.op == "-" or line.text.strip()):
+            raise DiffRefusedError(Reason.MALFORMED, "every line of a new file must begin with `+`", op.path, number)
+    return lines
+
+
+def _is_text_behind(lines: Sequence[Line]) -> bool:
+    """Return whether the last lines are text behind the diff: without markers, and parted from it by an empty line."""
+    for line in reversed(lines):
+        if line.op != "?" or not line.text.strip():
+            return line.op == "?"
+    return False
+
+
+def _update(op: FileOp, tree: Tree, budget: Budget, policy: DiffPolicy) -> FileReceipt:
+    data = tree.read(op.path)
+    if data is None:
+        is_making = bool(op.hunks) and not any(set(hunk.ops) - _NEW for hunk in op.hunks)
+        if not is_making:
+            raise _not_found(op.path)
+        return _create(op._replace(kind=Kind.CREATE), tree, budget, policy)
+    if not op.hunks and op.new_mode is None:
+        raise DiffRefusedError(Reason.MALFORMED, "the file has no hunk", op.path)
+    file = FileText(data, budget)
+    options, lines = _matched(op, file)
+    check_deletion(op, policy, before=len(file.lines), after=len(lines))
+    tree.write(op.path, b"".join(lines))
+    mode = op.new_mode if op.new_mode != op.old_mode else None
+    return FileReceipt(op.path, Kind.UPDATE, mode=mode, hunks=receipts_of(op, options))
+
+
+def _delete(op: FileOp, tree: Tree, budget: Budget, policy: DiffPolicy) -> FileReceipt:
+    data = tree.read(op.path)
+    if data is None:
+        raise _GoneError(_not_found(op.path))
+    options, left = _matched(op, FileText(data, budget))
+    if op.hunks and left:
+        detail = f"{len(left)} lines of the file would be left"
+        raise DiffRefusedError(Reason.LEFTOVER, detail, op.path, len(op.hunks))
+    tree.remove(op.path)
+    return FileReceipt(op.path, Kind.DELETE, hunks=receipts_of(op, options))
+
+
+def _move(op: FileOp, tree: Tree, budget: Budget, policy: DiffPolicy) -> FileReceipt:
+    assert op.source is not None
+    data = tree.read_source(op.source)
+    if data is None:
+        refusal = _not_found(op.source)
+        raise _GoneError(refusal) if op.kind is Kind.RENAME and tree.has(op.path) else refusal
+    if op.path == op.source:
+        raise DiffRefusedError(Reason.MALFORMED, f"a {op.kind} of a file to itself", op.path)
+    options, lines = _matched(op, FileText(data, budget))
+    if op.kind is Kind.RENAME:
+        tree.remove(op.source)
+    tree.make(op.path, b"".join(lines))
+    mode = op.new_mode if op.new_mode != op.old_mode else None
+    return FileReceipt(op.path, op.kind, op.source, mode=mode, hunks=receipts_of(op, options))
+
+
+def _matched(op: FileOp, file: FileText) -> tuple[list[Option], list[bytes]]:
+    return match_file(op, file) if op.hunks else ([], file.lines)
+
+
+_HANDLERS = {
+    Kind.CREATE: _create,
+    Kind.UPDATE: _update,
+    Kind.DELETE: _delete,
+    Kind.RENAME: _move,
+    Kind.COPY: _move,
+}

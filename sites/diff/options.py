@@ -1,0 +1,472 @@
+"""What a hunk would do at one place: edits of the file's lines, and how far the place is from what was asked for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from difflib import SequenceMatcher
+from itertools import chain, groupby, pairwise
+from math import gcd
+from typing import NamedTuple
+
+from sites.diff.model import MIN_KEPT_CHARS, MIN_KEPT_LINES, FileText, Fuzz, Hunk, Line, indent_of, key_of, likeness
+
+# How a file's indentation follows from a diff's: by a rule that explains every line they share, or not at all.
+
+_TAB_WIDTHS = (2, 3, 4, 8)
+_MAX_SEEN = 5_000
+
+
+class Pair(NamedTuple):
+    """A line of a diff and the line of the file that it means."""
+
+    line: Line
+    found: bytes
+
+
+Rule = Callable[[bytes], bytes | None]
+Run = tuple[bytes, ...]
+
+
+def file_unit(lines: Sequence[bytes]) -> int:
+    """Return the number of spaces that every indentation of a file is a multiple of; 0 when no line has any."""
+    unit = 0
+    for line in lines[:_MAX_SEEN]:
+        indent = indent_of(line)
+        if indent and b"\t" not in indent:
+            unit = gcd(unit, len(indent))
+    return unit
+
+
+def reindented(pairs: Sequence[Pair], lines: Sequence[Line], unit: int, *, is_shifted: bool = False) -> list[list[Run]]:
+    """Return all that the added lines of a hunk may be in the file.
+
+    Args:
+        pairs: the hunk's context and removed lines, in order, with those of the file.
+        lines: the whole hunk.
+        unit: of the file's indentation.
+        is_shifted: other hunks of the file have lost or gained indentation in removed lines too, and so has this one
+            in added lines.
+
+    Returns:
+        The ways to read it; in each, the added lines run by run. Not one when nothing explains the indentation, and
+        more than one when the evidence allows them.
+    """
+    as_is = [tuple(run.added) for run in _runs(lines)]
+    told = [pair for pair in pairs if pair.found.strip()]
+    if not any(as_is) or all(indent_of(line.text) == indent_of(found) for line, found in told):
+        return [as_is]
+    removed = [pair for pair in told if pair.line.op == "-"]
+    if (
+        removed
+        and all(indent_of(line.text) == indent_of(found) for line, found in removed)
+        and not _has_other_tabs(told)
+    ):
+        return [as_is]  # only context lines have lost theirs, and those keep the file's own bytes
+    if not removed and all(_lost_marker(pair) for pair in told):
+        return [as_is]
+    if not removed and _is_context_stripped(told, as_is):
+        return [as_is]
+    ways = _ways(told, lines, unit)
+    if removed:
+        return ways or _by_replaced_line(pairs, lines, unit)
+    frame = [found for _, found in pairs]
+    if is_shifted and ways:
+        return ways
+    if _is_flat(told) and any(indent_of(text) for run in as_is for text in run):
+        return _distinct([*ways, as_is])
+    natural = [way for way in ways if _fits(lines, way, frame)]
+    if natural and not _fits(lines, as_is, frame):
+        return natural
+    if ways and any(indent_of(line.text) for line, _ in told):
+        return _distinct([*ways, as_is])
+    return [as_is] if _fits(lines, as_is, frame) else ways
+
+
+def _has_other_tabs(told: Sequence[Pair]) -> bool:
+    """Return whether a diff is indented with tabs where the file is with spaces, or the other way round."""
+    return any((b"\t" in indent_of(line.text)) != (b"\t" in indent_of(found)) for line, found in told)
+
+
+def _is_context_stripped(told: Sequence[Pair], as_is: Sequence[Run]) -> bool:
+    """Return whether context lines of different depth have lost all their indentation, and added ones have not."""
+    if any(indent_of(pair.line.text) for pair in told) or len({indent_of(pair.found) for pair in told}) == 1:
+        return False
+    return any(indent_of(text) for run in as_is for text in run)
+
+
+def _is_flat(told: Sequence[Pair]) -> bool:
+    """Return whether context lines of one depth have lost all their indentation: perhaps they alone have."""
+    return not any(indent_of(pair.line.text) for pair in told) and len({indent_of(pair.found) for pair in told}) == 1
+
+
+def _lost_marker(pair: Pair) -> bool:
+    wanted, found = pair.line.text.rstrip(), pair.found.rstrip()
+    return found in (wanted, b" " + wanted) or wanted == b" " + found
+
+
+def _ways(told: Sequence[Pair], lines: Sequence[Line], unit: int) -> list[list[Run]]:
+    indents = sorted({(indent_of(line.text), indent_of(found)) for line, found in told})
+    added = {indent_of(line.text) for line in lines if line.op == "+" and line.text.strip()}
+    written = gcd(*(len(indent) for indent in {*added, *(one for one, _ in indents)} if b"\t" not in indent), 0)
+    ways = []
+    for rule in _rules(indents, written=written, unit=unit):
+        made = {indent: rule(indent) for indent in added}
+        if all(_is_usual(indent, unit) for indent in made.values()):
+            ways.append([tuple(_moved(text, made, rule) for text in run.added) for run in _runs(lines)])
+    return _distinct(ways)
+
+
+def _by_replaced_line(pairs: Sequence[Pair], lines: Sequence[Line], unit: int) -> list[list[Run]]:
+    """Return added lines moved as the lines that they replace: only those have lost their indentation."""
+    way: list[Run] = []
+    for run in _runs(lines):
+        replaced = {pairs[index] for index in run.beside if pairs[index].line.op == "-" and pairs[index].found.strip()}
+        indents = sorted({(indent_of(pair.line.text), indent_of(pair.found)) for pair in replaced})
+        added = {indent_of(text) for text in run.added if text.strip()}
+        rules = _rules(indents, written=0, unit=unit) if indents else []
+        made = [{indent: rule(indent) for indent in added} for rule in rules]
+        told = [one for one in made if all(_is_usual(indent, unit) for indent in one.values())]
+        if not told or any(one != told[0] for one in told):
+            return []
+        way.append(tuple(_moved(text, told[0], rules[0]) for text in run.added))
+    return [way]
+
+
+def _is_usual(indent: bytes | None, unit: int) -> bool:
+    return indent is not None and (b"\t" in indent or unit < 2 or len(indent) % unit == 0)
+
+
+def _moved(text: bytes, made: dict[bytes, bytes | None], rule: Rule) -> bytes:
+    if not text.strip():
+        blank = text.rstrip(b"\r\n")
+        other = rule(blank) if blank else None
+        return text if other is None or (b"\t" in other) == (b"\t" in blank) else other + text[len(blank) :]
+    indent = indent_of(text)
+    return (made[indent] or b"") + text[len(indent) :]
+
+
+def _rules(indents: Sequence[tuple[bytes, bytes]], *, written: int, unit: int) -> list[Rule]:
+    rules: list[Rule] = [_table(indents)] if len(dict(indents)) == len(indents) else []
+    more = {found[: len(found) - len(wanted)] for wanted, found in indents if found.endswith(wanted)}
+    less = {wanted[: len(wanted) - len(found)] for wanted, found in indents if wanted.endswith(found)}
+    if len(more) == 1 and all(found.endswith(wanted) for wanted, found in indents):
+        rules.append(_deeper(more.pop()))
+    if len(less) == 1 and all(wanted.endswith(found) for wanted, found in indents):
+        rules.append(_shallower(less.pop()))
+    candidates: list[Rule] = [_tabs(width) for width in _TAB_WIDTHS] + [_spaces(width) for width in _TAB_WIDTHS]
+    if written and unit and written != unit:
+        candidates.append(_scaled(written, unit))
+    rules += [rule for rule in candidates if all(rule(wanted) == found for wanted, found in indents)]
+    general = rules[1:] if rules and len(dict(indents)) == len(indents) else rules
+    return general or rules
+
+
+def _table(indents: Sequence[tuple[bytes, bytes]]) -> Rule:
+    known = dict(indents)
+    return lambda indent: known.get(indent)
+
+
+def _deeper(prefix: bytes) -> Rule:
+    return lambda indent: prefix + indent
+
+
+def _shallower(prefix: bytes) -> Rule:
+    return lambda indent: indent[len(prefix) :] if indent.startswith(prefix) else None
+
+
+def _tabs(width: int) -> Rule:
+    def rule(indent: bytes) -> bytes:
+        columns = len(indent.expandtabs(width))
+        return b"\t" * (columns // width) + b" " * (columns % width)
+
+    return rule
+
+
+def _spaces(width: int) -> Rule:
+    return lambda indent: indent.expandtabs(width)
+
+
+def _scaled(written: int, unit: int) -> Rule:
+    return lambda indent: b" " * (len(indent) * unit // written) if b"\t" not in indent else None
+
+
+class _AddedRun(NamedTuple):
+    added: list[bytes]
+    beside: list[int]
+    """Which of the hunk's context and removed lines it stands beside; where lines are replaced, which of those."""
+
+
+def _runs(lines: Sequence[Line]) -> list[_AddedRun]:
+    runs: list[_AddedRun] = []
+    seen = 0
+    for place, line in enumerate(lines):
+        if line.op != "+":
+            seen += 1
+            continue
+        if place == 0 or lines[place - 1].op != "+":
+            runs.append(_AddedRun([], _beside(lines, place, seen)))
+        runs[-1].added.append(line.text)
+    return runs
+
+
+def _beside(lines: Sequence[Line], place: int, seen: int) -> list[int]:
+    end = next((at for at in range(place, len(lines)) if lines[at].op != "+"), len(lines))
+    around = [(lines[place - 1].op, seen - 1)] if place else []
+    around += [(lines[end].op, seen)] if end < len(lines) else []
+    return [index for op, index in around if op == "-"] or [index for _, index in around]
+
+
+def _fits(lines: Sequence[Line], way: Sequence[Run], frame: Sequence[bytes]) -> bool:
+    """Return whether each run's shallowest line is as deep as a line beside it."""
+    for run, made in zip(_runs(lines), way, strict=True):
+        said = [indent_of(text) for text in made if text.strip()]
+        beside = {indent_of(frame[index]) for index in run.beside if frame[index].strip()}
+        if said and beside and min(said, key=len) not in beside:
+            return False
+    return True
+
+
+def _distinct(ways: list[list[Run]]) -> list[list[Run]]:
+    return [way for place, way in enumerate(ways) if way not in ways[:place]]
+
+
+_CHANGES = re.compile("( *)([^ ]+)")
+
+
+class Edit(NamedTuple):
+    """Lines `start` to `end` (not included) become others."""
+
+    start: int
+    end: int
+    lines: tuple[bytes, ...]
+
+
+class Option(NamedTuple):
+    """One thing that a hunk may mean."""
+
+    start: int
+    """First line of the file that the hunk covers."""
+    edits: tuple[Edit, ...]
+    fuzz: Fuzz
+    keeps_end: bool = False
+    """The file's last line ends as before, whatever the diff says of its line feed."""
+    is_applied: bool = False
+
+
+def exact_option(file: FileText, hunk: Hunk, start: int) -> Option:
+    """Return what a hunk means that stands at a line of the file byte for byte."""
+    file.budget.spend(len(hunk.ops))
+    places = range(start, start + len(hunk.ops) - hunk.ops.count("+"))
+    return Option(start, _edits(hunk.ops, hunk.added, places, start), Fuzz.EXACT)
+
+
+def options_at(file: FileText, lines: Sequence[Line], places: Sequence[int], *, at_least: Fuzz) -> list[Option]:
+    """Return what a hunk may mean when its context and removed lines are certain lines of the file.
+
+    Args:
+        file: the file.
+        lines: the hunk, without lines of unknown kind.
+        places: for each context or removed line, the line of the file.
+        at_least: the level that was needed to find the place.
+    """
+    before = [line for line in lines if line.op != "+"]
+    pairs = [Pair(line, file.lines[place]) for line, place in zip(before, places, strict=True)]
+    file.budget.spend(len(lines))
+    fuzz = max((likeness(line.text, found, is_context=line.op == " ") for line, found in pairs), default=Fuzz.EXACT)
+    unit = file_unit(file.lines) if fuzz is Fuzz.INDENT else 0
+    ways = reindented(pairs, lines, unit, is_shifted=file.is_shifted) if fuzz >= Fuzz.MARKER else [_added_runs(lines)]
+    ended = [_with_ends(way, pairs) for way in ways] if fuzz is not Fuzz.EXACT else ways
+    start = places[0] if places else 0
+    keeps_end = any(line.text.endswith(b"\n") != found.endswith(b"\n") for line, found in pairs)
+    ops = "".join(line.op for line in lines)
+    return [
+        Option(start, _edits(ops, [*chain(*way)], places, start), max(fuzz, at_least), keeps_end=keeps_end)
+        for way in ended
+        if way is not None
+    ]
+
+
+def _added_runs(lines: Sequence[Line]) -> list[Run]:
+    runs: list[list[bytes]] = []
+    is_open = False
+    for line in lines:
+        if line.op == "+":
+            if not is_open:
+                runs.append([])
+            runs[-1].append(line.text)
+        is_open = line.op == "+"
+    return [tuple(run) for run in runs]
+
+
+def _with_ends(way: Sequence[Run], pairs: Sequence[Pair]) -> list[Run] | None:
+    """Return added lines with the line ends of the lines around them; None where those differ among themselves."""
+    ends = {(_end(line.text), _end(found)) for line, found in pairs if _end(line.text) and _end(found)}
+    if all(wanted == found for wanted, found in ends):
+        return list(way)
+    found_ends = {found for _, found in ends}
+    if len(found_ends) != 1:
+        return list(way) if not any(way) else None
+    end = found_ends.pop()
+    return [tuple(text.removesuffix(_end(text)) + end if _end(text) else text for text in run) for run in way]
+
+
+def _end(line: bytes) -> bytes:
+    return b"\r\n" if line.endswith(b"\r\n") else b"\n" if line.endswith(b"\n") else b""
+
+
+def _edits(ops: str, added: Sequence[bytes], places: Sequence[int], start: int) -> tuple[Edit, ...]:
+    """Return the edits of a hunk: one for each run of lines that are not context."""
+    edits: list[Edit] = []
+    seen = made = 0
+    for kept, changed in _CHANGES.findall(ops):
+        seen += len(kept)
+        new = made + changed.count("+")
+        after = seen + len(changed) - (new - made)
+        if after > seen:
+            first, last = places[seen], places[after - 1] + 1
+        else:
+            first = last = places[seen - 1] + 1 if seen else start
+        edits.append(Edit(first, last, tuple(added[made:new])))
+        seen, made = after, new
+    return tuple(edits)
+
+
+# Hunks that leave out unchanged lines: which lines of the file theirs are, when only one answer is possible.
+#
+# Between two context lines anything may be left out. Beside an inserted line nothing may: it could stand on either
+# side.
+
+MAX_GAP = 8
+"""Lines that may be left out in one place."""
+_MAX_SKIPPED = 24
+_MAX_LINES = 400
+_MAX_FOUND = 20
+_MAX_STARTS = 100
+_MAX_WAYS = 6
+_ALIKE = 0.6
+_SHARED = 0.3
+_MAX_COMPARED = 400
+
+_Way = tuple[int, tuple[int, ...]]
+"""How many lines are left out, and the lines of the file."""
+
+
+class DoubtError(Exception):
+    """Lines are left out where the new lines may be meant to stand above or below them."""
+
+
+def alignments(file: FileText, lines: Sequence[Line]) -> list[tuple[int, ...]]:
+    """Return the lines of the file that a hunk's context and removed lines may be, at the fewest left out.
+
+    Returns:
+        Ways; each has a line of the file for each of those lines. Empty when there is none.
+
+    Raises:
+        DoubtError: the fault of whoever wrote the hunk.
+    """
+    before = [line for line in lines if line.op != "+"]
+    keys = [key_of(line.text) for line in before]
+    said = [key for key in keys if key]
+    if len(before) > _MAX_LINES or len(said) < MIN_KEPT_LINES or sum(map(len, said)) < MIN_KEPT_CHARS:
+        return []
+    if any(key not in file.places for key in keys):
+        return []
+    starts = _starts(file, keys)
+    if len(starts) > _MAX_STARTS:
+        return []
+    found = [way for start in starts for way in _from(file, keys, start) if way[0] <= _MAX_SKIPPED]
+    fewest = min((skipped for skipped, _ in found), default=0)
+    best = [places for skipped, places in found if skipped <= fewest + 1]
+    gaps = list(_gaps(lines))
+    if any(not _is_told(places, gaps) for places in best):
+        raise DoubtError
+    return best
+
+
+def _is_told(places: Sequence[int], gaps: Sequence[int]) -> bool:
+    """Return whether lines are left out only where the hunk's new lines cannot be meant to stand among them."""
+    return all(below - above - 1 <= gap for (above, below), gap in zip(pairwise(places), gaps, strict=True))
+
+
+def _starts(file: FileText, keys: Sequence[bytes]) -> list[int]:
+    """Return where the first line may stand: near enough to the line that stands in the fewest places."""
+    rarest = min(range(len(keys)), key=lambda index: (not keys[index], len(file.places[keys[index]])))
+    near = {
+        place - rarest - skipped
+        for place in file.places[keys[rarest]]
+        for skipped in range(min(rarest, 1) * _MAX_SKIPPED + 1)
+    }
+    file.budget.spend(len(near))
+    return [start for start in sorted(near) if start >= 0 and file.keys[start] == keys[0]]
+
+
+def _from(file: FileText, keys: Sequence[bytes], start: int) -> list[_Way]:
+    """Return the ways that begin at one line: those that leave out the fewest, step by step."""
+    ways: dict[int, list[_Way]] = {start: [(0, (start,))]}
+    for index, key in enumerate(keys[1:]):
+        following: dict[int, list[_Way]] = {}
+        for last, reached in ways.items():
+            for place in range(last + 1, min(last + 2 + MAX_GAP, len(file.keys))):
+                file.budget.spend(1)
+                skipped = place - last - 1
+                if file.keys[place] == key:
+                    more = [(total + skipped, (*places, place)) for total, places in reached]
+                    following[place] = sorted(following.get(place, []) + more)[:_MAX_WAYS]
+        file.budget.spend(len(following) * index // 2)
+        ways = following
+    return sorted(way for reached in ways.values() for way in reached)[:_MAX_FOUND]
+
+
+def _gaps(lines: Sequence[Line]) -> Iterator[int]:
+    """Return for each pair of neighbours among context and removed lines how many lines may be left out between."""
+    above: Line | None = None
+    added: list[bytes] = []
+    sizes = _run_sizes(lines)
+    for place, line in enumerate(lines):
+        if line.op == "+":
+            added.append(line.text)
+            continue
+        if above is not None:
+            yield _gap(above, added, line, is_one_for_one=len(set(sizes[place - 1])) == 1)
+        above, added = line, []
+
+
+def _run_sizes(lines: Sequence[Line]) -> list[tuple[int, int]]:
+    """Return for each line how many lines its run of changes removes and adds."""
+    sizes: list[tuple[int, int]] = []
+    for is_context, run in groupby(lines, key=lambda line: line.op == " "):
+        ops = [line.op for line in run]
+        sizes += [(0, 0) if is_context else (ops.count("-"), ops.count("+"))] * len(ops)
+    return sizes
+
+
+def _gap(above: Line, added: Sequence[bytes], below: Line, *, is_one_for_one: bool) -> int:
+    if above.op == below.op == "-":
+        return 0  # nothing says whether the line between is to stay
+    if not added:
+        return MAX_GAP
+    if above.op == below.op:
+        return 0  # an insertion could stand on either side
+    removed = above.text if above.op == "-" else below.text
+    beside = added[0] if above.op == "-" else added[-1]
+    if not (is_one_for_one and _is_alike(removed, beside)):
+        return 0
+    return MAX_GAP
+
+
+def _is_alike(one: bytes, other: bytes) -> bool:
+    """Return whether one line is the other, rewritten: then it stands in the other's place."""
+    one, other = one.strip()[:_MAX_COMPARED], other.strip()[:_MAX_COMPARED]
+    if one == other:
+        return False  # the same line again was moved, past what is left out
+    shared = _common(one, other) + _common(one[::-1], other[::-1])
+    if shared >= _SHARED * max(len(one), len(other)):
+        return True
+    return SequenceMatcher(None, one, other, autojunk=False).ratio() >= _ALIKE
+
+
+def _common(one: bytes, other: bytes) -> int:
+    return next(
+        (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
+    )

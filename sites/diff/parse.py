@@ -1,0 +1,298 @@
+"""Which of the three formats a text is in, and what it says. A text in two formats says nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from difflib import SequenceMatcher
+
+from sites.diff.hunks import MARKERS, is_file_header, is_hunk_header, read_header
+from sites.diff.model import (
+    DiffRefusedError,
+    FileOp,
+    Hunk,
+    Kind,
+    Limits,
+    Line,
+    Reason,
+    Span,
+    hunk_of,
+    is_converted,
+    is_empty,
+    is_fence,
+    lines_of,
+)
+from sites.diff.parse_unified import parse_unified, to_text
+
+# Two whole sides as one hunk: which lines stay, so that they keep the file's own bytes.
+
+_MAX_PRODUCT = 250_000
+"""Lines of one side times lines of the other, above which only what both begin and end with is found to stay."""
+
+
+def hunk_of_sides(before: Sequence[bytes], after: Sequence[bytes]) -> Hunk:
+    """Return the hunk that turns one run of lines into another."""
+    ops = ""
+    added: list[bytes] = []
+    for is_kept, old, new in _blocks(before, after):
+        ops += " " * len(old) if is_kept else "-" * len(old) + "+" * len(new)
+        added += [] if is_kept else new
+    return Hunk(ops, list(before), added)
+
+
+def _blocks(before: Sequence[bytes], after: Sequence[bytes]) -> list[tuple[bool, Sequence[bytes], Sequence[bytes]]]:
+    if len(before) * len(after) <= _MAX_PRODUCT:
+        found = SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
+        return [(tag == "equal", before[i:j], after[k:m]) for tag, i, j, k, m in found]
+    head = _common(before, after)
+    tail = _common(before[head:][::-1], after[head:][::-1])
+    old, new = len(before) - tail, len(after) - tail
+    return [
+        (True, before[:head], after[:head]),
+        (False, before[head:old], after[head:new]),
+        (True, before[old:], after[new:]),
+    ]
+
+
+def _common(one: Sequence[bytes], other: Sequence[bytes]) -> int:
+    return next(
+        (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
+    )
+
+
+# Search/replace blocks: a path, the lines as they are, the lines as they shall be.
+
+_SEARCH = re.compile(rb"(?:<{5,9}|-{5,9}) ?SEARCH>?\s*$")
+_DIVIDER = re.compile(rb"={5,9}\s*$")
+_REPLACE = re.compile(rb"(?:>{5,9}|\+{5,9}) ?REPLACE>?\s*$")
+_DECORATION = "`*:# \t"
+
+
+def is_block_start(line: bytes) -> bool:
+    """Return whether a search/replace block begins at this line."""
+    return _SEARCH.match(line) is not None
+
+
+@dataclass
+class _File:
+    path: str
+    hunks: list[Hunk] = field(default_factory=list)
+
+
+def parse_blocks(lines: list[bytes], limits: Limits) -> tuple[list[FileOp], list[bytes]]:
+    """Read search/replace blocks. A block without a path of its own belongs to the file of the block before.
+
+    Returns:
+        The files, and the lines that belong to no block.
+
+    Raises:
+        DiffRefusedError: `malformed`, `truncated`, `too_large` (the fault of whoever wrote the diff).
+    """
+    files: dict[str, _File] = {}
+    prose: list[bytes] = []
+    path: str | None = None
+    at = since = count = 0
+    while at < len(lines):
+        if not is_block_start(lines[at]):
+            prose.append(lines[at])
+            at += 1
+            continue
+        path = _path_above(lines[since:at]) or path
+        if path is None:
+            raise DiffRefusedError(Reason.MALFORMED, "no path stands above the first block")
+        hunk, at = _read_block(lines, at + 1, path)
+        files.setdefault(path, _File(path)).hunks.append(hunk)
+        since, count = at, count + 1
+        if count > limits.max_hunks or len(files) > limits.max_files:
+            raise DiffRefusedError(Reason.TOO_LARGE, "the diff has too many blocks", path)
+    return [FileOp(Kind.UPDATE, file.path, hunks=tuple(file.hunks), is_ordered=False) for file in files.values()], prose
+
+
+def _path_above(lines: list[bytes]) -> str | None:
+    """Return the path directly above a block, which a fence and an empty line may separate from it."""
+    for line in reversed(lines[-3:]):
+        text = to_text(line).strip()
+        if text and not is_fence(line):
+            found = text.strip(_DECORATION)
+            return found if found and " " not in found else None
+    return None
+
+
+def _read_block(lines: list[bytes], at: int, path: str) -> tuple[Hunk, int]:
+    dividers: list[int] = []
+    start = at
+    while at < len(lines) and not _REPLACE.match(lines[at]):
+        if is_block_start(lines[at]):
+            raise DiffRefusedError(Reason.MALFORMED, "a block begins within a block", path)
+        if _DIVIDER.match(lines[at]):
+            dividers.append(at)
+        at += 1
+    if at == len(lines):
+        raise DiffRefusedError(Reason.TRUNCATED, "a block has no end (`>>>>>>> REPLACE`)", path)
+    if len(dividers) != 1:
+        detail = f"a block must have one divider (`=======`), not {len(dividers)}"
+        raise DiffRefusedError(Reason.MALFORMED, detail, path)
+    return hunk_of_sides(lines[start : dividers[0]], lines[dividers[0] + 1 : at]), at + 1
+
+
+# The patch format of Codex: `*** Begin Patch`, a file after another, places named by lines above them.
+
+_BEGIN, _END = b"*** Begin Patch", b"*** End Patch"
+_END_OF_FILE = b"*** End of File"
+_MOVE = b"*** Move to: "
+_FILES = {b"*** Add File: ": Kind.CREATE, b"*** Update File: ": Kind.UPDATE, b"*** Delete File: ": Kind.DELETE}
+
+
+def is_patch_start(line: bytes) -> bool:
+    """Return whether a patch, or a file of one, begins at this line."""
+    return line.startswith((_BEGIN, *_FILES))
+
+
+@dataclass
+class _Chunk:
+    lines: list[Line] = field(default_factory=list)
+    anchors: list[bytes] = field(default_factory=list)
+    span: Span | None = None
+    is_at_end: bool = False
+
+    def build(self) -> Hunk:
+        while self.lines and self.lines[-1].op == "?" and is_empty(self.lines[-1].text):
+            self.lines.pop()
+        return hunk_of(self.lines, self.span, anchors=tuple(self.anchors), is_at_end=self.is_at_end)
+
+
+def parse_patch(lines: list[bytes], limits: Limits) -> tuple[list[FileOp], list[bytes]]:
+    """Read a patch. One that has a beginning must have an end: a reply that was cut must not be half applied.
+
+    Returns:
+        The files, and the lines outside the patch.
+
+    Raises:
+        DiffRefusedError: `malformed`, `truncated`, `too_large` (the fault of whoever wrote the diff).
+    """
+    ops: list[FileOp] = []
+    prose: list[bytes] = []
+    is_open, at, hunks = False, 0, 0
+    while at < len(lines):
+        line = lines[at]
+        key = next((key for key in _FILES if line.startswith(key)), None)
+        if key is None:
+            is_open = line.startswith(_BEGIN) or (is_open and not line.startswith(_END))
+            if not line.startswith((_BEGIN, _END)) and line.strip():
+                prose.append(line)
+            at += 1
+            continue
+        op, at = _read_file(lines, at, key)
+        ops.append(op)
+        hunks += len(op.hunks)
+        if len(ops) > limits.max_files or hunks > limits.max_hunks:
+            raise DiffRefusedError(Reason.TOO_LARGE, "the patch has too many files or changes", op.path)
+    if is_open:
+        raise DiffRefusedError(Reason.TRUNCATED, "the patch has no `*** End Patch`")
+    return ops, prose
+
+
+def _read_file(lines: list[bytes], at: int, key: bytes) -> tuple[FileOp, int]:
+    path = to_text(lines[at][len(key) :]).strip()
+    kind, source = _FILES[key], None
+    at += 1
+    if kind is Kind.UPDATE and at < len(lines) and lines[at].startswith(_MOVE):
+        kind, source, path = Kind.RENAME, path, to_text(lines[at][len(_MOVE) :]).strip()
+        at += 1
+    if kind is Kind.DELETE:
+        return FileOp(kind, path), at
+    end = at
+    while end < len(lines) and not _ends_file(lines[end]):
+        end += 1
+    if kind is Kind.CREATE:
+        return FileOp(kind, path, hunks=(_added(lines[at:end], path),)), end
+    return FileOp(kind, path, source, hunks=tuple(_chunks(lines[at:end]))), end
+
+
+def _ends_file(line: bytes) -> bool:
+    return line.startswith((_BEGIN, _END, *_FILES)) or is_fence(line)
+
+
+def _added(lines: list[bytes], path: str) -> Hunk:
+    while lines and is_empty(lines[-1]):
+        lines.pop()
+    for line in lines:
+        if not line.startswith(b"+") and not is_empty(line):
+            raise DiffRefusedError(Reason.MALFORMED, "every line of an added file must begin with `+`", path, 1)
+    return Hunk("+" * len(lines), [], [line if is_empty(line) else line[1:] for line in lines])
+
+
+def _chunks(lines: list[bytes]) -> list[Hunk]:
+    chunks: list[_Chunk] = [_Chunk()]
+    for line in lines:
+        chunk = chunks[-1]
+        if header := read_header(line):
+            if chunk.lines:
+                chunk = _Chunk()
+                chunks.append(chunk)
+            chunk.span = header.span
+            chunk.anchors += header.anchors
+        elif line.startswith(_END_OF_FILE):
+            chunk.is_at_end = True
+        elif line[0] in MARKERS:
+            chunk.lines.append(Line(MARKERS[line[0]], line[1:]))
+        elif not line.startswith(b"\\ "):
+            chunk.lines.append(Line("?", line))
+    return [hunk for hunk in (chunk.build() for chunk in chunks) if hunk.ops]
+
+
+def parse_diff(diff: str | bytes, limits: Limits) -> list[FileOp]:
+    """Read a diff, whatever stands around it.
+
+    Args:
+        diff: a reply of a model or the content of a file.
+        limits: what it may ask for.
+
+    Returns:
+        What it does to each file, in its order; paths as they are written.
+
+    Raises:
+        DiffRefusedError: `no_diff`, `malformed`, `truncated`, `binary`, `path_mismatch`, `symlink`, `submodule`,
+            `too_large` (the fault of whoever wrote the diff).
+    """
+    lines = lines_of(diff, limits)
+    for at, line in enumerate(lines):
+        if is_patch_start(line):
+            ops, prose = parse_patch(lines, limits)
+        elif is_block_start(line):
+            ops, prose = parse_blocks(lines, limits)
+        elif is_file_header(lines, at):
+            ops, prose = parse_unified(lines, limits)
+        else:
+            continue
+        _check_rest(prose)
+        if not ops:
+            break
+        return [_unconverted(op) for op in ops] if is_converted(lines) else ops
+    if any(is_hunk_header(line) for line in lines):
+        raise DiffRefusedError(Reason.MALFORMED, "a hunk stands below no file's name (`--- a/path`, `+++ b/path`)")
+    raise DiffRefusedError(Reason.NO_DIFF, "the text holds no diff")
+
+
+def _unconverted(op: FileOp) -> FileOp:
+    """Return a new file of a diff of which every line, headers too, came to end in CR LF on its way."""
+    if op.kind is not Kind.CREATE:
+        return op  # the file itself says how its lines end
+    hunks = [
+        hunk._replace(before=[*map(_unended, hunk.before)], added=[*map(_unended, hunk.added)]) for hunk in op.hunks
+    ]
+    return op._replace(hunks=tuple(hunks))
+
+
+def _unended(text: bytes) -> bytes:
+    return text[:-2] + b"\n" if text.endswith(b"\r\n") else text.removesuffix(b"\r")
+
+
+def _check_rest(prose: list[bytes]) -> None:
+    """Refuse a text of which a part would be passed over in silence."""
+    for line in prose:
+        if is_patch_start(line) or is_block_start(line):
+            raise DiffRefusedError(Reason.MALFORMED, "the text mixes formats of diffs; use one")
+        if is_hunk_header(line):
+            raise DiffRefusedError(Reason.MALFORMED, "a hunk stands below no file's name, or behind text that ended it")

@@ -1,0 +1,147 @@
+"""What of a site a model is shown: whole files where they fit, else the parts that the request is about.
+
+Pure and deterministic: the same files and prompt give the same text, so that a provider's cache can help.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Final
+
+from sites.files import is_text_file
+
+MAX_SHOWN_BYTES: Final = 64 * 1024
+"""Bytes of files that one call is given; with the instructions they fit the policy's input estimate."""
+_MAX_SEARCHED_BYTES: Final = 512 * 1024
+_NEAR_LINES: Final = 30
+"""Lines shown before and after one that the request is about."""
+_MAX_LISTED: Final = 200
+_GENERATED: Final = ("package-lock.json", "npm-shrinkwrap.json")
+"""Text that nobody edits by hand, and far too much of it."""
+_WORD: Final = re.compile(r"[\w-]{4,}")
+_QUOTED: Final = re.compile(r"[\"'“„«‘]([^\"'“”„«»‘’]{2,200})[\"'”“»’]")
+_STYLE: Final = re.compile(r"\b(?:colou?r|font|style|css|hover|spacing|margin|padding|layout|animat\w*|dark)\b", re.I)
+_SCRIPT: Final = re.compile(r"\b(?:script|js|javascript|click|toggle|validat\w*|slider|countdown|menu)\b", re.I)
+
+
+@dataclass(frozen=True)
+class Excerpt:
+    """A part of one file: lines `first` to `last`, counted from 1, of `of` lines."""
+
+    path: str
+    text: str
+    first: int
+    last: int
+    of: int
+
+    def shown(self) -> str:
+        """Return it as a model sees it, byte for byte, between marks that its own text cannot end."""
+        text = self.text.lower()
+        mark = next(mark for mark in _marks() if f"</{mark}" not in text)
+        part = "" if (self.first, self.last) == (1, self.of) else f' lines="{self.first}-{self.last} of {self.of}"'
+        return f'<{mark} path="{self.path}"{part}>\n{self.text}\n</{mark}>'
+
+
+def excerpts(files: Mapping[str, bytes], prompt: str, *, max_bytes: int = MAX_SHOWN_BYTES) -> list[Excerpt]:
+    """Choose what a request is about, the most relevant file first.
+
+    Args:
+        files: the site's files by path.
+        prompt: what is asked.
+        max_bytes: how much may be chosen, in bytes of UTF-8.
+    """
+    texts = {path: text for path, data in files.items() if (text := _text_of(path, data)) is not None}
+    wanted = _Wanted.of(prompt)
+    ranked = sorted(texts, key=lambda path: (-wanted.score(path, texts[path]), len(texts[path]), path))
+    chosen: list[Excerpt] = []
+    left = max_bytes
+    for path in ranked:
+        parts = _parts(path, texts[path], wanted, max_bytes=left)
+        chosen += parts
+        left -= sum(len(part.text.encode()) for part in parts)
+    return chosen
+
+
+def show_tree(files: Mapping[str, bytes], prompt: str, *, max_bytes: int = MAX_SHOWN_BYTES) -> str:
+    """Return the chosen parts and a list of all files, as one text for a model."""
+    chosen = excerpts(files, prompt, max_bytes=max_bytes)
+    listed = [f"{path} ({len(data)} bytes)" for path, data in sorted(files.items())]
+    more = len(listed) - _MAX_LISTED
+    listing = "\n".join(listed[:_MAX_LISTED] + ([f"and {more} more"] if more > 0 else []))
+    return "\n".join(["All files:", listing or "none yet", "", *(part.shown() for part in chosen)])
+
+
+def _marks() -> Iterator[str]:
+    yield "file"
+    yield from (f"file-{number}" for number in count(2))
+
+
+def _text_of(path: str, data: bytes) -> str | None:
+    if not is_text_file(path) or path.endswith(_GENERATED) or len(data) > _MAX_SEARCHED_BYTES:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """What a prompt says about where it applies."""
+
+    prompt: str
+    quotes: tuple[str, ...]
+    words: frozenset[str]
+
+    @classmethod
+    def of(cls, prompt: str) -> _Wanted:
+        quotes = tuple(dict.fromkeys(quote.strip() for quote in _QUOTED.findall(prompt)))
+        return cls(prompt, quotes, frozenset(word.lower() for word in _WORD.findall(prompt)))
+
+    def score(self, path: str, text: str) -> float:
+        """Return how much a file has to do with the prompt; only the order of scores means something."""
+        name = path.rsplit("/", 1)[-1]
+        lower = text.lower()
+        named = 1000 * (path in self.prompt) + 500 * (name in self.prompt)
+        quoted = 100 * sum(quote in text for quote in self.quotes)
+        common = sum(word in lower for word in self.words) / (len(self.words) or 1)
+        kind = 5 * (path.endswith(".css") and bool(_STYLE.search(self.prompt)))
+        kind += 5 * (path.endswith((".js", ".mjs")) and bool(_SCRIPT.search(self.prompt)))
+        return named + quoted + 20 * common + kind + 3 * (path == "index.html") + (path.endswith(".html"))
+
+    def touches(self, line: str) -> bool:
+        """Tell whether a line is one that the prompt is about."""
+        lower = line.lower()
+        return any(quote in line for quote in self.quotes) or sum(word in lower for word in self.words) >= 2
+
+
+def _parts(path: str, text: str, wanted: _Wanted, *, max_bytes: int) -> list[Excerpt]:
+    """Return a file whole where it fits, else the lines around what the prompt is about."""
+    lines = text.split("\n")
+    if len(text.encode()) <= max_bytes:
+        return [Excerpt(path, text, 1, len(lines), len(lines))]
+    parts: list[Excerpt] = []
+    for first, last in _windows(lines, wanted):
+        part = "\n".join(lines[first:last])
+        max_bytes -= len(part.encode())
+        if max_bytes < 0:
+            break
+        parts.append(Excerpt(path, part, first + 1, last, len(lines)))
+    return parts
+
+
+def _windows(lines: Sequence[str], wanted: _Wanted) -> list[tuple[int, int]]:
+    """Return ranges of line indexes, end exclusive, that do not overlap."""
+    windows: list[tuple[int, int]] = []
+    for index, line in enumerate(lines):
+        if not wanted.touches(line):
+            continue
+        first, last = max(0, index - _NEAR_LINES), min(len(lines), index + _NEAR_LINES + 1)
+        if windows and first <= windows[-1][1]:
+            windows[-1] = (windows[-1][0], last)
+        else:
+            windows.append((first, last))
+    return windows

@@ -1,0 +1,440 @@
+"""The rules that every file name from outside must keep (notes: threats E and F1).
+
+A name is checked once, here, before anything else looks at it. The rules are those of the strictest file system that a
+release may ever be copied to, so that one name can never mean two files, or a file in another place.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from typing import Any, TypeVar
+
+from sites.errors import PathRefusedError, TreeRefusedError
+
+MAX_PATH_BYTES = 4096
+MAX_SEGMENT_BYTES = 255
+MAX_DEPTH = 32
+
+_DEVICE_NAMES = frozenset(
+    ["con", "prn", "aux", "nul", "conin$", "conout$"]
+    + [f"{port}{number}" for port in ("com", "lpt") for number in "123456789¹²³"]
+)
+_DRIVE = re.compile(r"[A-Za-z]:")
+
+PLANTED: frozenset[str] = frozenset(
+    {
+        ".claude",
+        "claude.md",
+        "claude.*.md",
+        ".claude.json",
+        ".mcp.json",
+        "agents.md",
+        "agents.*.md",
+        "gemini.md",
+        ".cursor",
+        ".cursorrules",
+        ".windsurf*",
+        ".clinerules*",
+        ".aider*",
+        ".gemini",
+        ".codex",
+        ".continue",
+        ".kiro",
+        ".roo*",
+        ".goosehints",
+        ".git",
+        "git~[0-9]*",
+        ".gitmodules",
+        ".gitattributes",
+        ".github",
+        ".gitlab-ci.yml",
+        ".husky",
+        "lefthook.y*ml",
+        ".lefthook.y*ml",
+        ".pre-commit-config.y*ml",
+        ".npmrc",
+        ".yarnrc*",
+        ".yarn",
+        ".pnpmfile.*js",
+        ".pnp.*js",
+        "bunfig.toml",
+        ".env",
+        ".env.*",
+        ".envrc",
+        "*.pem",
+        "*.key",
+        ".ripgreprc",
+        ".vscode",
+        ".idea",
+        ".devcontainer",
+        ".devcontainer.json",
+        ".gitleaks.toml",
+        ".gitleaksignore",
+        ".secrets.baseline",
+    }
+)
+"""Configuration that makes some tool run code, or look away, when a tree is merely opened (threat D): patterns that are
+matched against each segment of a path, case-folded."""
+
+
+@lru_cache(maxsize=4096)  # a diff names a file several times, and its own paths differ little from the site's
+def check_path(path: str) -> str:
+    """Return the one form of a relative file name, or refuse it.
+
+    Args:
+        path: the name as it came from outside, `/` between its segments.
+
+    Returns:
+        The name in Unicode normal form C.
+
+    Raises:
+        PathRefusedError: the sender's fault; its reason is one of `empty encoding control direction backslash absolute
+            drive dot_segment parent trailing_dot_space device_name too_deep segment_too_long too_long`.
+    """
+    reason = _whole_reason(path)
+    if reason:
+        raise PathRefusedError(reason, path)
+    normal = unicodedata.normalize("NFC", path)
+    segments = normal.split("/")
+    reason = "too_deep" if len(segments) > MAX_DEPTH else next(filter(None, map(_segment_reason, segments)), None)
+    if not reason and len(normal.encode()) > MAX_PATH_BYTES:
+        reason = "too_long"
+    if reason:
+        raise PathRefusedError(reason, path)
+    return normal
+
+
+def collision_key(path: str) -> str:
+    """Return what two names share when some file system would hold them as one file."""
+    if path.isascii():  # in its normal forms as it stands
+        return path.lower()
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFKC", path).casefold())
+
+
+def is_planted(path: str) -> bool:
+    """Return whether a file is configuration that a tool would obey without being asked."""
+    return any(_is_planted_name(segment) for segment in path.casefold().split("/"))
+
+
+@lru_cache(maxsize=16_384)  # a repository's many files share few names of directories
+def _is_planted_name(segment: str) -> bool:
+    return any(fnmatchcase(segment, pattern) for pattern in PLANTED)
+
+
+def _whole_reason(path: str) -> str | None:
+    if not path:
+        return "empty"
+    if len(path) > MAX_PATH_BYTES:  # before anything that takes time per character
+        return "too_long"
+    for character in path:
+        category = unicodedata.category(character)
+        if category == "Cs":
+            return "encoding"
+        if category in ("Cc", "Zl", "Zp"):
+            return "control"
+        if category == "Cf":  # bidirectional overrides, zero-width characters, soft hyphens
+            return "direction"
+    if "\\" in path:
+        return "backslash"
+    if path.startswith("/"):
+        return "absolute"
+    if _DRIVE.match(path):
+        return "drive"
+    return None
+
+
+def _segment_reason(segment: str) -> str | None:
+    if segment in ("", "."):
+        return "dot_segment"
+    if segment == "..":
+        return "parent"
+    if segment[-1] in ". " or segment[0] == " ":
+        return "trailing_dot_space"
+    if segment.split(".", 1)[0].rstrip(" ").casefold() in _DEVICE_NAMES:
+        return "device_name"
+    if len(segment.encode()) > MAX_SEGMENT_BYTES:
+        return "segment_too_long"
+    return None
+
+
+# What a set of files must keep, wherever it came from: names, collisions, caps.
+
+DEFAULT_MAX_TREE_BYTES = 20 * 1024 * 1024
+DEFAULT_MAX_TREE_FILES = 5_000
+
+
+def check_tree(
+    files: Mapping[str, bytes], *, max_bytes: int = DEFAULT_MAX_TREE_BYTES, max_files: int = DEFAULT_MAX_TREE_FILES
+) -> dict[str, bytes]:
+    """Return files under their checked names.
+
+    Args:
+        files: contents by name, as they came from outside.
+        max_bytes: what all files together may have; exactly this many pass.
+        max_files: how many files there may be.
+
+    Raises:
+        PathRefusedError: a name breaks a rule (the sender's fault).
+        TreeRefusedError: `too_many_files`, `too_many_bytes`, `name_collision` for two names that some file system holds
+            as one, `file_as_directory` for a file below another file (the sender's fault).
+    """
+    if len(files) > max_files:
+        raise TreeRefusedError("too_many_files", "", f"{len(files)} files, at most {max_files}")
+    total = sum(map(len, files.values()))
+    if total > max_bytes:
+        raise TreeRefusedError("too_many_bytes", "", f"{total} bytes, at most {max_bytes}")
+    names = NameSet()
+    return {names.add_file(raw): data for raw, data in files.items()}
+
+
+class NameSet:
+    """Names of files as they come in one by one, each checked by itself and against all the others."""
+
+    def __init__(self) -> None:
+        self._owners: dict[str, tuple[str, bool]] = {}
+
+    def add_file(self, raw: str) -> str:
+        """Return a file's checked name.
+
+        Raises:
+            PathRefusedError: the name breaks a rule (the sender's fault).
+            TreeRefusedError: `name_collision` or `file_as_directory` (likewise).
+        """
+        path = check_path(raw)
+        for parent in _parents(path):
+            self._claim(parent, is_file=False)
+        self._claim(path, is_file=True)
+        return path
+
+    def add_directory(self, raw: str) -> str:
+        """Return a directory's checked name; it may be named again.
+
+        Raises:
+            PathRefusedError: the name breaks a rule (the sender's fault).
+            TreeRefusedError: `name_collision` or `file_as_directory` (likewise).
+        """
+        path = check_path(raw)
+        for parent in _parents(path):
+            self._claim(parent, is_file=False)
+        self._claim(path, is_file=False)
+        return path
+
+    def _claim(self, name: str, *, is_file: bool) -> None:
+        """Record a file or a directory; only a directory may be named twice, and only in one spelling."""
+        key = collision_key(name)
+        owner = self._owners.get(key)
+        if owner is None:
+            self._owners[key] = (name, is_file)
+        elif owner[0] != name or (is_file and owner[1]):
+            raise TreeRefusedError("name_collision", name, "two names differ only in case or in Unicode form")
+        elif is_file or owner[1]:
+            raise TreeRefusedError("file_as_directory", name, "a file and a directory have the same name")
+
+
+def _parents(path: str) -> Iterator[str]:
+    segments = path.split("/")
+    return ("/".join(segments[:depth]) for depth in range(1, len(segments)))
+
+
+# Which kinds of file a site may hold, and as what they are served.
+#
+# One closed table: the host's own MIME tables differ from machine to machine, and a type that nobody thought about is
+# a
+# type that nobody scanned.
+
+UNKNOWN = "application/octet-stream"
+
+MEDIA_TYPES: dict[str, str] = {
+    "html": "text/html",
+    "htm": "text/html",
+    "css": "text/css",
+    "js": "text/javascript",
+    "mjs": "text/javascript",
+    "cjs": "text/javascript",
+    "json": "application/json",
+    "map": "application/json",
+    "webmanifest": "application/manifest+json",
+    "xml": "application/xml",
+    "svg": "image/svg+xml",
+    "txt": "text/plain",
+    "md": "text/markdown",
+    "csv": "text/csv",
+    "vtt": "text/vtt",
+    "png": "image/png",
+    "jpg": "image/jpeg",
+    "jpeg": "image/jpeg",
+    "gif": "image/gif",
+    "webp": "image/webp",
+    "avif": "image/avif",
+    "ico": "image/x-icon",
+    "woff": "font/woff",
+    "woff2": "font/woff2",
+    "ttf": "font/ttf",
+    "otf": "font/otf",
+    "eot": "application/vnd.ms-fontobject",
+    "mp4": "video/mp4",
+    "webm": "video/webm",
+    "mp3": "audio/mpeg",
+    "ogg": "audio/ogg",
+    "pdf": "application/pdf",
+}
+
+SOURCE_EXTENSIONS = frozenset(
+    {
+        "ts",
+        "mts",
+        "cts",
+        "tsx",
+        "jsx",
+        "vue",
+        "svelte",
+        "astro",
+        "mdx",
+        "scss",
+        "sass",
+        "less",
+        "styl",
+        "pcss",
+        "njk",
+        "liquid",
+        "ejs",
+        "hbs",
+        "pug",
+        "yml",
+        "yaml",
+        "toml",
+        "glsl",
+        "vert",
+        "frag",
+        "wgsl",
+    }
+)
+"""Text that builds start from and no release serves: without a media type, the scan refuses it where it is served."""
+
+_TEXT_TYPES = frozenset(
+    {"application/json", "application/manifest+json", "application/xml", "image/svg+xml", "text/javascript"}
+)
+
+
+def extension_of(path: str) -> str:
+    """Return a name's last extension in lower case, without the dot; empty when it has none."""
+    return posixpath.splitext(posixpath.basename(path))[1][1:].lower()
+
+
+def media_type_of(path: str) -> str:
+    """Return what a file is served as, by its name alone; `application/octet-stream` for a kind that is not known."""
+    return MEDIA_TYPES.get(extension_of(path), UNKNOWN)
+
+
+def disposition_of(media_type: str) -> str:
+    """Return the Content-Disposition header of a file: a kind that nobody knows is kept, never shown."""
+    return "attachment" if media_type == UNKNOWN else "inline"
+
+
+def is_text(media_type: str) -> bool:
+    """Return whether files of this type are text."""
+    return media_type.startswith("text/") or media_type in _TEXT_TYPES
+
+
+def is_text_file(path: str) -> bool:
+    """Return whether a file of this name is text, to be served or to be built from."""
+    return extension_of(path) in SOURCE_EXTENSIONS or is_text(media_type_of(path))
+
+
+def content_type_of(media_type: str) -> str:
+    """Return the Content-Type header of a file; text is UTF-8, because the scan reads it as UTF-8."""
+    return f"{media_type}; charset=utf-8" if is_text(media_type) else media_type
+
+
+# Which part of a release visitors get: all of a plain site, and of a site with a build only what the build wrote.
+#
+# The sources of a built site are part of its release, so that the next edit starts from them; they are never served.
+# What
+# is served is a pure function of the files, and the release's digest holds it: scan, approval and server mean the
+# same.
+
+PACKAGE = "package.json"
+INDEX = "index.html"
+INSTALLED = "node_modules"
+"""Where a package manager puts packages; no release holds any, as each build installs them anew."""
+WRITTEN = ("dist", "build", "out", "_site")
+"""Where builds write. Nothing else lies there, so a build starts without them: no page of an older one can stay."""
+CONVENTIONAL = (*WRITTEN, "public")
+"""Where a build's pages are looked for, in this order. `public` comes last, and stays: to many tools it is a source."""
+
+ValueT = TypeVar("ValueT")
+
+
+def is_built(files: Mapping[str, bytes]) -> bool:
+    """Return whether a site has to be built: its package.json has a build script."""
+    return isinstance(part_of(package_of(files), "scripts").get("build"), str)
+
+
+def public_of(files: Mapping[str, bytes]) -> str | None:
+    """Return the directory that is served.
+
+    Returns:
+        Its path; empty for all files: a plain site, or one whose package.json says `"pointsman": {"public": "."}`. None
+        for a site with a build whose pages are not there.
+    """
+    if not is_built(files):
+        return ""
+    named = part_of(package_of(files), "pointsman").get("public")
+    if named is None:
+        return next((directory for directory in CONVENTIONAL if f"{directory}/{INDEX}" in files), None)
+    return _named(named, files)
+
+
+def sources_of(files: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Return what a build starts from: everything but what the last build wrote.
+
+    A directory that package.json names is kept: who names it may keep pages of their own there.
+    """
+    public = public_of(files)
+    is_named = "public" in part_of(package_of(files), "pointsman")
+    if public not in WRITTEN or is_named:
+        return dict(files)
+    return {path: data for path, data in files.items() if not is_below(path, public)}
+
+
+def served_part(files: Mapping[str, ValueT], public: str) -> dict[str, ValueT]:
+    """Return what is served, by the names that visitors know it by."""
+    if not public:
+        return dict(files)
+    return {path[len(public) + 1 :]: value for path, value in files.items() if is_below(path, public)}
+
+
+def is_below(path: str, directory: str) -> bool:
+    """Return whether a file lies in a directory or in one below it."""
+    return path.startswith(f"{directory}/")
+
+
+def package_of(files: Mapping[str, bytes]) -> Mapping[str, Any]:
+    """Return a site's package.json; empty for one that cannot be read."""
+    try:
+        package = json.loads(files.get(PACKAGE, b"{}"))
+    except (ValueError, RecursionError):
+        return {}
+    return package if isinstance(package, dict) else {}
+
+
+def part_of(package: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return one object of a package.json; empty where there is none."""
+    found = package.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _named(named: object, files: Mapping[str, bytes]) -> str | None:
+    if named == ".":
+        return ""
+    try:
+        public = check_path(named) if isinstance(named, str) else ""
+    except PathRefusedError:
+        return None
+    return public if public and any(is_below(path, public) for path in files) else None

@@ -1,0 +1,300 @@
+"""Changes of one page: a few places of its text are rewritten, and a second reading must find exactly that.
+
+An edit is refused unless the tree of the new page equals the old tree with the wanted change made in it: no text that
+becomes markup, no attribute that moves, no element that closes elsewhere.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, NamedTuple
+
+from sites.direct_edit.request import VOCABULARY, plain
+from sites.html.document import Attribute, Document, Node, NotEditableError, Span
+
+_BARE_VALUE: Final = re.compile(r"[\w.:#?&;,%+-][\w./:#?&;,%+-]*(?<!/)", re.ASCII)
+
+
+class Splice(NamedTuple):
+    """New text for a range of the file's text."""
+
+    span: Span
+    text: str
+
+
+@dataclass(frozen=True)
+class Change:
+    """One structured change: where the file is rewritten, and what the tree must be afterwards."""
+
+    splice: Splice
+    node: int
+    """Index of the node that changes."""
+    text: str | None = None
+    """Its new text."""
+    attribute: tuple[str, str] | None = None
+    """Its new attribute."""
+    is_removal: bool = False
+
+
+class Reading(NamedTuple):
+    """One way to understand a request."""
+
+    summary: str
+    changes: tuple[tuple[str, Change], ...]
+    """Each with the path of its page."""
+
+
+def set_text(document: Document, node: Node, new: str, *, start: int = 0, end: int | None = None) -> Change:
+    """Return the change of one run of text, or of the characters from `start` to `end` of it.
+
+    Raises:
+        NotEditableError: the source does not spell the text out.
+    """
+    places = document.characters(node)
+    if places is None or not new.strip():
+        raise NotEditableError("the text does not stand in the page's source in one piece")
+    end = len(places) if end is None else end
+    span = Span(places[start].start, places[end - 1].end)
+    return Change(Splice(span, _escaped(new, document)), node.index, text=node.text[:start] + new + node.text[end:])
+
+
+def set_attribute(document: Document, node: Node, name: str, value: str) -> Change:
+    """Return the change of one attribute, which is added when the element has none of this name.
+
+    Raises:
+        NotEditableError: the start tag is not plain enough to know its attributes' places.
+    """
+    tag = document.attributes(node)
+    if tag is None:
+        raise NotEditableError(f"the <{node.name}> tag is not written plainly enough")
+    attributes, span = tag
+    old = next((attribute for attribute in attributes if attribute.name == name), None)
+    after_name = span.start + 1 + len(node.name)
+    place = old.span if old else Span(after_name, after_name)
+    written = f"{name if old is None else old.written}={_quoted(_escaped(value, document), old)}"
+    return Change(Splice(place, written if old else f" {written}"), node.index, attribute=(name, value))
+
+
+def _quoted(written: str, old: Attribute | None) -> str:
+    """Return an attribute's value in the quotation marks of the old one, without any if that is safe."""
+    if old is not None and old.quote == "'":
+        return "'" + written.replace("'", "&#39;") + "'"
+    if old is not None and not old.quote and _BARE_VALUE.fullmatch(written):
+        return written
+    return '"' + written.replace('"', "&quot;") + '"'
+
+
+def remove_element(document: Document, node: Node) -> Change:
+    """Return the removal of one element with all that stands in it.
+
+    Raises:
+        NotEditableError: the element is not closed by its own end tag, or not well nested.
+    """
+    span = document.element_span(node)
+    if span is None:
+        raise NotEditableError(f"the <{node.name}> element is not written plainly enough")
+    return Change(Splice(span, ""), node.index, is_removal=True)
+
+
+def apply_changes(document: Document, changes: Sequence[Change]) -> bytes:
+    """Return the page after some changes; all bytes outside of their places are those of the page as it was.
+
+    Raises:
+        NotEditableError: two changes overlap, or a second reading finds anything but the wanted changes.
+    """
+    pieces: list[str] = []
+    position = 0
+    for (start, end), text in sorted(change.splice for change in changes):
+        if start < position:
+            raise NotEditableError("two changes meet in one place")
+        pieces += [document.source[position:start], text]
+        position = end
+    data = "".join([*pieces, document.source[position:]]).encode("utf-8")
+    wanted = list(_events(document.root, {change.node: change for change in changes}))
+    if list(_events(Document(data).root, {})) != wanted:
+        raise NotEditableError("the page would change in other places too")
+    return data
+
+
+Event = tuple[str, str, tuple[tuple[str, str], ...]]
+
+
+def _events(root: Node, changes: Mapping[int, Change]) -> Iterator[Event]:
+    """Yield a tree as a flat list, with some changes made; texts that touch are one."""
+    text = ""
+    stack: list[Node | str] = [root]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, str):
+            if text:
+                yield "text", text, ()
+            text = ""
+            yield "end", node, ()
+            continue
+        change = changes.get(node.index)
+        if change is not None and change.is_removal:
+            continue
+        if node.name == "#text":
+            text += node.text if change is None or change.text is None else change.text
+            continue
+        if text:
+            yield "text", text, ()
+        text = ""
+        attributes = dict(node.attributes) | (dict([change.attribute]) if change and change.attribute else {})
+        yield "start", node.name, tuple(sorted((name, value or "") for name, value in attributes.items()))
+        stack.append(node.name)
+        stack.extend(reversed(node.children))
+
+
+def _escaped(text: str, document: Document) -> str:
+    """Return text as the page's source writes it."""
+    written = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    if document.is_declared_utf8:
+        return written
+    return "".join(character if character.isascii() else f"&#{ord(character)};" for character in written)
+
+
+# A site of plain files as its reader sees it: pages by name, and where on them a text stands.
+
+MAX_SITE_BYTES: Final = 1024 * 1024
+"""Of all pages together; more is not read within a job's time."""
+INDEX: Final = "index.html"
+_PAGE: Final = re.compile(r"\.html?$", re.I)
+_TEXT_FILE: Final = re.compile(r"\.(?:html?|css|m?js|json|xml|txt|svg|webmanifest|md)$", re.I)
+_INLINE_NAMES: Final = (
+    "a abbr b bdi bdo cite code data del dfn em font i ins kbd label mark q s samp small span strike strong sub sup "
+    "time tt u var wbr"
+)
+_INLINE: Final = frozenset(_INLINE_NAMES.split())
+_UNSEEN_NAMES: Final = (
+    "head script style template noscript title textarea iframe object svg math select datalist noembed noframes"
+)
+_UNSEEN: Final = frozenset(_UNSEEN_NAMES.split())
+
+
+class Hit(NamedTuple):
+    """One place where a text is read on a page."""
+
+    page: str
+    node: Node | None
+    """The run of text that holds all of it; None when it is spread over several."""
+    start: int
+    end: int
+
+
+class PlainSite:
+    """The files of a site and its pages as trees."""
+
+    def __init__(self, files: Mapping[str, bytes], *, only: frozenset[str] | None = None) -> None:
+        """Read the pages of a site.
+
+        Args:
+            files: the site's files by path.
+            only: the pages to read; None for all.
+
+        Raises:
+            NotEditableError: a page cannot be read exactly, so what it shows is not known.
+        """
+        paths = sorted(path for path in files if _PAGE.search(path) and (only is None or path in only))
+        if sum(len(files[path]) for path in paths) > MAX_SITE_BYTES:
+            raise NotEditableError(f"the site's pages have more than {MAX_SITE_BYTES} bytes")
+        self.files = files
+        self.pages: dict[str, Document] = {}
+        for path in paths:
+            try:
+                self.pages[path] = Document(files[path])
+            except NotEditableError as error:
+                raise NotEditableError(f"{path}: {error}") from None
+
+    def find_pages(self, name: str) -> tuple[str, ...]:
+        """Return the pages that are called by a name: of the file, or of a link that leads there."""
+        wanted = re.sub(r" page$", "", plain(name))
+        if wanted in VOCABULARY.home_page:
+            return tuple(path for path in self.pages if path == INDEX)
+        found = {path for path in self.pages if wanted in (path.lower(), _PAGE.sub("", path.lower()))}
+        for path, document in self.pages.items():
+            for link in document.elements("a"):
+                target = link.attributes.get("href", "")
+                if link.content.lower() == wanted and "/" not in path + target and target in self.pages:
+                    found.add(target)
+        return tuple(sorted(found))
+
+    def find_text(self, wanted: str, *, ignore_case: bool = False) -> list[Hit]:
+        """Return every place of the visible text where some words stand, not as part of a longer word."""
+        collapsed = re.sub(r"\s+", " ", wanted).strip()
+        if not collapsed:
+            return []
+        start = r"(?<!\w)" if collapsed[0].isalnum() else ""
+        end = r"(?!\w)" if collapsed[-1].isalnum() else ""
+        pattern = re.compile(start + re.escape(collapsed) + end, re.I if ignore_case else 0)
+        found: list[Hit] = []
+        for path, blocks in self._blocks.items():
+            for runs in blocks:
+                read_as_one = list(_hits(path, runs, pattern))
+                alone = [hit for run in runs for hit in _hits(path, [run], pattern) if hit not in read_as_one]
+                found += read_as_one
+                found += [hit if _is_whole(hit) else hit._replace(node=None) for hit in alone]
+        return found
+
+    def mentions(self, text: str) -> int:
+        """Return how often any text file of the site holds some characters, seen or unseen."""
+        wanted = text.encode()
+        return sum(data.lower().count(wanted.lower()) for path, data in self.files.items() if _TEXT_FILE.search(path))
+
+    def visible_texts(self) -> Iterator[tuple[str, str]]:
+        """Yield each page's blocks of text as a reader sees them."""
+        for path, blocks in self._blocks.items():
+            for block in blocks:
+                yield path, re.sub(r"\s+", " ", "".join(run.text for run in block)).strip()
+
+    @cached_property
+    def _blocks(self) -> dict[str, list[list[Node]]]:
+        return {path: list(_blocks(document.root)) for path, document in self.pages.items()}
+
+
+def _blocks(root: Node) -> Iterator[list[Node]]:
+    """Yield the runs of text that are read as one line: inline elements do not divide them."""
+    runs: list[Node] = []
+    stack: list[Node | None] = [root]
+    while stack:
+        node = stack.pop()
+        if node is not None and node.name == "#text":
+            runs.append(node)
+            continue
+        if node is None or node.name not in _INLINE:
+            if runs:
+                yield runs
+            runs = []
+        if node is None or node.name in _UNSEEN:
+            continue
+        if node.name not in _INLINE:
+            stack.append(None)
+        stack.extend(reversed(node.children))
+    if runs:
+        yield runs
+
+
+def _is_whole(hit: Hit) -> bool:
+    """Whether a place is all of its run: then it is whole words even if other text touches it in the source.
+
+    Links that touch there stand apart on the screen; a part of a run may as well end in the middle of a word.
+    """
+    return hit.node is not None and hit.node.text[hit.start : hit.end].strip() == hit.node.text.strip()
+
+
+def _hits(page: str, runs: list[Node], pattern: re.Pattern[str]) -> Iterator[Hit]:
+    shown: list[str] = []
+    origin: list[tuple[Node, int]] = []
+    for run in runs:
+        for at, character in enumerate(run.text):
+            is_blank = character.isspace() and character != "\xa0"
+            if is_blank and (not shown or shown[-1] == " "):
+                continue
+            shown.append(" " if is_blank else character)
+            origin.append((run, at))
+    for match in pattern.finditer("".join(shown)):
+        (first, start), (last, end) = origin[match.start()], origin[match.end() - 1]
+        yield Hit(page, first if first is last else None, start, end + 1)

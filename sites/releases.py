@@ -1,0 +1,279 @@
+"""Turn a tree of files into a candidate: stored by content, scanned, and bound to the digest that was scanned.
+
+Every way into a site passes here, whatever the tier or the door, so none can bypass the scan (H-113, H-114).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from ledger.releases import NewRelease, active_release, lock_site
+from ledger.store import Ledger
+from ledger.tables import Release, Site
+from routing.policy.platform import Policy, Profile
+from sites.content_store import Den, Disk, Manifest
+from sites.errors import ReleaseAlteredError, SiteError
+from sites.files import public_of
+from sites.scan.engine import scan
+from sites.scan.rules import digest_of_report
+
+logger = logging.getLogger(__name__)
+
+
+def profile_of(policy: Policy, site: Site) -> Profile:
+    """Return the publish profile of a site."""
+    return policy.profiles.get(site.profile, policy.profiles["default"])
+
+
+def build_release(
+    den: Den,
+    files: Mapping[str, bytes],
+    *,
+    site: Site,
+    policy: Policy,
+    spec: bytes | None = None,
+    diff: bytes | None = None,
+    reverse: bytes | None = None,
+    base_release_id: UUID | None = None,
+    job_id: UUID | None = None,
+    build_seconds: float | None = None,
+    known_keys: tuple[str, ...] = (),
+) -> NewRelease:
+    """Store and scan a site's whole content.
+
+    Args:
+        den: where the content goes.
+        files: every file of the site, by path.
+        site: whose content it is.
+        policy: holds the site's publish profile.
+        spec: the site's spec, when pages are rendered from one.
+        diff: the change for review, when a patch made it.
+        reverse: the patch that undoes it.
+        base_release_id: the release it was made from.
+        job_id: the job that made it.
+        build_seconds: how long its build took.
+        known_keys: secrets of this installation that no artifact may hold.
+
+    Returns:
+        The candidate, not yet on record. `scan_passed` says whether it may ever be published.
+
+    Raises:
+        TreeRefusedError, PathRefusedError: the content's fault: a path or the tree breaks a rule.
+    """
+    manifest = den.put_tree(files, public=public_of(files) or "")
+    report = scan(files, profile_of(policy, site), profile_name=site.profile, known_keys=known_keys)
+    return NewRelease(
+        site_id=site.id,
+        base_release_id=base_release_id,
+        job_id=job_id,
+        digest=manifest.digest,
+        manifest=json.loads(manifest.to_json()),
+        total_bytes=manifest.total_bytes,
+        signals=manifest.signals._asdict(),
+        scan=report.as_dict(),
+        scan_passed=report.passed,
+        scan_digest=report.report_digest,
+        spec_sha256=den.put(spec) if spec is not None else None,
+        diff_sha256=den.put(diff) if diff is not None else None,
+        reverse_sha256=den.put(reverse) if reverse is not None else None,
+        build_seconds=build_seconds,
+    )
+
+
+def manifest_of(release: NewRelease | Release) -> Manifest:
+    """Return a release's files by path."""
+    return manifest_of_dict(release.manifest)
+
+
+def manifest_of_dict(stored: Mapping[str, Any]) -> Manifest:
+    """Return the manifest that stands on record in this form."""
+    return Manifest.from_json(json.dumps(dict(stored)))
+
+
+def site_key(site: Site) -> str:
+    """Return the name of a site's projection in the Den; neither part can hold an underscore."""
+    return f"{site.tenant}_{site.name}"
+
+
+def check_whole(release: Release) -> None:
+    """Check that a release is what its scan judged: files, digest and report belong together (H-114).
+
+    Raises:
+        ReleaseAlteredError: our fault, or of whoever wrote to the ledger past us: it must not be published.
+    """
+    report = {name: value for name, value in release.scan.items() if name not in ("passed", "report_digest")}
+    if manifest_of(release).digest != release.digest:
+        raise ReleaseAlteredError("its files are not those that its digest names")
+    if report.get("digest") != release.digest or not release.scan_passed:
+        raise ReleaseAlteredError("its scan report is about other files, or let it not pass")
+    if digest_of_report(report) != release.scan_digest:
+        raise ReleaseAlteredError("its scan report is not the one that was approved")
+
+
+def lay_out(den: Den, site: Site, release: NewRelease | Release, *, release_id: UUID) -> None:
+    """Make what a release serves ready to be shown, before anybody is led to it.
+
+    Raises:
+        BlobMissingError, BlobCorruptError: our fault, or the disk's: it must not be published.
+        OSError: the disk's fault: it can be published, but its projection will lag.
+    """
+    den.lay_out(site_key(site), manifest_of(release), release_id=str(release_id))
+
+
+def show_active(ledger: Ledger, den: Den, site_id: UUID) -> None:
+    """Bring the Den's projection of a site to what the ledger says; under the row's lock, so that two cannot cross.
+
+    Raises:
+        BlobMissingError, BlobCorruptError, OSError: the disk's fault, or ours: the projection lags behind the ledger.
+    """
+    with ledger.begin() as session:
+        site = lock_site(session, site_id)
+        release = active_release(session, site)
+        if release is not None:
+            den.project(site_key(site), manifest_of(release), release_id=str(release.id))
+            site.shown_release_id = release.id
+
+
+def try_to_show_active(ledger: Ledger, den: Den, site_id: UUID) -> str | None:
+    """Do `show_active`; return why the projection lags, None when it does not. The dispatcher tries again."""
+    try:
+        show_active(ledger, den, site_id)
+    except (OSError, SiteError) as error:
+        logger.exception("projection_lags", extra={"site_id": str(site_id)})
+        return os.strerror(error.errno) if isinstance(error, OSError) and error.errno else type(error).__name__
+    return None
+
+
+# Give back the disk space of what no release on record needs any more.
+#
+# What is kept is told by the ledger; this removes the rest, if it is old enough. Young files are left alone, since
+# they
+# may belong to a release that is being made and is on no record yet. Whoever finds a stored file and relies on it
+# touches
+# it first (`Den.put`), under the lock that a sweep takes to look at its age: a file is either young or gone, never
+# both.
+
+_SWEPT = ".swept-"
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What is kept of one site's projection."""
+
+    releases: frozenset[str] = frozenset()
+    """Ids."""
+    trees: frozenset[str] = frozenset()
+    """Digests of their manifests."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What the ledger says is needed."""
+
+    blobs: frozenset[str]
+    sites: Mapping[str, Shown] = field(default_factory=dict)
+    """By the name of their projection."""
+
+
+@dataclass
+class Swept:
+    """What a sweep removed, or would remove."""
+
+    blobs: int = 0
+    blob_bytes: int = 0
+    """Of the removed blobs; trees hold the same files once more and add nothing."""
+    trees: int = 0
+    leftovers: int = 0
+    """Files and directories that a crash left half-made."""
+
+
+class Sweeper:
+    """Sweeps one store."""
+
+    def __init__(self, root: Path, *, disk: Disk | None = None) -> None:
+        self._root = root
+        self._disk = disk or Disk()
+
+    def sweep(self, kept: Kept, *, older_than: float, is_rehearsal: bool = False) -> Swept:
+        """Remove what is not kept.
+
+        Args:
+            kept: what is needed.
+            older_than: seconds since the epoch; whatever was touched later stays.
+            is_rehearsal: only count.
+
+        Returns:
+            What was removed, or with `is_rehearsal` would be.
+        """
+        swept = Swept()
+        for site in _below(self._root / "sites"):
+            self._sweep_site(site, kept.sites.get(site.name, Shown()), older_than, is_rehearsal, swept)
+        for shard in _below(self._root / "blobs"):
+            with self._disk.excluding(self._root):
+                self._sweep_shard(shard, kept.blobs, older_than, is_rehearsal, swept)
+        return swept
+
+    def _sweep_site(self, site: Path, shown: Shown, older_than: float, is_rehearsal: bool, swept: Swept) -> None:
+        doomed: list[Path] = []
+        with self._disk.excluding(self._root):
+            in_use = _in_use(site)
+            if not is_rehearsal:
+                for link in _doomed(site / "releases", shown.releases | {in_use.name}, older_than):
+                    self._disk.discard(link)
+            for tree in _doomed(site / "trees", shown.trees | {in_use.resolve().name}, older_than):
+                if tree.name.startswith("."):
+                    swept.leftovers += 1
+                else:
+                    swept.trees += 1
+                if not is_rehearsal:
+                    doomed.append(tree.with_name(f"{_SWEPT}{secrets.token_hex(8)}"))
+                    self._disk.replace(tree, doomed[-1])  # nobody finds half a tree under its name
+        for tree in doomed:
+            shutil.rmtree(tree)
+
+    def _sweep_shard(
+        self, shard: Path, blobs: frozenset[str], older_than: float, is_rehearsal: bool, swept: Swept
+    ) -> None:
+        for blob in _doomed(shard, blobs, older_than):
+            if blob.name.startswith("."):
+                swept.leftovers += 1
+            else:
+                swept.blobs += 1
+                swept.blob_bytes += blob.stat().st_size
+            if not is_rehearsal:
+                self._disk.discard(blob)
+
+
+def _doomed(directory: Path, kept: frozenset[str], older_than: float) -> Iterator[Path]:
+    return (path for path in _below(directory) if path.name not in kept and _touched_at(path) < older_than)
+
+
+def _in_use(site: Path) -> Path:
+    """Return the release that the projection shows, whatever the ledger says: it may lag behind."""
+    try:
+        return site / (site / "active").readlink()
+    except FileNotFoundError:
+        return site / "none"
+
+
+def _below(directory: Path) -> Iterator[Path]:
+    if directory.is_dir():
+        yield from sorted(directory.iterdir())
+
+
+def _touched_at(path: Path) -> float:
+    """Return when a name was last touched; what its owner took away meanwhile is as young as can be."""
+    try:
+        return path.lstat().st_mtime
+    except FileNotFoundError:
+        return math.inf

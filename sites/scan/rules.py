@@ -1,0 +1,469 @@
+"""The rules of the scan as a table: which gate each belongs to, what it says, what to do about it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from base64 import b64encode
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+from routing.policy.platform import Profile
+
+# What a scan says: findings, four gates, and the header that a release is served under.
+
+Gate = Literal["js_budget", "secrets", "csp", "allowlists"]
+
+GATES: tuple[Gate, ...] = ("js_budget", "secrets", "csp", "allowlists")
+"""H's four policy gates, in the order in which findings are listed (H-081)."""
+
+
+def digest_of_report(content: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a report's content: without its own verdict and digest."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+@dataclass(frozen=True, order=True)
+class Finding:
+    """One rule that one place in a release breaks."""
+
+    gate: Gate
+    rule: str
+    """Stable code of the rule; a key of `sites.scan.rules.RULES`."""
+    file: str
+    """Path in the release; empty when the release as a whole breaks the rule."""
+    line: int
+    """Counted from 1; 0 when a line makes no sense."""
+    message: str
+    """What is wrong, with what was found escaped, cut, and masked if it is a secret."""
+    fix: str
+    """What to do about it."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the finding for JSON."""
+        return dict(vars(self))
+
+
+class GateResult(NamedTuple):
+    """Whether one gate let the release pass."""
+
+    gate: Gate
+    passed: bool
+
+
+@dataclass(frozen=True)
+class ScanReport:
+    """The outcome of one scan of one set of bytes under one profile."""
+
+    digest: str
+    """Of the manifest of the files: a report speaks for these bytes and for no others (H-114)."""
+    profile: str
+    """Name of the publish profile."""
+    findings: tuple[Finding, ...]
+    csp: str
+    """The Content-Security-Policy header value under which the release must be served."""
+    js_bytes: int
+    """Bytes of everything that a browser could run."""
+    js_gzip_bytes: int
+    """The same, compressed; 0 when there is far too much to be worth the work."""
+
+    @property
+    def gates(self) -> tuple[GateResult, ...]:
+        """The four gates, always all of them."""
+        failed = {finding.gate for finding in self.findings}
+        return tuple(GateResult(gate, gate not in failed) for gate in GATES)
+
+    @property
+    def passed(self) -> bool:
+        """Whether all four gates let the release pass."""
+        return not self.findings
+
+    @cached_property
+    def report_digest(self) -> str:
+        """SHA-256 of the whole report, which an approval is bound to."""
+        return digest_of_report(self._content())
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the report for JSON."""
+        return {**self._content(), "passed": self.passed, "report_digest": self.report_digest}
+
+    def _content(self) -> dict[str, Any]:
+        return {
+            "digest": self.digest,
+            "profile": self.profile,
+            "csp": self.csp,
+            "js_bytes": self.js_bytes,
+            "js_gzip_bytes": self.js_gzip_bytes,
+            "gates": {result.gate: result.passed for result in self.gates},
+            "findings": [finding.as_dict() for finding in self.findings],
+        }
+
+
+# What keys and tokens look like, by issuer.
+#
+# Each rule has keywords, which are looked for first at the speed of memory, and a pattern, which is tried only where
+# a
+# keyword stands. The patterns follow the formats that the issuers document.
+
+
+@dataclass(frozen=True)
+class SecretRule:
+    """The look of one kind of secret."""
+
+    kind: str
+    label: str
+    keywords: tuple[bytes, ...]
+    """At least one of these stands in every secret of the kind; in lower case if `ignore_case`."""
+    pattern: re.Pattern[bytes]
+    """Begins where the keyword begins; its last group, or all of it, is the secret."""
+    ignore_case: bool = False
+    min_entropy: float = 2.5
+    """Bits per byte: less is a placeholder such as `sk-ant-xxxxxxxx`."""
+
+
+def _rule(kind: str, label: str, keywords: bytes, pattern: bytes, min_entropy: float = 2.5) -> SecretRule:
+    return SecretRule(kind, label, tuple(keywords.split()), re.compile(pattern), min_entropy=min_entropy)
+
+
+_ASSIGNED_KEYWORDS = tuple(
+    b"apikey api_key api-key secret token password passwd accesskey access_key access-key privatekey private_key "
+    b"private-key credential".split()
+)
+_ASSIGNED = re.compile(
+    rb"(?:api[_-]?key|secret|token|passwo?r?d|access[_-]?key|private[_-]?key|credential)[\w-]{0,20}+[\"']?\s{0,5}[:=]{1,2}>?"
+    rb"\s{0,5}[\"'`]([A-Za-z0-9_+/=.~-]{20,200})[\"'`]",
+    re.IGNORECASE,
+)
+_ENV_LINE = rb"(?:SECRET|TOKEN|PASSWORD|_KEY)=[\"']?([A-Za-z0-9_+/=.~-]{20,200})"
+_OPENAI = rb"(?<![A-Za-z0-9])sk-(?:(?:proj|svcacct|admin|None)-[\w-]{20,200}|[A-Za-z0-9]{32,200})"
+_AWS_SECRET = re.compile(
+    rb"aws[\w-]{0,20}?(?:secret|key)[\w-]{0,20}+[\"']?\s{0,5}+[=:]\s{0,5}+[\"']?([A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])",
+    re.IGNORECASE,
+)
+
+SECRET_RULES: tuple[SecretRule, ...] = (
+    _rule("anthropic", "an Anthropic key", b"sk-ant-", rb"sk-ant-[A-Za-z0-9_-]{16,}"),
+    _rule("openai", "an OpenAI key", b"sk-", _OPENAI),
+    _rule("aws-id", "an AWS access key id", b"AKIA ASIA", rb"(?<![A-Za-z0-9])A[KS]IA[A-Z2-7]{16}(?![A-Za-z0-9])"),
+    SecretRule("aws-secret", "an AWS secret key", (b"aws",), _AWS_SECRET, ignore_case=True, min_entropy=3.5),
+    _rule("github", "a GitHub token", b"ghp_ gho_ ghu_ ghs_ ghr_", rb"gh[pousr]_[A-Za-z0-9]{36,}"),
+    _rule("github-fine", "a GitHub token", b"github_pat_", rb"github_pat_[A-Za-z0-9_]{50,}"),
+    _rule("gitlab", "a GitLab token", b"glpat- gldt- glrt-", rb"gl(?:pat|dt|rt)-[\w-]{20,}"),
+    _rule("stripe", "a Stripe key", b"sk_live_ rk_live_ sk_test_ rk_test_", rb"[sr]k_(?:live|test)_[A-Za-z0-9]{16,}"),
+    _rule("stripe-webhook", "a webhook signing secret", b"whsec_", rb"whsec_[A-Za-z0-9+/=_-]{24,}"),
+    _rule("slack", "a Slack token", b"xoxb- xoxp- xoxa- xoxr- xoxs- xoxe- xoxo-", rb"xox[abeoprs]-[A-Za-z0-9-]{10,}"),
+    _rule("slack-app", "a Slack app token", b"xapp-", rb"xapp-\d-[A-Za-z0-9-]{20,}"),
+    _rule("slack-hook", "a Slack webhook", b"hooks.slack.com/", rb"hooks\.slack\.com/[a-z]{5,12}/[A-Za-z0-9/]{20,}"),
+    _rule("google", "a Google API key", b"AIza", rb"AIza[\w-]{35}(?![\w-])"),
+    _rule("google-oauth", "a Google OAuth secret", b"GOCSPX-", rb"GOCSPX-[\w-]{28}"),
+    _rule("google-token", "a Google access token", b"ya29.", rb"ya29\.[\w-]{20,}"),
+    _rule("private-key", "a private key", b"-----BEGIN", rb"-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----", 0),
+    _rule("putty-key", "a private key", b"PuTTY-User-Key-File-", rb"PuTTY-User-Key-File-\d", min_entropy=0),
+    _rule("jwt", "a signed token (JWT)", b"eyJ", rb"(?<![\w-])eyJ[\w-]{8,400}+\.eyJ[\w-]{8,1600}\.[\w-]{16,}"),
+    _rule("npm", "an npm token", b"npm_", rb"npm_[A-Za-z0-9]{36}"),
+    _rule("pypi", "a PyPI token", b"pypi-AgE", rb"pypi-AgE[\w-]{50,}"),
+    _rule("sendgrid", "a SendGrid key", b"SG.", rb"(?<!\w)SG\.[\w-]{16,32}\.[\w-]{16,64}"),
+    _rule("twilio", "a Twilio key", b"SK", rb"(?<!\w)SK[0-9a-f]{32}(?!\w)"),
+    _rule("mailgun", "a Mailgun key", b"key-", rb"(?<!\w)key-[0-9a-f]{32}(?!\w)"),
+    _rule("mailchimp", "a Mailchimp key", b"-us", rb"(?<=[0-9a-f]{32})-us\d{1,2}(?!\w)", min_entropy=0),
+    _rule("telegram", "a Telegram bot token", b":AA", rb"(?<=\d{8}):AA[\w-]{33}(?![\w-])"),
+    _rule("discord-hook", "a Discord webhook", b"/api/webhooks/", rb"/api/webhooks/\d{10,}/[\w-]{40,}"),
+    _rule("digitalocean", "a DigitalOcean token", b"dop_v1_ doo_v1_ dor_v1_", rb"do[opr]_v1_[0-9a-f]{64}"),
+    _rule("huggingface", "a Hugging Face token", b"hf_", rb"(?<!\w)hf_[A-Za-z]{30,}"),
+    _rule("shopify", "a Shopify token", b"shpat_ shpca_ shppa_ shpss_", rb"shp(?:at|ca|pa|ss)_[0-9a-fA-F]{32}"),
+    _rule("square", "a Square token", b"sq0atp- sq0csp-", rb"sq0(?:atp|csp)-[\w-]{22,43}"),
+    _rule("atlassian", "an Atlassian token", b"ATATT3", rb"ATATT3[\w=-]{60,}"),
+    _rule("databricks", "a Databricks token", b"dapi", rb"(?<!\w)dapi[0-9a-f]{32}"),
+    _rule("vault", "a Vault token", b"hvs. hvb.", rb"(?<!\w)hv[sb]\.[\w-]{24,}"),
+    _rule("azure-storage", "an Azure storage key", b"AccountKey=", rb"AccountKey=[A-Za-z0-9+/]{80,}={0,2}"),
+    _rule("grafana", "a Grafana token", b"glsa_ glc_", rb"gl(?:sa|c)_[A-Za-z0-9_+/=]{32,}"),
+    _rule("linear", "a Linear key", b"lin_api_", rb"lin_api_[A-Za-z0-9]{32,}"),
+    _rule("figma", "a Figma token", b"figd_", rb"figd_[\w-]{36,}"),
+    _rule("supabase", "a Supabase token", b"sbp_", rb"(?<!\w)sbp_[0-9a-f]{40}"),
+    _rule("docker", "a container registry token", b"dckr_pat_ dckr_oat_", rb"dckr_[po]at_[\w-]{20,}"),
+    _rule("replicate", "a Replicate token", b"r8_", rb"(?<!\w)r8_[A-Za-z0-9]{37,}"),
+    _rule("groq", "a Groq key", b"gsk_", rb"(?<!\w)gsk_[A-Za-z0-9]{40,}"),
+    _rule("perplexity", "a Perplexity key", b"pplx-", rb"(?<!\w)pplx-[A-Za-z0-9]{40,}"),
+    _rule("xai", "an xAI key", b"xai-", rb"(?<!\w)xai-[A-Za-z0-9]{60,}"),
+    _rule("notion", "a Notion token", b"ntn_", rb"(?<!\w)ntn_[A-Za-z0-9]{40,}"),
+    _rule("postman", "a Postman key", b"PMAK-", rb"PMAK-[0-9a-f]{24}-[0-9a-f]{34}"),
+    _rule("doppler", "a Doppler token", b"dp.", rb"(?<!\w)dp\.(?:pt|st|ct|sa|scim|audit)\.[\w.-]{40,}"),
+    _rule("netlify", "a Netlify token", b"nfp_", rb"(?<!\w)nfp_[A-Za-z0-9]{36,}"),
+    _rule("fly", "a Fly token", b"fo1_ FlyV1", rb"(?<!\w)(?:fo1_[\w-]{40,}|FlyV1 fm\d_[\w+/=,-]{40,})"),
+    _rule("planetscale", "a PlanetScale token", b"pscale_", rb"pscale_(?:tkn|oauth|pw)_[\w.=-]{32,}"),
+    _rule("sentry", "a Sentry token", b"sntrys_ sntryu_", rb"sntry[su]_[\w+/=-]{40,}"),
+    _rule("newrelic", "a New Relic key", b"NRAK- NRII-", rb"NR(?:AK|II)-[\w-]{27,}"),
+    _rule("terraform", "a Terraform token", b".atlasv1.", rb"(?<=[A-Za-z0-9]{14})\.atlasv1\.[\w=-]{60,}"),
+    _rule("age", "an age secret key", b"AGE-SECRET-KEY-1", rb"AGE-SECRET-KEY-1[A-Z0-9]{58}"),
+    _rule("rubygems", "a RubyGems key", b"rubygems_", rb"(?<!\w)rubygems_[0-9a-f]{48}"),
+    _rule("tailscale", "a Tailscale key", b"tskey-", rb"tskey-[a-z]{2,10}-[\w-]{16,}"),
+    _rule("mapbox", "a Mapbox secret token", b"sk.eyJ", rb"(?<!\w)sk\.eyJ[\w-]{20,}\.[\w-]{20,}"),
+    _rule("brevo", "a Brevo key", b"xkeysib-", rb"xkeysib-[0-9a-f]{64}-[A-Za-z0-9]{16}"),
+    _rule("airtable", "an Airtable token", b"pat", rb"(?<!\w)pat[A-Za-z0-9]{14}\.[0-9a-f]{64}"),
+    _rule("bitbucket", "a Bitbucket token", b"ATBB", rb"(?<!\w)ATBB[A-Za-z0-9]{28,}"),
+    _rule("cloudinary", "a Cloudinary URL", b"cloudinary://", rb"cloudinary://\d{8,}:[\w-]{20,}@", 0),
+    _rule("env-line", "a secret that is written out", b"SECRET= TOKEN= PASSWORD= _KEY=", _ENV_LINE, 3.5),
+    _rule(
+        "url-password",
+        "a password in a URL",
+        b"://",
+        rb"://[^\s:/@\"'<>?#]{0,64}:([^\s@/\"'<>?#]{3,128})@[\w.-]{1,253}",
+        min_entropy=1.5,
+    ),
+    SecretRule(
+        "assigned", "a secret that is written out", _ASSIGNED_KEYWORDS, _ASSIGNED, ignore_case=True, min_entropy=3.7
+    ),
+)
+
+
+class Rule(NamedTuple):
+    """One rule."""
+
+    gate: Gate
+    message: str
+    fix: str
+
+
+RULES: dict[str, Rule] = {
+    # a scan that found so much that it ended early: no gate may then pass
+    **{
+        f"unfinished-{gate}": Rule(
+            gate, "not all files were checked, there are too many findings", "fix the others first"
+        )
+        for gate in GATES
+    },
+    # JS budget
+    "js-raw-bytes": Rule("js_budget", "more JavaScript than the profile allows", "remove or shorten scripts"),
+    "js-gzip-bytes": Rule(
+        "js_budget", "more compressed JavaScript than the profile allows", "remove or shorten scripts"
+    ),
+    "script-not-in-release": Rule(
+        "js_budget",
+        "a script that is not part of the release cannot be counted",
+        "add the file or remove the reference",
+    ),
+    "data-script": Rule(
+        "js_budget", "JavaScript hidden in a data: or blob: URL", "put it in a .js file of the release"
+    ),
+    # CSP: what a page must not contain, because no safe header could allow it
+    "event-handler": Rule("csp", "inline event handler", "attach the listener in a .js file with addEventListener"),
+    "script-url": Rule("csp", "URL that runs code", "use an ordinary link, or a button with a listener in a .js file"),
+    "eval-like": Rule("csp", "text that is run as code", "write the code out; nothing may be compiled at run time"),
+    "worker": Rule("csp", "worker or service worker", "do without; workers outlive the page that was approved"),
+    "unknown-script-type": Rule("csp", "script of an unknown type", "use text/javascript, module, or application/json"),
+    "base-element": Rule("csp", "<base> moves every relative URL", "write the URLs out"),
+    "meta-http-equiv": Rule("csp", "<meta> that acts as a header", "remove it; headers are set by the publisher"),
+    "meta-charset": Rule("csp", "charset in which the bytes could read as another text", "declare utf-8"),
+    "meta-referrer": Rule("csp", "<meta> that weakens the referrer policy", "remove it"),
+    "dangerous-element": Rule("csp", "element that loads or hides active content", "remove it"),
+    "dangerous-attribute": Rule("csp", "attribute that loads or reports elsewhere", "remove it"),
+    "link-rel": Rule("csp", "kind of <link> that is not allowed", "remove it"),
+    "html-ambiguous": Rule(
+        "csp", "markup that browsers may read in two ways", "close every element where it was opened"
+    ),
+    "html-too-complex": Rule("csp", "more markup than can be checked", "split the page or simplify it"),
+    "not-utf8": Rule("csp", "text that is not plain UTF-8", "save the file as UTF-8 without NUL characters"),
+    "svg-active": Rule(
+        "csp", "active content in an SVG image", "export the image without scripts, links and foreign content"
+    ),
+    "svg-doctype": Rule("csp", "document type or entity in an SVG or XML file", "remove the DOCTYPE"),
+    "xml-malformed": Rule("csp", "SVG or XML that cannot be read", "export the file again"),
+    "xml-active": Rule("csp", "XML that a browser would show as a page or transform", "use HTML"),
+    "css-active": Rule("csp", "CSS that runs code or computes a URL", "remove the declaration, or write the URL out"),
+    "bidi-control": Rule(
+        "csp", "control character that shows a script in another order than it runs", "remove the character"
+    ),
+    "pdf-active": Rule("csp", "PDF that runs code or starts a program", "export the document without actions"),
+    "too-many-inline": Rule("csp", "more inline scripts and styles than a header can list", "move them to files"),
+    # allowlists
+    "script-host": Rule(
+        "allowlists", "script from a host that the profile does not allow", "put the script in the release"
+    ),
+    "script-integrity": Rule(
+        "allowlists",
+        "external script without integrity and crossorigin",
+        'add integrity="sha384-…" and crossorigin="anonymous"',
+    ),
+    "style-host": Rule("allowlists", "style sheet from another host", "put the style sheet in the release"),
+    "font-host": Rule("allowlists", "font from another host", "put the font in the release"),
+    "image-host": Rule(
+        "allowlists", "image from a host that the profile does not allow", "put the image in the release"
+    ),
+    "media-host": Rule("allowlists", "audio or video from another host", "put the file in the release"),
+    "form-host": Rule(
+        "allowlists", "form that sends to a host that the profile does not allow", "send it to this site"
+    ),
+    "frame-host": Rule("allowlists", "embedded page", "link to it instead"),
+    "connect-host": Rule("allowlists", "connection to another host", "remove it, or read the data at build time"),
+    "manifest-host": Rule("allowlists", "manifest from another host", "put the manifest in the release"),
+    "script-navigation": Rule("allowlists", "script that leads visitors to another host", "use an ordinary link"),
+    "peer-connection": Rule(
+        "allowlists", "direct connection to other machines, which no header can stop", "remove the connection"
+    ),
+    "insecure-url": Rule("allowlists", "unencrypted URL of something the page loads", "use https"),
+    "deceptive-url": Rule("allowlists", "URL that does not lead where it seems to", "write the plain host name"),
+    "data-url": Rule(
+        "allowlists", "data: URL of a kind that is not allowed here", "put the data in a file of the release"
+    ),
+    "password-field": Rule("allowlists", "secret asked for on a site that sends forms nowhere", "remove the field"),
+    "host-config-file": Rule(
+        "allowlists",
+        "file that configures a web host or proves its ownership",
+        "remove it; the publisher sets headers",
+    ),
+    "planted-file": Rule("allowlists", "configuration that a tool would obey", "remove it"),
+    "package-config": Rule(
+        "allowlists",
+        "package configuration that runs a script, or loads code from an unusual place",
+        "leave the file out of what is published",
+    ),
+    "package-code": Rule(
+        "allowlists", "installed packages", "leave node_modules out; a build installs them from package.json"
+    ),
+    "not-built": Rule(
+        "allowlists",
+        "the site has a build script, and no directory holds its pages",
+        'build it into dist/, or name the directory that is served in package.json: "pointsman": {"public": "."}',
+    ),
+    "hidden-file": Rule("allowlists", "hidden file", "remove it; only .well-known/ may be published"),
+    "file-type": Rule("allowlists", "kind of file that is not served", "remove it or convert it"),
+    "type-mismatch": Rule("allowlists", "file whose bytes are not what its name says", "give it its true name"),
+    "too-many-files": Rule("allowlists", "more files than the profile allows", "remove files"),
+    # secrets
+    "known-key": Rule("secrets", "a key of this installation", "remove it and replace the key: it must count as known"),
+    "too-much-encoding": Rule(
+        "secrets", "more that is encoded or looks like a key than can be checked", "publish plain text"
+    ),
+    **{
+        f"secret-{rule.kind}": Rule("secrets", f"looks like {rule.label}", "remove it, and revoke it at its issuer")
+        for rule in SECRET_RULES
+    },
+}
+
+
+# What one scan gathers on its way through the files.
+
+_MAX_PER_RULE_AND_FILE = 20
+_MAX_TOTAL = 5_000
+_SHOWN_CHARS = 80
+
+
+def show(text: str) -> str:
+    """Return a piece of a hostile file that is safe to print: escaped to ASCII and cut."""
+    return ascii(text[:_SHOWN_CHARS]) + ("…" if len(text) > _SHOWN_CHARS else "")
+
+
+class TooManyFindingsError(Exception):
+    """A scan found so much that it ends early; only the scan itself sees this."""
+
+
+@dataclass
+class Notes:
+    """Findings, sources of JavaScript, and what the header must allow."""
+
+    findings: set[Finding] = field(default_factory=set)
+    scripts: dict[str, bytes] = field(default_factory=dict)
+    """Distinct pieces of JavaScript by digest: the same code on every page is one piece of code."""
+    script_hashes: set[str] = field(default_factory=set)
+    style_hashes: set[str] = field(default_factory=set)
+    has_style_attributes: bool = False
+    has_data_images: bool = False
+    has_data_fonts: bool = False
+    _directory: str = ""
+    _total: int = 0
+    _counts: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    @contextmanager
+    def below(self, directory: str) -> Iterator[None]:
+        """Name files below a directory of the release for a while; empty for none."""
+        self._directory = f"{directory}/" if directory else ""
+        try:
+            yield
+        finally:
+            self._directory = ""
+
+    def find(self, rule: str, file: str, line: int, *, detail: str = "", message: str = "") -> None:
+        """Record that a place breaks a rule.
+
+        Args:
+            rule: a key of `RULES`.
+            file: the path in the release, or below the directory that was named; empty for the release as a whole.
+            line: counted from 1.
+            detail: what was found there, as it came; it is escaped and cut.
+            message: said instead of the rule's own message.
+        """
+        file = f"{self._directory}{file}" if file else ""
+        count = self._counts[rule, file] = self._counts.get((rule, file), 0) + 1
+        self._total += 1
+        if self._total > _MAX_TOTAL:
+            raise TooManyFindingsError
+        if count > _MAX_PER_RULE_AND_FILE:
+            return
+        gate, text, fix = RULES[rule]
+        text = message or text
+        self.findings.add(Finding(gate, rule, file, line, f"{text}: {show(detail)}" if detail else text, fix))
+
+    def add_script(self, source: bytes) -> bool:
+        """Count a piece of JavaScript; return whether it was new."""
+        digest = hashlib.sha256(source).hexdigest()
+        is_new = digest not in self.scripts
+        self.scripts[digest] = source
+        return is_new
+
+    def give_up(self) -> None:
+        """Close all gates, because the scan ends before its end."""
+        self._total = 0
+        for gate in GATES:
+            self.find(f"unfinished-{gate}", "", 0)
+
+    def sorted_findings(self) -> tuple[Finding, ...]:
+        """Return the findings by gate, file and line."""
+        return tuple(
+            sorted(self.findings, key=lambda one: (GATES.index(one.gate), one.file, one.line, one.rule, one.message))
+        )
+
+
+def csp_hash(text: str) -> str:
+    """Return the hash source of an inline script or style, over the exact text between its tags."""
+    return f"'sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+# The Content-Security-Policy of a release, made from what its scan found and its profile allows.
+#
+# It starts from nothing and never holds `unsafe-inline`, `unsafe-eval`, a wildcard or `data:` for scripts. Style
+# attributes alone are allowed as a whole when a release has some: their text was judged, and they can run nothing.
+
+MAX_INLINE = 64
+"""Inline scripts and styles together, so that the header stays below the 8 KiB that servers accept."""
+
+
+def build_csp(profile: Profile, notes: Notes) -> str:
+    """Return the header's value."""
+    script = ["'self'", *sorted(notes.script_hashes), *_hosts(profile.script_hosts)]
+    image = ["'self'", *(["data:"] if notes.has_data_images else []), *_hosts(profile.image_hosts)]
+    directives = {
+        "default-src": ["'none'"],
+        "script-src": script,
+        "style-src": ["'self'", *sorted(notes.style_hashes)],
+        "style-src-attr": ["'unsafe-inline'" if notes.has_style_attributes else "'none'"],
+        "img-src": image,
+        "font-src": ["'self'", *(["data:"] if notes.has_data_fonts else [])],
+        "media-src": ["'self'"],
+        "connect-src": ["'self'"],
+        "manifest-src": ["'self'"],
+        "form-action": ["'self'", "mailto:", *_hosts(profile.form_hosts)],
+        "base-uri": ["'none'"],
+        "object-src": ["'none'"],
+        "frame-src": ["'none'"],
+        "frame-ancestors": ["'none'"],
+        "worker-src": ["'none'"],
+    }
+    return "; ".join(f"{name} {' '.join(sources)}" for name, sources in directives.items())
+
+
+def _hosts(hosts: Iterable[str]) -> list[str]:
+    return [f"https://{host}" for host in sorted(hosts)]

@@ -1,0 +1,295 @@
+"""The component catalog: what a component is, the prop types, the registry, and the prompts made from it.
+
+The registry collects every `Component` that a module of `components/` defines (H-125), so prompt, validation, render
+and stylesheet cannot drift apart. Props use one name for one thing (`heading`, `text`, `items`, `actions`, `image`):
+the model has less to learn, and a direct edit finds "the heading of the pricing section" in a component written later.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pkgutil
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from functools import cache
+from types import MappingProxyType, ModuleType
+from typing import Annotated, Any, Final, Literal, NamedTuple, Protocol, get_args, get_type_hints
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic_core import PydanticCustomError
+
+from sites.spec import components as package
+from sites.spec.html import MAX_URL_CHARS, Html, complaint_about_image, complaint_about_link
+from sites.spec.model import JsonObject
+from sites.spec.theme import FONTS, PRESETS
+
+
+def _check_link(value: str) -> str:
+    if complaint := complaint_about_link(value):
+        raise PydanticCustomError("bad_url", "{complaint}", {"complaint": complaint})
+    return value
+
+
+def _check_image(value: str) -> str:
+    if complaint := complaint_about_image(value):
+        raise PydanticCustomError("bad_url", "{complaint}", {"complaint": complaint})
+    return value
+
+
+Label = Annotated[str, Field(min_length=1, max_length=60)]
+Title = Annotated[str, Field(min_length=1, max_length=140)]
+Text = Annotated[str, Field(min_length=1, max_length=700)]
+Tag = Annotated[str, Field(min_length=1, max_length=24)]
+"""A word such as "vegan"."""
+LongText = Annotated[str, Field(min_length=1, max_length=6000)]
+LinkUrl = Annotated[str, AfterValidator(_check_link), Field(max_length=MAX_URL_CHARS)]
+ImageUrl = Annotated[str, AfterValidator(_check_image), Field(max_length=MAX_URL_CHARS)]
+Email = Annotated[str, Field(max_length=120, pattern=r"^[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+$")]
+Phone = Annotated[str, Field(max_length=40, pattern=r"^\+?[0-9(][0-9 ()./-]{2,}$")]
+Tone = Literal["plain", "tinted", "deep"]
+IconName = Literal[
+    "bread",
+    "calendar",
+    "chart",
+    "check",
+    "clock",
+    "code",
+    "cup",
+    "gift",
+    "globe",
+    "hand",
+    "heart",
+    "home",
+    "leaf",
+    "mail",
+    "people",
+    "phone",
+    "pin",
+    "shield",
+    "spark",
+    "star",
+    "tools",
+    "truck",
+]
+
+
+class Props(BaseModel):
+    """Base of all props: a prop that a component does not know is an error, never ignored."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Link(Props):
+    """A link with its words."""
+
+    label: Label
+    href: LinkUrl
+
+
+class Picture(Props):
+    """An image; `alt` says what it shows, and is empty for decoration."""
+
+    src: ImageUrl
+    alt: Annotated[str, Field(max_length=300)]
+
+
+class SectionProps(Props):
+    """What every section of a page may have."""
+
+    eyebrow: Label | None = None
+    heading: Title | None = None
+    text: Text | None = None
+    tone: Tone = "plain"
+
+
+class RenderContext(Protocol):
+    """What a component may ask while it renders."""
+
+    @property
+    def id(self) -> str:
+        """The element's id in the page."""
+
+    @property
+    def level(self) -> int:
+        """The level that this element's own heading has."""
+
+    @property
+    def page(self) -> str:
+        """Path of the page that is rendered."""
+
+    def children(self, *, deeper: bool) -> Html:
+        """Render the children; `deeper` when the element's own heading stands above theirs."""
+
+    def slot(self, name: str, *, deeper: bool) -> Html:
+        """Render what fills a named slot."""
+
+    def url(self, address: str) -> str:
+        """Return an accepted address as this page must write it."""
+
+
+@dataclass(frozen=True)
+class OutlineSection:
+    """One section as a model outlines it: few words, no structure. The catalog does the rest."""
+
+    kind: str
+    heading: str | None
+    text: str | None
+    items: tuple[Mapping[str, str], ...]
+    """Each with `title`, `text` and `detail`, all optional."""
+    tone: Tone
+    image: str | None = None
+
+
+@dataclass(frozen=True)
+class Business:
+    """Whom the site is about: shared by all sections of an outline, and read back from a site for direct edits."""
+
+    name: str
+    tagline: str | None = None
+    email: str | None = None
+    phone: str | None = None
+    address: str | None = None
+    links: tuple[Link, ...] = ()
+    """The site's navigation."""
+    contact_href: str | None = None
+    """Where a visitor gets in touch: a page, a section, or an address of the business."""
+
+    def contact_props(self) -> JsonObject:
+        """Return what is known of email, phone and address, as props."""
+        contact = {"email": self.email, "phone": self.phone, "address": self.address}
+        return {name: value for name, value in contact.items() if value}
+
+
+@dataclass(frozen=True)
+class Component:
+    """One entry of the catalog: a decorator of the function that renders it."""
+
+    name: str
+    _: KW_ONLY
+    summary: str
+    """One line for the model: what it is for."""
+    example: JsonObject
+    place: Literal["root", "header", "main", "footer"] = "main"
+    """Which landmark of the page it stands in. All but `main` are legal only as the root or directly below it."""
+    has_children: bool = False
+    slots: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
+    """What people call it, in lower case, for direct edits ("faq", "questions")."""
+    outline: Callable[[OutlineSection, Business], JsonObject] | None = None
+    """Props from an outlined section; None for a component that outlines do not offer."""
+    outline_hint: str = ""
+    """How an outline's items are read, for the model."""
+    nav_label: str | None = None
+    """What a link to it is called in the navigation of a new one-page site; None for no link."""
+    minimal: Callable[[Business], JsonObject | None] | None = None
+    """Props for adding it with no words but those the site already has; None when it cannot go without."""
+
+    render: Callable[[Any, RenderContext], Html] = field(init=False)
+    props: type[Props] = field(init=False)
+
+    def __call__(self, render: Callable[[Any, RenderContext], Html]) -> Component:
+        """Take the function below as what renders it, and the type of its `props` as the schema."""
+        object.__setattr__(self, "render", render)
+        object.__setattr__(self, "props", get_type_hints(render)["props"])
+        return self
+
+
+def section_props(section: OutlineSection) -> JsonObject:
+    """Return the props that every section takes from its outline."""
+    texts = {"heading": section.heading, "text": section.text}
+    tone = {"tone": section.tone} if section.tone != "plain" else {}
+    return {name: value for name, value in texts.items() if value} | tone
+
+
+class ItemField(NamedTuple):
+    """Where a prop of a list entry comes from in an outlined item."""
+
+    source: str
+    max_chars: int | None = None
+    fallback: str = ""
+    """What is read where the source says nothing."""
+    default: str | None = None
+    is_required: bool = True
+    """Whether an item without it becomes no entry."""
+
+    def read(self, item: Mapping[str, str]) -> str | None:
+        """Return the prop's value for one item, or None when the item says nothing."""
+        value = item.get(self.source) or item.get(self.fallback)
+        return value[: self.max_chars] if value else self.default
+
+
+ITEM_TEXT: Final = ItemField("text", is_required=False)
+
+
+def outline_items(prop: str, limit: int, **fields: ItemField) -> Callable[[OutlineSection, Business], JsonObject]:
+    """Return an `outline` for a component with a list: each item becomes an entry of `prop`, at most `limit`."""
+    required = [name for name, field in fields.items() if field.is_required]
+
+    def read(section: OutlineSection, business: Business) -> JsonObject:
+        entries = [{name: field.read(item) for name, field in fields.items()} for item in section.items]
+        complete = [entry for entry in entries if all(entry[name] for name in required)][:limit]
+        items = [{name: value for name, value in entry.items() if value} for entry in complete]
+        return {**section_props(section), prop: items}
+
+    return read
+
+
+_COMPONENT_COMMENT: Final = re.compile(r"^/\* (\w+) \*/$", re.MULTILINE)
+
+
+@cache
+def components() -> Mapping[str, Component]:
+    """Return all components by name, sorted."""
+    entries = [entry for module in _modules() for entry in vars(module).values() if isinstance(entry, Component)]
+    return MappingProxyType({entry.name: entry for entry in sorted(entries, key=lambda entry: entry.name)})
+
+
+@cache
+def component_rules() -> tuple[str, ...]:
+    """Return the CSS of every component that has any, in the order of the catalog."""
+    rules = {name: css for module in _modules() for name, css in _read_rules(module)}
+    return tuple(rules[name] for name in components() if name in rules)
+
+
+def _modules() -> list[ModuleType]:
+    names = sorted(module.name for module in pkgutil.iter_modules(package.__path__))
+    return [importlib.import_module(f"{package.__name__}.{name}") for name in names]
+
+
+def _read_rules(module: ModuleType) -> list[tuple[str, str]]:
+    """Return the parts of the stylesheet beside a module, which begin with the name of a component as a comment."""
+    try:
+        text = (pkgutil.get_data(module.__name__, f"{module.__name__.rpartition('.')[2]}.css") or b"").decode()
+    except FileNotFoundError:
+        return []
+    _, *parts = _COMPONENT_COMMENT.split(text)
+    return list(zip(parts[::2], parts[1::2], strict=True))
+
+
+def catalog_prompt() -> str:
+    """Return the system prompt for an edit by the model: the rules of a site document and every component."""
+    lines = [f"- {component.name}: {component.summary}" for component in components().values()]
+    example = components()["Features"]
+    return (
+        _read_prompt("edit.md")
+        + "\n".join(lines)
+        + f"\nicon: {' '.join(get_args(IconName))}"
+        + f"\npreset: {' '.join(PRESETS)}\nfont, headings: {' '.join(FONTS)}\n"
+        + "Example element: "
+        + json.dumps({"type": example.name, "props": example.example, "children": []}, ensure_ascii=False)
+    )
+
+
+def outline_prompt() -> str:
+    """Return the system prompt for a new site: the rules of an outline and the kinds of sections it may hold."""
+    lines = [
+        f"- {component.name}: {component.outline_hint}" for component in components().values() if component.outline
+    ]
+    return _read_prompt("outline.md") + "\n".join(lines)
+
+
+@cache
+def _read_prompt(name: str) -> str:
+    return (pkgutil.get_data(__name__, f"prompts/{name}") or b"").decode()

@@ -1,0 +1,211 @@
+"""The page itself: its root, header and footer, and the elements that only arrange others."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from sites.spec.catalog import (
+    Business,
+    Component,
+    Email,
+    Label,
+    Link,
+    Phone,
+    Picture,
+    Props,
+    RenderContext,
+    SectionProps,
+    Text,
+)
+from sites.spec.components.contact import contact_lines
+from sites.spec.components.drawings import icon
+from sites.spec.html import EMPTY, Html, anchor, image, section, tag
+from sites.spec.model import INDEX, JsonObject
+from sites.spec.theme import Theme
+
+
+class PageProps(Props):
+    """The root of every page."""
+
+    title: Annotated[str, Field(min_length=1, max_length=120)]
+    description: Annotated[str, Field(max_length=300)] | None = None
+    theme: Theme | None = None
+    """Null means the theme of index.html."""
+    lang: Annotated[str, Field(pattern=r"^[a-zA-Z]{2,3}(-[a-zA-Z0-9]{2,8})?$")] = "en"
+
+
+@Component(
+    "Page",
+    summary="root of every page; theme {preset, primary, accent, background, font, headings, radius "
+    "none|small|medium|large, spacing compact|regular|airy, cards outlined|raised|flat|open, align left|center, "
+    "mode auto|light|dark}; theme null = index.html's",
+    example={"title": "Hill Bakery", "description": "Bread from a wood oven.", "theme": {"preset": "warm"}},
+    place="root",
+    has_children=True,
+)
+def _page(props: PageProps, ctx: RenderContext) -> Html:
+    return ctx.children(deeper=False)
+
+
+class SharedProps(Props):
+    """An element of index.html, shown on another page too, so that navigation and footer have one source."""
+
+    of: Annotated[str, Field(min_length=1, max_length=64)]
+    """Key of an element directly below the root of index.html."""
+
+
+@Component(
+    "Shared",
+    # resolving has put the element it stands for in its place
+    summary="on other pages: shows the element `of` of index.html (header, footer); edit that one instead",
+    example={"of": "header"},
+)
+def _shared(props: SharedProps, ctx: RenderContext) -> Html:
+    return EMPTY
+
+
+class HeaderProps(Props):
+    """The name of the site and its navigation, which folds into a menu on a narrow screen."""
+
+    brand: Label
+    tagline: Label | None = None
+    logo: Picture | None = None
+    links: Annotated[tuple[Link, ...], Field(max_length=8)] = ()
+    action: Link | None = None
+    layout: Literal["bar", "centered"] = "bar"
+
+
+def _navigation(props: HeaderProps, ctx: RenderContext) -> tuple[Html, ...]:
+    """Return the list of links and the buttons that show and hide it where there is no room for it.
+
+    A popover needs no script: the browser opens it, closes it on Escape, and says so to assistive technology.
+    """
+    if not props.links:
+        return ()
+    menu = f"{ctx.id}.menu"
+    button = {"type": "button", "class_": "menu-button", "popovertarget": menu}
+    opener = tag("button", icon("menu"), "Menu", **button)
+    button["class_"] = "menu-button menu-close"
+    closer = tag("button", icon("close"), "Close", **button, popovertargetaction="hide")
+    links = tag("ul", *(tag("li", _navigation_link(link, ctx)) for link in props.links))
+    return opener, tag("nav", closer, links, class_="site-nav", id=menu, aria_label="Main", popover=True)
+
+
+def _navigation_link(link: Link, ctx: RenderContext) -> Html:
+    current = "page" if link.href.removeprefix("/") == ctx.page else None
+    return tag("a", link.label, href=ctx.url(link.href), aria_current=current)
+
+
+def _minimal_header(business: Business) -> JsonObject:
+    return {"brand": business.name, "links": [link.model_dump() for link in business.links][:8]}
+
+
+@Component(
+    "Header",
+    summary="banner: brand, tagline, logo {src, alt}, links [{label, href}], action {label, href}, layout bar|centered",
+    example={
+        "brand": "Hill Bakery",
+        "links": [{"label": "Bread", "href": "#bread"}],
+        "action": {"label": "Order", "href": "#contact"},
+    },
+    place="header",
+    words=("header", "navigation", "nav", "nav bar", "navbar", "menu bar", "top bar"),
+    minimal=_minimal_header,
+)
+def _header(props: HeaderProps, ctx: RenderContext) -> Html:
+    name = tag("span", props.brand, class_="brand-name")
+    tagline = tag("span", props.tagline, class_="brand-line") if props.tagline else None
+    words = tag("span", name, tagline, class_="brand-words")
+    logo = image(ctx, props.logo, class_="brand-logo", eager=True) if props.logo else None
+    brand = tag("a", logo, words, class_="brand", href=ctx.url(INDEX))
+    action = anchor(ctx, props.action, class_="button button-small") if props.action else None
+    inner = tag("div", brand, *_navigation(props, ctx), action, class_="wrap")
+    return tag("header", inner, class_=f"site-header site-header-{props.layout}", id=ctx.id)
+
+
+class FooterProps(Props):
+    """The end of every page: name, links and contact data."""
+
+    brand: Label
+    text: Text | None = None
+    links: Annotated[tuple[Link, ...], Field(max_length=12)] = ()
+    social: Annotated[tuple[Link, ...], Field(max_length=6)] = ()
+    email: Email | None = None
+    phone: Phone | None = None
+    address: Text | None = None
+    note: Text | None = None
+    """The last line: copyright, registration, credits."""
+
+
+def _footer_links(links: tuple[Link, ...], ctx: RenderContext, label: str) -> Html | None:
+    return tag("nav", tag("ul", *(tag("li", anchor(ctx, link)) for link in links)), aria_label=label) if links else None
+
+
+def _minimal_footer(business: Business) -> JsonObject:
+    links = [link.model_dump() for link in business.links]
+    return {"brand": business.name, **({"links": links} if links else {}), **business.contact_props()}
+
+
+@Component(
+    "Footer",
+    summary="end of the page: brand, text, links [{label, href}], social [{label, href}], email, phone, address, note",
+    example={"brand": "Hill Bakery", "links": [{"label": "Bread", "href": "#bread"}], "note": "© Hill Bakery"},
+    place="footer",
+    words=("footer", "page footer", "site footer"),
+    minimal=_minimal_footer,
+)
+def _footer(props: FooterProps, ctx: RenderContext) -> Html:
+    about = tag("div", tag("p", props.brand, class_="brand-name"), tag("p", props.text) if props.text else None)
+    links = _footer_links(props.links, ctx, "Footer")
+    social = _footer_links(props.social, ctx, "Elsewhere")
+    contact = contact_lines(email=props.email, phone=props.phone, address=props.address)
+    top = tag("div", about, links, social, contact, class_="footer-top")
+    note = tag("p", props.note, class_="footer-note") if props.note else None
+    return tag("footer", tag("div", top, note, class_="wrap"), class_="site-footer", id=ctx.id)
+
+
+@Component(
+    "Section",
+    summary="free section with children: eyebrow, heading, text, tone; slot aside",
+    example={"heading": "Also"},
+    has_children=True,
+    slots=("aside",),
+    words=("section",),
+)
+def _section(props: SectionProps, ctx: RenderContext) -> Html:
+    """Render the children below the heading, and the slot `aside` beside them."""
+    deeper = props.heading is not None
+    body = tag("div", ctx.children(deeper=deeper), class_="flow")
+    if aside := ctx.slot("aside", deeper=deeper):
+        body = tag("div", body, tag("div", aside, class_="flow"), class_="with-aside")
+    return section(ctx, props, body, kind="free")
+
+
+class StackProps(Props):
+    """Children below or beside each other."""
+
+    direction: Literal["vertical", "horizontal"] = "vertical"
+    gap: Literal["sm", "md", "lg"] = "md"
+
+
+@Component(
+    "Stack",
+    summary="children in a column or row: direction vertical|horizontal, gap sm|md|lg",
+    example={"direction": "horizontal", "gap": "md"},
+    has_children=True,
+)
+def _stack(props: StackProps, ctx: RenderContext) -> Html:
+    return tag("div", ctx.children(deeper=False), class_=f"stack stack-{props.direction} gap-{props.gap}")
+
+
+class GridProps(Props):
+    """Children in columns that fold on a narrow screen."""
+
+    columns: Annotated[int, Field(ge=1, le=4)] = 3
+
+
+@Component("Grid", summary="children in columns: columns 1-4", example={"columns": 3}, has_children=True)
+def _grid(props: GridProps, ctx: RenderContext) -> Html:
+    return tag("div", ctx.children(deeper=False), class_=f"cards cards-{props.columns}")

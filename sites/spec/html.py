@@ -1,0 +1,255 @@
+"""HTML that is escaped by construction, the addresses that may stand in it, and markup that components share.
+
+Blocks stand on lines of their own, so that a later unified diff of a page has lines to work on. Browsers strip tabs and
+newlines from addresses, turn backslashes into slashes and read `//host` as another site; all of that is refused rather
+than repaired, so that what a reviewer reads is what a browser follows.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
+
+if TYPE_CHECKING:
+    from sites.spec.catalog import Link, Picture, RenderContext, SectionProps
+
+
+_VOID: Final = frozenset({"br", "hr", "img", "input", "link", "meta", "source", "track"})
+_INLINE_NAMES: Final = "a b br code em i img span strong svg path circle rect line cite time"
+_INLINE: Final = frozenset(_INLINE_NAMES.split())
+_ATTRIBUTE: Final = re.compile(r"[a-z][a-z0-9-]*", re.IGNORECASE)
+
+
+class Html(str):
+    """Markup that is already escaped. `tag` and `join` make it, and `drawings` of files of this package."""
+
+    __slots__ = ()
+
+
+class _Block(Html):
+    """Markup that starts with an element which stands on lines of its own."""
+
+    __slots__ = ()
+
+
+EMPTY: Final = Html("")
+
+
+def tag(name: str, /, *children: str | None, **attributes: str | int | bool | None) -> Html:
+    """Return one element.
+
+    Args:
+        name: the element's name.
+        children: markup is kept, plain text is escaped, None and empty text are left out.
+        attributes: `_` at the end of a name is dropped and every other one becomes a hyphen; None and False leave the
+            attribute out, True writes it without a value.
+    """
+    opening = f"<{name}"
+    for key, value in attributes.items():
+        if isinstance(value, str):
+            opening += f'{_attribute_name(key)}="{_escaped(value)}"'
+        elif value is True:
+            opening += _attribute_name(key)
+        elif value is not None and value is not False:
+            opening += f'{_attribute_name(key)}="{value}"'
+    kind = Html if name in _INLINE else _Block
+    if name in _VOID:
+        return kind(f"{opening}>")
+    parts, has_block = _as_markup(children)
+    if has_block and kind is _Block:
+        inner = "\n".join(parts).replace("\n", "\n  ")
+        return _Block(f"{opening}>\n  {inner}\n</{name}>")
+    return kind(f"{opening}>{''.join(parts)}</{name}>")
+
+
+def join(*parts: str | None) -> Html:
+    """Return pieces of markup one after the other, blocks on lines of their own; plain text is escaped."""
+    markup, has_block = _as_markup(parts)
+    if not has_block:
+        return Html("".join(markup))
+    kind = _Block if isinstance(markup[0], _Block) else Html
+    return kind("\n".join(markup))
+
+
+def _as_markup(pieces: tuple[str | None, ...]) -> tuple[list[str], bool]:
+    """Return the pieces that are not empty, plain text escaped, and whether one is a block."""
+    markup: list[str] = []
+    has_block = False
+    for piece in pieces:
+        if piece:
+            if piece.__class__ is _Block:
+                has_block = True
+            elif piece.__class__ is not Html:
+                piece = _escaped(piece)
+            markup.append(piece)
+    return markup, has_block
+
+
+def _escaped(text: str) -> str:
+    """Return text for an element or a quoted attribute; line ends become references, which indenting cannot touch."""
+    if "&" in text or "<" in text or ">" in text or '"' in text or "'" in text or "\n" in text or "\r" in text:
+        return html.escape(text, quote=True).replace("\r", "&#13;").replace("\n", "&#10;")
+    return text
+
+
+@cache  # the catalog's code names them, never a spec
+def _attribute_name(key: str) -> str:
+    """Return the name of an attribute with the space before it."""
+    name = key.rstrip("_").replace("_", "-")
+    if not _ATTRIBUTE.fullmatch(name):
+        raise ValueError(f"{name!r} is no attribute name")
+    return f" {name}"
+
+
+_REFUSED_CHARS = re.compile(r"[\x00-\x20\x7f-\xa0\\<>\"'`{}|^\u2028\u2029\ufeff\u200b-\u200f]")
+_SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):")
+_WEB = re.compile(
+    r"https?://(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)*[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?::\d{1,5})?(?:[/?#].*)?", re.I
+)
+_MAIL = re.compile(r"mailto:[^@:/]+@[a-z0-9.-]+(?:\?(?:subject|body)=[^&]*(?:&(?:subject|body)=[^&]*)?)?", re.I)
+_PHONE = re.compile(r"tel:\+?[0-9().-]{3,24}", re.I)
+MAX_URL_CHARS = 1000
+
+
+def complaint_about_link(url: str) -> str | None:
+    """Return why an address may not stand in a link, or None if it may."""
+    if complaint := _complaint_about_text(url):
+        return complaint
+    scheme = _SCHEME.match(url)
+    if scheme is None:
+        return _complaint_about_relative(url)
+    pattern = {"https": _WEB, "http": _WEB, "mailto": _MAIL, "tel": _PHONE}.get(scheme[1].lower())
+    if pattern is None:
+        return "links go to https:, http:, mailto: and tel: addresses, to pages of the site and to #sections"
+    return None if pattern.fullmatch(url) else f"this is not a plain {scheme[1].lower()}: address"
+
+
+def complaint_about_image(url: str) -> str | None:
+    """Return why an address may not be an image's source, or None if it may."""
+    if complaint := _complaint_about_text(url):
+        return complaint
+    scheme = _SCHEME.match(url)
+    if scheme is None:
+        return "an image needs a path" if url.startswith(("#", "?")) else _complaint_about_relative(url)
+    if scheme[1].lower() != "https":
+        return "images come from https: addresses or from files of the site"
+    return None if _WEB.fullmatch(url) else "this is not a plain https: address"
+
+
+def is_external(url: str) -> bool:
+    """Whether an accepted address leaves the site."""
+    return _SCHEME.match(url) is not None
+
+
+def relative_to(page: str, url: str) -> str:
+    """Return an accepted address as the page at path `page` must write it: in a spec, paths count from the root."""
+    if is_external(url) or url.startswith(("#", "?")):
+        return url
+    return "../" * page.count("/") + (url.lstrip("/") or "./")
+
+
+def phone_url(phone: str) -> str:
+    """Return the `tel:` address of a phone number as people write it."""
+    return "tel:" + re.sub(r"[^0-9+]", "", phone.replace("(0)", ""))
+
+
+def _complaint_about_text(url: str) -> str | None:
+    if not url or len(url) > MAX_URL_CHARS:
+        return f"an address has 1 to {MAX_URL_CHARS} characters"
+    if _REFUSED_CHARS.search(url):
+        return "an address holds no space, quote, backslash, bracket or control character"
+    return None
+
+
+def _complaint_about_relative(url: str) -> str | None:
+    if url.startswith("//"):
+        return "an address that starts with // leaves the site"
+    path = unquote(re.split(r"[?#]", url, maxsplit=1)[0])
+    if ".." in path.split("/") or "\\" in path or ":" in path or "\x00" in path:
+        return "a path stays inside the site"
+    return None
+
+
+_BLANK_LINES: Final = re.compile(r"\n[ \t]*\n")
+_EMPHASIS: Final = re.compile(r"\*\*([^*\n]{1,400})\*\*|\*([^*\n]{1,400})\*")
+
+
+def heading(level: int, text: str, *, id: str | None = None, class_: str | None = None) -> Html:
+    """Return a heading of a level that HTML has."""
+    return tag(f"h{min(max(level, 1), 6)}", text, id=id, class_=class_)
+
+
+def section(ctx: RenderContext, props: SectionProps, *body: str | None, kind: str) -> Html:
+    """Return a section of the page: its landmark, its width, its heading, then the body."""
+    return band(ctx, props, intro(ctx, props), *body, classes=f"tone-{props.tone} {kind}")
+
+
+def band(ctx: RenderContext, props: SectionProps, *body: str | None, classes: str) -> Html:
+    """Return a section of the page with its width, named by its heading if it has one."""
+    inner = tag("div", *body, class_="wrap")
+    name = f"{ctx.id}.title" if props.heading else None
+    return tag("section", inner, id=ctx.id, class_=f"band {classes}", aria_labelledby=name)
+
+
+def intro(ctx: RenderContext, props: SectionProps) -> Html:
+    """Return a section's eyebrow, heading and text, or nothing when it has none."""
+    if not (props.eyebrow or props.heading or props.text):
+        return EMPTY
+    return tag(
+        "div",
+        tag("p", props.eyebrow, class_="eyebrow") if props.eyebrow else None,
+        heading(ctx.level, props.heading, id=f"{ctx.id}.title") if props.heading else None,
+        tag("p", props.text, class_="lead") if props.text else None,
+        class_="intro",
+    )
+
+
+def level_inside(ctx: RenderContext, props: SectionProps) -> int:
+    """Return the level of the headings inside a section."""
+    return ctx.level + 1 if props.heading else ctx.level
+
+
+def buttons(ctx: RenderContext, actions: Sequence[Link]) -> Html:
+    """Return a row of links that look like buttons: the first one filled."""
+    if not actions:
+        return EMPTY
+    links = [
+        anchor(ctx, link, class_="button button-quiet" if place else "button") for place, link in enumerate(actions)
+    ]
+    return tag("p", *links, class_="actions")
+
+
+def anchor(ctx: RenderContext, link: Link, *, class_: str | None = None) -> Html:
+    """Return a link of the page."""
+    return tag("a", link.label, class_=class_, href=ctx.url(link.href))
+
+
+def image(ctx: RenderContext, picture: Picture, *, class_: str | None = None, eager: bool = False) -> Html:
+    """Return an image; only what stands at the top of a page is loaded eagerly."""
+    loading = None if eager else "lazy"
+    return tag("img", src=ctx.url(picture.src), alt=picture.alt, class_=class_, loading=loading, decoding="async")
+
+
+def paragraphs(text: str) -> Html:
+    """Return plain text with blank lines as paragraphs, `- ` lines as lists, `**bold**` and `*emphasis*`."""
+    return join(*(_block(block) for block in _BLANK_LINES.split(text) if block.strip()))
+
+
+def _block(block: str) -> Html:
+    lines = [line.strip() for line in block.strip().split("\n")]
+    if all(line.startswith("- ") for line in lines):
+        return tag("ul", *(tag("li", _inline(line[2:])) for line in lines))
+    return tag("p", _inline(" ".join(lines)))
+
+
+def _inline(text: str) -> Html:
+    pieces: list[str] = []
+    end = 0
+    for match in _EMPHASIS.finditer(text):
+        pieces += [text[end : match.start()], tag("strong", match[1]) if match[1] else tag("em", match[2])]
+        end = match.end()
+    return join(*pieces, text[end:])

@@ -1,0 +1,314 @@
+"""A site as data: named pages, each one json-render spec.
+
+The reader is strict where `json.loads` is not. A duplicate key, NaN, or a `__proto__` key means one thing to this
+program and another to the next JSON reader that sees the same bytes, so none of them gets in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pydantic_core import to_json
+
+from sites.spec.errors import SpecError, refuse, shown
+
+if TYPE_CHECKING:
+    from sites.spec.expressions import Node
+
+
+JsonObject = dict[str, Any]
+
+MAX_SITE_BYTES = 512 * 1024
+MAX_JSON_DEPTH = 40
+MAX_JSON_NODES = 50_000
+MAX_PAGES = 20
+MAX_ELEMENTS = 400
+"""Elements that one page may hold."""
+
+INDEX = "index.html"
+_PAGE_PATH = re.compile(r"(?:[a-z0-9][a-z0-9-]{0,40}/){0,3}[a-z0-9][a-z0-9_-]{0,60}\.html")
+_NUMBERS = (int, float)
+_FORBIDDEN_KEYS = frozenset({"__proto__", "prototype", "constructor"})
+_FORBIDDEN_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+
+
+@dataclass(frozen=True)
+class Site:
+    """A whole site. A value: whoever changes it makes a new one."""
+
+    pages: Mapping[str, JsonObject]
+    """Page specs by the path of the file that they render to."""
+    trees: Mapping[str, Node] | None = field(default=None, init=False, compare=False, repr=False)
+    """What its pages render, once all rules have found no error in it: a value that was checked stays right."""
+
+    def to_dict(self) -> JsonObject:
+        """Return a copy of the site document that the caller may change."""
+        return {"pages": {path: deepcopy(page) for path, page in sorted(self.pages.items())}}
+
+    def canonical(self) -> str:
+        """Return the one text of this site: sorted keys, no spaces."""
+        document = {"pages": dict(self.pages)}
+        return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the canonical text, in hex."""
+        return hashlib.sha256(self.canonical().encode()).hexdigest()
+
+
+def parse_site(source: str | bytes | Mapping[str, Any]) -> Site:
+    """Read a site from JSON text or from a JSON object.
+
+    Args:
+        source: one json-render spec, which becomes `index.html`, or `{"pages": {path: spec}}`.
+
+    Raises:
+        SpecError: the fault of whoever wrote the spec; one finding with the rule's code.
+    """
+    return site_of(loads_strict(source) if isinstance(source, str | bytes) else deepcopy_checked(source))
+
+
+def site_of(document: Any) -> Site:
+    """Return the site that a JSON value is, which `check_json` has passed and nobody else holds.
+
+    Raises:
+        SpecError: the fault of whoever wrote the spec.
+    """
+    if not isinstance(document, dict):
+        raise refuse("not_a_spec", "", "a site is a JSON object")
+    return _site_of(document if "pages" in document else {"pages": {INDEX: document}})
+
+
+def deepcopy_checked(source: object) -> Any:
+    """Return a copy of a JSON value made of plain dicts and lists, within the caps of this module.
+
+    Raises:
+        SpecError: the value is not plain JSON, or breaks a cap.
+    """
+    check_json(source)
+    return deepcopy(source)
+
+
+def loads_strict(text: str | bytes) -> Any:
+    """Read JSON text strictly: no duplicate keys, no NaN or Infinity, no forbidden keys, within the caps.
+
+    Raises:
+        SpecError: the text's writer is at fault.
+    """
+    if len(text) > MAX_SITE_BYTES or (isinstance(text, str) and len(text.encode(errors="replace")) > MAX_SITE_BYTES):
+        raise refuse("too_large", "", f"a site spec holds at most {MAX_SITE_BYTES} bytes")
+    value = _read_if_plain(text)
+    return _read_carefully(text) if value is None else value
+
+
+def _read_if_plain(text: str | bytes) -> Any:
+    """Read JSON text at full speed; None where it may break a rule, which `_read_carefully` then names."""
+    try:
+        decoded = text.decode("utf-8") if isinstance(text, bytes) else text
+        value = json.loads(decoded)
+    except (ValueError, RecursionError):
+        return None
+    texts = _texts_if_plain(value)
+    return value if texts is not None and len(texts) == _count_texts(decoded) else None
+
+
+def _count_texts(json_text: str) -> int:
+    """Return how many texts JSON holds, by their quotes. Where an object has a key twice, fewer come out of reading."""
+    if "\\" in json_text:
+        json_text = json_text.replace("\\\\", "").replace('\\"', "")
+    return json_text.count('"') // 2
+
+
+def _read_carefully(text: str | bytes) -> Any:
+    try:
+        decoded = text.decode("utf-8") if isinstance(text, bytes) else text
+        _check_nesting(decoded)
+        value = json.loads(decoded, object_pairs_hook=_object_of, parse_constant=_refuse_constant)
+    except SpecError:
+        raise
+    except (ValueError, RecursionError) as error:
+        detail = error.msg if isinstance(error, json.JSONDecodeError) else "it cannot be decoded"
+        raise refuse("not_json", "", f"the text is not JSON: {detail}") from None
+    _check_each(value)
+    return value
+
+
+_Steps = tuple[Any, ...]
+"""The way to a value: the way to what holds it, and its key there; of the whole, nothing. It is written out as a path
+only where something is wrong."""
+_Visit = tuple[_Steps, object, int]
+
+
+def _path_of(steps: _Steps) -> str:
+    keys: list[str | int] = []
+    while steps:
+        steps, key = steps
+        keys.append(key)
+    return pointer(*reversed(keys))
+
+
+def check_json(value: object) -> None:
+    """Check that a value is plain JSON within the caps on depth, size and text.
+
+    Raises:
+        SpecError: the first rule that the value breaks.
+    """
+    if _texts_if_plain(value) is None:
+        _check_each(value)
+
+
+def _texts_if_plain(value: object) -> list[str] | None:
+    """Look at a whole JSON value at once, level by level.
+
+    Returns:
+        Every text in it, keys included; None where it may break a rule, which `_check_each` then names with its place.
+    """
+    texts: list[str] = []
+    level: list[Any] = [value]
+    depth, nodes = 0, 1
+    while level:
+        below: list[Any] = []
+        for item in level:
+            kind = item.__class__
+            if kind is str:
+                texts.append(item)
+            elif kind is dict or kind is list:
+                texts += item if kind is dict else ()
+                below += item.values() if kind is dict else item
+                if len(below) > MAX_JSON_NODES:  # asked here, too: one list may stand in many places
+                    return None
+            elif item is not None and not (isinstance(item, _NUMBERS) and _complaint_about_number(item) is None):
+                return None
+        level, depth, nodes = below, depth + 1, nodes + len(below)
+        if depth > MAX_JSON_DEPTH or nodes > MAX_JSON_NODES:
+            return None
+    return texts if _are_plain(texts) else None
+
+
+def _are_plain(texts: list[str]) -> bool:
+    try:
+        whole = "".join(texts)
+    except TypeError:
+        return False  # a key is no text
+    is_fine = whole.isprintable() or _FORBIDDEN_TEXT.search(whole) is None  # the first says more, and faster
+    return is_fine and _FORBIDDEN_KEYS.isdisjoint(texts)
+
+
+def _check_each(value: object) -> None:
+    """Look at one value after the other, down to the first that breaks a rule."""
+    stack: list[_Visit] = [((), value, 0)]
+    nodes = 0
+    while stack:
+        steps, item, depth = stack.pop()
+        nodes += 1
+        if nodes > MAX_JSON_NODES:
+            raise refuse("too_large", "", f"a site spec holds at most {MAX_JSON_NODES} values")
+        if depth > MAX_JSON_DEPTH:
+            raise refuse("too_deep", _path_of(steps), f"JSON may nest {MAX_JSON_DEPTH} levels deep")
+        if isinstance(item, dict):
+            for key in item:
+                _check_key(key, steps)
+            stack.extend([((steps, key), child, depth + 1) for key, child in item.items()])
+        elif isinstance(item, list):
+            stack.extend([((steps, index), child, depth + 1) for index, child in enumerate(item)])
+        else:
+            _check_scalar(item, steps)
+
+
+def escape_pointer(key: str) -> str:
+    """Return a key as a segment of a JSON pointer (RFC 6901)."""
+    return key.replace("~", "~0").replace("/", "~1")
+
+
+def pointer(*segments: str | int) -> str:
+    """Return the JSON pointer of the given keys and indexes."""
+    return "".join(["/" + escape_pointer(str(segment)) for segment in segments])
+
+
+def _site_of(document: JsonObject) -> Site:
+    unknown = sorted(set(document) - {"pages"})
+    if unknown:
+        raise refuse("unknown_field", pointer(unknown[0]), "a site document holds `pages` and nothing else")
+    pages = document["pages"]
+    if not isinstance(pages, dict) or not pages:
+        raise refuse("not_a_spec", "/pages", "`pages` is an object of at least one page")
+    if len(pages) > MAX_PAGES:
+        raise refuse("too_large", "/pages", f"a site holds at most {MAX_PAGES} pages")
+    for path, page in pages.items():
+        if not _PAGE_PATH.fullmatch(path):
+            rule = "a page path is lower-case letters, digits and hyphens, and ends in .html"
+            raise refuse("bad_page_path", pointer("pages", path), rule)
+        if not isinstance(page, dict):
+            raise refuse("not_a_spec", pointer("pages", path), "a page is one json-render spec object")
+    if INDEX not in pages:
+        raise refuse("no_index", "/pages", f"a site needs {INDEX}")
+    site = Site(pages)
+    # pydantic writes the same text faster, but for its floats, which are shorter by less than half
+    if len(to_json(pages)) > MAX_SITE_BYTES // 2 and len(site.canonical().encode()) > MAX_SITE_BYTES:
+        raise refuse("too_large", "", f"a site spec holds at most {MAX_SITE_BYTES} bytes")
+    return site
+
+
+def _object_of(pairs: Iterable[tuple[str, Any]]) -> JsonObject:
+    result: JsonObject = {}
+    for key, value in pairs:
+        if key in result:
+            raise refuse("duplicate_key", "", f"the key {shown(key)} stands twice in one object")
+        result[key] = value
+    return result
+
+
+def _refuse_constant(name: str) -> None:
+    raise refuse("bad_number", "", f"{name} is not a JSON number")
+
+
+def _check_key(key: object, steps: _Steps) -> None:
+    if not isinstance(key, str):
+        raise refuse("not_json", _path_of(steps), "keys of a JSON object are text")
+    if key in _FORBIDDEN_KEYS:
+        raise refuse("forbidden_key", _path_of(steps), f"the key {key} is refused everywhere")
+    _check_text(key, steps)
+
+
+def _check_scalar(item: object, steps: _Steps) -> None:
+    if isinstance(item, str):
+        _check_text(item, steps)
+    elif isinstance(item, _NUMBERS):
+        if complaint := _complaint_about_number(item):
+            raise refuse("bad_number", _path_of(steps), complaint)
+    elif item is not None:
+        raise refuse("not_json", _path_of(steps), f"a {type(item).__name__} is not a JSON value")
+
+
+def _complaint_about_number(number: float) -> str | None:
+    if isinstance(number, float):
+        return None if math.isfinite(number) else "a number must be finite"
+    return None if abs(number) <= 2**53 else "a whole number must be within 2 to the power of 53"
+
+
+def _check_text(text: str, steps: _Steps) -> None:
+    if match := _FORBIDDEN_TEXT.search(text):
+        rule = "control, text-direction and lone surrogate characters are refused"
+        raise refuse("bad_text", _path_of(steps), f"{rule} (U+{ord(match.group()):04X})")
+
+
+_NESTING = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
+
+
+def _check_nesting(text: str) -> None:
+    depth = 0
+    for match in _NESTING.finditer(text):
+        first = match.group()[0]
+        if first in "[{":
+            depth += 1
+        elif first in "]}":
+            depth -= 1
+        if depth > MAX_JSON_DEPTH:
+            raise refuse("too_deep", "", f"JSON may nest {MAX_JSON_DEPTH} levels deep")

@@ -1,0 +1,325 @@
+"""A new site from an outline: the model writes the words, the catalog does everything else, the same way every time.
+
+An outline fits 1,500 tokens where the finished site takes six times as many; that lets two attempts fit the tier's
+caps of time and money.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from sites.spec.catalog import Business, Component, Email, ImageUrl, Link, OutlineSection, Phone, Tone, components
+from sites.spec.errors import Finding, SpecError, refuse, shown
+from sites.spec.model import INDEX, JsonObject, Site, deepcopy_checked, parse_site, pointer
+from sites.spec.theme import Colour, FontName, PresetName
+from sites.spec.validate import require_valid
+
+MAX_SECTIONS: Final = 14
+
+
+class _Outlined(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class OutlinedItem(_Outlined):
+    """One entry of a section; what `detail` means depends on the kind."""
+
+    title: Annotated[str, Field(max_length=140)] | None = None
+    text: Annotated[str, Field(max_length=600)] | None = None
+    detail: Annotated[str, Field(max_length=200)] | None = None
+
+
+class OutlinedSection(_Outlined):
+    """One section."""
+
+    kind: str
+    heading: Annotated[str, Field(max_length=140)] | None = None
+    text: Annotated[str, Field(max_length=2000)] | None = None
+    items: Annotated[tuple[OutlinedItem, ...], Field(max_length=12)] = ()
+    image: ImageUrl | None = None
+    page: Annotated[str, Field(max_length=40)] | None = None
+    """Name of the page it stands on; null or "Home" is the front page."""
+
+
+class OutlinedTheme(_Outlined):
+    """The look."""
+
+    preset: PresetName = "slate"
+    primary: Colour | None = None
+    accent: Colour | None = None
+    font: FontName | None = None
+
+
+class OutlinedContact(_Outlined):
+    """How to reach the business, as far as the request says."""
+
+    email: Email | None = None
+    phone: Phone | None = None
+    address: Annotated[str, Field(max_length=300)] | None = None
+
+
+class Outline(_Outlined):
+    """A whole site in few words."""
+
+    name: Annotated[str, Field(min_length=1, max_length=60)]
+    tagline: Annotated[str, Field(max_length=60)] | None = None
+    description: Annotated[str, Field(max_length=300)] | None = None
+    lang: Annotated[str, Field(pattern=r"^[a-z]{2,3}$")] = "en"
+    theme: OutlinedTheme = OutlinedTheme()
+    contact: OutlinedContact = OutlinedContact()
+    sections: Annotated[tuple[OutlinedSection, ...], Field(min_length=1, max_length=MAX_SECTIONS)]
+
+
+_HOME: Final = frozenset({"", "home", "index", "start"})
+_MAX_NAV_LINKS: Final = 5
+_PLAIN: Final = frozenset({"Hero", "CallToAction", "Logos", "Gallery", "RichText"})
+_DEEP: Final = frozenset({"Testimonials", "Stats", "Newsletter"})
+"""Kinds that a page may set on the deep colour of its theme."""
+
+
+def compose(outline: Outline) -> JsonObject:
+    """Return the page specs of the site that an outline stands for, by path.
+
+    Raises:
+        SpecError: a section has entries that its kind cannot use (the model's fault).
+    """
+    pages = _by_page(_with_content(outline))
+    business = _business(outline, pages)
+    return {path: _page(path, name, sections, outline, business) for path, (name, sections) in pages.items()}
+
+
+def _with_content(outline: Outline) -> tuple[OutlinedSection, ...]:
+    """Leave out sections without the entries, or the contact data, that they are made of: there is nothing to show."""
+    bare = Business(name=outline.name, **outline.contact.model_dump())
+    reachable = replace(bare, email="a@b.example", phone="+1 23", address="Here")
+    return tuple(
+        section
+        for section in outline.sections
+        if _complaint(section, bare) is None or (section.items and _complaint(section, reachable))
+    )
+
+
+def _complaint(section: OutlinedSection, business: Business) -> str | None:
+    try:
+        components()[section.kind].props.model_validate(_props(section, business, tone="plain"))
+    except ValidationError as error:
+        return str(error.errors(include_url=False, include_context=False, include_input=False)[0]["msg"])
+    return None
+
+
+def _props(section: OutlinedSection, business: Business, *, tone: Tone) -> JsonObject:
+    component = components()[section.kind]
+    assert component.outline is not None
+    items = tuple(item.model_dump(exclude_none=True) for item in section.items)
+    return component.outline(
+        OutlineSection(section.kind, section.heading, section.text, items, tone, section.image), business
+    )
+
+
+def _by_page(sections: tuple[OutlinedSection, ...]) -> dict[str, tuple[str, list[OutlinedSection]]]:
+    pages: dict[str, tuple[str, list[OutlinedSection]]] = {INDEX: ("Home", [])}
+    for section in sections:
+        name = (section.page or "").strip()
+        path = INDEX if name.lower() in _HOME else f"{_slug(name)}.html"
+        pages.setdefault(path, (name, []))[1].append(section)
+    return pages
+
+
+def _business(outline: Outline, pages: Mapping[str, tuple[str, list[OutlinedSection]]]) -> Business:
+    contact = outline.contact
+    where = next((path for path, (_, held) in pages.items() if any(part.kind == "ContactForm" for part in held)), None)
+    if where is None and contact.email:
+        where = INDEX
+    direct = f"mailto:{contact.email}" if contact.email else None
+    return Business(
+        name=outline.name,
+        tagline=outline.tagline,
+        email=contact.email,
+        phone=contact.phone,
+        address=contact.address,
+        links=tuple(_navigation(pages)),
+        contact_href=f"{where}#contact" if where else direct,
+    )
+
+
+def _navigation(pages: Mapping[str, tuple[str, list[OutlinedSection]]]) -> list[Link]:
+    if len(pages) > 1:
+        return [Link(label=name, href=path) for path, (name, _) in pages.items()][:8]
+    seen: dict[str, Link] = {}
+    for section in pages[INDEX][1]:
+        component = components()[section.kind]
+        if component.nav_label and section.kind not in seen:
+            heading = section.heading or ""
+            label = heading if 0 < len(heading) <= 18 else component.nav_label
+            seen[section.kind] = Link(label=label, href=f"{INDEX}#{_key(component)}")
+    return list(seen.values())[:_MAX_NAV_LINKS]
+
+
+def _page(path: str, name: str, sections: list[OutlinedSection], outline: Outline, business: Business) -> JsonObject:
+    elements: JsonObject = {}
+    for kind, props in _contents(path, name, sections, outline, business):
+        key = base = _key(components()[kind])
+        number = 2
+        while key in elements:
+            key, number = f"{base}-{number}", number + 1
+        elements[key] = {"type": kind, "props": props, "children": []}
+    title = outline.name if path == INDEX else f"{name} · {outline.name}"
+    root: JsonObject = {"title": title[:120], "lang": outline.lang}
+    if outline.description and path == INDEX:
+        root["description"] = outline.description
+    if path == INDEX:
+        root["theme"] = outline.theme.model_dump(exclude_none=True)
+    page = {"type": "Page", "props": root, "children": list(elements)}
+    return {"root": "page", "elements": {"page": page, **elements}}
+
+
+def _contents(
+    path: str, name: str, sections: list[OutlinedSection], outline: Outline, business: Business
+) -> list[tuple[str, JsonObject]]:
+    """Return the sections of a page in order, with header, opening, contact and footer."""
+    is_home = path == INDEX
+    wanted = list(sections)
+    if not wanted or wanted[0].kind not in ("Hero", "PageIntro"):
+        opening = OutlinedSection(kind="Hero" if is_home else "PageIntro", heading=None if is_home else name)
+        wanted.insert(0, opening)
+    if business.contact_href == f"{path}#contact" and not any(part.kind == "ContactForm" for part in wanted):
+        wanted.append(OutlinedSection(kind="ContactForm"))
+    tones = _tones([section.kind for section in wanted])
+    body = [
+        (section.kind, _expand(section, outline, business, tone=tone))
+        for section, tone in zip(wanted, tones, strict=True)
+    ]
+    if not is_home:
+        return [("Shared", {"of": "header"}), *body, ("Shared", {"of": "footer"})]
+    return [("Header", _header(business)), *body, ("Footer", _footer(business))]
+
+
+def _tones(kinds: Sequence[str]) -> list[Tone]:
+    """Give the sections of a page their grounds: no two tinted ones meet, and one deep one marks the middle."""
+    tones: list[Tone] = []
+    for place, kind in enumerate(kinds):
+        follows_plain = bool(tones) and tones[-1] == "plain"
+        if kind == "PageIntro":
+            tones.append("tinted")
+        elif kind in _DEEP and "deep" not in tones and place > 1 and follows_plain:
+            tones.append("deep")
+        else:
+            tones.append("tinted" if place > 1 and follows_plain and kind not in _PLAIN else "plain")
+    return tones
+
+
+def _expand(section: OutlinedSection, outline: Outline, business: Business, *, tone: Tone) -> JsonObject:
+    if complaint := _complaint(section, business):
+        place = f"/outline/sections/{outline.sections.index(section)}" if section in outline.sections else "/outline"
+        rule = f"{section.kind} ({components()[section.kind].outline_hint}): {complaint[:200]}"
+        raise refuse("bad_outline", place, rule)
+    return _props(section, business, tone=tone)
+
+
+def _header(business: Business) -> JsonObject:
+    props: JsonObject = {"brand": business.name, "links": [link.model_dump() for link in business.links]}
+    if business.contact_href:
+        props["action"] = {"label": "Get in touch", "href": business.contact_href}
+        props["links"] = [link for link in props["links"] if link["href"] != business.contact_href]
+    return props
+
+
+def _footer(business: Business) -> JsonObject:
+    links = [link.model_dump() for link in business.links]
+    text = {"text": business.tagline} if business.tagline else {}
+    return {"brand": business.name, **text, "links": links, **business.contact_props()}
+
+
+def _key(component: Component) -> str:
+    if component.name in ("Header", "Footer", "Hero"):
+        return component.name.lower()
+    if component.name == "Shared":
+        return "shared"
+    return "contact" if component.name == "ContactForm" else re.sub(r"(?<=[a-z])(?=[A-Z])", "-", component.name).lower()
+
+
+def _slug(name: str) -> str:
+    ascii_name = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
+    return re.sub(r"[^a-z0-9]+", "-", ascii_name).strip("-")[:40] or "page"
+
+
+def outline_schema() -> JsonObject:
+    """Return the JSON schema of an outline, without references and titles, as a tool's input schema."""
+    schema = Outline.model_json_schema()
+    inlined: JsonObject = _inline(schema, schema.get("$defs", {}))
+    inlined["properties"]["sections"]["items"]["properties"]["kind"] = {"type": "string", "enum": outline_kinds()}
+    return inlined
+
+
+def outline_kinds() -> list[str]:
+    """Return the names of the components that outlines offer."""
+    return [component.name for component in components().values() if component.outline]
+
+
+def outline_tool() -> JsonObject:
+    """Return the tool that a model is forced to call for a new site."""
+    return {
+        "name": "write_outline",
+        "description": "Hand over the outline of the new site.",
+        "input_schema": outline_schema(),
+    }
+
+
+def expand_outline(outline: object) -> Site:
+    """Return the full site that an outline stands for.
+
+    Args:
+        outline: what the model handed over, any JSON value.
+
+    Raises:
+        SpecError: the outline breaks a rule (the model's fault): `bad_outline` with a path below `/outline`, or what is
+            invalid in the expanded site.
+    """
+    site = parse_site({"pages": compose(_parse(outline))})
+    require_valid(site)
+    return site
+
+
+def _parse(outline: object) -> Outline:
+    try:
+        parsed = Outline.model_validate(_without_blanks(deepcopy_checked(outline)))
+    except ValidationError as error:
+        raise SpecError(
+            tuple(
+                Finding("bad_outline", ("/outline" + pointer(*problem["loc"]))[:300], problem["msg"][:300])
+                for problem in error.errors(include_url=False, include_context=False, include_input=False)[:20]
+            )
+        ) from None
+    kinds = outline_kinds()
+    for index, section in enumerate(parsed.sections):
+        if section.kind not in kinds:
+            rule = f"{shown(section.kind)} is no kind of section; use one of {', '.join(kinds)}"
+            raise refuse("bad_outline", f"/outline/sections/{index}/kind", rule)
+    return parsed
+
+
+def _without_blanks(value: Any) -> Any:
+    """Drop empty texts: models write "" where they mean nothing."""
+    if isinstance(value, dict):
+        return {key: _without_blanks(item) for key, item in value.items() if item != ""}
+    return [_without_blanks(item) for item in value] if isinstance(value, list) else value
+
+
+def _inline(value: Any, definitions: Mapping[str, Any]) -> Any:
+    if isinstance(value, dict):
+        if "$ref" in value:
+            return _inline(definitions[value["$ref"].rsplit("/", 1)[1]], definitions)
+        schema = {key: item for key, item in value.items() if key not in ("$defs", "description", "default")}
+        named = schema.get("properties")
+        if not isinstance(named, dict):
+            schema.pop("title", None) if isinstance(schema.get("title"), str) else None
+        else:
+            schema = {key: item for key, item in schema.items() if key != "title"}
+        return {key: _inline(item, definitions) for key, item in schema.items()}
+    return [_inline(item, definitions) for item in value] if isinstance(value, list) else value

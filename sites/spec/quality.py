@@ -1,0 +1,390 @@
+"""Judges whether an edited site is still the site, and whether it has the change that was asked for.
+
+DESIGN.md section 4 counts a valid spec that lost either as failed. Judged is what visitors see: the resolved pages,
+without what is hidden or unreachable. Of a request, only wordings with a single meaning count: a correct edit that is
+refused costs a model call and a tier, so in doubt nothing is expected. The patterns are English; quotations may be in
+any language.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sites.spec.catalog import components
+from sites.spec.errors import shown
+from sites.spec.expressions import Node, resolve_site, walk
+from sites.spec.model import Site
+from sites.spec.structure import reachable
+from sites.spec.theme import COLOUR_NAMES
+
+MAX_REQUEST_CHARS: Final = 4000
+"""Longer requests are briefs, and briefs are not read."""
+_OPEN: Final = "\ue000"
+_QUOTATION: Final = re.compile(
+    r"\"([^\"\n]+)\"|“([^”\n]+)”|„([^“”\n]+)[“”]|«([^»\n]+)»|‘([^’\n]+)’|`([^`\n]+)`|(?<!\w)'((?:[^'\n]|'(?=\w))+)'(?!\w)"
+)
+_SENTENCE_END: Final = re.compile(r"[.!?](?=\s|$)|[;\n]|\b(?:then|but)\b", re.I)
+_Q: Final = rf"{_OPEN}(\d+){_OPEN}"
+_CLAUSE_END: Final = (
+    r"(?=\s*(?:$|[,:)]|(?:in|on|at|to|from|and|instead|please|so|because|since|as|everywhere|now|too|under|below|above|"
+    r"throughout|with|for)\b(?!')))"
+)
+_CHANGE: Final = (
+    r"\b(?:change|replace|update|edit|correct|fix|swap|switch|turn|set|make|rename|reword|rewrite|relabel)\b"
+)
+_TEXT: Final = r"words?|text|sentence|line|phrase|paragraph|heading|headline|title|subtitle|tagline|label|question"
+_THING: Final = r"button|badge|item|dish|plan|quote|notice|card"
+_NOT_WORDS: Final = re.compile(
+    r"\b(?:fonts?|typefaces?|sizes?|colou?rs?|styl\w+|tone|mood|feel\w*|vibe|voice|look\w*|layout|icons?|images?|"
+    r"pictures?|photos?|links?|linked|href|url|address\w*|position|order|spacing|width|height|language|case|align\w*|"
+    r"theme|sound\w*|like|similar|inspired|based|match\w*|compar\w+|example|such as|level|tag|anchor|alt|translat\w+|"
+    r"instead of|not)\b",
+    re.I,
+)
+"""Words that make a quotation something else than copy; a sentence with one of them is not read."""
+_SWAPPED: Final = re.compile(
+    rf"{_CHANGE}\s+(?:(?:all|every|the|our|my|this|that|{_TEXT}|{_THING})\b\W{{1,2}}){{0,4}}{_Q}"
+    rf"(?:\s+(?:{_TEXT}|{_THING}))?(?:\s+(?:in|on|of) (?:the|our|my) [\w ]{{1,40}}?)?\s*\b(?:to|with|by|into)\s*:?\s*"
+    rf"{_Q}{_CLAUSE_END}",
+    re.I,
+)
+_SET_BESIDE: Final = re.compile(
+    rf"{_CHANGE}[^{_OPEN}]{{1,80}}{_Q}[^{_OPEN}]{{0,40}}?\bto\s*:?\s*{_Q}{_CLAUSE_END}", re.I
+)
+"""The first quotation says where ("the answer to “Do you deliver?”"), and may well stay."""
+_SET: Final = re.compile(
+    rf"{_CHANGE}[^{_OPEN}]{{1,100}}?(?:\bto(?: say| read| be)?|(?<!that )(?<!which )\b(?:say|read)|\binto)\s*:?\s*"
+    rf"{_Q}{_CLAUSE_END}",
+    re.I,
+)
+_ADDED: Final = re.compile(
+    rf"\b(?:add|insert|append|prepend|write)\s+(?:(?:the|this|{_TEXT}|note|notice|slogan)\b\W{{1,2}}){{0,4}}{_Q}"
+    rf"{_CLAUSE_END}",
+    re.I,
+)
+_ADDED_THING: Final = re.compile(
+    rf"\b(?:add|insert|create|include)\s+(?:a|an|another|one more)\s+(?:\w+\s+)?{_Q}\s+(?:{_THING}|label|tagline)\b",
+    re.I,
+)
+_NAMED: Final = re.compile(
+    rf"\b(?:add|insert|create|include)\s+(?:a|an|another|one more)\s+(?:[\w-]+\s+){{1,4}}?(?:called|titled|named|"
+    rf"entitled|labell?ed|saying|that (?:says|reads)|reading|with the (?:{_TEXT}))\s*:?\s*{_Q}",
+    re.I,
+)
+_REMOVED: Final = re.compile(
+    rf"\b(?:remove|delete|drop|erase|get rid of|take out)\s+(?:(?:the|this|that|our|my|{_TEXT}|{_THING})\b\W{{1,2}})"
+    rf"{{0,4}}{_Q}(?:\s+(?:{_TEXT}|{_THING}))?{_CLAUSE_END}",
+    re.I,
+)
+_MOVED: Final = re.compile(r"\b(?:add|put|move|insert|place|keep|instead|replace|show|bring|use|only)\b", re.I)
+_VALUE: Final = re.compile(
+    r"\b(?:change|replace|update|set|correct|fix|switch|make|use)\b.{0,120}?(?:\b(?:to|with|is|by|use)|[:=])\s*"
+    r"[\"'“‘`]?(?P<value>[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+|\#(?:[0-9a-f]{6}|[0-9a-f]{3})\b|"
+    r"[$€£]\s?\d{1,7}(?:[.,]\d{1,2})?(?![\d.,]*\d|\s*(?:less|more|off|lower|higher|cheaper|extra)\b)|"
+    r"(?P<phone>\+?\d[\d ()/-]{6,20}\d))",
+    re.I,
+)
+_PHONE: Final = re.compile(r"\b(?:phone|telephone|tel|mobile|fax|call us)\b|\+\d", re.I)
+_NOT_A_VALUE: Final = re.compile(
+    r"\b(?:like|similar|inspired|based|compar\w+|example|between|from|than|not|if|about)\b", re.I
+)
+_REMOVED_SECTION: Final = re.compile(
+    r"(?:please )?(?:remove|delete|drop|get rid of|take out) (?:the |our |my )(?:whole |entire )?([\w&' -]{2,40}?)"
+    r"(?: section| block)?(?: please)?[.!]?",
+    re.I,
+)
+_REWRITTEN: Final = re.compile(
+    r"(?:please )?(?:(?:shorten|reword|rewrite|rephrase|simplify|proofread|expand) (?:the |our |my )([\w&' -]{2,40}?)|"
+    r"make (?:the |our |my )([\w&' -]{2,40}?) (?:much |a bit )?(?:shorter|longer|punchier|friendlier|simpler))"
+    r"(?: please)?[.!]?",
+    re.I,
+)
+
+
+@dataclass(frozen=True)
+class Expectations:
+    """What must be true of the pages after an edit that did what was asked."""
+
+    shown: tuple[str, ...] = ()
+    """Texts that the pages show."""
+    gone: tuple[str, ...] = ()
+    """Texts that the pages show less often than before, if they showed them."""
+    values: tuple[str, ...] = ()
+    """Mail addresses, phone numbers, prices and colours that the document holds."""
+    fewer: str | None = None
+    """Component of which fewer are shown."""
+    touched: str | None = None
+    """Component of which at least one has changed."""
+
+
+def read_expectations(request: str) -> Expectations:
+    """Return what a request demands beyond doubt."""
+    if len(request) > MAX_REQUEST_CHARS:
+        return Expectations()
+    quoted: list[str] = []
+
+    def hold(match: re.Match[str]) -> str:
+        quoted.append(next(group for group in match.groups() if group))
+        return f"{_OPEN}{len(quoted) - 1}{_OPEN}"
+
+    held = _QUOTATION.sub(hold, re.sub(rf"[{_OPEN} \t]+", " ", request))
+    shown: dict[str, None] = {}
+    gone: dict[str, None] = {}
+    for sentence in _SENTENCE_END.split(held):
+        for is_shown, number in _read_sentence(sentence):
+            (shown if is_shown else gone)[quoted[int(number)]] = None
+    if len(quoted) > 1 + len(shown) or (gone and not shown and _MOVED.search(held)):
+        gone.clear()  # what goes here may come back there: two words that swap places, a line that moves
+    whole = " ".join(request.split())
+    return Expectations(
+        shown=tuple(shown),
+        gone=tuple(text for text in gone if text not in shown),
+        values=tuple(_values(request)),
+        fewer=_component(_REMOVED_SECTION.fullmatch(whole)),
+        touched=_component(_REWRITTEN.fullmatch(whole)),
+    )
+
+
+def plain(text: str) -> str:
+    """Return a text for comparing: one case, one kind of space, quote and dash, and no punctuation at its ends."""
+    folded = unicodedata.normalize("NFKC", text).casefold().translate(_PLAIN)
+    return " ".join(folded.split()).strip(" .,:;!?…\"'")
+
+
+_PLAIN: Final = str.maketrans(
+    {"’": "'", "‘": "'", "`": "'", "“": '"', "”": '"', "„": '"', "–": "-", "—": "-", "\u00ad": ""}
+)
+
+
+def _read_sentence(sentence: str) -> Iterator[tuple[bool, str]]:
+    """Yield the numbers of the quotations that a sentence wants shown, or gone."""
+    if _NOT_WORDS.search(sentence):
+        return
+    if match := _SWAPPED.search(sentence):
+        yield False, match[1]
+        yield True, match[2]
+        return
+    if match := _SET_BESIDE.search(sentence):
+        yield True, match[2]
+        return
+    for pattern in (_SET, _ADDED, _ADDED_THING, _NAMED):
+        if match := pattern.search(sentence):
+            yield True, match[1]
+            return
+    if match := _REMOVED.search(sentence):
+        yield False, match[1]
+
+
+def _values(request: str) -> Iterator[str]:
+    for sentence in re.split(r"[!?](?=\s|$)|\.(?=\s|$)|[;\n]", request):
+        match = _VALUE.search(sentence)
+        if match is None or _NOT_A_VALUE.search(sentence[: match.start("value")]):
+            continue
+        if match["phone"] is None or _PHONE.search(sentence):
+            yield match["value"]
+
+
+def _component(match: re.Match[str] | None) -> str | None:
+    """Return the kind of section that a noun phrase calls by its usual name."""
+    phrase = next((group for group in match.groups() if group), "").lower() if match else ""
+    sections = (entry for entry in components().values() if entry.outline or entry.place in ("header", "footer"))
+    return next((entry.name for entry in sections if phrase in entry.words[:1]), None)
+
+
+_NOT_COPY: Final = frozenset(
+    {
+        "href",
+        "src",
+        "icon",
+        "theme",
+        "tone",
+        "layout",
+        "lang",
+        "of",
+        "variant",
+        "width",
+        "action",
+        "art",
+        "captions",
+        "cards",
+        "align",
+    }
+)
+_MIN_WORDS: Final = 12
+"""A site shorter than this is too small to judge by its number of words."""
+_LONG_TEXT_WORDS: Final = 9
+"""From this many words on, a text may be set in several props, so its words are looked for one by one."""
+_OTHER_WORDS: Final = re.compile(
+    r"\b(?:translate|rewrite|reword|rephrase|paraphrase|simplify|proofread|formal|informal|tone|wording|copy|"
+    r"in(?:to)? (?:english|german|french|spanish|italian|dutch|portuguese|polish))\b",
+    re.I,
+)
+
+
+def copy_of(site: Site) -> tuple[str, ...]:
+    """Return every text of a valid site that people read, page by page in document order; shared elements once."""
+    return tuple(text for node in _nodes(site) for text in texts(node.props))
+
+
+def texts(value: object) -> Iterator[str]:
+    """Yield the texts inside a prop value that people read: no addresses, no names of colours and icons."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            if not (key in _NOT_COPY and not isinstance(item, Mapping | list)) and key != "theme":
+                yield from texts(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from texts(item)
+
+
+def loses_copy(before: Site, after: Site, *, request: str = "") -> bool:
+    """Whether an edit drops more than half of the words that the site had.
+
+    Args:
+        before: the site as it was, valid.
+        after: the edited site, valid.
+        request: what was asked. One that asks for other words (a translation) is judged by how much is said, not by
+            which words say it.
+    """
+    old, new = _words(before), _words(after)
+    had = sum(old.values())
+    shared_words = sum(new.values()) if _OTHER_WORDS.search(request) else sum((old & new).values())
+    return had >= _MIN_WORDS and shared_words * 2 < had
+
+
+def is_unchanged(before: Site, after: Site) -> bool:
+    """Whether an edit did nothing that can be seen."""
+    return before.canonical() == after.canonical() or resolve_site(before) == resolve_site(after)
+
+
+def lost_change(request: str, before: Site, after: Site) -> str | None:
+    """Return why an edit cannot be what was asked for, in words for the model's second try; None in any doubt.
+
+    Args:
+        request: what was asked, in the owner's words.
+        before: the site as it was, valid.
+        after: the edited site, valid.
+    """
+    if lost := _unreachable(before, after):
+        return f"the new element {lost} is in no list of children, so it is not shown"
+    expected = read_expectations(request)
+    new, old = _Seen(after), _Seen(before)
+    for text in expected.shown:
+        if not new.shows(text):
+            return f"the request asks for the text {shown(text)}, which is nowhere on the pages"
+    for text in expected.gone:
+        if old.count(text) and new.count(text) >= old.count(text) and not _is_part_of_any(text, expected.shown):
+            return f"the request asks for {shown(text)} to go, and the pages still show it as often as before"
+    for value in expected.values:
+        if not new.holds(value):
+            return f"the request gives the value {value}, which the site does not have"
+    return _wrong_component(old, new, fewer=expected.fewer, touched=expected.touched)
+
+
+class _Seen:
+    """What visitors see of a site, ready for comparing."""
+
+    def __init__(self, site: Site) -> None:
+        self.nodes = tuple(_nodes(site))
+        self._texts = [plain(text) for node in self.nodes for text in texts(node.props)]
+        self._all = " ".join(self._texts)
+        self._strings = [text.casefold() for node in self.nodes for text in _strings(node.props)]
+
+    def count(self, text: str) -> int:
+        wanted = plain(text)
+        return sum(len(_whole_words(wanted).findall(held)) for held in self._texts) if wanted else 0
+
+    def shows(self, text: str) -> bool:
+        wanted = plain(text)
+        if wanted in self._all or any(wanted in held for held in self._strings):
+            return True
+        words = re.findall(r"\w+", wanted)
+        seen = set(re.findall(r"\w+", self._all))
+        return len(words) >= _LONG_TEXT_WORDS and sum(word in seen for word in words) * 10 >= len(words) * 9
+
+    def holds(self, value: str) -> bool:
+        forms = _forms_of(value)
+        digits = re.sub(r"\D", "", value) if len(value) > 8 and "@" not in value and value[0] != "#" else ""
+        return any(
+            any(form in held for form in forms) or (digits and digits in re.sub(r"\D", "", held))
+            for held in self._strings
+        )
+
+    def of(self, component: str) -> list[Node]:
+        return [node for node in self.nodes if node.type == component]
+
+    def calls_another(self, component: str) -> bool:
+        """Whether an element of another kind is headed by the name of this one."""
+        name = components()[component].words[0]
+        return any(name in plain(str(node.props.get("heading"))) for node in self.nodes if node.type != component)
+
+
+def _nodes(site: Site) -> Iterator[Node]:
+    """Yield what is shown, each element once however many pages share it."""
+    seen: set[tuple[str, str]] = set()
+    for tree in resolve_site(site).values():
+        for node in walk(tree):
+            if (node.path, node.id) not in seen:
+                seen.add((node.path, node.id))
+                yield node
+
+
+def _unreachable(before: Site, after: Site) -> str | None:
+    for path, page in sorted(after.pages.items()):
+        old_elements = before.pages.get(path, {}).get("elements", {})
+        for key in sorted(set(page["elements"]) - set(old_elements) - reachable(page)):
+            return f"{key} of {path}"
+    return None
+
+
+def _wrong_component(old: _Seen, new: _Seen, *, fewer: str | None, touched: str | None) -> str | None:
+    name = fewer or touched
+    if name is None or not old.of(name) or old.calls_another(name):
+        return None
+    if fewer and len(new.of(name)) >= len(old.of(name)):
+        return f"the request asks for {name} to go, and it is still there"
+    if touched and new.of(name) == old.of(name):
+        return f"the request is about {name}, which the patch leaves as it is"
+    return None
+
+
+def _is_part_of_any(text: str, others: tuple[str, ...]) -> bool:
+    return any(plain(text) in plain(other) for other in others)
+
+
+def _whole_words(text: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<!\w){re.escape(text)}(?!\w)")
+
+
+def _forms_of(value: str) -> set[str]:
+    """Return the ways in which a spec may write a value."""
+    value = value.casefold().strip()
+    if value.startswith("#"):
+        digits = value[1:] if len(value) == 7 else "".join(digit * 2 for digit in value[1:])
+        names = {name for name, hex_digits in COLOUR_NAMES.items() if hex_digits == f"#{digits}"}
+        return {value, f"#{digits}", *names}
+    if value[0] in "$€£":
+        number = value[1:].strip().replace(",", ".")
+        return {number, number.replace(".", ","), re.sub(r"\.?0+$", "", number) if "." in number else number}
+    return {value}
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield str(value)
+    elif isinstance(value, Mapping | list):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _strings(item)
+
+
+def _words(site: Site) -> Counter[str]:
+    return Counter(word for text in copy_of(site) for word in text.lower().split())

@@ -1,0 +1,194 @@
+"""The deterministic builder: a valid site becomes HTML and CSS files, byte for byte the same every time (H-012, H-024).
+
+It calls nothing and reads nothing. No page carries a script, an inline style or an event handler, so the strictest
+Content-Security-Policy holds for all of them. A file is managed by the spec while its bytes equal its render; once
+edited it is detached: the spec is rendered around it, and a change of the spec that needs it is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from sites.spec.catalog import Component, Props, component_rules, components
+from sites.spec.components.page import PageProps
+from sites.spec.errors import DetachedPagesError
+from sites.spec.expressions import Node, resolve_page, walk
+from sites.spec.html import EMPTY, Html, is_external, join, relative_to, tag
+from sites.spec.model import INDEX, Site
+from sites.spec.theme import Theme, contrast_note, stylesheet, theme_class
+from sites.spec.validate import props_of, require_valid
+
+STYLESHEET = "styles.css"
+_ADDRESSES: Final = frozenset({"src", "href", "captions"})
+"""Props that name a file."""
+
+
+def render(site: Site) -> dict[str, bytes]:
+    """Return the site's files by path: its pages and `styles.css`. Assets that pages refer to travel beside.
+
+    Raises:
+        SpecError: the site is invalid; whoever wrote the spec is at fault.
+    """
+    trees = require_valid(site)
+    pages = {path: _page_props(tree) for path, tree in trees.items()}
+    main = pages[INDEX].theme or Theme()
+    others = {path: props.theme for path, props in pages.items() if props.theme and props.theme != main}
+    files = {path: _document(path, trees[path], pages[path], theme=others.get(path), base=main) for path in trees}
+    classes = {theme_class(theme): theme for theme in others.values()}
+    return files | {STYLESHEET: stylesheet(main, classes, component_rules())}
+
+
+def referenced_assets(site: Site) -> frozenset[str]:
+    """Return the paths of the site's own files that its pages show or link to, without its pages.
+
+    Raises:
+        SpecError: the site is invalid.
+    """
+    found: set[str] = set()
+    for tree in require_valid(site).values():
+        for node in walk(tree):
+            found.update(_local_paths(node.props))
+    return frozenset(found - set(site.pages))
+
+
+def contrast_notes(site: Site) -> tuple[str, ...]:
+    """Say for each page of a valid site which chosen colour is not used for words, because nobody could read them."""
+    themes = {path: _page_props(resolve_page(site, path)).theme for path in sorted(site.pages)}
+    notes = {path: contrast_note(theme) for path, theme in themes.items() if theme}
+    return tuple(f"{path}: {note}" for path, note in notes.items() if note)
+
+
+@dataclass(slots=True)
+class _Page:
+    """One page while it is rendered."""
+
+    path: str
+    first_heading: Node | None
+    catalog: Mapping[str, Component]
+
+    def render(self, nodes: Iterable[Node], level: int) -> list[Html]:
+        """Return each element as markup; `level` is that of their own headings, the page's first one apart."""
+        markup = []
+        for node in nodes:
+            component = self.catalog[node.type]
+            place = _Place(node, self, node.id, 1 if node is self.first_heading else max(level, 2))
+            markup.append(component.render(props_of(node, component), place))
+        return markup
+
+
+@dataclass(slots=True)
+class _Place:
+    """Where an element renders: what `RenderContext` promises to components."""
+
+    node: Node
+    on: _Page
+    id: str
+    level: int
+
+    @property
+    def page(self) -> str:
+        return self.on.path
+
+    def children(self, *, deeper: bool) -> Html:
+        return self._joined(self.node.children, deeper=deeper)
+
+    def slot(self, name: str, *, deeper: bool) -> Html:
+        return self._joined(self.node.slots.get(name, ()), deeper=deeper)
+
+    def url(self, address: str) -> str:
+        return relative_to(self.on.path, address)
+
+    def _joined(self, nodes: tuple[Node, ...], *, deeper: bool) -> Html:
+        return join(*self.on.render(nodes, self.level + 1 if deeper else self.level)) if nodes else EMPTY
+
+
+def _document(path: str, root: Node, props: PageProps, *, theme: Theme | None, base: Theme) -> bytes:
+    catalog = components()
+    first = _first_heading(root, catalog)
+    page = _Page(path, first, catalog)
+    regions: dict[str, list[Html]] = {"header": [], "main": [], "footer": []}
+    for node, markup in zip(root.children, page.render(root.children, 2), strict=True):
+        regions[catalog[node.type].place].append(markup)
+    title = None if first else tag("h1", props.title, class_="visually-hidden")
+    body = tag(
+        "body",
+        tag("a", "Skip to content", class_="skip", href="#page.main"),
+        *regions["header"],
+        tag("main", title, *regions["main"], id="page.main", tabindex="-1"),
+        *regions["footer"],
+    )
+    head = _head(path, props, (theme or base).mode)
+    html = tag("html", head, body, lang=props.lang, class_=theme_class(theme) if theme else None)
+    return f"<!doctype html>\n{html}\n".encode()
+
+
+def _head(path: str, props: PageProps, mode: str) -> Html:
+    scheme = {"auto": "light dark", "light": "light", "dark": "dark"}[mode]
+    return tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("title", props.title),
+        tag("meta", name="description", content=props.description) if props.description else None,
+        tag("meta", name="color-scheme", content=scheme),
+        tag("link", rel="stylesheet", href=relative_to(path, STYLESHEET)),
+    )
+
+
+def _first_heading(root: Node, catalog: Mapping[str, Component]) -> Node | None:
+    """Return the first element of the main region that has a heading of its own: that heading is the page's h1."""
+    for child in root.children:
+        if catalog[child.type].place == "main":
+            for node in walk(child):
+                if node.props.get("heading") or node.type == "Heading":
+                    return node
+    return None
+
+
+def _page_props(root: Node) -> PageProps:
+    props: Props = props_of(root, components()[root.type])
+    assert isinstance(props, PageProps)
+    return props
+
+
+def _local_paths(value: object) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            if key in _ADDRESSES and isinstance(item, str) and not is_external(item) and item[:1] not in "#?":
+                yield item.lstrip("/").split("#")[0].split("?")[0]
+            else:
+                yield from _local_paths(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _local_paths(item)
+
+
+def detached_files(site: Site, files: Mapping[str, bytes]) -> frozenset[str]:
+    """Return the pages of a site, and its style sheet, whose files differ from their render or are gone.
+
+    Args:
+        site: a valid site.
+        files: the site's files by path.
+    """
+    return frozenset(path for path, data in render(site).items() if files.get(path) != data)
+
+
+def render_onto(before: Site, after: Site, files: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Return a site's files after a change of its spec; files that are not the spec's render stay as they are.
+
+    Args:
+        before: the spec that the files come from.
+        after: the changed spec.
+        files: the site's files by path.
+
+    Raises:
+        DetachedPagesError: the change needs a page that is detached, or a file that is not the spec's.
+    """
+    old, new = render(before), render(after)
+    changed = {path for path in old.keys() | new.keys() if old.get(path) != new.get(path)}
+    if lost := sorted(path for path in changed if files.get(path) != old.get(path)):
+        raise DetachedPagesError(tuple(lost))
+    untouched = {path: data for path, data in files.items() if path not in changed}
+    return untouched | {path: new[path] for path in sorted(changed & new.keys())}

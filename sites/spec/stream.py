@@ -1,0 +1,250 @@
+"""SpecStream: a spec that arrives as lines of RFC 6902 operations, applied as leniently as json-render applies them.
+
+A model that streams a new spec makes mistakes that cost nothing to forgive: prose between the lines, a parent that was
+never added, the removal of what is not there. That is right for building something new. An edit of a site that people
+rely on is strict instead (`edit`), because there a forgiven mistake is a lost change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+from typing import Any, Final
+
+from sites.spec.errors import SpecError, refuse, shown
+from sites.spec.model import MAX_JSON_DEPTH, MAX_JSON_NODES, MAX_SITE_BYTES, JsonObject, check_json, loads_strict
+from sites.spec.state import MISSING, is_equal, look_up, parse_int, segments_of, trim
+
+MAX_LINES: Final = 10_000
+
+
+def parse_line(line: str) -> JsonObject | None:
+    """Return the operation that a line of a stream holds; None for a blank line, prose, a fence or a damaged line.
+
+    Raises:
+        SpecError: the line is JSON, but breaks a rule for all JSON here, such as a prototype key (its writer's fault).
+    """
+    trimmed = trim(line)
+    if not trimmed.startswith("{"):
+        return None
+    try:
+        value = loads_strict(trimmed)
+    except SpecError as error:
+        if error.code == "not_json":
+            return None
+        raise
+    return value if value.get("op") and "path" in value else None
+
+
+def compile_stream(text: str) -> JsonObject:
+    """Return what the operations in a text build from nothing.
+
+    Raises:
+        SpecError: a `test` fails, an operation cannot be applied at all, or a cap is passed (the writer's fault).
+    """
+    return _compile(_patches(text))
+
+
+def read_document(text: str) -> JsonObject:
+    """Read one JSON object, or what a stream of operations builds.
+
+    Raises:
+        SpecError: it is neither, or breaks a rule (the writer's fault).
+    """
+    try:
+        value = loads_strict(text)
+    except SpecError as error:
+        if error.code == "not_json" and (patches := _patches(text)):
+            return _compile(patches)
+        raise
+    if not isinstance(value, dict):
+        raise refuse("not_a_spec", "", "a site is a JSON object")
+    return _compile([value]) if value.get("op") and "path" in value else value
+
+
+def _patches(text: str) -> list[JsonObject]:
+    if len(text.encode(errors="replace")) > MAX_SITE_BYTES:
+        raise refuse("too_large", "", f"a site spec holds at most {MAX_SITE_BYTES} bytes")
+    lines = text.split("\n")
+    if len(lines) > MAX_LINES:
+        raise refuse("too_large", "", f"a stream has at most {MAX_LINES} lines")
+    return [patch for line in lines if (patch := parse_line(line))]
+
+
+def _compile(patches: Iterable[JsonObject]) -> JsonObject:
+    compiler = _Compiler()
+    for patch in patches:
+        compiler.apply(patch)
+    document: JsonObject = _plain(compiler.document)
+    check_json(document)
+    return document
+
+
+class _Compiler:
+    """The document that a stream has built so far. Copies are counted, because they double what they copy."""
+
+    def __init__(self) -> None:
+        self.document: JsonObject = {}
+        self._copied = 0
+
+    def apply(self, patch: JsonObject) -> None:
+        """Apply one operation; one that json-render does not know does nothing."""
+        handlers: dict[str, Callable[[JsonObject], None]] = {
+            "add": self._add,
+            "replace": self._replace,
+            "remove": self._remove,
+            "move": self._move,
+            "copy": self._copy,
+            "test": self._test,
+        }
+        handler = handlers.get(patch["op"]) if isinstance(patch["op"], str) else None
+        if handler is not None:
+            handler(patch)
+
+    def _add(self, patch: JsonObject) -> None:
+        _put(self.document, _path_of(patch), patch.get("value", MISSING), is_insert=True)
+
+    def _replace(self, patch: JsonObject) -> None:
+        _put(self.document, _path_of(patch), patch.get("value", MISSING), is_insert=False)
+
+    def _remove(self, patch: JsonObject) -> None:
+        _remove(self.document, _path_of(patch))
+
+    def _move(self, patch: JsonObject) -> None:
+        if patch.get("from"):
+            value = self._taken(patch)
+            _remove(self.document, _path_of(patch, "from"))
+            if _put(self.document, _path_of(patch), value, is_insert=True) and patch["from"] == "/":
+                raise _failed(patch, "the whole document cannot go into itself")
+
+    def _copy(self, patch: JsonObject) -> None:
+        if patch.get("from"):
+            value = self._taken(patch)
+            source, target = segments_of(_path_of(patch, "from")), segments_of(_path_of(patch))
+            is_inside = patch["from"] == "/" or (target[: len(source)] == source and target != source)
+            is_put = _put(self.document, _path_of(patch), value, is_insert=True)
+            if is_put and is_inside and isinstance(value, dict | list):
+                raise _failed(patch, "a value cannot be copied into itself")
+
+    def _test(self, patch: JsonObject) -> None:
+        actual = look_up(self.document, _path_of(patch)) if patch["path"] else self.document
+        if not is_equal(actual, patch.get("value", MISSING)):
+            raise _failed(patch, "the value there is another")
+
+    def _taken(self, patch: JsonObject) -> Any:
+        value = _plain(look_up(self.document, _path_of(patch, "from")))
+        if value is not MISSING:
+            check_json(value)
+            self._copied += _size(value)
+        if self._copied > MAX_JSON_NODES:
+            raise refuse("too_large", "", f"moves and copies of a stream take at most {MAX_JSON_NODES} values")
+        return value
+
+
+def _put(document: JsonObject, path: str, value: Any, *, is_insert: bool) -> bool:
+    """Set or insert a value; missing parents are made, and what stands in their way is replaced.
+
+    Returns:
+        Whether there was a place for it: a list takes no value behind its end.
+    """
+    segments = segments_of(path)
+    if "__proto__" in segments:
+        return False
+    current: Any = document
+    for segment, following in pairwise(segments):
+        key: str | int | None = segment
+        if isinstance(current, list):
+            key = _dense_index(current, segment)
+            if key == len(current):
+                current.append(MISSING)
+        if key is None:
+            return False
+        if not _is_object(_child(_opened(current, path), segment)):
+            current[key] = [] if _is_index(following) or following == "-" else {}
+        current = current[key]
+    last = segments[-1]
+    if not isinstance(current, list):
+        _opened(current, path)[last] = value
+        return True
+    index = len(current) if last == "-" else _dense_index(current, last)
+    if index is not None:
+        current[index : index if is_insert else index + 1] = [value]
+    return index is not None
+
+
+def _remove(document: JsonObject, path: str) -> None:
+    """Remove a value; one that is not there is no fault."""
+    segments = segments_of(path)
+    if "__proto__" in segments:
+        return
+    current: Any = document
+    for segment in segments[:-1]:
+        current = _child(_opened(current, path), segment)
+        if not _is_object(current):
+            return
+    last = segments[-1]
+    if isinstance(current, list):
+        index = parse_int(last)
+        if index is not None and 0 <= index < len(current):
+            del current[index]
+    else:
+        _opened(current, path).pop(last, None)
+
+
+def _path_of(patch: JsonObject, field: str = "path") -> str:
+    path = patch[field]
+    if patch["op"] == "test" and not path:
+        return ""
+    if not isinstance(path, str):
+        raise _failed(patch, f"{field} is a JSON pointer")
+    if path.count("/") > MAX_JSON_DEPTH:
+        raise refuse("too_deep", "", f"JSON may nest {MAX_JSON_DEPTH} levels deep")
+    return path
+
+
+def _failed(patch: JsonObject, why: str) -> SpecError:
+    return refuse("patch_failed", "", f"{shown(patch['op'])} at {shown(patch['path'])}: {why}")
+
+
+def _opened(value: Any, path: str) -> Any:
+    """Return a container to step into. Null is one to JavaScript, until somebody steps into it."""
+    if value is None:
+        raise refuse("patch_failed", "", f"{shown(path)} leads through null")
+    return value
+
+
+def _is_object(value: Any) -> bool:
+    """Whether `typeof value` is "object", which it is for null too."""
+    return value is None or isinstance(value, dict | list)
+
+
+def _is_index(segment: str) -> bool:
+    return segment.isascii() and segment.isdigit()
+
+
+def _dense_index(items: list[Any], segment: str) -> int | None:
+    """Return the index that a segment names in a list, or behind its end; None where a hole would be left."""
+    index = parse_int(segment) if _is_index(segment) else None
+    return index if index is not None and index <= len(items) else None
+
+
+def _child(current: Any, segment: str) -> Any:
+    if isinstance(current, list):
+        index = parse_int(segment)
+        return current[index] if index is not None and 0 <= index < len(current) else MISSING
+    return current.get(segment, MISSING)
+
+
+def _plain(value: Any) -> Any:
+    """Return a copy without what was set to nothing: JSON leaves it out of objects and writes null in lists."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items() if item is not MISSING}
+    if isinstance(value, list):
+        return [None if item is MISSING else _plain(item) for item in value]
+    return value
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, dict | list):
+        return 1 + sum(_size(item) for item in (value.values() if isinstance(value, dict) else value))
+    return 1

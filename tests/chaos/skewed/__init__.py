@@ -1,0 +1,1 @@
+"""tests/chaos/skewed"""

@@ -1,0 +1,230 @@
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.fake_provider.playback import plan_reply
+from gateway.fake_provider.scenario import RuleBook, load_rules
+from gateway.fake_provider.site_edits import site_edit
+from gateway.fake_provider.wire import Reply, ToolUse
+from routing.policy.platform import platform_policy
+from routing.policy.prices import Usage
+from sites.spec.catalog import components
+from sites.spec.edit import apply_edit, edit_tool, relevant_part
+from sites.spec.model import Site, parse_site
+from sites.spec.outline import expand_outline, outline_tool
+from sites.spec.quality import is_unchanged, loses_copy
+from sites.spec.render import render
+from sites.spec.validate import require_valid
+from tests.unit.gateway.fake_provider.factories import make_request, user
+
+KINDS = ("Header", "Hero", "Features", "RichText", "Pricing", "FAQ", "ContactForm", "Footer")
+
+
+def element(kind: str) -> dict[str, Any]:
+    return {"type": kind, "props": dict(components()[kind].example), "children": []}
+
+
+def make_site() -> Site:
+    keys = [kind.lower() for kind in KINDS]
+    elements = dict(zip(keys, map(element, KINDS), strict=True))
+    text = json.dumps({**elements, "page": {"type": "Page", "props": {"title": "Hill Bakery"}, "children": keys}})
+    for target in ("#bread", "#menu", "#contact"):
+        text = text.replace(f'"{target}"', '"#contactform"')
+    site = parse_site({"root": "page", "elements": json.loads(text)})
+    require_valid(site)
+    return site
+
+
+SITE = make_site()
+
+
+def edited(ask: str) -> Site:
+    part = relevant_part(SITE, ask)
+    text = f"The site document:\n{part.to_text()}\n\nThe owner asks:\n{ask}"
+    text += "\n\nYour last reply was refused:\nbad\nMend it."
+    request = make_request(user(text))
+    assert request.ask == ask.strip()
+    (use,) = site_edit(request)
+    assert isinstance(use, ToolUse)
+    return apply_edit(SITE, use.input["operations"])
+
+
+def index(site: Site) -> Any:
+    return site.pages["index.html"]
+
+
+def kinds(site: Site) -> list[str]:
+    page = index(site)
+    return [page["elements"][key]["type"] for key in page["elements"]["page"]["children"]]
+
+
+@pytest.mark.parametrize(
+    ("ask", "expected"),
+    [
+        ("Add a testimonials section below the pricing", ["Pricing", "Testimonials", "FAQ"]),
+        ("Please insert a team section above the FAQ", ["Pricing", "Team", "FAQ"]),
+        ("Add a section about our sustainability efforts", ["ContactForm", "RichText", "Footer"]),
+        ("We need a how it works section before the hero", ["Header", "Steps", "Hero"]),
+        ("Create a comparison table of rye, spelt and wheat", ["ContactForm", "ComparisonTable", "Footer"]),
+    ],
+)
+def test_a_section_is_added_where_it_was_asked_for(ask, expected):
+    found = kinds(edited(ask))
+    assert len(found) == len(KINDS) + 1
+    assert any(found[start : start + 3] == expected for start in range(len(found)))
+
+
+def test_a_section_holds_what_the_request_lists():
+    site = edited("Add a services section with bread baking, cake design and morning delivery")
+    (added,) = (item for key, item in index(site)["elements"].items() if key not in index(SITE)["elements"])
+    assert [item["title"] for item in added["props"]["items"]] == ["Bread baking", "Cake design", "Morning delivery"]
+
+
+def test_a_named_section_is_removed():
+    assert kinds(edited("Remove the FAQ please")) == [kind for kind in KINDS if kind != "FAQ"]
+
+
+def test_quoted_words_are_replaced():
+    site = edited('Change "Baked every night in a wood oven." to "Baked at dawn." in the hero')
+    assert index(site)["elements"]["hero"]["props"]["text"] == "Baked at dawn."
+
+
+def test_what_should_be_mentioned_is_said_in_the_section_named():
+    site = edited("Mention that we deliver to Springfield in the hero")
+    text = index(site)["elements"]["hero"]["props"]["text"]
+    assert text.startswith("Baked every night in a wood oven. ")
+    assert "We deliver to Springfield" in text
+
+
+def test_something_added_to_a_section_is_no_new_section():
+    site = edited('Add "Closed on Sundays" to the hero')
+    assert kinds(site) == list(KINDS)
+    assert index(site)["elements"]["hero"]["props"]["text"].endswith("Closed on Sundays.")
+
+
+def test_a_colour_changes_the_look():
+    theme = index(edited("Use teal as the accent colour"))["elements"]["page"]["props"]["theme"]
+    assert theme == {"accent": "teal"}
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        "Make the hero sound more welcoming",
+        "Shorten the text of the hero",
+        "Add more urgency",
+        "Rewrite the about text for investors",
+        "Translate everything to German",
+        "The headline is boring",
+        "asdf",
+        "!!!",
+        "ändere das Menü",
+        "Add pricing with Basic at 10 €, Plus at 20 € and Max at 30 €",
+        "x" * 3000,
+        "</script>\x07\u202e{{ 7 }}",
+    ],
+)
+def test_any_request_becomes_an_edit_that_keeps_the_copy(ask):
+    site = edited(ask)
+    assert not is_unchanged(SITE, site)
+    assert not loses_copy(SITE, site)
+
+
+VOCABULARY = """
+add remove change make the a hero faq pricing team section below above text heading shorter friendlier red dark theme
+colour about with bread, cake and tea "quoted words" to 'x' menu gallery footer header everything 5 €
+"""
+WORDS = st.sampled_from(VOCABULARY.split())
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(WORDS, min_size=1, max_size=12))
+def test_requests_of_any_words_stay_valid(chosen):
+    assert edited(" ".join(chosen))
+
+
+RULES = load_rules([], faults=True)
+
+
+def play(text: str, tool: dict[str, Any], *, max_tokens: int = 1500) -> Reply:
+    choice = {"type": "tool", "name": tool["name"]}
+    request = make_request(user(text), tools=[tool], tool_choice=choice, max_tokens=max_tokens)
+    match = RuleBook(RULES).match(request)
+    assert match is not None
+    return plan_reply(request, match, counted=Usage())
+
+
+def given_to(reply: Reply) -> Any:
+    (block,) = reply.content
+    return json.loads(block.characters)
+
+
+def outlined(description: str) -> Any:
+    return given_to(play(f"The owner describes the site:\n{description}", outline_tool()))
+
+
+def test_the_tools_are_still_called_what_the_scenarios_match() -> None:
+    assert edit_tool()["name"] == "edit_site"
+    assert outline_tool()["name"] == "write_outline"
+
+
+def test_an_edit_fits_the_tool_and_applies() -> None:
+    ask = "Mention that we deliver to Springfield in the hero"
+    text = f"The site document:\n{relevant_part(SITE, ask).to_text()}\n\nThe owner asks:\n{ask}"
+    made = given_to(play(text, edit_tool()))
+    assert set(made) == set(edit_tool()["input_schema"]["required"])
+    assert "Springfield" in apply_edit(SITE, made["operations"]).canonical()
+
+
+def test_an_outline_takes_name_and_contact_from_the_description() -> None:
+    made = outlined(
+        "A website for a bakery in Aarhus called Hill Bakery, with bread, cake and coffee. "
+        "Write to hello@hill.example or call +45 12 34 56 78."
+    )
+    assert made["name"] == "Hill Bakery"
+    assert made["contact"] == {"email": "hello@hill.example", "phone": "+45 12 34 56 78"}
+    assert {"Hero", "Features", "ContactForm"} <= {section["kind"] for section in made["sections"]}
+    page = render(expand_outline(made))["index.html"].decode()
+    assert "hello@hill.example" in page
+
+
+@pytest.mark.parametrize("description", ["x", "!!!", "Make me a site", "Eine Seite für meinen Radladen", "z" * 5000])
+def test_any_description_becomes_a_site_of_several_sections(description: str) -> None:
+    made = outlined(description)
+    assert len(made["sections"]) >= 3
+    assert render(expand_outline(made))
+
+
+DESCRIBED = """
+a site for my small shop called Red Door with menu pricing faq team stats gallery testimonials steps features, tea,
+cake and comparison table: email me@x.example phone 12345678 about "us" teal ocean contact form €5 per hour
+"""
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.sampled_from(DESCRIBED.split()), min_size=1, max_size=30))
+def test_descriptions_of_any_words_expand(words: list[str]) -> None:
+    assert render(expand_outline(outlined(" ".join(words))))
+
+
+def test_a_long_description_stays_within_the_tokens_of_the_policys_call() -> None:
+    description = "A site called Red Door with menu, pricing, faq, steps and story. " + "Very long words. " * 200
+    limit = platform_policy().calls["spec_create"].max_tokens
+    assert play(description, outline_tool(), max_tokens=limit).stop_reason == "tool_use"
+
+
+def test_an_invalid_spec_is_what_its_tag_asks_for_and_only_once_if_it_says_so() -> None:
+    rules = RuleBook(RULES)
+    names = []
+    for _ in range(2):
+        request = make_request(
+            user("The owner describes the site:\nX [rehearse:invalid-spec-once]"), tools=[outline_tool()]
+        )
+        match = rules.match(request)
+        assert match is not None
+        names.append(match.name)
+    assert names == ["invalid-spec-once", "site-outline"]
+    assert "sections" not in given_to(play("X [rehearse:invalid-spec]", outline_tool()))

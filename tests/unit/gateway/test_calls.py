@@ -1,0 +1,74 @@
+import asyncio
+import logging
+from types import SimpleNamespace
+from typing import Any, cast
+from uuid import uuid4
+
+import pytest
+
+from gateway.calls import OpenCall, OpenCalls
+from gateway.config import GatewayConfig
+from gateway.ledger_client import Ledger
+from gateway.relay import Relay
+
+CONFIG = GatewayConfig.model_validate({"pepper": "p" * 20, "watch_seconds": 0.005, "renew_seconds": 60})
+
+
+class Faulty:
+    """A ledger that answers with nonsense, then as it should."""
+
+    def __init__(self, *, faults: int) -> None:
+        self.faults = faults
+        self.looks = 0
+
+    async def ask(self, _statement: Any) -> list[Any]:
+        self.looks += 1
+        return [()] if self.looks <= self.faults else []
+
+
+def a_call() -> OpenCall:
+    bearer = SimpleNamespace(attempt_id=uuid4(), job_id=uuid4())
+    admitted = SimpleNamespace(id=uuid4(), caller=SimpleNamespace(bearer=bearer))
+    call = OpenCall.__new__(OpenCall)
+    call.admitted, call.stop, call.pump = cast(Any, admitted), None, None
+    return call
+
+
+def test_calls_are_watched_on_after_a_look_that_failed(caplog: pytest.LogCaptureFixture) -> None:
+    ledger = Faulty(faults=2)
+
+    async def watch() -> None:
+        calls = OpenCalls(cast(Ledger, ledger), CONFIG)
+        calls.add(a_call())
+        calls.open()
+        async with asyncio.timeout(5):
+            while ledger.looks < 5:
+                await asyncio.sleep(0.005)
+        await calls.close()
+        await asyncio.sleep(0)
+        looks = ledger.looks
+        await asyncio.sleep(0.03)
+        assert ledger.looks == looks, "it must end with the gateway"
+
+    with caplog.at_level(logging.ERROR):
+        asyncio.run(watch())
+    failed = [record for record in caplog.records if record.message == "gateway_look_failed"]
+    assert len(failed) == 2
+    assert all(record.exc_info for record in failed)
+
+
+def test_a_call_whose_booking_breaks_is_not_kept_alive_for_ever() -> None:
+    class Broken(Relay):
+        def _settlement(self) -> Any:
+            raise RuntimeError("a defect")
+
+    async def carry() -> None:
+        calls = OpenCalls(cast(Ledger, Faulty(faults=0)), CONFIG)
+        call = a_call()
+        call.stop = cast(Any, "stopped")
+        relay = Broken(call, cast(Any, None), session=cast(Any, None), circuit=cast(Any, None))
+        with pytest.raises(RuntimeError, match="a defect"):
+            await relay.run(cast(Ledger, None), calls)
+        assert calls.is_idle
+
+    asyncio.run(carry())

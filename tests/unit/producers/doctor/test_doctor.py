@@ -1,0 +1,93 @@
+"""How the doctor judges what it saw."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from producers.doctor import (
+    Finding,
+    Verdict,
+    check_gateway,
+    fail,
+    judge_clock,
+    judge_disk,
+    judge_eviction,
+    judge_lag,
+    judge_persistence,
+    judge_prices,
+    judge_workers,
+    ok,
+    warn,
+    worst,
+)
+from routing.policy.platform import platform_policy
+from routing.queues import QueueName
+
+SECRET = "sk-ant-never-shown-0123456789"
+
+
+@pytest.mark.parametrize(
+    ("finding", "verdict"),
+    [
+        (judge_clock(0.4), "OK"),
+        (judge_clock(-3), "WARN"),
+        (judge_clock(3_600), "FAIL"),
+        (judge_disk("den disk", free_bytes=50_000_000_000, where="/den"), "OK"),
+        (judge_disk("den disk", free_bytes=900_000_000, where="/den"), "WARN"),
+        (judge_disk("den disk", free_bytes=1_000_000, where="/den"), "FAIL"),
+        (judge_eviction("noeviction"), "OK"),
+        (judge_eviction("allkeys-lru"), "FAIL"),
+        (judge_eviction(""), "FAIL"),
+        (judge_persistence({"appendonly": "yes", "save": ""}), "OK"),
+        (judge_persistence({"appendonly": "no", "save": "3600 1"}), "OK"),
+        (judge_persistence({"appendonly": "no", "save": ""}), "WARN"),
+        (judge_workers({queue.value: 1 for queue in QueueName}), "OK"),
+        (judge_workers({queue.value: 1 for queue in QueueName if queue is not QueueName.AGENT}), "WARN"),
+        (judge_workers({queue.value: 1 for queue in QueueName if queue is not QueueName.CONTROL}), "FAIL"),
+        (judge_workers({}), "FAIL"),
+        (judge_lag(3), "OK"),
+        (judge_lag(float("inf")), "WARN"),
+        (judge_prices({"a", "b"}, {"a", "b", "c"}), "OK"),
+        (judge_prices({"a", "b"}, {"a"}), "FAIL"),
+    ],
+)
+def test_each_finding_is_judged_and_what_is_not_well_says_what_to_do(finding: Finding, verdict: str) -> None:
+    assert (finding.verdict.value, bool(finding.hint)) == (verdict, verdict != "OK")
+    assert finding.line.startswith(f"{verdict:<4}  {finding.name}")
+
+
+def test_the_worst_finding_is_the_verdict() -> None:
+    assert worst([]) is worst([ok("a")]) is Verdict.OK
+    assert worst([ok("a"), warn("b", "", "c")]) is Verdict.WARN
+    assert worst([fail("a", "", "b"), warn("c", "", "d")]) is Verdict.FAIL
+
+
+def _gateway(tmp_path: Path, **provider: str) -> dict[str, str]:
+    named = {f"POINTSMAN_GATEWAY__PROVIDERS__MINE__{name.upper()}": value for name, value in provider.items()}
+    return {"POINTSMAN_GATEWAY__PEPPER": "p" * 32} | named
+
+
+def test_a_provider_s_key_is_looked_for_and_never_shown(tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text(SECRET)
+    told = {"base_url": "https://models.example", "label": "mine"}
+    given = [
+        _gateway(tmp_path, **told, api_key=SECRET),
+        _gateway(tmp_path, **told, api_key_file=str(key)),
+        _gateway(tmp_path, **told, api_key_file=str(tmp_path / "gone")),
+        _gateway(tmp_path, **told),
+        _gateway(tmp_path),
+        {},
+    ]
+    found = [list(check_gateway("http://127.0.0.1:1", environment)) for environment in given]
+    assert [[one.verdict.value for one in each[1:]] for each in found] == [["OK"], ["OK"], *[["FAIL"]] * 3, []]
+    assert {each[0].verdict for each in found} == {Verdict.WARN}
+    assert "cannot be read" in found[2][1].seen
+    assert SECRET not in json.dumps(found)
+
+
+def test_the_shipped_policy_has_a_price_for_every_model_that_it_names() -> None:
+    from producers.doctor import check_policy
+
+    assert [finding.verdict for finding in check_policy(platform_policy())] == [Verdict.OK]

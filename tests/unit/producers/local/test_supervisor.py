@@ -1,0 +1,152 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from producers.errors import InstallationError
+from producers.local.supervisor import Home, Program, Supervisor, free_port
+from tests.services import wait_until
+
+
+def test_secrets_are_made_once_and_are_nobody_elses(tmp_path: Path) -> None:
+    made = Home(tmp_path / "home").secrets()
+    path = tmp_path / "home" / "secrets.json"
+    assert Home(tmp_path / "home").secrets() == made == json.loads(path.read_text())
+    assert set(made) == {"preview", "audit", "webhook", "gateway", "install"}
+    assert len(set(made.values())) == len(made)
+    assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+
+
+def test_a_home_of_before_keeps_its_secrets_and_gets_what_it_lacks(tmp_path: Path) -> None:
+    (tmp_path / "secrets.json").write_text(json.dumps({"audit": "kept"}))
+    assert Home(tmp_path).secrets()["audit"] == "kept"
+    assert Home(tmp_path).secrets()["install"] == Home(tmp_path).secrets()["install"]
+
+
+def test_two_installations_do_not_share_a_home(tmp_path: Path) -> None:
+    first, second = Home(tmp_path), Home(tmp_path)
+    first.lock()
+    with pytest.raises(InstallationError, match="is used by another installation"):
+        second.lock()
+    second.unlock()
+    first.unlock()
+    first.unlock()
+    third = Home(tmp_path)
+    third.lock()
+    third.unlock()
+
+
+# Processes are started, watched, revived and ended, and none outlives its supervisor.
+
+SLEEP = "import time; print('up', flush=True); time.sleep(60)"
+
+
+@pytest.fixture
+def supervisor(tmp_path: Path) -> Iterator[Supervisor]:
+    made = Supervisor(environment={"PATH": os.environ["PATH"], "SHARED": "1"}, logs=tmp_path / "logs")
+    yield made
+    made.stop()
+
+
+def script(code: str, name: str = "one", **fields: object) -> Program:
+    return Program(name, (sys.executable, "-S", "-c", code), **fields)  # type: ignore[arg-type]
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def wait_for_log(tmp_path: Path, words: str, name: str = "one") -> str:
+    path = tmp_path / "logs" / f"{name}.log"
+    wait_until(lambda: path.exists() and words in path.read_text(), seconds=10, what=f"{name} says {words}")
+    return path.read_text()
+
+
+def test_a_program_gets_the_common_environment_and_its_own_secrets_alone(
+    supervisor: Supervisor, tmp_path: Path
+) -> None:
+    show = "import os; print('secret', os.environ.get('OWN'), os.environ.get('SHARED'), 'HOME' in os.environ)"
+    supervisor.start(script(show, "a", environment={"OWN": "mine"}))
+    supervisor.start(script(show, "b"))
+    assert "secret mine 1 False" in wait_for_log(tmp_path, "secret", "a")
+    assert "secret None 1 False" in wait_for_log(tmp_path, "secret", "b")
+
+
+def test_a_dead_program_is_started_again(supervisor: Supervisor, tmp_path: Path) -> None:
+    supervisor.start(script(SLEEP))
+    wait_for_log(tmp_path, "up")
+    before = supervisor.pids()["one"]
+    assert supervisor.revive() == []
+    supervisor.kill("one")
+    assert supervisor.revive() == ["one"]
+    assert supervisor.pids()["one"] != before
+    assert is_alive(supervisor.pids()["one"])
+
+
+def test_a_program_that_dies_before_it_is_ready_shows_the_end_of_its_log(supervisor: Supervisor) -> None:
+    url = f"http://127.0.0.1:{free_port()}/"
+    supervisor.start(script("import sys; sys.exit('no room')", ready_url=url))
+    with pytest.raises(InstallationError, match=r"one ended with 1:\nno room"):
+        supervisor.wait_ready()
+
+
+def test_a_program_that_never_answers_is_given_up(supervisor: Supervisor) -> None:
+    supervisor.start(script(SLEEP, ready_url=f"http://127.0.0.1:{free_port()}/"))
+    with pytest.raises(InstallationError, match="one was not ready in time"):
+        supervisor.wait_ready(seconds=0.1)
+
+
+def test_stop_ends_every_program(supervisor: Supervisor, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        supervisor.start(script(SLEEP, name))
+        wait_for_log(tmp_path, "up", name)
+    pids = supervisor.pids().values()
+    supervisor.stop()
+    assert not any(is_alive(pid) for pid in pids)
+    assert supervisor.pids() == {}
+
+
+def test_kill_takes_the_children_with_it(supervisor: Supervisor, tmp_path: Path) -> None:
+    parent = "import os, time; pid = os.fork(); print('pid', pid, flush=True) if pid else None; time.sleep(60)"
+    supervisor.start(script(parent))
+    child = int(wait_for_log(tmp_path, "pid").split()[1])
+    supervisor.kill("one")
+    wait_until(lambda: not is_alive(child), seconds=5, what="the child is dead")
+
+
+def test_programs_end_when_their_supervisor_is_killed(tmp_path: Path) -> None:
+    code = (
+        "import sys, time; from pathlib import Path; from producers.local.supervisor import Program, Supervisor\n"
+        "s = Supervisor(environment={}, logs=Path(sys.argv[1]))\n"
+        f"s.start(Program('one', (sys.executable, '-S', '-c', {SLEEP!r})))\n"
+        "print(s.pids()['one'], flush=True); time.sleep(60)\n"
+    )
+    root = Path(__file__).parents[4]
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "logs")], cwd=root, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        pid = int(process.stdout.readline())
+        wait_for_log(tmp_path, "up")
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    wait_until(lambda: not is_alive(pid), seconds=5, what="the program ended with its supervisor")
+
+
+def test_a_port_that_is_taken_is_not_given_out() -> None:
+    import socket
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        assert free_port(taken.getsockname()[1]) != taken.getsockname()[1]
+    port = free_port()
+    assert free_port(port) == port

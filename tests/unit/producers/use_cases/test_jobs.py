@@ -1,0 +1,18 @@
+from uuid import uuid4
+
+from ledger.tables import Release
+from producers.use_cases.jobs import PREVIEW_AUDIENCE, PreviewLinks, tier_name
+from sites.preview import PreviewSigner
+
+
+def test_tiers_have_names() -> None:
+    assert [tier_name(tier) for tier in (1, 2, 3, None)] == ["spec", "patch", "agent", None]
+
+
+def test_a_preview_link_names_its_release_and_ends_in_a_directory() -> None:
+    signer = PreviewSigner(["a-key-of-at-least-thirty-two-characters"])
+    release = Release(site_id=uuid4(), digest="d", preview_generation=3)
+    url = PreviewLinks(signer, "https://previews.example.com/").url_of(release)
+    token = url.removeprefix("https://previews.example.com/preview/").removesuffix("/")
+    claim = signer.verify(token, max_age_seconds=60, audiences=[PREVIEW_AUDIENCE])
+    assert (claim.site, claim.release_id, claim.generation) == (str(release.site_id), str(release.id), 3)

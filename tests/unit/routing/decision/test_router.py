@@ -1,0 +1,638 @@
+"""Where prompts go: seed 002's modes, seed 000's tiers, seed 003's intents, and the planning debate."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from routing.decision.evaluation import batch_line
+from routing.decision.llm_router import first_stage
+from routing.decision.router import (
+    Intent,
+    Lane,
+    Mode,
+    Route,
+    RouteTarget,
+    Signals,
+    SiteSignals,
+    classify_task,
+    debate_key,
+    decide,
+    needs_swarm,
+)
+from routing.decision.triggers import Confidence, Debate, Stakes
+from routing.jobs import State
+from routing.policy.platform import platform_policy
+from routing.queues import QueueName, Tier
+from tests.unit.routing.prompt.test_tokens import HOSTILE
+
+SITE = SiteSignals(files=4)
+
+
+def route(prompt: str, **signals: Any) -> Route:
+    return decide(Signals(prompt=prompt, **{"site": SITE, **signals}), platform_policy())
+
+
+def unbound(prompt: str) -> Route:
+    return decide(Signals(prompt=prompt), platform_policy())
+
+
+# --- seed 002: mode ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("R-004", "R-010")
+def test_there_are_two_modes_three_targets_and_three_intents() -> None:
+    assert [mode.value for mode in Mode] == ["ANSWER", "ACTION"]
+    assert {target.value for target in RouteTarget} == {"Swarm Orchestrator", "Direct Response", "Tool Specialist"}
+
+
+@pytest.mark.req("R-015", "R-016", "R-017", "R-043", "R-076", "R-084", "R-082", "R-013")
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "What is HPOS?",
+        "Explain how grep works",
+        "Why did the test fail?",
+        "What is the difference between HPOS and classic?",
+        "How do I find files with grep?",
+        "WHAT IS a repo",
+        "how does search work",
+        "Should I deploy on Fridays?",
+        "Do you want to run the tests?",
+        "why update anything",
+    ],
+)
+@pytest.mark.parametrize("bound", [True, False])
+def test_a_question_without_a_reference_is_answered(prompt: str, bound: bool) -> None:
+    decision = route(prompt) if bound else unbound(prompt)
+    assert (decision.mode, decision.rule, decision.triggers) == (Mode.ANSWER, "precedence", ())
+    assert decision.confidence is Confidence.NONE
+    assert decision.queue is QueueName.ANSWER
+    assert decision.target is RouteTarget.DIRECT_RESPONSE
+
+
+@pytest.mark.req("R-014", "R-018", "R-022", "R-077", "R-078", "R-083")
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "Why did tests/e2e/test.ts fail?",
+        "fix the src/index.ts file",
+        "Find all .ts files in src/",
+        "What is in the src/config.json file?",
+        "What is https://example.com/a",
+        "Explain ```x = 1```",
+        "What is in `src/config.json`?",
+        "What is in 'theme.css'?",
+    ],
+)
+@pytest.mark.parametrize("bound", [True, False])
+def test_a_reference_makes_any_message_an_action(prompt: str, bound: bool) -> None:
+    assert (route(prompt) if bound else unbound(prompt)).mode is Mode.ACTION
+
+
+@pytest.mark.req("R-034", "R-035", "R-036", "R-086")
+@pytest.mark.parametrize("prompt", ["Thanks, that makes sense", "so in short it is a cache", "interesting idea"])
+def test_an_unbound_message_without_trigger_is_answered_by_default(prompt: str) -> None:
+    decision = unbound(prompt)
+    assert (decision.mode, decision.rule, decision.pattern) == (Mode.ANSWER, "default", "Default (no triggers)")
+    assert decision.lane is Lane.NONE
+
+
+@pytest.mark.req("R-012", "R-036")
+def test_precedence_is_looked_at_before_triggers() -> None:
+    assert unbound("How do I find and update tests?").rule == "precedence"
+
+
+@pytest.mark.req("R-117")
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "Why is the menu broken on mobile? Please fix it.",
+        "What is a good colour for a bakery? Use it for the header.",
+        "Which font is this, and please change it to Lora",
+        "Can you make the logo bigger?",
+        "How about a darker footer?",
+        "Why don't we move the form up?",
+        "Is it possible to add a map?",
+        "Could the headline be shorter?",
+        "Explain our returns policy in the FAQ section",
+        "Why choose us section with three icons",
+        "Is the contact form broken on my page?",
+        "What's new page with three cards",
+        "Looks great, but the logo is too small",
+        "Don't touch the footer, but make the header blue",
+        "¿Puedes cambiar el color del título?",
+    ],
+)
+def test_in_doubt_a_prompt_for_a_site_is_an_action(prompt: str) -> None:
+    assert route(prompt).mode is Mode.ACTION
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "Don't change anything yet. Why is a sticky header bad?",
+        "I sell candles. Which colours fit?",
+        "For a law firm, should I use a serif font?",
+        "no worries, I'll do it myself",
+        "Can you explain what a sitemap is?",
+        "¿Qué es un dominio?",
+        "Warum ist https wichtig?",
+        "does my site need cookies?",
+    ],
+)
+def test_mere_talk_about_a_site_is_answered(prompt: str) -> None:
+    assert route(prompt).mode is Mode.ANSWER
+
+
+@pytest.mark.req("R-087", "R-081")
+def test_the_functions_of_the_document_keep_their_meaning() -> None:
+    assert [needs_swarm(task) for task in ("pwd", "  PWD ", "fix x", "What is HPOS?")] == [False, False, True, False]
+    assert classify_task("What is HPOS?") == "ANSWER"
+    assert classify_task("fix it") == "ACTION"
+    assert needs_swarm("echo x > src/config.json")
+
+
+@pytest.mark.req("R-066", "R-067", "R-088")
+def test_a_trivial_command_takes_the_fast_path_without_debate_or_tier() -> None:
+    decision = route("echo delete all products")
+    assert (decision.queue, decision.target, decision.tier) == (QueueName.TOOLS, RouteTarget.TOOL_SPECIALIST, None)
+    assert (decision.trivial, decision.debate, decision.rule) == (True, Debate.BYPASS, "trivial")
+    assert decision.argv == ("echo", "delete all products")
+    assert route("date picker is broken").trivial is False
+
+
+@pytest.mark.req("R-001", "R-116", "H-009")
+def test_a_decision_is_the_same_every_time_and_says_why() -> None:
+    first = route("Add a hover effect to the cards")
+    assert all(route("Add a hover effect to the cards") == first for _ in range(200))
+    assert first.reason == "Patch: it needs CSS beyond the spec vocabulary."
+    assert (first.rule, first.classifier, first.policy_version) == ("V1-3", "v1", platform_policy().version)
+
+
+@pytest.mark.req("H-006", "H-007", "R-003", "R-001")
+def test_importing_the_router_loads_neither_celery_nor_a_model_client_nor_a_database() -> None:
+    code = (
+        "import sys, routing.decision.router, routing.decision.evaluation, producers.use_cases.routing_log;"
+        "print([m for m in ('celery','kombu','anthropic','sqlalchemy','docker','httpx2','redis') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+# --- seed 000: tiers --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("H-010", "H-016", "H-017", "H-018", "H-019", "H-020", "H-059")
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "Change the hero heading to Welcome",
+        "Rewrite the copy of the intro",
+        "Shorten the description under the gallery",
+        "Move the testimonials above the pricing section",
+        "Add a section about our history",
+        "Take the partners section out",
+        "Make the headline dark green",
+        "Use a serif font for the headings",
+        "More space between the sections",
+        "Replace the hero image with https://cdn.example.net/a.jpg",
+        "Add a hero",
+        "Add testimonials",
+        "Add a comparison table",
+        "Add an FAQ",
+        "Add a footer",
+        "Add a contact form",
+        "florble the wug",
+    ],
+)
+def test_what_the_page_spec_can_express_is_tier_1(prompt: str) -> None:
+    decision = route(prompt)
+    assert (decision.tier, decision.rule, decision.queue) == (Tier.SPEC, "V1-4", QueueName.SPEC)
+
+
+@pytest.mark.req("H-015")
+def test_a_new_site_from_a_description_is_tier_1() -> None:
+    prompt = "Create a new site for a bakery with a hero, opening hours and a contact form"
+    assert decide(Signals(prompt=prompt, new_site=True), platform_policy()).tier is Tier.SPEC
+    assert route(prompt, site=SiteSignals(files=0)).tier is Tier.SPEC
+
+
+@pytest.mark.req("H-029", "H-030", "H-031", "H-032", "H-058", "H-065")
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "Add a hover underline effect with CSS",
+        "Add form validation to the contact form",
+        "Add a smooth scroll animation to the hero section",
+        "Add this analytics snippet to the site",
+        "Wrap the hero in an extra div with an aria attribute",
+        "Fix the broken menu rendering on mobile",
+        "logo is stretched in Firefox",
+        "the gallery won't open",
+    ],
+)
+def test_css_scripts_html_and_bugs_are_tier_2(prompt: str) -> None:
+    decision = route(prompt)
+    assert (decision.tier, decision.rule, decision.queue) == (Tier.PATCH, "V1-3", QueueName.PATCH)
+
+
+@pytest.mark.req("H-042", "H-043", "H-044", "H-045", "H-053", "H-057")
+@pytest.mark.parametrize(
+    ("prompt", "scope"),
+    [
+        ("convert to a multi-page site with shared nav", "structural"),
+        ("Restructure the whole layout into a magazine grid", "structural"),
+        ("Install swiper with npm and build a carousel", "single_section"),
+        ("Add a custom animation to the logo", "single_section"),
+        ("Add an interactive price calculator", "single_section"),
+        ("A WebGL globe behind the hero", "single_section"),
+    ],
+)
+def test_packages_structure_and_custom_logic_are_tier_3(prompt: str, scope: str) -> None:
+    decision = route(prompt)
+    assert (decision.tier, decision.rule, decision.scope) == (Tier.AGENT, "V1-2", scope)
+    assert (decision.queue, decision.cause) == (QueueName.AGENT, "rule")
+
+
+@pytest.mark.parametrize(
+    ("prompt", "tier"),
+    [
+        ("How it works section: add a fourth step", Tier.SPEC),
+        ("a form that works out the price", Tier.AGENT),
+        ("Open graph image: https://cdn.example.net/a.png", Tier.PATCH),
+        ("Draw a graph of our prices", Tier.AGENT),
+    ],
+)
+def test_a_heading_and_a_meta_tag_that_sound_like_logic_are_none(prompt: str, tier: Tier) -> None:
+    assert route(prompt).tier is tier
+
+
+@pytest.mark.req("H-037", "H-046", "H-054", "H-055", "H-056")
+@pytest.mark.parametrize(
+    ("prompt", "signals"),
+    [
+        ("advanced edit: change the title", {}),
+        ("use the code agent and make the logo bigger", {}),
+        ("change the title", {"advanced_edit": True}),
+        ("change the title", {"preference": "agent"}),
+    ],
+)
+def test_an_explicit_request_is_tier_3_before_any_other_rule(prompt: str, signals: dict[str, Any]) -> None:
+    decision = route(prompt, **signals)
+    assert (decision.tier, decision.rule, decision.cause) == (Tier.AGENT, "V1-1", "explicit")
+
+
+@pytest.mark.req("H-054")
+def test_a_preference_for_the_spec_caps_nothing_and_no_preference_makes_a_question_an_edit() -> None:
+    assert route("Add a quiz", preference="spec").tier is Tier.AGENT
+    assert route("How does smooth scroll work?", preference="agent", advanced_edit=True).mode is Mode.ANSWER
+
+
+@pytest.mark.req("H-060")
+def test_the_rules_are_taken_in_their_order() -> None:
+    assert route("fix the header bug and install swiper with npm").rule == "V1-2"
+    assert route("advanced edit: fix the header bug").rule == "V1-1"
+    assert route("Change the tagline and add a hover effect").rule == "V1-3"
+
+
+@pytest.mark.req("H-055")
+@pytest.mark.parametrize(
+    "prompt", ["Add an 'advanced edit' card", "Add a section titled Advanced edit for photographers"]
+)
+def test_a_power_keyword_in_wording_is_no_power_keyword(prompt: str) -> None:
+    assert route(prompt).tier is Tier.SPEC
+
+
+@pytest.mark.req("H-072")
+@pytest.mark.parametrize("tier", list(Tier))
+def test_the_caller_may_choose_any_tier_at_any_confidence(tier: Tier) -> None:
+    for prompt in ("fix the bug in src/api/auth.ts and update tests", "What is HPOS?", "change the title"):
+        decision = route(prompt, tier=tier)
+        assert (decision.tier, decision.rule, decision.cause) == (tier, "override", "override")
+        assert decision.mode is Mode.ACTION
+
+
+@pytest.mark.req("H-052")
+def test_site_complexity_is_a_signal_with_three_parts() -> None:
+    assert set(SiteSignals.model_fields) == {"files", "has_js", "has_build"}
+
+
+def test_an_existing_widget_that_is_reworded_or_broken_needs_no_agent() -> None:
+    assert route("change the label of the booking button to 'Reserve'").tier is Tier.SPEC
+    assert route("The slider is stuck").tier is Tier.PATCH
+    assert route("Add a slider with our photos").tier is Tier.AGENT
+
+
+@pytest.mark.req("H-005")
+@given(prompt=st.text(max_size=120))
+@settings(max_examples=150, deadline=None)
+def test_every_edit_of_a_site_gets_exactly_one_tier_and_its_queue(prompt: str) -> None:
+    decision = route(prompt)
+    is_edit = decision.mode is Mode.ACTION and not decision.read_only
+    assert (decision.tier is not None) == is_edit
+    assert decision.queue in (QueueName.TOOLS, QueueName.ANSWER) or decision.tier is not None
+
+
+@pytest.mark.req("R-005")
+@pytest.mark.parametrize(
+    ("prompt", "queue"),
+    [("What is HPOS?", "answer"), ("Add a gallery of our cakes", "spec"), ("Fix the error in app.js", "patch")],
+)
+def test_a_question_is_answered_at_once_and_an_order_is_handed_to_the_workers_of_its_tier(
+    prompt: str, queue: str
+) -> None:
+    decision = route(prompt)
+    stage = first_stage(decision, platform_policy(), environment={})
+    assert (stage.state, stage.queue) == (State.QUEUED, queue)
+    assert (decision.tier is None) == (decision.mode is Mode.ANSWER)
+
+
+# --- seed 003: lanes and intents --------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("P-010", "P-012")
+def test_an_intent_is_build_fix_or_question() -> None:
+    assert [intent.value for intent in Intent] == ["build", "fix", "question"]
+    assert route("Add a footer").intent is Intent.BUILD
+    assert route("the menu is broken").intent is Intent.FIX
+    assert route("fix the typo in the intro").intent is Intent.FIX
+    assert route("What is a footer?").intent is Intent.QUESTION
+    assert route("search the codebase for auth").intent is Intent.QUESTION
+
+
+def test_work_on_a_project_goes_to_the_steps_queue_without_a_tier() -> None:
+    decision = decide(Signals(prompt="add a login page", project=True), platform_policy())
+    assert (decision.lane, decision.queue, decision.tier) == (Lane.TICKET, QueueName.STEPS, None)
+    assert decide(Signals(prompt="What is HPOS?", project=True), platform_policy()).queue is QueueName.ANSWER
+
+
+@pytest.mark.parametrize(
+    "prompt", ["list all pages", "grep -rn 'TODO' src/", "What is in css/a.css?", "find every mention of the old name"]
+)
+def test_an_action_that_only_looks_changes_nothing(prompt: str) -> None:
+    decision = route(prompt)
+    assert (decision.mode, decision.read_only, decision.tier) == (Mode.ACTION, True, None)
+    assert (decision.queue, decision.intent) == (QueueName.ANSWER, Intent.QUESTION)
+
+
+@pytest.mark.parametrize("prompt", ["find the old name and replace it", "check ./a.html and close the <div>"])
+def test_looking_and_changing_is_an_edit(prompt: str) -> None:
+    assert route(prompt).tier is not None
+
+
+# --- the planning debate ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("R-045", "R-046", "R-047", "R-075")
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "delete the team section",
+        "drop the users table",
+        "remove the blog",
+        "truncate the guestbook",
+        "overwrite the about text",
+        "deploy it",
+        "publish the site",
+        "release the new version",
+        "push to prod",
+        "push to main",
+        "rework the auth module",
+        "rotate the token",
+        "change the password rules",
+        "move the secret to the config",
+        "replace the API key",
+        "update the credential file",
+        "delete all pages",
+    ],
+)
+def test_destruction_deployment_and_secrets_are_debated_at_high_stakes(prompt: str) -> None:
+    decision = route(prompt)
+    assert (decision.debate, decision.stakes) == (Debate.PLANNING, Stakes.HIGH)
+    assert "debated first because" in decision.reason
+
+
+@pytest.mark.req("R-048")
+@pytest.mark.parametrize(
+    "prompt", ["recolour all headings", "resize every image", "translate the entire site", "reformat css/*.css"]
+)
+def test_bulk_operations_are_debated_at_medium_stakes(prompt: str) -> None:
+    assert (route(prompt).debate, route(prompt).stakes) == (Debate.PLANNING, Stakes.MEDIUM)
+
+
+@pytest.mark.req("R-049")
+def test_a_vague_request_is_debated_only_when_the_action_is_weak() -> None:
+    assert (route("make it nicer").debate, route("make it nicer").stakes) == (Debate.PLANNING, Stakes.MEDIUM)
+    strong = route("update, refactor and test the project until it looks nicer")
+    assert (strong.confidence, strong.debate) == (Confidence.STRONG, Debate.NONE)
+    assert route("make the logo smaller").debate is Debate.NONE
+
+
+@pytest.mark.req("R-044", "R-047", "R-060")
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "Add a footer",
+        "improve the keyboard photo",
+        "show the author under the quote",
+        "add our key features",
+        "add a drop shadow",
+        "a dropdown menu for the services",
+        "add a card for the press release",
+        "refresh the weather every 10 min",
+        "remove the underline from links",
+        "open all day, put that in the footer",
+        "Add 'delete your account' to the FAQ",
+        "a form that lets visitors edit and delete entries",
+        "write a paragraph about password managers",
+        "the secret garden tour needs a photo",
+    ],
+)
+def test_ordinary_work_is_not_debated(prompt: str) -> None:
+    assert route(prompt).debate is Debate.NONE
+
+
+@pytest.mark.req("R-056")
+def test_reading_is_never_debated_and_grep_i_only_when_it_writes() -> None:
+    for prompt in ("search the codebase for auth", "list the password fields", "cat secrets.json", "grep token src/"):
+        assert route(prompt).debate is Debate.BYPASS
+
+
+@pytest.mark.req("R-058")
+@pytest.mark.parametrize("phrase", ["just do it", "skip confirmation", "I'm sure"])
+def test_an_insisting_user_skips_the_debate_and_nothing_else(phrase: str) -> None:
+    decision = route(f"delete the team section, {phrase}")
+    assert (decision.debate, decision.mode, decision.tier) == (Debate.BYPASS, Mode.ACTION, Tier.SPEC)
+    assert route(f"Set the headline to '{phrase}' and delete the blog").debate is Debate.PLANNING
+
+
+@pytest.mark.req("R-059")
+def test_the_same_request_is_debated_once_in_a_session() -> None:
+    debated = frozenset({debate_key("Delete the  blog")})
+    assert route("delete the blog", session_debated=debated).debate is Debate.BYPASS
+    assert route("delete the team page", session_debated=debated).debate is Debate.PLANNING
+
+
+# --- properties -------------------------------------------------------------------------------------------------------
+
+PROMPTS = [
+    "Add a hover effect to the cards",
+    "delete all the old posts",
+    "What is the best font for a bakery?",
+    "logo is stretched in Firefox",
+    "Make it pop",
+    "Install swiper with npm and build a carousel",
+    "search the site for the old address",
+    "Should I remove the team section or keep it?",
+    "change the tagline to 'Slow coffee'",
+    "convert to a multi-page site with shared nav",
+]
+
+
+def essence(decision: Route) -> tuple[object, ...]:
+    return (
+        *(
+            decision.mode,
+            decision.tier,
+            decision.queue,
+            decision.intent,
+            decision.debate,
+            decision.stakes,
+            decision.rule,
+        ),
+        tuple(trigger.shown for trigger in decision.triggers),
+    )
+
+
+@given(
+    st.sampled_from(PROMPTS),
+    st.lists(st.sampled_from([" ", "  ", "\t", "\n", " \n", "\u00a0"]), min_size=20, max_size=20),
+)
+@settings(deadline=None)
+def test_white_space_never_changes_a_decision(prompt: str, blanks: list[str]) -> None:
+    words = prompt.split(" ")
+    spread = "".join(word + blank for word, blank in zip(words, blanks, strict=False))
+    assert essence(route("\n" + spread)) == essence(route(prompt))
+
+
+@given(st.sampled_from(PROMPTS), st.integers(min_value=0))
+@settings(deadline=None)
+def test_case_never_changes_a_decision(prompt: str, bits: int) -> None:
+    mixed = "".join(c.upper() if bits >> i & 1 else c.lower() for i, c in enumerate(prompt))
+    assert essence(route(mixed)) == essence(route(prompt))
+    assert essence(route(prompt.upper())) == essence(route(prompt))
+
+
+@pytest.mark.parametrize("prompt", PROMPTS)
+@pytest.mark.parametrize("polite", ["please {}", "{}, please", "Hi, {}", "{} Thanks!", "{}. Thank you!", "pls {}"])
+def test_politeness_never_changes_a_decision(prompt: str, polite: str) -> None:
+    assert essence(route(polite.format(prompt))) == essence(route(prompt))
+
+
+@given(
+    st.sampled_from(["What is", "Explain", "How does", "Why is", "Should I use", "Do you want", "How do I open"]),
+    st.sampled_from(["src/app.js", "./index.html", "css/a/b.css", "config.yaml", "~/x", "../up", "main.py"]),
+    st.sampled_from(["{} {}", "{} {}?", "{} the thing in {} ?", "{} `{}` there?"]),
+)
+@settings(deadline=None)
+def test_a_path_in_a_question_makes_it_an_action(question: str, path: str, form: str) -> None:
+    assert route(form.format(question, path)).mode is Mode.ACTION
+
+
+@given(st.text(max_size=400))
+@settings(max_examples=150, deadline=None)
+def test_no_prompt_breaks_the_router(prompt: str) -> None:
+    assert route(prompt) == route(prompt)
+
+
+MOST_SECONDS = 0.03
+"""Of one core. The promise is 10 ms, and a quiet machine keeps it; a shared one is not quiet."""
+PIECES = (
+    "change the heading ",
+    "to ",
+    "when you click ",
+    "don't ",
+    "and ",
+    "a/b.css ",
+    "'q' ",
+    '"',
+    "`x` ",
+    "1/2 ",
+    "? ",
+    ". ",
+    ": ",
+    "\n",
+    "\u0301",
+    "\u200b",
+    "é",
+    "ﬁ",
+    "https://a.b/c ",
+    "a@b.c ",
+    "(",
+    "[",
+    "the ",
+    "search ",
+    "what is ",
+    "予約",
+    "{}",
+    "- ",
+)
+
+
+def seconds_for(prompt: str) -> float:
+    """Return the CPU time of a decision, the best of three."""
+    whole = prompt.encode()[: 32 * 1024].decode(errors="ignore")
+
+    def once() -> float:
+        begun = time.process_time()
+        route(whole)
+        return time.process_time() - begun
+
+    return min(once() for _ in range(3))
+
+
+@pytest.mark.parametrize("prompt", HOSTILE.values(), ids=HOSTILE.keys())
+def test_a_hostile_prompt_of_32_kib_is_decided_in_bounded_time(prompt: str) -> None:
+    assert seconds_for(prompt) < MOST_SECONDS
+
+
+@given(st.lists(st.sampled_from(PIECES), min_size=1, max_size=12))
+@settings(max_examples=60, deadline=None)
+def test_any_prompt_of_32_kib_is_decided_in_bounded_time(pieces: list[str]) -> None:
+    row = "".join(pieces)
+    assert seconds_for(row * (32 * 1024 // len(row.encode()) + 1)) < MOST_SECONDS
+
+
+def test_a_prompt_too_long_to_be_read_whole_is_never_a_mere_question() -> None:
+    assert route("What is this? " * 2000).mode is Mode.ACTION
+    question = "Where are the opening times? "
+    assert route(question * 85 + "Delete the blog. " + question * 40 + "Why?").mode is Mode.ACTION  # too many tokens
+
+
+# --- the batch ----------------------------------------------------------------------------------------------------
+
+
+def test_a_line_of_a_batch_has_the_fields_of_the_format() -> None:
+    line = {"id": "a", "prompt": "delete the blog", "site": {"files": 3, "has_js": False, "has_build": False}}
+    assert batch_line(line) == {
+        "id": "a",
+        "mode": "ACTION",
+        "confidence": "WEAK",
+        "intent": "build",
+        "tier": 1,
+        "queue": "spec",
+        "debate": "planning",
+        "stakes": "high",
+        "trivial": False,
+        "triggers": ["delete"],
+        "reason": "Page spec: nothing in it needs more than the page spec; "
+        "it is debated first because it takes something away.",
+        "classifier": "v1",
+    }

@@ -1,0 +1,191 @@
+"""The policy names what is wrong with it, and a project may lower a limit but never raise one."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from routing.errors import PolicyError
+from routing.policy.platform import Policy, ProjectOverrides, load_policy, lower, parse_policy, platform_policy
+from routing.queues import QueueName, Tier
+
+
+def document(**changes: Any) -> dict[str, Any]:
+    return {**platform_policy().model_dump(mode="json"), **changes}
+
+
+def refusal(document: object) -> str:
+    with pytest.raises(PolicyError) as refused:
+        parse_policy(yaml.safe_dump(document), source="mine.yaml")
+    return str(refused.value)
+
+
+def changed(section: str, **changes: Any) -> dict[str, Any]:
+    whole = document()
+    return {**whole, section: {**whole[section], **changes}}
+
+
+def without(section: str, name: str) -> dict[str, Any]:
+    whole = document()
+    del whole[section][name]
+    return whole
+
+
+def test_the_shipped_policy_reads_back_as_itself_under_one_version() -> None:
+    again = parse_policy(yaml.safe_dump(document()), source="x")
+    assert again == platform_policy()
+    assert again.version == platform_policy().version
+    assert len(again.version) == 12
+
+
+def test_any_change_is_another_version() -> None:
+    other = Policy.model_validate(changed("tools", ping_hosts=["example.com"]))
+    assert other.version != platform_policy().version
+
+
+@pytest.mark.parametrize(
+    ("bad", "place", "rule"),
+    [
+        (changed("budgets", job_usd=-1), "budgets.job_usd", "greater than or equal to 0"),
+        (changed("budgets", job_usd=float("nan")), "budgets.job_usd", "greater than or equal|finite"),
+        (changed("budgets", week_usd=1), "budgets.week_usd", "Extra inputs"),
+        (changed("queues", spce={}), "queues.spce", "Input should be 'intake'"),
+        (changed("attempts", lease_seconds=9), "attempts", "at least twice lease_renew_seconds"),
+        (changed("attempts", max_lost=0), "attempts.max_lost", "greater than 0"),
+        (changed("runway", per_queue=0), "runway.per_queue", "greater than 0"),
+        (changed("profiles", default=None), "profiles.default", "valid dictionary"),
+        (without("profiles", "default"), "", "profiles must hold `default`"),
+        (without("queues", "control"), "", "queues must hold limits for control"),
+        (without("prices", "claude-haiku-4-5-20251001"), "", "needs a price and a speed"),
+        (without("speeds", "claude-haiku-4-5-20251001"), "", "needs a price and a speed"),
+        (without("calls", "answer"), "", "calls must hold answer"),
+        (document(prices_as_of=None), "prices_as_of", "valid string"),
+        ({}, "queues", "Field required"),
+        ([], "the document", "valid dictionary"),
+        (None, "the document", "valid dictionary"),
+    ],
+)
+def test_a_bad_policy_is_refused_with_its_source_and_place(bad: object, place: str, rule: str) -> None:
+    message = refusal(bad)
+    assert message.startswith("mine.yaml: ")
+    assert place in message
+    assert any(part in message for part in rule.split("|"))
+
+
+def test_a_hard_limit_must_lie_above_the_soft_one() -> None:
+    whole = document()
+    whole["queues"]["spec"]["hard_seconds"] = 25
+    assert "queues.spec: hard_seconds must be above soft_seconds" in refusal(whole)
+
+
+def test_broken_yaml_is_refused_with_its_line() -> None:
+    with pytest.raises(PolicyError, match=r"mine\.yaml, line 2: "):
+        parse_policy("queues:\n  {]\n", source="mine.yaml")
+
+
+def test_text_that_yaml_cannot_hold_is_refused() -> None:
+    with pytest.raises(PolicyError, match=r"mine\.yaml: is no YAML text"):
+        parse_policy("a: \x01", source="mine.yaml")
+
+
+def test_yaml_cannot_make_objects() -> None:
+    with pytest.raises(PolicyError):
+        parse_policy("!!python/object/apply:os.getcwd []", source="mine.yaml")
+
+
+def test_a_policy_file_that_cannot_be_read_is_refused_by_name(tmp_path: Path) -> None:
+    binary = tmp_path / "binary.yaml"
+    binary.write_bytes(b"\xff\xfe\x00")
+    for path in (tmp_path / "none.yaml", tmp_path, binary):
+        with pytest.raises(PolicyError, match=f"{path}: cannot be read"):
+            load_policy(path)
+
+
+def test_an_installation_may_ship_its_own_policy(tmp_path: Path) -> None:
+    path = tmp_path / "p.yaml"
+    path.write_text(yaml.safe_dump(changed("budgets", job_usd=0.10)))
+    assert load_policy(path).budgets.job_usd == 0.10
+    assert load_policy(None) is platform_policy()
+
+
+LOWER = [
+    ({"queues": {"spec": {"llm_usd": 0.01}}}, lambda p: p.queues[QueueName.SPEC].llm_usd, 0.01),
+    ({"queues": {"agent": {"hard_seconds": 281}}}, lambda p: p.queues[QueueName.AGENT].hard_seconds, 281),
+    ({"queues": {"patch": {"soft_seconds": 1}}}, lambda p: p.queues[QueueName.PATCH].soft_seconds, 1),
+    ({"queues": {"tools": {"output_bytes": 1}}}, lambda p: p.queues[QueueName.TOOLS].output_bytes, 1),
+    ({"queues": {"spec": {"llm_usd": 0.05}}}, lambda p: p.queues[QueueName.SPEC].llm_usd, 0.05),
+    ({"budgets": {"job_usd": 0.3}}, lambda p: p.budgets.job_usd, 0.3),
+    ({"budgets": {"tenant_day_usd": 0}}, lambda p: p.budgets.tenant_day_usd, 0),
+]
+
+
+@pytest.mark.parametrize(("overrides", "read", "value"), LOWER)
+def test_a_project_may_lower_a_limit_and_nothing_else_changes(overrides: Any, read: Any, value: float) -> None:
+    lowered = lower(platform_policy(), ProjectOverrides.model_validate(overrides))
+    assert read(lowered) == value
+    section, inner = next(iter(overrides.items()))
+    before, after = platform_policy().model_dump(mode="json"), lowered.model_dump(mode="json")
+    name, change = next(iter(inner.items()))
+    before[section][name] = {**before[section][name], **change} if isinstance(change, dict) else change
+    assert after == before
+
+
+@pytest.mark.parametrize(
+    ("overrides", "place"),
+    [
+        ({"queues": {"spec": {"llm_usd": 0.0501}}}, "queues.spec.llm_usd"),
+        ({"queues": {"spec": {"hard_seconds": 31}}}, "queues.spec.hard_seconds"),
+        ({"queues": {"spec": {"soft_seconds": 26}}}, "queues.spec.soft_seconds"),
+        ({"queues": {"spec": {"output_bytes": 2_097_153}}}, "queues.spec.output_bytes"),
+        ({"budgets": {"call_usd": 0.51}}, "budgets.call_usd"),
+        ({"budgets": {"job_usd": 0.66}}, "budgets.job_usd"),
+        ({"budgets": {"run_usd": 26}}, "budgets.run_usd"),
+        ({"budgets": {"tenant_day_usd": 51}}, "budgets.tenant_day_usd"),
+        ({"queues": {"unrouted": {"llm_usd": 0}}}, "queues.unrouted"),
+    ],
+)
+def test_a_project_may_raise_nothing(overrides: Any, place: str) -> None:
+    with pytest.raises(PolicyError, match=place):
+        lower(platform_policy(), ProjectOverrides.model_validate(overrides))
+
+
+def test_lowered_limits_must_still_fit_together() -> None:
+    overrides = ProjectOverrides.model_validate({"queues": {"spec": {"hard_seconds": 20}}})
+    with pytest.raises(PolicyError, match=r"queues\.spec: hard_seconds must be above soft_seconds"):
+        lower(platform_policy(), overrides)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"prices": {}},
+        {"budgets": {"fleet_day_usd": 1}},
+        {"queues": {"spec": {"container": "none"}}},
+        {"budgets": {"job_usd": float("nan")}},
+        {"queues": {"spec": {"soft_seconds": float("nan")}}},
+    ],
+)
+def test_a_project_can_name_only_its_own_limits(overrides: Any) -> None:
+    with pytest.raises(ValueError, match="validation error"):
+        ProjectOverrides.model_validate(overrides)
+
+
+@pytest.mark.parametrize(("budget", "cap"), [(None, 650_000_000), (0.1, 100_000_000), (25, 650_000_000)])
+def test_a_caller_s_budget_can_only_lower_the_job_s_cap(budget: float | None, cap: int) -> None:
+    assert platform_policy().job_cap_nanousd(budget) == cap
+
+
+def test_a_queue_may_call_only_the_models_of_its_purposes() -> None:
+    policy = platform_policy()
+    assert policy.models_of(QueueName.SPEC) == {policy.calls["spec_edit"].model, policy.calls["spec_create"].model}
+    assert policy.models_of(QueueName.TOOLS) == frozenset()
+    assert policy.limits_of(Tier.AGENT) == policy.queues[QueueName.AGENT]
+
+
+def test_a_policy_file_from_before_work_rested_between_its_tries_still_loads(tmp_path: Path) -> None:
+    path = tmp_path / "older.yaml"
+    values = document()
+    shipped = values.pop("pauses")
+    path.write_text(yaml.safe_dump(values))
+    assert load_policy(path).pauses.model_dump(mode="json") == shipped

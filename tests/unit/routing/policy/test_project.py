@@ -1,0 +1,332 @@
+"""A project's file: six parts and a stack, errors by line, references instead of keys, limits only lowered."""
+
+import pickle
+from typing import Any
+
+import pytest
+import yaml
+
+from routing.errors import MissingKeyError, PolicyError, ProjectConfigError
+from routing.policy.platform import Policy, platform_policy
+from routing.policy.project import ProjectConfig, account_of, accounts_for, for_project, read_project
+from routing.queues import QueueName
+
+POLICY = platform_policy()
+LEAST = {"repo": {"url": "https://forge.example/acme/shop.git"}, "stack": {"language": "typescript"}}
+WHOLE = """\
+repo:
+  url: https://forge.example/acme/shop.git
+  branch: develop
+stack:
+  language: typescript
+  frontend: nextjs
+  backend: node
+  database: postgresql
+  deploy: vercel
+keys:
+  anthropic: acme
+models:
+  architect: claude-opus-4-6
+budgets:
+  run_usd: 10
+  step_usd:
+    qa: 1.5
+rules:
+  gates:
+    - name: api-changes
+      paths: [src/app/api/, "*.sql"]
+      reason: "API changes are always reviewed."
+  rework_cycles: 1
+integrations:
+  github:
+    repository: acme/shop
+    token: acme-forge
+"""
+PLANTED = "sk-ant-api03-" + "x" * 30
+
+
+def read(**changes: Any) -> ProjectConfig:
+    return read_project(yaml.safe_dump({**LEAST, **changes}), source="project.yaml", policy=POLICY)
+
+
+def refused(text: str) -> ProjectConfigError:
+    with pytest.raises(ProjectConfigError) as refusal:
+        read_project(text, source="project.yaml", policy=POLICY)
+    return refusal.value
+
+
+def refusal(**changes: Any) -> str:
+    return str(refused(yaml.safe_dump({**LEAST, **changes})))
+
+
+def lowered(**changes: Any) -> Policy:
+    return for_project(POLICY, read(**changes))
+
+
+@pytest.mark.req("S-073", "S-069")
+def test_the_file_has_the_six_parts_of_the_second_layer_and_the_stack() -> None:
+    config = read_project(WHOLE, source="project.yaml", policy=POLICY)
+    assert set(ProjectConfig.model_fields) == {"repo", "keys", "models", "budgets", "rules", "integrations", "stack"}
+    assert config.repo.branch == "develop"
+    assert config.keys == {"anthropic": "acme"}
+    assert config.models == {"architect": "claude-opus-4-6"}
+    assert config.budgets.run_usd == 10
+    assert config.rules.gates[0].name == "api-changes"
+    assert config.integrations.github is not None
+    assert config.integrations.github.repository == "acme/shop"
+
+
+@pytest.mark.req("S-072")
+def test_the_platform_s_file_holds_models_budgets_mandatory_rules_and_agents() -> None:
+    assert all(agent.model in POLICY.prices for agent in POLICY.agents.values())
+    assert POLICY.budgets.run_usd > 0
+    assert [rule.name for rule in POLICY.runs.rules.steps] == ["qa-after-development", "qa-after-styling"]
+    assert [rule.name for rule in POLICY.runs.rules.gates] == ["p0-review"]
+    assert len(POLICY.agents) == 13
+
+
+@pytest.mark.req("S-071", "S-024")
+def test_a_project_overrides_what_may_be_tuned_and_leaves_the_rest() -> None:
+    policy = for_project(POLICY, read_project(WHOLE, source="project.yaml", policy=POLICY))
+    assert policy.budgets.run_usd == 10
+    assert policy.runs.rework_cycles == 1
+    assert policy.agents["architect"].model == "claude-opus-4-6"
+    assert policy.agents["qa"].step_usd == 1.5
+    assert policy.budgets.call_usd == POLICY.budgets.call_usd
+    assert policy.agents["research"] == POLICY.agents["research"]
+    assert policy.agents["qa"].soft_seconds == POLICY.agents["qa"].soft_seconds
+    assert policy.runs.max_retries == POLICY.runs.max_retries
+    assert policy.version != POLICY.version
+
+
+@pytest.mark.req("S-100", "S-121")
+def test_a_project_that_says_nothing_gets_the_platform_s_defaults() -> None:
+    policy = lowered()
+    assert policy == POLICY
+    assert policy.budgets.run_usd == 25
+
+
+@pytest.mark.req("S-121")
+def test_a_project_s_own_budget_wins_and_can_only_be_lower() -> None:
+    assert lowered(budgets={"run_usd": 3}).budgets.run_usd == 3
+    assert "budgets.run_usd: a project may lower the platform's 25, not raise it" in refusal(budgets={"run_usd": 26})
+
+
+@pytest.mark.req("S-075")
+def test_rules_are_a_union_and_none_can_be_taken_away_or_replaced() -> None:
+    own = {"name": "api", "paths": ["api/"], "reason": "r"}
+    rules = lowered(
+        rules={"gates": [own], "steps": [{"name": "s", "agent": "security", "after": "developer"}]}
+    ).runs.rules
+    assert [rule.name for rule in rules.gates] == ["p0-review", "api"]
+    assert [rule.name for rule in rules.steps] == ["qa-after-development", "qa-after-styling", "s"]
+    assert rules.steps[:2] == POLICY.runs.rules.steps
+    for name in ("p0-review", "qa-after-development"):
+        again = {"name": name, "priorities": ["P3"], "reason": "never"}
+        assert "no rule can be replaced" in refusal(rules={"gates": [again]})
+    assert "rules: has a field that there is not" in refusal(rules={"remove": ["p0-review"]})
+
+
+@pytest.mark.req("S-102", "S-100")
+def test_a_rule_asks_for_a_gate_by_path_label_or_priority() -> None:
+    gates = lowered(
+        rules={
+            "gates": [
+                {"name": "api", "paths": ["src/app/api/", "*.sql"], "reason": "r"},
+                {"name": "billing", "labels": ["Billing"], "reason": "r"},
+                {"name": "urgent-db", "paths": ["db/"], "priorities": ["P0", "P1"], "reason": "r"},
+            ]
+        }
+    ).runs.rules.gates
+
+    def opened(priority: str = "P2", labels: tuple[str, ...] = (), changed: tuple[str, ...] = ()) -> list[str]:
+        return [gate.name for gate in gates if gate.matches(priority=priority, labels=labels, changed=changed)]
+
+    assert opened() == []
+    assert opened(changed=("src/app/api/cart/route.ts",)) == ["api"]
+    assert opened(changed=("migrations/1.sql", "src/app/page.tsx")) == ["api"]
+    assert opened(labels=("billing", "ui")) == ["billing"]
+    assert opened(priority="P1", changed=("db/schema.ts",)) == ["urgent-db"]
+    assert opened(priority="P2", changed=("db/schema.ts",)) == []
+    assert opened(priority="P0") == ["p0-review"]
+
+
+@pytest.mark.parametrize("field", ["max_retries", "remediation_cycles", "rework_cycles", "max_parallel"])
+def test_a_loop_can_be_made_shorter_and_not_longer(field: str) -> None:
+    here = getattr(POLICY.runs, field)
+    assert getattr(lowered(rules={field: 1}).runs, field) == 1
+    assert f"rules.{field}: a project may lower the platform's {here}" in refusal(rules={field: here + 1})
+
+
+def test_retries_can_be_turned_off() -> None:
+    assert lowered(rules={"max_retries": 0}).runs.max_retries == 0
+
+
+@pytest.mark.req("P-004")
+def test_models_come_from_configuration_layers_and_only_from_those_that_are_offered() -> None:
+    policy = lowered(models={"security": "claude-sonnet-4-6"})
+    assert policy.agents["security"].model == "claude-sonnet-4-6"
+    assert policy.agents["security"].model in policy.models_of(QueueName.STEPS)
+    assert "models.security: must be one of" in refusal(models={"security": "gpt-9"})
+    assert "models.poet: there is no such agent" in refusal(models={"poet": "claude-sonnet-4-6"})
+
+
+@pytest.mark.req("S-088")
+@pytest.mark.parametrize(
+    ("stack", "said"),
+    [
+        (
+            {"language": "python"},
+            "stack.language: this installation's agents and images are made for javascript,",
+        ),
+        ({"language": "typescript", "frontend": "vue"}, "stack.frontend: this installation's agents"),
+        ({"language": "typescript", "backend": "django"}, "stack.backend: this installation's agents"),
+        ({"language": "typescript", "database": "mongodb"}, "made for postgresql only"),
+        ({"frontend": "react"}, "stack: must declare its language"),
+        ({"language": "typescript", "engine": "unity"}, "stack.engine: Input should be"),
+    ],
+)
+def test_a_stack_that_is_not_the_declared_one_is_refused_with_the_reason(stack: dict[str, str], said: str) -> None:
+    assert said in refusal(stack=stack)
+
+
+def test_a_file_without_a_stack_is_refused() -> None:
+    assert "stack: Field required" in str(refused("repo: {url: 'https://forge.example/a/b'}"))
+
+
+@pytest.mark.req("S-089")
+def test_a_wider_stack_is_a_matter_of_the_platform_s_file() -> None:
+    wider = POLICY.runs.model_copy(update={"stack": {**POLICY.runs.stack, "frontend": frozenset({"svelte"})}})
+    text = yaml.safe_dump({**LEAST, "stack": {"language": "typescript", "frontend": "svelte"}})
+    assert (
+        read_project(text, source="p", policy=POLICY.model_copy(update={"runs": wider})).stack["frontend"] == "svelte"
+    )
+
+
+@pytest.mark.req("S-066", "S-067")
+def test_keys_are_names_of_accounts_and_two_projects_may_name_two() -> None:
+    one, two = read(keys={"anthropic": "acme"}), read(keys={"anthropic": "acme-enterprise"})
+    assert accounts_for(one, POLICY, tenant_account="shared") == {"anthropic": "acme"}
+    assert accounts_for(two, POLICY, tenant_account="shared") == {"anthropic": "acme-enterprise"}
+
+
+@pytest.mark.req("S-065", "S-068")
+def test_without_a_key_of_project_or_tenant_there_is_none_and_the_refusal_says_which() -> None:
+    assert accounts_for(read(), POLICY, tenant_account="acme") == {"anthropic": "acme"}
+    with pytest.raises(MissingKeyError) as missing:
+        accounts_for(read(), POLICY, tenant_account=None)
+    assert "no key for provider anthropic, which orchestrator" in str(missing.value)
+    assert "under keys.anthropic" in str(missing.value)
+    assert "no shared key to fall back on" in str(missing.value)
+    with pytest.raises(MissingKeyError, match="openai"):
+        account_of({"anthropic": "acme"}, "openai", agents=["qa"], tenant_account=None)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"keys": {"anthropic": PLANTED}},
+        {"models": {PLANTED: "claude-sonnet-4-6"}},
+        {"integrations": {"github": {"repository": "a/b", "token": "ghp_" + "a" * 36}}},
+        {"rules": {"gates": [{"name": "x", "reason": f"use {PLANTED}"}]}},
+        {"repo": {"url": f"https://{PLANTED}@forge.example/a/b"}},
+        {"notes": [{"deep": PLANTED}]},
+    ],
+)
+def test_a_key_in_the_file_is_refused_and_never_repeated(changes: dict[str, Any]) -> None:
+    said = refusal(**changes)
+    assert "looks like a key" in said
+    assert PLANTED not in said
+    assert "ghp_" not in said
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["https://forge.example/a/b.git", "https://forge.example:8443/a/b"],
+)
+def test_a_repository_is_reached_by_https(url: str) -> None:
+    assert read(repo={"url": url}).repo.url == url
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("https://me:pw@forge.example/a/b", "must not hold a user name or password"),
+        ("https://me@forge.example/a/b", "must not hold a user name or password"),
+        ("ssh://git@forge.example:2222/a/b", "must be reached by https"),
+        ("git@forge.example:a/b.git", "must be reached by https"),
+        ("file:///srv/git/a", "must be reached by https"),
+        ("http://forge.example/a/b", "must be reached by https"),
+        ("ext::sh -c id", "must be a URL"),
+        ("--upload-pack=id", "must be a URL"),
+        ("https://forge.example/a b", "must be a URL"),
+        ("root@forge.example:a/b", "must be a URL"),
+        ("", "must be a URL"),
+    ],
+)
+def test_any_other_address_is_refused_without_repeating_it(url: str, said: str) -> None:
+    message = refusal(repo={"url": url})
+    assert f"repo.url: {said}" in message
+    assert "pw@" not in message
+
+
+def test_every_problem_is_told_with_its_line() -> None:
+    text = WHOLE.replace("run_usd: 10", "run_usd: 99").replace("frontend: nextjs", "frontend: vue")
+    error = refused(text.replace("qa: 1.5", "poet: 1.5").replace("rework_cycles: 1", "rework_cycles: 9"))
+    assert [(problem.line, problem.place) for problem in error.problems] == [
+        (6, "stack.frontend"),
+        (15, "budgets.run_usd"),
+        (17, "budgets.step_usd.poet"),
+        (23, "rules.rework_cycles"),
+    ]
+    assert str(error).splitlines()[0].startswith("project.yaml, line 6: stack.frontend: ")
+
+
+def test_problems_of_form_are_told_together_with_their_lines() -> None:
+    text = WHOLE.replace("run_usd: 10", "run_usd: lots").replace("branch: develop", "branch: '-x'\n  depth: 1")
+    assert [problem.line for problem in refused(text).problems] == [3, 4, 16]
+
+
+def test_broken_yaml_is_told_with_its_line() -> None:
+    assert str(refused("repo: [\nstack: 1")).startswith("project.yaml, line ")
+    assert str(refused("just words")).startswith("project.yaml, line 1: ")
+
+
+def test_a_step_s_cap_below_one_call_is_refused() -> None:
+    said = refusal(budgets={"step_usd": {"qa": 0.01}})
+    assert "budgets.step_usd.qa: must be at least 0.23" in said
+    dearer = refusal(budgets={"step_usd": {"qa": 0.3}}, models={"qa": "claude-opus-4-6"})
+    assert "must be at least 0.38" in dearer
+
+
+def test_a_rule_names_agents_that_exist() -> None:
+    assert "rules.gates.0.after: there is no such agent" in refusal(
+        rules={"gates": [{"name": "x", "after": "poet", "reason": "r"}]}
+    )
+    assert "rules.steps.0.agent: there is no such agent" in refusal(
+        rules={"steps": [{"name": "x", "agent": "poet", "after": "qa"}]}
+    )
+
+
+def test_autonomy_is_the_project_s_and_touches_no_rule() -> None:
+    policy = lowered(rules={"autonomy": "auto"})
+    assert policy.runs.autonomy == "auto"
+    assert policy.runs.rules == POLICY.runs.rules
+
+
+def test_a_stored_configuration_that_no_longer_fits_is_the_operator_s_to_know() -> None:
+    config = read(budgets={"run_usd": 20})
+    lower = POLICY.model_copy(update={"budgets": POLICY.budgets.model_copy(update={"run_usd": 10})})
+    with pytest.raises(PolicyError, match=r"project: budgets\.run_usd"):
+        for_project(lower, config)
+
+
+def test_the_errors_travel() -> None:
+    for error in (refused("x: 1"), MissingKeyError("openai", ("qa",))):
+        assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+def test_a_configuration_survives_being_stored() -> None:
+    config = read_project(WHOLE, source="p", policy=POLICY)
+    assert ProjectConfig.model_validate_json(config.model_dump_json()) == config
+    assert config.rules.steps == ()

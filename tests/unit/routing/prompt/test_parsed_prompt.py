@@ -1,0 +1,72 @@
+"""Slips of the keyboard: what is put right, and what only looks like a slip."""
+
+from __future__ import annotations
+
+import pytest
+
+from routing.clarify.replies import canonicalize_command_input
+from routing.decision.evaluation import batch_line
+from routing.prompt.parsed_prompt import respelled
+from routing.prompt.tokens import tokenise
+
+WORDS = frozenset({"delete", "remove", "title", "move"})
+SITE = {"files": 3, "has_js": False, "has_build": False}
+
+
+def _respelled(text: str) -> list[str]:
+    tokens, _ = tokenise(text)
+    return [token.word for token in respelled(tuple(tokens), WORDS, frozenset({"dleete"}))]
+
+
+@pytest.mark.parametrize(
+    ("slip", "meant"), [("delte", "delete"), ("remvoe", "remove"), ("removve", "remove"), ("mvoe", "move")]
+)
+def test_swapped_missing_and_doubled_letters_are_put_right(slip: str, meant: str) -> None:
+    assert _respelled(slip) == [meant]
+
+
+@pytest.mark.parametrize("slip", ["dissapears", "disapeers", "dsiappeasr", "disappeears"])
+def test_a_long_word_is_known_with_two_slips_but_not_with_another_letter(slip: str) -> None:
+    tokens, _ = tokenise(slip)
+    known = respelled(tuple(tokens), frozenset({"disappears"}), frozenset())[0].word == "disappears"
+    assert known is (slip != "disapeers")
+
+
+@pytest.mark.parametrize("word", ["remote", "tile", "emove", "removes", "dleete", "mov"])
+def test_other_words_stay_what_they_are(word: str) -> None:
+    assert _respelled(word) == [word]
+
+
+def test_places_in_the_text_stay_those_of_the_slip() -> None:
+    (token,) = respelled(tuple(tokenise("  delte")[0]), WORDS, frozenset())
+    assert (token.word, token.start, token.end) == ("delete", 2, 7)
+
+
+@pytest.mark.req("R-045")
+def test_a_misspelt_removal_is_debated_like_a_removal() -> None:
+    route = batch_line({"prompt": "pls delte the news section", "site": SITE})
+    assert (route["debate"], route["stakes"]) == ("planning", "high")
+
+
+@pytest.mark.req("R-056")
+@pytest.mark.parametrize("command", ["grep -i password src/", "grep -rni token app/", "GREP --ignore-case secret x/"])
+def test_grep_without_regard_to_case_is_not_bypassed(command: str) -> None:
+    assert batch_line({"prompt": command, "site": SITE})["debate"] == "planning"
+
+
+@pytest.mark.req("R-056")
+@pytest.mark.parametrize("command", ["grep password src/", "grep -rn token app/"])
+def test_any_other_grep_is_never_debated(command: str) -> None:
+    assert batch_line({"prompt": command, "site": SITE})["debate"] == "bypass"
+
+
+@pytest.mark.req("H-017")
+@pytest.mark.parametrize("prompt", ["Move the FAQ section to the top", "bring the form up to the top of the page"])
+def test_a_section_that_is_moved_to_the_top_stays_in_the_spec(prompt: str) -> None:
+    assert batch_line({"prompt": prompt, "site": SITE})["tier"] == 1
+
+
+@pytest.mark.req("L-042")
+@pytest.mark.parametrize("typed", ["abuot", "homepge", "buton", "tesimonials"])
+def test_the_ladder_reads_what_was_typed_and_leaves_slips_to_the_model(typed: str) -> None:
+    assert canonicalize_command_input(typed).selection == (typed,)

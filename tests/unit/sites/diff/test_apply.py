@@ -1,0 +1,166 @@
+"""One model behind three formats, and what an applied diff leaves behind."""
+
+from __future__ import annotations
+
+import pytest
+
+from sites.diff import canonical
+from sites.diff.apply import apply_diff
+from sites.diff.model import DiffRefusedError, Fuzz, Kind, Reason, blob_id, split_lines
+
+FILES = {"index.html": b"<h1>\n  Old\n</h1>\n<p>one</p>\n<p>two</p>\n", "css/a.css": b"a {}\n"}
+CHANGED = {"index.html": b"<h1>\n  New\n</h1>\n<p>one</p>\n<p>two</p>\n"}
+
+UNIFIED = "--- a/index.html\n+++ b/index.html\n@@ -1,3 +1,3 @@\n <h1>\n-  Old\n+  New\n </h1>\n"
+BLOCKS = "index.html\n```html\n<<<<<<< SEARCH\n<h1>\n  Old\n=======\n<h1>\n  New\n>>>>>>> REPLACE\n```\n"
+PATCH = "*** Begin Patch\n*** Update File: index.html\n@@ <h1>\n-  Old\n+  New\n </h1>\n*** End Patch\n"
+
+
+def reason(diff: str | bytes, files: dict[str, bytes] | None = None) -> Reason:
+    with pytest.raises(DiffRefusedError) as caught:
+        apply_diff(files or FILES, diff)
+    return caught.value.reason
+
+
+@pytest.mark.parametrize("lines", [[], [b"\n"], [b"a"], [b"a\n", b"b"], [b"a\n", b"\n"], [b"a\rb\x0b\r\n", b"\x0c"]])
+def test_a_line_ends_with_its_line_feed_and_with_nothing_else(lines: list[bytes]) -> None:
+    assert split_lines(b"".join(lines)) == lines
+
+
+def test_a_line_of_a_patch_that_begins_with_a_blank_is_context_whatever_it_says() -> None:
+    patch = "*** Begin Patch\n*** Update File: f\n @@\n-old\n+new\n*** End Patch\n"
+    assert apply_diff({"f": b"@@\nold\n"}, patch).changed == {"f": b"@@\nnew\n"}
+
+
+def test_a_change_is_written_out_only_for_who_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[object] = []
+    monkeypatch.setattr(canonical, "unified", lambda before, after: bytes(len(written.append(after) or written)))
+    done = apply_diff(FILES, UNIFIED)
+    assert written == []
+    assert (done.canonical, done.reverse, done.canonical) == (b"\0", b"\0\0", b"\0")
+    assert written == [CHANGED, {"index.html": FILES["index.html"]}]
+
+
+@pytest.mark.req("H-026", "H-027")
+@pytest.mark.parametrize("diff", [UNIFIED, BLOCKS, PATCH])
+def test_three_formats_say_the_same(diff: str) -> None:
+    done = apply_diff(FILES, diff)
+    assert done.changed == CHANGED
+    assert done.canonical == apply_diff(FILES, UNIFIED).canonical
+    assert apply_diff(FILES, f"Here you are:\n\n```\n{diff}```\nDone!\n").changed == CHANGED
+
+
+@pytest.mark.req("H-026")
+@pytest.mark.parametrize(
+    "text", ["", "Please change the title.", "<html>\n</html>\n", '{"path": "index.html"}', "\x00\xff"]
+)
+def test_anything_else_is_refused(text: str) -> None:
+    assert reason(text) is Reason.NO_DIFF
+
+
+def test_a_text_in_two_formats_is_refused_and_so_is_a_cut_one() -> None:
+    assert reason(UNIFIED + BLOCKS) is Reason.MALFORMED
+    assert reason(PATCH.replace("*** End Patch\n", "")) is Reason.TRUNCATED
+    assert reason(BLOCKS.split(">>>>>>>")[0]) is Reason.TRUNCATED
+
+
+@pytest.mark.req("H-034")
+def test_the_reverse_restores_the_base_to_the_byte_and_the_review_shows_what_changed() -> None:
+    files = {**FILES, "x.txt": b"no end", "bin": b"\x00\xff\r\n\x00"}
+    diff = (
+        "*** Begin Patch\n*** Delete File: bin\n*** Update File: x.txt\n*** Move to: y z.txt\n@@\n-no end\n+end\n"
+        "*** Add File: new.html\n+<p>\n*** End Patch\n"
+    )
+    done = apply_diff(files, diff)
+    after = done.onto(files)
+    assert after == {**FILES, "y z.txt": b"end", "new.html": b"<p>\n"}
+    assert apply_diff(after, done.reverse).onto(after) == files
+    assert b"+<p>\n" in done.canonical
+    assert [receipt.kind for receipt in done.receipts] == [Kind.DELETE, Kind.RENAME, Kind.CREATE]
+
+
+def test_a_hunk_that_is_there_already_is_told_beside_one_that_is_not() -> None:
+    both = UNIFIED + "@@ -4,2 +4,2 @@\n-<p>one</p>\n+<p>uno</p>\n <p>two</p>\n"
+    done = apply_diff(CHANGED, both)
+    assert [hunk.is_already_applied for hunk in done.receipts[0].hunks] == [True, False]
+    assert done.changed == {"index.html": CHANGED["index.html"].replace(b"one", b"uno")}
+
+
+def test_two_places_are_told_apart_by_the_lines_above_that_a_patch_names() -> None:
+    css = b".a {\n  color: red;\n}\n.b {\n  color: red;\n}\n"
+    patch = "*** Begin Patch\n*** Update File: a.css\n@@ .b {\n-  color: red;\n+  color: blue;\n*** End Patch\n"
+    assert apply_diff({"a.css": css}, patch).changed == {"a.css": b".a {\n  color: red;\n}\n.b {\n  color: blue;\n}\n"}
+    assert reason(patch.replace("@@ .b {", "@@"), {"a.css": css}) is Reason.AMBIGUOUS
+
+
+def test_two_equal_hunks_for_two_equal_places_are_both_applied_in_order() -> None:
+    css = b"a {\n  top: 1px;\n}\n" * 2
+    hunk = "@@ ... @@\n a {\n-  top: 1px;\n+  top: %dpx;\n }\n"
+    done = apply_diff({"a.css": css}, "--- a/a.css\n+++ b/a.css\n" + hunk % 2 + hunk % 3)
+    assert done.changed == {"a.css": b"a {\n  top: 2px;\n}\na {\n  top: 3px;\n}\n"}
+
+
+def test_how_far_a_hunk_was_from_the_file_is_in_the_receipt() -> None:
+    def fuzz(diff: str) -> Fuzz:
+        return apply_diff(FILES, diff).fuzz
+
+    assert fuzz(UNIFIED) is Fuzz.EXACT
+    assert fuzz(UNIFIED.replace("-1,3 +1,3", "-3,3 +3,3")) is Fuzz.OFFSET
+    assert fuzz(UNIFIED.replace(" <h1>", " <h1>  ")) is Fuzz.WHITESPACE
+    assert fuzz(UNIFIED.replace(" <h1>\n", "<h1>\n")) is Fuzz.MARKER
+    assert fuzz(UNIFIED.replace("  Old", "Old").replace("  New", "New")) is Fuzz.INDENT
+    assert apply_diff(FILES, UNIFIED.replace("  Old", "Old").replace("  New", "New")).changed == CHANGED
+    assert fuzz(UNIFIED + " <p>two</p>\n") is Fuzz.SPLIT
+    assert fuzz(UNIFIED + " <p>three</p>\n") is Fuzz.TRIMMED
+    assert Fuzz.INDENT.needs_approval
+    assert not Fuzz.MARKER.needs_approval
+
+
+def test_an_index_line_proves_which_of_two_places_was_meant() -> None:
+    twice = b"a\nb\nc\nx\na\nb\nc\n"
+    files = {"f": twice}
+    good = apply_diff(files, "--- a/f\n+++ b/f\n@@ -4,4 +4,4 @@\n x\n a\n-b\n+B\n c\n")
+    proven = good.canonical.replace(b"@@ -3,5 +3,5 @@\n c\n x\n a\n", b"@@ ... @@\n a\n")
+    assert apply_diff(files, proven).changed == {"f": b"a\nb\nc\nx\na\nB\nc\n"}
+    bare = b"".join(line for line in proven.splitlines(keepends=True) if not line.startswith(b"index "))
+    assert reason(bare, files) is Reason.AMBIGUOUS
+
+
+def test_nothing_is_inserted_where_nothing_says_where() -> None:
+    assert reason("--- a/index.html\n+++ b/index.html\n@@ -2,0 +3 @@\n+<p>\n") is Reason.NO_CONTEXT
+    assert reason("index.html\n<<<<<<< SEARCH\n=======\nx\n>>>>>>> REPLACE\n") is Reason.NO_CONTEXT
+    made = apply_diff(FILES, "new.html\n<<<<<<< SEARCH\n=======\nx\n>>>>>>> REPLACE\n")
+    assert made.changed == {"new.html": b"x\n"}
+
+
+def test_a_line_left_out_beside_an_insertion_is_ambiguous() -> None:
+    diff = "--- a/index.html\n+++ b/index.html\n@@ -3,2 +3,3 @@\n </h1>\n+<hr>\n <p>two</p>\n"
+    assert reason(diff) is Reason.AMBIGUOUS
+
+
+def test_files_that_are_not_there_or_are_there_already_are_refused() -> None:
+    assert reason(UNIFIED.replace("index", "other")) is Reason.FILE_NOT_FOUND
+    assert reason("--- /dev/null\n+++ b/css/a.css\n@@ -0,0 +1 @@\n+x\n") is Reason.FILE_EXISTS
+    assert reason("--- a/css/a.css\n+++ /dev/null\n@@ -1,2 +0,0 @@\n-b {}\n-a {}\n") is Reason.NOT_FOUND
+    assert reason("--- a/index.html\n+++ /dev/null\n@@ -1,2 +0,0 @@\n-<h1>\n-  Old\n") is Reason.LEFTOVER
+    assert reason("--- a/index.html\n+++ b/index.html\n@@ -1 +1 @@\n-<h1>\n+<h1>\n") is Reason.NO_CHANGE
+
+
+def test_what_a_model_is_told_names_the_place_and_shows_the_real_lines() -> None:
+    with pytest.raises(DiffRefusedError) as caught:
+        apply_diff(FILES, UNIFIED.replace("  Old", "  Elder"))
+    feedback = caught.value.feedback
+    assert "'index.html', hunk 1: not_found" in feedback
+    assert "2|   Old" in feedback
+    assert caught.value.is_repairable
+
+
+def test_tabs_in_a_file_of_spaces_are_believed_only_with_proof_of_the_base() -> None:
+    files = {"a.py": b"x\n" + b"".join(b"    %d\n" % number for number in range(12)) + b"y\nz\n"}
+    diff = "--- a/a.py\n+++ b/a.py\n@@ -14,2 +14,3 @@\n y\n+\tnew\n z\n"
+    assert reason(diff, files) is Reason.AMBIGUOUS
+    made = apply_diff(files, diff.replace("\t", "    "))
+    tabbed = files["a.py"].replace(b"y\nz\n", b"y\n\tnew\nz\n")
+    index = f"diff --git a/a.py b/a.py\nindex {blob_id(files['a.py'])}..{blob_id(tabbed)} 100644\n"
+    assert apply_diff(files, index + diff).changed == {"a.py": tabbed}
+    assert made.fuzz is Fuzz.EXACT

@@ -1,0 +1,384 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sites.direct_edit.direct import apply_direct, parse_direct
+from sites.spec.edit import apply_edit
+from sites.spec.errors import SpecError
+from sites.spec.model import INDEX, Site, parse_site
+from sites.spec.quality import copy_of
+from sites.spec.render import render
+from tests.unit.sites.spec.samples import demo_site, element, page
+
+CLASSES = "classes.html"
+
+
+def after(prompt: str, site: Site | None = None) -> Site:
+    before = site or demo_site()
+    edit = parse_direct(prompt, before)
+    assert edit is not None, prompt
+    assert edit.summary.endswith(".")
+    return apply_direct(before, edit)
+
+
+def props(site: Site, key: str, page: str = INDEX) -> dict[str, Any]:
+    found = site.pages[page]["elements"][key]["props"]
+    assert isinstance(found, dict)
+    return found
+
+
+TEXTS = [
+    ("Change the hero heading to 'Fresh bread daily'", INDEX, "hero", "heading", "Fresh bread daily"),
+    ("Change the hero heading to Welcome", INDEX, "hero", "heading", "Welcome"),
+    ('change the heading of the hero to "Hello"', INDEX, "hero", "heading", "Hello"),
+    ("Please set the headline in the hero section to “Hello”.", INDEX, "hero", "heading", "Hello"),
+    ("Can you change the hero title to 'Hello'?", INDEX, "hero", "heading", "Hello"),
+    ("Make the hero heading say 'Good morning'", INDEX, "hero", "heading", "Good morning"),
+    ("The hero heading should read 'Don't panic'", INDEX, "hero", "heading", "Don't panic"),
+    ("Hero heading: Fresh bread daily", INDEX, "hero", "heading", "Fresh bread daily"),
+    ("use 'Hello' as the hero heading", INDEX, "hero", "heading", "Hello"),
+    ("change the hero heading from 'Bread with the patience left in' to 'Hello'", INDEX, "hero", "heading", "Hello"),
+    ("I want to update the hero subtitle to 'Slow bread.'", INDEX, "hero", "text", "Slow bread."),
+    ("change the eyebrow of the hero to 'Since 1911'", INDEX, "hero", "eyebrow", "Since 1911"),
+    ("Set the tagline to 'Bread since 1911'", INDEX, "header", "tagline", "Bread since 1911"),
+    ("change the call to action heading to 'Bake with us'", INDEX, "classes", "heading", "Bake with us"),
+    ("Change the heading of the FAQ on the classes page to 'Questions'", CLASSES, "questions", "heading", "Questions"),
+    ("change the footer note to '© 2027'", INDEX, "footer", "note", "© 2027"),
+    ("change the copyright line to '© 2027'", INDEX, "footer", "note", "© 2027"),
+    ("Change 'Three things we will not hurry' to 'We never rush'", INDEX, "approach", "heading", "We never rush"),
+    ("Change the 'Our bread' section heading to 'Today'", INDEX, "menu", "heading", None),
+    ("rewrite the description of the menu to 'Fresh today.'", INDEX, "menu", "text", "Fresh today."),
+]
+
+
+@pytest.mark.parametrize(("prompt", "path", "key", "name", "value"), [row for row in TEXTS if row[4]])
+def test_a_text_is_set_in_many_wordings(prompt: str, path: str, key: str, name: str, value: str) -> None:
+    assert props(after(prompt), key, path)[name] == value
+
+
+@pytest.mark.parametrize(
+    ("prompt", "gone", "new", "times"),
+    [
+        ("replace 'forty-hour dough' with 'two-day dough'", "forty-hour dough", "two-day dough", 1),
+        ("Replace the phrase “thick crust” by “crackling crust”", "thick crust", "crackling crust", 1),
+        ("fix the typo 'singing crust' -> 'crackling crust'", "singing crust", "crackling crust", 1),
+        ("'Keeps the butter cold' should say 'Keeps the butter colder'", "butter cold ", "butter colder", 1),
+        ("replace all 'Ida Holm' with 'Ida Lund'", "Ida Holm", "Ida Lund", 2),
+        ("Change 'croissant' to 'cornetto' in the team section", "the croissant ", "cornetto", 0),
+        ("replace 'Croissant day' with 'Pastry day' everywhere", "Croissant day", "Pastry day", 4),
+        ("replace 'singing CRUST' with 'crackling crust'", "singing crust", "crackling crust", 1),
+    ],
+)
+def test_a_quoted_text_is_replaced_where_it_stands(prompt: str, gone: str, new: str, times: int) -> None:
+    if times == 0:
+        assert parse_direct(prompt, demo_site()) is None  # it stands there only as part of a longer word
+        return
+    words = "\n".join(copy_of(after(prompt)))
+    assert gone not in words
+    assert words.count(new) == times
+
+
+THEMES = [
+    ("Change the primary color to teal", "primary", "teal"),
+    ("set the accent colour to #ff6600", "accent", "#ff6600"),
+    ("Make the background ivory", "background", "ivory"),
+    ("use dark green as the primary colour", "primary", "darkgreen"),
+    ("Turn the page background to #FFF", "background", "#fff"),
+    ("change the brand colour of the site to navy", "primary", "navy"),
+    ("The primary color should be crimson", "primary", "crimson"),
+    ("Use a serif font for the headings", "headings", "serif"),
+    ("change the font to sans-serif", "font", "sans"),
+    ("set the body font to humanist", "font", "humanist"),
+    ("switch to a monospace font", "font", "mono"),
+    ("use square corners", "radius", "none"),
+    ("make the corners very rounded", "radius", "large"),
+    ("make the spacing airy", "spacing", "airy"),
+    ("more spacing between the sections", "spacing", "airy"),
+    ("reduce the spacing", "spacing", "compact"),
+    ("switch to dark mode", "mode", "dark"),
+    ("make the site light", "mode", "light"),
+    ("use the ocean theme", "preset", "ocean"),
+    ("change the colour scheme to forest", "preset", "forest"),
+]
+
+
+@pytest.mark.parametrize(("prompt", "name", "value"), THEMES)
+def test_the_look_is_set_in_the_theme(prompt: str, name: str, value: str) -> None:
+    assert props(after(prompt), "page")["theme"][name] == value
+
+
+ORDER = [
+    "header",
+    "hero",
+    "stats",
+    "approach",
+    "menu",
+    "story",
+    "gallery",
+    "testimonials",
+    "team",
+    "visit",
+    "faq",
+    "classes",
+    "footer",
+]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "expected"),
+    [
+        ("Move the testimonials above the gallery", ["story", "testimonials", "gallery"]),
+        ("put the gallery below the team", ["team", "gallery", "visit"]),
+        ("The team should come right before the menu section", ["approach", "team", "menu"]),
+        ("move the team to the top", ["header", "team", "hero"]),
+        ("Move the gallery to the bottom of the page", ["classes", "gallery", "footer"]),
+        ("Swap the gallery and the team", ["story", "team", "testimonials", "gallery", "visit"]),
+        ("move the team up", ["gallery", "team", "testimonials"]),
+        ("move the stats down by one", ["approach", "stats", "menu"]),
+    ],
+)
+def test_sections_are_moved(prompt: str, expected: list[str]) -> None:
+    order = after(prompt).pages[INDEX]["elements"]["page"]["children"]
+    assert sorted(order) == sorted(ORDER)
+    start = order.index(expected[0])
+    assert order[start : start + len(expected)] == expected
+
+
+@pytest.mark.parametrize(
+    ("prompt", "key"),
+    [
+        ("Remove the testimonials section", "testimonials"),
+        ("delete the gallery", "gallery"),
+        ("Please get rid of the stats", "stats"),
+        ("remove the FAQ on the home page", "faq"),
+        ("remove 'Three things we will not hurry'", "approach"),
+        ("Remove the team from the page.", "team"),
+    ],
+)
+def test_a_section_is_removed_with_what_it_holds(prompt: str, key: str) -> None:
+    elements = after(prompt).pages[INDEX]["elements"]
+    assert key not in elements
+    assert key not in elements["page"]["children"]
+
+
+def test_navigation_loses_the_links_to_a_removed_section() -> None:
+    links = props(after("remove the story section"), "footer")["links"]
+    assert [link["label"] for link in links] == ["Our bread", "Classes", "Questions"]
+
+
+def test_a_removed_footer_leaves_every_page_that_shared_it() -> None:
+    site = after("remove the footer")
+    assert "footer" not in site.pages[CLASSES]["elements"]
+    assert b"<footer" not in render(site)[CLASSES]
+
+
+def test_one_entry_of_a_list_is_removed() -> None:
+    titles = [item["title"] for item in props(after("Remove 'Apple galette' from the menu"), "menu")["items"]]
+    assert len(titles) == 7
+    assert "Apple galette" not in titles
+
+
+@pytest.mark.parametrize(
+    ("prompt", "key", "name", "field", "value"),
+    [
+        ("Change the price of Dark rye to €6.10", "menu", "Dark rye", "price", "€6.10"),
+        ("set the 'Butter croissant' price to '€2.90'", "menu", "Butter croissant", "price", "€2.90"),
+        ("Change the role of Mateo Ruiz to 'Head of pastry'", "team", "Mateo Ruiz", "role", "Head of pastry"),
+        ("Change the answer to 'Do you deliver?' to 'Not yet.'", "faq", "Do you deliver?", "answer", "Not yet."),
+    ],
+)
+def test_one_entry_of_a_list_is_changed(prompt: str, key: str, name: str, field: str, value: str) -> None:
+    entries = next(value for value in props(after(prompt), key).values() if isinstance(value, list))
+    entry = next(item for item in entries if name in item.values())
+    assert entry[field] == value
+
+
+@pytest.mark.parametrize(
+    ("prompt", "shows"),
+    [
+        ("Change the 'See what we bake' button to 'See our bread'", '<a class="button" href="#menu">See our bread</a>'),
+        ("change the first hero button to 'Our bread'", '<a class="button" href="#menu">Our bread</a>'),
+        ("change the second button of the hero to 'Learn'", ">Learn</a>"),
+        (
+            "make the 'Learn to bake it' button link to https://x.example/a",
+            'href="https://x.example/a">Learn to bake it</a>',
+        ),
+        ("Change the contact form button on the home page to 'Write to us'", ">Write to us</button>"),
+        ("change the 'Visit us' navigation link to 'Find us'", ">Find us</a>"),
+        ("add a link 'Jobs' to https://jobs.example to the footer", '<a href="https://jobs.example">Jobs</a>'),
+        ("Replace the hero image with https://images.example/bread.jpg", 'src="https://images.example/bread.jpg"'),
+        ("use assets/rye.svg as the hero image", 'src="assets/rye.svg" alt="A brick oven'),
+        ("Swap the image of 'Walnut wreath' in the gallery for assets/bun.svg", None),
+        ("replace the picture of the story with assets/oven.svg", 'src="assets/oven.svg" alt="Rows of ripe rye'),
+        ("replace the logo with assets/logo.png", 'src="assets/logo.png"'),
+        ("change the alt text of the hero image to 'An old oven'", 'alt="An old oven"'),
+    ],
+)
+def test_buttons_links_and_images_are_changed(prompt: str, shows: str | None) -> None:
+    if shows is None:
+        assert parse_direct(prompt, demo_site()) is None
+    else:
+        assert shows in render(after(prompt))[INDEX].decode()
+
+
+@pytest.mark.parametrize(
+    ("prompt", "name", "value"),
+    [
+        ("Change the phone number to +44 1632 960 999", "phone", "+44 1632 960 999"),
+        ("our phone number is now 01632 960123", "phone", "01632 960123"),
+        ("Update the email address to bread@hearth.example", "email", "bread@hearth.example"),
+        ("set the address to '1 New Street, Millbrook'", "address", "1 New Street, Millbrook"),
+    ],
+)
+def test_a_fact_is_changed_everywhere_at_once(prompt: str, name: str, value: str) -> None:
+    site = after(prompt)
+    assert [props(site, "footer")[name], props(site, "visit")[name], props(site, "booking", CLASSES)[name]] == [
+        value
+    ] * 3
+
+
+def test_a_renamed_business_is_renamed_in_titles_and_texts_too() -> None:
+    words = copy_of(after("Rename the business to 'Holm & Daughters'"))
+    assert not [text for text in words if "Hearth & Grain" in text]
+    assert "Baking classes · Holm & Daughters" in words
+
+
+@pytest.mark.parametrize(
+    ("prompt", "path", "name", "value"),
+    [
+        ("change the page title of the home page to 'Hearth'", INDEX, "title", "Hearth"),
+        ("Change the classes page title to 'Classes'", CLASSES, "title", "Classes"),
+        ("set the meta description of the classes page to 'Learn to bake.'", CLASSES, "description", "Learn to bake."),
+    ],
+)
+def test_page_titles_and_descriptions_are_set(prompt: str, path: str, name: str, value: str) -> None:
+    assert props(after(prompt), "page", path)[name] == value
+
+
+def bare_site() -> Site:
+    return parse_site(
+        page(
+            header=element("Header", brand="Holm"),
+            hero=element("Hero", heading="Hello"),
+            visit=element("RichText", body="Write to us."),
+        )
+    )
+
+
+def test_a_section_that_needs_no_new_words_is_added() -> None:
+    site = after("Add a footer", bare_site())
+    assert site.pages[INDEX]["elements"]["footer"]["props"] == {"brand": "Holm"}
+    assert site.pages[INDEX]["elements"]["page"]["children"][-1] == "footer"
+    with_mail = apply_edit(
+        site, [{"op": "add", "path": f"/pages/{INDEX}/elements/footer/props/email", "value": "a@b.example"}]
+    )
+    contact = after("add a contact form to the site", with_mail)
+    assert contact.pages[INDEX]["elements"]["page"]["children"] == ["header", "hero", "visit", "contact", "footer"]
+
+
+UNDECIDABLE = [
+    # two targets
+    "Remove the FAQ",
+    "Change the heading to 'A'",
+    "Change the title to 'X'",
+    "Change the button to 'Go'",
+    "change the hero button to 'Order'",
+    "Replace 'bread' with 'cake'",
+    "change the text to 'x'",
+    "Change the page title to 'X'",
+    "Change the contact heading to 'Hi'",
+    # no target
+    "remove the newsletter",
+    "Change the price of Unobtainium to €6",
+    "Replace 'not on this site' with 'x'",
+    "Remove the page",
+    # more than one request
+    "Change the hero heading to 'A' and make it blue",
+    "Change the hero heading to 'A' and the menu",
+    "Remove the gallery and the moon",
+    "Change the hero heading to 'A' and change the hero heading to 'B'",
+    "Change the hero heading to 'A' or 'B'",
+    "Change the hero heading to Fresh bread, make it bold",
+    # needs judgement or new words
+    "Change the hero heading to something catchier",
+    "Write a better hero heading",
+    "Make the hero heading bigger",
+    "Change the hero heading to French",
+    "Change the hero heading to Welcome in German",
+    "Change the hero heading to Bread with a larger font",
+    "Translate the hero heading to German",
+    "Add a testimonials section",
+    "Add an FAQ",
+    "make the site pop",
+    "Make everything friendlier",
+    "make the primary color darker",
+    "Change the button color to green",
+    "remove the menu",  # a button leads there
+    "Change the price of Dark rye to 6.10",  # in which currency?
+    "Move the gallery",
+    "move the hero above the header",
+    "Change the hero heading to Bread for me",
+    "Change the hero heading to Hello!",
+    "hide the gallery",
+    # where the value ends, or what of the text it replaces, is a guess
+    "Change the company name to Alba & Sons in the header",
+    "Change the address to 3 New Road in the footer",
+    "Change the copyright to 2027",
+    # not an order
+    "Don't change the hero heading to 'X'",
+    "Why did you change the hero heading to 'X'?",
+    "Should the hero heading be 'X'?",
+    # not a value
+    "set the primary color to mauve-ish",
+    "Change the font to Comic Sans",
+    "Replace the hero image with javascript:alert(1)",
+    "Replace the hero image with //evil.example/x.png",
+    "make the 'Learn to bake it' button link to javascript:alert(1)",
+    "Change the phone number to call us",
+    "Update the email address to nobody",
+    'Change the hero heading to "unbalanced',
+    "Change the hero heading to ''",
+    "Change the hero image",
+    "",
+]
+
+
+@pytest.mark.parametrize("prompt", UNDECIDABLE)
+def test_what_has_not_exactly_one_reading_goes_to_the_model(prompt: str) -> None:
+    assert parse_direct(prompt, demo_site()) is None
+
+
+def test_hostile_values_are_only_text() -> None:
+    site = after("Change the hero heading to '<script>alert(1)</script>'")
+    assert b"<script" not in render(site)[INDEX]
+
+
+def test_a_value_that_breaks_a_rule_of_the_component_is_no_direct_edit() -> None:
+    assert parse_direct(f"Change the hero heading to '{'x' * 500}'", demo_site()) is None
+
+
+def test_an_edit_of_another_site_does_not_apply() -> None:
+    edit = parse_direct("Remove the gallery", demo_site())
+    assert edit is not None
+    with pytest.raises(SpecError):
+        apply_direct(bare_site(), edit)
+
+
+@settings(max_examples=30)
+@given(st.text(max_size=200))
+def test_no_text_makes_the_grammar_fail(prompt: str) -> None:
+    assert parse_direct(prompt, BARE) is None or prompt
+
+
+BARE = bare_site()
+
+
+@pytest.mark.parametrize(
+    "prompt", ["change " + "the " * 900, "replace " * 240, "move a to " * 190, "change x to " * 160 + "'y'"]
+)
+def test_long_requests_are_read_quickly(prompt: str) -> None:
+    assert parse_direct(prompt, demo_site()) is None

@@ -1,0 +1,48 @@
+"""Every attack of tests/data/hostile/ is refused, and for the right reason."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from routing.policy.platform import Profile
+from sites.scan.engine import scan
+from sites.scan.rules import RULES
+
+CORPUS = Path(__file__).parents[3] / "data" / "hostile"
+PROFILE = Profile(
+    js_bytes=51200,
+    js_gzip_bytes=20480,
+    max_files=500,
+    script_hosts=("cdn.example",),
+    image_hosts=("img.example",),
+    form_hosts=("forms.example",),
+)
+SHA384 = "sha384-" + "A" * 64
+
+
+def cases() -> Iterator[Any]:
+    for source in sorted(CORPUS.glob("*.yaml")):
+        for number, case in enumerate(yaml.safe_load(source.read_text(encoding="utf-8")), 1):
+            yield pytest.param(case, id=f"{source.stem}-{number}", marks=pytest.mark.threat(source.stem))
+
+
+def files_of(case: dict[str, Any]) -> dict[str, bytes]:
+    files = case.get("files") or {"index.html": case["page"].replace("{sha}", SHA384)}
+    return {path: text.encode() for path, text in files.items()}
+
+
+@pytest.mark.parametrize("case", list(cases()))
+def test_an_attack_is_refused_by_the_rule_that_names_it(case: dict[str, Any]) -> None:
+    profile = PROFILE.model_copy(update={"form_hosts": ()}) if case.get("profile") == "no-forms" else PROFILE
+    report = scan(files_of(case), profile, profile_name="hostile")
+    assert case["rule"] in {finding.rule for finding in report.findings}
+    assert not report.passed
+
+
+@pytest.mark.parametrize("path", sorted(CORPUS.glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_case_names_a_rule_that_exists(path: Path) -> None:
+    named = {case["rule"] for case in yaml.safe_load(path.read_text(encoding="utf-8"))}
+    assert named <= RULES.keys()

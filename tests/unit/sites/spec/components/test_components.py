@@ -1,0 +1,177 @@
+"""What single components promise beyond what every one of them does."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import pytest
+from lxml import etree, html
+from pydantic import ValidationError
+
+from sites.spec.catalog import IconName
+from sites.spec.components.contact import MapLinkProps, NewsletterProps
+from sites.spec.components.drawings import ART_NAMES, ArtName, art, icon
+from sites.spec.components.media import VideoProps
+from sites.spec.model import INDEX, parse_site
+from sites.spec.outline import expand_outline
+from sites.spec.render import referenced_assets, render
+from tests.unit.sites.spec.samples import element, page
+
+PICTURE = {"src": "assets/x.svg", "alt": "A loaf"}
+
+
+def one(kind: str, **props: Any) -> etree._Element:
+    built = render(parse_site(page(one=element(kind, **props))))[INDEX]
+    document = html.document_fromstring(built, parser=html.HTMLParser(encoding="utf-8"))
+    (found,) = document.xpath("//*[@id='one']")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("layout", "extra", "becomes"),
+    [
+        ("split", {"image": PICTURE}, "hero-split"),
+        ("split", {"art": "tiles"}, "hero-split"),
+        ("split", {}, "hero-centered"),
+        ("cover", {"image": PICTURE}, "hero-cover"),
+        ("cover", {}, "hero-centered"),
+        ("statement", {}, "hero-statement"),
+    ],
+)
+def test_a_hero_is_laid_out_by_what_it_has_to_show(layout: str, extra: dict[str, Any], becomes: str) -> None:
+    found = one("Hero", heading="Bread", text="Warm.", layout=layout, **extra)
+    assert becomes in found.get("class", "").split()
+    assert found.xpath(".//h1/text()") == ["Bread"]
+    assert found.xpath(".//p[@class='lead']/text()") == ["Warm."]
+
+
+def test_a_hero_shows_what_fills_its_aside() -> None:
+    spec = page(one={**element("Hero", heading="x"), "slots": {"aside": ["lines"]}})
+    spec["elements"]["lines"] = element("Code", code="make bread")
+    assert b"<code>make bread</code>" in render(parse_site(spec))[INDEX]
+
+
+@pytest.mark.parametrize("name", ART_NAMES)
+def test_a_drawing_is_decoration_in_the_colours_of_the_theme(name: ArtName) -> None:
+    drawn = html.fragment_fromstring(art(name))
+    assert drawn.get("aria-hidden") == "true"
+    assert not drawn.xpath(".//@id | .//@style | .//@fill | .//@href | .//@stroke")
+    assert all(style.startswith("art") for style in drawn.xpath(".//@class"))
+    assert art(name) == art(name)
+
+
+@pytest.mark.parametrize("name", get_args(IconName))
+def test_every_icon_that_the_catalog_offers_is_drawn(name: str) -> None:
+    assert "<path d=" in icon(name)
+
+
+def test_a_film_elsewhere_is_a_link_and_no_frame() -> None:
+    found = one("Video", title="A night at the oven", href="https://video.example/oven", art="hills")
+    assert found.xpath(".//a/@href") == ["https://video.example/oven"]
+    assert "Watch: A night at the oven" in found.text_content()
+    assert not found.xpath(".//iframe | .//video")
+
+
+def test_a_film_of_the_site_loads_nothing_before_it_is_played() -> None:
+    files = {"src": "assets/oven.webm", "captions": "assets/oven.vtt"}
+    (film,) = one("Video", title="Oven", image=PICTURE, **files).xpath(".//video")
+    assert film.get("preload") == "none"
+    assert film.get("poster") == "assets/x.svg"
+    assert "controls" in film.attrib
+    assert "autoplay" not in film.attrib
+    site = parse_site(page(one=element("Video", title="Oven", **files)))
+    assert referenced_assets(site) == set(files.values())
+    assert film.xpath(".//source/@src | .//track/@src") == ["assets/oven.webm", "assets/oven.vtt"]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {},
+        {"src": "assets/a.mp4", "href": "https://video.example/"},
+        {"src": "https://video.example/a.mp4"},
+        {"src": "assets/a.exe"},
+        {"href": "javascript:alert(1)"},
+        {"src": "assets/a.mp4", "captions": "https://evil.example/a.vtt"},
+    ],
+)
+def test_a_film_has_one_source_of_a_known_kind(source: dict[str, str]) -> None:
+    with pytest.raises(ValidationError):
+        VideoProps.model_validate({"title": "x", **source})
+
+
+def test_a_newsletter_needs_somebody_who_receives_it() -> None:
+    with pytest.raises(ValidationError, match="form service"):
+        NewsletterProps.model_validate({"heading": "News"})
+    (form,) = one("Newsletter", heading="News", email="news@bakery.example").xpath(".//form")
+    assert form.get("action") == "mailto:news@bakery.example?subject=Newsletter"
+    assert form.xpath(".//label/@for") == form.xpath(".//input/@id")
+
+
+def test_a_map_looks_its_address_up_and_cannot_be_led_elsewhere_by_it() -> None:
+    (link,) = one("MapLink", address="1 Hill & Dale?x=1#y, Århus").xpath(".//p[@class='actions']/a/@href")
+    assert link == "https://www.openstreetmap.org/search?query=1%20Hill%20%26%20Dale%3Fx%3D1%23y%2C%20%C3%85rhus"
+    with pytest.raises(ValidationError):
+        MapLinkProps.model_validate({"address": "x", "href": "data:text/html,x"})
+
+
+def test_a_logo_without_a_description_is_read_out_by_its_name() -> None:
+    found = one(
+        "Logos", items=[{"name": "The Mill Inn", "image": {"src": "assets/mill.svg", "alt": ""}}, {"name": "Ost"}]
+    )
+    assert found.xpath(".//img/@alt") == ["The Mill Inn"]
+    assert found.xpath(".//*[@class='wordmark']/text()") == ["Ost"]
+
+
+def test_the_menu_is_a_popover_that_its_own_buttons_open_and_close() -> None:
+    found = one("Header", brand="Bakery", links=[{"label": "Home", "href": "index.html"}])
+    (menu,) = found.xpath(".//nav[@popover]/@id")
+    assert found.xpath(".//button/@popovertarget") == [menu, menu]
+    assert not one("Header", brand="Bakery").xpath(".//button | .//nav")
+
+
+def test_one_quote_stands_alone_and_several_stand_in_cards() -> None:
+    voice = {"quote": "Good.", "name": "Ana"}
+    assert one("Testimonials", items=[voice]).xpath(".//div[contains(@class, 'quote-alone')]//blockquote")
+    assert len(one("Testimonials", items=[voice, voice]).xpath(".//li[@class='card']")) == 2
+
+
+@pytest.mark.parametrize("layout", ["cards", "plain", "rows"])
+def test_features_say_the_same_in_every_layout(layout: str) -> None:
+    items = [{"title": "Rye", "text": "Dense.", "icon": "bread", "link": {"label": "More", "href": "#one"}}]
+    found = one("Features", heading="Bread", items=items, layout=layout)
+    assert found.xpath(".//h1/text()") == ["Bread"]
+    assert found.xpath(".//li//h2/text()") == ["Rye"]
+    assert found.xpath(".//li//a/text()") == ["More"]
+    assert "Dense." in found.text_content()
+
+
+def outlined(*kinds: str, **fields: Any) -> dict[str, Any]:
+    items = [{"title": "Title", "text": "Some text.", "detail": "4"}]
+    sections = [{"kind": kind, "heading": "Heading", "text": "Text.", "items": items} for kind in kinds]
+    return {"name": "Bakery", "sections": sections, **fields}
+
+
+def tones(outline: dict[str, Any]) -> list[str]:
+    spec = expand_outline(outline).pages[INDEX]
+    elements = [spec["elements"][key] for key in spec["elements"]["page"]["children"]]
+    return [each["props"].get("tone", "plain") for each in elements if each["type"] not in ("Header", "Footer")]
+
+
+def test_the_grounds_of_a_new_site_alternate_and_one_of_them_is_deep() -> None:
+    made = tones(outlined("Hero", "Features", "Stats", "Steps", "FAQ", "Pricing", "CallToAction"))
+    assert made == ["plain", "plain", "deep", "plain", "tinted", "plain", "plain"]
+
+
+def test_a_new_site_opens_with_a_drawing_when_it_has_no_picture() -> None:
+    hero = expand_outline(outlined("Hero")).pages[INDEX]["elements"]["hero"]
+    assert hero["props"]["art"] in ART_NAMES
+
+
+def test_a_section_whose_contact_data_nobody_gave_is_left_out() -> None:
+    kinds = ("Hero", "MapLink", "Newsletter")
+    elements = expand_outline(outlined(*kinds)).pages[INDEX]["elements"]
+    assert not {"map-link", "newsletter"} & set(elements)
+    known = {"email": "hello@bakery.example", "address": "14 Mill Lane"}
+    elements = expand_outline(outlined(*kinds, contact=known)).pages[INDEX]["elements"]
+    assert {"map-link", "newsletter"} <= set(elements)

@@ -1,0 +1,82 @@
+"""Sites that the tests of the spec engine share."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from copy import deepcopy
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from pydantic import ValidationError
+
+from sites.spec.catalog import components
+from sites.spec.model import Site, parse_site
+
+
+def demo_text() -> str:
+    return (resources.files("producers.local.demo_site") / "site.json").read_text(encoding="utf-8")
+
+
+@cache
+def demo_site() -> Site:
+    return parse_site(demo_text())
+
+
+def page(**elements: Any) -> dict[str, Any]:
+    """A page whose root holds the given elements in order."""
+    root = {"type": "Page", "props": {"title": "A page"}, "children": list(elements)}
+    return {"root": "page", "elements": {"page": root, **elements}}
+
+
+def element(kind: str, **props: Any) -> dict[str, Any]:
+    return {"type": kind, "props": props, "children": []}
+
+
+def every_component() -> dict[str, Any]:
+    """A page with the example of every component that can stand below a root."""
+    chosen = {
+        f"e-{name}": element(name, **component.example)
+        for name, component in components().items()
+        if name not in ("Page", "Shared")
+    }
+    return page(**chosen)
+
+
+def with_every_text(spec: dict[str, Any], text: str) -> dict[str, Any]:
+    """A page whose every free text is replaced, as much of it as fits; addresses, choices and numbers stay."""
+    made = deepcopy(spec)
+    for item in made["elements"].values():
+        model = components()[item["type"]].props
+        for place in text_places(item["props"]):
+            for length in (len(text), 60, 20):
+                changed = deepcopy(item["props"])
+                holder = changed
+                for step in place[:-1]:
+                    holder = holder[step]
+                holder[place[-1]] = text[:length]
+                with suppress(ValidationError):
+                    model.model_validate(changed)
+                    item["props"] = changed
+                    break
+    return made
+
+
+def text_places(value: Any, place: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
+    """Where in a JSON value a text stands."""
+    if isinstance(value, str):
+        return [place]
+    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [found for key, item in pairs for found in text_places(item, (*place, key))]
+
+
+def reordered(value: Any) -> Any:
+    """The same JSON value with the keys of every object in the opposite order."""
+    if isinstance(value, dict):
+        return {key: reordered(value[key]) for key in reversed(list(value))}
+    return [reordered(item) for item in value] if isinstance(value, list) else value
+
+
+def as_text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

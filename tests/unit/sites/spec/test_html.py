@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import pytest
+
+from sites.spec.html import EMPTY, join, tag
+
+
+def test_blocks_stand_on_lines_of_their_own_and_what_they_hold_is_indented() -> None:
+    inner = tag("div", tag("p", "a & b"), "c", tag("img", src="x.png"), None, "")
+    assert tag("section", inner) == (
+        '<section>\n  <div>\n    <p>a &amp; b</p>\n    c\n    <img src="x.png">\n  </div>\n</section>'
+    )
+
+
+def test_what_runs_in_a_line_stays_in_it() -> None:
+    assert tag("p", "a", tag("b", "c"), tag("br"), "d") == "<p>a<b>c</b><br>d</p>"
+    assert tag("a", tag("div", "x"), tag("p", "y")) == "<a><div>x</div><p>y</p></a>"
+    assert join("a", tag("em", "b")) == "a<em>b</em>"
+
+
+@pytest.mark.parametrize(
+    ("pieces", "shown"),
+    [
+        ((tag("p", "a"), "b"), "<div>\n  <p>a</p>\n  b\n</div>"),
+        (("a", tag("p", "b")), "<div>a\n<p>b</p></div>"),
+        ((tag("span", "a"), None), "<div><span>a</span></div>"),
+        ((), "<div></div>"),
+    ],
+)
+def test_joined_pieces_are_a_block_where_they_open_with_one(pieces: tuple[str | None, ...], shown: str) -> None:
+    assert tag("div", join(*pieces)) == shown
+    assert join(EMPTY, *pieces) == join(*pieces)
+
+
+def test_every_character_with_a_meaning_is_escaped_in_text_and_attributes() -> None:
+    shown = "&amp; &lt; &gt; &quot; &#x27; &#13; &#10;"
+    assert tag("p", "& < > \" ' \r \n", title="& < > \" ' \r \n") == f'<p title="{shown}">{shown}</p>'
+
+
+def test_attributes_are_left_out_written_bare_or_with_their_value() -> None:
+    shown = tag("input", class_="a", aria_label="b", required=True, disabled=False, value=None, maxlength=5)
+    assert shown == '<input class="a" aria-label="b" required maxlength="5">'
+    with pytest.raises(ValueError, match="is no attribute name"):
+        tag("p", **{"on click": "x"})

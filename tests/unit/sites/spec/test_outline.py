@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from sites.spec.catalog import components
+from sites.spec.errors import SpecError
+from sites.spec.model import INDEX
+from sites.spec.outline import expand_outline, outline_kinds, outline_schema, outline_tool
+from sites.spec.render import render
+from sites.spec.validate import validate
+from tests.unit.sites.spec.test_model import json_values
+
+OUTLINE: dict[str, Any] = {
+    "name": "Northlight Dental",
+    "tagline": "Calm dentistry",
+    "description": "A calm practice.",
+    "theme": {"preset": "ocean"},
+    "contact": {"email": "hello@northlight.example", "phone": "+45 70 12 34 56", "address": "1 Hill Road, Aarhus"},
+    "sections": [
+        {"kind": "Hero", "heading": "Dentistry without the dread", "items": [{"title": "New patients welcome"}]},
+        {
+            "kind": "Features",
+            "heading": "What we do",
+            "items": [{"title": "Check-ups", "text": "Thirty unhurried minutes."}],
+        },
+        {"kind": "Testimonials", "heading": "Kind words", "items": []},
+        {"kind": "FAQ", "heading": "Good to know", "items": [{"title": "Do you take insurance?", "text": "Yes."}]},
+        {"kind": "CallToAction", "heading": "Ready when you are"},
+    ],
+}
+
+
+def kinds(page: str = INDEX, outline: dict[str, Any] = OUTLINE) -> list[str]:
+    spec = expand_outline(outline).pages[page]
+    return [spec["elements"][key]["type"] for key in spec["elements"]["page"]["children"]]
+
+
+def with_sections(*sections: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {**OUTLINE, "sections": list(sections), **fields}
+
+
+def refusal(outline: object) -> tuple[str, str]:
+    with pytest.raises(SpecError) as caught:
+        expand_outline(outline)
+    return caught.value.findings[0].code, caught.value.findings[0].path
+
+
+@pytest.mark.req("H-011")
+def test_an_outline_becomes_a_whole_valid_site() -> None:
+    site = expand_outline(OUTLINE)
+    assert validate(site) == []
+    assert b"Dentistry without the dread" in render(site)[INDEX]
+
+
+def test_header_contact_and_footer_come_from_the_catalog() -> None:
+    assert kinds() == ["Header", "Hero", "Features", "FAQ", "CallToAction", "ContactForm", "Footer"]
+
+
+def test_a_section_with_nothing_to_show_is_left_out_of_page_and_navigation() -> None:
+    site = expand_outline(OUTLINE)
+    assert "Testimonials" not in kinds()
+    assert "testimonials" not in str(site.pages[INDEX]["elements"]["header"])
+
+
+def test_the_same_outline_gives_the_same_site() -> None:
+    assert expand_outline(OUTLINE).digest == expand_outline(dict(reversed(OUTLINE.items()))).digest
+
+
+def test_sections_that_name_a_page_stand_on_it_with_shared_navigation() -> None:
+    outline = with_sections(
+        {"kind": "Hero", "heading": "Hi"},
+        {"kind": "RichText", "page": "Über uns", "heading": "We", "text": "Since 1998."},
+    )
+    site = expand_outline(outline)
+    assert sorted(site.pages) == [INDEX, "uber-uns.html"]
+    assert kinds("uber-uns.html", outline) == ["Shared", "PageIntro", "RichText", "Shared"]
+    assert b'<a href="uber-uns.html" aria-current="page">' in render(site)["uber-uns.html"]
+
+
+def test_an_outline_without_an_opening_gets_one() -> None:
+    assert kinds(outline=with_sections({"kind": "RichText", "text": "Hello."}))[:3] == ["Header", "Hero", "RichText"]
+
+
+def test_two_sections_of_one_kind_get_two_keys() -> None:
+    text = {"kind": "RichText", "text": "Hello."}
+    assert kinds(outline=with_sections(text, text)).count("RichText") == 2
+
+
+@pytest.mark.parametrize("kind", outline_kinds())
+def test_every_kind_that_outlines_offer_can_be_expanded(kind: str) -> None:
+    item = {"title": "Title", "text": "Some text.", "detail": "4"}
+    names = {"title": "Names", "detail": "One"}
+    section = {
+        "kind": kind,
+        "heading": "Heading",
+        "text": "Text.",
+        "items": [names, item] if kind == "ComparisonTable" else [item],
+    }
+    assert kind in kinds(outline=with_sections({"kind": "Hero", "heading": "x"}, section))
+
+
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "unknown kind": (with_sections({"kind": "Script"}), "/outline/sections/0/kind"),
+    "no sections": (with_sections(), "/outline/sections"),
+    "unknown field": ({**OUTLINE, "script": "x"}, "/outline/script"),
+    "bad colour": ({**OUTLINE, "theme": {"primary": "red;}"}}, "/outline/theme/primary"),
+    "bad email": ({**OUTLINE, "contact": {"email": "a@b"}}, "/outline/contact/email"),
+    "bad image": (with_sections({"kind": "Hero", "heading": "x", "image": "data:x"}), "/outline/sections/0/image"),
+    "items that the kind cannot use": (
+        with_sections({"kind": "FAQ", "items": [{"title": "Only a question"}]}),
+        "/outline/sections/0",
+    ),
+}
+
+
+@pytest.mark.parametrize(("outline", "path"), BAD.values(), ids=BAD)
+def test_a_bad_outline_is_refused_with_the_place_in_the_outline(outline: dict[str, Any], path: str) -> None:
+    assert refusal(outline) == ("bad_outline", path)
+
+
+@settings(max_examples=30)
+@given(json_values)
+def test_any_value_is_expanded_or_refused(value: object) -> None:
+    with pytest.raises(SpecError):
+        expand_outline(value)
+
+
+def test_the_tool_schema_is_self_contained_and_offers_the_kinds_of_the_catalog() -> None:
+    text = json.dumps(outline_tool())
+    assert "$ref" not in text
+    assert outline_schema()["properties"]["sections"]["items"]["properties"]["kind"]["enum"] == outline_kinds()
+    assert (
+        {"Hero", "Testimonials", "ComparisonTable", "FAQ", "ContactForm"} <= set(outline_kinds()) <= set(components())
+    )
+
+
+def test_a_full_outline_stays_below_the_tokens_that_a_call_may_write() -> None:
+    rich = with_sections(*OUTLINE["sections"], *OUTLINE["sections"][1:4])
+    assert len(json.dumps(rich)) / 3 < 1500

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from sites.spec.theme import MIN_TEXT_CONTRAST, PRESETS, Theme, contrast, contrast_note, mix, palette, parse_colour
+
+TEXT_ON_GROUND = [(text, ground) for text in ("ink", "muted", "link") for ground in ("bg", "surface", "tint")] + [
+    ("on-fill", "fill"),
+    ("on-accent", "accent"),
+    ("on-deep", "deep"),
+    ("deep-muted", "deep"),
+    ("deep-accent", "deep"),
+    ("on-deep", "deep-card"),
+    ("deep-muted", "deep-card"),
+    ("deep-accent", "deep-card"),
+    ("on-fill", "fill-hover"),
+]
+colours = st.integers(0, 0xFFFFFF).map(lambda number: f"#{number:06x}")
+
+
+def worst(theme: Theme) -> float:
+    palettes = [palette(theme, dark=dark) for dark in (False, True)]
+    return min(contrast(colours[text], colours[ground]) for colours in palettes for text, ground in TEXT_ON_GROUND)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_preset_is_readable_in_light_and_dark(preset: str) -> None:
+    assert worst(Theme.model_validate({"preset": preset})) >= MIN_TEXT_CONTRAST
+
+
+@settings(max_examples=200)
+@given(primary=colours, accent=colours, background=colours)
+def test_no_choice_of_colours_makes_a_page_unreadable(primary: str, accent: str, background: str) -> None:
+    assert worst(Theme(primary=primary, accent=accent, background=background)) >= MIN_TEXT_CONTRAST
+
+
+def test_a_colour_that_nobody_could_read_is_mended_for_words_and_the_note_says_so() -> None:
+    theme = Theme(primary="gold")
+    assert palette(theme, dark=False)["fill"] == "#ffd700"
+    note = contrast_note(theme)
+    assert note is not None
+    assert note.startswith("words in gold are set in #")
+    assert "contrast of 1.4" in note
+    assert contrast_note(Theme(primary="#1f3350")) is None
+
+
+def test_the_colour_that_was_asked_for_is_the_colour_of_the_buttons() -> None:
+    assert palette(Theme(primary="teal"), dark=False)["fill"] == "#008080"
+
+
+@pytest.mark.parametrize(("value", "expected"), [("#ABC", "#aabbcc"), ("Teal", "#008080"), ("#12ab34", "#12ab34")])
+def test_colours_are_read_in_each_accepted_form(value: str, expected: str) -> None:
+    assert parse_colour(value) == expected
+
+
+@pytest.mark.parametrize("value", ["red;}", "url(x)", "#12", "var(--x)", "expression(1)", "#gggggg", "", "rgb(1,2,3)"])
+def test_anything_else_is_no_colour(value: str) -> None:
+    with pytest.raises(ValidationError):
+        Theme(primary=value)
+
+
+def test_contrast_follows_wcag() -> None:
+    assert contrast("#000000", "#ffffff") == pytest.approx(21)
+    assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
+    assert mix("#000000", "#ffffff", 0.5) == "#808080"

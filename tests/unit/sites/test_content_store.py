@@ -1,0 +1,361 @@
+import os
+import pickle
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox.config import BoxConfig
+from sites.content_store import Den, Disk, Entry, Manifest, change_set
+from sites.errors import BlobCorruptError, BlobMissingError, ManifestError, PathRefusedError, TreeRefusedError
+
+
+def test_what_changed_is_told_by_content_not_by_anybodys_word(tmp_path: Path) -> None:
+    den = Den(tmp_path)
+    before = den.put_tree({"same": b"1", "changed": b"1", "b/gone": b"1", "a/gone": b"1"})
+    after = den.put_tree({"same": b"1", "changed": b"2", "new": b"1"})
+
+    found = change_set(before, after)
+    assert (found.added, found.changed, found.removed) == (("new",), ("changed",), ("a/gone", "b/gone"))
+    assert not found.is_empty
+    assert change_set(before, before).is_empty
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"subnets": "8.8.8.0/24"},
+        {"subnets": "10.0.0.0/28"},
+        {"install": "A B"},
+        {"install": ""},
+        {"engine": "docker.sock"},
+        {"gateway_host": "evil.example"},
+        {"warm": -1},
+        {"base_image": "-x"},
+        {"nope": 1},
+    ],
+)
+def test_a_setting_of_boxes_that_means_harm_or_nothing_is_refused(fields: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=next(iter(fields))):
+        BoxConfig(**fields)  # type: ignore[arg-type]
+
+
+OLD = {"index.html": b"old", "css/site.css": b"old css"}
+NEW = {"index.html": b"new", "css/site.css": b"new css", "img/a/b.svg": b"<svg/>"}
+
+
+@pytest.fixture
+def den(tmp_path: Path) -> Den:
+    return Den(tmp_path)
+
+
+def tree_below(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+class PowerCutError(OSError):
+    """The machine is off: nothing more reaches the disk."""
+
+
+class FailingDisk(Disk):
+    """A disk that loses power before its nth change."""
+
+    def __init__(self, *, changes_left: int) -> None:
+        self.changes_left = changes_left
+        self.off = False
+
+    def _change(self) -> None:
+        if self.off or self.changes_left == 0:
+            self.off = True
+            raise PowerCutError
+        self.changes_left -= 1
+
+    def write(self, path: Path, data: bytes) -> None:
+        try:
+            self._change()
+        except PowerCutError:
+            path.write_bytes(data[: len(data) // 2])  # a torn write
+            raise
+        super().write(path, data)
+
+    def replace(self, source: Path, target: Path) -> None:
+        self._change()
+        super().replace(source, target)
+
+    def symlink(self, target: Path, link: Path) -> None:
+        self._change()
+        super().symlink(target, link)
+
+    def link(self, source: Path, target: Path) -> None:
+        self._change()
+        super().link(source, target)
+
+    def sync_directory(self, path: Path) -> None:
+        self._change()
+        super().sync_directory(path)
+
+    def discard(self, path: Path) -> None:
+        if not self.off:
+            super().discard(path)
+
+
+def test_a_blob_is_found_under_the_digest_of_its_bytes(den: Den, tmp_path: Path) -> None:
+    digest = den.put(b"hello")
+    assert digest == "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
+    assert den.get(digest) == b"hello"
+    assert (tmp_path / "blobs" / "2c" / digest).stat().st_mode & 0o222 == 0
+
+
+def test_equal_bytes_are_stored_once(den: Den, tmp_path: Path) -> None:
+    manifest = den.put_tree({"a": b"same", "b": b"same"})
+    assert len(tree_below(tmp_path)) == 1
+    assert manifest["a"] == manifest["b"]
+    before = os.stat(tmp_path / "blobs" / manifest["a"].sha256[:2] / manifest["a"].sha256)
+    den.put(b"same")
+    assert os.stat(tmp_path / "blobs" / manifest["a"].sha256[:2] / manifest["a"].sha256) == before
+
+
+@pytest.mark.parametrize("bad", [b"hellO", b"hell", b""])
+def test_a_blob_with_other_bytes_is_never_given_out(den: Den, tmp_path: Path, bad: bytes) -> None:
+    digest = den.put(b"hello")
+    path = tmp_path / "blobs" / digest[:2] / digest
+    path.chmod(0o644)
+    path.write_bytes(bad)
+    with pytest.raises(BlobCorruptError):
+        den.get(digest)
+
+
+@pytest.mark.parametrize("digest", ["0" * 64, "../../etc/passwd", "", "A" * 64, "0" * 63])
+def test_a_digest_that_is_not_stored_is_missing(den: Den, digest: str) -> None:
+    den.put(b"another")
+    with pytest.raises(BlobMissingError):
+        den.get(digest)
+
+
+def test_a_tree_is_read_back_as_it_was_put(den: Den) -> None:
+    assert den.read_tree(den.put_tree(NEW)) == NEW
+
+
+def test_equal_trees_have_equal_digests_in_any_order(den: Den) -> None:
+    assert den.put_tree(NEW).digest == den.put_tree(dict(reversed(NEW.items()))).digest
+    assert den.put_tree(NEW).digest != den.put_tree(OLD).digest
+
+
+def test_a_manifest_survives_its_json_and_a_pickle(den: Den) -> None:
+    manifest = den.put_tree(NEW)
+    assert Manifest.from_json(manifest.to_json()) == manifest
+    assert Manifest.from_json(manifest.to_json()).digest == manifest.digest
+    assert pickle.loads(pickle.dumps(manifest)) == manifest
+
+
+def test_a_manifest_counts(den: Den) -> None:
+    manifest = den.put_tree({"index.html": b"12", "app/main.MJS": b"345", "package.json": b"{}"})
+    assert manifest.signals == (3, True, True)
+    assert manifest.total_bytes == 7
+    assert den.put_tree(OLD).signals == (2, False, False)
+    assert manifest["index.html"].media_type == "text/html"
+
+
+def test_a_manifest_cannot_be_changed(den: Den) -> None:
+    manifest: Any = den.put_tree(NEW)
+    with pytest.raises(TypeError):
+        manifest["x"] = Entry("0" * 64, 1, "text/html")
+
+
+ZEROS = "0" * 64
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"files":[]}',
+        '{"files":{"a":["x",1,"t"]}}',
+        f'{{"files":{{"a":["{ZEROS}",-1,"t"]}}}}',
+        f'{{"files":{{"../a":["{ZEROS}",1,"t"]}}}}',
+    ],
+)
+def test_a_broken_manifest_is_refused(text: str) -> None:
+    with pytest.raises(ManifestError):
+        Manifest.from_json(text)
+
+
+@pytest.mark.threat("E")
+@pytest.mark.parametrize(
+    ("files", "reason"),
+    [
+        ({"A.js": b"", "a.js": b""}, "name_collision"),
+        ({"caf\u00e9": b"", "cafe\u0301": b""}, "name_collision"),
+        ({"stra\u00dfe": b"", "STRASSE": b""}, "name_collision"),
+        ({"Dir/a": b"", "dir/b": b""}, "name_collision"),
+        ({"a": b"", "a/b": b""}, "file_as_directory"),
+        ({"A": b"", "a/b": b""}, "name_collision"),
+        ({"a": b"", "b": b"", "c": b"", "d": b""}, "too_many_files"),
+        ({"a": b"x" * 11}, "too_many_bytes"),
+    ],
+)
+def test_a_bad_set_of_files_is_refused_and_nothing_is_written(
+    den: Den, tmp_path: Path, files: dict[str, bytes], reason: str
+) -> None:
+    with pytest.raises(TreeRefusedError) as caught:
+        den.put_tree(files, max_bytes=10, max_files=3)
+    assert caught.value.reason == reason
+    assert not tree_below(tmp_path)
+
+
+@pytest.mark.threat("E")
+def test_a_hostile_name_leaves_the_den_empty(den: Den, tmp_path: Path) -> None:
+    with pytest.raises(PathRefusedError):
+        den.put_tree({"good": b"1", "../bad": b"2"})
+    assert not tree_below(tmp_path)
+
+
+@pytest.mark.req("H-103", "H-104", "H-105")
+@pytest.mark.parametrize("cap", [2 * 2**20, 5 * 2**20, 20 * 2**20])
+def test_a_tree_of_exactly_the_cap_passes_and_one_byte_more_does_not(den: Den, cap: int) -> None:
+    assert den.put_tree({"a": bytes(cap - 1), "b": b"x"}, max_bytes=cap).total_bytes == cap
+    with pytest.raises(TreeRefusedError) as caught:
+        den.put_tree({"a": bytes(cap), "b": b"x"}, max_bytes=cap)
+    assert caught.value.reason == "too_many_bytes"
+
+
+@pytest.mark.req("H-084")
+def test_the_projection_is_the_release(den: Den) -> None:
+    active = den.project("bakery", den.put_tree(OLD), release_id="r1")
+    assert tree_below(active.resolve()) == OLD
+    assert den.active_release("bakery") == "r1"
+    assert den.project("bakery", den.put_tree(NEW), release_id="r2") == active
+    assert tree_below(active.resolve()) == NEW
+    assert den.active_release("bakery") == "r2"
+
+
+@pytest.mark.threat("H8")
+def test_the_projection_of_a_built_site_is_what_it_serves(den: Den) -> None:
+    files = {"src/main.ts": b"x", **{f"dist/{path}": data for path, data in NEW.items()}}
+    built, plain = den.put_tree(files, public="dist"), den.put_tree(NEW)
+    assert built.served == plain
+    assert built.served.digest == plain.digest != built.digest
+    assert tree_below(den.project("acme_site", built, release_id="r1").resolve()) == NEW
+    assert den.shows("acme_site", built, release_id="r1")
+    assert built != den.put_tree(files)
+    assert not den.shows("acme_site", den.put_tree(files), release_id="r1")
+
+
+def test_what_a_manifest_serves_survives_its_json_and_a_pickle(den: Den) -> None:
+    manifest = den.put_tree({"dist/a.txt": b"x", "b.txt": b"y"}, public="dist")
+    for again in (Manifest.from_json(manifest.to_json()), pickle.loads(pickle.dumps(manifest))):
+        assert (again, again.public, again.digest, list(again.served)) == (manifest, "dist", manifest.digest, ["a.txt"])
+    for public in ('"../x"', '""', "7", "null"):
+        with pytest.raises(ManifestError):
+            Manifest.from_json(manifest.to_json().replace('"public":"dist"', f'"public":{public}'))
+
+
+def test_a_rollback_shows_the_former_release_again(den: Den) -> None:
+    old, new = den.put_tree(OLD), den.put_tree(NEW)
+    for manifest, release_id in ((old, "r1"), (new, "r2"), (old, "r1")):
+        active = den.project("bakery", manifest, release_id=release_id)
+    assert tree_below(active.resolve()) == OLD
+    assert den.active_release("bakery") == "r1"
+
+
+@pytest.mark.parametrize("word", ["", "..", "a/b", ".x", "a" * 129, "é"])
+def test_only_plain_words_name_sites_and_releases(den: Den, word: str) -> None:
+    with pytest.raises(ValueError, match="letters, digits"):
+        den.project(word, den.put_tree(OLD), release_id="r1")
+    with pytest.raises(ValueError, match="letters, digits"):
+        den.project("bakery", den.put_tree(OLD), release_id=word)
+    assert den.active_release(word) is None
+
+
+def test_a_corrupt_blob_never_becomes_a_page(den: Den, tmp_path: Path) -> None:
+    den.project("bakery", den.put_tree(OLD), release_id="r1")
+    manifest = den.put_tree(NEW)
+    path = tmp_path / "blobs" / manifest["index.html"].sha256[:2] / manifest["index.html"].sha256
+    path.chmod(0o644)
+    path.write_bytes(b"NEW")
+    with pytest.raises(BlobCorruptError):
+        den.project("bakery", manifest, release_id="r2")
+    assert den.active_release("bakery") == "r1"
+
+
+@pytest.mark.req("H-084", "H-087")
+@pytest.mark.threat("H5")
+def test_a_crash_before_any_step_leaves_the_old_or_the_new_release_whole(tmp_path: Path) -> None:
+    seen: list[str | None] = []
+    for step in range(1000):
+        root = tmp_path / str(step)
+        Den(root).project("bakery", Den(root).put_tree(OLD), release_id="r1")
+        disk = FailingDisk(changes_left=step)
+        den = Den(root, disk=disk)
+        with suppress(PowerCutError):
+            den.project("bakery", den.put_tree(NEW), release_id="r2")
+        shown = Den(root).active_release("bakery")
+        active = root / "sites" / "bakery" / "active"
+        assert tree_below(active.resolve()) == (NEW if shown == "r2" else OLD)
+        seen.append(shown)
+        again = Den(root)
+        again.project("bakery", again.put_tree(NEW), release_id="r2")  # what recovery does
+        assert tree_below(active.resolve()) == NEW
+        if not disk.off:
+            break
+    assert len(seen) > 15
+    assert {"r1", "r2"} == set(seen)
+
+
+@pytest.mark.req("H-084")
+@pytest.mark.threat("H4")
+def test_readers_see_one_whole_release_during_two_hundred_projections(den: Den) -> None:
+    trees = [({path: b"%d" % number + data for path, data in OLD.items()}) for number in range(2)]
+    manifests = [den.put_tree(tree) for tree in trees]
+    active = den.project("bakery", manifests[0], release_id="r0")
+    torn: list[object] = []
+    reads = 0
+    stop = threading.Event()
+
+    def read() -> None:
+        nonlocal reads
+        while not stop.is_set():
+            try:
+                seen = tree_below(active.resolve())
+            except OSError as error:
+                torn.append(error)
+                continue
+            reads += 1
+            if seen not in trees:
+                torn.append(seen)
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    for number in range(1, 201):
+        den.project("bakery", manifests[number % 2], release_id=f"r{number}")
+    stop.set()
+    for reader in readers:
+        reader.join()
+    assert not torn
+    assert reads > 0
+    assert den.active_release("bakery") == "r200"
+
+
+def test_two_processes_may_build_the_same_tree(den: Den, tmp_path: Path) -> None:
+    manifest = den.put_tree(NEW)
+    errors: list[BaseException] = []
+
+    def project(number: int) -> None:
+        try:
+            Den(tmp_path).project("bakery", manifest, release_id=f"r{number}")
+        except OSError as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=project, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    trees = tmp_path / "sites" / "bakery" / "trees"
+    assert [path.name for path in trees.iterdir()] == [manifest.digest]

@@ -1,0 +1,239 @@
+"""A sweep removes what nothing needs, and nothing else, in any order of what can happen to a site."""
+
+import os
+import shutil
+import tempfile
+import threading
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+
+from ledger.releases import ReleaseFacts, choose_swept
+from routing.policy.platform import Retention
+from sites.content_store import Den, Disk, Manifest
+from sites.releases import Kept, Shown, Sweeper
+
+OLD = {"index.html": b"old", "same.css": b"same"}
+NEW = {"index.html": b"new", "same.css": b"same"}
+LONG_AGO, SITE = 1_000_000.0, "acme_shop"
+
+
+def age(root: Path) -> None:
+    """Let everything be as old as can be."""
+    for path in [root, *root.rglob("*")]:
+        os.utime(path, (LONG_AGO, LONG_AGO), follow_symlinks=False)
+
+
+def kept(*releases: tuple[str, Manifest]) -> Kept:
+    blobs = frozenset(entry.sha256 for _, manifest in releases for entry in manifest.values())
+    shown = Shown(frozenset(name for name, _ in releases), frozenset(manifest.digest for _, manifest in releases))
+    return Kept(blobs, {SITE: shown})
+
+
+@pytest.mark.threat("H7")
+def test_what_is_not_kept_goes_and_what_is_stays_byte_for_byte(tmp_path: Path) -> None:
+    den = Den(tmp_path)
+    old, new = den.put_tree(OLD), den.put_tree(NEW)
+    den.project(SITE, old, release_id="r1")
+    den.project(SITE, new, release_id="r2")
+    age(tmp_path)
+    rehearsed = Sweeper(tmp_path).sweep(kept(("r2", new)), older_than=LONG_AGO + 1, is_rehearsal=True)
+    assert den.read_tree(old) == OLD
+    swept = Sweeper(tmp_path).sweep(kept(("r2", new)), older_than=LONG_AGO + 1)
+    assert swept == rehearsed
+    assert (swept.blobs, swept.blob_bytes, swept.trees, swept.leftovers) == (1, 3, 1, 0)
+    assert den.read_tree(new) == NEW
+    assert not den.exists(old["index.html"].sha256)
+    assert [path.name for path in (tmp_path / "sites" / SITE / "trees").iterdir()] == [new.digest]
+    assert [path.name for path in (tmp_path / "sites" / SITE / "releases").iterdir()] == ["r2"]
+
+
+@pytest.mark.threat("H7")
+def test_what_the_projection_still_shows_stays_although_the_ledger_has_moved_on(tmp_path: Path) -> None:
+    den = Den(tmp_path)
+    old, new = den.put_tree(OLD), den.put_tree(NEW)
+    link = den.project(SITE, old, release_id="r1")
+    age(tmp_path)
+    Sweeper(tmp_path).sweep(kept(("r2", new)), older_than=LONG_AGO + 1)
+    assert {path.name for path in link.resolve().iterdir()} == set(OLD)
+    assert (link / "index.html").read_bytes() == b"old"
+
+
+def test_what_was_touched_lately_stays_since_it_may_be_a_release_in_the_making(tmp_path: Path) -> None:
+    den = Den(tmp_path)
+    manifest = den.put_tree(OLD)
+    den.lay_out(SITE, manifest, release_id="r1")
+    age(tmp_path)
+    den.put_tree(OLD)  # somebody makes a release of the same files
+    den.lay_out(SITE, manifest, release_id="r1")
+    Sweeper(tmp_path).sweep(Kept(frozenset()), older_than=LONG_AGO + 1)
+    assert den.read_tree(manifest) == OLD
+    assert (tmp_path / "sites" / SITE / "trees" / manifest.digest / "index.html").read_bytes() == b"old"
+
+
+def test_what_a_crash_left_half_made_goes_when_it_is_old(tmp_path: Path) -> None:
+    den = Den(tmp_path)
+    den.project(SITE, den.put_tree(OLD), release_id="r1")
+    shard = next((tmp_path / "blobs").iterdir())
+    (shard / ".torn.0123").write_bytes(b"half")
+    draft = tmp_path / "sites" / SITE / "trees" / ".draft-0123"
+    (draft / "a").mkdir(parents=True)
+    (draft / "a" / "b").write_bytes(b"half")
+    assert Sweeper(tmp_path).sweep(Kept(frozenset()), older_than=LONG_AGO).leftovers == 0
+    age(tmp_path)
+    assert Sweeper(tmp_path).sweep(Kept(frozenset()), older_than=LONG_AGO + 1).leftovers == 2
+    assert not draft.exists()
+    assert not (shard / ".torn.0123").exists()
+
+
+@pytest.mark.threat("H7")
+def test_a_file_that_is_found_and_swept_at_once_is_never_both_relied_on_and_gone(tmp_path: Path) -> None:
+    den = Den(tmp_path)
+    lost: list[int] = []
+    stop = threading.Event()
+
+    def sweep() -> None:
+        while not stop.is_set():
+            Sweeper(tmp_path).sweep(Kept(frozenset()), older_than=LONG_AGO + 1)
+
+    sha256 = den.put(b"the same bytes")
+    path = tmp_path / "blobs" / sha256[:2] / sha256
+    thread = threading.Thread(target=sweep)
+    thread.start()
+    for number in range(150):
+        if path.exists():
+            os.utime(path, (LONG_AGO, LONG_AGO))  # now the sweep is after it
+        if not den.exists(den.put(b"the same bytes")):
+            lost.append(number)
+    stop.set()
+    thread.join(30)
+    assert lost == []
+
+
+class ClockedDisk(Disk):
+    """A disk whose files are as old as the machine below says."""
+
+    now = 0.0
+
+    def touch(self, path: Path) -> bool:
+        if not super().touch(path):
+            return False
+        os.utime(path, (self.now, self.now))
+        return True
+
+    def replace(self, source: Path, target: Path) -> None:
+        super().replace(source, target)
+        os.utime(target, (self.now, self.now), follow_symlinks=False)
+
+
+HOUR = 3600.0
+RULES = Retention(releases=2, days=0.5, draft_hours=6)
+
+
+class SiteMachine(RuleBasedStateMachine):
+    """A site whose owner makes drafts, publishes, rolls back, abandons, waits, and sweeps in any order."""
+
+    @initialize()
+    def start(self) -> None:
+        self.root = Path(tempfile.mkdtemp(prefix="pointsman-sweep-"))
+        self.disk = ClockedDisk()
+        self.disk.now = LONG_AGO
+        self.den = Den(self.root, disk=self.disk)
+        self.files: dict[UUID, dict[str, bytes]] = {}
+        self.manifests: dict[UUID, Manifest] = {}
+        self.bases: dict[UUID, UUID | None] = {}
+        self.made: dict[UUID, float] = {}
+        self.published: dict[UUID, float] = {}
+        self.pending: list[UUID] = []
+        self.swept: set[UUID] = set()
+        self.active: UUID | None = None
+
+    def teardown(self) -> None:
+        if hasattr(self, "root"):
+            shutil.rmtree(self.root)
+
+    @rule(first=st.integers(0, 4), second=st.integers(0, 4))
+    def draft(self, first: int, second: int) -> None:
+        release = uuid4()
+        self.files[release] = {"a.txt": b"a%d" % first, "d/b.txt": b"b%d" % second}
+        self.manifests[release] = self.den.put_tree(self.files[release])
+        self.bases[release], self.made[release] = self.active, self.disk.now
+        self.pending.append(release)
+
+    @rule(which=st.integers(0, 9))
+    def publish(self, which: int) -> None:
+        if self.pending:
+            release = self.pending.pop(which % len(self.pending))
+            self.published.setdefault(release, self.disk.now)
+            self._activate(release)
+
+    @rule(which=st.integers(0, 9))
+    def abandon(self, which: int) -> None:
+        if self.pending:
+            self.pending.pop(which % len(self.pending))
+
+    @rule(which=st.integers(0, 9))
+    def roll_back(self, which: int) -> None:
+        ready = [release for release in self.published if release not in self.swept]
+        if ready:
+            self._activate(ready[which % len(ready)])
+
+    def _activate(self, release: UUID) -> None:
+        self.den.lay_out(SITE, self.manifests[release], release_id=str(release))
+        self.active = release
+        self.den.show(SITE, release_id=str(release))
+
+    @rule(hours=st.integers(1, 30))
+    def wait(self, hours: int) -> None:
+        self.disk.now += hours * HOUR
+
+    @rule()
+    def sweep(self) -> None:
+        now = self.disk.now
+        facts = [
+            ReleaseFacts(
+                release,
+                self.bases[release],
+                now - self.published[release] if release in self.published else None,
+                now - self.made[release],
+            )
+            for release in self.files
+            if release not in self.swept
+        ]
+        pending = [one for release in self.pending for one in (release, self.bases[release]) if one is not None]
+        self.swept |= choose_swept(facts, RULES, active=self.active, pending=pending)
+        left = [(str(release), self.manifests[release]) for release in self.files if release not in self.swept]
+        older_than = now - RULES.draft_hours * HOUR
+        Sweeper(self.root, disk=self.disk).sweep(kept(*left), older_than=older_than)
+        needed = {entry.sha256 for _, manifest in left for entry in manifest.values()}
+        for path in (self.root / "blobs").glob("*/*"):
+            assert path.name in needed or path.stat().st_mtime >= older_than, "what is given up is gone"
+
+    @invariant()
+    def every_release_that_is_not_given_up_is_whole(self) -> None:
+        for release in getattr(self, "files", {}):
+            if release not in self.swept:
+                assert self.den.read_tree(self.manifests[release]) == self.files[release]
+
+    @invariant()
+    def live_previous_and_pending_are_not_given_up(self) -> None:
+        if hasattr(self, "root"):
+            previous = self.bases[self.active] if self.active else None
+            assert not self.swept & {self.active, previous, *self.pending}
+
+    @invariant()
+    def the_projection_shows_the_live_release_whole(self) -> None:
+        active = getattr(self, "active", None)
+        if active is not None:
+            tree = (self.root / "sites" / SITE / "active").resolve()
+            shown = {str(path.relative_to(tree)): path.read_bytes() for path in tree.rglob("*") if path.is_file()}
+            assert shown == self.files[active]
+
+
+@pytest.mark.threat("H7")
+def test_any_order_of_drafts_publishes_rollbacks_and_sweeps_keeps_what_is_needed() -> None:
+    run_state_machine_as_test(SiteMachine, settings=settings(max_examples=25, stateful_step_count=25))

@@ -1,0 +1,83 @@
+"""How a session's end becomes its job's end."""
+
+import pytest
+
+from routing.jobs import Reason, State
+from routing.policy.prices import BudgetExceeded
+from sandbox.claude_code.session import End, Verdict
+from sites.errors import PathRefusedError, TreeRefusedError
+from workers.handlers.agent import Session, end_of
+
+DONE = Session(Verdict(End.DONE, "All done."), None, None, has_changes=True)
+
+
+def end(session: Session) -> tuple[State, Reason]:
+    ended = end_of(session)
+    assert ended is not None
+    return ended.state, ended.reason
+
+
+def of(verdict: End, *, exceeded: BudgetExceeded | None = None, has_changes: bool = True) -> Session:
+    return Session(Verdict(verdict, "why"), exceeded, None, has_changes=has_changes)
+
+
+def test_a_session_that_is_done_and_changed_something_goes_on() -> None:
+    assert end_of(DONE) is None
+
+
+def test_a_session_that_is_done_goes_on_even_if_a_call_of_its_was_refused_on_the_way() -> None:
+    assert end_of(Session(DONE.verdict, BudgetExceeded("job"), None, has_changes=True)) is None
+
+
+@pytest.mark.parametrize(
+    ("verdict", "state", "reason"),
+    [
+        (End.TIME, State.TIMED_OUT, Reason.TIME_LIMIT),
+        (End.BUDGET, State.BUDGET_EXCEEDED, Reason.COST_CAP),
+        (End.OUTPUT, State.OUTPUT_EXCEEDED, Reason.OUTPUT_CAP),
+        (End.RESOURCES, State.FAILED, Reason.RESOURCE_LIMIT),
+        (End.BOX_LOST, State.FAILED, Reason.BOX_FAILED),
+        (End.REFUSED, State.FAILED, Reason.BOX_FAILED),
+        (End.FAILED, State.FAILED, Reason.AGENT_FAILED),
+    ],
+)
+def test_every_other_end_of_a_session_ends_the_job_with_its_own_reason(
+    verdict: End, state: State, reason: Reason
+) -> None:
+    assert end(of(verdict)) == (state, reason)
+
+
+def test_it_is_the_ledger_that_says_whether_money_ran_out() -> None:
+    assert end(of(End.FAILED, exceeded=BudgetExceeded("job"))) == (State.BUDGET_EXCEEDED, Reason.COST_CAP)
+    assert end(of(End.FAILED)) == (State.FAILED, Reason.AGENT_FAILED)
+    assert end(of(End.TIME, exceeded=BudgetExceeded("job"))) == (State.TIMED_OUT, Reason.TIME_LIMIT)
+
+
+@pytest.mark.parametrize(
+    ("refused", "state", "reason"),
+    [
+        (TreeRefusedError("planted", ".mcp.json", "x"), State.FAILED, Reason.OUTPUT_REFUSED),
+        (TreeRefusedError("symlink", "a", "x"), State.FAILED, Reason.OUTPUT_REFUSED),
+        (PathRefusedError("parent", "../x"), State.FAILED, Reason.OUTPUT_REFUSED),
+        (TreeRefusedError("too_many_bytes", "a", "x"), State.OUTPUT_EXCEEDED, Reason.OUTPUT_CAP),
+        (TreeRefusedError("stream_too_long", "a", "x"), State.OUTPUT_EXCEEDED, Reason.OUTPUT_CAP),
+    ],
+)
+def test_files_that_are_not_taken_end_a_job_that_is_done(
+    refused: TreeRefusedError | PathRefusedError, state: State, reason: Reason
+) -> None:
+    assert end(Session(DONE.verdict, None, refused, has_changes=False)) == (state, reason)
+
+
+def test_a_session_without_a_change_is_a_failure_in_the_agent_s_words() -> None:
+    ended = end_of(Session(DONE.verdict, None, None, has_changes=False))
+    assert ended is not None
+    assert (ended.reason, "All done." in ended.detail) == (Reason.AGENT_FAILED, True)
+
+
+def test_the_owner_is_told_whether_work_is_kept() -> None:
+    kept, nothing = end_of(of(End.TIME)), end_of(of(End.TIME, has_changes=False))
+    assert kept is not None
+    assert nothing is not None
+    assert "are kept" in kept.detail
+    assert "nothing was changed" in nothing.detail

@@ -1,0 +1,31 @@
+"""The limiter between batches: what is left has to hold what the batch will probably cost."""
+
+from __future__ import annotations
+
+import pytest
+
+from routing.policy.platform import platform_policy
+from workers.runs.apply_actions import expected_nanousd, fits, spent_by_agent
+
+POLICY = platform_policy()
+USD = 10**9
+
+
+def test_what_an_agent_has_cost_in_this_run_tells_more_than_its_definition() -> None:
+    agent = POLICY.agents["qa"]
+    defined = expected_nanousd("qa", POLICY, {})
+    assert defined == round(agent.expected_usd(POLICY.prices[agent.model]) * USD)
+    assert expected_nanousd("qa", POLICY, {"qa": [USD, 3 * USD], "security": [9 * USD]}) == 2 * USD
+
+
+def test_the_projects_own_build_costs_nothing() -> None:
+    assert expected_nanousd(None, POLICY, {}) == 0
+    assert fits([None], [], left_nanousd=0, policy=POLICY, spent={})
+
+
+@pytest.mark.req("P-038", "S-124")
+def test_a_batch_begins_only_if_it_fits_beside_what_is_still_running() -> None:
+    spent = spent_by_agent([("qa", USD), ("security", USD)])
+    assert fits(["qa", "security"], [], left_nanousd=2 * USD, policy=POLICY, spent=spent)
+    assert not fits(["qa", "security"], [], left_nanousd=2 * USD - 1, policy=POLICY, spent=spent)
+    assert not fits(["qa"], ["security"], left_nanousd=2 * USD - 1, policy=POLICY, spent=spent)

@@ -1,0 +1,1 @@
+"""What each queue's task does with an attempt."""

@@ -1,0 +1,262 @@
+"""Tier 3: the real Claude Code CLI edits the site's files in a box that nothing leaves (H-038 to H-041).
+
+The steps of H are timed as they are done, and none of them touches the active release: snapshot, provision, inject,
+execute, extract and teardown here, build in a box of its own, scan and preview in the settlement. What a session left
+behind when its time or money ran out is kept, and its owner is told; nothing is tried again by itself.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ledger.tables import Release
+from routing.jobs import Reason, State
+from routing.policy.platform import Policy
+from routing.policy.prices import NANOUSD_PER_USD, BudgetExceeded
+from routing.queues import QueueName
+from sandbox.box import Box, Clocks, CollectRules
+from sandbox.claude_code.command import SITE, SessionPlan
+from sandbox.claude_code.session import End, Verdict
+from sandbox.errors import BoxLostError
+from sites.content_store import ChangeSet, Manifest, change_set, review_diff
+from sites.errors import PathRefusedError, TreeRefusedError
+from sites.releases import manifest_of
+from workers.attempt import Attempt
+from workers.handlers.build import build_candidate, build_commands
+from workers.outcomes import Candidate, Ended, Outcome, Parked
+from workers.retries import decide_end
+from workers.session import hold_session, obstacle_of
+
+# How a session's end becomes its job's end: one table, worked out from values alone.
+#
+# Nothing here is ever tried again by itself: a session that ran out of time or money would do so once more.
+
+ENDS: dict[End, tuple[State, Reason]] = {
+    End.REFUSED: (State.FAILED, Reason.BOX_FAILED),
+    End.FAILED: (State.FAILED, Reason.AGENT_FAILED),
+    End.TIME: (State.TIMED_OUT, Reason.TIME_LIMIT),
+    End.BUDGET: (State.BUDGET_EXCEEDED, Reason.COST_CAP),
+    End.OUTPUT: (State.OUTPUT_EXCEEDED, Reason.OUTPUT_CAP),
+    End.RESOURCES: (State.FAILED, Reason.RESOURCE_LIMIT),
+    End.BOX_LOST: (State.FAILED, Reason.BOX_FAILED),
+}
+"""How a session's end is told in a job's words."""
+TOO_LARGE = frozenset({"too_many_bytes", "stream_too_long", "file_too_large"})
+
+
+@dataclass(frozen=True)
+class Session:
+    """What is known when a session's box is gone."""
+
+    verdict: Verdict
+    exceeded: BudgetExceeded | None
+    """The budget that refused or cut one of its model calls, by the ledger's account."""
+    refused: PathRefusedError | TreeRefusedError | None
+    """Why none of its files are taken."""
+    has_changes: bool
+
+
+def end_of(session: Session) -> Ended | None:
+    """Return how the job ends; None when the session's files become a candidate."""
+    if session.verdict.is_done:
+        return _end_of_done(session)
+    verdict = session.verdict
+    if session.exceeded is not None and verdict.end in (End.FAILED, End.BUDGET):
+        return Ended(State.BUDGET_EXCEEDED, Reason.COST_CAP, f"{session.exceeded}; {_kept(session)}")
+    state, reason = ENDS[verdict.end]
+    return Ended(state, reason, f"the agent's session ended: {verdict.text}; {_kept(session)}")
+
+
+def _end_of_done(session: Session) -> Ended | None:
+    if session.refused is not None:
+        is_large = session.refused.reason in TOO_LARGE
+        state, reason = (
+            (State.OUTPUT_EXCEEDED, Reason.OUTPUT_CAP) if is_large else (State.FAILED, Reason.OUTPUT_REFUSED)
+        )
+        return Ended(state, reason, f"the agent's files are not taken: {session.refused}; nothing was kept")
+    if not session.has_changes:
+        said = session.verdict.text or "it said nothing"
+        return Ended(State.FAILED, Reason.AGENT_FAILED, f"the agent changed no file; its own words: {said[:500]}")
+    return None
+
+
+def _kept(session: Session) -> str:
+    if session.refused is not None:
+        return f"its files are not taken: {session.refused}"
+    return "the files as it left them are kept" if session.has_changes else "nothing was changed"
+
+
+_GRACE_SECONDS = 8.0
+_LEAST_SECONDS = 5.0
+_RULES = CollectRules(max_bytes=0)
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What came of a session."""
+
+    verdict: Verdict
+    files: Mapping[str, bytes] | None
+    """The site as the session left it; None when its files are not taken."""
+    changes: ChangeSet
+    refused: PathRefusedError | TreeRefusedError | None
+    facts: Mapping[str, Any]
+
+
+def edit_with_agent(attempt: Attempt) -> Outcome:
+    """Do a tier 3 job.
+
+    Raises:
+        SandboxUnavailableError: there is no engine, or no image (the operator's fault).
+        SandboxStartupError, BoxLostError: the box could not be made, or went away before anything was done.
+    """
+    attempt.await_lane(_model(attempt))
+    with attempt.step("snapshot"):
+        files = attempt.files
+        before = _manifest(attempt.start)
+    work = _in_a_box(attempt, files, before)
+    session = Session(work.verdict, attempt.budget_exceeded(), work.refused, has_changes=not work.changes.is_empty)
+    ended: Ended | Parked | None = end_of(session)
+    obstacle = None
+    if ended is not None:
+        obstacle = obstacle_of(attempt, work.verdict, model=_model(attempt), exceeded=session.exceeded)
+    if obstacle is not None and isinstance(parked := decide_end(obstacle), Parked):
+        ended = parked
+    if work.files is None or work.changes.is_empty:
+        return replace(ended or _lost(), facts=work.facts)
+    candidate = _candidate(files, work)
+    if ended is not None:
+        return replace(ended, facts=work.facts, kept=candidate)
+    return _built(attempt, candidate)
+
+
+def _lost() -> Ended:
+    raise AssertionError("a session that is done has files, or a reason why they are not taken")
+
+
+def _in_a_box(attempt: Attempt, files: Mapping[str, bytes], before: Manifest) -> _Work:
+    with attempt.step("provision"):
+        box = attempt.boxes.acquire()
+    try:
+        attempt.enter(box, token=box.token)
+        with attempt.step("inject"):
+            injected = box.put(files)
+        with attempt.step("execute"):
+            clocks = session_clocks(attempt, has_build=before.has_build, now=time.monotonic())
+            plan = session_plan(attempt.policy, room_nanousd=attempt.room_nanousd)
+            held = hold_session(attempt, box, plan, prompt=attempt.order, clocks=clocks)
+        facts = {"how": "a code agent", "agent": held.facts}
+        with attempt.step("extract"):
+            return _extract(attempt, box, held.verdict, left_out=_left_out(files, injected.dropped), facts=facts)
+    finally:
+        with attempt.step("teardown"):
+            try:
+                attempt.leave()
+            finally:
+                box.close()
+
+
+def _model(attempt: Attempt) -> str:
+    return attempt.policy.calls["agent_session"].model
+
+
+def session_plan(policy: Policy, *, room_nanousd: int | None = None) -> SessionPlan:
+    """Return what a session of tier 3 may do.
+
+    Args:
+        policy: as the tenant's overrides leave it.
+        room_nanousd: what the job's bill has left; None for one that leaves the tier its whole cap, as most do.
+    """
+    call, cap = policy.calls["agent_session"], policy.queues[QueueName.AGENT].llm_nanousd
+    left = cap if room_nanousd is None else min(cap, room_nanousd)
+    return SessionPlan(
+        role=SITE,
+        model=call.model,
+        max_turns=policy.agent.max_turns,
+        budget_usd=left / NANOUSD_PER_USD,
+        max_output_tokens=call.max_tokens,
+    )
+
+
+def session_clocks(attempt: Attempt, *, has_build: bool, now: float) -> Clocks:
+    """Return a session's clocks: below the queue's soft limit by what has passed, and by what has to follow.
+
+    Args:
+        attempt: has the limits.
+        has_build: whether a build follows.
+        now: seconds on the clock of `attempt.began`.
+    """
+    rules = attempt.policy.agent
+    following = rules.closing_seconds + (rules.build_seconds if has_build else 0)
+    left = attempt.limits.soft_seconds - (now - attempt.began) - following - _GRACE_SECONDS
+    soft = max(left, _LEAST_SECONDS)
+    return Clocks(
+        soft_seconds=soft,
+        hard_seconds=soft + _GRACE_SECONDS + 2,
+        start_seconds=min(rules.start_seconds, soft),
+        idle_seconds=rules.idle_seconds,
+        grace_seconds=_GRACE_SECONDS,
+    )
+
+
+def _left_out(files: Mapping[str, bytes], dropped: tuple[str, ...]) -> dict[str, bytes]:
+    """Return the files of the base that no box shows or gives back: they stay as they are."""
+    return {
+        path: data
+        for path, data in files.items()
+        if path in dropped or not _RULES.ignored.isdisjoint(path.split("/")[:-1])
+    }
+
+
+def _extract(
+    attempt: Attempt, box: Box, verdict: Verdict, *, left_out: Mapping[str, bytes], facts: Mapping[str, Any]
+) -> _Work:
+    """Take the files out, whatever the session's end was: what is there when time or money ran out is worth keeping."""
+    nothing = ChangeSet((), (), ())
+    before = _manifest(attempt.start)
+    compared = _manifest(attempt.base) if attempt.is_finishing else before
+    try:
+        after = box.collect(attempt.den, replace(_RULES, max_bytes=attempt.limits.output_bytes))
+    except (PathRefusedError, TreeRefusedError) as error:
+        return _Work(verdict, None, nothing, error, facts)
+    except BoxLostError:
+        if verdict.is_done:
+            raise
+        return _Work(verdict, None, nothing, None, facts)
+    files = {**attempt.den.read_tree(after), **left_out}
+    kept = {path: entry for path, entry in before.items() if path in left_out}
+    return _Work(verdict, files, change_set(compared, Manifest({**after, **kept})), None, facts)
+
+
+def _manifest(release: Release | None) -> Manifest:
+    return manifest_of(release) if release is not None else Manifest({})
+
+
+def _candidate(before: Mapping[str, bytes], work: _Work) -> Candidate:
+    assert work.files is not None
+    changes = work.changes
+    lists = {"added": changes.added, "changed": changes.changed, "removed": changes.removed}
+    return Candidate(
+        files=work.files,
+        summary=work.verdict.text[:300] or "Edited by a code agent.",
+        diff=review_diff(before, work.files),
+        facts={
+            **work.facts,
+            "changes": {kind: list(paths[:50]) for kind, paths in lists.items()},
+            "needs_person": True,
+        },
+    )
+
+
+def _built(attempt: Attempt, candidate: Candidate) -> Outcome:
+    """Build a site that has a build, in a box of its own, now that the agent's is gone (H-080)."""
+    if not build_commands(candidate.files):
+        return candidate
+    box = attempt.boxes.acquire()
+    try:
+        return build_candidate(attempt, candidate, box)
+    finally:
+        box.close()

@@ -1,0 +1,124 @@
+"""Builds a site that has a build, in a box of its own: after the agent's is gone, without a token, for tiers 2 and 3.
+
+Packages come from the mirror and their scripts never run. The build starts from the sources alone, so that nothing of
+an older build stays, and what it writes becomes what the release serves, scanned like everything else (H-080).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from routing.jobs import Reason, State
+from routing.queues import QueueName
+from sandbox.box import Box, Clocks, CollectRules, Ending, ExecResult
+from sites.content_store import review_diff
+from sites.errors import PathRefusedError, TreeRefusedError
+from sites.files import CONVENTIONAL, INDEX, INSTALLED, is_built, package_of, part_of, public_of, sources_of
+from sites.scan.file_types import foreign_sources, is_package_file
+from sites.scan.rules import show
+from workers.attempt import Attempt
+from workers.errors import BuildFailedError
+from workers.outcomes import Candidate, Ended
+
+GRACE_SECONDS = 3.0
+CLOSING_SECONDS = 5.0
+"""Kept of the soft limit for the scan that follows."""
+_SHOWN = 600
+"""Characters of a failed command's last output that its owner is shown."""
+_INSTALL = ("npm", "install", "--ignore-scripts", "--no-audit", "--no-fund")
+"""Not `npm ci`: both install what the lock file says, but only this one takes a package that an edit has just added."""
+_BUILD = ("npm", "run", "build")
+_TIDY = ("rm", "-rf", INSTALLED)
+"""Packages are never taken out of the box; without them its files are read in a fraction of the time."""
+_NO_PAGES = (
+    f"the build wrote no {INDEX} into {', '.join(CONVENTIONAL)}; where it writes elsewhere, or pages of your own lie "
+    'there, package.json has to say so: "pointsman": {"public": "..."}; the files before it are kept'
+)
+_TIMED_OUT = frozenset({Ending.SOFT_TIMEOUT, Ending.HARD_TIMEOUT, Ending.IDLE_TIMEOUT, Ending.START_TIMEOUT})
+
+
+def build_commands(files: Mapping[str, bytes]) -> tuple[tuple[str, ...], ...]:
+    """Return what has to be run to build a site; nothing for one without a build script."""
+    if not is_built(files):
+        return ()
+    package = package_of(files)
+    has_packages = any(part_of(package, name) for name in ("dependencies", "devDependencies"))
+    if not has_packages:
+        return (_BUILD,)
+    return (_INSTALL, _BUILD, _TIDY)
+
+
+def build_candidate(attempt: Attempt, candidate: Candidate, box: Box) -> Candidate | Ended:
+    """Run a site's build in a box that nothing has run in; what it wrote becomes part of the candidate.
+
+    Raises:
+        BoxLostError: the box went away (the operator's fault, or a passing one).
+    """
+    attempt.leave()  # the files may hold the token, which an agent had; the door is the mirror's from now on
+    attempt.enter(box)
+    began = time.monotonic()
+    seconds: dict[str, float] = {}
+    try:
+        with attempt.step("build"):
+            files = _build(attempt, box, candidate.files, seconds)
+    except BuildFailedError as error:
+        return Ended(error.state, error.reason, str(error), candidate.facts, kept=candidate)
+    before = attempt.base_files
+    return replace(
+        candidate,
+        files=files,
+        diff=review_diff(before, files),
+        reverse=review_diff(files, before) if candidate.reverse is not None else None,
+        facts={**candidate.facts, "build": seconds},
+        build_seconds=round(time.monotonic() - began, 3),
+    )
+
+
+def _build(attempt: Attempt, box: Box, files: Mapping[str, bytes], seconds: dict[str, float]) -> dict[str, bytes]:
+    """Return the files of the built site; what each command took goes into `seconds`."""
+    _check_sources(files)
+    try:
+        dropped = box.put(sources_of(files)).dropped
+        until = time.monotonic() + attempt.policy.agent.build_seconds
+        for command in build_commands(files):
+            seconds[" ".join(command[:3])] = _run(attempt, box, command, until=until)
+        built = box.collect(attempt.den, CollectRules(max_bytes=attempt.limits.output_bytes))
+    except (PathRefusedError, TreeRefusedError) as error:
+        detail = f"what the build wrote is not taken: {error}; the files before it are kept"
+        raise BuildFailedError(State.FAILED, Reason.OUTPUT_REFUSED, detail) from None
+    result = {**attempt.den.read_tree(built), **{path: files[path] for path in dropped}}
+    if public_of(result) is None:
+        raise BuildFailedError(State.FAILED, Reason.BUILD_FAILED, _NO_PAGES)
+    return result
+
+
+def _check_sources(files: Mapping[str, bytes]) -> None:
+    """Refuse packages from elsewhere before npm sees them (threat D8); the scan alone would come after it."""
+    for path, data in sorted(files.items()):
+        if is_package_file(path) and (fault := next(foreign_sources(path, data), None)) is not None:
+            detail = f"{path} wants a package from elsewhere than the registry: {show(fault)}; nothing was installed"
+            raise BuildFailedError(State.FAILED, Reason.OUTPUT_REFUSED, detail)
+
+
+def _run(attempt: Attempt, box: Box, command: Sequence[str], *, until: float) -> float:
+    """Run one command of a build, with whatever time the others left; return its seconds."""
+    attempt.check()
+    ends = min(until, attempt.began + attempt.limits.soft_seconds - CLOSING_SECONDS - GRACE_SECONDS)
+    soft = max(1.0, ends - time.monotonic())
+    clocks = Clocks(soft_seconds=soft, hard_seconds=soft + GRACE_SECONDS + 2, grace_seconds=GRACE_SECONDS)
+    result = box.run(command, clocks=clocks, watch=attempt.watcher())
+    if not result.is_success:
+        raise _failure(" ".join(command), result, is_patch=attempt.claim.attempt.queue == QueueName.PATCH)
+    return round(result.seconds, 3)
+
+
+def _failure(command: str, result: ExecResult, *, is_patch: bool) -> BuildFailedError:
+    if result.ending in _TIMED_OUT:
+        detail = f"`{command}` had {result.seconds:.0f} s, which was all that was left for it"
+        detail += "; tier 3 leaves a build more" if is_patch else ""
+        return BuildFailedError(State.TIMED_OUT, Reason.TIME_LIMIT, f"{detail}; the files before it are kept")
+    said = (result.stderr or result.stdout)[-_SHOWN:].decode("utf-8", "replace").strip()
+    how = f"status {result.exit_code}" if result.ending is Ending.EXITED else result.ending.value
+    return BuildFailedError(State.FAILED, Reason.BUILD_FAILED, f"`{command}` failed ({how}): {said}")

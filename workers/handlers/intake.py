@@ -1,0 +1,207 @@
+"""Intake: what of a job's routing needs a model, done once and on the job's own bill, before its work is queued.
+
+The rules' route stands in the ledger before this begins. A model may only choose among what the rules left open, and a
+failed call never stops a job: the rules' route stands, or a person is asked (rulings A5, A11, A33).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gateway.client import ModelClient
+from gateway.errors import GatewayError
+from ledger.decisions import pending_question
+from ledger.rounds import work_so_far
+from routing.clarify.ladder import ArbiterReply, ArbiterRequest, LadderFlags, read_ladder_flags
+from routing.clarify.ladder import Failure as ArbiterFailure
+from routing.clarify.questions import Clarification, arbiter_call, climb, parse_arbiter_reply
+from routing.decision.debate import Failure, Subject, Verdict, hold_debate, hold_failure_debate
+from routing.decision.llm_router import (
+    RouteRules,
+    asks_intent_always,
+    assist_call,
+    intent_call,
+    is_soft,
+    merge_assist,
+    merge_intent,
+    soft_call,
+    soft_route,
+    switches_of,
+    wants_intent,
+    wants_tier,
+)
+from routing.decision.router import Route, Signals, SiteSignals
+from routing.decision.triggers import Debate
+from routing.errors import CallFailedError, CallFailure
+from routing.failures import FailureOutcome
+from routing.jobs import Reason, State, read_stored
+from routing.model_call import Caller, ConstrainedCall
+from routing.policy.platform import ModelCall
+from routing.prompt.vocabulary import Vocabularies, shipped_vocabularies
+from routing.queues import QUEUE_OF_TIER, CallPurpose, Tier
+from routing.redaction import redact
+from routing.rounds import hard_floor, raise_to
+from workers.attempt import Attempt
+from workers.errors import SoftTimeLimit
+from workers.outcomes import Ended, Outcome, Replied, Routed
+from workers.retries import decide_call_failure
+
+Environment = Callable[[], Mapping[str, str]]
+
+_FAILURES: Mapping[CallFailure, ArbiterFailure] = {
+    "timeout": ArbiterFailure.TIMEOUT,
+    "rate_limited": ArbiterFailure.RATE_LIMITED,
+    "transport_error": ArbiterFailure.TRANSPORT_ERROR,
+    "cost_cap": ArbiterFailure.UNAVAILABLE,
+    "invalid": ArbiterFailure.UNAVAILABLE,
+}
+
+
+def intake(environment: Environment, vocabularies: Vocabularies | None = None) -> Callable[[Attempt], Outcome]:
+    """Return the handler of queue `intake`.
+
+    Args:
+        environment: read for every decision, so that a switch holds at once.
+        vocabularies: the words that the soft router's ACTION is routed by; the shipped ones by default.
+    """
+    words = vocabularies or shipped_vocabularies()
+
+    def take_in(attempt: Attempt) -> Outcome:
+        rules = RouteRules(switches_of(environment()), words.of(attempt.claim.job.tenant))
+        asked = pending_question(attempt.claim.job)
+        if asked is not None and asked.pending is not None:
+            return _replied(attempt, asked, asked.pending, flags=read_ladder_flags(environment()), rules=rules)
+        route = read_stored(Route, attempt.claim.job.route)
+        try:
+            if attempt.claim.job.state == State.RECEIVED:
+                route = _assisted(attempt, route, rules)
+            return _debated(attempt, route, lambda call: ask(attempt, call, "debate"))
+        except SoftTimeLimit:  # a silent provider: what advises has had its time, and the job goes on without it
+            return _debated(attempt, route, _no_time)
+
+    return take_in
+
+
+def _no_time(call: ConstrainedCall) -> Mapping[str, Any]:
+    raise CallFailedError("timeout")
+
+
+def _replied(attempt: Attempt, asked: Clarification, reply: str, *, flags: LadderFlags, rules: RouteRules) -> Outcome:
+    """Climb the ladder with a model at hand. Whatever goes wrong with its call, the same options are shown again."""
+
+    def arbiter(request: ArbiterRequest) -> ArbiterReply:
+        try:
+            return parse_arbiter_reply(ask(attempt, arbiter_call(request), "assist"))
+        except CallFailedError as error:
+            return _FAILURES[error.reason]
+        except SoftTimeLimit:  # there are seconds left to put the question back; the job must not end over it (rule D)
+            return ArbiterFailure.TIMEOUT
+
+    result = climb(reply, asked, arbiter=arbiter, flags=flags)
+    return Replied(result, rules)
+
+
+def _assisted(attempt: Attempt, route: Route, rules: RouteRules) -> Route:
+    signals = _signals(attempt)
+    if is_soft(route, rules.switches) and attempt.begun is None:  # a revision is no question: that was looked at
+        reply = _reply(attempt, soft_call(signals))
+        route = soft_route(route, reply, signals=signals, policy=attempt.policy, vocabulary=rules.vocabulary)
+    if wants_tier(route, enabled=attempt.policy.assist.enabled):
+        route = merge_assist(route, _reply(attempt, assist_call(signals)), signals=signals, redact=redact)
+    if attempt.begun is not None:
+        route = raise_to(route, hard_floor(work_so_far(attempt.begun), attempt.policy))
+    if wants_intent(route, enabled=attempt.policy.assist.enabled, always=asks_intent_always(rules.switches)):
+        route = merge_intent(route, _reply(attempt, intent_call(signals)))
+    return route
+
+
+def _debated(attempt: Attempt, route: Route, caller: Caller) -> Outcome:
+    if attempt.claim.job.result.get("failure_debate"):
+        return _failure_debated(attempt, route, caller)
+    if route.debate is not Debate.PLANNING:
+        return Routed(route)
+    record = hold_debate(_subject(attempt, route), caller, redact=redact)
+    if record.verdict is Verdict.STOP:
+        return Ended(State.REJECTED, Reason.DEBATE_STOPPED, record.note, {"debate": record.fields()}, record)
+    return Routed(route, debate=record)
+
+
+def _failure_debated(attempt: Attempt, route: Route, caller: Caller) -> Outcome:
+    """Hold the debate about a task that failed: the same way again, the next tier, or a person (R-063)."""
+    here = attempt.claim.job.tier
+    is_top = here is None or here == max(Tier) or attempt.is_pinned
+    record = hold_failure_debate(
+        _subject(attempt, route),
+        caller,
+        failures=[Failure(item["reason"], item["detail"]) for item in attempt.claim.job.result["failures"]],
+        can_pivot=not is_top,
+        redact=redact,
+    )
+    if record.verdict is FailureOutcome.ESCALATE:
+        return Ended(State.ESCALATED, Reason.DEBATE_ESCALATED, record.note, debate=record)
+    if here is None:
+        return Routed(route, debate=record)
+    tier = Tier(here + 1 if record.verdict is FailureOutcome.PIVOT else here)
+    return Routed(route.model_copy(update={"tier": tier, "queue": QUEUE_OF_TIER[tier]}), debate=record)
+
+
+def _subject(attempt: Attempt, route: Route) -> Subject:
+    job = attempt.claim.job
+    return Subject(
+        session=str(job.request.get("session") or job.root_id),
+        prompt=attempt.prompt,
+        route=route,
+        stakes=route.stakes,
+        site_summary=_site_summary(attempt),
+    )
+
+
+def _site_summary(attempt: Attempt) -> str:
+    if attempt.start is None:
+        return "a site without a release"
+    signals = attempt.start.signals
+    return f"{signals.get('files', 0)} files, JavaScript: {'yes' if signals.get('has_js') else 'no'}"
+
+
+def _signals(attempt: Attempt) -> Signals:
+    request = attempt.claim.job.request
+    known = read_stored(SiteSignals, attempt.start.signals) if attempt.start else SiteSignals()
+    return Signals(
+        prompt=attempt.prompt,
+        site=known if attempt.site is not None else None,
+        new_site="new_site" in request,
+        project="project" in request,
+        preference=request.get("preference"),
+        advanced_edit=bool(request.get("advanced_edit")),
+    )
+
+
+def _reply(attempt: Attempt, call: ConstrainedCall) -> Mapping[str, Any] | None:
+    """Return what the model wrote, or None where the rules have to stand."""
+    try:
+        return ask(attempt, call, "assist")
+    except CallFailedError:
+        return None
+
+
+def ask(attempt: Attempt, call: ConstrainedCall, purpose: CallPurpose) -> Mapping[str, Any]:
+    """Make a constrained call through the gateway.
+
+    Raises:
+        CallFailedError: nobody's fault, or the provider's: the decision goes on without it.
+        GatewayError: what ends the attempt whatever is decided: the job was cancelled or taken away.
+    """
+
+    def make(models: ModelClient, settings: ModelCall) -> Mapping[str, Any]:
+        return models.tool_call(
+            [call.question], model=settings.model, max_tokens=settings.max_tokens, system=call.system, tool=call.tool
+        ).input
+
+    try:
+        return attempt.call(purpose, make)
+    except GatewayError as error:
+        failure = decide_call_failure(error)
+        if failure is None:
+            raise
+        raise CallFailedError(failure) from error

@@ -1,0 +1,229 @@
+"""Publish an approved release: checked, laid out, swapped by one commit of the ledger, then shown.
+
+The ledger row is the truth, and one transaction both makes the release active and ends the job: there is no moment at
+which a publish has half happened (H-084, H-087). What goes before that commit changes nothing that anybody sees; what
+comes after it only brings the projection on disk to what the ledger says, and the dispatcher does that too.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import NamedTuple
+
+from sqlmodel import Session
+
+from ledger.approvals import approved_release
+from ledger.attempts import hold
+from ledger.errors import FencedError, PublishConflictError, ReleaseSweptError, WrongStateError
+from ledger.events import EventKind, record
+from ledger.jobs import end
+from ledger.releases import activate, note_projection
+from ledger.start_attempt import Claim
+from ledger.step_ends import is_run
+from ledger.tables import Approval, Job, Release, Site
+from monitoring import traces
+from routing.jobs import JobMessage, Reason, State
+from routing.queues import QueueName
+from sites.errors import DenAwayError, SiteError
+from sites.releases import check_whole, lay_out, try_to_show_active
+from workers.lease import Lease
+from workers.lifecycle import LEDGER_AWAY, Resources, of_attempt, take, try_later
+from workers.retries import away_of, is_passing
+from workers.runs.coordinator import Advance
+from workers.runs.git.workspace import Workspace
+from workers.runs.publishing import publish_run
+
+logger = logging.getLogger(__name__)
+
+
+class Step(StrEnum):
+    """The steps of a publish, named when they are done."""
+
+    CLAIMED = "claimed"
+    CHECKED = "checked"
+    LAID_OUT = "laid_out"
+    SWAPPED = "swapped"
+    SHOWN = "shown"
+
+
+Observe = Callable[[Step], None]
+
+
+def unobserved(_: Step) -> None:
+    """Let nobody look on."""
+
+
+class _Approved(NamedTuple):
+    site: Site
+    release: Release
+
+
+def publish(claimed: Claim, resources: Resources, observe: Observe) -> None:
+    """Publish the release that a claimed job was approved for.
+
+    Args:
+        claimed: the job and this attempt.
+        resources: what every task needs.
+        observe: told after each step.
+
+    Raises:
+        FencedError: nobody's fault: the job was taken away.
+    """
+    began = time.monotonic()
+    observe(Step.CLAIMED)
+    approved = _check(claimed, resources)
+    if approved is None:
+        return
+    observe(Step.CHECKED)
+    with traces.span("lay out"):
+        is_laid_out = _lay_out(claimed, approved, resources)
+    if not is_laid_out:
+        return
+    observe(Step.LAID_OUT)
+    with traces.span("swap"):
+        is_swapped = _swap(claimed, resources, began=began)
+    if not is_swapped:
+        return
+    observe(Step.SWAPPED)
+    with traces.span("show"):
+        lag = try_to_show_active(resources.ledger, resources.den, approved.site.id)
+    if lag is not None:
+        _tell_of_lag(claimed, resources, lag)
+    observe(Step.SHOWN)
+    logger.info("published")
+
+
+def _check(claimed: Claim, resources: Resources) -> _Approved | None:
+    """Return what is to be published; a job whose release is not what was approved ends here."""
+    with resources.ledger.begin() as session:
+        job = hold(session, claimed.attempt)
+        try:
+            release = approved_release(session, job)
+            check_whole(release)
+        except (WrongStateError, SiteError) as error:
+            end(session, job, State.FAILED, reason=Reason.INTERNAL_ERROR, detail=str(error))
+            return None
+        return _Approved(session.get_one(Site, release.site_id), release)
+
+
+def _lay_out(claimed: Claim, approved: _Approved, resources: Resources) -> bool:
+    """Make the files ready. What cannot be read back is never published; a full disk only delays its showing.
+
+    Raises:
+        DenAwayError: the surroundings' fault: the publish has to wait.
+    """
+    try:
+        lay_out(resources.den, approved.site, approved.release, release_id=approved.release.id)
+    except DenAwayError:
+        raise
+    except OSError:
+        logger.warning("projection_not_laid_out", exc_info=True)
+    except SiteError as error:
+        with resources.ledger.begin() as session:
+            job = hold(session, claimed.attempt)
+            detail = f"its files cannot be read back ({type(error).__name__}); the live site is unchanged"
+            end(session, job, State.FAILED, reason=Reason.INTERNAL_ERROR, detail=detail)
+        return False
+    return True
+
+
+def _swap(claimed: Claim, resources: Resources, *, began: float) -> bool:
+    """Make the release active and end its job, in one commit; False when it ended in another way."""
+    with resources.ledger.begin() as session:
+        job = hold(session, claimed.attempt)
+        try:
+            release = approved_release(session, job)
+            activate(session, release.site_id, release, base_release_id=release.base_release_id)
+        except (WrongStateError, ReleaseSweptError) as error:
+            end(session, job, State.FAILED, reason=Reason.INTERNAL_ERROR, detail=str(error))
+            return False
+        except PublishConflictError as error:
+            end(session, job, State.FAILED, reason=Reason.PUBLISH_CONFLICT, detail=str(error))
+            return False
+        published = time.monotonic()
+        end(session, job, State.PUBLISHED, reason=Reason.DONE)
+        seconds = {"publish": published - began, "unlock": time.monotonic() - published}
+        _put_steps_on_record(session, job, {"approval": _waited_seconds(session, job, release), **seconds})
+    return True
+
+
+def _waited_seconds(session: Session, job: Job, release: Release) -> float:
+    """Return how long the preview waited for its judgement."""
+    return (session.get_one(Approval, job.id).at - release.created_at).total_seconds()
+
+
+def _put_steps_on_record(session: Session, job: Job, seconds: Mapping[str, float]) -> None:
+    for step, taken in seconds.items():
+        record(session, EventKind.STEP, job=job, step=step, seconds=round(taken, 3))
+
+
+def _tell_of_lag(claimed: Claim, resources: Resources, lag: str) -> None:
+    text = (
+        f"published in the ledger, as live pages show; its copy for web servers could not be written at once ({lag}); "
+        "the dispatcher tries again until it can"
+    )
+    with resources.ledger.begin() as session:
+        note_projection(session, claimed.job.id, text)
+
+
+# The body of queue `control`: what happens to a job there follows from the job, and no model is ever called.
+#
+# A run of the ticket lane is advanced or published; the job of a site is published.
+
+
+def run_control(message: JobMessage, resources: Resources, *, observe: Observe = unobserved) -> None:
+    """Work off one message of queue `control`.
+
+    Args:
+        message: what the broker delivered.
+        resources: what every task needs.
+        observe: told after each step of a site's publish.
+    """
+    claimed = take(message, QueueName.CONTROL, resources)
+    if claimed is None:
+        return
+    try:
+        with of_attempt(claimed), Lease(resources.ledger, claimed, resources.leases):
+            _do_or_rest(claimed, resources, observe)
+    except FencedError:
+        logger.warning("attempt_fenced")
+    except LEDGER_AWAY:
+        logger.warning("attempt_given_up_without_ledger", exc_info=True)
+
+
+def _do_or_rest(claimed: Claim, resources: Resources, observe: Observe) -> None:
+    """Do what is due; when disk or Den are away, let it wait, and end it once it has waited long enough."""
+    try:
+        _do(claimed, resources, observe)
+    except OSError as error:
+        logger.warning("control_work_failed", exc_info=True)
+        why = f"{type(error).__name__}: {error.strerror or error}"
+        if not is_passing(error):
+            raise
+        if not try_later(claimed, resources, reason=away_of(error), why=why):
+            _give_up(claimed, resources, f"{why}; it was tried again until the policy allowed no more")
+
+
+def _give_up(claimed: Claim, resources: Resources, detail: str) -> None:
+    with resources.ledger.begin() as session:
+        job = hold(session, claimed.attempt)
+        reason = Reason.PUBLISH_FAILED if job.state == State.PUBLISHING else Reason.INTERNAL_ERROR
+        end(session, job, State.FAILED, reason=reason, detail=detail)
+
+
+def _do(claimed: Claim, resources: Resources, observe: Observe) -> None:
+    job = claimed.job
+    if not is_run(job):
+        with traces.span("publish"):
+            publish(claimed, resources, observe)
+        return
+    workspace = Workspace.of_run(resources.runs.root, job.id)
+    if job.state == State.PUBLISHING:
+        with traces.span("publish"):
+            publish_run(claimed, resources, workspace)
+    else:
+        with traces.span("advance"):
+            Advance(claimed, resources, workspace).run()

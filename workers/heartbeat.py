@@ -1,0 +1,135 @@
+"""A worker says in the ledger that it is there: for operators, dashboards and whoever scales pools.
+
+The worker's parent process says it, in a thread, so that a ledger that does not answer holds up no job. It goes on
+only while the consumer's own event loop gives a pulse: a worker that takes in nothing any more has no slots to offer.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from celery import Celery, bootsteps
+from sqlalchemy.exc import SQLAlchemyError
+from sqlmodel import Session
+
+from ledger.store import Ledger
+from ledger.workers import BEAT_SECONDS, Sign, sign_in, sign_off
+from monitoring.heartbeat import SILENT_SECONDS
+
+logger = logging.getLogger(__name__)
+
+_LEAVE_SECONDS = 2.0
+"""How long the end of a worker waits for its last sign."""
+
+
+class Presence:
+    """One worker's row in the registry, kept by its parent process.
+
+    Args:
+        open_ledger: opens connections of its own, which no pool child inherits.
+        sign: what the worker says of itself.
+        every_seconds: how often.
+    """
+
+    def __init__(self, open_ledger: Callable[[], Ledger], sign: Sign, *, every_seconds: float = BEAT_SECONDS) -> None:
+        self._open_ledger = open_ledger
+        self._sign = sign
+        self._every_seconds = every_seconds
+        self._pulsed_at = time.monotonic()
+        self._is_known = False
+        self._is_draining = False
+        self._is_over = False
+        self._wake = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def worker(self) -> str:
+        """The worker's name."""
+        return self._sign.id
+
+    def pulse(self) -> None:
+        """Note that the consumer takes in work. Called by its event loop."""
+        self._pulsed_at = time.monotonic()
+
+    def on_ready(self, **_: Any) -> None:
+        """Begin. Called in the parent when the worker can take in work; its pool has been forked by then."""
+        self.pulse()
+        self._thread = threading.Thread(target=self._run, name="presence", daemon=True)
+        self._thread.start()
+
+    def on_shutting_down(self, **_: Any) -> None:
+        """Say at once that nothing new is taken in. Called when a signal tells the worker to stop."""
+        self._is_draining = True
+        self._wake.set()
+
+    def leave(self) -> None:
+        """Sign off, and wait for that. Called when the pool has ended, before the process does."""
+        if self._thread is None:
+            return
+        self._is_over = True
+        self._wake.set()
+        self._thread.join(timeout=_LEAVE_SECONDS)
+
+    def _run(self) -> None:
+        while not self._is_over:
+            if self._is_draining or time.monotonic() - self._pulsed_at <= SILENT_SECONDS:
+                self._is_known |= self.tell(self._sign_in)
+            self._wake.wait(self._every_seconds)
+            self._wake.clear()
+        self.tell(lambda session: sign_off(session, self.worker))  # after the last sign, however long that took
+
+    def _sign_in(self, session: Session) -> None:
+        sign_in(session, self._sign, is_first=not self._is_known, is_draining=self._is_draining)
+
+    def tell(self, what: Callable[[Session], object]) -> bool:
+        """Write to the ledger, over a connection of its own; False when it cannot be reached."""
+        ledger = self._open_ledger()
+        try:
+            with ledger.begin() as session:
+                what(session)
+        except SQLAlchemyError:
+            logger.warning("ledger_unreachable")  # the next sign comes in a moment, and leases lapse by themselves
+            return False
+        finally:
+            ledger.close()
+        return True
+
+
+# Signs of life from a worker's consumer: a file for whoever starts workers, a pulse for the registry of workers.
+#
+# They come from the consumer's event loop while the consumer is connected: a process that answers but takes in
+# nothing
+# falls silent (docs/pitfalls.md, 8). `pointsman worker --check` reads the file, and `python -m monitoring.heartbeat`
+# at
+# less cost; no broker and no other worker is asked.
+
+FILE_BEAT_SECONDS = 5.0
+
+
+def show_life(app: Celery, *signs: Callable[[], None]) -> None:
+    """Let the consumer of an application's worker give these signs every few seconds while it is connected."""
+
+    class Heartbeat(bootsteps.StartStopStep):  # type: ignore[misc]
+        requires = ("celery.worker.consumer.tasks:Tasks",)
+
+        def __init__(self, parent: Any, **_: Any) -> None:
+            super().__init__(parent)
+            self.timer: Any = None
+
+        def start(self, parent: Any) -> None:
+            give_signs()
+            self.timer = parent.timer.call_repeatedly(FILE_BEAT_SECONDS, give_signs)
+
+        def stop(self, parent: Any) -> None:
+            if self.timer is not None:
+                self.timer.cancel()
+
+    def give_signs() -> None:
+        for sign in signs:
+            sign()
+
+    app.steps["consumer"].add(Heartbeat)

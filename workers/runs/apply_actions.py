@@ -1,0 +1,282 @@
+"""Carry out what the schedule decided, in the transaction of its caller: one function for each kind of action."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pydantic_core import to_jsonable_python
+from sqlmodel import Session
+
+from ledger import audit
+from ledger.cancelling import cancel_steps
+from ledger.events import EventKind, record
+from ledger.gates import open_gate, plan_gates, skip_gate
+from ledger.jobs import end, move, wait_on
+from ledger.run_tables import RunStep
+from ledger.runs import RunChange, RunRows, change_run
+from ledger.steps import GateSpec, StepSpec, StepStart, add_steps, skip_steps, start_steps
+from ledger.tables import Job
+from routing.estimate import estimate_agents
+from routing.jobs import State
+from routing.policy.platform import Policy
+from routing.policy.prices import NANOUSD_PER_USD
+from routing.queues import QueueName
+from workers.retries import step_pause
+from workers.runs.scheduling.actions import (
+    Action,
+    AddSteps,
+    AdoptPlan,
+    CancelSteps,
+    EndRun,
+    EscalationRecord,
+    OpenGate,
+    Publish,
+    SkipGate,
+    SkipSteps,
+    StartStep,
+)
+from workers.runs.scheduling.view import NewGate, NewStep
+
+# What a run tells the people who have a say in it: at a gate, at its end, when it needs somebody (S-105, S-112).
+
+_MAX_FILES = 100
+_SUMMARY_CHARACTERS = 2_000
+
+
+def gate_facts(rows: RunRows, *, after: Sequence[str]) -> dict[str, Any]:
+    """Return what a person needs to decide at a gate.
+
+    Args:
+        rows: the run.
+        after: keys of the steps that the gate stands behind; none = all of them.
+    """
+    looked_at = [step for step in rows.steps if step.result is not None and (not after or step.key in after)]
+    return {
+        "ticket": rows.run.ticket.get("title", ""),
+        "summaries": {step.key: _summary(step) for step in looked_at},
+        "issues": [issue for step in looked_at for issue in (step.result or {}).get("issues", [])],
+        "changed": _changed(rows.steps),
+        "spent_nanousd": rows.spent_nanousd,
+        "cap_nanousd": rows.cap_nanousd,
+        "head": rows.run.head_commit,
+    }
+
+
+def end_facts(rows: RunRows, state: State, record: EscalationRecord | None = None) -> dict[str, Any]:
+    """Return what is told of a run at its end: its words, and what is kept whatever the end is.
+
+    Args:
+        rows: the run.
+        state: the end.
+        record: what the person needs whom an escalated run is handed to (S-112).
+    """
+    results = [step.result for step in rows.steps if step.result is not None]
+    done = [step.key for step in rows.steps if step.state == "completed"]
+    told: dict[str, Any] = {"kept": {"head": rows.run.head_commit, "base": rows.run.base_commit, "completed": done}}
+    answer = next((result["answer"] for result in reversed(results) if result.get("answer")), None)
+    if state is State.ANSWERED and answer is not None:
+        told["answer"] = answer
+    if summary := next((_summary(step) for step in reversed(rows.steps) if step.phase == "summary"), ""):
+        told["summary"] = summary
+    if record is not None:
+        context = {"ticket": rows.run.ticket, "plans": rows.run.plans, "head": rows.run.head_commit}
+        told["escalation"] = {**context, **to_jsonable_python(record)}
+    return told
+
+
+def _summary(step: RunStep) -> str:
+    return str((step.result or {}).get("summary", ""))[:_SUMMARY_CHARACTERS]
+
+
+def _changed(steps: Iterable[RunStep]) -> list[str]:
+    return sorted({path for step in steps for path in step.changed})[:_MAX_FILES]
+
+
+_AT_A_GATE = frozenset({State.REJECTED, State.EXPIRED})
+"""Ends that come from a gate: a run that goes on working beside it stops there first."""
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What actions are carried out on: a held run, and the layers of the configuration as they hold for it."""
+
+    session: Session
+    job: Job
+    rows: RunRows
+    policy: Policy
+    accounts: Mapping[str, str]
+    """The gateway's account that pays, by provider."""
+
+
+def carry_out(scene: Scene, action: Action) -> None:
+    """Carry out one action of a decision."""
+    _DOING[type(action)](scene, action)
+
+
+def _adopt(scene: Scene, action: AdoptPlan) -> None:
+    plan = action.plan.model_dump(mode="json")
+    adopted = {"round": action.round, "origin": action.origin, "plan": plan, "notes": list(action.notes)}
+    change = RunChange(plan=adopted, **(_first_plan(scene, action) if action.round == 0 else {}))
+    change_run(scene.session, scene.rows.run, change)
+    add_steps(scene.session, scene.job, [_spec(step) for step in action.steps])
+    plan_gates(scene.session, scene.job, [_gate_spec(gate) for gate in action.gates])
+    audit.append(
+        scene.session,
+        "plan_adopted",
+        actor="pointsman",
+        job=scene.job,
+        round=action.round,
+        origin=action.origin,
+        steps=[step.key for step in action.steps],
+    )
+
+
+def _first_plan(scene: Scene, action: AdoptPlan) -> dict[str, Any]:
+    agents = [step.agent for step in action.steps if step.agent is not None]
+    is_fix = action.plan.classification == "fix"
+    planned = estimate_agents(scene.policy, agents, is_fix=is_fix, basis="plan")
+    return {"intent": action.plan.classification, "estimate": {**scene.rows.run.estimate, "planned": planned}}
+
+
+def _add(scene: Scene, action: AddSteps) -> None:
+    add_steps(scene.session, scene.job, [_spec(step) for step in action.steps])
+
+
+def _start(scene: Scene, action: StartStep) -> None:
+    step = next(step for step in scene.rows.steps if step.key == action.key)
+    agent = scene.policy.agents.get(step.agent) if step.agent is not None else None
+    pause = step_pause(scene.policy.pauses.step, tries=step.tries, failure=step.failure)
+    start = StepStart(key=action.key, attempt=action.attempt, context=action.context or None, pause_seconds=pause)
+    if agent is not None:
+        cap = None if agent.step_usd is None else round(agent.step_usd * NANOUSD_PER_USD)
+        start = replace(start, model=agent.model, provider=scene.accounts[agent.provider], cap_nanousd=cap)
+    start_steps(scene.session, scene.job, [start])
+
+
+def _skip(scene: Scene, action: SkipSteps) -> None:
+    skip_steps(scene.session, scene.job, action.keys, reason=action.why)
+
+
+def _cancel(scene: Scene, action: CancelSteps) -> None:
+    cancel_steps(scene.session, scene.job, keys=action.keys)
+
+
+def _open(scene: Scene, action: OpenGate) -> None:
+    facts = gate_facts(scene.rows, after=action.gate.after)
+    open_gate(scene.session, scene.job, _gate_spec(action.gate), hours=scene.policy.runs.gate_hours, facts=facts)
+
+
+def _skip_gate(scene: Scene, action: SkipGate) -> None:
+    skip_gate(scene.session, scene.job, key=action.key, why=action.why)
+
+
+def _publish(scene: Scene, action: Publish) -> None:
+    """Write the approval record of ruling A24 and hand the run to publishing."""
+    job = scene.job
+    gates = {gate.key: gate.state for gate in scene.rows.gates}
+    audit.append(
+        scene.session, "approved", actor=action.approved_by, job=job, gates=gates, head=scene.rows.run.head_commit
+    )
+    job.lost_attempts = 0  # publishing is other work than what may have cost workers before
+    move(scene.session, job, State.SCANNING, verdict=scene.rows.run.scan)
+    move(scene.session, job, State.PUBLISHING, actor=action.approved_by)
+    wait_on(scene.session, job, QueueName.CONTROL)
+
+
+def _end(scene: Scene, action: EndRun) -> None:
+    if action.state in _AT_A_GATE and scene.job.state == State.RUNNING:
+        move(scene.session, scene.job, State.AWAITING_APPROVAL)
+    facts = end_facts(scene.rows, action.state, action.record)
+    end(scene.session, scene.job, action.state, reason=action.reason, detail=action.detail, result=facts)
+
+
+def _spec(step: NewStep) -> StepSpec:
+    return StepSpec(
+        key=step.key,
+        agent=step.agent,
+        phase=step.phase.value,
+        task=step.task,
+        round=step.round,
+        cycle=step.cycle,
+        context=step.context,
+        writes=step.writes,
+        depends_on=step.depends_on,
+    )
+
+
+def _gate_spec(gate: NewGate) -> GateSpec:
+    return GateSpec(key=gate.key, kind=gate.kind.value, reason=gate.reason, after=gate.after)
+
+
+_DOING: Mapping[type, Callable[[Scene, Any], None]] = {
+    AdoptPlan: _adopt,
+    AddSteps: _add,
+    StartStep: _start,
+    SkipSteps: _skip,
+    CancelSteps: _cancel,
+    OpenGate: _open,
+    SkipGate: _skip_gate,
+    Publish: _publish,
+    EndRun: _end,
+}
+
+
+def tell_move(scene: Scene, explanation: str) -> None:
+    """Put on record, for people, why the run moves as it does."""
+    if explanation != scene.rows.run.explanation:
+        change_run(scene.session, scene.rows.run, RunChange(explanation=explanation))
+        record(scene.session, EventKind.PROGRESS, job=scene.job, text=explanation)
+
+
+# The limiter of a run: whether there is enough left for a batch (P-038, S-123, S-124; ruling A15).
+#
+# The gateway's reservation is what no call can pass. This stops a loop earlier, between batches, while what was done
+# is
+# whole: a batch that would probably run into the cap half-way is not begun.
+
+Spent = Mapping[str, Sequence[int]]
+"""Nanodollars of each completed execution in this run, by agent."""
+
+
+def expected_nanousd(agent: str | None, policy: Policy, spent: Spent) -> int:
+    """Return what one more step of an agent will probably cost.
+
+    What its steps have cost in this run tells most; before the first of them, what it uses at most in ordinary work.
+
+    Args:
+        agent: its name; None for the project's own build, which calls no model.
+        policy: as tenant and project leave it.
+        spent: by this run so far.
+    """
+    if agent is None or (definition := policy.agents.get(agent)) is None:
+        return 0
+    if own := spent.get(agent):
+        return round(sum(own) / len(own))
+    return round(definition.expected_usd(policy.prices[definition.model]) * NANOUSD_PER_USD)
+
+
+def fits(
+    batch: Iterable[str | None], running: Iterable[str | None], *, left_nanousd: int, policy: Policy, spent: Spent
+) -> bool:
+    """Tell whether a batch may begin.
+
+    Args:
+        batch: the agents that are to start.
+        running: the agents that work now and are still going to spend.
+        left_nanousd: of the run's cap.
+        policy: as tenant and project leave it.
+        spent: by this run so far.
+    """
+    needed = sum(expected_nanousd(agent, policy, spent) for agent in (*batch, *running))
+    return needed <= left_nanousd
+
+
+def spent_by_agent(executions: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
+    """Group what executions cost by their agents."""
+    grouped: defaultdict[str, list[int]] = defaultdict(list)
+    for agent, cost in executions:
+        grouped[agent].append(cost)
+    return dict(grouped)

@@ -1,0 +1,1 @@
+"""A run's repository: workspace, trees and transport."""

@@ -1,0 +1,241 @@
+"""How a run's workspace begins with a project's branch, and how the run's outcome goes back as a branch of its own.
+
+A workspace is made beside its place and renamed into it, so it is there whole or not at all. What is pushed is one
+commit on the commit that the run began with: new objects alone, and never over a branch that holds something else.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dulwich.client import GitClient
+from dulwich.config import StackedConfig
+from dulwich.object_store import BaseObjectStore
+from dulwich.objects import Commit, ObjectID, ShaFile, Tree
+from dulwich.pack import UnpackedObject, pack_objects_to_data
+from dulwich.refs import Ref, check_ref_format
+from dulwich.repo import Repo
+
+from routing.policy.agents import AccountsConfig, RunRules
+from routing.policy.project import ProjectConfig
+from sites.content_store import Disk
+from workers.config import RunsConfig
+from workers.errors import RemoteError, RepositoryRefusedError, WorkspaceError
+from workers.runs.git.transport import Credentials, Remote, RemoteRules, connected
+from workers.runs.git.trees import PackLimits, TreeLimits, check_pack, entries_of, object_of, tree_of
+from workers.runs.git.workspace import AUTHOR, BASE, Workspace
+
+_STALE_SECONDS = 86_400
+_DRAFT = ".draft-"
+
+
+class Branch(NamedTuple):
+    """A branch of a remote, and where it stands."""
+
+    ref: Ref
+    commit: ObjectID
+
+
+def create_workspace(
+    workspace: Workspace, remote: Remote, rules: RemoteRules, *, limits: PackLimits | None = None
+) -> str:
+    """Make a run's workspace from a project's branch, and return the commit that the run begins with.
+
+    Only that commit comes, without its history. A remote without any commit gives an empty first one. Where another
+    worker was first, its workspace stays.
+
+    Args:
+        workspace: where it is to be.
+        remote: the project's repository.
+        rules: where remotes may be.
+        limits: what the repository may bring.
+
+    Raises:
+        RepositoryRefusedError: it is not taken: too large, no such branch, a place that is not allowed (its owner's
+            fault).
+        RemoteError: it cannot be reached (its owner's fault, or a passing one).
+    """
+    disk = Disk()
+    if workspace.exists():
+        return workspace.started_with()
+    disk.make_directory(workspace.path.parent)
+    _sweep(workspace.path.parent)
+    draft = workspace.path.parent / f"{_DRAFT}{secrets.token_hex(8)}"
+    try:
+        base = _fill(draft, remote, rules, limits or PackLimits())
+        made = Workspace(draft)
+        made.point(BASE, base)
+        made.read(base)  # a tree that cannot be shown is refused now, not in the first step
+        disk.settle(draft, workspace.path)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return workspace.started_with()
+
+
+def _fill(draft: Path, remote: Remote, rules: RemoteRules, limits: PackLimits) -> str:
+    with closing(
+        Repo.init_bare(str(draft), mkdir=True, config=StackedConfig([]), default_branch=b"base")
+    ) as repository:
+        config = repository.get_config()
+        config.set((b"core",), b"fsyncObjectFiles", True)
+        config.write_to_path()
+    with closing(Repo(str(draft))) as repository, connected(remote, rules) as (client, path):
+        branch = _fetch(repository, client, path, wanted=remote.branch, limits=limits)
+        if branch is None:
+            return Workspace(draft).start_empty()
+        if object_of(repository.object_store, branch.commit, Commit).parents:
+            repository.update_shallow({branch.commit}, None)
+        return branch.commit.decode("ascii")
+
+
+def _fetch(repository: Repo, client: GitClient, path: str, *, wanted: str, limits: PackLimits) -> Branch | None:
+    """Fetch one commit; None when the remote has none at all."""
+    found: list[Branch | None] = []
+
+    def choose(refs: Mapping[Ref, ObjectID], depth: int | None = None) -> list[ObjectID]:
+        branch = _choose(refs, wanted)
+        found.append(branch)
+        return [branch.commit] if branch is not None else []
+
+    stream, commit, abort = repository.object_store.add_pack()
+    is_done = False
+    try:
+        names = [Ref(b"HEAD"), _branch_ref(wanted)] if wanted else [Ref(b"HEAD")]
+        client.fetch_pack(path, choose, repository.get_graph_walker(), stream.write, depth=1, ref_prefix=names)
+        if found and found[-1] is not None:
+            check_pack(stream, limits)
+            stream.seek(0, 2)
+            commit()
+            is_done = True
+    finally:
+        if not is_done:
+            abort()
+    if not found:
+        raise RemoteError("the remote named no branches")
+    return found[-1]
+
+
+def _choose(refs: Mapping[Ref, ObjectID], wanted: str) -> Branch | None:
+    name = _branch_ref(wanted) if wanted else Ref(b"HEAD")
+    if name in refs:
+        return Branch(name, refs[name])
+    if refs or wanted:
+        raise RepositoryRefusedError("no_branch", f"it has no branch {wanted or 'HEAD'}"[:200])
+    return None
+
+
+def _branch_ref(name: str) -> Ref:
+    ref = Ref(f"refs/heads/{name}".encode("ascii", "replace"))
+    if not check_ref_format(ref):
+        raise RepositoryRefusedError("bad_branch", "git allows no branch of this name")
+    return ref
+
+
+def _sweep(root: Path) -> None:
+    """Take away what killed workers had begun."""
+    for draft in root.glob(f"{_DRAFT}*"):
+        if time.time() - draft.stat().st_mtime > _STALE_SECONDS:
+            shutil.rmtree(draft, ignore_errors=True)
+
+
+def push(workspace: Workspace, commit: str, *, branch: str, remote: Remote, rules: RemoteRules) -> None:
+    """Let a branch of the remote name a commit that was made by `Workspace.squash`; done already is done well.
+
+    Args:
+        workspace: has the commit.
+        commit: what to push; its parent is known to the remote, unless the remote was empty.
+        branch: its name there, without `refs/heads/`.
+        remote: the project's repository.
+        rules: where remotes may be.
+
+    Raises:
+        WorkspaceError: the branch is there and holds something else; nothing was changed.
+        RemoteError: it cannot be reached, or refuses the push (its owner's fault, or a passing one).
+        RepositoryRefusedError: the remote is where none may be, or the credentials may not push (the project's owner's
+            fault).
+    """
+    ref = _branch_ref(branch)
+    name = ObjectID(commit.encode("ascii"))
+
+    def update(refs: dict[Ref, ObjectID]) -> dict[Ref, ObjectID]:
+        if ref in refs and refs[ref] != name:
+            raise WorkspaceError(f"the remote has a branch {branch!a} already, with other content")
+        return {ref: name}
+
+    with workspace.store() as store, connected(remote, rules) as (client, path):
+
+        def pack(have: Any, want: Any, **options: Any) -> tuple[int, Iterator[UnpackedObject]]:
+            return pack_objects_to_data(list(_new_objects(store, name)))
+
+        result = client.send_pack(path.encode(), update, pack)
+        refused = (result.ref_status or {}).get(ref)
+        if refused:
+            raise RemoteError(f"the remote refuses the branch: {str(refused)[:200]!a}")
+
+
+def _new_objects(store: BaseObjectStore, name: ObjectID) -> Iterator[ShaFile]:
+    """Yield a commit and what it has that its parent has not."""
+    commit = object_of(store, name, Commit)
+    yield commit
+    parent: ObjectID | None = commit.parents[0] if commit.parents else None
+    if parent is not None and object_of(store, parent, Commit).author == AUTHOR:
+        yield from _new_objects(store, parent)  # the remote was empty: our own first commit is new to it, too
+    yield from _new_in_tree(store, tree_of(store, parent) if parent is not None else None, commit.tree)
+
+
+def _new_in_tree(store: BaseObjectStore, before: ObjectID | None, after: ObjectID) -> Iterator[ShaFile]:
+    if before == after:
+        return
+    yield object_of(store, after, Tree)
+    known = entries_of(store, before)
+    for entry in entries_of(store, after).values():
+        old = known.get(entry.name)
+        if old is not None and old.target == entry.target:
+            continue
+        if entry.is_directory:
+            yield from _new_in_tree(store, old.target if old and old.is_directory else None, entry.target)
+        elif entry.is_object:
+            yield object_of(store, entry.target, ShaFile)
+
+
+# Where a project's repository is, for whom it is opened, and with what account: layers 1 and 2 put together.
+
+
+def remote_of(project: ProjectConfig, accounts: AccountsConfig, *, tenant: str) -> Remote:
+    """Return a project's remote.
+
+    The account that it names goes along only where the operator lets this tenant use it, and only to repositories that
+    lie where the account belongs: a project cannot send somebody's token elsewhere.
+    """
+
+    def credentials() -> Credentials | None:
+        github = project.integrations.github
+        account = accounts.find(github.token, tenant=tenant) if github is not None else None
+        if account is None or not account.git_url or not project.repo.url.startswith(account.git_url):
+            return None
+        return Credentials(account.username, account.token.get_secret_value())
+
+    return Remote(url=project.repo.url, branch=project.repo.branch, credentials=credentials)
+
+
+def remote_rules(config: RunsConfig, rules: RunRules, *, seconds: float) -> RemoteRules:
+    """Return where remotes may be in this installation, and how long one exchange may take."""
+    return RemoteRules(
+        schemes=rules.remotes, private_addresses=config.private_remotes, files_below=config.files_below, seconds=seconds
+    )
+
+
+def tree_limits(rules: RunRules) -> TreeLimits:
+    """Return how much of a repository agents are shown."""
+    return TreeLimits(max_entries=2 * rules.workspace_files, max_bytes=rules.workspace_bytes)
+
+
+def pack_limits(rules: RunRules) -> PackLimits:
+    """Return what a repository may bring: what is not shown may be larger, but not without end."""
+    return PackLimits(total_bytes=10 * rules.workspace_bytes, pack_bytes=5 * rules.workspace_bytes)

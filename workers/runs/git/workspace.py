@@ -1,0 +1,420 @@
+"""A run's workspace: one bare git repository that the service alone writes (ADR-003, ruling A17).
+
+Agents never see it. A step is given a commit's files and gives files back; what of them is taken becomes a commit on
+`refs/steps/KEY/ATTEMPT`, and the run's coordinator absorbs that onto the run's head, whose id the ledger holds. There
+is no working tree, no git program, no hook and no filter, so nothing in a project is ever executed here (threat D10).
+
+Objects and refs appear by rename, under names that follow from their content: any number of workers may write at once,
+a killed one leaves nothing half done, and doing a thing again gives the same ids.
+"""
+
+from __future__ import annotations
+
+import re
+import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+from uuid import UUID
+
+from dulwich.errors import NotGitRepository
+from dulwich.object_store import BaseObjectStore
+from dulwich.objects import Blob, Commit, ObjectID, ShaFile, Tree
+from dulwich.repo import Repo
+
+from routing.policy.agents import ARTIFACTS, CONTEXT_DIRECTORY, RESULT_FILE
+from sites.content_store import Disk
+from workers.errors import ObstructedError, WorkspaceMissingError, WriteConflictError
+from workers.runs.git.trees import (
+    DIRECTORY,
+    Entry,
+    Snapshot,
+    TreeLimits,
+    blob_of,
+    entries_of,
+    object_of,
+    read_tree,
+    tree_of,
+)
+
+# Trees made from trees: what a step changed goes into a project's repository, and everything else stays as it is.
+#
+# Only new objects are made, whose names follow from their content, so the same change always gives the same tree.
+
+_PLAIN = 0o100644
+
+
+@dataclass
+class TreeEditor:
+    """Makes trees from other trees, and collects the objects that are new. What is not touched stays as it is.
+
+    Args:
+        store: has the trees.
+    """
+
+    store: BaseObjectStore
+    objects: list[ShaFile] = field(default_factory=list)
+
+    def edit(self, tree: ObjectID | None, changes: Mapping[str, bytes | None]) -> ObjectID:
+        """Return a tree with other contents; None takes a file away, and a directory that becomes empty goes with it.
+
+        Raises:
+            ObstructedError: something else than a file stands where one is to be (the agent's fault).
+        """
+        changed = self._edit(tree, {tuple(path.split("/")): data for path, data in changes.items()})
+        return changed if changed is not None else self._keep(Tree())
+
+    def replace(self, tree: ObjectID | None, tops: Mapping[str, Entry | None]) -> ObjectID:
+        """Return a tree in which some top-level names are another tree's entries; None for one that is gone."""
+        edited = self._copy(tree)
+        for top, entry in tops.items():
+            name = top.encode()
+            if name in edited:
+                del edited[name]
+            if entry is not None:
+                edited[name] = (entry.mode, entry.target)
+        return self._keep(edited)
+
+    def _edit(self, tree: ObjectID | None, changes: Mapping[tuple[str, ...], bytes | None]) -> ObjectID | None:
+        edited = self._copy(tree)
+        below: dict[str, dict[tuple[str, ...], bytes | None]] = {}
+        for path, data in changes.items():
+            if len(path) > 1:
+                below.setdefault(path[0], {})[path[1:]] = data
+        here = {path[0]: data for path, data in changes.items() if len(path) == 1}
+        for name in (name for name, data in here.items() if data is None):
+            self._remove(edited, name)
+        for name, rest in below.items():
+            self._descend(edited, name, rest)
+        for name, data in here.items():
+            if data is not None:
+                self._write(edited, name, data)
+        return self._keep(edited) if len(edited) else None
+
+    def _remove(self, tree: Tree, name: str) -> None:
+        key = name.encode()
+        if key in tree and stat.S_ISREG(tree[key][0]):
+            del tree[key]
+
+    def _descend(self, tree: Tree, name: str, changes: Mapping[tuple[str, ...], bytes | None]) -> None:
+        key = name.encode()
+        present = tree[key] if key in tree else None  # noqa: SIM401  # a tree is no dict
+        mode, target = present or (DIRECTORY, None)
+        if mode != DIRECTORY:
+            if all(data is None for data in changes.values()):
+                return
+            raise ObstructedError(name)
+        edited = self._edit(target, changes)
+        if edited is not None:
+            tree[key] = (DIRECTORY, edited)
+        elif target is not None:
+            del tree[key]
+
+    def _write(self, tree: Tree, name: str, data: bytes) -> None:
+        key = name.encode()
+        mode = tree[key][0] if key in tree else _PLAIN
+        if not stat.S_ISREG(mode):
+            raise ObstructedError(name)
+        blob = Blob.from_string(data)
+        self.objects.append(blob)
+        tree[key] = (mode, blob.id)
+
+    def _copy(self, tree: ObjectID | None) -> Tree:
+        copied = Tree()
+        if tree is not None:
+            for item in object_of(self.store, tree, Tree).items():
+                copied.add(item.path, item.mode, item.sha)
+        return copied
+
+    def _keep(self, tree: Tree) -> ObjectID:
+        self.objects.append(tree)
+        return tree.id
+
+
+class Changed(NamedTuple):
+    """A path at which two trees differ."""
+
+    path: str
+    before: Entry | None
+    after: Entry | None
+
+
+def compare(
+    store: BaseObjectStore, before: ObjectID | None, after: ObjectID | None, *, prefix: str = ""
+) -> Iterator[Changed]:
+    """Yield where two trees differ: files, and directories that only one of them has, file by file.
+
+    Equal subtrees are passed over unread, so a step's few changes cost little in a large repository.
+    """
+    old, new = entries_of(store, before), entries_of(store, after)
+    for name in sorted(old.keys() | new.keys()):
+        left, right = old.get(name), new.get(name)
+        if left == right:
+            continue
+        directories = [entry.target if entry and entry.is_directory else None for entry in (left, right)]
+        if any(directories):
+            yield from compare(store, directories[0], directories[1], prefix=f"{prefix}{name}/")
+        plain = [entry if entry and not entry.is_directory else None for entry in (left, right)]
+        if plain[0] != plain[1]:
+            yield Changed(prefix + name, plain[0], plain[1])
+
+
+def entry_at(store: BaseObjectStore, tree: ObjectID | None, path: str) -> Entry | None:
+    """Return what stands at a path; None where nothing does."""
+    found: Entry | None = None
+    for segment in path.split("/"):
+        found = entries_of(store, tree).get(segment) if tree is not None else None
+        if found is None:
+            return None
+        tree = found.target if found.is_directory else None
+    return found
+
+
+RESERVED = (ARTIFACTS.rstrip("/"), CONTEXT_DIRECTORY.rstrip("/"), RESULT_FILE)
+"""Top-level names that the service and its agents use among themselves; a pull request has none of them."""
+
+AUTHOR = b"Pointsman <pointsman@localhost>"
+"""Of every commit that is made here. Agents and people are named in messages and in the ledger."""
+BASE = "refs/heads/base"
+"""The commit of the project that a run began with."""
+_COMMIT_ID = re.compile(r"[0-9a-f]{40}")
+_STEP_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}(/[A-Za-z0-9][A-Za-z0-9_-]{0,63}){0,3}")
+
+
+class Step(NamedTuple):
+    """Which try at which step of the run made a commit."""
+
+    key: str
+    attempt: int
+
+    @property
+    def ref(self) -> str:
+        """Where its commit is found."""
+        return f"refs/steps/{self.key}/{self.attempt}"
+
+
+@dataclass(frozen=True)
+class Absorbed:
+    """The run's head after a step's changes were taken into it."""
+
+    head: str
+    changed: tuple[str, ...]
+    """Paths that the step changed, sorted."""
+
+
+class Workspace:
+    """One run's repository.
+
+    Args:
+        path: its directory.
+        limits: how much of it agents are shown.
+    """
+
+    def __init__(self, path: Path, *, limits: TreeLimits | None = None) -> None:
+        self.path = path
+        self._limits = limits or TreeLimits()
+        self._disk = Disk()
+
+    @classmethod
+    def of_run(cls, root: Path, run_id: UUID, *, limits: TreeLimits | None = None) -> Workspace:
+        """Return a run's workspace, which need not be there yet."""
+        return cls(root / f"{run_id}.git", limits=limits)
+
+    def exists(self) -> bool:
+        """Return whether it was made."""
+        return self.path.is_dir()
+
+    def started_with(self) -> str:
+        """Return the commit of the project that the run began with.
+
+        Raises:
+            WorkspaceMissingError: there is no workspace.
+        """
+        try:
+            commit = self.path.joinpath(*BASE.split("/")).read_text("ascii").strip()
+        except FileNotFoundError:
+            raise WorkspaceMissingError(f"there is no workspace {self.path.name}") from None
+        return _hex(_id(commit))
+
+    def start_empty(self) -> str:
+        """Write the first commit of a project that has none yet: no files, and the same everywhere."""
+        with self.store() as store:
+            tree = Tree()
+            commit = _commit(tree.id, parents=(), message="An empty project", when=0)
+            self._write(store, (tree, commit))
+        return _hex(commit.id)
+
+    def read(self, commit: str) -> Snapshot:
+        """Return a commit's files as agents see them.
+
+        Raises:
+            RepositoryRefusedError: there is too much in it (the project's owner's fault).
+            WorkspaceMissingError: there is no such commit (our fault, or a lost disk).
+        """
+        with self.store() as store:
+            return read_tree(store, tree_of(store, _id(commit)), self._limits)
+
+    def commit_step(
+        self, base: str, changes: Mapping[str, bytes | None], *, step: Step, message: str, when: int
+    ) -> str:
+        """Write a step's changes as a commit on its own ref, and return its id.
+
+        Args:
+            base: the commit that the step was given.
+            changes: contents by checked path; None for a file that is gone. `.agent-context/` is never among them.
+            step: whose changes they are.
+            message: what the step did.
+            when: Unix seconds; the same for a second try at the same commit.
+
+        Raises:
+            ObstructedError: a file cannot stand where something else stands (the agent's fault).
+            WorkspaceMissingError: there is no such base.
+            ValueError: ours: the step's key cannot name a ref.
+        """
+        if _STEP_KEY.fullmatch(step.key) is None:
+            raise ValueError(f"a step's key cannot be {step.key!a}")
+        with self.store() as store:
+            editor = TreeEditor(store)
+            tree = editor.edit(tree_of(store, _id(base)), changes)
+            commit = _commit(tree, parents=(base,), message=message, when=when)
+            self._write(store, (*editor.objects, commit))
+        self.point(step.ref, _hex(commit.id))
+        return _hex(commit.id)
+
+    def absorb(self, head: str, commit: str, *, base: str, message: str, when: int) -> Absorbed:
+        """Take a step's commit into the run's head; the caller alone moves the head (the run's fence sees to it).
+
+        What the step changed has to be in `head` as it was in `base`, or already as the step wants it.
+
+        Args:
+            head: the run's head.
+            commit: the step's commit.
+            base: what the step was given.
+            message: of the commit that joins the two.
+            when: Unix seconds; the same for a second try at the same absorption.
+
+        Raises:
+            WriteConflictError: somebody else changed the same files meanwhile (the plan's fault).
+            WorkspaceMissingError: one of the commits is not there.
+        """
+        with self.store() as store:
+            trees = {name: tree_of(store, _id(name)) for name in (head, commit, base)}
+            wanted: dict[str, bytes | None] = {}
+            changed, conflicts = [], []
+            for change in compare(store, trees[base], trees[commit]):
+                if change.path == RESULT_FILE or change.path.startswith(CONTEXT_DIRECTORY):
+                    continue
+                changed.append(change.path)
+                present = entry_at(store, trees[head], change.path)
+                if present == change.before:
+                    wanted[change.path] = blob_of(store, change.after)
+                elif present != change.after:
+                    conflicts.append(change.path)
+            if conflicts:
+                raise WriteConflictError(tuple(conflicts))
+            if not wanted:
+                return Absorbed(head, tuple(changed))
+            editor = TreeEditor(store)
+            try:
+                tree = editor.edit(trees[head], wanted)
+            except ObstructedError as error:
+                raise WriteConflictError((error.path,)) from None
+            joined = _commit(tree, parents=(head, commit), message=message, when=when)
+            self._write(store, (*editor.objects, joined))
+            return Absorbed(_hex(joined.id), tuple(changed))
+
+    def squash(self, base: str, head: str, *, message: str, when: int) -> str:
+        """Return one commit on `base` with all that the run changed, but for what it used among its agents.
+
+        Args:
+            base: the commit of the project that the run began with.
+            head: the run's head.
+            message: of the commit.
+            when: Unix seconds; the same for a second try.
+
+        Raises:
+            WorkspaceMissingError: one of the commits is not there.
+        """
+        with self.store() as store:
+            kept = entries_of(store, tree_of(store, _id(base)))
+            editor = TreeEditor(store)
+            tree = editor.replace(tree_of(store, _id(head)), {name: kept.get(name) for name in RESERVED})
+            commit = _commit(tree, parents=(base,), message=message, when=when)
+            self._write(store, (*editor.objects, commit))
+        return _hex(commit.id)
+
+    def read_file(self, commit: str, path: str) -> bytes | None:
+        """Return one file of a commit; None where there is none.
+
+        Raises:
+            WorkspaceMissingError: there is no such commit.
+        """
+        with self.store() as store:
+            return blob_of(store, entry_at(store, tree_of(store, _id(commit)), path))
+
+    def changes(self, base: str, commit: str) -> dict[str, bytes | None]:
+        """Return the files in which a commit differs from another: contents by path, None for what is gone.
+
+        Raises:
+            WorkspaceMissingError: one of the commits is not there.
+        """
+        with self.store() as store:
+            found = compare(store, tree_of(store, _id(base)), tree_of(store, _id(commit)))
+            return {change.path: blob_of(store, change.after) for change in found}
+
+    def point(self, ref: str, commit: str) -> None:
+        """Let a ref name a commit, in one step. Refs are for people who look; the ledger says what counts."""
+        _id(commit)
+        path = self.path.joinpath(*ref.split("/"))
+        self._disk.make_directory(path.parent)
+        self._disk.write_atomically(path, f"{commit}\n".encode())
+
+    @contextmanager
+    def store(self) -> Iterator[BaseObjectStore]:
+        """Open the repository's objects for reading.
+
+        Raises:
+            WorkspaceMissingError: there is no repository.
+        """
+        try:
+            repository = Repo(str(self.path))
+        except NotGitRepository:
+            raise WorkspaceMissingError(f"there is no workspace {self.path.name}") from None
+        try:
+            yield repository.object_store
+        finally:
+            repository.close()
+
+    def _write(self, store: BaseObjectStore, objects: Iterable[ShaFile]) -> None:
+        """Store objects; the library's own way would leave a lock behind when a worker is killed."""
+        for item in objects:
+            if item.id in store:
+                continue
+            name = _hex(item.id)
+            path = self.path / "objects" / name[:2] / name[2:]
+            self._disk.make_directory(path.parent)
+            self._disk.write_atomically(path, item.as_legacy_object())
+
+
+def _commit(tree: ObjectID, *, parents: Sequence[str], message: str, when: int) -> Commit:
+    commit = Commit()
+    commit.tree = tree
+    commit.parents = [_id(parent) for parent in parents]
+    commit.author = commit.committer = AUTHOR
+    commit.author_time = commit.commit_time = when
+    commit.author_timezone = commit.commit_timezone = 0
+    commit.encoding = b"UTF-8"
+    commit.message = message.encode("utf-8", "replace")
+    return commit
+
+
+def _id(commit: str) -> ObjectID:
+    if _COMMIT_ID.fullmatch(commit) is None:
+        raise WorkspaceMissingError(f"{commit[:60]!a} is no commit")
+    return ObjectID(commit.encode())
+
+
+def _hex(name: ObjectID) -> str:
+    return name.decode("ascii")

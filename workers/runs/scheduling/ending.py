@@ -1,0 +1,291 @@
+"""How a run ends before its work is done, and how it ends well.
+
+Whatever stops a run, no new step starts and what has not started is skipped. After a failure the steps under way finish
+and are recorded (ruling A13); a run that a person stopped does not let them go on spending.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from routing.jobs import Reason, State, is_end
+from routing.policy.agents import GateRule
+from routing.policy.prices import BudgetExceeded
+from workers.runs.scheduling import plan
+from workers.runs.scheduling import plan as keys
+from workers.runs.scheduling.actions import (
+    Action,
+    AddSteps,
+    CancelSteps,
+    Decision,
+    EndRun,
+    OpenGate,
+    Publish,
+    ScanChanges,
+    SkipGate,
+    SkipSteps,
+    escalation_record,
+)
+from workers.runs.scheduling.plan import SUMMARISER, Plan, find_ancestors, writes_of
+from workers.runs.scheduling.view import (
+    Facts,
+    GateKind,
+    GateState,
+    GateView,
+    NewGate,
+    NewStep,
+    Phase,
+    Status,
+    StepState,
+    StepView,
+    find_final_reviews,
+)
+
+# Where a person looks before a run goes on (seed 001, ADR-010).
+#
+# Rules of the platform and of the project are never skipped. Gates that the orchestrator suggests are optional: where
+# the
+# project's autonomy is `auto`, low-risk work that was tested passes them without a person. A waiting gate holds
+# nothing
+# but the steps that depend on it: no worker, no box, no lock.
+
+_PAST = frozenset({GateState.PASSED, GateState.SKIPPED})
+
+
+def plan_gates(plan: Plan, steps: Sequence[NewStep], facts: Facts) -> tuple[NewGate, ...]:
+    """Return the gates of a plan that is adopted: its own, and those that the rules add to a run's first plan.
+
+    Args:
+        plan: the plan.
+        steps: its steps as they are recorded, in the same order.
+        facts: of the run.
+    """
+    round = steps[0].round
+    own = tuple(
+        NewGate(
+            key=keys.service_key(round, "gate", number),
+            kind=GateKind.PLAN,
+            reason=gate.reason,
+            after=_place((keys.work_key(round, gate.after),), steps, facts),
+        )
+        for number, gate in enumerate(plan.gates, start=1)
+    )
+    if round:
+        return own
+    return (*own, *(_rule_gate(rule, steps, facts) for rule in _rules(facts)))  # nothing is changed yet: no paths match
+
+
+def due_within(facts: Facts, round: int) -> Decision | None:
+    """Open the gates of a round whose steps are done, or skip those that may be."""
+    due = [gate for gate in _within(facts, round) if gate.state is GateState.PLANNED and _is_reached(gate, facts)]
+    return _ask(due, facts)
+
+
+def due_at_end(facts: Facts) -> Decision | None:
+    """Open every gate that stands before publishing; wait while one is unanswered."""
+    known = {gate.key for gate in facts.view.gates}
+    due: list[NewGate] = [gate for gate in facts.view.gates if not gate.after and gate.state is GateState.PLANNED]
+    due += [gate for gate in (_end_gate(rule) for rule in _rules(facts)) if gate.key not in known]
+    decision = _ask(due, facts)
+    if decision is not None:
+        return decision
+    return waiting(facts)
+
+
+def waiting(facts: Facts, *, round: int | None = None) -> Decision | None:
+    """Wait while a gate, of one round or of the whole run, is unanswered."""
+    asked = facts.view.gates if round is None else tuple(_within(facts, round))
+    open_now = [gate for gate in asked if gate.state is GateState.OPEN]
+    if not open_now:
+        return None
+    return Decision((), f"waiting for a person: {'; '.join(gate.reason for gate in open_now)}")
+
+
+def is_held(step: StepView, facts: Facts) -> bool:
+    """Tell whether a step has to wait for a gate that is not passed yet."""
+    work = facts.select(step.round, Phase.WORK)
+    before = find_ancestors({one.key: one.depends_on for one in work}).get(step.key, frozenset())
+    return any(before.intersection(gate.after) for gate in _within(facts, step.round) if gate.state not in _PAST)
+
+
+def has_unanswered(facts: Facts, round: int) -> bool:
+    """Tell whether a gate within a round is not passed yet."""
+    return any(gate.state not in _PAST for gate in _within(facts, round))
+
+
+def is_low_risk(facts: Facts) -> bool:
+    """Tell whether optional gates may be skipped: ordinary work, tested, with nothing left to mend (S-104)."""
+    view = facts.view
+    if view.priority == "P0" or view.high_stakes or facts.last_round:
+        return False
+    reviews = facts.latest_reviews(0)
+    return bool(reviews) and facts.are_satisfied(reviews) and not any(facts.blocking(step) for step in reviews)
+
+
+def _ask(due: Sequence[NewGate], facts: Facts) -> Decision | None:
+    if not due:
+        return None
+    may_skip = facts.book.rules.autonomy == "auto" and is_low_risk(facts)
+    actions: list[Action] = []
+    for gate in due:
+        if may_skip and gate.kind is GateKind.PLAN:
+            actions.append(SkipGate(gate.key, "low-risk work that was tested; the project's autonomy is auto"))
+        else:
+            actions.append(OpenGate(NewGate(gate.key, gate.kind, gate.reason, gate.after)))
+    asked = [action.gate.reason for action in actions if isinstance(action, OpenGate)]
+    if not asked:
+        return Decision(tuple(actions), f"{len(actions)} optional gate(s) skipped: low-risk work that was tested")
+    return Decision(tuple(actions), f"a person has to look: {'; '.join(asked)}")
+
+
+def _rules(facts: Facts) -> Iterator[GateRule]:
+    view = facts.view
+    for rule in facts.book.rules.rules.gates:
+        if rule.matches(priority=view.priority, labels=view.labels, changed=facts.changed):
+            yield rule
+
+
+def _end_gate(rule: GateRule) -> NewGate:
+    return NewGate(keys.service_key(0, "rule", rule.name), GateKind.RULE, rule.reason)
+
+
+def _rule_gate(rule: GateRule, steps: Sequence[NewStep], facts: Facts) -> NewGate:
+    mine = [step for step in steps if step.agent == rule.after]
+    ancestors = find_ancestors({step.key: step.depends_on for step in steps})
+    last = tuple(step.key for step in mine if not any(step.key in ancestors[other.key] for other in mine))
+    gate = _end_gate(rule)
+    return NewGate(gate.key, gate.kind, gate.reason, _place(last, steps, facts))
+
+
+def _place(after: tuple[str, ...], steps: Sequence[NewStep], facts: Facts) -> tuple[str, ...]:
+    """Where a gate stands. After the last reviews it stands at the end: a person is shown what was mended since."""
+    needed = {key for step in steps for key in step.depends_on}
+    is_last = all(key in find_final_reviews(steps, facts.book.agents) and key not in needed for key in after)
+    return () if is_last else after
+
+
+def _within(facts: Facts, round: int) -> Iterator[GateView]:
+    mine = {step.key for step in facts.select(round, Phase.WORK)}
+    return (gate for gate in facts.view.gates if mine.intersection(gate.after))
+
+
+def _is_reached(gate: GateView, facts: Facts) -> bool:
+    return all(key in facts.by_key and facts.is_satisfied(facts.by_key[key]) for key in gate.after)
+
+
+_ENDS = {
+    Reason.COST_CAP: State.BUDGET_EXCEEDED,
+    Reason.TIME_LIMIT: State.TIMED_OUT,
+    Reason.OUTPUT_CAP: State.OUTPUT_EXCEEDED,
+}
+"""Ends of their own; every other failure is `failed`. Of several the first counts."""
+_SUMMARY = (
+    "Tell the person who wrote the ticket what was done, what the reviewers found, what was mended and what was left."
+)
+
+
+def decide_stop(facts: Facts) -> Decision | None:
+    """Return the move of a run that may not go on, or None."""
+    view = facts.view
+    if is_end(view.state) or view.state is State.PUBLISHING:
+        return Decision((), f"nothing left to decide: the run is {view.state.value}")
+    if view.cancel_requested:
+        return _stop(facts, State.CANCELLED, Reason.CANCELLED, why="its owner cancelled the run", cancels=True)
+    for gate in view.gates:
+        if gate.state is GateState.FAILED:
+            why = f"a person did not let it pass: {gate.reason}"
+            return _stop(facts, State.REJECTED, Reason.REVIEWER_REJECTED, why=why, cancels=True)
+        if gate.state is GateState.EXPIRED:
+            why = f"nobody answered in time: {gate.reason}"
+            return _stop(facts, State.EXPIRED, Reason.APPROVAL_EXPIRED, why=why, cancels=True)
+    failed = [step for step in view.steps if facts.halts(step)]
+    if failed:
+        return _halt(facts, failed)
+    if view.budget_spent and not _is_last_done(facts):
+        why = f"{BudgetExceeded('run')}; what was done is kept"
+        return _stop(facts, State.BUDGET_EXCEEDED, Reason.COST_CAP, why=why)
+    return None
+
+
+def escalate(facts: Facts, reason: Reason, why: str) -> Decision:
+    """Hand the run to a person, with everything that is known of it (S-112)."""
+    return _stop(facts, State.ESCALATED, reason, why=why)
+
+
+def decide_answer(facts: Facts) -> Decision | None:
+    """End a question or an order that only looks, once its one step is done."""
+    step = facts.by_key.get(plan.ANSWER)
+    if not is_answered_only(facts) or step is None or step.state is not StepState.COMPLETED:
+        return None
+    if step.result is not None and step.result.status is Status.BLOCKED:
+        return escalate(facts, Reason.AGENT_BLOCKED, f"{step.agent} cannot go on: {step.result.summary[:500]}")
+    return Decision((EndRun(State.ANSWERED, Reason.DONE, "answered"),), "the question is answered")
+
+
+def is_answered_only(facts: Facts) -> bool:
+    """Tell whether the run is one answer, by the key that no other kind of run starts with."""
+    work = facts.select(0, Phase.WORK)
+    return len(work) == 1 and work[0].key == plan.ANSWER and not facts.select(0, Phase.PLAN)
+
+
+def decide_end(facts: Facts) -> Decision:
+    """Return the move of a run whose work is done and reviewed: scan, gates, summary, publish."""
+    view = facts.view
+    if facts.changed and view.scan is None:
+        return Decision((ScanChanges(),), f"the work is done: {len(facts.changed)} changed file(s) are scanned")
+    if view.scan == "refused":
+        return _stop(facts, State.FAILED, Reason.SCAN_REFUSED, why=f"the scan refused the changes: {view.scan_detail}")
+    asked = due_at_end(facts)
+    if asked is not None:
+        return asked
+    if plan.SUMMARY not in facts.by_key:
+        told = tuple(step.key for step in view.steps if step.state is StepState.COMPLETED and _is_told(step))
+        step = NewStep(
+            key=plan.SUMMARY,
+            agent=SUMMARISER,
+            task=_SUMMARY,
+            phase=Phase.SUMMARY,
+            round=facts.last_round,
+            context=told,
+            writes=writes_of(SUMMARISER, facts.book.agents),
+        )
+        return Decision((AddSteps((step,)),), "everything is reviewed and allowed: it is summed up")
+    if not facts.changed:
+        return Decision((EndRun(State.ANSWERED, Reason.DONE, "no file was changed"),), "there is nothing to publish")
+    return Decision((Publish(),), "every gate is passed: the changes are published")
+
+
+def _is_told(step: StepView) -> bool:
+    return step.phase not in (Phase.CLASSIFY, Phase.PLAN)
+
+
+def _is_last_done(facts: Facts) -> bool:
+    """Whether nothing is left that would cost anything."""
+    summary = facts.by_key.get(plan.SUMMARY)
+    if summary is not None:
+        return summary.state is StepState.COMPLETED
+    return decide_answer(facts) is not None
+
+
+def _halt(facts: Facts, failed: list[StepView]) -> Decision:
+    ranked = sorted(failed, key=lambda step: list(_ENDS).index(step.failure) if step.failure in _ENDS else len(_ENDS))
+    step = ranked[0]
+    reason = step.failure or Reason.AGENT_FAILED
+    what = step.agent or "the build check"
+    why = f"{what} failed for good in attempt {step.tries} of step {step.key} ({reason.value}): {step.detail[:500]}"
+    return _stop(facts, _ENDS.get(reason, State.FAILED), reason, why=why)
+
+
+def _stop(facts: Facts, state: State, reason: Reason, *, why: str, cancels: bool = False) -> Decision:
+    actions: list[Action] = []
+    if facts.pending:
+        actions.append(SkipSteps(tuple(step.key for step in facts.pending), why))
+    if facts.running:
+        going = tuple(step.key for step in facts.running if not step.cancelling)
+        if cancels and going:
+            actions.append(CancelSteps(going))
+        names = ", ".join(step.key for step in facts.running)
+        return Decision(tuple(actions), f"{why}; no new step starts, waiting for {names} to end")
+    record = escalation_record(facts) if state is State.ESCALATED else None
+    actions.append(EndRun(state, reason, why, record))
+    return Decision(tuple(actions), why)

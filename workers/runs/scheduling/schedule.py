@@ -1,0 +1,162 @@
+"""What a run does next: one pure function from the facts of a run to the one next move.
+
+The rules are asked in a fixed order, and the first that has something to say decides: whatever stops the run; a retry;
+then the rounds from the latest rework down to the run's own plan, because a round goes on only when the rework that it
+asked for is settled; and when all are settled, the end. Every view leads to exactly one decision.
+"""
+
+from __future__ import annotations
+
+from routing.jobs import Reason, State
+from workers.runs.scheduling.actions import Decision, EndRun, StartStep
+from workers.runs.scheduling.ending import (
+    decide_answer,
+    decide_end,
+    decide_stop,
+    due_within,
+    has_unanswered,
+    is_held,
+    waiting,
+)
+from workers.runs.scheduling.plan import makes
+from workers.runs.scheduling.planning import decide_plan
+from workers.runs.scheduling.remedies import begin_rework, decide_check, decide_reviews
+from workers.runs.scheduling.view import Facts, NewStep, Phase, Rulebook, RunView, StepState, StepView
+
+# One round of a run: the plan's steps in the order of their dependencies, its build, its reviews.
+#
+# Every step whose dependencies are done starts at once (P-035), as many as may be under way together. Only what
+# judges
+# the whole round waits for more: for everything that is made in it, and for a build that works.
+
+_AFTER_ANY_RESULT = frozenset({Phase.PLAN, Phase.REPAIR})
+"""They are there to deal with results that are not good: that what they depend on has ended is enough."""
+
+
+def decide_round(facts: Facts, round: int) -> Decision | None:
+    """Return the next move of a round, or None once it is settled: made, built, reviewed, and nothing left to mend."""
+    demanded = _decide_demands(facts, round)
+    if demanded is not None:
+        return demanded
+    for move in (due_within(facts, round), _start(facts, round), _wait(facts)):
+        if move is not None:
+            return move
+    if not facts.select(round, Phase.WORK):
+        return decide_plan(facts, round)
+    return _decide_after_work(facts, round)
+
+
+def _decide_after_work(facts: Facts, round: int) -> Decision | None:
+    if not facts.select(round, Phase.REMEDY) and _is_made(facts, round):
+        checked = decide_check(facts, round, cycle=0)
+        if checked is not None:
+            return checked
+    if any(step.round == round for step in facts.pending):
+        return waiting(facts, round=round) or _stuck(facts)
+    reviewed = decide_reviews(facts, round)
+    if reviewed is not None:
+        return reviewed
+    return (waiting(facts, round=round) or _stuck(facts)) if has_unanswered(facts, round) else None
+
+
+def _decide_demands(facts: Facts, round: int) -> Decision | None:
+    """Deal with results that ask for rework: nothing new starts, what is under way ends, then rework is planned."""
+    asking = [step for step in facts.view.steps if step.round == round and facts.demands_rework(step)]
+    if not asking:
+        return None
+    names = ", ".join(step.key for step in asking)
+    if facts.running:
+        going = ", ".join(step.key for step in facts.running)
+        return Decision((), f"{names} asked for rework; no new step starts, waiting for {going} to end")
+    also = [step for step in facts.latest_reviews(round) if step not in asking and facts.blocking(step)]
+    return begin_rework(facts, (*asking, *also), why=f"{names} asked for rework")
+
+
+def _start(facts: Facts, round: int) -> Decision | None:
+    free = facts.book.rules.max_parallel - len(facts.running)
+    ready = [step for step in facts.pending if step.round == round and _is_ready(step, facts)][: max(0, free)]
+    if not ready:
+        return None
+    starts = tuple(StartStep(step.key, step.tries + 1, context_of(step, facts)) for step in ready)
+    return Decision(starts, f"what they depend on is done: {', '.join(step.key for step in ready)} start(s)")
+
+
+def _wait(facts: Facts) -> Decision | None:
+    if not facts.running:
+        return None
+    return Decision((), f"waiting for {', '.join(step.key for step in facts.running)} to end")
+
+
+def _is_ready(step: StepView, facts: Facts) -> bool:
+    before = [facts.by_key[key] for key in step.depends_on if key in facts.by_key]
+    if step.phase in _AFTER_ANY_RESULT:
+        return all(one.state is StepState.COMPLETED for one in before)
+    if not facts.are_satisfied(before):
+        return False
+    if step.phase is not Phase.WORK:
+        return True
+    return not is_held(step, facts) and (step not in facts.final_reviews(step.round) or _may_review(facts, step.round))
+
+
+def _may_review(facts: Facts, round: int) -> bool:
+    """Whether a round can be judged as a whole: everything is made, and it builds."""
+    made = [step for step in facts.select(round, Phase.WORK) if makes(step.agent, facts.book.agents)]
+    if not facts.are_satisfied(made):
+        return False
+    return not made or decide_check(facts, round, cycle=0) is None
+
+
+def _is_made(facts: Facts, round: int) -> bool:
+    made = [step for step in facts.select(round, Phase.WORK) if makes(step.agent, facts.book.agents)]
+    return bool(made) and facts.are_satisfied(made)
+
+
+def context_of(step: NewStep, facts: Facts) -> tuple[str, ...]:
+    """Return what is staged for a step: results of completed steps only (S-046), then paths.
+
+    Where a step that it depends on was reworked, the steps of the rework come too.
+    """
+    named = dict.fromkeys((*step.depends_on, *step.context))
+    steps = (*(name for name in named if name in facts.by_key), *facts.resolvers(named))
+    done = [key for key in steps if facts.by_key[key].state is StepState.COMPLETED]
+    return tuple(dict.fromkeys((*done, *(name for name in named if name not in facts.by_key))))
+
+
+def _stuck(facts: Facts) -> Decision:
+    """No rule leads here; were one to, the run must still end."""
+    names = ", ".join(step.key for step in facts.pending)
+    detail = f"a defect ended it: nothing runs, nobody is asked, and nothing can start ({names})"
+    return Decision((EndRun(State.FAILED, Reason.INTERNAL_ERROR, detail),), detail)
+
+
+def next_actions(view: RunView, book: Rulebook) -> Decision:
+    """Return the next move of a run; the same facts always give the same move.
+
+    Args:
+        view: the run as the ledger has it.
+        book: what bounds it.
+    """
+    facts = Facts(view, book)
+    for move in (decide_stop(facts), _decide_retry(facts), decide_answer(facts)):
+        if move is not None:
+            return move
+    for round in sorted({0, *(step.round for step in view.steps)}, reverse=True):
+        decided = decide_round(facts, round)
+        if decided is not None:
+            return decided
+    return decide_end(facts)
+
+
+def _decide_retry(facts: Facts) -> Decision | None:
+    free = facts.book.rules.max_parallel - len(facts.running)
+    again = [step for step in facts.view.steps if facts.may_retry(step)][: max(0, free)]
+    if not again:
+        return None
+    starts = tuple(StartStep(step.key, step.tries + 1, context_of(step, facts)) for step in again)
+    limit = facts.book.rules.max_retries
+    told = ", ".join(f"{step.key} (retry {step.tries} of {limit}: {_reason(step.failure)})" for step in again)
+    return Decision(starts, f"tried again: {told}")
+
+
+def _reason(failure: Reason | None) -> str:
+    return failure.value if failure else "it failed"
