@@ -19,69 +19,31 @@ ON_INSTALLATION = frozenset(
         "test_rolling_restart",
     )
 )
-LONGEST_FIRST = (
-    # boxes, fire and the one installation begin together, each in a process of its own; fire counts what runs beside it
-    "test_fleet.py",
-    "test_hostile_agent.py",
-    "test_leftovers.py",
-    "test_built_sites.py",
-    "test_ticket_agents.py",
-    "test_wall.py",
-    "test_conformance.py",
-    "test_spending.py",
-    "test_agent_session.py",
-    "test_canary.py",
-    "test_real_cli.py",
-    "test_team_cli.py",
-    "test_smoke.py",
-    "test_recovery.py",
-    "test_hard_limit.py",
-    "test_main_job.py",
-    "test_browser.py",
-    # what has a fleet of its own, or a browser
-    "test_wheel.py",
-    "test_design.py",
-    "test_scan_in_browser.py",
-    "test_real_sites.py",
-    "test_json_render.py",
-    # unit and integration
-    "test_steps.py",
-    "test_publish.py",
-    "test_rounds.py",
-    "test_backup.py",
-    "test_runs_killed.py",
-    "test_runs_stopped.py",
-    "test_api_fuzz.py",
-    "test_dispatcher_hardened.py",
-    "test_gateway.py",
-    "test_agent_jobs.py",
-    "test_runs_dispatched.py",
-    "test_broker_users.py",
-    "test_celery_door.py",
-    "test_tls.py",
-    "test_exporter.py",
-    "test_parked_jobs.py",
-    "test_sweeping.py",
-    "test_scale.py",
-    "test_tenants.py",
-    "test_isolation.py",
-    "test_mirror.py",
-    "test_runs.py",
-    "test_lock_machine.py",
-    "test_stopping.py",
-    "test_agent_alone.py",
-    "test_ledger_upgrade.py",
-    "test_pitfalls.py",
-    "test_budget_machine.py",
-    "test_api_runs.py",
-    "test_run_publishing.py",
-)
-"""Files of more than some ten seconds, as measured (`pytest --durations`); the others follow in their own order."""
+ORDER = (BOXES, INSTALLATION, "tests/chaos/", "tests/acceptance/", "tests/integration/", "tests/unit/")
+"""The longest first, as measured: boxes, the installation and fire begin together, each in a process of its own."""
 
 
-def place_of(name: str) -> int:
-    """Return a file's place; files that are not named share the last one."""
-    return LONGEST_FIRST.index(name) if name in LONGEST_FIRST else len(LONGEST_FIRST)
+def place_of(nodeid: str) -> int:
+    """Return where a test comes in the whole: every kind of test in its own order."""
+    file = nodeid.partition("::")[0]
+    name = INSTALLATION if file in ON_INSTALLATION else file
+    return next((place for place, start in enumerate(ORDER) if name.startswith(start)), len(ORDER))
+
+
+def is_quick(nodeid: str, *, is_slow: bool, files: set[str]) -> bool:
+    """Whether `make quick` runs a test: of unit tests all, of each other file the first; but none that is marked slow.
+
+    Args:
+        nodeid: the test.
+        is_slow: whether it is marked so.
+        files: those that gave their first test already; this one's is added.
+    """
+    file = nodeid.partition("::")[0]
+    if is_slow or file in files:
+        return False
+    if not file.startswith("tests/unit/"):
+        files.add(file)
+    return True
 
 
 class ByFileAndServers(LoadFileScheduling):

@@ -19,7 +19,7 @@ class _Well(BaseHTTPRequestHandler):
 def well_gateway() -> Iterator[str]:
     """Serve in a thread; the value is the URL."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Well)
-    serving = threading.Thread(target=server.serve_forever, daemon=True)
+    serving = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     serving.start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()

@@ -31,7 +31,7 @@ class Callbacks:
         self._lock = threading.Lock()
         self._config = WebhookConfig(secret=SecretStr(secret))
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()

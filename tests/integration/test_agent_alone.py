@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 
+@pytest.mark.slow
 def test_the_command_writes_what_the_agent_may_write_and_prints_what_it_said(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("# Shop\n")
     done = subprocess.run(
@@ -41,6 +42,7 @@ def test_the_command_writes_what_the_agent_may_write_and_prints_what_it_said(tmp
     assert (tmp_path / "README.md").read_text() == "# Shop\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("given", "says"), [(["painter"], "no agent"), (["research", "--url=http://127.0.0.1:1"], "gateway")]
 )

@@ -72,6 +72,7 @@ def failures_of(operation: Any, furnished: tuple[World, Belongings], *, mode: Ge
     return []
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
 def test_every_answer_is_one_that_the_document_describes(

@@ -129,6 +129,7 @@ def in_background(*works: Callable[[], None]) -> Iterator[list[int]]:
     assert errors == []
 
 
+@pytest.mark.slow
 def test_a_backup_amid_publishes_and_sweeps_restores_to_one_moment_and_goes_on(
     origin: Rig, target: Rig, tmp_path: Path
 ) -> None:

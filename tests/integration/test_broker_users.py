@@ -116,6 +116,7 @@ def denied(guarded: Valkey) -> list[Any]:
         return [(found["username"], found["reason"], found["object"]) for found in admin.acl_log()]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)  # a busy machine takes a minute to start a worker
 def test_a_job_comes_in_at_its_tenants_door_and_ends_with_every_program_under_its_own_rules(
     fleet: Fleet, tmp_path: Path

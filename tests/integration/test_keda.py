@@ -108,7 +108,7 @@ def scraped(shop: Shop, directory: Path) -> Iterator[str]:
     """A real Prometheus that scrapes this ledger's metrics each second."""
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Page)
     server.page = lambda: render_metrics(shop.ledger, policy=shop.policy)  # type: ignore[attr-defined]
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     port = free_port()
     target = f"127.0.0.1:{server.server_port}"

@@ -63,6 +63,7 @@ def audit_rows(shop: Shop, job_id: UUID, action: str) -> list[Any]:
 # -------------------------------------------------------------------------------------------------------- the lists
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_a_list_by_states_holds_the_newest_that_are_in_any_of_them(shop: Shop, count: int) -> None:
     for number in range(8):

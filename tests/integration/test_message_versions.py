@@ -72,7 +72,8 @@ def release(shop: Shop) -> list[UUID]:
 def held(shop: Shop, job_id: UUID) -> Any:
     return shop.rows(
         "SELECT held_for, held_until, pushed_at, fence, waiting_since < now() AS ages, lost_attempts,"
-        " extract(epoch FROM held_until - now()) AS seconds FROM job WHERE id = :id AND held_for IS NOT NULL",
+        " extract(epoch FROM held_until - clock_timestamp()) AS seconds"
+        " FROM job WHERE id = :id AND held_for IS NOT NULL",
         id=job_id,
     )
 

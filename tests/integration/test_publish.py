@@ -143,6 +143,7 @@ def doomed() -> Iterator[Callable[..., int]]:
         nursery.stdin.close()
 
 
+@pytest.mark.slow
 @pytest.mark.req("H-084", "H-087")
 @pytest.mark.threat("H5")
 @pytest.mark.parametrize("where", [*(step.value for step in Step), "0", "6", "14", "15", "16"])

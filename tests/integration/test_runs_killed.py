@@ -94,6 +94,7 @@ class Reaper:
             raise Killed
 
 
+@pytest.mark.slow
 @pytest.mark.req("P-007")
 @pytest.mark.timeout(300)
 def test_a_coordinator_killed_at_every_point_of_a_run_leaves_one_that_goes_on_from_there(yard: Yard) -> None:
@@ -106,6 +107,7 @@ def test_a_coordinator_killed_at_every_point_of_a_run_leaves_one_that_goes_on_fr
     assert len(reaper.killed) > 40, "a death at each point of each advance"
 
 
+@pytest.mark.slow
 @pytest.mark.req("P-007")
 @pytest.mark.timeout(300)
 def test_a_step_worker_killed_in_every_step_costs_that_execution_and_no_other(yard: Yard) -> None:
@@ -150,6 +152,7 @@ def test_a_coordinator_that_dies_again_and_again_ends_its_run_and_stops_its_step
     assert all(step.state != "pending" for step in yard.steps(run_id).values())
 
 
+@pytest.mark.slow
 def test_a_message_that_arrives_twice_begins_nothing_twice(yard: Yard) -> None:
     run_id = submit(yard)
     yard.turn()
@@ -180,6 +183,7 @@ class DyingWorkspace(Workspace):
             raise Killed
 
 
+@pytest.mark.slow
 def test_a_worker_killed_while_it_publishes_a_run_leaves_one_that_is_published_once(yard: Yard) -> None:
     yard.endure()
     run_id = submit(yard)

@@ -69,6 +69,7 @@ STEPS: dict[str, Callable[[Session], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", STEPS)
 def test_a_step_of_a_round_looks_at_what_it_needs_however_many_jobs_wait(crowd: Shop, step: str) -> None:
     looks = looks_of(crowd, STEPS[step])

@@ -35,6 +35,7 @@ class Cost:
         return time.perf_counter() - began
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("many", [10_000, pytest.param(100_000, marks=pytest.mark.long)])
 @pytest.mark.timeout(300)
 def test_a_scrape_costs_the_same_however_much_waits(shop: Shop, many: int) -> None:

@@ -67,6 +67,7 @@ def test_short_work_ends_and_long_work_is_handed_from_worker_to_worker_at_no_cos
     third.wait(EXIT_SECONDS)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_second_signal_ends_the_grace_at_once(world: World) -> None:
     worker = world.start("answer", worker__stop_seconds=250)

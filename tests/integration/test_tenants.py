@@ -42,6 +42,7 @@ def pushed(shop: Shop) -> int:
         return len(top_up(session, QueueName.ANSWER, runway=shop.policy.runway, admission=shop.policy.admission))
 
 
+@pytest.mark.slow
 def test_a_paused_tenant_stays_paused_for_a_process_that_starts_later_and_others_go_on(
     shop: Shop, run: Run, environment: dict[str, str]
 ) -> None:

@@ -72,6 +72,7 @@ def guarded(shop: Shop, valkey: Valkey, broker_url: str, tmp_path: Path) -> Iter
         yield Guarded(authority, stranger, broker, ledger, plain.path.removeprefix("/"))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)  # a busy machine takes a minute to start a worker
 def test_a_job_runs_to_its_end_with_broker_and_ledger_over_tls(guarded: Guarded, shop: Shop, tmp_path: Path) -> None:
     config = guarded.config()

@@ -130,6 +130,7 @@ def test_a_package_itself_loads_nothing(package: str) -> None:
     assert tree.rstrip().endswith('"""')
 
 
+@pytest.mark.slow
 def test_importing_any_module_opens_no_connection_and_writes_no_file() -> None:
     third_party = ("celery", "anthropic", "fastapi", "uvicorn", "sqlmodel", "psycopg", "lxml.html", "asyncio", "docker")
     done = python("-c", _IMPORT_EVERYTHING, ",".join(PACKAGES), *third_party)
@@ -206,6 +207,7 @@ def test_an_error_survives_the_way_from_a_pool_child_to_its_parent(error: type[B
     }
 
 
+@pytest.mark.slow
 @pytest.mark.req("H-088", "H-119")
 def test_what_works_on_the_common_path_knows_no_container_engine() -> None:
     for queue in (QueueName.SPEC, QueueName.ANSWER, QueueName.TOOLS, QueueName.INTAKE, QueueName.CONTROL):

@@ -94,6 +94,7 @@ def test_no_rule_takes_two_installations_for_one() -> None:
         )
 
 
+@pytest.mark.slow
 @needs_promtool
 @pytest.mark.req("S-022")
 @pytest.mark.parametrize(

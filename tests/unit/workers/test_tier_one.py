@@ -36,6 +36,7 @@ def test_the_limits_give_tier_one_no_container() -> None:
     assert (limits.container, limits.network, limits.shell) == ("none", "none", "none")
 
 
+@pytest.mark.slow
 @pytest.mark.req("H-088", "H-119")
 def test_building_and_scanning_a_site_starts_no_process_and_reaches_no_engine() -> None:
     done = subprocess.run([sys.executable, "-c", _WHOLE_TIER], cwd=ROOT, capture_output=True, text=True, check=False)
