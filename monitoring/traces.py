@@ -17,7 +17,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from ledger.errors import TracingUnavailableError
-from ledger.jobs import lock_observers
 from monitoring.config import TracingConfig
 
 if TYPE_CHECKING:
@@ -85,6 +84,8 @@ def start(config: TracingConfig, *, program: str) -> None:
     stop()
     _recorder = Recorder(config, program=program)
     atexit.register(stop)
+    from ledger.jobs import lock_observers
+
     if _link_to_job not in lock_observers:
         lock_observers.append(_link_to_job)
 

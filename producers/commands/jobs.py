@@ -28,7 +28,6 @@ from producers.commands.context import (
     read_lines,
 )
 from producers.commands.route import harmless
-from producers.use_cases.review import Comparison
 from routing.errors import RoutingError
 from routing.jobs import RESUMABLE, Door, State, parse_as
 
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from sqlmodel import Session
 
     from producers.use_cases.jobs import JobView, RoundView
+    from producers.use_cases.review import Comparison
 
 
 # Completion at the shell of what only the ledger knows: names of sites and ids of jobs.

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from uuid import UUID
 
 import typer
@@ -23,9 +23,11 @@ from producers.commands.context import (
     print_json,
     print_table,
 )
-from producers.use_cases.runs import GateView, RunView, StepTreeView
 from routing.jobs import Door, State
 from routing.policy.prices import format_usd, nanousd_of
+
+if TYPE_CHECKING:
+    from producers.use_cases.runs import GateView, RunView, StepTreeView
 
 run_app = typer.Typer(no_args_is_help=True, help="Runs: tickets that a team of agents works on.")
 project_app = typer.Typer(no_args_is_help=True, help="Code projects.")

@@ -28,7 +28,7 @@ from tests.services import wait_until
 
 pytestmark = [pytest.mark.long, pytest.mark.docker, pytest.mark.timeout(900)]
 
-SITE = Path(__file__).parents[2] / "producers" / "demo_site"
+SITE = Path(__file__).parents[2] / "producers" / "local" / "demo_site"
 BOX_CACHE = Path.home() / ".cache" / "pointsman" / "box"
 QUEUES = ("answer", "spec", "patch", "agent", "steps", "tools", "control", "intake")
 WORKERS = tuple(f"worker-{queue}" for queue in QUEUES)

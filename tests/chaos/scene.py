@@ -228,7 +228,7 @@ def _policy(home: Path) -> Path:
     """The platform's policy, but that projects may lie in a directory of this machine, and that a job waits for a
     provider that never answers for seconds instead of an hour."""
     path = home / "platform.yaml"
-    policy = yaml.safe_load((Path(__file__).parents[2] / "routing" / "platform.yaml").read_text())
+    policy = yaml.safe_load((Path(__file__).parents[2] / "routing" / "policy" / "platform.yaml").read_text())
     policy["runs"]["remotes"] = [*policy["runs"]["remotes"], "file"]
     policy["lanes"] |= {"pause_seconds": 1, "longest_pause_seconds": 5, "longest_wait_seconds": 25}
     path.write_text(yaml.safe_dump(policy, sort_keys=False))
@@ -267,7 +267,7 @@ def _make_sites(fleet: Fleet, options: Options) -> list[str]:
     from sites.content_store import Den
 
     names = [f"site-{number}" for number in range(max(3, options.jobs // 60))]
-    shipped = Path(str(resources.files("producers") / "demo_site"))
+    shipped = Path(str(resources.files("producers.local") / "demo_site"))
     ledger = fleet.open_ledger()
     try:
         sites = Sites(ledger, Den(fleet.home / "den"), load_policy(fleet.options.policy))

@@ -95,7 +95,11 @@ class BudgetMachine(RuleBasedStateMachine):
         self.closed: list[UUID] = []
         self.gone: set[UUID] = set()
         self.roots: list[tuple[str, UUID]] = []
-        return multiple(*(self.new_holder(tenant, on_a_bill=True) for tenant in ("acme", "acme", "zulu")))
+        holders = [self.new_holder(tenant, on_a_bill=True) for tenant in ("acme", "acme", "zulu")]
+        self.reserve_in_parallel(holders[0], 5, DAYS[0], 200)  # every example meets a limit by calls at once
+        for _ in range(len(self.open)):
+            self.settle(0, 0.0, "settled")
+        return multiple(*holders)
 
     # -------------------------------------------------------------------------------------------------- who calls
 

@@ -75,9 +75,9 @@ def test_whoever_waits_for_a_time_grows_old_only_from_then_on(shop: Shop) -> Non
 
 
 def test_a_job_is_accepted_for_later(shop: Shop) -> None:
-    job_id = shop.accept(tier=None, hold=Hold.TIME, held_until=datetime.now(UTC) + timedelta(hours=1))
+    job_id = shop.accept(tier=None, held_for=Hold.TIME, held_until=datetime.now(UTC) + timedelta(hours=1))
     assert (due(shop), take(shop, ANSWER)) == ([], [])
-    past = shop.accept(tier=None, hold=Hold.TIME, held_until=datetime.now(UTC) - timedelta(hours=1))
+    past = shop.accept(tier=None, held_for=Hold.TIME, held_until=datetime.now(UTC) - timedelta(hours=1))
     assert due(shop) == [past]
     assert shop.scalar("SELECT waiting_since > now() - interval '1 minute' FROM job WHERE id = :id", id=past)
     assert shop.job(job_id).held_for == "time"

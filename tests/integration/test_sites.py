@@ -81,7 +81,7 @@ def test_plain_files_come_out_as_they_went_in_and_are_active_and_projected(
 def test_the_site_that_ships_with_the_product_is_imported_as_a_spec_with_its_assets(
     world: World, sites: Sites, tmp_path: Path
 ) -> None:
-    shipped = Path(str(resources.files("producers") / "demo_site"))
+    shipped = Path(str(resources.files("producers.local") / "demo_site"))
     copy = tmp_path / "demo"
     write_files(
         copy, {k: v for k, v in read_directory(shipped, max_bytes=10**7, max_files=1000).items() if k[-3:] != ".py"}

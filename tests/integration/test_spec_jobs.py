@@ -31,7 +31,7 @@ from workers.handlers.spec import edit_spec
 from workers.lifecycle import Handler, Resources, run_attempt
 from workers.outcomes import Candidate, Outcome
 
-DEMO_SITE = Path(__file__).parents[2] / "producers" / "demo_site"
+DEMO_SITE = Path(__file__).parents[2] / "producers" / "local" / "demo_site"
 DIRECT = "Change the hero heading to 'Bread since 1932'"
 BY_MODEL = "Add a short FAQ about opening hours and how to order ahead"
 EMPTY_PATCH = """

@@ -37,7 +37,7 @@ from workers.handlers.publish import run_control
 from workers.handlers.spec import edit_spec
 from workers.lifecycle import Resources, run_attempt
 
-DEMO_SITE = Path(__file__).parents[2] / "producers" / "demo_site"
+DEMO_SITE = Path(__file__).parents[2] / "producers" / "local" / "demo_site"
 PROMPT = "Add a short FAQ about opening hours and how to order ahead"
 IDS = ("a1" * 16, "b2" * 8)
 HEADER = f"00-{IDS[0]}-{IDS[1]}-00"

@@ -213,12 +213,11 @@ def test_what_works_on_the_common_path_knows_no_container_engine() -> None:
     for queue in (QueueName.SPEC, QueueName.ANSWER, QueueName.TOOLS, QueueName.INTAKE, QueueName.CONTROL):
         assert platform_policy().queues[queue].container == "none"
     names = (
-        "spec",
-        "answer",
-        "tools",
-        "publish",
-        "intake",
-        "agent",
+        "handlers.spec",
+        "handlers.answer",
+        "handlers.publish",
+        "handlers.intake",
+        "handlers.agent",
         "tasks",
         "main",
     )

@@ -41,7 +41,7 @@ exec(compile(before + "QUEUES: Mapping" + records + "\\n" + {ADDED_RECORD!r} + "
 from routing.errors import PolicyError
 from routing.policy.platform import parse_policy
 from routing.queues import QueueName
-shipped = Path({str(ROOT / "routing" / "platform.yaml")!r}).read_text()
+shipped = Path({str(ROOT / "routing" / "policy" / "platform.yaml")!r}).read_text()
 try:
     parse_policy(shipped, source="without limits")
 except PolicyError as error:
