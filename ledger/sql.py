@@ -20,9 +20,8 @@ import psycopg
 from psycopg.rows import namedtuple_row
 from sqlalchemy import ColumnElement, Connection, func, select
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.orm import Session
 from sqlalchemy.orm.attributes import set_committed_value
-from sqlmodel import SQLModel
+from sqlmodel import Session, SQLModel
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 

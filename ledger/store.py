@@ -8,12 +8,12 @@ test reads the scripts), so a process works on any newer revision of its own era
 from __future__ import annotations
 
 import logging
-import select
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
+from select import POLLIN, poll
 from types import MappingProxyType
 from typing import Any
 
@@ -74,8 +74,8 @@ def _check_alive(connection: psycopg.Connection, *_: object) -> None:
     A server that went away has closed its end, which shows there without a round trip for each transaction.
     """
     try:
-        waiting = select.poll()
-        waiting.register(connection.fileno(), select.POLLIN)
+        waiting = poll()
+        waiting.register(connection.fileno(), POLLIN)
         if waiting.poll(0):
             connection.execute("SELECT 1")
             connection.rollback()
