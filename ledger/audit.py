@@ -19,7 +19,7 @@ from sqlmodel import Session, SQLModel, col
 from ledger.durable import replace_file
 from ledger.events import BARRIER_SECONDS, await_commit_barrier
 from ledger.record_tables import AuditRow, AuditSeal
-from ledger.sql import Statement, dump_json, now
+from ledger.store import Statement, dump_json, now
 from ledger.tables import Approval, Job, NewJob, Release
 from routing.redaction import redact, redact_all
 

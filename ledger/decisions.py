@@ -10,15 +10,15 @@ from sqlalchemy.orm import aliased
 from sqlmodel import Session, col
 
 from ledger import audit
-from ledger.cancelling import newer_rival, supersede
+from ledger.dispatch_window import seconds_to_start
 from ledger.errors import SiteNotFoundError, WrongStateError
 from ledger.events import EventKind, record
 from ledger.events import record as record_event
+from ledger.job_control import newer_rival, supersede
 from ledger.jobs import end, move, wait_on
 from ledger.releases import active_release, find_site
-from ledger.sql import after
+from ledger.store import after
 from ledger.tables import Attempt, Call, Debate, Job, Release, Site
-from ledger.wait_reasons import seconds_to_start
 from routing.clarify.ladder import LadderResult, Outcome
 from routing.clarify.questions import Clarification
 from routing.decision.debate import DebateKind, HeldDebate, Verdict

@@ -18,7 +18,7 @@ from sqlmodel import Session, col
 
 from ledger.record_tables import Event
 from ledger.spending import members_of
-from ledger.sql import Statement, dump_json
+from ledger.store import Statement, dump_json
 from ledger.tables import Job, NewJob
 from routing.redaction import redact_all
 

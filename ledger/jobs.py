@@ -15,6 +15,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 from sqlmodel import Session, col
 
 from ledger import audit
+from ledger.dispatch_window import set_hold
 from ledger.errors import JobNotFoundError
 from ledger.events import (
     INSERT_EVENTS,
@@ -26,15 +27,13 @@ from ledger.events import (
     record_all,
     wake_dispatcher,
 )
-from ledger.failures import Consequence, count_end
+from ledger.job_ends import Consequence, count_end, is_run, is_step, note_end
 from ledger.record_tables import Event
-from ledger.run_tables import Gate
+from ledger.runs.tables import Gate
 from ledger.spending import spent_at_end, tokens_by_part, wasted_at_end
-from ledger.sql import Statement, dump_json, now, set_persisted, storable
-from ledger.step_ends import is_run, is_step, note_end
+from ledger.store import Statement, dump_json, now, set_persisted, storable
 from ledger.submission import accept
 from ledger.tables import Job, NewJob
-from ledger.wait_reasons import set_hold
 from routing.decision.llm_router import work_queue
 from routing.decision.router import Route
 from routing.decision.triggers import Debate

@@ -19,7 +19,7 @@ from ledger import audit
 from ledger.errors import NotReplayableError
 from ledger.jobs import find_job, lock_job
 from ledger.record_tables import Delivery, Notification
-from ledger.sql import after, moment, now
+from ledger.store import after, moment, now
 from ledger.tables import Job
 
 MAX_REPLAYS = 100

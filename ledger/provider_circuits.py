@@ -14,7 +14,7 @@ from uuid import UUID
 from sqlmodel import Session
 
 from ledger.events import EventKind, wake_dispatcher
-from ledger.sql import Statement
+from ledger.store import Statement
 from routing.provider_circuit import LaneState, Trouble
 from routing.scheduling import Hold
 

@@ -14,8 +14,8 @@ from uuid import UUID
 from sqlalchemy import CompoundSelect, Uuid, func, literal, select
 from sqlmodel import Session, col
 
-from ledger.run_tables import AgentExecution
-from ledger.sql import Statement
+from ledger.runs.tables import AgentExecution
+from ledger.store import Statement
 from ledger.tables import Attempt, Call, Cap, Job
 from routing.jobs import USED_ENDS, WASTED_OUTCOMES
 

@@ -15,14 +15,13 @@ from uuid import uuid4
 from sqlmodel import Session
 
 from ledger.attempts import hash_token, new_token, policy_under
-from ledger.dispatch_window import AT_WORK, WRITING_QUEUES
+from ledger.dispatch_window import AT_WORK, WRITING_QUEUES, hold_back
 from ledger.errors import JobNotFoundError
 from ledger.events import INSERT_EVENTS, EventKind, Happened, event_rows, record
+from ledger.job_ends import is_run, note_start
 from ledger.jobs import end, lock_job
-from ledger.sql import Statement, dump_json, set_persisted
-from ledger.step_ends import is_run, note_start
+from ledger.store import Statement, dump_json, set_persisted
 from ledger.tables import Attempt, Job
-from ledger.wait_reasons import hold_back
 from routing.errors import PolicyError
 from routing.jobs import JobMessage, Reason, State, check_move
 from routing.policy.platform import Policy

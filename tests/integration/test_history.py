@@ -8,12 +8,11 @@ import pytest
 from sqlalchemy import text
 from typer.testing import CliRunner, Result
 
-from ledger.approvals import reject
 from ledger.attempts import escalate, hold
-from ledger.cancelling import request_cancel
-from ledger.history import Rule, Violation
-from ledger.history_reader import Verdict, examine, examine_snapshot
+from ledger.job_control import reject, request_cancel
 from ledger.jobs import lock_job
+from ledger.operations.history import Rule, Violation
+from ledger.operations.history_reader import Verdict, examine, examine_snapshot
 from ledger.store import Ledger
 from producers.cli import app
 from routing.jobs import Reason, State

@@ -16,7 +16,7 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlmodel import Session, col
 
 from ledger.record_tables import Worker
-from ledger.sql import Statement, after, now
+from ledger.store import Statement, after, now
 
 BEAT_SECONDS = 10.0
 """How often a worker says that it is there."""

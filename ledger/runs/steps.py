@@ -18,15 +18,15 @@ from sqlmodel import Session, col
 
 from ledger import money
 from ledger.attempts import hash_token
+from ledger.dispatch_window import hold_back
 from ledger.errors import FencedError
 from ledger.events import EventKind, record
 from ledger.jobs import end, wait_on
-from ledger.run_tables import AgentExecution, Project, Run, RunStep
-from ledger.sql import now, storable
+from ledger.runs.tables import AgentExecution, Project, Run, RunStep
 from ledger.start_attempt import Claim
+from ledger.store import now, storable
 from ledger.submission import accept
 from ledger.tables import Attempt, Job, NewJob
-from ledger.wait_reasons import hold_back
 from routing.jobs import MAX_PROMPT_BYTES, Door, JobRequest, Reason, State
 from routing.policy.prices import BudgetExceeded, Usage
 from routing.queues import QueueName

@@ -24,7 +24,7 @@ from ledger.audit import AuditVerdict
 from ledger.durable import sync_directory
 from ledger.errors import ArchiveError
 from ledger.record_tables import AuditRow, AuditSeal
-from ledger.sql import after
+from ledger.store import after
 
 MAX_ROWS = 10_000
 """Rows that one call archives, give or take the last seal's."""

@@ -1,4 +1,4 @@
-"""Collects a ledger's history for the rules of `ledger.history`, a page of jobs at a time, from one snapshot."""
+"""Collects a ledger's history for the rules of `ledger.operations.history`, a page of jobs at a time, from one snapshot."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection, Engine
 
-from ledger.history import (
+from ledger.operations.history import (
     PATH_KINDS,
     ApprovalFact,
     AttemptFact,
@@ -30,7 +30,7 @@ from ledger.history import (
     check_run,
     check_site,
 )
-from ledger.sql import Statement
+from ledger.store import Statement
 from routing.policy.platform import Retention
 from routing.queues import QueueName
 
