@@ -1,9 +1,9 @@
-"""Money: a call's worst case is reserved under every cap before it is made, and settled at what it used.
+"""Reserve a model call's worst case under every cap before it is made, and settle it at what it used.
 
-Each step is one SQL statement that commits at once: it locks the caps in one fixed order, so two calls can neither
-deadlock nor pass a cap together, and no cap stays locked while a client is waited for (`fleet_day` is locked by every
-call of the fleet). Statements are values here: the gateway, the only one that reserves (DESIGN.md section 4), runs them
-on its event loop, everyone else in a session.
+Each step is one SQL statement that commits at once. It locks the caps in one fixed order, so two calls can neither
+deadlock nor exceed a cap together, and no cap stays locked while a client is slow (every call of the fleet locks
+`fleet_day`). Functions return statements as values: the gateway, which alone reserves, runs them on its event loop,
+everyone else in a session.
 """
 
 from __future__ import annotations
@@ -28,10 +28,8 @@ from routing.policy.prices import NANOUSD_PER_USD, BudgetExceeded, Usage
 from routing.provider_circuit import LaneRules
 from routing.queues import QueueName
 
-# The statements of `money` as the database gets them. Each is a whole transaction; `money` says what they mean.
-
-# How long a lane's row says that no call is made: while it is parked, and while another call tests it (then a short
-# pause at a time). Nothing where one may be made.
+# Seconds for which a lane takes no call: while it is parked, and, a short pause at a time, while another call tests it.
+# NULL when it takes calls.
 PARKED_SECONDS = """
     CASE WHEN parked_until > clock_timestamp() THEN extract(epoch FROM parked_until - clock_timestamp())
          WHEN parked_until IS NOT NULL AND probing_until > clock_timestamp()
@@ -40,7 +38,7 @@ PARKED_SECONDS = """
 
 
 def _filled(column: str, per_minute: str) -> str:
-    """Return what is in a bucket of one minute now, by the time since it was last looked into. A new one is full."""
+    """Return SQL for the current level of a one-minute bucket; a new bucket is full."""
     since = "coalesce(extract(epoch FROM clock_timestamp() - lane.filled_at), 60)"
     return f"least({per_minute}, lane.{column} + {per_minute} * greatest({since}, 0) / 60)"
 
@@ -73,9 +71,9 @@ RETURNING scope
 """
 
 # The job is locked before the caps: the call's foreign keys lock it anyway, and a worker that holds it must not make
-# the whole fleet wait for a cap. Limits come with the call, so a lowered policy or a raised budget holds at once.
-# A parked lane is seen before any cap is locked. Its row is locked last, and only where it has buckets or is to be
-# tested: one of any number of gateways gets to test it, and a call takes from a bucket together with its reserve.
+# the whole fleet wait for a cap. Limits come with the call, so a changed policy or budget applies at once. A parked
+# lane is noticed before any cap is locked. Its row is locked last, and only when it has buckets or is to be tested: one
+# gateway alone gets to test it, and a call takes from a bucket together with its reserve.
 RESERVE = f"""
 WITH seen AS MATERIALIZED (
     SELECT parked_until IS NOT NULL AS is_shut, failures, reason, {PARKED_SECONDS} AS wait
@@ -154,8 +152,8 @@ LEFT JOIN passed ON true
 WASTED = ", ".join(f"'{outcome}'" for outcome in sorted(WASTED_OUTCOMES))
 USED = ", ".join(f"'{state}'" for state in sorted(USED_ENDS))
 
-# The rest of a statement whose CTE `closed` has closed calls: their caps in the one order, then one event for each. The
-# lock on the attempt makes its end and this booking see each other: exactly one counts what a call cost in vain.
+# Books the calls of the CTE `closed`: their caps in the fixed order, then one event for each call. The lock on the
+# attempt makes its end and this booking see each other, so that exactly one of them counts wasted cost.
 BOOK = f"""
 judged AS MATERIALIZED (
     SELECT id, queue, tier, outcome FROM attempt WHERE id IN (SELECT attempt_id FROM closed) FOR SHARE
@@ -236,9 +234,9 @@ RETURNING id
 
 
 OF_THE_DAY = frozenset({"tenant_day", "key_day", "fleet_day"})
-"""Scopes of caps that are whole again tomorrow, whatever a bill has spent."""
+"""Scopes of caps that are renewed every day."""
 CALL_LEASE_SECONDS = 30.0
-"""How long an open call is believed alive after its gateway last said so."""
+"""How long an open call counts as alive after its gateway last renewed it."""
 
 
 class CapLimit(NamedTuple):
@@ -261,7 +259,7 @@ class Bill(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Bearer:
-    """Who calls: the attempt that a token belongs to, as it stands when it is looked up."""
+    """The attempt that a token belongs to, at the time of the lookup."""
 
     attempt_id: UUID
     job_id: UUID
@@ -285,34 +283,34 @@ class Bearer:
     door: str | None = None
     """The only address it may call from; None for an attempt without a box."""
     step_cap_nanousd: int | None = None
-    """What this execution of a run's step may spend of what its run has left."""
+    """What this execution of a run's step may spend of its run's budget."""
     step_model: str | None = None
     """The only model that this execution of a run's step may call."""
     tenant_provider: str | None = None
-    """The tenant's own provider; `provider` is another one where a project of the tenant names it."""
+    """The tenant's own provider; `provider` differs when a project names another one."""
     agent: str | None = None
     """The agent of a run's step."""
     trace: str | None = None
-    """What the job's row carries of its trace."""
+    """The job's `traceparent`."""
 
 
 _BEARER_FIELDS = tuple(item.name for item in fields(Bearer))
-"""In the order of the columns of `money_sql.BEARER`."""
+"""In the order of the columns of `BEARER`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LaneUse:
-    """The lane that a call wants to use, and its rules; without an account it has none."""
+    """The lane that a call wants to use, and its rules; without an account there is none."""
 
     account: str = ""
-    """The name by which the gateway knows the provider's account: two accounts are two lanes."""
+    """The gateway's name for the provider's account: each account has lanes of its own."""
     rules: LaneRules = field(default_factory=LaneRules)
     input_tokens: int = 0
     """The most that the call can read."""
 
     @property
     def is_metered(self) -> bool:
-        """Whether the lane has buckets of ours."""
+        """Whether we limit the lane's rate ourselves."""
         return self.rules.requests_per_minute is not None or self.rules.tokens_per_minute is not None
 
 
@@ -333,25 +331,25 @@ class CallStart:
     max_tokens: int
     """Output tokens asked for."""
     least_tokens: int
-    """Output tokens below which it is not worth making."""
+    """Output tokens below which the call is not worth making."""
     call_limit_nanousd: int
-    """What one call may cost, whatever the caps have left."""
+    """The most that one call may cost, whatever the caps have left."""
     lane: LaneUse = field(default_factory=LaneUse)
 
 
 class Reserved(NamedTuple):
-    """What an admitted call may write, and what was reserved for it."""
+    """How much an admitted call may write, and what was reserved for it."""
 
     max_tokens: int
     nanousd: int
     lane_failures: int = 0
     """How many calls of its lane failed in a row before it."""
     is_lane_test: bool = False
-    """Whether it is the one call that tests a lane which was parked."""
+    """Whether it is the one call that tests a parked lane."""
 
 
 class LaneRefusal(NamedTuple):
-    """The lane makes no call now."""
+    """The lane takes no call now."""
 
     seconds: float
     """When to ask again."""
@@ -360,22 +358,22 @@ class LaneRefusal(NamedTuple):
 
 
 class LaneMissing(NamedTuple):
-    """A lane with buckets has no row yet: open it, then ask again."""
+    """A metered lane has no row yet: open it and retry."""
 
 
 class CapsMissing(NamedTuple):
-    """A cap has no row yet: open the caps, then ask again."""
+    """A cap has no row yet: open the caps and retry."""
 
 
 class BearerGone(NamedTuple):
-    """The attempt lost its job, or was cancelled, since it was looked up."""
+    """The attempt lost its job or was cancelled since the lookup."""
 
 
 ReserveOutcome = Reserved | BudgetExceeded | LaneRefusal | CapsMissing | LaneMissing | BearerGone
 
 
 def bearer_of(token_hash: str) -> Statement:
-    """Look up the attempt that a token belongs to."""
+    """Return the statement that looks up the attempt of a token."""
     return Statement(BEARER, {"token_hash": token_hash})
 
 
@@ -391,7 +389,7 @@ def caps_of(bearer: Bearer, *, policy: Policy, key_day_usd: float | None = None)
     Args:
         bearer: who calls.
         policy: as the tenant's overrides leave it.
-        key_day_usd: what the key that pays may spend in a day; None where its owner declared no limit.
+        key_day_usd: the daily limit of the key that pays; None when its owner declared none.
     """
     budgets = policy.budgets
     queue_nanousd = policy.queues[bearer.queue].llm_nanousd
@@ -411,14 +409,14 @@ def caps_of(bearer: Bearer, *, policy: Policy, key_day_usd: float | None = None)
 
 
 def open_caps(caps: Sequence[CapLimit]) -> Statement:
-    """Make sure that every cap has its row."""
+    """Return the statement that creates the missing rows of caps."""
     return Statement(OPEN_CAPS, {"caps": _cap_rows(caps)})
 
 
 def reserve(bearer: Bearer, call: CallStart, caps: Sequence[CapLimit]) -> Statement:
-    """Reserve a call's worst case under every cap and open its row, or do nothing.
+    """Return the statement that reserves a call's worst case under every cap and opens its row, or does nothing.
 
-    Where the caps do not have room for all output tokens asked for, the call gets what fits, down to `least_tokens`.
+    When the caps lack room for all requested output tokens, the call gets what fits, down to `least_tokens`.
     """
     rules = call.lane.rules
     values = vars(call) | {
@@ -455,7 +453,7 @@ def read_reserve(row: Sequence[Any], call: CallStart) -> ReserveOutcome:
 
 
 def settle(call_id: UUID, *, usage: Usage, cost_nanousd: int, finish: str, status: int, state: str) -> Statement:
-    """Close an open call: release its reserve, book what it cost. Does nothing to a call that is closed already.
+    """Return the statement that closes an open call: it releases the reserve and books the cost.
 
     Args:
         call_id: the call.
@@ -463,36 +461,36 @@ def settle(call_id: UUID, *, usage: Usage, cost_nanousd: int, finish: str, statu
         cost_nanousd: what it cost.
         finish: how the call ended.
         status: the HTTP status that its caller got; 0 for none.
-        state: `settled`, or `presumed` when nobody knows what it used.
+        state: `settled`, or `presumed` when its usage is unknown.
     """
     end = {"cost": cost_nanousd, "finish": finish, "status": status, "state": state}
     return Statement(SETTLE, {"id": call_id, "event": EventKind.CALL.value, **end, **usage._asdict()})
 
 
 def renew_calls(call_ids: Sequence[UUID]) -> Statement:
-    """Say that open calls are alive."""
+    """Return the statement that renews the leases of open calls."""
     return Statement(RENEW, {"ids": list(call_ids), "lease_seconds": CALL_LEASE_SECONDS})
 
 
 def stopped_attempts(attempt_ids: Sequence[UUID]) -> Statement:
-    """Find, among attempts with open calls, those that may not go on: rows of id, has_ended, is_late, is_cancelled."""
+    """Return the statement that selects the attempts that must stop: id, has_ended, is_late, is_cancelled."""
     return Statement(STOPPED, {"ids": list(attempt_ids)})
 
 
 def limit_hit(bearer: Bearer, *, scope: str, phase: str) -> Statement:
-    """Record that money ran out: at a call's admission (`admit`) or while it was streamed (`stream`)."""
+    """Return the statement that records a budget hit, on admission of a call (`admit`) or in its stream (`stream`)."""
     place = {"job_id": bearer.job_id, "tenant": bearer.tenant, "queue": bearer.queue.value, "tier": bearer.tier}
     values = {"event": EventKind.LIMIT_HIT.value, **place, "scope": scope, "phase": phase}
     return Statement(LIMIT_HIT, values)
 
 
 def presume_lost_calls(session: Session, *, limit: int = 100) -> int:
-    """Settle, at their full reserve, the calls of a gateway that died: never under what the provider may bill."""
+    """Settle the calls of a dead gateway at their full reserve, the most that the provider may bill."""
     return len(Statement(PRESUME_LOST).all(session, {"event": EventKind.CALL.value, "limit": limit}))
 
 
 def bill_of(session: Session, job: Job) -> Bill:
-    """Return what a job has cost so far, over all its tiers and attempts; a run's steps are part of it."""
+    """Return what a job has cost so far, over all tiers and attempts, with the steps of a run."""
     spent, reserved, calls = session.execute(
         select(
             func.coalesce(func.sum(col(Call.cost_nanousd)), 0),
@@ -504,14 +502,14 @@ def bill_of(session: Session, job: Job) -> Bill:
 
 
 def budget_exceeded_by(session: Session, attempt: Attempt) -> BudgetExceeded | None:
-    """Return the budget that last refused or cut a model call of an attempt; None when none did."""
+    """Return the budget that last refused or cut a model call of an attempt, if any."""
     return last_budget_exceeded(session, attempt.job_id, since=attempt.started_at)
 
 
 def last_budget_exceeded(session: Session, job_id: UUID, *, since: datetime | None = None) -> BudgetExceeded | None:
-    """Return the budget that last refused or cut a model call of a job; None when none is on record.
+    """Return the budget that last refused or cut a model call of a job, if any.
 
-    The end of a job notes its limit, too, and names no budget.
+    The event of a job's own end names no budget and is skipped.
     """
     scope = col(Event.data)["scope"].as_string()
     hits = select(scope).where(
@@ -519,12 +517,12 @@ def last_budget_exceeded(session: Session, job_id: UUID, *, since: datetime | No
     )
     if since is not None:
         hits = hits.where(col(Event.at) >= since)
-    found = session.scalars(hits.order_by(col(Event.id).desc()).limit(1)).first()
-    return None if found is None else BudgetExceeded(found)
+    newest = session.scalars(hits.order_by(col(Event.id).desc()).limit(1)).first()
+    return None if newest is None else BudgetExceeded(newest)
 
 
 def calls_of(session: Session, job_id: UUID) -> Sequence[Call]:
-    """Return a job's model calls, those of a run's steps among them, oldest first."""
+    """Return a job's model calls, including those of a run's steps, oldest first."""
     return session.scalars(
         select(Call).where(col(Call.job_id).in_(members_of(job_id))).order_by(col(Call.started_at))
     ).all()
@@ -548,5 +546,5 @@ SELECT EXISTS (
 
 
 def is_live_address(address: str) -> Statement:
-    """Ask whether an attempt that may go on is bound to this address: one row with true or false."""
+    """Return the statement that tells whether a live attempt is bound to this address."""
     return Statement(_IS_LIVE_ADDRESS, {"address": address})

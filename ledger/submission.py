@@ -1,4 +1,8 @@
-"""A job is accepted here: its row, its events and its audit row, in one statement, and once for each request."""
+"""Accept jobs: look up what a request is decided on, find it a place, and write its row exactly once.
+
+Waiting jobs are counted by the dispatcher (`count_backlog`), because counting at every submit would cost as much as
+there is backlog. A queue can therefore exceed its limit by what is accepted between two counts.
+"""
 
 from __future__ import annotations
 
@@ -48,8 +52,8 @@ _ACCEPT = Statement(f"""
     )
     SELECT id FROM taken
 """)
-"""Keys are taken in their own order, so that two batches which share some wait for each other and not in a circle. The
-order of the jobs stands in `created_at`, which is what they are worked off by: a transaction has one `now()`."""
+"""Rows are inserted in the order of their keys, so that two batches which share some cannot deadlock. Jobs are worked
+off by `created_at`, which keeps the order of the batch although a transaction has only one `now()`."""
 
 
 class Accepted(NamedTuple):
@@ -61,12 +65,12 @@ class Accepted(NamedTuple):
 
 
 def accept(session: Session, new: NewJob, *, actor: str | None = None) -> Accepted:
-    """Write the row that makes a job accepted, and load it.
+    """Insert a job, or find the one that was accepted before for the same request.
 
     Args:
         session: the caller's transaction.
         new: the job.
-        actor: who asked for it; the tenant where nobody else is named.
+        actor: who asked for it; the tenant by default.
 
     Raises:
         IdempotencyConflictError: the caller's fault: the key or the id was used with another body.
@@ -81,14 +85,14 @@ def accept(session: Session, new: NewJob, *, actor: str | None = None) -> Accept
 
 
 def accept_all(session: Session, batch: Sequence[NewJob], *, actor: str | None = None) -> frozenset[UUID]:
-    """Write the rows that make jobs accepted, in this order; return the ids of those that are now.
+    """Insert jobs in this order, and return the ids of the new ones.
 
-    The others were accepted before, under the same id or idempotency key: nothing is written about them.
+    The others were accepted before under the same id or idempotency key; nothing is written about them.
 
     Args:
         session: the caller's transaction.
-        batch: the jobs, no two of which have the same id or idempotency key.
-        actor: who asked for them; their tenant where nobody else is named.
+        batch: jobs with distinct ids and idempotency keys.
+        actor: who asked for them; the tenant by default.
     """
     values = {
         "jobs": dump_json([new.row() for new in batch]),
@@ -105,7 +109,7 @@ def accept_all(session: Session, batch: Sequence[NewJob], *, actor: str | None =
 
 
 def _events(new: NewJob) -> Iterable[Happened]:
-    """Yield what happens when a job is accepted: that it is, with the decision made about it, and that it waits."""
+    """Yield the events of an accepted job: the acceptance with its decision, and the wait."""
     place = {"queue": new.queue.value, "tier": new.tier}
     decision = {"mode": None if new.keeps_route else new.mode, "confidence": new.route.get("confidence")}
     yield EventKind.ACCEPTED, {"door": new.door.value, "state": new.state.value, **decision, **place}
@@ -119,7 +123,7 @@ def _audit_row(new: NewJob, actor: str) -> dict[str, object]:
 
 
 def _dismiss(session: Session, job_id: UUID) -> None:
-    """Take a job that another one goes on from off the dead letters."""
+    """Remove a job from the dead letters because another one continues it."""
     is_dead = col(Job.failure_signature).is_not(None) & col(Job.dismissed_at).is_(None)
     session.execute(sql_update(Job).where(col(Job.id) == job_id, is_dead).values(dismissed_at=now()))
 
@@ -132,7 +136,7 @@ def same_request(
     Args:
         session: the caller's transaction.
         tenant: whose request it is.
-        request: what is asked.
+        request: the request.
         job_id: the id that the job would get.
         digest: hash of what is asked, where that is more than the request.
 
@@ -149,13 +153,8 @@ def same_request(
     return job
 
 
-# What a request is decided on: its tenant, its site, its session's debates, and whether it was made before.
-#
-# One statement answers that for as many requests as are taken in together.
-
-
 class KnownJob(NamedTuple):
-    """A job as it is told to whoever asked for it."""
+    """An accepted job as it is reported to its submitter."""
 
     id: UUID
     tenant: str
@@ -189,36 +188,36 @@ _CONTEXT = Statement(f"""
            ) AS known
       FROM tenant WHERE tenant.name = %(tenant)s
 """)
-"""What follows in its transaction keeps its plan. Left to itself the server takes a list that it does not know for ten
-long, finds a plan for just these values cheaper, and makes one each time: four times the work of carrying it out."""
+"""Statements later in the transaction keep a generic plan. By default the server assumes ten elements for an array
+parameter, finds a custom plan cheaper and plans each execution anew: four times the work of running it."""
 
 
 class SeenSite(NamedTuple):
-    """A site as it stands when something is asked about it."""
+    """A site at the time of the lookup."""
 
     id: UUID
     is_shown: bool
     """Whether it has an active release."""
     is_locked: bool
     signals: Mapping[str, Any]
-    """What its active release tells the router; empty without one."""
+    """The router's signals of its active release; empty without one."""
 
 
 @dataclass(frozen=True)
 class SubmissionContext:
-    """What is known before anything is decided."""
+    """Everything that requests of a tenant are decided on."""
 
     overrides: Mapping[str, Any]
     """Layer 2 of the tenant's policy."""
     read_at: datetime
     """By the ledger's clock."""
     sites: Mapping[str, SeenSite]
-    """By name; those of the tenant that were asked for and that there are."""
+    """The tenant's existing sites among the requested ones, by name."""
     debated: Mapping[str, frozenset[str]]
-    """The decisions that sessions have debated and that may be carried out, as `decisions.debated_keys` has them."""
+    """By session, the decisions that were debated and may be carried out (`decisions.debated_keys`)."""
     tenant: str
     known: Mapping[UUID | str, KnownJob]
-    """The jobs that stand under an id or a key of these requests, whatever was asked by them."""
+    """Existing jobs with an id or key of these requests, whatever their content."""
 
     def made_before(self, request: JobRequest, job_id: UUID) -> KnownJob | None:
         """Return the job that was accepted before under this id or the request's idempotency key, or None.
@@ -237,13 +236,13 @@ class SubmissionContext:
 def load_submission_context(
     session: Session, tenant: str, requests: Sequence[JobRequest], *, ids: Sequence[UUID] = ()
 ) -> SubmissionContext | None:
-    """Look up all that requests of a tenant are decided on.
+    """Look up everything that a tenant's requests are decided on, in one statement.
 
     Args:
         session: the caller's transaction.
-        tenant: whose they are.
-        requests: what is asked.
-        ids: the callers' own ids for them, where they chose them.
+        tenant: whose requests they are.
+        requests: the requests.
+        ids: job ids that the callers chose.
 
     Returns:
         None when there is no such tenant.
@@ -262,9 +261,9 @@ def load_submission_context(
     )
     if row is None:
         return None
-    known = [KnownJob(UUID(job_id), *facts) for job_id, *facts in row.known or ()]
-    stand: dict[UUID | str, KnownJob] = {job.idempotency_key or "": job for job in known if job.tenant == tenant}
-    stand |= {job.id: job for job in known}
+    jobs = [KnownJob(UUID(job_id), *facts) for job_id, *facts in row.known or ()]
+    known: dict[UUID | str, KnownJob] = {job.idempotency_key or "": job for job in jobs if job.tenant == tenant}
+    known |= {job.id: job for job in jobs}
     debated: dict[str, set[str]] = {}
     for name, key in row.debated or ():
         debated.setdefault(name, set()).add(key)
@@ -274,15 +273,9 @@ def load_submission_context(
         sites={name: SeenSite(UUID(site_id), *facts) for name, site_id, *facts in row.sites or ()},
         debated={name: frozenset(keys) for name, keys in debated.items()},
         tenant=tenant,
-        known=stand,
+        known=known,
     )
 
-
-# Admission headroom and initial placement, looked up once for all jobs that are submitted together.
-#
-# How much waits is as the dispatcher counted it last (`count_backlog`), since counting at every submit would cost
-# what
-# waits. So a queue can be over its limit by what is accepted between two counts.
 
 _HEADROOM = Statement(f"""
     SELECT asked.queue, ARRAY(
@@ -323,12 +316,12 @@ _HEADROOM = Statement(f"""
 
 
 class Placement(NamedTuple):
-    """Where a job that is being accepted begins to wait."""
+    """Where a new job waits at first."""
 
     is_pushed: bool
     """Whether its message goes to the broker right after the commit."""
     hold: Hold | None = None
-    """Why it must not; None where it only waits for its turn."""
+    """Why it must not; None when it only waits for its turn."""
 
 
 class Saturation(NamedTuple):
@@ -341,14 +334,14 @@ class Saturation(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """What waits, and how fast it is worked off."""
+    """How many jobs wait, and how fast they are worked off."""
 
     waiting: int
     drained_per_second: float
 
 
 class DaySpend(NamedTuple):
-    """What is booked on the caps of a day."""
+    """What is booked on the budgets of a day."""
 
     tenant_nanousd: int
     fleet_nanousd: int
@@ -358,7 +351,7 @@ class DaySpend(NamedTuple):
 
 @dataclass
 class Headroom:
-    """How a queue stands for one tenant, those of its jobs included that have been taken in since it was looked at."""
+    """How much room a queue has for one tenant, counting the jobs placed since it was loaded."""
 
     queue: QueueName
     own: Counted
@@ -372,13 +365,13 @@ class Headroom:
     weight: int
     max_running: int | None
     is_closed: bool
-    """Whether nothing goes to the broker at once: the queue or the tenant is paused, or others wait before it."""
+    """Whether nothing goes to the broker at once: queue or tenant is paused, or jobs of the tenant wait already."""
     crowded: set[UUID]
-    """Sites that somebody writes, or will before a further job of this queue."""
+    """Sites that a job writes now, or will before any further job of this queue."""
     taken: int = field(default=0)
 
     def fullness(self, admission: Admission) -> Saturation | None:
-        """Tell why no further job of the tenant fits on the queue; None when one does."""
+        """Return why no further job of the tenant fits on the queue; None when one does."""
         limits = (
             ("tenant", self.own, admission.waiting_per_tenant),
             ("queue", self.everyone, admission.waiting_per_queue),
@@ -391,15 +384,15 @@ class Headroom:
         return None
 
     def take(self, site_id: UUID | None, *, runway: Runway, admission: Admission, is_early: bool = False) -> Placement:
-        """Find a place for the next job: on the broker at once, in the ledger, or behind its site.
+        """Place the next job: on the broker at once, in the ledger, or behind its site.
 
-        It goes to the broker at once only where none of its tenant waits before it.
+        It goes to the broker at once only when no other job of its tenant waits before it.
 
         Args:
-            site_id: what it works on.
+            site_id: the site it works on.
             runway: how many messages may stand in the broker.
             admission: how many attempts its tenant may have.
-            is_early: it has a start of its own, before which it stands in nobody's way.
+            is_early: its start lies in the future; until then it takes nobody's place.
         """
         self.taken += 1
         if is_early:
@@ -426,7 +419,7 @@ class Headroom:
 def load_headroom(
     session: Session, tenant: str, wanted: Mapping[QueueName, Collection[UUID]]
 ) -> dict[QueueName, Headroom]:
-    """Return how queues stand for a tenant.
+    """Return the headroom of queues for a tenant, in one statement for all jobs that are submitted together.
 
     Args:
         session: the caller's transaction.
@@ -462,7 +455,7 @@ def load_headroom(
 
 
 COUNT_SECONDS = 5.0
-"""How old the newest count gets before it is made again."""
+"""Age at which the newest count is replaced."""
 _WINDOW_SECONDS = 60
 
 _COUNT = Statement("""
@@ -492,7 +485,7 @@ _COUNT = Statement("""
 
 
 def count_backlog(session: Session, *, every_seconds: float = COUNT_SECONDS) -> bool:
-    """Count what waits, unless that was done a moment ago; tells whether it was."""
+    """Count waiting jobs, and return True; False when the newest count is recent enough."""
     newest = select(func.max(col(Backlog.counted_at)) > now() - func.make_interval(0, 0, 0, 0, 0, 0, every_seconds))
     if session.scalar(newest.where(col(Backlog.tenant) == ALL_TENANTS)):
         return False
