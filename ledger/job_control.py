@@ -1,4 +1,11 @@
-"""What people decide about a job: approve it, send it back, cancel it, put a newer one in its place."""
+"""Approve, reject, cancel and supersede jobs.
+
+An approval is bound to one release, the report of its scan and its base release (H-083). It is refused when the reviewer
+saw another release or report, when the site has moved on, or when its time is over, and publish checks it once more.
+
+A cancelled job ends at once when nobody works on it, otherwise at its next model call, chunk or step. A run ends only
+when the last of its steps has stopped. What is being published is published.
+"""
 
 from __future__ import annotations
 
@@ -24,32 +31,38 @@ from routing.queues import QueueName
 
 POLICY_ACTOR = "policy:auto-approve"
 _REASON_LIMIT = 2_000
-"""Characters of why a preview was sent back that are kept with its judgement."""
+"""Characters of a rejection's reason that are stored with it."""
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What the reviewer looked at; a part that is None was not told and is not compared."""
+    """What the reviewer looked at; None means unknown and is not compared."""
 
     release_id: UUID | None = None
     report_digest: str | None = None
 
 
-NOTHING_TOLD = Seen()
+UNKNOWN_REVIEW = Seen()
 
 
 def await_approval(session: Session, job: Job, release: Release, *, hours: float) -> None:
-    """Let a held job wait for a person to judge its preview."""
+    """Let a held job wait for a person to review its preview."""
     job.release_id = release.id
     job.expires_at = after(hours * 3600)  # type: ignore[assignment]
-    job.fence += 1  # the attempt is over: a call of its that is being admitted right now must be refused
+    job.fence += 1  # the attempt is over: a call of it that is being admitted right now must be refused
     move(session, job, State.AWAITING_APPROVAL, release=str(release.id), digest=release.digest)
 
 
 def approve(
-    session: Session, job_id: UUID, *, actor: str, policy: Policy, tenant: str | None = None, seen: Seen = NOTHING_TOLD
+    session: Session,
+    job_id: UUID,
+    *,
+    actor: str,
+    policy: Policy,
+    tenant: str | None = None,
+    seen: Seen = UNKNOWN_REVIEW,
 ) -> Job:
-    """Record an approval, bound to this release, its scan and its base, and hand the job to publish.
+    """Record an approval, and hand the job to publish.
 
     Args:
         session: the caller's transaction.
@@ -77,14 +90,14 @@ def approve(
 
 
 def approve_by_policy(session: Session, job: Job) -> None:
-    """Approve a locked job in a person's place, where the tenant opted in (ruling A24)."""
+    """Approve a locked job without a person, where the tenant opted in (ruling A24)."""
     _hand_to_publish(session, job, _judged(session, job), actor=POLICY_ACTOR)
 
 
 def _hand_to_publish(session: Session, job: Job, release: Release, *, actor: str) -> None:
     _decide(session, job, release, decision="approved", actor=actor)
     job.expires_at = None
-    job.lost_attempts = 0  # publishing is other work than what may have cost workers before
+    job.lost_attempts = 0  # publishing is other work than what lost workers before
     move(session, job, State.PUBLISHING, actor=actor)
     audit.append(
         session,
@@ -124,7 +137,7 @@ def reject(session: Session, job_id: UUID, *, actor: str, reason: str, tenant: s
 
 
 def send_back(session: Session, job: Job, *, actor: str, text: str, successor: NewJob) -> None:
-    """Reject a locked job's preview in favour of a revised one, which gets the site's lock in the same commit.
+    """Reject a locked job's preview in favour of a revision, which takes over the site's lock in the same commit.
 
     Raises:
         WrongStateError: the caller's fault: nothing waits for approval here.
@@ -135,13 +148,13 @@ def send_back(session: Session, job: Job, *, actor: str, text: str, successor: N
 
 
 def _has_asked(session: Session, job: Job, actor: str) -> bool:
-    """Whether an actor asked for any part of the work that a job offers: a session's rounds are one work."""
+    """Whether an actor requested any round of the session whose work is up for approval."""
     asked = select(col(Job.id)).where(col(Job.root_id) == job.root_id, col(Job.requested_by) == actor)
     return session.scalar(asked.limit(1)) is not None
 
 
 def expire(session: Session, job_id: UUID) -> None:
-    """End a job whose preview nobody judged, or whose question nobody answered, in time (A16, A30)."""
+    """End a job whose preview was not reviewed, or whose question was not answered, in time (A16, A30)."""
     job = lock_job(session, job_id)
     overdue = session.scalar(select(col(Job.expires_at) < now()).where(col(Job.id) == job_id))
     if not overdue:
@@ -154,7 +167,7 @@ def expire(session: Session, job_id: UUID) -> None:
 
 
 def overdue_jobs(session: Session, *, limit: int = 100) -> Sequence[UUID]:
-    """Return the jobs that have waited past their time."""
+    """Return the jobs that a person should have decided by now."""
     overdue = select(col(Job.id)).where(col(Job.expires_at) < moment()).order_by(col(Job.expires_at))
     return session.scalars(overdue.limit(limit)).all()
 
@@ -205,18 +218,12 @@ def _decide(session: Session, job: Job, release: Release, *, decision: str, acto
     session.flush()
 
 
-# Cancelling: a job that nobody works on ends at once, any other at its next model call, chunk or step.
-#
-# A run is cancelled as a whole: with its steps, and only when the last of them has let go. A newer job cancels older
-# ones
-# with the same key, so nobody pays for an edit that is out of date; what is being published is published.
-
 WORKED_ON = frozenset({State.RUNNING, State.SCANNING})
-"""States of a job that a worker may be at: it ends when that lets go."""
+"""States in which a worker may hold the job: it then ends when the worker stops."""
 
 
 def request_cancel(session: Session, job: Job, *, actor: str) -> None:
-    """Cancel a locked job: at once when nobody works on it, otherwise at its next model call, chunk or step.
+    """Cancel a locked job.
 
     Raises:
         WrongStateError: the caller's fault: the job has ended, is being published, or is a step of a run.
@@ -236,14 +243,14 @@ def request_cancel(session: Session, job: Job, *, actor: str) -> None:
 
 
 def _cancel_run(session: Session, job: Job, *, actor: str) -> None:
-    """Cancel the steps of a locked run. It ends here when nobody works on it, otherwise at its next advance."""
+    """Cancel the steps of a locked run, and end it when nobody works on it; otherwise its next advance does."""
     cancel_steps(session, job)
     if not live_steps(session, job) and not has_live_attempt(session, job):
         end(session, job, State.CANCELLED, reason=Reason.CANCELLED, actor=actor)
 
 
 def cancel_steps(session: Session, job: Job, *, keys: Sequence[str] | None = None) -> None:
-    """Cancel every execution of a locked run that has not ended, or those of some steps only."""
+    """Cancel all unfinished executions of a locked run, or only those of some steps."""
     live = select(col(AgentExecution.job_id)).where(
         col(AgentExecution.run_id) == job.id, col(AgentExecution.settled_at).is_(None)
     )
@@ -260,18 +267,17 @@ def cancel_steps(session: Session, job: Job, *, keys: Sequence[str] | None = Non
 
 
 MOST_AT_ONCE = 100
-"""Older jobs that one newer one can take the place of: of these it ends each in its own transaction's locks."""
+"""The most jobs that one newer job supersedes: it locks each of them."""
 
 
 def supersede(session: Session, newer: Job) -> list[UUID]:
-    """Cancel the older jobs whose place a job that was just accepted takes; return them.
+    """Cancel the older jobs that a new one replaces, and return their ids.
 
-    One that waits ends at once, one that is worked on at its next model call, chunk or step. Each owner gets the one
-    notification of its job, which names the newer one.
+    Each owner gets the usual notification, which names the newer job.
 
     Args:
         session: the transaction in which `newer` was accepted, or bound to its site.
-        newer: was submitted with a key, and its target is known; a job without a key takes nobody's place.
+        newer: its target is known; without a supersede key it replaces nothing.
     """
     if newer.supersede_key is None:
         return []
@@ -288,7 +294,7 @@ def supersede(session: Session, newer: Job) -> list[UUID]:
 
 
 def newer_rival(session: Session, job: Job) -> UUID | None:
-    """Return the newest job that takes the place of one whose target only became known now; None where none does."""
+    """Return the newest job that replaces one whose target only became known now; None when there is none."""
     if job.supersede_key is None:
         return None
     take_turn(session, job)
@@ -297,9 +303,9 @@ def newer_rival(session: Session, job: Job) -> UUID | None:
 
 
 def take_turn(session: Session, job: Job) -> None:
-    """Wait for others with the same key: of two that come at once the second sees the first, or both would stay.
+    """Wait for other jobs with the same key, so that of two concurrent ones the second sees the first.
 
-    Before the job's row is locked, always: whoever has the turn goes on to lock the rows of the others.
+    Call it before the job's row is locked: whoever has the turn goes on to lock the rows of the others.
     """
     if job.supersede_key is None:
         return
@@ -308,7 +314,7 @@ def take_turn(session: Session, job: Job) -> None:
 
 
 def _rivals(job: Job) -> Select[UUID]:
-    """Return a query for the other jobs with the same target and key that have not ended."""
+    """Return a query for the other unfinished jobs with the same target and key."""
     return (
         select(col(Job.id))
         .where(col(Job.tenant) == job.tenant, col(Job.supersede_key) == job.supersede_key)

@@ -34,7 +34,6 @@ from sqlmodel import Session, SQLModel
 
 from ledger.errors import SchemaMismatchError
 
-
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 

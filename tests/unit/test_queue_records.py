@@ -76,10 +76,10 @@ assert default_workload(policy).queues[added].usd > 0
 assert added in default_workload(policy).mix and WAIT_TARGETS[added] == 5
 assert by_queue("--rate", {{"translate": 1.0}}) == {{added: 1.0}}
 
-from ledger.runway import WRITING_QUEUES
-from ledger import runway_sql
+from ledger.dispatch_window import WRITING_QUEUES
+from ledger import dispatch_window
 assert added in WRITING_QUEUES
-assert any("('translate')" in str(value) for value in vars(runway_sql).values())
+assert any("('translate')" in str(value) for value in vars(dispatch_window).values())
 
 from monitoring import metrics
 assert "translate" in metrics.SERVED and ("none", "translate") in metrics.PLACES
