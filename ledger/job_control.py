@@ -1,7 +1,7 @@
 """Approve, reject, cancel and supersede jobs.
 
-An approval is bound to one release, the report of its scan and its base release (H-083). It is refused when the reviewer
-saw another release or report, when the site has moved on, or when its time is over, and publish checks it once more.
+An approval is bound to one release, the report of its scan and its base release (H-083). It is refused when the
+reviewer saw another release or report, when the site has moved on, or when its time is over; publish checks it again.
 
 A cancelled job ends at once when nobody works on it, otherwise at its next model call, chunk or step. A run ends only
 when the last of its steps has stopped. What is being published is published.

@@ -1,10 +1,12 @@
-"""What a task's failed ends lead to, and dead letters: the jobs that ended as nobody wanted.
+"""What the end of a job means: for its run, for its task, and as a dead letter.
 
-A task is what a tenant asked of a site, however many jobs tried it. Only ends count (R-051 to R-055, A12): an attempt
-that is tried again and a tier that hands on are over before an end is written.
+However an execution of a step ends, its row is settled in the transaction of that end, so no run waits for a step that
+is over. A note to the ticket is a row of the transaction that made it true: none is lost with a process, none reports
+what was rolled back, and an unreachable tracker holds up no run (S-030).
 
-A job becomes a dead letter in the transaction of its end (`jobs.end`), and stops being one when another job goes on
-from it (`insert_jobs.accept`) or when somebody says that nothing more is needed (`dismiss`).
+A task is what a tenant asked of a site, however many jobs tried it. Only ends of jobs count (R-051 to R-055, A12), not
+retried attempts or escalations. A job becomes a dead letter in the transaction of its end (`jobs.end`), and stops being
+one when another job continues it (`submission.accept`) or when somebody dismisses it (`dismiss`).
 """
 
 from __future__ import annotations
@@ -42,23 +44,15 @@ from routing.failures import (
 from routing.jobs import MOVES, Reason, State
 from routing.queues import QueueName
 
-# What the life of a job means for its run: executions settled, gates closed, and notes owed to the ticket.
-#
-# However an execution ends (its own result, a limit, a lost worker, a cancel), its row is settled in the transaction
-# of
-# that end, so no run waits for a step that is over. A note is a row of the transaction that made it true: none is
-# lost
-# with a process, none tells of what was rolled back, and a tracker that is away holds up no run (S-030).
-
 STARTED, ENDED, AT_GATE = "started", "ended", "gate:"
-"""Kinds of notes; that of a gate goes on with the gate's key."""
+"""Kinds of notes; a gate's is followed by the gate's key."""
 RETRY_SECONDS = (5, 30, 120, 600, 3600)
-"""Waits before the second and later tries; after the last a note stays unsent, on record."""
+"""Waits before the second and later tries; after the last a note stays on record, unsent."""
 _CLAIM_SECONDS = 60
 
 
 class DueNote(NamedTuple):
-    """A note that is to be sent now, and what it is about."""
+    """A note to be sent now, with its subject."""
 
     note: TicketNote
     job: Job
@@ -68,7 +62,7 @@ class DueNote(NamedTuple):
 
 
 def owe_note(session: Session, run: Run, kind: str) -> None:
-    """Owe a run's ticket a note; one of a kind. A ticket that no tracker holds is owed nothing."""
+    """Owe a run's ticket a note, one of each kind. A ticket without a tracker gets none."""
     if not run.ticket.get("reference"):
         return
     values = {"run_id": run.job_id, "kind": kind, "attempts": 0, "next_at": now()}
@@ -76,7 +70,7 @@ def owe_note(session: Session, run: Run, kind: str) -> None:
 
 
 def claim_due_notes(session: Session, *, limit: int) -> list[DueNote]:
-    """Return notes that are due, oldest first, and keep others from sending them for a while."""
+    """Claim notes that are due, oldest first, so that no other process sends them for a minute."""
     due = (col(TicketNote.delivered_at).is_(None)) & (col(TicketNote.next_at) <= moment())
     query = select(TicketNote).where(due).order_by(col(TicketNote.next_at)).limit(limit)
     notes = session.scalars(query.with_for_update(skip_locked=True)).all()
@@ -98,15 +92,15 @@ def _with_facts(session: Session, note: TicketNote) -> DueNote:
 
 
 def book_note(session: Session, run_id: UUID, kind: str, *, attempts: int, error: str | None, is_final: bool) -> None:
-    """Put on record how a try to send a note went.
+    """Record the outcome of a try to send a note.
 
     Args:
         session: the caller's transaction.
-        run_id: whose note.
-        kind: which of them.
-        attempts: how many tries that were, this one included.
+        run_id: the run that owes it.
+        kind: the kind of the note.
+        attempts: the number of this try.
         error: why it failed; None when it did not.
-        is_final: whether another try could not change that.
+        is_final: whether another try is pointless.
     """
     if error is None:
         values: dict[str, Any] = {"delivered_at": now(), "next_at": None, "error": None}
@@ -115,7 +109,7 @@ def book_note(session: Session, run_id: UUID, kind: str, *, attempts: int, error
         again = None if is_last else after(RETRY_SECONDS[attempts - 1])
         values = {"next_at": again, "error": storable(error)[:400]}
     own = (col(TicketNote.run_id) == run_id) & (col(TicketNote.kind) == kind)
-    if error is not None:  # a sender that was away for long has no say in what another is doing
+    if error is not None:  # a sender that was away for long must not overrule another one
         own &= col(TicketNote.attempts) == attempts
     session.execute(sql_update(TicketNote).where(own).values(**values))
 
@@ -124,17 +118,17 @@ _STATUS_OF_END = {State.ANSWERED: "completed", State.CANCELLED: "cancelled"}
 
 
 def is_step(job: Job) -> bool:
-    """Tell whether a job is one execution of a step of a run; its run tells its story."""
+    """Whether a job is one execution of a step of a run; the run reports for it."""
     return job.queue == QueueName.STEPS and job.parent_id is not None
 
 
 def is_run(job: Job) -> bool:
-    """Tell whether a job is a run of the ticket lane."""
+    """Whether a job is a run."""
     return bool(job.request.get("project")) and not is_step(job)
 
 
 def note_start(session: Session, job: Job) -> None:
-    """Put on record that a worker has begun with a locked job, if it is a step's."""
+    """Record on the execution of a locked step's job that a worker has started it."""
     if is_step(job):
         running = sql_update(AgentExecution).where(col(AgentExecution.job_id) == job.id)
         session.execute(running.values(status="running", started_at=now()))
@@ -142,13 +136,13 @@ def note_start(session: Session, job: Job) -> None:
 
 
 def note_end(session: Session, job: Job, target: State, *, reason: Reason, detail: str) -> None:
-    """Settle the execution of a locked job that is ending, if it is a step's; with a run, everything of it ends."""
+    """Settle the execution of a step's job that is ending; of a run, close everything."""
     if is_run(job):
         _close_run(session, job)
     if not is_step(job):
         return
     status = _STATUS_OF_END.get(target, "failed")
-    # A run that has ended takes note of nothing: its rows must not be found again and again.
+    # A run that has ended merges nothing any more: its rows must not be selected again and again.
     run_is_over = exists().where(col(Job.id) == job.parent_id, col(Job.ended_at).is_not(None))
     session.execute(
         sql_update(AgentExecution)
@@ -165,7 +159,7 @@ def note_end(session: Session, job: Job, target: State, *, reason: Reason, detai
 
 
 def _close_run(session: Session, job: Job) -> None:
-    """Stop what still works for a run that ends, and close its gates: nobody waits for them any more."""
+    """Stop the live steps of a run that ends, and close its gates."""
     live = select(col(AgentExecution.job_id)).where(
         col(AgentExecution.run_id) == job.id, col(AgentExecution.settled_at).is_(None)
     )
@@ -186,9 +180,9 @@ def live_steps(session: Session, job: Job) -> int:
 
 
 RECENT = 3
-"""So many of a task's failures are kept for those who debate it."""
+"""How many of a task's failures are stored for a debate."""
 DETAIL_LIMIT = 400
-"""Characters that are kept of one failure's detail."""
+"""Characters that are stored of one failure's detail."""
 
 _SURROUNDINGS = frozenset(
     {
@@ -202,11 +196,11 @@ _SURROUNDINGS = frozenset(
         Reason.STORAGE_UNAVAILABLE,
     }
 )
-"""Reasons that lie in the fleet or the budget: two tasks that they end have no error of their own in common (R-052)."""
+"""Reasons that lie in the fleet or the budget: tasks that end for them do not share an error of their own (R-052)."""
 
 
 _NOBODYS_FAILURE = frozenset({Reason.INVALID_REQUEST, Reason.NOT_AVAILABLE})
-"""Reasons that no second try and no debate can cure: they count for nothing."""
+"""Reasons that neither a second try nor a debate can cure: they do not count."""
 
 
 @dataclass(frozen=True)
@@ -214,16 +208,16 @@ class Consequence:
     """What an end leads to."""
 
     state: State
-    """The end that is written: `escalated` in place of `failed` when a person has to decide."""
+    """The final state: `escalated` instead of `failed` when a person has to decide."""
     action: FailureAction = FailureAction.NONE
     failures: tuple[Mapping[str, str], ...] = ()
     """The task's latest failures, the newest last."""
 
 
 def task_key(session: Session, job: Job) -> str:
-    """Return what makes two jobs tries of one task: tenant, site or project, and canonical request.
+    """Return the key of a job's task: tenant, site or project, and canonical request.
 
-    What was revised still is its first request's task: only so can anybody see that it was sent back twice (R-053).
+    A revision belongs to the task of its first request, so that a second rejection is noticed (R-053).
     """
     first = job if job.root_id == job.id else session.get(Job, job.root_id)
     target = str(job.site_id) if job.site_id else job.request.get("project")
@@ -232,12 +226,12 @@ def task_key(session: Session, job: Job) -> str:
 
 
 def count_end(session: Session, job: Job, target: State, *, reason: Reason, detail: str) -> Consequence:
-    """Count an end of a locked job, before it is written, and say what it leads to.
+    """Count the end of a locked job before it is written, and return its consequence.
 
     Args:
         session: the caller's transaction.
         job: still in the state that it is about to leave.
-        target: the end it is about to take.
+        target: its end state.
         reason: why it ends.
         detail: the same in words.
     """
@@ -269,10 +263,10 @@ def count_end(session: Session, job: Job, target: State, *, reason: Reason, deta
 
 
 def _event(session: Session, job: Job, target: State) -> FailureEvent | None:
-    """Return what an end counts as; None for what is no outcome of a task, or can be debated by nobody.
+    """Return what an end counts as for its task; None when it does not count or cannot be debated.
 
-    A command of the fast path is no task, and a step's execution an inner attempt (A12); a tenant without a provider
-    has no models that could debate.
+    A command of the fast path is not a task, and a step's execution is an inner attempt (A12). A tenant without a
+    provider has no models to debate with.
     """
     event = event_of(target)
     if event is FailureEvent.REJECTED and job.state != State.AWAITING_APPROVAL:
@@ -283,7 +277,7 @@ def _event(session: Session, job: Job, target: State) -> FailureEvent | None:
 
 
 def _locked(session: Session, tenant: str, key: str) -> TaskFailure:
-    """Return the task's counter with its row locked, made if there is none."""
+    """Return the task's counter with its row locked, created if needed."""
     fresh: dict[str, Any] = {"failures": 0, "rejections": 0, "is_debated": False, "recent": []}
     opened = insert(TaskFailure).values(key=key, tenant=tenant, updated_at=now(), **fresh)
     opened = opened.on_conflict_do_update(index_elements=["key"], set_={"updated_at": now()})
@@ -300,7 +294,7 @@ def _is_known_elsewhere(session: Session, row: TaskFailure, signature: str) -> b
 
 
 def _end_of(job: Job, target: State, action: FailureAction) -> State:
-    """Return the end that is written. An end that names its limit, or a person's own decision, stays what it is."""
+    """Return the end state to write: only `failed` can turn into `escalated`."""
     may_escalate = target is State.FAILED and State.ESCALATED in MOVES[State(job.state)]
     return State.ESCALATED if action is FailureAction.AUTO_ESCALATE and may_escalate else target
 
@@ -363,14 +357,14 @@ def clusters(session: Session, tenant: str, *, after: ClusterMark | None = None,
     )
     if after is not None:
         grouped = grouped.having(or_(count < after.jobs, (count == after.jobs) & (signature > after.signature)))
-    found = (_with_example(session, tenant, *row) for row in session.execute(grouped).all())
-    return [cluster for cluster in found if cluster is not None]
+    rows = session.execute(grouped).all()
+    return [cluster for row in rows if (cluster := _with_example(session, tenant, *row)) is not None]
 
 
 def _with_example(
     session: Session, tenant: str, signature: str, jobs: int, first_at: datetime, last_at: datetime
 ) -> Cluster | None:
-    """Return a cluster with its newest job; None when all of it was seen to meanwhile."""
+    """Return a cluster with its newest job; None when all of its jobs were handled meanwhile."""
     newest = (
         select(col(Job.id), col(Job.reason), col(Job.detail))
         .where(_is_dead(tenant), col(Job.failure_signature) == signature)
@@ -382,23 +376,23 @@ def _with_example(
 
 
 def find_signature(session: Session, tenant: str, given: str) -> str:
-    """Return the signature of a tenant's dead letters that is given in full or by its short name.
+    """Return the full signature of a tenant's dead letters, given in full or by its short name.
 
     Raises:
         ClusterNotFoundError: the caller's fault.
     """
     signature = col(Job.failure_signature)
     named = or_(signature == given, func.left(func.md5(signature), _NAME_DIGITS) == given)
-    found = session.scalar(select(signature).where(_is_dead(tenant), named).limit(1))
-    if found is None:
+    full = session.scalar(select(signature).where(_is_dead(tenant), named).limit(1))
+    if full is None:
         raise ClusterNotFoundError
-    return found
+    return full
 
 
 def dead_jobs(
     session: Session, tenant: str, signature: str, *, after: JobMark | None = None, limit: int = 50
 ) -> Sequence[Job]:
-    """Return the dead letters of one signature, the oldest first: the order in which they are replayed."""
+    """Return the dead letters of one signature in the order of their replay, oldest first."""
     query = select(Job).where(_is_dead(tenant), col(Job.failure_signature) == signature)
     if after is not None:
         query = query.where(tuple_(col(Job.ended_at), col(Job.id)) > tuple_(*after))
@@ -406,7 +400,7 @@ def dead_jobs(
 
 
 def dismiss(session: Session, job: Job, *, actor: str) -> bool:
-    """Say that a locked dead letter needs nothing more; False when that was said before.
+    """Take a locked job off the dead letters; False when it was dismissed before.
 
     Raises:
         WrongStateError: the caller's fault: it is no dead letter.
