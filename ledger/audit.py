@@ -7,8 +7,8 @@ and a deleted row differ.
 
 Seals are signed with HMAC-SHA256. An asymmetric signature (Ed25519) would let an auditor verify without a key that can
 also forge; HMAC suffices while sealer and verifier are the same operator, who could read a private key too. The chain
-alone cannot show that its newest seals are missing: keep the head that `verify` prints where the database's owner cannot
-write.
+alone cannot show that its newest seals are missing: keep the head that `verify` prints out of reach of the database's
+owner.
 """
 
 from __future__ import annotations

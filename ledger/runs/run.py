@@ -1,7 +1,8 @@
-"""Projects and their runs: made, advanced by one writer, and read as what their schedule decides from.
+"""Projects, their runs, and the gates at which a run waits for a person.
 
 Only the holder of the run's job changes `run` and `run_step`; the end of an execution changes its own row alone. The
-order of locks stands in `run_tables`.
+order of locks is in `ledger.runs.tables`. A waiting gate holds no worker; what a decision at a gate means is for the
+run's next advance to say (ruling A24).
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def projects_of(session: Session, tenant: str) -> Sequence[Project]:
 
 
 def put_project(session: Session, tenant: str, name: str, config: Mapping[str, Any], *, actor: str) -> Project:
-    """Add a project, or give the one of this name another configuration: its next steps go by that."""
+    """Add a project, or replace the configuration of the one with this name for its next steps."""
     stored = (
         insert(Project)
         .values(tenant=tenant, name=name, config=dict(config))
@@ -64,7 +65,7 @@ def put_project(session: Session, tenant: str, name: str, config: Mapping[str, A
 
 @dataclass(frozen=True, kw_only=True)
 class RunRows:
-    """A run as it stands: what its schedule is decided from."""
+    """Everything about a run that its schedule is decided from."""
 
     job: Job
     run: Run
@@ -73,25 +74,25 @@ class RunRows:
     executions: Sequence[AgentExecution]
     gates: Sequence[Gate]
     cancelling: frozenset[str]
-    """Keys of the steps whose execution was asked to stop, or has ended and only waits to be taken note of."""
+    """Keys of the steps whose execution was asked to stop, or has ended and waits to be merged."""
     costs: Mapping[UUID, int]
-    """What each execution's settled calls have cost, nanodollars, by its job."""
+    """The nanodollars of each execution's settled calls, by its job."""
     spent_nanousd: int
-    """On the bill of its root, over everything: routing, debates, planning, rework."""
+    """On the root's bill, with routing, debates, planning and rework."""
     cap_nanousd: int
 
     def settled(self) -> Sequence[AgentExecution]:
-        """Return the executions that ended and that the run has not taken note of, oldest first."""
+        """Return the ended executions that are not merged yet, oldest first."""
         return [row for row in self.executions if row.settled_at is not None and row.absorbed_at is None]
 
 
 @dataclass(frozen=True)
 class RunChange:
-    """What an advance notes on the run's row; what is None stays as it was."""
+    """Changes that an advance makes to the run's row; None keeps a column."""
 
     intent: str | None = None
     plan: Mapping[str, Any] | None = None
-    """Added to those that were adopted: round, origin, plan, notes."""
+    """Appended to the adopted plans: round, origin, plan, notes."""
     scan: str | None = None
     scan_detail: str | None = None
     base_commit: str | None = None
@@ -101,7 +102,7 @@ class RunChange:
 
 
 def new_run(session: Session, job: Job, project: Project, *, estimate: Mapping[str, Any] | None = None) -> Run:
-    """Make the run's row of a job that was accepted for a project; returns the one that is there, if there is one."""
+    """Create the run's row of a job that was accepted for a project, or return the existing one."""
     ticket = {
         "title": job.prompt.strip().splitlines()[0][:200],
         "body": job.prompt,
@@ -123,17 +124,16 @@ def new_run(session: Session, job: Job, project: Project, *, estimate: Mapping[s
 
 
 def ensure_run(session: Session, job: Job) -> Run | None:
-    """Return the run's row of a held job; one that goes on from another run, after its debate, begins from its ticket.
+    """Return the run's row of a held job, created if needed; None when its project is gone.
 
-    Returns:
-        None when there is no project for it any more.
+    A job that continues another run, after its debate, starts from the same ticket.
     """
     run = session.get(Run, job.id)
     if run is not None:
         return run
-    before = session.get(Run, job.parent_id) if job.parent_id is not None else None
-    if before is not None:
-        return new_run(session, job, session.get_one(Project, before.project_id), estimate=before.estimate)
+    parent = session.get(Run, job.parent_id) if job.parent_id is not None else None
+    if parent is not None:
+        return new_run(session, job, session.get_one(Project, parent.project_id), estimate=parent.estimate)
     try:
         return new_run(session, job, find_project(session, job.tenant, str(job.request.get("project"))))
     except ProjectNotFoundError:
@@ -144,7 +144,7 @@ def find_run(session: Session, run_id: UUID, *, tenant: str | None = None) -> tu
     """Return a run and its job; with `tenant`, only if it belongs to that tenant.
 
     Raises:
-        JobNotFoundError: the caller's fault: there is no such job, or it is no run.
+        JobNotFoundError: the caller's fault: there is no such job, or it is not a run.
     """
     job, run = session.get(Job, run_id), session.get(Run, run_id)
     if job is None or run is None or (tenant is not None and job.tenant != tenant):
@@ -156,23 +156,23 @@ class TicketRuns(NamedTuple):
     """The runs of a project about one ticket."""
 
     open: UUID | None
-    """The one that works on it now."""
+    """The one that has not ended."""
     ended: int
 
 
 def runs_of_ticket(session: Session, project: Project, key: str) -> TicketRuns:
-    """Return which runs of a project a ticket has had."""
+    """Return the runs of a project about one ticket."""
     same = (col(Run.project_id) == project.id) & (col(Run.ticket)["key"].astext == key)
     query = select(col(Job.id), col(Job.ended_at)).join(Run, col(Run.job_id) == col(Job.id)).where(same)
-    found = session.execute(query.order_by(col(Job.created_at))).all()
+    rows = session.execute(query.order_by(col(Job.created_at))).all()
     return TicketRuns(
-        next((job_id for job_id, ended_at in found if ended_at is None), None),
-        sum(ended_at is not None for _, ended_at in found),
+        next((job_id for job_id, ended_at in rows if ended_at is None), None),
+        sum(ended_at is not None for _, ended_at in rows),
     )
 
 
 def load_run(session: Session, job: Job) -> RunRows:
-    """Return all of a run that its schedule is decided from."""
+    """Load everything about a run that its schedule is decided from."""
     run = session.get_one(Run, job.id, populate_existing=True)
     options: dict[str, Any] = {"execution_options": {"populate_existing": True}}
     steps = session.scalars(
@@ -218,7 +218,7 @@ def _costs(session: Session, job: Job) -> dict[UUID, int]:
 
 
 def change_run(session: Session, run: Run, change: RunChange) -> None:
-    """Note on a run's row what an advance decided. The caller holds the run's job."""
+    """Apply the changes of an advance to a run's row. The caller holds the run's job."""
     for item in fields(change):
         value = getattr(change, item.name)
         if item.name != "plan" and value is not None:
@@ -228,20 +228,16 @@ def change_run(session: Session, run: Run, change: RunChange) -> None:
     session.flush()
 
 
-# Gates: points at which a run waits for a person, and nobody else (seed 001 ADR-010, ruling A24).
-#
-# A gate that waits holds no worker. Whoever passes it or fails it, the run's own advance says what that means.
-
 POLICY_ACTOR = "policy:autonomy"
 
 Verdict = Literal["passed", "failed"]
 
 
 def plan_gates(session: Session, job: Job, gates: Sequence[GateSpec]) -> None:
-    """Put on record which gates a held run will come to. One that is known already stays as it is."""
-    known = set(session.scalars(select(col(Gate.key)).where(col(Gate.run_id) == job.id)))
+    """Record the gates that a held run will come to. Existing gates stay as they are."""
+    existing = set(session.scalars(select(col(Gate.key)).where(col(Gate.run_id) == job.id)))
     for spec in gates:
-        if spec.key not in known:
+        if spec.key not in existing:
             session.add(
                 Gate(
                     run_id=job.id,
@@ -249,17 +245,17 @@ def plan_gates(session: Session, job: Job, gates: Sequence[GateSpec]) -> None:
                     kind=spec.kind,
                     reason=storable(spec.reason),
                     after=list(spec.after),
-                    position=len(known),
+                    position=len(existing),
                 )
             )
-            known.add(spec.key)
+            existing.add(spec.key)
     session.flush()
 
 
 def open_gate(
     session: Session, job: Job, spec: GateSpec, *, hours: float, facts: Mapping[str, Any] | None = None
 ) -> Gate:
-    """Open a gate of a held run, planned or not; one that was opened before stays as it is.
+    """Open a gate of a held run, planned or not; a gate that was opened before stays as it is.
 
     Args:
         session: the caller's transaction.
@@ -269,23 +265,23 @@ def open_gate(
         facts: what a person needs to decide.
     """
     plan_gates(session, job, [spec])
-    gate = _find(session, job, spec.key)
+    gate = _find_gate(session, job, spec.key)
     if gate.state == "planned":
         gate.state = "open"
         gate.facts = dict(facts or {})
         gate.opened_at = now()  # type: ignore[assignment]
         gate.expires_at = in_future(hours * 3600)  # type: ignore[assignment]
         session.flush()
-        _tell(session, job, gate)
+        _record_gate(session, job, gate)
         owe_note(session, session.get_one(Run, job.id), f"{AT_GATE}{gate.key}")
     return gate
 
 
 def skip_gate(session: Session, job: Job, *, key: str, why: str) -> None:
-    """Put on record that an optional gate was skipped, as the project's autonomy allows (S-104)."""
-    gate = _find(session, job, key)
+    """Record that an optional gate was skipped, as the project's autonomy allows (S-104)."""
+    gate = _find_gate(session, job, key)
     if gate.state == "planned":
-        _mark(session, job, gate, "skipped", actor=POLICY_ACTOR, note=why)
+        _mark_gate(session, job, gate, "skipped", actor=POLICY_ACTOR, note=why)
 
 
 def decide_gate(
@@ -298,14 +294,14 @@ def decide_gate(
     note: str = "",
     tenant: str | None = None,
 ) -> Job:
-    """Pass a gate or fail it, as a person, and let the run go on from there.
+    """Pass or fail a gate, as a person, and queue the run's advance.
 
     Args:
         session: the caller's transaction.
         gate_id: the gate.
-        verdict: what the person says.
-        actor: who says it.
-        policy: the platform's; where it wants four eyes, nobody passes a gate of a run that they asked for.
+        verdict: the person's decision.
+        actor: who decides.
+        policy: the platform's; where it wants four eyes, nobody passes a gate of a run that they requested.
         note: why, in words.
         tenant: if given, the only tenant whose gate it may be.
 
@@ -314,7 +310,7 @@ def decide_gate(
         GateRefusedError: the caller's fault, or nobody's: it is over.
         PolicyError: the operator's fault: the tenant's overrides do not fit.
     """
-    job, gate = _locked(session, gate_id, tenant=tenant)
+    job, gate = _lock_gate(session, gate_id, tenant=tenant)
     if gate.state != "open" or job.ended_at is not None or job.cancel_requested_at is not None:
         raise GateRefusedError(gate.id, "decided")
     if session.scalar(select(col(Gate.expires_at) < now()).where(col(Gate.id) == gate.id)):
@@ -322,18 +318,18 @@ def decide_gate(
     rules = effective_policy(session, job.tenant, policy).approval
     if verdict == "passed" and not rules.requester_may_approve and actor == job.requested_by:
         raise GateRefusedError(gate.id, "own_request")
-    _mark(session, job, gate, verdict, actor=actor, note=note)
+    _mark_gate(session, job, gate, verdict, actor=actor, note=note)
     _go_on(session, job, actor=actor)
     return job
 
 
 def expire_gate(session: Session, gate_id: UUID) -> None:
-    """Close a gate that nobody decided in time: that counts as a refusal (A16)."""
-    job, gate = _locked(session, gate_id)
+    """Close a gate that nobody decided in time, which counts as a refusal (A16)."""
+    job, gate = _lock_gate(session, gate_id)
     is_late = session.scalar(select(col(Gate.expires_at) < now()).where(col(Gate.id) == gate.id))
     if gate.state != "open" or not is_late:
         return
-    _mark(session, job, gate, "expired", actor="pointsman")
+    _mark_gate(session, job, gate, "expired", actor="pointsman")
     _go_on(session, job, actor="pointsman")
 
 
@@ -361,14 +357,14 @@ def find_gate(session: Session, gate_id: UUID) -> Gate:
     return gate
 
 
-def _find(session: Session, job: Job, key: str) -> Gate:
+def _find_gate(session: Session, job: Job, key: str) -> Gate:
     return session.scalars(
         select(Gate).where(col(Gate.run_id) == job.id, col(Gate.key) == key),
         execution_options={"populate_existing": True},
     ).one()
 
 
-def _locked(session: Session, gate_id: UUID, *, tenant: str | None = None) -> tuple[Job, Gate]:
+def _lock_gate(session: Session, gate_id: UUID, *, tenant: str | None = None) -> tuple[Job, Gate]:
     run_id = session.scalar(select(col(Gate.run_id)).where(col(Gate.id) == gate_id))
     if run_id is None:
         raise GateNotFoundError(gate_id)
@@ -378,24 +374,24 @@ def _locked(session: Session, gate_id: UUID, *, tenant: str | None = None) -> tu
     return job, session.get_one(Gate, gate_id, populate_existing=True)
 
 
-def _mark(session: Session, job: Job, gate: Gate, state: str, *, actor: str, note: str = "") -> None:
+def _mark_gate(session: Session, job: Job, gate: Gate, state: str, *, actor: str, note: str = "") -> None:
     gate.state = state
     gate.actor = actor
     gate.note = storable(note)
     gate.decided_at = now()  # type: ignore[assignment]
     session.flush()
-    _tell(session, job, gate, actor=actor)
+    _record_gate(session, job, gate, actor=actor)
     audit.append(session, f"gate_{state}", actor=actor, job=job, gate=gate.key, kind=gate.kind, note=storable(note))
 
 
 def _go_on(session: Session, job: Job, *, actor: str) -> None:
-    """Let the run's schedule say what a decision means."""
+    """Queue the run's advance, which acts on the decision."""
     if job.state == State.AWAITING_APPROVAL:
         move(session, job, State.RUNNING, actor=actor)
     wake_run(session, job)
 
 
-def _tell(session: Session, job: Job, gate: Gate, **data: Any) -> None:
+def _record_gate(session: Session, job: Job, gate: Gate, **data: Any) -> None:
     record(
         session,
         EventKind.GATE,
