@@ -78,19 +78,6 @@ def find_site(session: Session, tenant: str, name: str) -> Site:
     return site
 
 
-def find_shown(session: Session, tenant: str, name: str) -> tuple[Site, Release | None]:
-    """Return a site and the release that it shows now.
-
-    Raises:
-        SiteNotFoundError: the caller's fault.
-    """
-    shown = select(Site, Release).outerjoin(Release, col(Release.id) == col(Site.active_release_id))
-    found = session.execute(shown.where(col(Site.tenant) == tenant, col(Site.name) == name)).one_or_none()
-    if found is None:
-        raise SiteNotFoundError(name)
-    return found[0], found[1]
-
-
 def sites_of(session: Session, tenant: str) -> Sequence[Site]:
     """Return a tenant's sites by name."""
     return session.scalars(select(Site).where(col(Site.tenant) == tenant).order_by(col(Site.name))).all()

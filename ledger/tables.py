@@ -98,8 +98,8 @@ class Site(SQLModel, table=True):
     shown_release_id: UUID | None = None
     """What the projection shows; where it differs from the active release, the dispatcher updates it."""
     lock_job_id: UUID | None = None
-    """The only job that may write, from its claim to its end (H-073, H-085). A revised job hands the lock on, so that no
-    other edit gets between two rounds."""
+    """The only job that may write, from its claim to its end (H-073, H-085). A revised job hands the lock on, so that
+    no other edit gets between two rounds."""
     created_at: datetime = when_column(nullable=False, default_now=True)
 
 

@@ -1,11 +1,12 @@
-"""Bring a ledger to the current schema, once, however many processes ask for it, while older ones work on it.
+"""Migrate a ledger's schema online, dump it and restore it.
 
-Each statement waits only briefly for its lock, since whatever stands in line for a table holds up everybody behind it;
-a migration that did not get one steps back and comes again. Each of its operations can be done twice, so that it also
-goes on where another try, or a crash, left it.
+Only one process migrates at a time, while others work on the ledger. Each statement waits only briefly for its lock,
+since a queued lock request blocks everybody behind it; a migration that did not get one rolls back and tries again.
+Every operation is idempotent, so it also continues where another try, or a crash, stopped. Scripts stay as Alembic
+writes them; an index on an existing table is built and dropped concurrently, outside of any transaction.
 
-Scripts stay as Alembic writes them. An index on a table that was there before is built and dropped without keeping
-writers out, outside of any transaction.
+Dumps are made from one snapshot with PostgreSQL's own programs, from the wheel of the embedded server or from the host.
+A program must be at least as new as what it reads: older ones refuse it or silently leave things out.
 """
 
 from __future__ import annotations
@@ -40,20 +41,20 @@ from ledger.store import SCRIPTS, Fit, Statement, create_ledger_engine, fit_of, 
 logger = logging.getLogger(__name__)
 
 MIGRATION_WAIT_SECONDS = 120.0
-"""How long a migration tries to get its locks, or waits for another one."""
+"""How long a migration tries to get its locks or waits for another migration."""
 _PAUSE_SECONDS = 0.5
 _LOCK_KEY = 7_041_776
 """PostgreSQL advisory lock: migrations run one at a time."""
 
 LOCK_TIMEOUT_MS = 2_000
-"""How long a change of a table stands in line for it: others wait behind it."""
+"""How long a schema change waits for a table's lock: others wait behind it."""
 _NEW_TABLES = "pointsman_new_tables"
 
 
 def _new_tables(context: MigrationContext) -> set[str]:
-    """Return the tables that this migration has made: nobody works on them yet."""
-    made: set[str] = context.opts.setdefault(_NEW_TABLES, set())
-    return made
+    """Return the tables that this migration has created, which nobody uses yet."""
+    created: set[str] = context.opts.setdefault(_NEW_TABLES, set())
+    return created
 
 
 _HALF_BUILT = Statement("SELECT 1 FROM pg_index WHERE indexrelid = to_regclass(%(name)s) AND NOT indisvalid")
@@ -61,7 +62,7 @@ _HALF_BUILT = Statement("SELECT 1 FROM pg_index WHERE indexrelid = to_regclass(%
 
 @Operations.implementation_for(ops.CreateTableOp, replace=True)
 def create_table(operations: Operations, operation: ops.CreateTableOp) -> Table:
-    """Make a table, unless an earlier try did."""
+    """Create a table, unless an earlier try did."""
     table = operation.to_table(operations.migration_context)
     operations.impl.create_table(table, if_not_exists=True)  # type: ignore[call-arg]
     _new_tables(operations.migration_context).add(table.name)
@@ -77,29 +78,29 @@ def add_column(operations: Operations, operation: ops.AddColumnOp) -> None:
 
 @Operations.implementation_for(ops.CreateIndexOp, replace=True)
 def create_index(operations: Operations, operation: ops.CreateIndexOp) -> None:
-    """Build an index: at once on a new table, beside its writers on any other."""
+    """Build an index, concurrently unless the table is new."""
     context = operations.migration_context
     if operation.table_name in _new_tables(context):
         operations.impl.create_index(operation.to_index(context), if_not_exists=True)
         return
     operation.kw["postgresql_concurrently"] = True
     index = operation.to_index(context)
-    with _beside_writers(operations):
+    with _concurrently(operations):
         _drop_half_built(operations, str(index.name))
         operations.impl.create_index(index, if_not_exists=True)
 
 
 @Operations.implementation_for(ops.DropIndexOp, replace=True)
 def drop_index(operations: Operations, operation: ops.DropIndexOp) -> None:
-    """Drop an index beside those who use its table."""
+    """Drop an index concurrently."""
     operation.kw["postgresql_concurrently"] = True
-    with _beside_writers(operations):
+    with _concurrently(operations):
         operations.impl.drop_index(operation.to_index(operations.migration_context), if_exists=True)
 
 
 @contextmanager
-def _beside_writers(operations: Operations) -> Iterator[None]:
-    """Work outside of any transaction, and wait for as long as it takes: this way keeps nobody out meanwhile."""
+def _concurrently(operations: Operations) -> Iterator[None]:
+    """Run outside of any transaction and without a lock timeout: a concurrent change blocks no writer."""
     with operations.migration_context.autocommit_block():
         operations.execute("SET lock_timeout = 0")
         yield
@@ -107,14 +108,14 @@ def _beside_writers(operations: Operations) -> Iterator[None]:
 
 
 def _drop_half_built(operations: Operations, name: str) -> None:
-    """Remove what a build that was broken off left behind: such an index costs every write and serves no read."""
+    """Drop an index whose build was interrupted: it costs every write and serves no read."""
     connection = operations.get_bind()
     if _HALF_BUILT.all(connection, {"name": f'"{name}"'}):
         operations.execute(f'DROP INDEX CONCURRENTLY IF EXISTS "{name}"')
 
 
 def migrate(engine: Engine, *, to: str = "", patience_seconds: float = MIGRATION_WAIT_SECONDS) -> None:
-    """Upgrade the ledger's schema; does nothing when it is there already, or newer.
+    """Upgrade the ledger's schema, unless it is current or newer.
 
     Args:
         engine: the ledger.
@@ -123,10 +124,10 @@ def migrate(engine: Engine, *, to: str = "", patience_seconds: float = MIGRATION
 
     Raises:
         SchemaMismatchError: the operator's fault: the ledger is of another era.
-        LedgerBusyError: nobody's fault: it stayed busy; nothing is half done that the next try does not complete.
+        LedgerBusyError: nobody's fault: it stayed busy; the next try completes what was started.
     """
     deadline = time.monotonic() + patience_seconds
-    with _alone(engine, deadline=deadline) as connection:
+    with _exclusive_connection(engine, deadline=deadline) as connection:
         found, wanted = found_revision(engine), to or wanted_revision()
         match fit_of(found, wanted):
             case Fit.FOREIGN:
@@ -136,11 +137,11 @@ def migrate(engine: Engine, *, to: str = "", patience_seconds: float = MIGRATION
 
 
 @contextmanager
-def _alone(engine: Engine, *, deadline: float) -> Iterator[Connection]:
-    """Give a connection for one migration at a time.
+def _exclusive_connection(engine: Engine, *, deadline: float) -> Iterator[Connection]:
+    """Open a connection that only one migration can have at a time.
 
-    The lock is asked for again and again: whoever waited for it in one statement would hold a snapshot, and building an
-    index beside others waits for every old snapshot.
+    The lock is polled: waiting for it in one statement would hold a snapshot, and a concurrent index build waits for
+    every old snapshot.
     """
     with engine.connect() as connection:
         try:
@@ -152,7 +153,7 @@ def _alone(engine: Engine, *, deadline: float) -> Iterator[Connection]:
             connection.commit()
             yield connection
         finally:
-            connection.invalidate()  # neither the lock nor the settings may come back to the pool
+            connection.invalidate()  # neither the lock nor the settings may return to the pool
 
 
 def _upgrade(connection: Connection, to: str, *, deadline: float) -> None:
@@ -180,12 +181,6 @@ def _wait(deadline: float) -> None:
     time.sleep(_PAUSE_SECONDS)
 
 
-# Write a ledger to a file and read it back, with PostgreSQL's own programs, as it stood in one snapshot.
-#
-# They come with the wheel of the embedded server, or from the host. A program is taken only if it is at least as new
-# as
-# what it has to read: older ones refuse, or worse, do not know what they leave out.
-
 _VERSION = re.compile(r"\(PostgreSQL\) (\d+)")
 _VERSION_TABLE = "alembic_version"
 _SHOWN_ERROR_LINES = 5
@@ -203,21 +198,21 @@ _VARIABLES = {
     "options": "PGOPTIONS",
     "channel_binding": "PGCHANNELBINDING",
 }
-"""How libpq takes each part of a URL from the environment: a command line is seen by everybody on the host."""
+"""libpq's environment variable for each part of a URL: command lines are visible to everybody on the host."""
 
 
 class Snapshot(NamedTuple):
-    """One moment of a ledger, for as long as its transaction is open."""
+    """A snapshot of a ledger, valid while its transaction is open."""
 
     session: Session
     id: str
     server: int
-    """Major version."""
+    """Major version of the server."""
 
 
 @contextmanager
 def open_snapshot(ledger_url: str) -> Iterator[Snapshot]:
-    """Hold one moment of a ledger, that others can read too; it keeps nobody from writing."""
+    """Open and export a snapshot of a ledger; it blocks no writer."""
     engine = create_ledger_engine(ledger_url, pool_size=0)
     try:
         with Session(engine) as session, session.begin():
@@ -232,10 +227,10 @@ def open_snapshot(ledger_url: str) -> Iterator[Snapshot]:
 
 
 def write_dump(snapshot: Snapshot, ledger_url: str, target: Path, *, environment: Mapping[str, str]) -> None:
-    """Write the ledger as it stands in a snapshot.
+    """Dump the ledger as of a snapshot.
 
     Raises:
-        DumpError: the operator's fault: there is no fitting program, or it failed.
+        DumpError: the operator's fault: `pg_dump` is missing, too old, or failed.
     """
     program = find_program("pg_dump", at_least=snapshot.server, environment=environment)
     arguments = ["--format=custom", "--no-owner", "--no-privileges", "--schema=public", f"--snapshot={snapshot.id}"]
@@ -244,25 +239,25 @@ def write_dump(snapshot: Snapshot, ledger_url: str, target: Path, *, environment
 
 @dataclass(frozen=True)
 class ReadableDump:
-    """A dump, and the program that can read it: known before anything is given up for it."""
+    """A dump and the program that can read it, checked before anything is deleted."""
 
     source: Path
     program: str
     entries: str
-    """What it holds and the ledger does not have yet, as `pg_restore` lists it."""
+    """The entries to restore, as `pg_restore` lists them."""
 
 
 def open_dump(source: Path, ledger_url: str, *, server: int, environment: Mapping[str, str]) -> ReadableDump:
-    """Make sure that a dump can be read.
+    """Check that a dump can be read.
 
     Args:
         source: the dump.
-        ledger_url: the ledger that it is for.
+        ledger_url: the ledger to restore it into.
         server: major version of the server that the dump was made from.
-        environment: what the program gets besides.
+        environment: further environment of the program.
 
     Raises:
-        DumpError: the operator's fault: there is no fitting program, or it cannot read the dump.
+        DumpError: the operator's fault: `pg_restore` is missing or too old, or cannot read the dump.
     """
     program = find_program("pg_restore", at_least=server, environment=environment)
     contents = _run([program, "--list", str(source)], ledger_url, environment)
@@ -271,13 +266,13 @@ def open_dump(source: Path, ledger_url: str, *, server: int, environment: Mappin
 
 
 def read_dump(dump: ReadableDump, ledger_url: str, *, environment: Mapping[str, str]) -> None:
-    """Fill an empty ledger from a dump, whole or not at all.
+    """Restore a dump into an empty ledger, in one transaction.
 
     Raises:
         DumpError: the operator's fault: `pg_restore` failed.
     """
     database = str(conninfo_to_dict(ledger_url).get("dbname", ""))
-    with tempfile.NamedTemporaryFile("w", suffix=".entries") as chosen:  # the backup may lie where nobody can write
+    with tempfile.NamedTemporaryFile("w", suffix=".entries") as chosen:  # the backup may be on read-only storage
         chosen.write(dump.entries)
         chosen.flush()
         arguments = ["--single-transaction", "--exit-on-error", "--no-owner", "--no-privileges"]
@@ -286,7 +281,7 @@ def read_dump(dump: ReadableDump, ledger_url: str, *, environment: Mapping[str, 
 
 
 def find_program(name: str, *, at_least: int, environment: Mapping[str, str]) -> str:
-    """Return a program of PostgreSQL that is new enough.
+    """Return the path of one of PostgreSQL's programs that is new enough.
 
     Raises:
         DumpError: the operator's fault: there is none.
@@ -317,20 +312,20 @@ _TABLES = Statement("SELECT tablename FROM pg_tables WHERE schemaname = 'public'
 
 
 def is_empty(engine: Engine) -> bool:
-    """Tell whether a ledger holds nothing that anybody would miss: no tables, or no row in any of them."""
+    """Whether a ledger has no tables, or no row in any of them."""
     with engine.connect() as connection:
         tables = sorted(_own_tables(engine) - {_VERSION_TABLE})
         return not any(Statement(f'SELECT EXISTS (SELECT FROM "{name}")').scalar(connection) for name in tables)
 
 
 def users_of(engine: Engine) -> int:
-    """Return how many connections besides our own are open to a ledger's database."""
+    """Return the number of other connections to a ledger's database."""
     with engine.connect() as connection:
         return int(_USERS.scalar(connection))
 
 
 def clear(engine: Engine) -> None:
-    """Drop every table of a ledger; those that others keep in the same database stay."""
+    """Drop every table of a ledger, and no others in the same database."""
     names = ", ".join(f'"{name}"' for name in sorted(_own_tables(engine)))
     if names:
         with engine.begin() as connection:
@@ -344,11 +339,11 @@ def _own_tables(engine: Engine) -> set[str]:
 
 def _run(argv: Sequence[str], ledger_url: str, environment: Mapping[str, str]) -> str:
     parts = conninfo_to_dict(ledger_url)
-    mine = {name: str(parts[part]) for part, name in _VARIABLES.items() if parts.get(part) is not None}
+    libpq = {name: str(parts[part]) for part, name in _VARIABLES.items() if parts.get(part) is not None}
     done = subprocess.run(
-        argv, env={**environment, **mine}, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        argv, env={**environment, **libpq}, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
     if done.returncode != 0:
-        said = "\n".join(done.stderr.strip().splitlines()[-_SHOWN_ERROR_LINES:])
-        raise DumpError(f"{Path(argv[0]).name} failed:\n{said}")
+        errors = "\n".join(done.stderr.strip().splitlines()[-_SHOWN_ERROR_LINES:])
+        raise DumpError(f"{Path(argv[0]).name} failed:\n{errors}")
     return done.stdout

@@ -91,7 +91,7 @@ class StepOrder:
     writes: tuple[str, ...]
     depends_on: tuple[str, ...]
     base_commit: str | None
-    """The commit whose files it gets; None for a run's first step, which fetches the project (see `StepReport.base`)."""
+    """The commit whose files it gets; None for a run's first step, which fetches the project (`StepReport.base`)."""
     model: str | None
     provider: str | None
     cap_nanousd: int | None

@@ -146,7 +146,7 @@ def test_a_death_between_the_file_and_the_ledger_costs_nothing_and_leaves_nothin
         raise DiedError
 
     with monkeypatch.context() as patched:
-        patched.setattr(audit_archive.audit_chain, "sign_archived", die)
+        patched.setattr(audit_archive.audit, "sign_archived", die)
         with pytest.raises(DiedError):
             move(sealed, archive)
     (path,) = archive.files()

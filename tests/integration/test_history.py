@@ -196,18 +196,18 @@ PLANTED = {
     "two live attempts": (Rule.ONE_AT_A_TIME, f"UPDATE attempt SET ended_at = NULL WHERE job_id = {_FAILED}"),
     "a live attempt that was fenced off": (Rule.ONE_AT_A_TIME, f"UPDATE job SET fence = 9 WHERE id = {_RUNNING}"),
     "an attempt whose end is not told": (
-        Rule.ATTEMPTS_TOLD,
+        Rule.ATTEMPTS_RECORDED,
         f"""
         DELETE FROM event WHERE kind = 'attempt_ended' AND job_id = {_PUBLISHED}""",
     ),
     "an attempt that started twice": (
-        Rule.ATTEMPTS_TOLD,
+        Rule.ATTEMPTS_RECORDED,
         f"""
         INSERT INTO event (kind, job_id, data) SELECT kind, job_id, data FROM event
          WHERE kind = 'started' AND job_id = {_RUNNING}""",
     ),
     "an attempt that is not there": (
-        Rule.ATTEMPTS_TOLD,
+        Rule.ATTEMPTS_RECORDED,
         f"""
         DELETE FROM call WHERE job_id = {_FAILED}; DELETE FROM attempt WHERE number = 1 AND job_id = {_FAILED}""",
     ),
@@ -220,7 +220,7 @@ PLANTED = {
         UPDATE attempt SET ended_at = NULL WHERE number = 1 AND job_id = {_PUBLISHED}""",
     ),
     "a job that nobody will come back to": (
-        Rule.IN_HANDS,
+        Rule.ATTENDED,
         f"""
         UPDATE job SET waiting_since = NULL WHERE id = {_WAITING}""",
     ),
@@ -235,19 +235,19 @@ PLANTED = {
         UPDATE call SET lease_until = now() - interval '10 minutes' WHERE state = 'reserved'""",
     ),
     "a call that was told twice": (
-        Rule.COST_TOLD,
+        Rule.COST_RECORDED,
         f"""
         INSERT INTO event (kind, job_id, data) SELECT kind, job_id, data FROM event
          WHERE kind = 'call' AND job_id = {_PUBLISHED}""",
     ),
     "an attempt that cost less than was told": (
-        Rule.COST_TOLD,
+        Rule.COST_RECORDED,
         f"""
         UPDATE event SET data = data || '{{"cost_nanousd": 99000000000}}'
          WHERE kind = 'attempt_ended' AND job_id = {_FAILED}""",
     ),
     "an end that tells of more than the bill": (
-        Rule.COST_TOLD,
+        Rule.COST_RECORDED,
         f"""
         UPDATE event SET data = data || '{{"cost_nanousd": 99000000000}}'
          WHERE kind = 'ended' AND job_id = {_FAILED}""",
