@@ -369,11 +369,6 @@ def stale_jobs(session: Session, wait_seconds: Mapping[QueueName, float], *, lim
     """Return jobs that have waited longer than they may, whatever kept them: one query, oldest first in each queue.
 
     A job whose start lies in the future is not waiting for a worker yet.
-
-    Args:
-        session: the caller's transaction.
-        wait_seconds: how long jobs may wait, by queue.
-        limit: the most to return of each queue.
     """
     bounds = {"queues": [queue.value for queue in wait_seconds], "seconds": list(wait_seconds.values())}
     return [StaleJob(id_, QueueName(queue)) for id_, queue in _STALE.all(session, bounds | {"limit": limit})]

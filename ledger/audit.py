@@ -75,13 +75,7 @@ def append(
 ) -> None:
     """Append one row in the caller's transaction; the sealer chains it later.
 
-    Args:
-        session: the caller's transaction.
-        action: what was done.
-        actor: by whom.
-        job: the job it was done to.
-        facts: the four facts about the job; collected by default.
-        detail: further columns of the row's JSON.
+    The four facts about the job are collected unless the caller has them; `detail` goes into the row's JSON.
     """
     if facts is None:
         facts = facts_of(session, job) if job is not None else Facts()
@@ -225,13 +219,7 @@ def newest_head(session: Session) -> str:
 
 
 def check_newest(session: Session, *, signing_key: bytes, kept_head: str | None) -> list[str]:
-    """Return what is wrong with the end of the chain, without reading all of it as `verify` does.
-
-    Args:
-        session: the caller's transaction.
-        signing_key: the key that the seals were signed with.
-        kept_head: the head that was kept elsewhere, if one was.
-    """
+    """Return what is wrong with the end of the chain, without reading all of it as `verify` does."""
     newest = list(session.scalars(select(AuditSeal).order_by(col(AuditSeal.number).desc()).limit(2)))
     head = newest[0] if newest else None
     problems = []

@@ -164,16 +164,7 @@ def hand_to_intake(session: Session, job: Job, asked: Clarification, *, reply: s
 def act_on_reply(
     session: Session, job: Job, result: LadderResult, *, policy: Policy, rules: RouteRules, actor: str
 ) -> None:
-    """Act on a reply to a locked job's question, or keep the question open.
-
-    Args:
-        session: the caller's transaction.
-        job: the job, clarifying or held by intake.
-        result: what the ladder decided.
-        policy: with the tenant's overrides.
-        rules: the current rules for a new decision.
-        actor: who replied.
-    """
+    """Act on a reply to a locked job's question, or keep the question open."""
     for event in result.events:
         record(session, EventKind.LADDER, job=job, event=event.name.value, reason=event.reason)
     if result.outcome in _EXECUTES:

@@ -204,9 +204,7 @@ class Work(NamedTuple):
 def look(session: Session | Connection, *, older_than_seconds: float) -> Work:
     """Return what there is to do, with one statement: most of the time nothing.
 
-    Args:
-        session: the caller's transaction, or a connection for this one statement.
-        older_than_seconds: a message counts as missing only when it was pushed this long ago.
+    A message counts as missing only when it was pushed `older_than_seconds` ago.
     """
     rows = _LOOK.all(session, {"older": older_than_seconds})
     return Work(
@@ -319,10 +317,7 @@ def pushed_jobs(session: Session, queue: QueueName, *, older_than_seconds: float
 def unpush(session: Session, pushes: Sequence[Push], *, older_than_seconds: float = 0.0) -> None:
     """Unmark jobs whose message is not in the broker, so that they wait for the next top-up.
 
-    Args:
-        session: the caller's transaction.
-        pushes: the missing messages.
-        older_than_seconds: the least age of their push; what another dispatcher has pushed since then stays.
+    With `older_than_seconds`, what another dispatcher has pushed since then stays.
     """
     if pushes:
         values = {"jobs": [push.job_id for push in pushes], "fences": [push.fence for push in pushes]}
@@ -405,14 +400,7 @@ def set_hold(job: Job, hold: Hold | None, *, seconds: float | None = None) -> No
 
 
 def hold_back(session: Session, job: Job, hold: Hold, *, seconds: float | None = None) -> None:
-    """Hold a locked job that waits already; a message on its way will find it held.
-
-    Args:
-        session: the caller's transaction.
-        job: waits for a worker.
-        hold: why it has to wait.
-        seconds: how long at least; None for a job that waits for its site.
-    """
+    """Hold a locked job that waits already; a message on its way will find it held."""
     job.pushed_at = None
     set_hold(job, hold, seconds=seconds)
     session.flush()

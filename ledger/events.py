@@ -37,12 +37,8 @@ def await_commit_barrier(
     """Wait until every current writer of a table is done; False when that takes too long.
 
     An INSERT locks the table before it draws its id, and keeps the lock until its transaction ends. After the barrier
-    no row can appear at or below an id that was drawn before it; read the rows only then.
-
-    Args:
-        session: the caller's transaction, at the default isolation level.
-        table: the table.
-        patience_seconds: how long to wait.
+    no row can appear at or below an id that was drawn before it; read the rows only then. The transaction must be at
+    the default isolation level.
     """
     writers = _writers(session, table)
     give_up_at = time.monotonic() + patience_seconds
@@ -134,12 +130,6 @@ def newest_events(session: Session, job_id: UUID, *, limit: int, before_id: int 
     """Return the newest events of a job, or of a run and its steps, oldest first.
 
     Without `before_id`, `events_after` can continue from the last one, unless a transaction hangs.
-
-    Args:
-        session: the caller's transaction.
-        job_id: the job.
-        limit: the most to return.
-        before_id: only events with an id below this one.
     """
     newest = select(Event).where(col(Event.job_id).in_(members_of(job_id))).order_by(col(Event.id).desc()).limit(limit)
     if before_id is None:

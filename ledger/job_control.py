@@ -273,11 +273,8 @@ MOST_AT_ONCE = 100
 def supersede(session: Session, newer: Job) -> list[UUID]:
     """Cancel the older jobs that a new one replaces, and return their ids.
 
-    Each owner gets the usual notification, which names the newer job.
-
-    Args:
-        session: the transaction in which `newer` was accepted, or bound to its site.
-        newer: its target is known; without a supersede key it replaces nothing.
+    Each owner gets the usual notification, which names the newer job. `newer` has a known target; without a supersede
+    key it replaces nothing.
     """
     if newer.supersede_key is None:
         return []

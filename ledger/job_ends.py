@@ -94,13 +94,7 @@ def _with_facts(session: Session, note: TicketNote) -> DueNote:
 def book_note(session: Session, run_id: UUID, kind: str, *, attempts: int, error: str | None, is_final: bool) -> None:
     """Record the outcome of a try to send a note.
 
-    Args:
-        session: the caller's transaction.
-        run_id: the run that owes it.
-        kind: the kind of the note.
-        attempts: the number of this try.
-        error: why it failed; None when it did not.
-        is_final: whether another try is pointless.
+    `attempts` is the number of this try; `is_final` means that another try is pointless.
     """
     if error is None:
         values: dict[str, Any] = {"delivered_at": now(), "next_at": None, "error": None}
@@ -226,15 +220,7 @@ def task_key(session: Session, job: Job) -> str:
 
 
 def count_end(session: Session, job: Job, target: State, *, reason: Reason, detail: str) -> Consequence:
-    """Count the end of a locked job before it is written, and return its consequence.
-
-    Args:
-        session: the caller's transaction.
-        job: still in the state that it is about to leave.
-        target: its end state.
-        reason: why it ends.
-        detail: the same in words.
-    """
+    """Count the end of a locked job before it is written, and return its consequence."""
     event = _event(session, job, target) if reason not in _NOBODYS_FAILURE else None
     if event is None:
         return Consequence(target)

@@ -143,14 +143,7 @@ def _record_end(
 ) -> None:
     """Record that a job has just ended, owe its owner the notification, and wake the dispatcher.
 
-    Args:
-        session: the caller's transaction.
-        job: in its end state.
-        facts: from the statement that ended it.
-        origin: the state it left.
-        reason: why it ended.
-        left: the queue on which it was still waiting.
-        actor: who ended it.
+    `left` is the queue on which it was still waiting, if any.
     """
     spent = spent_at_end(session, job)
     happened = [each.event(job.state, reason, cost=spent.get(each.id, 0)) for each in facts.closed]

@@ -64,10 +64,7 @@ class NotificationMark(NamedTuple):
 def claim_due(session: Session, limit: int, *, busy: Collection[str] = ()) -> list[Due]:
     """Claim due notifications, so that no other sender takes them within a minute.
 
-    Args:
-        session: the caller's transaction.
-        limit: the most to claim.
-        busy: destinations to leave out.
+    Destinations that are `busy` are left out.
     """
     is_due = (col(Notification.delivered_at).is_(None), col(Notification.next_at) <= moment())
     first = col(Notification.next_at)
@@ -93,11 +90,7 @@ def claim_due(session: Session, limit: int, *, busy: Collection[str] = ()) -> li
 def book(session: Session, due: Due, delivery: Delivery, *, again_in: float | None) -> None:
     """Record one delivery, and schedule the next try.
 
-    Args:
-        session: the caller's transaction.
-        due: the claimed notification.
-        delivery: its outcome.
-        again_in: seconds until the next try; None when there is none.
+    `again_in` is the wait in seconds; None when this was the last try.
     """
     delivery.detail = delivery.detail[:_LONGEST_DETAIL]
     session.add(delivery)

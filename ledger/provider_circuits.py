@@ -113,13 +113,7 @@ def fail(
 ) -> Statement:
     """Return the statement that records a failure of the lane, and parks the lane when due.
 
-    Args:
-        account: the provider's account.
-        model: the model.
-        trouble: what is wrong.
-        pauses: as `routing.provider_circuit.pauses` decided.
-        asked: seconds that the provider named, if any.
-        is_test: whether the call tested the lane.
+    `pauses` come from `routing.provider_circuit.pauses`; `asked` are the seconds that the provider named, if any.
     """
     values = {
         "account": account,

@@ -132,13 +132,6 @@ class Claim:
 def claim(session: Session, message: JobMessage, *, queue: QueueName, worker: str, policy: Policy) -> Claim | None:
     """Claim a job for one attempt.
 
-    Args:
-        session: the caller's transaction.
-        message: the delivered message.
-        queue: the queue it came from.
-        worker: the claiming worker's name.
-        policy: the platform's policy.
-
     Returns:
         None when there is nothing to do: the message is stale, the job cancelled, its site busy, its queue or tenant
         paused, or the tenant at its limit of attempts; or when the tenant's overrides do not fit or an action names no

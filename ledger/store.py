@@ -281,11 +281,6 @@ def await_schema(
 
     An unreachable ledger is not a mismatch: this returns, and the process waits for it in its own way.
 
-    Args:
-        ledger_url: the ledger's URL.
-        patience_seconds: how long to wait for a migration.
-        pause: sleeps for the given seconds.
-
     Raises:
         SchemaMismatchError: the operator's fault: it was not migrated in time, or is of another era.
     """

@@ -67,10 +67,7 @@ class Accepted(NamedTuple):
 def accept(session: Session, new: NewJob, *, actor: str | None = None) -> Accepted:
     """Insert a job, or find the one that was accepted before for the same request.
 
-    Args:
-        session: the caller's transaction.
-        new: the job.
-        actor: who asked for it; the tenant by default.
+    The actor is the tenant by default.
 
     Raises:
         IdempotencyConflictError: the caller's fault: the key or the id was used with another body.
@@ -87,12 +84,8 @@ def accept(session: Session, new: NewJob, *, actor: str | None = None) -> Accept
 def accept_all(session: Session, batch: Sequence[NewJob], *, actor: str | None = None) -> frozenset[UUID]:
     """Insert jobs in this order, and return the ids of the new ones.
 
-    The others were accepted before under the same id or idempotency key; nothing is written about them.
-
-    Args:
-        session: the caller's transaction.
-        batch: jobs with distinct ids and idempotency keys.
-        actor: who asked for them; the tenant by default.
+    The others were accepted before under the same id or idempotency key; nothing is written about them. The actor is
+    the tenant by default.
     """
     values = {
         "jobs": dump_json([new.row() for new in batch]),
@@ -133,12 +126,7 @@ def same_request(
 ) -> Job | None:
     """Return the job that was accepted before under this id or idempotency key, or None.
 
-    Args:
-        session: the caller's transaction.
-        tenant: whose request it is.
-        request: the request.
-        job_id: the id that the job would get.
-        digest: hash of what is asked, where that is more than the request.
+    `digest` is the hash of what is asked, where that is more than the request.
 
     Raises:
         IdempotencyConflictError: the caller's fault: it was accepted with another body.
@@ -238,11 +226,7 @@ def load_submission_context(
 ) -> SubmissionContext | None:
     """Look up everything that a tenant's requests are decided on, in one statement.
 
-    Args:
-        session: the caller's transaction.
-        tenant: whose requests they are.
-        requests: the requests.
-        ids: job ids that the callers chose.
+    `ids` are job ids that the callers chose.
 
     Returns:
         None when there is no such tenant.
@@ -421,10 +405,7 @@ def load_headroom(
 ) -> dict[QueueName, Headroom]:
     """Return the headroom of queues for a tenant, in one statement for all jobs that are submitted together.
 
-    Args:
-        session: the caller's transaction.
-        tenant: whose jobs are to wait there.
-        wanted: the queues, and the sites that those jobs work on.
+    `wanted` names the queues, and the sites that the jobs work on.
     """
     sites = [(site_id, queue.value) for queue, ids in wanted.items() for site_id in ids]
     rows = _HEADROOM.all(

@@ -184,12 +184,7 @@ class Horizon(NamedTuple):
 
 
 def examine(engine: Engine, rules: Retention) -> Verdict:
-    """Check the whole history against the rules, in one snapshot; work goes on meanwhile.
-
-    Args:
-        engine: of the ledger.
-        rules: its retention: only what is older may be missing.
-    """
+    """Check the whole history against the rules, in one snapshot; work goes on meanwhile."""
     with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection, connection.begin():
         # A long history takes longer than the product's statement timeout.
         Statement("SET LOCAL statement_timeout = 0").all(connection)

@@ -117,11 +117,6 @@ def _drop_half_built(operations: Operations, name: str) -> None:
 def migrate(engine: Engine, *, to: str = "", patience_seconds: float = MIGRATION_WAIT_SECONDS) -> None:
     """Upgrade the ledger's schema, unless it is current or newer.
 
-    Args:
-        engine: the ledger.
-        to: the revision, empty for the newest.
-        patience_seconds: how long to try.
-
     Raises:
         SchemaMismatchError: the operator's fault: the ledger is of another era.
         LedgerBusyError: nobody's fault: it stayed busy; the next try completes what was started.
@@ -249,12 +244,6 @@ class ReadableDump:
 
 def open_dump(source: Path, ledger_url: str, *, server: int, environment: Mapping[str, str]) -> ReadableDump:
     """Check that a dump can be read.
-
-    Args:
-        source: the dump.
-        ledger_url: the ledger to restore it into.
-        server: major version of the server that the dump was made from.
-        environment: further environment of the program.
 
     Raises:
         DumpError: the operator's fault: `pg_restore` is missing or too old, or cannot read the dump.

@@ -84,11 +84,7 @@ class FleetSlots:
 def sign_in(session: Session, sign: Sign, *, is_first: bool = False, is_draining: bool = False) -> None:
     """Record a worker's heartbeat.
 
-    Args:
-        session: the caller's transaction.
-        sign: the heartbeat.
-        is_first: whether the worker has just started: a dead one may have had its name, as pids are reused.
-        is_draining: whether it is stopping.
+    On the first one, a row under the same name is from a dead worker whose pid was reused.
     """
     if is_first:
         sign_off(session, sign.id)

@@ -257,12 +257,7 @@ def open_gate(
 ) -> Gate:
     """Open a gate of a held run, planned or not; a gate that was opened before stays as it is.
 
-    Args:
-        session: the caller's transaction.
-        job: the run's job.
-        spec: the gate.
-        hours: how long it stays open.
-        facts: what a person needs to decide.
+    `facts` are what a person needs to decide.
     """
     plan_gates(session, job, [spec])
     gate = _find_gate(session, job, spec.key)

@@ -171,10 +171,7 @@ def execution_id(run_id: UUID, key: str, attempt: int) -> UUID:
 def start_steps(session: Session, job: Job, starts: Iterable[StepStart]) -> list[UUID]:
     """Queue executions of steps, each as a job of its own on the run's bill, and return the ids of these jobs.
 
-    Args:
-        session: the caller's transaction.
-        job: the run's job, held by the caller.
-        starts: the executions; attempts that were started before are skipped.
+    The caller holds the run's job. Attempts that were started before are skipped.
     """
     run = session.get_one(Run, job.id)
     started = []
