@@ -292,8 +292,8 @@ def defer(
     Returns:
         The seconds that it waits; None when it has waited for as long as it may, and nothing was done.
     """
-    so_far = time_deferred(session, job.id)
-    seconds = job_pause(asked, lanes, times=so_far.times, waited_seconds=so_far.seconds, salt=job.id.int)
+    deferred = time_deferred(session, job.id)
+    seconds = job_pause(asked, lanes, times=deferred.times, waited_seconds=deferred.seconds, salt=job.id.int)
     if seconds is None:
         return None
     close_attempt(session, job, outcome=PARKED if kept is None else PARKED_KEPT, reason=reason)

@@ -279,9 +279,9 @@ def sign_archived(item: AuditSeal, signing_key: bytes) -> str:
 def check_seal(session: Session, previous: AuditSeal | None, current: AuditSeal, *, signing_key: bytes) -> CheckedSeal:
     """Check a seal in the ledger, its link and its rows."""
     after = previous.last_seq if previous else 0
-    found = list(_rows(session, after=after, until=current.last_seq))
-    rows = tuple(_row_json(row) for row in found)
-    strays = sum(row["sealed_in"] != current.number for row in found)
+    records = list(_rows(session, after=after, until=current.last_seq))
+    rows = tuple(_row_json(record) for record in records)
+    strays = sum(record["sealed_in"] != current.number for record in records)
     problems = _check_link(previous, current, signing_key=signing_key) + _check_rows(current, rows, strays=strays)
     return CheckedSeal(tuple(problems), rows)
 
@@ -412,14 +412,14 @@ def _check_link(previous: AuditSeal | None, current: AuditSeal, *, signing_key: 
     return problems
 
 
-def _check_rows(current: AuditSeal, found: Sequence[Mapping[str, Any]], *, strays: int) -> list[str]:
+def _check_rows(current: AuditSeal, rows: Sequence[Mapping[str, Any]], *, strays: int) -> list[str]:
     where = f"seal {current.number} (rows {current.first_seq} to {current.last_seq})"
-    digest = _digest(found)
+    digest = _digest(rows)
     problems = []
-    if len(found) < current.rows:
-        problems.append(f"{where}: {current.rows - len(found)} rows were deleted")
-    elif len(found) > current.rows:
-        problems.append(f"{where}: {len(found) - current.rows} rows were inserted")
+    if len(rows) < current.rows:
+        problems.append(f"{where}: {current.rows - len(rows)} rows were deleted")
+    elif len(rows) > current.rows:
+        problems.append(f"{where}: {len(rows) - current.rows} rows were inserted")
     elif digest is not None and digest.rows_hash != current.rows_hash:
         problems.append(f"{where}: rows were edited or reordered")
     if strays:

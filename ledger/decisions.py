@@ -16,7 +16,6 @@ from ledger import audit
 from ledger.dispatch_window import seconds_to_start
 from ledger.errors import SiteNotFoundError, WrongStateError
 from ledger.events import EventKind, record
-from ledger.events import record as record_event
 from ledger.job_control import newer_rival, supersede
 from ledger.jobs import end, move, wait_on
 from ledger.releases import active_release, find_site
@@ -93,28 +92,28 @@ def measured_work(session: Session, *, since: datetime | None = None) -> Iterato
         yield Work(queue, float(total), float(longest), int(nanousd))
 
 
-def add_debate(session: Session, job: Job, record: HeldDebate) -> None:
+def add_debate(session: Session, job: Job, debate: HeldDebate) -> None:
     """Record a debate, and put its outcome on its job, adding to that of earlier debates."""
     session.execute(
         insert(Debate).values(
             job_id=job.id,
             tenant=job.tenant,
             session=job.request.get("session"),
-            key=record.key,
+            key=debate.key,
             decision_key=debate_key(job.prompt),
-            kind=record.kind.value,
-            stakes=record.stakes.value if record.stakes else None,
-            verdict=record.verdict.value,
-            record=record.fields(),
+            kind=debate.kind.value,
+            stakes=debate.stakes.value if debate.stakes else None,
+            verdict=debate.verdict.value,
+            record=debate.fields(),
         )
     )
     earlier = str((job.result.get("debate") or {}).get("instruction", ""))
-    instruction = " ".join(filter(None, dict.fromkeys((earlier, record.instruction))))
-    summary = {"verdict": record.verdict.value, "note": record.note, "instruction": instruction}
-    needs_person = record.needs_person or bool(job.result.get("needs_person"))
+    instruction = " ".join(filter(None, dict.fromkeys((earlier, debate.instruction))))
+    summary = {"verdict": debate.verdict.value, "note": debate.note, "instruction": instruction}
+    needs_person = debate.needs_person or bool(job.result.get("needs_person"))
     job.result = {**job.result, "debate": summary, "needs_person": needs_person}
     session.flush()
-    record_event(session, EventKind.DEBATED, job=job, debate=record.kind.value, verdict=record.verdict.value)
+    record(session, EventKind.DEBATED, job=job, debate=debate.kind.value, verdict=debate.verdict.value)
 
 
 def debated_keys(session: Session, tenant: str, session_id: str) -> frozenset[str]:
@@ -152,9 +151,9 @@ def pending_question(job: Job) -> Clarification | None:
     return read_stored(Clarification, job.clarification)
 
 
-def hand_to_intake(session: Session, job: Job, asked: Clarification, *, reply: str, actor: str) -> None:
+def hand_to_intake(session: Session, job: Job, question: Clarification, *, reply: str, actor: str) -> None:
     """Queue a locked job for intake, where a model interprets the reply."""
-    _store(job, asked.model_copy(update={"pending": reply}))
+    _store(job, question.model_copy(update={"pending": reply}))
     job.expires_at = None
     move(session, job, State.RECEIVED)
     wait_on(session, job, QueueName.INTAKE)
@@ -177,14 +176,14 @@ def act_on_reply(
         _keep_open(session, job, result, policy=policy)
 
 
-def _store(job: Job, asked: Clarification | None) -> None:
-    job.clarification = asked.model_dump(mode="json") if asked is not None else None
+def _store(job: Job, question: Clarification | None) -> None:
+    job.clarification = question.model_dump(mode="json") if question is not None else None
 
 
 def _keep_open(session: Session, job: Job, result: LadderResult, *, policy: Policy) -> None:
     """Keep the question open in the ladder's new state. A job that returns from intake gets its full time again."""
-    asked = read_stored(Clarification, job.clarification)
-    _store(job, asked.model_copy(update={"state": result.state, "pending": None}))
+    question = read_stored(Clarification, job.clarification)
+    _store(job, question.model_copy(update={"state": result.state, "pending": None}))
     if job.state != State.CLARIFYING:
         job.fence += 1  # intake's attempt is over
         job.expires_at = after(policy.approval.hours * 3600)  # type: ignore[assignment]
@@ -193,10 +192,10 @@ def _keep_open(session: Session, job: Job, result: LadderResult, *, policy: Poli
 
 
 def _choose(session: Session, job: Job, option: Option, *, policy: Policy, rules: RouteRules, actor: str) -> None:
-    asked = read_stored(Clarification, job.clarification)
-    audit.append(session, "question_answered", actor=actor, job=job, question=asked.question, option=option.id)
+    question = read_stored(Clarification, job.clarification)
+    audit.append(session, "question_answered", actor=actor, job=job, question=question.question, option=option.id)
     _store(job, None)
-    site = _site_of(session, job, option) if asked.binds else None
+    site = _site_of(session, job, option) if question.binds else None
     if site is None:
         end(session, job, State.ANSWERED, reason=Reason.DONE, result={"option": option.id}, actor=actor)
     else:

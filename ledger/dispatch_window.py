@@ -222,8 +222,8 @@ def top_up(session: Session, queue: QueueName, *, runway: Runway, admission: Adm
     Skips paused queues and tenants, and tenants at their limit of attempts. When another job writes a site, or is about
     to, all other jobs of that site are held at once. Reads no more jobs than there is room for.
     """
-    standing_now, before, shares = _shares(session, queue, runway=runway, admission=admission)
-    room = runway.per_queue - standing_now
+    pushed_count, before, shares = _shares(session, queue, runway=runway, admission=admission)
+    room = runway.per_queue - pushed_count
     if room <= 0 or not shares:
         return []
     order = order_of(shares, before=before)
@@ -247,17 +247,17 @@ def _shares(
     session: Session, queue: QueueName, *, runway: Runway, admission: Admission
 ) -> tuple[int, float, list[Share]]:
     """Return how many jobs of a queue are pushed, its position in the order of turns, and its tenants' shares."""
-    standing_now, before, shares = 0, 0.0, []
+    pushed_count, before, shares = 0, 0.0, []
     for row in _SHARES.all(session, {"queue": queue.value}):
         if row.tenant == ALL_TENANTS:
-            standing_now, before = row.standing, row.turn
+            pushed_count, before = row.standing, row.turn
             continue
         room = runway.per_tenant * row.weight - row.standing
         limit = row.max_running if row.max_running is not None else admission.running_per_tenant
         if limit is not None and queue is not QueueName.CONTROL:
             room = min(room, limit - row.live - row.standing)
         shares.append(Share(row.tenant, row.weight, row.standing, row.turn, max(0, room)))
-    return standing_now, before, shares
+    return pushed_count, before, shares
 
 
 def _ready(session: Session, queue: QueueName, shares: Sequence[Share], order: Order, *, room: int) -> list[Ready]:

@@ -79,9 +79,9 @@ def approve(
         PolicyError: the operator's fault: the tenant's overrides do not fit.
     """
     job = lock_job(session, job_id, tenant=tenant)
-    release = _judged(session, job)
+    release = _release_in_review(session, job)
     rules = effective_policy(session, job.tenant, policy).approval
-    if not rules.requester_may_approve and _has_asked(session, job, actor):
+    if not rules.requester_may_approve and _has_requested(session, job, actor):
         raise ApprovalRefusedError(job.id, "own_request")
     if reason := _changed_underneath(session, job, release, seen):
         raise ApprovalRefusedError(job.id, reason)
@@ -91,11 +91,11 @@ def approve(
 
 def approve_by_policy(session: Session, job: Job) -> None:
     """Approve a locked job without a person, where the tenant opted in (ruling A24)."""
-    _hand_to_publish(session, job, _judged(session, job), actor=POLICY_ACTOR)
+    _hand_to_publish(session, job, _release_in_review(session, job), actor=POLICY_ACTOR)
 
 
 def _hand_to_publish(session: Session, job: Job, release: Release, *, actor: str) -> None:
-    _decide(session, job, release, decision="approved", actor=actor)
+    _record_decision(session, job, release, decision="approved", actor=actor)
     job.expires_at = None
     job.lost_attempts = 0  # publishing is other work than what lost workers before
     move(session, job, State.PUBLISHING, actor=actor)
@@ -130,8 +130,8 @@ def reject(session: Session, job_id: UUID, *, actor: str, reason: str, tenant: s
         WrongStateError: the caller's fault: nothing waits for approval here.
     """
     job = lock_job(session, job_id, tenant=tenant)
-    release = _judged(session, job)
-    _decide(session, job, release, decision="rejected", actor=actor, reason=reason)
+    release = _release_in_review(session, job)
+    _record_decision(session, job, release, decision="rejected", actor=actor, reason=reason)
     end(session, job, State.REJECTED, reason=Reason.REVIEWER_REJECTED, detail=reason, actor=actor)
     return job
 
@@ -143,14 +143,14 @@ def send_back(session: Session, job: Job, *, actor: str, text: str, successor: N
         WrongStateError: the caller's fault: nothing waits for approval here.
     """
     text = text[:_REASON_LIMIT]  # all of it is the successor's prompt
-    _decide(session, job, _judged(session, job), decision="rejected", actor=actor, reason=text)
+    _record_decision(session, job, _release_in_review(session, job), decision="rejected", actor=actor, reason=text)
     end(session, job, State.REJECTED, reason=Reason.REVISED, detail=text, actor=actor, successor=successor)
 
 
-def _has_asked(session: Session, job: Job, actor: str) -> bool:
+def _has_requested(session: Session, job: Job, actor: str) -> bool:
     """Whether an actor requested any round of the session whose work is up for approval."""
-    asked = select(col(Job.id)).where(col(Job.root_id) == job.root_id, col(Job.requested_by) == actor)
-    return session.scalar(asked.limit(1)) is not None
+    requested = select(col(Job.id)).where(col(Job.root_id) == job.root_id, col(Job.requested_by) == actor)
+    return session.scalar(requested.limit(1)) is not None
 
 
 def expire(session: Session, job_id: UUID) -> None:
@@ -160,8 +160,8 @@ def expire(session: Session, job_id: UUID) -> None:
     if not overdue:
         return
     if job.state == State.AWAITING_APPROVAL:
-        release = _judged(session, job)
-        _decide(session, job, release, decision="expired", actor="pointsman")
+        release = _release_in_review(session, job)
+        _record_decision(session, job, release, decision="expired", actor="pointsman")
     detail = "nobody answered its question in time" if job.state == State.CLARIFYING else "nobody judged it in time"
     end(session, job, State.EXPIRED, reason=Reason.APPROVAL_EXPIRED, detail=detail)
 
@@ -194,7 +194,7 @@ def approved_release(session: Session, job: Job) -> Release:
     return release
 
 
-def _judged(session: Session, job: Job) -> Release:
+def _release_in_review(session: Session, job: Job) -> Release:
     if is_run(job):
         raise WrongStateError(job.id, "a run", "a preview; a run waits at gates, which are passed or failed one by one")
     release = session.get(Release, job.release_id) if job.release_id else None
@@ -203,7 +203,9 @@ def _judged(session: Session, job: Job) -> Release:
     return release
 
 
-def _decide(session: Session, job: Job, release: Release, *, decision: str, actor: str, reason: str = "") -> None:
+def _record_decision(
+    session: Session, job: Job, release: Release, *, decision: str, actor: str, reason: str = ""
+) -> None:
     session.add(
         Approval(
             job_id=job.id,

@@ -147,35 +147,43 @@ def _record_end(
     """
     spent = spent_at_end(session, job)
     happened = [each.event(job.state, reason, cost=spent.get(each.id, 0)) for each in facts.closed]
-    ended = (facts.seconds, facts.boxes, sum(spent.values()))
-    happened += _events_of_end(session, job, ended, origin=origin, reason=reason, left=left)
-    facts_now, detail = audit.facts_of(session, job), {"state": job.state, "reason": reason.value}
+    cost_nanousd = sum(spent.values())
+    happened += _events_of_end(session, job, facts, cost_nanousd, origin=origin, reason=reason, left=left)
+    audit_facts, detail = audit.facts_of(session, job), {"state": job.state, "reason": reason.value}
     values = {
         "job": job.id,
         "url": job.request.get("callback_url"),
         "payload": None if is_step(job) else dump_json(_notification(job)),  # a step is reported by its run
         "events": dump_json(event_rows(happened, job)),
-        "audit": dump_json([audit.audit_row("job_ended", actor=actor, job=job, facts=facts_now, detail=detail)]),
+        "audit": dump_json([audit.audit_row("job_ended", actor=actor, job=job, facts=audit_facts, detail=detail)]),
     }
     _RECORD_END.all(session, values)
 
 
 def _events_of_end(
-    session: Session, job: Job, facts: tuple[float, int, int], *, origin: State, reason: Reason, left: str | None
+    session: Session,
+    job: Job,
+    facts: _EndFacts,
+    cost_nanousd: int,
+    *,
+    origin: State,
+    reason: Reason,
+    left: str | None,
 ) -> list[Happened]:
-    seconds, boxes, cost_nanousd = facts
-    decided = _decision_made(session, job, origin, State(job.state))
+    decision = _decision_made(session, job, origin, State(job.state))
     place = {"queue": job.queue, "tier": job.tier}
-    moved = {"origin": origin.value, "target": job.state, "reason": reason.value, **decided}
+    moved = {"origin": origin.value, "target": job.state, "reason": reason.value, **decision}
     happened: list[Happened] = [(EventKind.STATE, moved)]
     if reason is Reason.QUEUE_EXPIRED:
         happened.append((EventKind.LIMIT_HIT, {**place, "limit": "wait", "phase": "admit"}))
     elif limit := _LIMIT_OF_END.get(State(job.state)):
         happened.append((EventKind.LIMIT_HIT, {**place, "limit": limit, "phase": "run"}))
-    end_of = {"state": job.state, "reason": reason.value, "detail": job.detail, "seconds": round(seconds, 3), **place}
-    used = {"boxes": boxes, "cost_nanousd": cost_nanousd, "wasted_nanousd": wasted_at_end(session, job)}
-    run = _of_run(session, job) if is_run(job) else {}
-    return [*happened, (EventKind.ENDED, {**end_of, **used, "left": left, "output_bytes": _output_bytes(job), **run})]
+    ended = {"state": job.state, "reason": reason.value, "detail": job.detail, "seconds": round(facts.seconds, 3)}
+    used = {"boxes": facts.boxes, "cost_nanousd": cost_nanousd, "wasted_nanousd": wasted_at_end(session, job)}
+    ended |= {**place, **used, "left": left, "output_bytes": _output_bytes(job)}
+    if is_run(job):
+        ended |= _run_usage(session, job)
+    return [*happened, (EventKind.ENDED, ended)]
 
 
 def _output_bytes(job: Job) -> int | None:
@@ -185,7 +193,7 @@ def _output_bytes(job: Job) -> int | None:
     return job.result.get("output_bytes")
 
 
-def _of_run(session: Session, job: Job) -> dict[str, Any]:
+def _run_usage(session: Session, job: Job) -> dict[str, Any]:
     """Return what metrics count of a run that ends: tokens by part, and gates opened (S-099)."""
     opened = select(func.count()).where(col(Gate.run_id) == job.id, col(Gate.opened_at).is_not(None))
     return {"run_tokens": tokens_by_part(session, job.id), "gates": session.scalar(opened) or 0}
@@ -244,15 +252,18 @@ def list_jobs(
 ) -> Sequence[Job]:
     """Return jobs, newest first, without the steps of runs: a run lists its own."""
     newest = col(Job.created_at).desc()
-    wanted = [col(Job.queue) != QueueName.STEPS.value]
+    conditions = [col(Job.queue) != QueueName.STEPS.value]
     if tenant is not None:
-        wanted.append(col(Job.tenant) == tenant)
+        conditions.append(col(Job.tenant) == tenant)
     if site_id is not None:
-        wanted.append(col(Job.site_id) == site_id)
+        conditions.append(col(Job.site_id) == site_id)
     if states:
-        ids = (select(col(Job.id)).where(*wanted, each).order_by(newest).limit(limit) for each in _states(states))
-        wanted = [col(Job.id).in_(union_all(*ids))]
-    return session.scalars(select(Job).where(*wanted).order_by(newest).limit(limit)).all()
+        ids = (
+            select(col(Job.id)).where(*conditions, in_states).order_by(newest).limit(limit)
+            for in_states in _states(states)
+        )
+        conditions = [col(Job.id).in_(union_all(*ids))]
+    return session.scalars(select(Job).where(*conditions).order_by(newest).limit(limit)).all()
 
 
 def _states(states: Sequence[State]) -> Iterator[ColumnElement[bool]]:

@@ -150,6 +150,6 @@ def replay(session: Session, job_id: UUID, *, tenant: str, actor: str) -> None:
     if notification.replays >= MAX_REPLAYS:
         raise NotReplayableError(job_id, "too_often", MAX_REPLAYS)
     audit.append(session, "notification_replayed", actor=actor, job=job, was_delivered=bool(notification.delivered_at))
-    anew = {"attempts": 0, "next_at": now(), "delivered_at": None, "replays": notification.replays + 1}
-    session.execute(sql_update(Notification).where(col(Notification.job_id) == job_id).values(**anew))
+    reset = {"attempts": 0, "next_at": now(), "delivered_at": None, "replays": notification.replays + 1}
+    session.execute(sql_update(Notification).where(col(Notification.job_id) == job_id).values(**reset))
     session.refresh(notification)

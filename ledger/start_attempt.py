@@ -145,9 +145,9 @@ def claim(session: Session, message: JobMessage, *, queue: QueueName, worker: st
     if is_stale or job.held_for in _TIMED_HOLDS:
         record(session, EventKind.FENCED, job=job, queue=queue.value, fence=message.fence)
         return None
-    now_standing = _standing(session, job, queue)
+    standing = _standing(session, job, queue)
     try:
-        effective = policy_under(now_standing.overrides, job.tenant, policy)
+        effective = policy_under(standing.overrides, job.tenant, policy)
     except PolicyError as error:
         end(session, job, State.FAILED, reason=Reason.INTERNAL_ERROR, detail=str(error))
         return None
@@ -155,7 +155,7 @@ def claim(session: Session, message: JobMessage, *, queue: QueueName, worker: st
         end(session, job, State.FAILED, reason=Reason.INVALID_REQUEST, detail="an action needs a site; it names none")
         return None
     rules = _Rules(queue, worker, effective, policy.admission)
-    return _begin(session, job, now_standing, rules)
+    return _begin(session, job, standing, rules)
 
 
 class _Rules(NamedTuple):
@@ -167,14 +167,14 @@ class _Rules(NamedTuple):
     admission: Admission
 
 
-def _begin(session: Session, job: Job, now_standing: _Standing, rules: _Rules) -> Claim | None:
+def _begin(session: Session, job: Job, standing: _Standing, rules: _Rules) -> Claim | None:
     """Start an attempt at a locked job, or note on its row why it has to wait."""
     queue, worker, effective, admission = rules
     token = new_token()
     attempt = Attempt(
         id=uuid4(),
         job_id=job.id,
-        number=now_standing.number,
+        number=standing.number,
         queue=queue.value,
         tier=job.tier,
         fence=job.fence + 1,
@@ -193,7 +193,7 @@ def _begin(session: Session, job: Job, now_standing: _Standing, rules: _Rules) -
         "lease_seconds": effective.attempts.lease_seconds,
         "hard_seconds": effective.queues[queue].hard_seconds,
     }
-    happened = _events_of_start(job, attempt, state, waited_seconds=now_standing.waited_seconds)
+    happened = _events_of_start(job, attempt, state, waited_seconds=standing.waited_seconds)
     begun: _Begun = _BEGIN.one(session, values | {"events": dump_json(event_rows(happened, job))})
     if begun.started_at is None:
         if begun.may_start:
@@ -206,7 +206,7 @@ def _begin(session: Session, job: Job, now_standing: _Standing, rules: _Rules) -
     set_persisted(job, fence=attempt.fence, state=state.value, started_at=begun.started_at)
     set_persisted(attempt, lease_until=begun.lease_until, deadline=begun.deadline, started_at=begun.attempt_started_at)
     note_start(session, job)
-    return Claim(job, attempt, token, effective, now_standing.waited_seconds, now_standing.booked_nanousd)
+    return Claim(job, attempt, token, effective, standing.waited_seconds, standing.booked_nanousd)
 
 
 def _events_of_start(job: Job, attempt: Attempt, state: State, *, waited_seconds: float) -> list[Happened]:

@@ -92,13 +92,13 @@ def accept_all(session: Session, batch: Sequence[NewJob], *, actor: str | None =
         "events": dump_json([row for new in batch for row in event_rows(_events(new), new)]),
         "audit": dump_json([_audit_row(new, actor or f"tenant:{new.tenant}") for new in batch]),
     }
-    taken = frozenset(_ACCEPT.scalars(session, values))
+    accepted = frozenset(_ACCEPT.scalars(session, values))
     for new in batch:
-        if new.id in taken and new.parent_id is not None and new.queue is not QueueName.STEPS:
+        if new.id in accepted and new.parent_id is not None and new.queue is not QueueName.STEPS:
             _dismiss(session, new.parent_id)
-    if any(new.id in taken and new.waits and not new.is_pushed for new in batch):
+    if any(new.id in accepted and new.waits and not new.is_pushed for new in batch):
         wake_dispatcher(session)
-    return taken
+    return accepted
 
 
 def _events(new: NewJob) -> Iterable[Happened]:

@@ -136,11 +136,11 @@ def _old_groups(session: Session, anchor: AuditSeal | None, *, signing_key: byte
     groups: list[Group] = []
     previous, rows = anchor, 0
     for current in session.scalars(query.order_by(col(AuditSeal.number)).limit(_MAX_SEALS)):
-        found = audit.check_seal(session, previous, current, signing_key=signing_key)
-        if found.problems:
-            raise ArchiveError(f"the trail does not verify, so nothing of it is archived: {found.problems[0]}")
-        groups.append(Group(current, found.rows))
-        previous, rows = current, rows + len(found.rows)
+        checked = audit.check_seal(session, previous, current, signing_key=signing_key)
+        if checked.problems:
+            raise ArchiveError(f"the trail does not verify, so nothing of it is archived: {checked.problems[0]}")
+        groups.append(Group(current, checked.rows))
+        previous, rows = current, rows + len(checked.rows)
         if rows >= MAX_ROWS:
             break
     return groups
@@ -178,8 +178,8 @@ def verify_with_archive(
     seals = rows = 0
     try:
         for group in archive.groups():
-            found = audit.check_group(previous, group.seal, group.rows, signing_key)
-            problems += [f"archive: {problem}" for problem in found]
+            group_problems = audit.check_group(previous, group.seal, group.rows, signing_key)
+            problems += [f"archive: {problem}" for problem in group_problems]
             previous = group.seal
             hashes[previous.number] = previous.hash
             if previous.number <= reached:  # later seals, after a crash, are in the ledger too and counted there

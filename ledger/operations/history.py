@@ -377,12 +377,12 @@ def check_site(site: SiteFacts) -> Iterator[Violation]:
     """Check a site, its lock and its published releases."""
     if site.lock_state is not None and (not site.lock_state or site.lock_state in _END_STATES):
         yield Violation(Rule.HOLDS_NOTHING, site.id, f"is locked by a job that is {site.lock_state or 'not there'}")
-    known = {release.id for release in site.releases}
-    if site.active_id is not None and site.active_id not in known:
+    published = {release.id for release in site.releases}
+    if site.active_id is not None and site.active_id not in published:
         yield Violation(Rule.ACTIVE_PUBLISHED, site.id, f"shows {site.active_id}, which was never published")
     for release in site.releases:
         yield from _check_release(release)
-    yield from (Violation(Rule.CHAIN, site.id, detail) for detail in _check_chain(site, known))
+    yield from (Violation(Rule.CHAIN, site.id, detail) for detail in _check_chain(site, published))
 
 
 def _check_release(release: ReleaseFacts) -> Iterator[Violation]:
@@ -397,10 +397,10 @@ def _check_release(release: ReleaseFacts) -> Iterator[Violation]:
         yield Violation(Rule.PUBLISHED_ONCE, release.id, detail)
 
 
-def _check_chain(site: SiteFacts, known: Collection[str]) -> Iterator[str]:
+def _check_chain(site: SiteFacts, published: Collection[str]) -> Iterator[str]:
     over = Counter(release.base_id for release in site.releases)
     for base, times in over.items():
-        if base is not None and base not in known and not site.is_partial:
+        if base is not None and base not in published and not site.is_partial:
             yield f"a release was published over {base}, which was not"
         if site.is_audited and times > 1 + (site.rollbacks.get(base, 0) if base else 0):
             yield f"{times} releases were published over {base or 'nothing'}"

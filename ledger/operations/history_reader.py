@@ -288,7 +288,7 @@ def _grouped(
     connection: Connection, statement: Statement, values: Mapping[str, Any] | None = None
 ) -> Mapping[UUID, Sequence[Any]]:
     """Group rows by their first column, and drop it."""
-    found: dict[UUID, list[Any]] = defaultdict(list)
+    groups: dict[UUID, list[Any]] = defaultdict(list)
     for row in statement.all(connection, values):
-        found[row[0]].append(row[1:])
-    return found
+        groups[row[0]].append(row[1:])
+    return groups
