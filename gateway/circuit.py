@@ -13,7 +13,7 @@ from gateway.admission import Admitted
 from gateway.ledger_client import Ledger, LedgerUnreachableError
 from gateway.meter import Settlement
 from ledger import provider_circuits
-from ledger.sql import Statement
+from ledger.store import Statement
 from routing.provider_circuit import Trouble, pauses
 
 logger = logging.getLogger(__name__)

@@ -31,8 +31,7 @@ from gateway.errors import GatewayError
 from gateway.meter import Settlement
 from ledger import money, provider_circuits
 from ledger.money import Bearer, BearerGone, CallStart, CapLimit, CapsMissing, LaneMissing, LaneRefusal, Reserved
-from ledger.sql import Statement
-from ledger.store import SILENCE, SILENT_CLIENT, STATEMENT_TIMEOUT_MS
+from ledger.store import SILENCE, SILENT_CLIENT, STATEMENT_TIMEOUT_MS, Statement
 from routing.policy.prices import BudgetExceeded
 
 logger = logging.getLogger(__name__)

@@ -1,1 +1,1 @@
-"""Remember: jobs, attempts, money, sites, runs and audit in PostgreSQL."""
+"""The record of all work: jobs, attempts, money, sites, runs and audit in PostgreSQL."""

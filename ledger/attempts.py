@@ -1,7 +1,12 @@
-"""Attempts: who works on a job right now, proven by a lease, a fence and a token.
+"""Attempts: which worker holds a job, by lease, fence and token, and how it gives the job up.
 
 What an attempt does counts only while it holds the job. When its lease lapses the dispatcher takes the job away, and
 whatever the attempt does later is refused.
+
+A deferred attempt ends and counts for nothing against its job, which waits for its provider or for storage. When no
+work is kept (`parked`), what the attempt spent is waste, and the job gives up its site, so that jobs of other providers
+can go on. When work is kept (`parked_kept`), the job holds on to its site: another release would make that work
+worthless.
 """
 
 from __future__ import annotations
@@ -11,55 +16,59 @@ import secrets
 from collections.abc import Mapping, Sequence
 from ipaddress import ip_address
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from pydantic import ValidationError
 from sqlalchemy import func, select
 from sqlalchemy import update as sql_update
 from sqlmodel import Session, col
 
-from ledger.errors import FencedError
+from ledger.dispatch_window import hold_back
+from ledger.errors import FencedError, JobNotFoundError
 from ledger.events import EventKind, record, wake_dispatcher
+from ledger.job_ends import is_step
 from ledger.jobs import close_attempt, end, lock_job, move, rest, wait_on
-from ledger.sql import after, moment, now
-from ledger.step_ends import is_step
-from ledger.tables import Attempt, Job, Tenant
-from routing.errors import PolicyError
-from routing.jobs import JobMessage, Reason, State
+from ledger.runs.tables import AgentExecution
+from ledger.store import Statement, after, moment, now
+from ledger.tables import Attempt, Job, Release, Site, Tenant
+from routing.errors import PolicyError, UnknownMessageError
+from routing.jobs import PARKED, PARKED_KEPT, JobMessage, Reason, State
 from routing.policy.platform import Policy, ProjectOverrides, lower
+from routing.provider_circuit import Lanes, job_pause
 from routing.queues import QUEUE_OF_TIER, QueueName, Tier
-from routing.scheduling import pause_before
+from routing.scheduling import Hold, pause_before
 
 
 class Renewal(NamedTuple):
-    """What an attempt learns when it renews its lease."""
+    """The outcome of renewing a lease."""
 
     holds: bool
-    """False when the job was taken away: stop, nothing will count."""
+    """False when the job was taken away: the worker must stop, nothing it does will count."""
     cancel_requested: bool
 
 
 def new_token() -> str:
-    """Return a token that nobody has: worth something once an attempt's row holds its hash."""
+    """Return a fresh token; it is worth something once an attempt's row holds its hash."""
     return f"pma_{secrets.token_urlsafe(32)}"
 
 
 def hash_token(token: str) -> str:
-    """Return what is stored of an attempt's token."""
+    """Return the hash that is stored in place of an attempt's token."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
 def effective_policy(session: Session, tenant: str, policy: Policy) -> Policy:
-    """Return the policy as a tenant's overrides leave it.
+    """Return the policy with a tenant's overrides applied.
 
     Raises:
-        PolicyError: the operator's fault: the stored overrides do not fit the platform's policy any more.
+        PolicyError: the operator's fault: the stored overrides no longer fit the platform's policy.
     """
     row = session.get(Tenant, tenant)
     return policy_under(row.overrides, tenant, policy) if row is not None else policy
 
 
 def policy_under(overrides: Mapping[str, Any], tenant: str, policy: Policy) -> Policy:
-    """Return the policy as a tenant's overrides leave it; see `effective_policy`."""
+    """Return the policy with these overrides of a tenant applied; raises like `effective_policy`."""
     if not overrides:
         return policy
     try:
@@ -69,9 +78,9 @@ def policy_under(overrides: Mapping[str, Any], tenant: str, policy: Policy) -> P
 
 
 def renew(session: Session, attempt: Attempt, *, lease_seconds: float) -> Renewal:
-    """Prolong an attempt's lease, and learn whether it still holds the job.
+    """Extend an attempt's lease, and return whether it still holds the job.
 
-    Past its deadline an attempt cannot: one that even the hard limit did not end loses its job to the dispatcher.
+    Past its deadline it cannot be extended: an attempt that survives its hard limit loses its job to the dispatcher.
     """
     renewed = session.execute(
         sql_update(Attempt)
@@ -88,38 +97,38 @@ def renew(session: Session, attempt: Attempt, *, lease_seconds: float) -> Renewa
 
 
 def hold(session: Session, attempt: Attempt) -> Job:
-    """Lock the job that an attempt holds: the start of every effect of an attempt.
+    """Lock the job that an attempt holds, and return it: the start of every effect of an attempt.
 
     Raises:
         FencedError: nobody's fault: the job was taken away or has ended; the effect must not happen.
     """
     job = lock_job(session, attempt.job_id)
-    if job.fence != attempt.fence:  # which is raised at every end of an attempt, in the transaction of that end
+    if job.fence != attempt.fence:  # every end of an attempt raises the fence in its own transaction
         raise FencedError(attempt.job_id, attempt.fence)
     return job
 
 
 def bind_door(session: Session, attempt: Attempt, *, address: str | None, token: str | None = None) -> None:
-    """Bind an attempt's token to the one address from which it may be used: that of its box's forwarder.
+    """Bind an attempt's token to the one address from which it may be used: that of its box's egress forwarder.
 
     Args:
         session: the caller's transaction.
         attempt: must hold its job.
-        address: the forwarder's outer address; None when its box is about to go. The token then opens nothing any more,
-            whatever address is bound after that: code in that box may have left it in the files that it wrote.
-        token: the only one from now on, which a session in the box was started with before anybody knew for whom; None
-            leaves the attempt the one that it has. Until then it opened nothing, as no attempt had it.
+        address: the forwarder's outer address; None when the box is about to go. That revokes the token for good: code
+            in the box may have left it in the files that it wrote.
+        token: replaces the attempt's token, for a session that was started in the box before its job was known; None
+            keeps the current one.
 
     Raises:
         FencedError: nobody's fault: the job was taken away or has ended.
-        ValueError: the caller's fault: this is no address.
+        ValueError: the caller's fault: `address` is not an IP address.
     """
     hold(session, attempt)
     if address is None:
-        token = new_token()  # nobody's
-    taken = {} if token is None else {"token_hash": hash_token(token)}
+        token = new_token()  # that nobody has
+    replaced = {} if token is None else {"token_hash": hash_token(token)}
     door = None if address is None else str(ip_address(address))
-    session.execute(sql_update(Attempt).where(col(Attempt.id) == attempt.id).values(door=door, **taken))
+    session.execute(sql_update(Attempt).where(col(Attempt.id) == attempt.id).values(door=door, **replaced))
 
 
 def escalate(session: Session, job: Job, *, to: Tier, reason: Reason, detail: str) -> None:
@@ -134,13 +143,13 @@ def escalate(session: Session, job: Job, *, to: Tier, reason: Reason, detail: st
 
 
 def report_loss(session: Session, message: JobMessage, *, cause: Reason) -> None:
-    """Let a worker say that this job's attempt is over without an end: the lease lapses at once.
+    """Let the lease of an attempt lapse at once, because its worker reports that nobody works on the job.
 
     Args:
         session: the caller's transaction.
-        message: what the attempt was begun with.
-        cause: `time_limit` or `worker_lost` when the child that held the job is dead, `worker_stopped` when a worker
-            that is stopping hands the job back.
+        message: the one that the attempt was started from.
+        cause: `time_limit` or `worker_lost` when the child that held the job is dead, `worker_stopped` when a stopping
+            worker hands the job back.
     """
     lapsed = session.execute(
         sql_update(Attempt)
@@ -156,12 +165,7 @@ def report_loss(session: Session, message: JobMessage, *, cause: Reason) -> None
 
 
 def hand_back_all(session: Session, worker: str) -> int:
-    """Let every attempt of a worker that is stopping lapse at once; returns how many there were.
-
-    Args:
-        session: the caller's transaction.
-        worker: the stopping worker's name.
-    """
+    """Let every attempt of a stopping worker lapse at once, and return how many there were."""
     lapsed = session.execute(
         sql_update(Attempt)
         .where(col(Attempt.worker) == worker, col(Attempt.ended_at).is_(None), col(Attempt.lost_cause).is_(None))
@@ -186,18 +190,18 @@ def lapsed_attempts(session: Session, *, limit: int = 100) -> Sequence[Attempt]:
 def recover(
     session: Session, attempt: Attempt, *, max_lost: int, silent_seconds: float = 0.0, pauses: Sequence[float] = ()
 ) -> None:
-    """Take a job away from an attempt whose lease has run out, and decide how it goes on.
+    """Take a job away from an attempt whose lease has run out, and decide what becomes of it.
 
     A job whose time was up ends `timed_out`; one that lost its worker too often ends `failed`; any other waits again.
-    One that a stopping worker handed back always waits again, and nothing is counted against it: a deploy is no crash.
+    A job handed back by a stopping worker always waits again and nothing is counted against it: a deploy is no crash.
 
     Args:
         session: the caller's transaction.
-        attempt: as it was when it was found; it is read anew under the job's lock.
-        max_lost: a job that lost so many workers ends.
-        silent_seconds: how long before its lease ran out a live attempt renews it: one that was silent longer than
-            that before its deadline died of something else than its time.
-        pauses: seconds that the job rests after its first loss, its second and so on.
+        attempt: read again under the job's lock.
+        max_lost: the number of lost workers at which a job ends.
+        silent_seconds: how long before expiry a live attempt renews its lease. One that fell silent earlier than that
+            before its deadline died of something other than its time limit.
+        pauses: seconds that the job waits after its first loss, its second and so on.
     """
     job = lock_job(session, attempt.job_id)
     current = session.get_one(Attempt, attempt.id, populate_existing=True)
@@ -222,16 +226,160 @@ def recover(
 
 def _go_on(session: Session, job: Job, *, reason: Reason, max_lost: int, pauses: Sequence[float]) -> None:
     """Decide what becomes of a locked job that lost its attempt."""
-    is_control = job.queue == QueueName.CONTROL  # a publish or the advance of a run: done again, it loses nothing
+    is_control = job.queue == QueueName.CONTROL  # a publish or the advance of a run is safe to repeat
     if job.cancel_requested_at is not None and not is_control:
         end(session, job, State.CANCELLED, reason=Reason.CANCELLED)
     elif reason == Reason.TIME_LIMIT and not is_control:
         end(session, job, State.TIMED_OUT, reason=reason, detail="the hard time limit ended it; nothing was kept")
     elif reason == Reason.WORKER_STOPPED or (job.lost_attempts < max_lost and not is_step(job)):
-        # After a loss a step's next try is another execution, which is its run's say.
+        # A step that lost its worker ends here: whether it is tried again is for its run to decide.
         if job.state in (State.RUNNING, State.SCANNING):
             move(session, job, State.QUEUED, reason=reason)
         seconds = 0.0 if reason == Reason.WORKER_STOPPED else pause_before(pauses, tries=job.lost_attempts)
         rest(session, job, QueueName(job.queue), seconds=seconds)
     else:
         end(session, job, State.FAILED, reason=reason, detail=f"its worker died {job.lost_attempts} times")
+
+
+class Deferred(NamedTuple):
+    """How often and how long a job's work has been deferred so far."""
+
+    times: int
+    seconds: float
+    """The waits that it was given. Time in the queue after that does not count."""
+
+
+_DEFERRED = Statement("""
+    SELECT count(*) AS times, coalesce(sum(least(given, greatest(extract(epoch FROM started_at - at), 0))), 0)::float
+               AS seconds
+      FROM (SELECT kind, at, CAST(data ->> 'held_seconds' AS float8) AS given, lead(at) OVER (ORDER BY id) AS started_at
+              FROM event
+             WHERE job_id = %(job)s AND (kind = %(started)s OR kind = %(waiting)s AND (
+                   data ->> 'held_for' = %(lane)s OR data ->> 'reason' = %(storage)s))) AS told
+     WHERE kind = %(waiting)s
+""")
+"""A wait that an operator cut short counts only for the time that passed."""
+
+
+def time_deferred(session: Session, job_id: UUID) -> Deferred:
+    """Return how often and how long a running job has been deferred, in total."""
+    kinds = {"started": EventKind.STARTED.value, "waiting": EventKind.WAITING.value}
+    holds = {"lane": Hold.PROVIDER.value, "storage": Reason.STORAGE_UNAVAILABLE.value}
+    return Deferred(*_DEFERRED.one(session, {"job": job_id, **kinds, **holds}))
+
+
+def defer(
+    session: Session,
+    job: Job,
+    *,
+    asked: float | None,
+    reason: Reason,
+    detail: str,
+    lanes: Lanes,
+    kept: Release | None = None,
+) -> float | None:
+    """Close the attempt that holds a locked job, and let the job wait for its provider or for storage.
+
+    Args:
+        session: the caller's transaction.
+        job: held by its attempt.
+        asked: seconds until the next try, where the provider named them.
+        reason: what is unavailable: the provider, the gateway or storage.
+        detail: the same in words, for whoever continues from kept work.
+        lanes: the policy's rules for all three.
+        kept: the work that the job continues from; None when nothing is kept.
+
+    Returns:
+        The seconds that it waits; None when it has waited for as long as it may, and nothing was done.
+    """
+    deferred = time_deferred(session, job.id)
+    seconds = job_pause(asked, lanes, times=deferred.times, waited_seconds=deferred.seconds, salt=job.id.int)
+    if seconds is None:
+        return None
+    close_attempt(session, job, outcome=PARKED if kept is None else PARKED_KEPT, reason=reason)
+    job.fence += 1
+    if kept is not None:
+        job.start_release_id = kept.id
+        job.result = {**job.result, "begun": {**job.result.get("begun", {}), "report": detail, "is_kept": True}}
+    elif job.start_release_id is None:
+        _give_up_site(session, job)
+    if job.state in (State.RUNNING, State.SCANNING):
+        move(session, job, State.QUEUED, reason=reason)
+    if is_step(job):
+        session.execute(sql_update(AgentExecution).where(col(AgentExecution.job_id) == job.id).values(status="queued"))
+        record(session, EventKind.RUN_STEP, job=job, status="queued", reason=reason.value)
+    record(session, EventKind.PROGRESS, job=job, text=f"waits for {round(seconds)} s: {detail}")
+    is_storage = reason is Reason.STORAGE_UNAVAILABLE
+    hold = Hold.TIME if is_storage else Hold.PROVIDER  # a provider's recovery does not bring a disk back
+    wait_on(session, job, QueueName(job.queue), hold=hold, seconds=seconds, reason=reason)
+    return seconds
+
+
+def _give_up_site(session: Session, job: Job) -> None:
+    """Free the site of a job without kept work; its next claim starts from whatever the site shows then."""
+    locked = (col(Site.id) == job.site_id) & (col(Site.lock_job_id) == job.id)
+    session.execute(sql_update(Site).where(locked).values(lock_job_id=None))
+    job.base_release_id = None
+
+
+UNKNOWN_VERSION_SECONDS = 30.0
+"""How long a job is held whose message no worker here can read."""
+
+
+def requeue_unknown_version(session: Session, unread: UnknownMessageError, *, queue: QueueName) -> bool:
+    """Hold the job of a message in an unknown version for a while; False for a stale copy.
+
+    The job keeps its age meanwhile, so that a stuck upgrade shows.
+    """
+    try:
+        job = lock_job(session, unread.job_id)
+    except JobNotFoundError:
+        return False
+    if job.fence != unread.fence or job.pushed_at is None or job.queue != queue.value:
+        return False
+    waiting_since = job.waiting_since
+    hold_back(session, job, Hold.TIME, seconds=UNKNOWN_VERSION_SECONDS)
+    job.waiting_since = waiting_since
+    record(session, EventKind.UNREAD, job=job, queue=queue.value, version=unread.version)
+    return True
+
+
+_MAY_EXPIRE = frozenset({State.RECEIVED, State.DEBATING, State.QUEUED})
+
+
+class StaleJob(NamedTuple):
+    """A job that has waited longer than it may."""
+
+    job_id: UUID
+    queue: QueueName
+
+
+_STALE = Statement("""
+    SELECT late.id, bound.queue
+      FROM unnest(CAST(%(queues)s AS text[]), CAST(%(seconds)s AS double precision[])) AS bound (queue, seconds)
+     CROSS JOIN LATERAL (
+         SELECT id FROM job WHERE job.queue = bound.queue AND waiting_since IS NOT NULL
+            AND waiting_since < (SELECT clock_timestamp()) - make_interval(secs => bound.seconds)
+          ORDER BY waiting_since LIMIT %(limit)s
+     ) AS late
+""")
+
+
+def stale_jobs(session: Session, wait_seconds: Mapping[QueueName, float], *, limit: int = 100) -> list[StaleJob]:
+    """Return jobs that have waited longer than they may, whatever kept them: one query, oldest first in each queue.
+
+    A job whose start lies in the future is not waiting for a worker yet.
+    """
+    bounds = {"queues": [queue.value for queue in wait_seconds], "seconds": list(wait_seconds.values())}
+    return [StaleJob(id_, QueueName(queue)) for id_, queue in _STALE.all(session, bounds | {"limit": limit})]
+
+
+def expire_waiting(session: Session, job_id: UUID, queue: QueueName, *, wait_seconds: float) -> bool:
+    """End a job that has waited too long on a queue; False when a worker or somebody else was first."""
+    job = lock_job(session, job_id)
+    is_late = session.scalar(select(col(Job.waiting_since) < after(-wait_seconds)).where(col(Job.id) == job_id))
+    if job.queue != queue.value or State(job.state) not in _MAY_EXPIRE or not is_late:
+        return False
+    detail = f"no worker of queue {queue.value} took it up within {wait_seconds:g} s"
+    end(session, job, State.EXPIRED, reason=Reason.QUEUE_EXPIRED, detail=detail)
+    return True

@@ -1,4 +1,15 @@
-"""The audit trail: who did what, with the six facts of H-117 about every edit."""
+"""The audit trail: who did what, with the six facts of H-117 about every edit, chained by signed seals.
+
+A seal covers every row between the last row of the seal before it and its own last row, so that an edit, a gap or a
+forged row shows. Rows are sealed only when no running transaction can still add one before them: whatever turns up in a
+sealed range later was forged. A rollback leaves a gap in `seq`; the sealed content names every `seq`, so an honest gap
+and a deleted row differ.
+
+Seals are signed with HMAC-SHA256. An asymmetric signature (Ed25519) would let an auditor verify without a key that can
+also forge; HMAC suffices while sealer and verifier are the same operator, who could read a private key too. The chain
+alone cannot show that its newest seals are missing: keep the head that `verify` prints out of reach of the database's
+owner.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +30,7 @@ from sqlmodel import Session, SQLModel, col
 from ledger.durable import replace_file
 from ledger.events import BARRIER_SECONDS, await_commit_barrier
 from ledger.record_tables import AuditRow, AuditSeal
-from ledger.sql import Statement, dump_json, now
+from ledger.store import Statement, dump_json, now
 from ledger.tables import Approval, Job, NewJob, Release
 from routing.redaction import redact, redact_all
 
@@ -30,15 +41,15 @@ INSERT_AUDIT = f"""
     INSERT INTO audit ({_COLUMNS}) SELECT {_COLUMNS}
       FROM jsonb_populate_recordset(CAST(NULL AS audit), CAST(%(audit)s AS jsonb)) WITH ORDINALITY AS done
 """
-"""For statements that write audit rows together with others; `audit_row` makes a row. It ends in a FROM clause."""
+"""For statements that write audit rows together with others, made by `audit_row`. It ends in a FROM clause."""
 _APPEND = Statement(INSERT_AUDIT)
 NONE = "none"
-"""What stands for a fact that there is not: an edit that failed has no output, and that is on record too."""
+"""Stands for a missing fact: that a failed edit has no output is on record, too."""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """Four of the six facts that seed 000 wants on record about an edit; tier and prompt stand on the job."""
+    """Four of the six facts about an edit; tier and prompt are on the job."""
 
     input_hash: str = NONE
     output_hash: str = NONE
@@ -62,15 +73,9 @@ def facts_of(session: Session, job: Job) -> Facts:
 def append(
     session: Session, action: str, *, actor: str, job: Job | None = None, facts: Facts | None = None, **detail: Any
 ) -> None:
-    """Append one row in the caller's transaction. The sealer chains it later (ledger/audit.py).
+    """Append one row in the caller's transaction; the sealer chains it later.
 
-    Args:
-        session: the caller's transaction.
-        action: what was done.
-        actor: by whom.
-        job: what it was done to.
-        facts: the four facts about the job, where the caller knows them; they are collected if left out.
-        detail: more about it.
+    The four facts about the job are collected unless the caller has them; `detail` goes into the row's JSON.
     """
     if facts is None:
         facts = facts_of(session, job) if job is not None else Facts()
@@ -95,25 +100,10 @@ def audit_row(
     }
 
 
-# Chain the audit trail: seals over batches of rows, so that an edit, a gap or a forged row shows.
-#
-# A seal covers every row between the last row of the seal before it and its own last row. Rows are sealed only when
-# no
-# running transaction can still add one before them, so whatever turns up in a sealed range later was forged. Rows
-# that
-# roll back leave gaps in `seq`; the sealed content names every `seq`, so an honest gap and a deleted row differ.
-#
-# Seals are signed with HMAC-SHA256. An asymmetric signature (Ed25519) is the stronger form: an auditor could verify
-# without a key that can also forge. HMAC is used while sealer and verifier are the same operator: it needs nothing
-# but
-# the standard library, and whoever can read this process's key could take a private key too. The chain alone cannot
-# tell
-# that its newest seals are missing: keep the head that `verify` prints where the database's owner cannot write.
-
 GENESIS = "0" * 64
-"""What the first seal names as its predecessor."""
+"""The hash that the first seal names as its predecessor's."""
 MAX_ROWS = 10_000
-"""Rows that one seal covers at most."""
+"""The most rows that one seal covers."""
 _AUDIT: Table = SQLModel.metadata.tables[str(AuditRow.__tablename__)]
 _PAGE_ROWS = 2_000
 _LOCK_KEY = 7_041_778
@@ -124,7 +114,7 @@ _DRAWN = Statement("SELECT CASE WHEN is_called THEN last_value END FROM audit_se
 
 
 class Digest(NamedTuple):
-    """What a seal says about its rows."""
+    """A seal's summary of its rows."""
 
     first_seq: int
     last_seq: int
@@ -133,15 +123,15 @@ class Digest(NamedTuple):
 
 
 class CheckedSeal(NamedTuple):
-    """A seal's rows as the ledger has them, and what is wrong with them or with the seal."""
+    """The rows under a seal, and what is wrong with them or with the seal."""
 
     problems: tuple[str, ...]
     rows: tuple[dict[str, Any], ...]
-    """As they are sealed and written to files."""
+    """In the form that is sealed and written to files."""
 
 
 class AuditVerdict(NamedTuple):
-    """What verification found."""
+    """The result of a verification."""
 
     ok: bool
     seals: int
@@ -150,7 +140,7 @@ class AuditVerdict(NamedTuple):
     unsealed: int
     problems: tuple[str, ...]
     head: str
-    """Number and hash of the newest seal: to be kept elsewhere, and given back as `expected_head`."""
+    """Number and hash of the newest seal, to be kept elsewhere and passed as `expected_head` later."""
 
 
 def seal(
@@ -165,7 +155,7 @@ def seal(
         patience_seconds: how long to wait for transactions that may still add a row before the last one.
 
     Returns:
-        None when there is nothing to seal yet, or another process seals.
+        None when there is nothing to seal yet, or another process is sealing.
     """
     if not try_to_hold(session):
         return None
@@ -192,7 +182,7 @@ def seal(
 
 
 def verify(session: Session, *, signing_key: bytes, expected_head: str | None = None) -> AuditVerdict:
-    """Check every seal, its link, its signature and its rows, from where the archive ends on.
+    """Check every seal after the archive's end: its link, its signature and its rows.
 
     Args:
         session: the caller's transaction.
@@ -229,13 +219,7 @@ def newest_head(session: Session) -> str:
 
 
 def check_newest(session: Session, *, signing_key: bytes, kept_head: str | None) -> list[str]:
-    """Return what is wrong with the end of the chain: in a moment, where `verify` reads all of it.
-
-    Args:
-        session: the caller's transaction.
-        signing_key: the key that the seals were signed with.
-        kept_head: the head that was kept elsewhere, if one was.
-    """
+    """Return what is wrong with the end of the chain, without reading all of it as `verify` does."""
     newest = list(session.scalars(select(AuditSeal).order_by(col(AuditSeal.number).desc()).limit(2)))
     head = newest[0] if newest else None
     problems = []
@@ -250,9 +234,9 @@ def check_newest(session: Session, *, signing_key: bytes, kept_head: str | None)
 
 
 def export(session: Session, out: TextIO) -> int:
-    """Write seals and rows as JSON lines, each seal before its rows, unsealed rows last; return how many.
+    """Write seals and rows as JSON lines, each seal before its rows, unsealed rows last; return their number.
 
-    The seal that archived rows left behind comes first, without rows: they are in the archive, in the same form.
+    The last archived seal comes first, without its rows: those are in the archive, in the same form.
     """
     _stop_sealing(session)
     lines, after = 0, 0
@@ -269,14 +253,14 @@ def export(session: Session, out: TextIO) -> int:
 
 
 def try_to_hold(session: Session) -> bool:
-    """Become the one process that seals or archives, until this transaction ends; False while another one is."""
+    """Take the lock of the sealer and the archiver until this transaction ends; False while another process has it."""
     return bool(_TRY_LOCK.scalar(session, {"key": _LOCK_KEY}))
 
 
 def anchor_of(session: Session, *, signing_key: bytes) -> AuditSeal | None:
-    """Return the seal up to which rows have left the ledger for the archive; None when none have.
+    """Return the last archived seal, up to which rows have left the ledger; None when none have.
 
-    It is believed by its signature alone: without the key nobody can pass off a deletion as archived.
+    Its signature proves it: without the key nobody can pass off a deletion as archived.
     """
     first = session.scalars(
         select(AuditSeal).order_by(col(AuditSeal.number)).limit(1), execution_options={"populate_existing": True}
@@ -288,16 +272,16 @@ def anchor_of(session: Session, *, signing_key: bytes) -> AuditSeal | None:
 
 
 def sign_archived(item: AuditSeal, signing_key: bytes) -> str:
-    """Return what says that a seal's rows, and all before them, are in the archive."""
+    """Return the signature that a seal's rows, and all before them, are in the archive."""
     return _sign(f"archived|{item.number}|{item.hash}", signing_key)
 
 
 def check_seal(session: Session, previous: AuditSeal | None, current: AuditSeal, *, signing_key: bytes) -> CheckedSeal:
     """Check a seal in the ledger, its link and its rows."""
     after = previous.last_seq if previous else 0
-    found = list(_rows(session, after=after, until=current.last_seq))
-    rows = tuple(_row_json(row) for row in found)
-    strays = sum(row["sealed_in"] != current.number for row in found)
+    records = list(_rows(session, after=after, until=current.last_seq))
+    rows = tuple(_row_json(record) for record in records)
+    strays = sum(record["sealed_in"] != current.number for record in records)
     problems = _check_link(previous, current, signing_key=signing_key) + _check_rows(current, rows, strays=strays)
     return CheckedSeal(tuple(problems), rows)
 
@@ -314,12 +298,12 @@ def check_group(
 
 
 def _stop_sealing(session: Session) -> None:
-    """Hold the sealer off until this transaction ends, so that the chain is read as it stood at one moment."""
+    """Keep the sealer away until this transaction ends, so that the chain does not change while it is read."""
     _LOCK.all(session, {"key": _LOCK_KEY})
 
 
 def _final_seq(session: Session, *, patience_seconds: float) -> int | None:
-    """Return a `seq` up to which every row has been committed or rolled back; None when patience ran out."""
+    """Return a `seq` up to which every row is committed or rolled back; None when writers take too long."""
     drawn: int | None = _DRAWN.scalar(session)
     return drawn if await_commit_barrier(session, "audit", patience_seconds=patience_seconds) else None
 
@@ -338,7 +322,7 @@ def _rows(session: Session, *, after: int, until: int | None) -> Iterator[RowMap
 
 
 def _row_json(row: RowMapping) -> dict[str, Any]:
-    """Return what is sealed of a row. Empty columns are left out, so that a new column changes no old seal."""
+    """Return the sealed form of a row, without empty columns, so that a new column changes no old seal."""
     values = {name: value for name, value in row.items() if value is not None and name != "sealed_in"}
     values["at"] = _iso(row["at"])
     if row["job_id"] is not None:
@@ -399,7 +383,7 @@ def _sign(seal_hash: str, signing_key: bytes) -> str:
 
 
 def head_of(item: AuditSeal | None) -> str:
-    """Return what is kept elsewhere of a chain that ends with this seal."""
+    """Return the head of a chain that ends with this seal, to be kept elsewhere."""
     return f"{item.number}:{item.hash}" if item else f"0:{GENESIS}"
 
 
@@ -428,14 +412,14 @@ def _check_link(previous: AuditSeal | None, current: AuditSeal, *, signing_key: 
     return problems
 
 
-def _check_rows(current: AuditSeal, found: Sequence[Mapping[str, Any]], *, strays: int) -> list[str]:
+def _check_rows(current: AuditSeal, rows: Sequence[Mapping[str, Any]], *, strays: int) -> list[str]:
     where = f"seal {current.number} (rows {current.first_seq} to {current.last_seq})"
-    digest = _digest(found)
+    digest = _digest(rows)
     problems = []
-    if len(found) < current.rows:
-        problems.append(f"{where}: {current.rows - len(found)} rows were deleted")
-    elif len(found) > current.rows:
-        problems.append(f"{where}: {len(found) - current.rows} rows were inserted")
+    if len(rows) < current.rows:
+        problems.append(f"{where}: {current.rows - len(rows)} rows were deleted")
+    elif len(rows) > current.rows:
+        problems.append(f"{where}: {len(rows) - current.rows} rows were inserted")
     elif digest is not None and digest.rows_hash != current.rows_hash:
         problems.append(f"{where}: rows were edited or reordered")
     if strays:
@@ -472,7 +456,7 @@ class HeadFile:
         self.path = path
 
     def keep(self, head: str) -> None:
-        """Put a head in place of the one before it; it is on the disk when this returns.
+        """Replace the head; it is on disk when this returns.
 
         Raises:
             OSError: the operator's fault: the file cannot be written.
@@ -481,7 +465,7 @@ class HeadFile:
         replace_file(self.path, f"{head}\n".encode())
 
     def newest(self) -> str | None:
-        """Return the head that was kept last; None where none was."""
+        """Return the head that was written last, if any."""
         try:
             return self.path.read_text().strip() or None
         except FileNotFoundError:

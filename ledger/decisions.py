@@ -1,4 +1,7 @@
-"""Decisions on record: debates and verdicts (R-050), and the routes and costs that a policy's rehearsal reads."""
+"""Record and read decisions: debates (R-050), open questions, and the routes and costs that a policy preview replays.
+
+Both the submitting side, where rules interpret a reply, and intake, where a model does, act on a question through here.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +13,14 @@ from sqlalchemy.orm import aliased
 from sqlmodel import Session, col
 
 from ledger import audit
-from ledger.cancelling import newer_rival, supersede
+from ledger.dispatch_window import seconds_to_start
 from ledger.errors import SiteNotFoundError, WrongStateError
 from ledger.events import EventKind, record
-from ledger.events import record as record_event
+from ledger.job_control import newer_rival, supersede
 from ledger.jobs import end, move, wait_on
 from ledger.releases import active_release, find_site
-from ledger.sql import after
+from ledger.store import after
 from ledger.tables import Attempt, Call, Debate, Job, Release, Site
-from ledger.wait_reasons import seconds_to_start
 from routing.clarify.ladder import LadderResult, Outcome
 from routing.clarify.questions import Clarification
 from routing.decision.debate import DebateKind, HeldDebate, Verdict
@@ -31,14 +33,14 @@ from routing.queues import QueueName
 from routing.scheduling import Hold
 
 _BATCH = 500
-"""Rows that are fetched at a time: a ledger may hold more decisions than memory does."""
+"""Rows to fetch at a time: a ledger may hold more decisions than fit in memory."""
 
 
 def recorded_decisions(session: Session, *, since: datetime | None = None) -> Iterator[Recorded | None]:
     """Yield the decisions about accepted jobs, oldest first; None for one that this version cannot read.
 
-    What was refused was decided by nobody, and a job that goes on from another has that one's decision, or its
-    debate's, or one about work that is on no site yet: all of them are left out.
+    Refused requests were never decided, and a job that continues another one has that one's decision, its debate's, or
+    one about unpublished work: all of these are left out.
     """
     claimed, active = aliased(Release), aliased(Release)
     query = (
@@ -67,9 +69,9 @@ def recorded_decisions(session: Session, *, since: datetime | None = None) -> It
 
 
 def measured_work(session: Session, *, since: datetime | None = None) -> Iterator[Work]:
-    """Yield what each job took on each queue that it is done with there.
+    """Yield the time and cost of each finished job on each of its queues.
 
-    Failures are included: they cost, too. What is not installed did no work and says nothing about it.
+    Failures are included: they cost, too. Attempts that failed because something is not installed did no work.
     """
     costs = (
         select(col(Call.attempt_id), func.sum(col(Call.cost_nanousd)).label("nanousd"))
@@ -90,35 +92,32 @@ def measured_work(session: Session, *, since: datetime | None = None) -> Iterato
         yield Work(queue, float(total), float(longest), int(nanousd))
 
 
-def add_debate(session: Session, job: Job, record: HeldDebate) -> None:
-    """Put a debate on record and on its job, for owner, workers and gates to see.
-
-    What an earlier debate of the same task asked for still holds: this one adds to it.
-    """
+def add_debate(session: Session, job: Job, debate: HeldDebate) -> None:
+    """Record a debate, and put its outcome on its job, adding to that of earlier debates."""
     session.execute(
         insert(Debate).values(
             job_id=job.id,
             tenant=job.tenant,
             session=job.request.get("session"),
-            key=record.key,
+            key=debate.key,
             decision_key=debate_key(job.prompt),
-            kind=record.kind.value,
-            stakes=record.stakes.value if record.stakes else None,
-            verdict=record.verdict.value,
-            record=record.fields(),
+            kind=debate.kind.value,
+            stakes=debate.stakes.value if debate.stakes else None,
+            verdict=debate.verdict.value,
+            record=debate.fields(),
         )
     )
     earlier = str((job.result.get("debate") or {}).get("instruction", ""))
-    instruction = " ".join(filter(None, dict.fromkeys((earlier, record.instruction))))
-    summary = {"verdict": record.verdict.value, "note": record.note, "instruction": instruction}
-    needs_person = record.needs_person or bool(job.result.get("needs_person"))
+    instruction = " ".join(filter(None, dict.fromkeys((earlier, debate.instruction))))
+    summary = {"verdict": debate.verdict.value, "note": debate.note, "instruction": instruction}
+    needs_person = debate.needs_person or bool(job.result.get("needs_person"))
     job.result = {**job.result, "debate": summary, "needs_person": needs_person}
     session.flush()
-    record_event(session, EventKind.DEBATED, job=job, debate=record.kind.value, verdict=record.verdict.value)
+    record(session, EventKind.DEBATED, job=job, debate=debate.kind.value, verdict=debate.verdict.value)
 
 
 def debated_keys(session: Session, tenant: str, session_id: str) -> frozenset[str]:
-    """Return the decisions that a session has debated and that may be carried out, as the router compares them (R-059).
+    """Return the keys of the decisions that a session has debated and may carry out (R-059).
 
     A debate about a failure was about another decision (A11), and one that said stop allows nothing.
     """
@@ -131,18 +130,14 @@ def debated_keys(session: Session, tenant: str, session_id: str) -> frozenset[st
     return frozenset(session.scalars(query))
 
 
-# A job's open question in the ledger: stored, handed to intake for a model's word, and acted on when it is answered.
-#
-# Both sides act through here: the door, where rules decide what a reply means, and intake, where a model had a word.
-
 _EXECUTES = frozenset({Outcome.DETERMINISTIC_EXECUTE, Outcome.AUTO_EXECUTE})
 
 
 def open_question(job: Job) -> Clarification:
-    """Return what a job asks its owner.
+    """Return the question that a job asks its owner.
 
     Raises:
-        WrongStateError: the caller's fault: the job asks nothing, or its answer is being thought about.
+        WrongStateError: the caller's fault: the job asks nothing, or a reply is being interpreted.
     """
     if job.state != State.CLARIFYING or job.clarification is None:
         raise WrongStateError(job.id, job.state, "a job that waits for an answer to its question")
@@ -150,15 +145,15 @@ def open_question(job: Job) -> Clarification:
 
 
 def pending_question(job: Job) -> Clarification | None:
-    """Return the question to which a reply waits for a model's word, if there is one."""
+    """Return the question whose reply waits to be interpreted by a model, if any."""
     if job.state != State.RECEIVED or job.clarification is None:
         return None
     return read_stored(Clarification, job.clarification)
 
 
-def hand_to_intake(session: Session, job: Job, asked: Clarification, *, reply: str, actor: str) -> None:
-    """Let a reply of a locked job wait for the one queue on which models may be asked."""
-    _store(job, asked.model_copy(update={"pending": reply}))
+def hand_to_intake(session: Session, job: Job, question: Clarification, *, reply: str, actor: str) -> None:
+    """Queue a locked job for intake, where a model interprets the reply."""
+    _store(job, question.model_copy(update={"pending": reply}))
     job.expires_at = None
     move(session, job, State.RECEIVED)
     wait_on(session, job, QueueName.INTAKE)
@@ -168,16 +163,7 @@ def hand_to_intake(session: Session, job: Job, asked: Clarification, *, reply: s
 def act_on_reply(
     session: Session, job: Job, result: LadderResult, *, policy: Policy, rules: RouteRules, actor: str
 ) -> None:
-    """Do what a reply to a locked job's question means, or keep the question open.
-
-    Args:
-        session: the caller's transaction.
-        job: the job, clarifying or held by intake.
-        result: what the ladder decided.
-        policy: as the tenant's overrides leave it.
-        rules: what a new decision is made by, as it is now.
-        actor: who replied.
-    """
+    """Act on a reply to a locked job's question, or keep the question open."""
     for event in result.events:
         record(session, EventKind.LADDER, job=job, event=event.name.value, reason=event.reason)
     if result.outcome in _EXECUTES:
@@ -190,14 +176,14 @@ def act_on_reply(
         _keep_open(session, job, result, policy=policy)
 
 
-def _store(job: Job, asked: Clarification | None) -> None:
-    job.clarification = asked.model_dump(mode="json") if asked is not None else None
+def _store(job: Job, question: Clarification | None) -> None:
+    job.clarification = question.model_dump(mode="json") if question is not None else None
 
 
 def _keep_open(session: Session, job: Job, result: LadderResult, *, policy: Policy) -> None:
-    """Ask again, in the order that the ladder says. A job that comes back from intake has its full time again."""
-    asked = read_stored(Clarification, job.clarification)
-    _store(job, asked.model_copy(update={"state": result.state, "pending": None}))
+    """Keep the question open in the ladder's new state. A job that returns from intake gets its full time again."""
+    question = read_stored(Clarification, job.clarification)
+    _store(job, question.model_copy(update={"state": result.state, "pending": None}))
     if job.state != State.CLARIFYING:
         job.fence += 1  # intake's attempt is over
         job.expires_at = after(policy.approval.hours * 3600)  # type: ignore[assignment]
@@ -206,10 +192,10 @@ def _keep_open(session: Session, job: Job, result: LadderResult, *, policy: Poli
 
 
 def _choose(session: Session, job: Job, option: Option, *, policy: Policy, rules: RouteRules, actor: str) -> None:
-    asked = read_stored(Clarification, job.clarification)
-    audit.append(session, "question_answered", actor=actor, job=job, question=asked.question, option=option.id)
+    question = read_stored(Clarification, job.clarification)
+    audit.append(session, "question_answered", actor=actor, job=job, question=question.question, option=option.id)
     _store(job, None)
-    site = _site_of(session, job, option) if asked.binds else None
+    site = _site_of(session, job, option) if question.binds else None
     if site is None:
         end(session, job, State.ANSWERED, reason=Reason.DONE, result={"option": option.id}, actor=actor)
     else:
@@ -224,9 +210,9 @@ def _site_of(session: Session, job: Job, option: Option) -> Site | None:
 
 
 def _bind(session: Session, job: Job, site: Site, *, policy: Policy, rules: RouteRules) -> None:
-    """Bind a job to its site, decide its route again and store it, and let it wait where it goes first.
+    """Bind a job to its site, route it again, and queue it.
 
-    Only now it is known whose place it takes, or which newer job has taken its own.
+    Only now is it known which jobs it supersedes, or which newer job supersedes it.
     """
     release = active_release(session, site)
     request = read_stored(JobRequest, {**job.request, "prompt": job.prompt})

@@ -1,8 +1,11 @@
-"""The dispatch window: which waiting jobs stand in the broker, in fair order, and which of them got lost there.
+"""Choose which waiting jobs stand in the broker, in fair order, and hold the others back.
 
-Each statement touches what it needs through an index, whatever waits. `IS_READY` is the condition of the index
-`ix_job_ready`, `IS_PUSHED` that of `ix_job_runway`: written out in each statement, since the planner takes a partial
-index only where it can prove its condition.
+Every statement goes through an index, so its cost does not grow with the backlog. `IS_READY` is the condition of the
+index `ix_job_ready`, `IS_PUSHED` that of `ix_job_runway`: spelled out in each statement, because the planner uses a
+partial index only when it can prove its condition.
+
+A held job (waiting for its site, for a time or for a provider) is in neither index and costs nothing. Only the
+dispatcher lets it go on: when its time has come, or one by one as its site becomes free.
 """
 
 from __future__ import annotations
@@ -12,18 +15,18 @@ from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, DateTime, cast, func, select
 from sqlalchemy import update as sql_update
 from sqlalchemy.dialects.postgresql import insert
 from sqlmodel import Session, col
 
 from ledger.events import wake_dispatcher
 from ledger.record_tables import Leader, QueueControl
-from ledger.sql import Statement, after, moment, now
+from ledger.store import Statement, after, moment, now
 from ledger.tables import Job
 from routing.policy.platform import Runway
 from routing.queues import QUEUES, QueueName
-from routing.scheduling import Admission, Order, Ready, Share, first_tenants, order_of, take_turns, turns_after
+from routing.scheduling import Admission, Hold, Order, Ready, Share, first_tenants, order_of, take_turns, turns_after
 
 IS_READY = "waiting_since IS NOT NULL AND pushed_at IS NULL AND held_for IS NULL"
 IS_PUSHED = "waiting_since IS NOT NULL AND pushed_at IS NOT NULL"
@@ -49,9 +52,9 @@ _LOOK = Statement(f"""
           SELECT count(*) AS jobs, min(pushed_at) AS first FROM job WHERE job.queue = queues.queue AND {IS_PUSHED}
       ) AS pushed
 """)
-"""One row is asked for in the whole order of its index: with less the planner may walk another and hope to meet one.
+"""Each row is selected in the full order of its index, or the planner may scan another one.
 
-The queues stand in the statement: with an array as a parameter it would be planned anew each time.
+The queues are part of the text: with an array as a parameter the statement would be planned on every execution.
 """
 
 _SHARES = Statement(f"""
@@ -85,10 +88,10 @@ _SHARES = Statement(f"""
     SELECT * FROM shares
      WHERE NOT EXISTS (SELECT FROM queue_control WHERE queue = %(queue)s AND paused_at IS NOT NULL)
 """)
-"""The tenants with ready jobs are found one by one through the index, so that this costs what tenants there are.
+"""Tenants with ready jobs are found one by one through the index, so the cost grows with the tenants alone.
 
-The row without a tenant's name is of all of them: what stands on the whole queue, and where the order of turns stood.
-A queue that is paused has no rows at all. What follows in the transaction keeps its plan, as in `submission_context`.
+The row with an empty tenant is for all of them: the jobs on the whole queue, and the position in the order of turns.
+A paused queue has no rows. Later statements of the transaction keep a generic plan, as in `submission`.
 """
 
 _READY = Statement(f"""
@@ -123,9 +126,9 @@ _HOLD_FOR_SITES = Statement(f"""
     )
     UPDATE job SET held_for = 'site' WHERE id = ANY(ARRAY(SELECT id FROM free))
 """)
-"""An array of ids, where a join would do: for that the planner may read the whole table.
+"""An array of ids instead of a join, for which the planner may read the whole table.
 
-The job that holds the site's lock, because it waits once more, is never parked: the site is free for nobody else.
+The job that holds the site's lock, and waits again, is never held: the site is free for nobody else.
 """
 
 _MARK = Statement(f"""
@@ -134,7 +137,7 @@ _MARK = Statement(f"""
     )
     UPDATE job SET pushed_at = clock_timestamp() WHERE id = ANY(ARRAY(SELECT id FROM free)) RETURNING id, fence, trace
 """)
-"""A job that somebody is about to cancel is left to them: nobody waits for anybody here."""
+"""Locked rows are skipped: a job that is just being cancelled is left alone."""
 
 _UNMARK = Statement("""
     WITH lost AS (
@@ -154,13 +157,13 @@ _KEEP_TURNS = Statement("""
 """)
 
 ALL_TENANTS = ""
-"""In the tables of what waits: all tenants of a queue together."""
+"""Stands for all tenants of a queue in the `backlog` table."""
 WRITING_QUEUES = frozenset(name for name, queue in QUEUES.items() if queue.writes_site)
 """Queues whose work writes its site."""
 DISPATCHER = "dispatcher"
-"""The role of who tops the dispatch windows up."""
+"""The role of the process that tops up the dispatch windows."""
 _PASSES = 4
-"""So often one top-up looks for other jobs in the place of those that it found waiting for their site."""
+"""How often one top-up replaces jobs that have to wait for their site."""
 _HELD_AT_ONCE = 500
 
 
@@ -172,11 +175,11 @@ class Push(NamedTuple):
     queue: QueueName
     tenant: str
     trace: str | None = None
-    """What the job's row carries of its trace."""
+    """The job's `traceparent`."""
 
 
 class Depth(NamedTuple):
-    """How a queue stands."""
+    """The backlog of a queue."""
 
     queue: str
     waiting: int
@@ -184,26 +187,24 @@ class Depth(NamedTuple):
 
 
 class Work(NamedTuple):
-    """What a look at all queues shows."""
+    """What the dispatcher has to do."""
 
     ready: Mapping[QueueName, int]
-    """Queues that are not paused, with jobs that may go to the broker, and how many of each stand there already."""
+    """Queues that are not paused and have ready jobs, with how many of their jobs are in the broker already."""
     pushed: tuple[QueueName, ...]
-    """Queues with jobs whose message should stand in the broker."""
+    """Queues with jobs whose message should be in the broker."""
     has_lapsed: bool
-    """An attempt lost its lease."""
+    """Whether an attempt lost its lease."""
     has_settled: bool
-    """Steps ended of which their runs have not taken note."""
+    """Whether steps ended that their runs have not merged."""
     has_held: bool
-    """A time has come for which jobs were held, or some are held for their site."""
+    """Whether held jobs are due, or jobs are held for their site."""
 
 
 def look(session: Session | Connection, *, older_than_seconds: float) -> Work:
-    """Return what there is to do: most of the time nothing, and that is known with one statement.
+    """Return what there is to do, with one statement: most of the time nothing.
 
-    Args:
-        session: the caller's transaction, or a connection for this one look.
-        older_than_seconds: a message is only missed when it was pushed so long ago.
+    A message counts as missing only when it was pushed `older_than_seconds` ago.
     """
     rows = _LOOK.all(session, {"older": older_than_seconds})
     return Work(
@@ -216,13 +217,13 @@ def look(session: Session | Connection, *, older_than_seconds: float) -> Work:
 
 
 def top_up(session: Session, queue: QueueName, *, runway: Runway, admission: Admission) -> Sequence[Push]:
-    """Choose the jobs that go to the broker next, tenants in turn by their weights, and mark them as pushed.
+    """Choose the jobs that go to the broker next, taking turns between tenants by weight, and mark them as pushed.
 
-    Skips paused queues and tenants, and tenants with as many attempts as they may have. Jobs whose site another job is
-    writing, or is about to, are held for it, all of that site's at once. Looks at as many jobs as there is room for.
+    Skips paused queues and tenants, and tenants at their limit of attempts. When another job writes a site, or is about
+    to, all other jobs of that site are held at once. Reads no more jobs than there is room for.
     """
-    standing_now, before, shares = _shares(session, queue, runway=runway, admission=admission)
-    room = runway.per_queue - standing_now
+    pushed_count, before, shares = _shares(session, queue, runway=runway, admission=admission)
+    room = runway.per_queue - pushed_count
     if room <= 0 or not shares:
         return []
     order = order_of(shares, before=before)
@@ -245,18 +246,18 @@ def top_up(session: Session, queue: QueueName, *, runway: Runway, admission: Adm
 def _shares(
     session: Session, queue: QueueName, *, runway: Runway, admission: Admission
 ) -> tuple[int, float, list[Share]]:
-    """Return how many jobs stand on a queue, where its order of turns stood, and the tenants that take turns on it."""
-    standing_now, before, shares = 0, 0.0, []
+    """Return how many jobs of a queue are pushed, its position in the order of turns, and its tenants' shares."""
+    pushed_count, before, shares = 0, 0.0, []
     for row in _SHARES.all(session, {"queue": queue.value}):
         if row.tenant == ALL_TENANTS:
-            standing_now, before = row.standing, row.turn
+            pushed_count, before = row.standing, row.turn
             continue
         room = runway.per_tenant * row.weight - row.standing
         limit = row.max_running if row.max_running is not None else admission.running_per_tenant
         if limit is not None and queue is not QueueName.CONTROL:
             room = min(room, limit - row.live - row.standing)
         shares.append(Share(row.tenant, row.weight, row.standing, row.turn, max(0, room)))
-    return standing_now, before, shares
+    return pushed_count, before, shares
 
 
 def _ready(session: Session, queue: QueueName, shares: Sequence[Share], order: Order, *, room: int) -> list[Ready]:
@@ -268,7 +269,7 @@ def _ready(session: Session, queue: QueueName, shares: Sequence[Share], order: O
 
 
 def _crowded(session: Session, queue: QueueName, chosen: Sequence[Ready]) -> set[UUID]:
-    """Return the jobs among these whose site is written, or will be first by another one of this queue."""
+    """Return the jobs among these whose site another job writes, or will write first."""
     writing = [job for job in chosen if job.site_id is not None]
     values = {
         "queue": queue.value,
@@ -285,7 +286,7 @@ def _crowded(session: Session, queue: QueueName, chosen: Sequence[Ready]) -> set
 
 
 def _hold_for_sites(session: Session, queue: QueueName, chosen: Sequence[Ready], crowded: set[UUID]) -> None:
-    """Park everything of the crowded sites but what is about to write them."""
+    """Hold every job of the crowded sites except the next to write them."""
     values = {
         "queue": queue.value,
         "sites": sorted({job.site_id for job in chosen if job.job_id in crowded and job.site_id is not None}),
@@ -302,7 +303,7 @@ def _keep_turns(session: Session, queue: QueueName, now: float, turns: dict[str,
 
 
 def pushed_jobs(session: Session, queue: QueueName, *, older_than_seconds: float) -> Sequence[Push]:
-    """Return the jobs whose message should be in the broker since at least that long."""
+    """Return the jobs whose message should have been in the broker for at least this long."""
     rows = session.execute(
         select(col(Job.id), col(Job.fence), col(Job.tenant)).where(
             col(Job.queue) == queue.value,
@@ -314,12 +315,9 @@ def pushed_jobs(session: Session, queue: QueueName, *, older_than_seconds: float
 
 
 def unpush(session: Session, pushes: Sequence[Push], *, older_than_seconds: float = 0.0) -> None:
-    """Take back the mark of jobs whose message is not in the broker: they wait for the next top-up.
+    """Unmark jobs whose message is not in the broker, so that they wait for the next top-up.
 
-    Args:
-        session: the caller's transaction.
-        pushes: what is not there.
-        older_than_seconds: only what was pushed so long ago; what another dispatcher has pushed since then stays.
+    With `older_than_seconds`, what another dispatcher has pushed since then stays.
     """
     if pushes:
         values = {"jobs": [push.job_id for push in pushes], "fences": [push.fence for push in pushes]}
@@ -327,23 +325,18 @@ def unpush(session: Session, pushes: Sequence[Push], *, older_than_seconds: floa
 
 
 def pause_queue(session: Session, queue: QueueName, *, is_paused: bool) -> None:
-    """Pause or resume a queue, at once and for messages that are on their way too; survives restarts."""
-    when = now() if is_paused else None
+    """Pause or resume a queue at once, also for messages on their way; survives restarts."""
+    paused_at = now() if is_paused else None
     session.execute(
         insert(QueueControl)
-        .values(queue=queue.value, paused_at=when)
-        .on_conflict_do_update(index_elements=["queue"], set_={"paused_at": when})
+        .values(queue=queue.value, paused_at=paused_at)
+        .on_conflict_do_update(index_elements=["queue"], set_={"paused_at": paused_at})
     )
     wake_dispatcher(session)
 
 
 def depths(session: Session, *, tenant: str | None = None) -> Sequence[Depth]:
-    """Return how many jobs wait on each queue that holds any, and how long the oldest has.
-
-    Args:
-        session: the caller's transaction.
-        tenant: whose jobs alone are counted; None for everybody's.
-    """
+    """Return the backlog of each queue that has one, for one tenant or for all."""
     age = func.greatest(0, func.extract("epoch", now() - func.min(col(Job.waiting_since))))
     waits = select(col(Job.queue), func.count(), age).where(col(Job.waiting_since).is_not(None))
     if tenant is not None:
@@ -353,7 +346,7 @@ def depths(session: Session, *, tenant: str | None = None) -> Sequence[Depth]:
 
 
 def paused_queues(session: Session) -> dict[str, datetime]:
-    """Return the queues that operators paused, and since when."""
+    """Return the paused queues, and since when they are."""
     paused = select(col(QueueControl.queue), col(QueueControl.paused_at)).where(
         col(QueueControl.paused_at).is_not(None)
     )
@@ -361,7 +354,7 @@ def paused_queues(session: Session) -> dict[str, datetime]:
 
 
 def lead(session: Session, role: str, holder: str, *, seconds: float) -> bool:
-    """Become or stay the one leader of a role for so many seconds; False while another holds it."""
+    """Become or stay the only leader of a role for this many seconds; False while another process leads."""
     free = (col(Leader.until) < now()) | (col(Leader.holder) == holder)
     taken = session.scalar(
         insert(Leader)
@@ -373,13 +366,105 @@ def lead(session: Session, role: str, holder: str, *, seconds: float) -> bool:
 
 
 def leaders(session: Session) -> dict[str, str]:
-    """Return who leads now, by role."""
+    """Return the current leaders by role."""
     alive = select(col(Leader.role), col(Leader.holder)).where(col(Leader.until) > func.clock_timestamp())
     return {role: holder for role, holder in session.execute(alive)}
 
 
 def resign(session: Session, role: str, holder: str) -> None:
-    """Give up a role at a clean stop, so that another takes over at once."""
+    """Give up a role on a clean stop, so that another process takes over at once."""
     session.execute(
         sql_update(Leader).where(col(Leader.role) == role, col(Leader.holder) == holder).values(until=now())
     )
+
+
+RELEASED_AT_ONCE = 500
+"""The most jobs that one round releases; the next round continues."""
+
+
+def set_hold(job: Job, hold: Hold | None, *, seconds: float | None = None) -> None:
+    """Set on a locked waiting job why it must not go to the broker yet, or that it may.
+
+    A job that waits for a time starts to age only when that has come.
+
+    Args:
+        job: waits, or is about to.
+        hold: why; None when it may go.
+        seconds: how long it is held at least; None for a job that is held for its site.
+    """
+    assert (seconds is None) == (hold in (None, Hold.SITE)), "a time belongs to a hold that time ends"
+    job.held_for = hold.value if hold is not None else None
+    job.held_until = after(seconds) if seconds is not None else None  # type: ignore[assignment]
+    if hold is Hold.TIME and seconds is not None:
+        job.waiting_since = after(max(0.0, seconds))  # type: ignore[assignment]
+
+
+def hold_back(session: Session, job: Job, hold: Hold, *, seconds: float | None = None) -> None:
+    """Hold a locked job that waits already; a message on its way will find it held."""
+    job.pushed_at = None
+    set_hold(job, hold, seconds=seconds)
+    session.flush()
+
+
+def seconds_to_start(session: Session, job: Job) -> float | None:
+    """Return the seconds until the start that a job's owner asked for; None when it may start now."""
+    if (start_at := job.request.get("start_at")) is None:
+        return None
+    left = select(func.extract("epoch", cast(start_at, DateTime(timezone=True)) - now()))
+    seconds = float(session.scalar(left) or 0.0)
+    return seconds if seconds > 0 else None
+
+
+_DUE = Statement("""
+    WITH due AS (
+        SELECT id FROM job WHERE held_until <= (SELECT clock_timestamp()) ORDER BY held_until LIMIT %(limit)s
+           FOR NO KEY UPDATE SKIP LOCKED
+    )
+    UPDATE job SET held_for = NULL, held_until = NULL WHERE id = ANY(ARRAY(SELECT id FROM due)) RETURNING id
+""")
+
+_HEADS = Statement("""
+    WITH RECURSIVE lines AS (
+        (SELECT site_id, queue FROM job WHERE held_for = 'site' ORDER BY site_id, queue LIMIT 1)
+        UNION ALL
+        SELECT next.site_id, next.queue FROM lines CROSS JOIN LATERAL (
+            SELECT job.site_id, job.queue FROM job
+             WHERE job.held_for = 'site' AND (job.site_id, job.queue) > (lines.site_id, lines.queue)
+             ORDER BY job.site_id, job.queue LIMIT 1
+        ) AS next
+    ), free AS (
+        SELECT lines.site_id, lines.queue FROM lines JOIN site ON site.id = lines.site_id AND site.lock_job_id IS NULL
+         WHERE NOT EXISTS (SELECT FROM job AS next WHERE next.site_id = lines.site_id AND next.queue = lines.queue
+                              AND next.waiting_since IS NOT NULL AND next.held_for IS NULL)
+         LIMIT %(limit)s
+    ), head AS (
+        SELECT first.id FROM free CROSS JOIN LATERAL (
+            SELECT job.id FROM job
+             WHERE job.held_for = 'site' AND job.site_id = free.site_id AND job.queue = free.queue
+             ORDER BY job.priority, job.created_at LIMIT 1
+        ) AS first
+        UNION ALL
+        SELECT holder.id FROM lines JOIN site ON site.id = lines.site_id
+          JOIN job AS holder ON holder.id = site.lock_job_id AND holder.queue = lines.queue
+         WHERE holder.held_for = 'site'
+    ), locked AS (
+        SELECT id FROM job WHERE id = ANY(ARRAY(SELECT id FROM head)) AND held_for = 'site'
+           FOR NO KEY UPDATE SKIP LOCKED
+    )
+    UPDATE job SET held_for = NULL, held_until = NULL WHERE id = ANY(ARRAY(SELECT id FROM locked)) RETURNING id
+""")
+"""The most urgent job, then the oldest, of each free site and queue on which no other job is about to write it.
+
+Lines are found one by one through the index, so the cost grows with busy sites, not with the jobs that wait for them. A
+queue without workers delays only its own line. A job that holds its site's lock waits for nobody.
+"""
+
+
+def release_due(session: Session, *, limit: int = RELEASED_AT_ONCE) -> Sequence[UUID]:
+    """Release the jobs whose time has come, by the ledger's clock, and return their ids."""
+    return _DUE.scalars(session, {"limit": limit})
+
+
+def release_sites(session: Session, *, limit: int = RELEASED_AT_ONCE) -> Sequence[UUID]:
+    """Release the next job of each site that has become free, and return their ids."""
+    return _HEADS.scalars(session, {"limit": limit})

@@ -1,4 +1,4 @@
-"""Small files that have to outlive a crash: replaced as a whole, and on the disk when the call returns."""
+"""Write small files so that they survive a crash: replaced as a whole, and on disk when the call returns."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Put a file in place of the one before it; a reader finds all of one of them.
+    """Replace a file atomically: a reader finds all of the old one or all of the new one.
 
     Raises:
         OSError: the operator's fault: the file cannot be written.
@@ -22,7 +22,7 @@ def replace_file(path: Path, data: bytes) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Wait until the disk has the names in a directory."""
+    """Wait until a directory's entries are on disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""What the ledger and its metrics refuse, and who is at fault."""
+"""Errors of the ledger and its metrics, and who is at fault."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class MonitoringError(Exception):
     """Base of all errors of this package."""
 
     text: ClassVar[str] = ""
-    """What it says, with its arguments in their places; empty: the argument itself."""
+    """The message, formatted with the arguments; empty for the plain argument."""
 
     def __str__(self) -> str:
         return self.text.format(*self.args) if self.text else super().__str__()
@@ -67,7 +67,7 @@ class ReleaseNotFoundError(MonitoringError, LookupError):
 
 
 class ReleaseSweptError(ReleaseNotFoundError):
-    """The release's files were given up when it was older than retention keeps them (the caller's fault)."""
+    """Retention has removed the release's files (the caller's fault)."""
 
     text = "the files of release {} are gone: it was older than retention keeps them"
 
@@ -76,7 +76,7 @@ class ReleaseSweptError(ReleaseNotFoundError):
 
 
 class IdempotencyConflictError(MonitoringError, ValueError):
-    """An idempotency key was used again with another body (the caller's fault)."""
+    """An idempotency key was reused with another body (the caller's fault)."""
 
     text = "the idempotency key belongs to job {}, which was submitted with another body"
 
@@ -86,7 +86,7 @@ class IdempotencyConflictError(MonitoringError, ValueError):
 
 
 class WrongStateError(MonitoringError, ValueError):
-    """The job is not in a state in which this can be done (the caller's fault)."""
+    """The job's state does not allow this (the caller's fault)."""
 
     text = "job {} is {}; this needs {}"
 
@@ -95,7 +95,7 @@ class WrongStateError(MonitoringError, ValueError):
 
 
 class FencedError(MonitoringError):
-    """An attempt tried to take effect although the job has moved on: its effect is refused (nobody's fault)."""
+    """An attempt that no longer holds its job tried to take effect (nobody's fault)."""
 
     text = "attempt with fence {1} of job {0} no longer holds the job"
 
@@ -104,7 +104,7 @@ class FencedError(MonitoringError):
 
 
 class PublishConflictError(MonitoringError):
-    """The active release is no longer the one the candidate was made from (nobody's fault): nothing changed."""
+    """The active release is no longer the candidate's base (nobody's fault); nothing changed."""
 
     text = "site {} has another active release than the one this was made from"
 
@@ -113,7 +113,7 @@ class PublishConflictError(MonitoringError):
 
 
 class _RefusedError(MonitoringError, ValueError):
-    """Something cannot be done for one of a few reasons; nothing changed."""
+    """A refusal for one of a few reasons; nothing changed."""
 
     reasons: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
@@ -179,7 +179,7 @@ class GateRefusedError(_RefusedError):
 
 
 class NotContinuableError(_RefusedError):
-    """A job cannot be gone on from (the caller's fault, or nobody's)."""
+    """A job cannot be continued (the caller's fault, or nobody's)."""
 
     text = "nothing can go on from job {}: {}"
     reasons = MappingProxyType(
@@ -217,7 +217,7 @@ class NotReplayableError(_RefusedError):
 
 
 class SchemaMismatchError(MonitoringError):
-    """The ledger's schema is none that this version works with (the operator's fault)."""
+    """This version cannot work with the ledger's schema (the operator's fault)."""
 
     def __init__(self, found: str | None, wanted: str) -> None:
         super().__init__(found, wanted)
@@ -231,13 +231,13 @@ class SchemaMismatchError(MonitoringError):
 
 
 class LedgerBusyError(MonitoringError):
-    """A migration got no lock in time (the operator's fault, or nobody's): it can be asked for again."""
+    """A migration got no lock in time (the operator's fault, or nobody's); it can be repeated."""
 
     text = "the ledger was too busy to be migrated: a transaction holds a table, or another migration runs; repeat"
 
 
 class DumpError(MonitoringError):
-    """A ledger could not be written or read back (the operator's fault; the message says what to do)."""
+    """A ledger could not be dumped or restored (the operator's fault; the message says what to do)."""
 
 
 class ArchiveError(MonitoringError):
@@ -245,7 +245,7 @@ class ArchiveError(MonitoringError):
 
 
 class ForeignMarkError(MonitoringError):
-    """The fold's mark lies in this cluster's future: the ledger came from another one (the operator's fault)."""
+    """The metrics' mark lies in this cluster's future: the ledger came from another one (the operator's fault)."""
 
     text = (
         "the metrics were folded up to transaction {}, but this cluster is at {}: "
@@ -257,8 +257,8 @@ class ForeignMarkError(MonitoringError):
 
 
 class TracingUnavailableError(MonitoringError):
-    """Traces are wanted, and what sends them is not installed (the operator's fault)."""
+    """Tracing is enabled, but its exporter is not installed (the operator's fault)."""
 
 
 class CapacityError(MonitoringError):
-    """A question about capacity that has no answer (the caller's fault): it names the place and the rule."""
+    """A question about capacity without an answer (the caller's fault); it names the place and the rule."""

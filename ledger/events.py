@@ -1,8 +1,7 @@
-"""Append what happened. Every state, start, end and dollar passes here, so streams and metrics cannot disagree.
+"""Append and read job events. Every state, start, end and dollar is recorded here, so streams and metrics agree.
 
-An event's number is drawn before its transaction commits, so rows can appear in another order than that of their
-numbers. Whoever reads on from the last number it has seen would miss a row that appears below it; the commit barrier
-tells when a number is final.
+An event's id is drawn before its transaction commits, so rows can appear out of order, and a reader that continues
+after the last id it saw would miss one. The commit barrier tells when no lower id can appear any more.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from sqlmodel import Session, col
 
 from ledger.record_tables import Event
 from ledger.spending import members_of
-from ledger.sql import Statement, dump_json
+from ledger.store import Statement, dump_json
 from ledger.tables import Job, NewJob
 from routing.redaction import redact_all
 
@@ -35,15 +34,11 @@ _WRITERS = Statement("""
 def await_commit_barrier(
     session: Session, table: Literal["audit", "event"], *, patience_seconds: float = BARRIER_SECONDS
 ) -> bool:
-    """Wait until all who write a table at this moment are gone, and tell whether they are: False when patience ran out.
+    """Wait until every current writer of a table is done; False when that takes too long.
 
-    An INSERT locks the table before it draws its number, and keeps the lock until its transaction ends. So after this,
-    no row can appear at or below a number that was known before it; those that are there have to be read after it.
-
-    Args:
-        session: the caller's transaction, at the default isolation level.
-        table: which.
-        patience_seconds: how long to wait.
+    An INSERT locks the table before it draws its id, and keeps the lock until its transaction ends. After the barrier
+    no row can appear at or below an id that was drawn before it; read the rows only then. The transaction must be at
+    the default isolation level.
     """
     writers = _writers(session, table)
     give_up_at = time.monotonic() + patience_seconds
@@ -64,15 +59,15 @@ INSERT_EVENTS = """
     SELECT happened.kind, happened.job_id, happened.tenant, happened.data
       FROM jsonb_populate_recordset(CAST(NULL AS event), CAST(%(events)s AS jsonb)) WITH ORDINALITY AS happened
 """
-"""For statements that write events together with other rows; `event_rows` makes its rows. It ends in a FROM clause."""
+"""For statements that write events together with other rows, made by `event_rows`. It ends in a FROM clause."""
 _APPEND = Statement(f"{INSERT_EVENTS} ORDER BY ordinality")
 WORK_CHANNEL = "pointsman_work"
-"""NOTIFY channel on which the dispatcher hears that there is something to push, end or deliver."""
+"""NOTIFY channel that wakes the dispatcher."""
 _WAKE = Statement(f"NOTIFY {WORK_CHANNEL}")
 
 
 class EventKind(StrEnum):
-    """Kinds of events. `progress`, `plan` and `run_step` are for people; the rest makes metrics."""
+    """Kinds of events. `progress`, `plan` and `run_step` are for people; the rest feed metrics."""
 
     ACCEPTED = "accepted"
     WAITING = "waiting"
@@ -100,47 +95,41 @@ class EventKind(StrEnum):
 
 
 class EventPage(NamedTuple):
-    """Events that are told in their order."""
+    """A page of events in order."""
 
     events: Sequence[Event]
     is_all: bool
-    """Whether there were no more of them at this moment."""
+    """Whether there were no more events at that moment."""
 
 
 Happened = tuple[EventKind, Mapping[str, Any]]
 
 
 def record(session: Session, kind: EventKind, *, job: Job | None = None, **data: Any) -> None:
-    """Append one event in the caller's transaction, without keys that people or models wrote into it."""
+    """Append one event in the caller's transaction, with secrets redacted."""
     record_all(session, [(kind, data)], job=job)
 
 
 def record_all(session: Session, happened: Iterable[Happened], *, job: Job | None) -> None:
-    """Append what happened to a job in one go, in this order."""
+    """Append events of a job in one statement, in this order."""
     _APPEND.all(session, {"events": dump_json(event_rows(happened, job))})
 
 
 def event_rows(happened: Iterable[Happened], job: Job | NewJob | None) -> list[dict[str, Any]]:
-    """Return events as rows for `INSERT_EVENTS`, without keys that people or models wrote into them."""
+    """Return events as rows for `INSERT_EVENTS`, with secrets redacted."""
     owner = {"job_id": job.id, "tenant": job.tenant} if job is not None else {}
     return [{"kind": kind.value, **owner, "data": redact_all(data)} for kind, data in happened]
 
 
 def wake_dispatcher(session: Session) -> None:
-    """Tell the dispatcher, once this transaction commits, that it has work."""
+    """Wake the dispatcher once this transaction commits."""
     _WAKE.all(session)
 
 
 def newest_events(session: Session, job_id: UUID, *, limit: int, before_id: int | None = None) -> Sequence[Event]:
-    """Return the newest of a job's events, oldest first; a run's are those of its steps too.
+    """Return the newest events of a job, or of a run and its steps, oldest first.
 
-    The newest of all are such that `events_after` can go on from the last, unless a transaction hangs.
-
-    Args:
-        session: the caller's transaction.
-        job_id: whose.
-        limit: how many.
-        before_id: only events with an id below this one.
+    Without `before_id`, `events_after` can continue from the last one, unless a transaction hangs.
     """
     newest = select(Event).where(col(Event.job_id).in_(members_of(job_id))).order_by(col(Event.id).desc()).limit(limit)
     if before_id is None:
@@ -153,26 +142,26 @@ def newest_events(session: Session, job_id: UUID, *, limit: int, before_id: int 
 
 
 def newest_of_kinds(session: Session, job_id: UUID, kinds: Iterable[EventKind], *, limit: int) -> Sequence[Event]:
-    """Return the newest of a job's own events of some kinds, oldest first: however much else has happened since."""
+    """Return the newest of a job's own events of some kinds, oldest first."""
     newest = select(Event).where(col(Event.job_id) == job_id, col(Event.kind).in_([kind.value for kind in kinds]))
     return session.scalars(newest.order_by(col(Event.id).desc()).limit(limit)).all()[::-1]
 
 
 def events_after(session: Session, job_id: UUID, *, after_id: int, limit: int = 500) -> EventPage:
-    """Return a job's events with an id above `after_id`, oldest first; a run's stream holds those of its steps.
+    """Return the events of a job, or of a run and its steps, with an id above `after_id`, oldest first.
 
-    An event is told once no running transaction can still add one with a lower id, so that whoever goes on from the
-    last id that it has seen misses nothing. While a transaction hangs, until its timeout, nothing new is told.
+    An event is returned once no running transaction can add one with a lower id, so a reader that continues after the
+    last id misses nothing. While a transaction hangs, until its timeout, no new event is returned.
     """
     members = session.scalars(members_of(job_id)).all()
     query = select(Event).where(col(Event.job_id).in_(members), col(Event.id) > after_id)
     query = query.order_by(col(Event.id)).limit(limit)
-    found = session.scalars(query).all()
-    if not found:
+    visible = session.scalars(query).all()
+    if not visible:
         return EventPage((), is_all=True)
     if not await_commit_barrier(session, "event"):
         return EventPage((), is_all=False)
-    final = session.scalars(query.where(col(Event.id) <= found[-1].id)).all()
+    final = session.scalars(query.where(col(Event.id) <= visible[-1].id)).all()
     return EventPage(final, is_all=len(final) < limit)
 
 
@@ -184,6 +173,6 @@ _MIRROR = """
 
 
 def record_mirror_use(counts: Mapping[str, tuple[int, int]]) -> Statement:
-    """Record what the package mirror did since its last report: requests and bytes sent, by result."""
+    """Return the statement that records the package mirror's requests and bytes since its last report, by result."""
     rows = [{"result": result, "requests": requests, "bytes": sent} for result, (requests, sent) in counts.items()]
     return Statement(_MIRROR, {"kind": EventKind.MIRROR.value, "counts": dump_json(rows)})

@@ -1,6 +1,6 @@
-"""The state of every job: accepted once, moved by the one table of legal moves, ended once.
+"""Move jobs along the table of legal moves and end each one once.
 
-Each move and each end is told by events that metrics count, and an end owes the job's owner one notification.
+Every move and every end is recorded as events, which metrics count. An end also owes the job's owner one notification.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 from sqlmodel import Session, col
 
 from ledger import audit
+from ledger.dispatch_window import set_hold
 from ledger.errors import JobNotFoundError
 from ledger.events import (
     INSERT_EVENTS,
@@ -26,15 +27,13 @@ from ledger.events import (
     record_all,
     wake_dispatcher,
 )
-from ledger.failures import Consequence, count_end
+from ledger.job_ends import Consequence, count_end, is_run, is_step, note_end
 from ledger.record_tables import Event
-from ledger.run_tables import Gate
+from ledger.runs.tables import Gate
 from ledger.spending import spent_at_end, tokens_by_part, wasted_at_end
-from ledger.sql import Statement, dump_json, now, set_persisted, storable
-from ledger.step_ends import is_run, is_step, note_end
+from ledger.store import Statement, dump_json, now, set_persisted, storable
 from ledger.submission import accept
 from ledger.tables import Job, NewJob
-from ledger.wait_reasons import set_hold
 from routing.decision.llm_router import work_queue
 from routing.decision.router import Route
 from routing.decision.triggers import Debate
@@ -69,7 +68,7 @@ _END = Statement(f"""
            closed.id, closed.queue, closed.tier, closed.number, closed.seconds
       FROM ended LEFT JOIN closed ON true
 """)
-"""An update that found the site by its lock would read the whole table: the job's own site is asked."""
+"""The site is looked up by the job's `site_id`: finding it by its lock would scan the whole table."""
 
 _RECORD_END = Statement(f"""
     WITH told AS ({INSERT_EVENTS} ORDER BY ordinality
@@ -85,7 +84,7 @@ _RECORD_END = Statement(f"""
 """)
 
 _UNDECIDED = frozenset({State.RECEIVED, State.CLARIFYING})
-"""States in which a model or the job's owner may still change the decision."""
+"""States in which a model or the owner may still change the decision."""
 
 _LIMIT_OF_END = {
     State.TIMED_OUT: "time",
@@ -95,23 +94,25 @@ _LIMIT_OF_END = {
 
 
 def _decision_of(job: Job) -> dict[str, Any]:
-    """Return what is counted of the decision about a job."""
+    """Return the parts of a job's decision that metrics count."""
     return {"mode": job.mode, "confidence": job.route.get("confidence"), "tier": job.tier}
 
 
 def _decision_made(session: Session, job: Job, origin: State, target: State) -> dict[str, Any]:
-    """Return what the event of a job's way out of intake, or of its owner's reply, says of the decision made there.
+    """Return the decision for the event that takes a job out of intake or clarification.
 
-    So each accepted job's decision is told exactly once: here, or by its acceptance where nobody had a say.
+    Each job's decision is recorded exactly once: here, or by its acceptance when nobody had a say.
     """
     if origin not in _UNDECIDED or target in _UNDECIDED:
         return {}
-    told = select(col(Event.id)).where(col(Event.job_id) == job.id, cast(col(Event.data), JSONB).has_key("decision"))
-    return {"decision": _decision_of(job)} if session.scalar(told.limit(1)) is None else {}
+    recorded = select(col(Event.id)).where(
+        col(Event.job_id) == job.id, cast(col(Event.data), JSONB).has_key("decision")
+    )
+    return {"decision": _decision_of(job)} if session.scalar(recorded.limit(1)) is None else {}
 
 
 class _ClosedAttempt(NamedTuple):
-    """An attempt that was live, and has just been ended."""
+    """An attempt that was live until this transaction."""
 
     id: UUID
     queue: str
@@ -120,7 +121,7 @@ class _ClosedAttempt(NamedTuple):
     seconds: float
 
     def event(self, outcome: str, reason: Reason, *, cost: int) -> Happened:
-        """Return the event of its end, with what its settled calls have cost in nanodollars."""
+        """Return its end event, given the nanodollars that its settled calls cost."""
         place = {"queue": self.queue, "tier": self.tier, "attempt": self.number, "seconds": round(self.seconds, 3)}
         wasted = cost if outcome in WASTED_OUTCOMES else 0
         ended = {"outcome": outcome, "reason": reason.value, "cost_nanousd": cost, "wasted_nanousd": wasted}
@@ -128,77 +129,78 @@ class _ClosedAttempt(NamedTuple):
 
 
 class _EndFacts(NamedTuple):
-    """What the statement that ended a job says about it."""
+    """What the statement that ended a job returned."""
 
     seconds: float
-    """From its acceptance."""
+    """Since it was accepted."""
     boxes: int
-    """That its attempts worked in."""
+    """Boxes that its attempts used."""
     closed: Sequence[_ClosedAttempt]
 
 
 def _record_end(
     session: Session, job: Job, facts: _EndFacts, *, origin: State, reason: Reason, left: str | None, actor: str
 ) -> None:
-    """Put on record that a job has just ended, owe its owner the one notification, and wake the dispatcher.
+    """Record that a job has just ended, owe its owner the notification, and wake the dispatcher.
 
-    Args:
-        session: the caller's transaction.
-        job: in its end state.
-        facts: what its end has brought about.
-        origin: the state it left.
-        reason: why it ended.
-        left: the queue on which it still waited.
-        actor: who ended it.
+    `left` is the queue on which it was still waiting, if any.
     """
     spent = spent_at_end(session, job)
     happened = [each.event(job.state, reason, cost=spent.get(each.id, 0)) for each in facts.closed]
-    ended = (facts.seconds, facts.boxes, sum(spent.values()))
-    happened += _events_of_end(session, job, ended, origin=origin, reason=reason, left=left)
-    facts_now, detail = audit.facts_of(session, job), {"state": job.state, "reason": reason.value}
+    cost_nanousd = sum(spent.values())
+    happened += _events_of_end(session, job, facts, cost_nanousd, origin=origin, reason=reason, left=left)
+    audit_facts, detail = audit.facts_of(session, job), {"state": job.state, "reason": reason.value}
     values = {
         "job": job.id,
         "url": job.request.get("callback_url"),
-        "payload": None if is_step(job) else dump_json(_notification(job)),  # of a step its run tells, once
+        "payload": None if is_step(job) else dump_json(_notification(job)),  # a step is reported by its run
         "events": dump_json(event_rows(happened, job)),
-        "audit": dump_json([audit.audit_row("job_ended", actor=actor, job=job, facts=facts_now, detail=detail)]),
+        "audit": dump_json([audit.audit_row("job_ended", actor=actor, job=job, facts=audit_facts, detail=detail)]),
     }
     _RECORD_END.all(session, values)
 
 
 def _events_of_end(
-    session: Session, job: Job, facts: tuple[float, int, int], *, origin: State, reason: Reason, left: str | None
+    session: Session,
+    job: Job,
+    facts: _EndFacts,
+    cost_nanousd: int,
+    *,
+    origin: State,
+    reason: Reason,
+    left: str | None,
 ) -> list[Happened]:
-    seconds, boxes, cost_nanousd = facts
-    decided = _decision_made(session, job, origin, State(job.state))
+    decision = _decision_made(session, job, origin, State(job.state))
     place = {"queue": job.queue, "tier": job.tier}
-    moved = {"origin": origin.value, "target": job.state, "reason": reason.value, **decided}
+    moved = {"origin": origin.value, "target": job.state, "reason": reason.value, **decision}
     happened: list[Happened] = [(EventKind.STATE, moved)]
     if reason is Reason.QUEUE_EXPIRED:
         happened.append((EventKind.LIMIT_HIT, {**place, "limit": "wait", "phase": "admit"}))
     elif limit := _LIMIT_OF_END.get(State(job.state)):
         happened.append((EventKind.LIMIT_HIT, {**place, "limit": limit, "phase": "run"}))
-    end_of = {"state": job.state, "reason": reason.value, "detail": job.detail, "seconds": round(seconds, 3), **place}
-    used = {"boxes": boxes, "cost_nanousd": cost_nanousd, "wasted_nanousd": wasted_at_end(session, job)}
-    run = _of_run(session, job) if is_run(job) else {}
-    return [*happened, (EventKind.ENDED, {**end_of, **used, "left": left, "output_bytes": _output_bytes(job), **run})]
+    ended = {"state": job.state, "reason": reason.value, "detail": job.detail, "seconds": round(facts.seconds, 3)}
+    used = {"boxes": facts.boxes, "cost_nanousd": cost_nanousd, "wasted_nanousd": wasted_at_end(session, job)}
+    ended |= {**place, **used, "left": left, "output_bytes": _output_bytes(job)}
+    if is_run(job):
+        ended |= _run_usage(session, job)
+    return [*happened, (EventKind.ENDED, ended)]
 
 
 def _output_bytes(job: Job) -> int | None:
-    """Return how much a job has made; None when that was nothing that is counted."""
+    """Return the size of a job's output; None when its output is not measured."""
     if isinstance(answer := job.result.get("answer"), str):
         return len(answer.encode("utf-8", "surrogatepass"))
     return job.result.get("output_bytes")
 
 
-def _of_run(session: Session, job: Job) -> dict[str, Any]:
-    """Return what is counted of a run that ends: who used its tokens, and how often it waited for a person (S-099)."""
+def _run_usage(session: Session, job: Job) -> dict[str, Any]:
+    """Return what metrics count of a run that ends: tokens by part, and gates opened (S-099)."""
     opened = select(func.count()).where(col(Gate.run_id) == job.id, col(Gate.opened_at).is_not(None))
     return {"run_tokens": tokens_by_part(session, job.id), "gates": session.scalar(opened) or 0}
 
 
 def _notification(job: Job) -> dict[str, Any]:
-    """Return what the owner of a job that has just ended is told."""
+    """Return the payload of an ended job's notification."""
     payload = {"type": "job.ended", "job_id": str(job.id), "state": job.state, "reason": job.reason}
     if job.parent_id is not None:
         payload["parent_id"] = str(job.parent_id)
@@ -207,7 +209,7 @@ def _notification(job: Job) -> dict[str, Any]:
 
 _LOCKED = select(Job).where(col(Job.id) == bindparam("job")).with_for_update()
 KEPT_FACTS = ("debate", "needs_person", "begun")
-"""What is known of a job that every further try of it has to keep to."""
+"""Facts about a job that every further try has to respect."""
 
 
 def find_job(session: Session, job_id: UUID, *, tenant: str | None = None) -> Job:
@@ -227,7 +229,7 @@ lock_observers: list[Callable[[Job], None]] = []
 
 
 def lock_job(session: Session, job_id: UUID, *, tenant: str | None = None) -> Job:
-    """Return a job with its row locked until the transaction ends: the start of every move.
+    """Lock a job's row until the transaction ends, and return it: the start of every move.
 
     Raises:
         JobNotFoundError: the caller's fault.
@@ -248,34 +250,37 @@ def list_jobs(
     site_id: UUID | None = None,
     limit: int = 50,
 ) -> Sequence[Job]:
-    """Return the newest jobs first; the steps of runs are shown by their runs."""
+    """Return jobs, newest first, without the steps of runs: a run lists its own."""
     newest = col(Job.created_at).desc()
-    wanted = [col(Job.queue) != QueueName.STEPS.value]
+    conditions = [col(Job.queue) != QueueName.STEPS.value]
     if tenant is not None:
-        wanted.append(col(Job.tenant) == tenant)
+        conditions.append(col(Job.tenant) == tenant)
     if site_id is not None:
-        wanted.append(col(Job.site_id) == site_id)
+        conditions.append(col(Job.site_id) == site_id)
     if states:
-        found = (select(col(Job.id)).where(*wanted, each).order_by(newest).limit(limit) for each in _states(states))
-        wanted = [col(Job.id).in_(union_all(*found))]
-    return session.scalars(select(Job).where(*wanted).order_by(newest).limit(limit)).all()
+        ids = (
+            select(col(Job.id)).where(*conditions, in_states).order_by(newest).limit(limit)
+            for in_states in _states(states)
+        )
+        conditions = [col(Job.id).in_(union_all(*ids))]
+    return session.scalars(select(Job).where(*conditions).order_by(newest).limit(limit)).all()
 
 
 def _states(states: Sequence[State]) -> Iterator[ColumnElement[bool]]:
-    """Yield conditions that hold of jobs in some states, each such that an index has its jobs in order of their age.
+    """Yield conditions that select jobs in these states, each matching an index that is ordered by age.
 
-    Otherwise the few that are in a rare state would be looked for among all that there ever were.
+    Without them the few jobs in a rare state would be searched for among all jobs ever accepted.
     """
     ended_at = col(Job.ended_at)
-    going = [state.value for state in states if state not in ENDS]
-    if going:
-        yield ended_at.is_(None) & col(Job.state).in_(going)
+    open_states = [state.value for state in states if state not in ENDS]
+    if open_states:
+        yield ended_at.is_(None) & col(Job.state).in_(open_states)
     for state in ENDS.intersection(states):
         yield ended_at.is_not(None) & (col(Job.state) == state.value)
 
 
 def move(session: Session, job: Job, target: State, *, reason: Reason | None = None, **data: Any) -> None:
-    """Move a locked job to a state that is no end.
+    """Move a locked job to a state that is not an end.
 
     Raises:
         RoutingError: our fault.
@@ -291,7 +296,7 @@ def move(session: Session, job: Job, target: State, *, reason: Reason | None = N
 
 
 def route_job(session: Session, job: Job, route: Route) -> None:
-    """Let a locked job that intake is done with wait on the queue of its route."""
+    """Queue a locked job that intake has finished with, by its route."""
     job.route = route.model_dump(mode="json")
     job.mode = route.mode.value
     job.tier = route.tier.value if route.tier else None
@@ -315,11 +320,11 @@ def wait_on(
 
     Args:
         session: the caller's transaction.
-        job: nobody works on it any more.
-        queue: where.
+        job: has no live attempt.
+        queue: where it waits.
         hold: why it must not go to the broker yet; None when it may as soon as its turn comes.
         seconds: how long it is held at least; None without a hold, and for a job that waits for its site.
-        reason: why its work was broken off, where it was.
+        reason: why its work was interrupted, if it was.
     """
     left = _left_queue(job)
     job.queue = queue.value
@@ -328,13 +333,13 @@ def wait_on(
     set_hold(job, hold, seconds=seconds)
     session.flush()
     held = {} if hold is None or seconds is None else {"held_for": hold.value, "held_seconds": round(seconds, 3)}
-    why = {} if reason is None else {"reason": reason.value}
-    record(session, EventKind.WAITING, job=job, queue=queue.value, tier=job.tier, left=left, **held, **why)
+    cause = {} if reason is None else {"reason": reason.value}
+    record(session, EventKind.WAITING, job=job, queue=queue.value, tier=job.tier, left=left, **held, **cause)
     wake_dispatcher(session)
 
 
 def rest(session: Session, job: Job, queue: QueueName, *, seconds: float) -> None:
-    """Let a locked job wait on `queue`, and for so many seconds keep it from its next try."""
+    """Let a locked job wait on `queue`, and delay its next try by this many seconds."""
     if seconds > 0:
         wait_on(session, job, queue, hold=Hold.TIME, seconds=seconds)
     else:
@@ -342,7 +347,7 @@ def rest(session: Session, job: Job, queue: QueueName, *, seconds: float) -> Non
 
 
 def _left_queue(job: Job) -> str | None:
-    """Return the queue on which a job waits and which it is about to leave without a claim."""
+    """Return the queue that a waiting job is about to leave without a claim."""
     return job.queue if job.waiting_since is not None else None
 
 
@@ -357,16 +362,17 @@ def end(
     actor: str = "pointsman",
     successor: NewJob | None = None,
 ) -> None:
-    """End a locked job: final state, free site, one audit row with the six facts, one notification.
+    """End a locked job: set its final state, free its site, write one audit row and one notification.
 
-    What its end means for its task is decided here too: a task that fails again ends `escalated` instead of `failed`,
-    or goes on in a new job that debates it. A successor that was asked for is that new job, and gets the site's lock.
+    This also decides what the end means for the job's task: a task that fails again ends `escalated` instead of
+    `failed`, or continues in a new job that debates it. A requested successor becomes that job and takes over the
+    site's lock.
 
     Raises:
         RoutingError: our fault.
     """
     origin = State(job.state)
-    detail = redact(storable(detail))  # people's and models' words: they are shown wherever the end is
+    detail = redact(storable(detail))  # written by people and models, and shown wherever the end is
     check_move(origin, target)
     assert target in ENDS
     left = _left_queue(job)
@@ -375,18 +381,18 @@ def end(
     consequence = count_end(session, job, target, reason=reason, detail=detail)
     target = consequence.state
     job.state, job.reason, job.detail = target.value, reason.value, detail or None
-    kept = {name: value for name, value in job.result.items() if name != RESTING}
-    job.result = {**kept, **(result or {})}
-    followed = _follow_up(session, job, consequence, successor)
-    if "continued_as" not in followed and not is_step(job):
+    earlier = {name: value for name, value in job.result.items() if name != RESTING}
+    job.result = {**earlier, **(result or {})}
+    follow_up = _follow_up(session, job, consequence, successor)
+    if "continued_as" not in follow_up and not is_step(job):
         job.failure_signature = dead_letter_signature(target, reason, detail)
-    told = _write_end(session, job, result={**job.result, **followed}, heir=successor.id if successor else None)
+    facts = _write_end(session, job, result={**job.result, **follow_up}, heir=successor.id if successor else None)
     note_end(session, job, target, reason=reason, detail=detail)
-    _record_end(session, job, told, origin=origin, reason=reason, left=left, actor=actor)
+    _record_end(session, job, facts, origin=origin, reason=reason, left=left, actor=actor)
 
 
 def _write_end(session: Session, job: Job, *, result: dict[str, Any], heir: UUID | None) -> _EndFacts:
-    """Write the end that a locked job's object says, and its result, with one statement; note there what that made."""
+    """Write a locked job's end and result in one statement, and update the object to match."""
     rows = _END.all(
         session,
         {
@@ -423,40 +429,40 @@ def _write_end(session: Session, job: Job, *, result: dict[str, Any], heir: UUID
 
 
 def _follow_up(session: Session, job: Job, consequence: Consequence, successor: NewJob | None) -> dict[str, Any]:
-    """Do what an end leads to, and return what its job's owner is told of it."""
-    told: dict[str, Any] = {}
+    """Carry out the consequence of an end, and return what it adds to the job's result."""
+    added: dict[str, Any] = {}
     if consequence.action is not FailureAction.NONE:
-        told["failure_action"] = consequence.action.value
+        added["failure_action"] = consequence.action.value
     actor = successor.requested_by if successor is not None else "pointsman"
     if consequence.action is FailureAction.DEBATE_FAILURE:
         successor = _debated(successor or _another_try(job), consequence)
     if successor is not None:
-        told["continued_as"] = str(accept(session, successor, actor=actor).job.id)
-    return told
+        added["continued_as"] = str(accept(session, successor, actor=actor).job.id)
+    return added
 
 
 def _debated(new: NewJob, consequence: Consequence) -> NewJob:
-    """Return a job that goes on from one whose task failed again: it is debated before it works."""
-    known = {**new.result, "failure_debate": True, "failures": list(consequence.failures)}
-    return replace(new, state=State.DEBATING, queue=QueueName.INTAKE, result=known)
+    """Return the successor of a job whose task failed again: it is debated before any work."""
+    result = {**new.result, "failure_debate": True, "failures": list(consequence.failures)}
+    return replace(new, state=State.DEBATING, queue=QueueName.INTAKE, result=result)
 
 
 def _another_try(job: Job) -> NewJob:
-    """Return the job in which a task that failed is tried again, on the same bill and from what was kept.
+    """Return the job that tries a failed task again, on the same bill and from the salvaged work.
 
-    It keeps to what the failed job had to keep to: a second try must not lose a constraint, nor a person's gate.
+    It inherits the failed job's constraints: a second try must not lose one, nor a person's gate.
     """
-    asked = {**job.request, "prompt": job.prompt, "idempotency_key": None}
-    known = {name: job.result[name] for name in KEPT_FACTS if name in job.result}
-    kept = job.release_id if job.result.get("is_salvaged") else None
-    if kept is not None:
-        known["begun"] = {**known.get("begun", {}), "report": job.detail or "", "is_kept": True}
+    request = {**job.request, "prompt": job.prompt, "idempotency_key": None}
+    result = {name: job.result[name] for name in KEPT_FACTS if name in job.result}
+    salvaged_id = job.release_id if job.result.get("is_salvaged") else None
+    if salvaged_id is not None:
+        result["begun"] = {**result.get("begun", {}), "report": job.detail or "", "is_kept": True}
     return NewJob(
         id=uuid4(),
         tenant=job.tenant,
         door=Door(job.door),
         requested_by=job.requested_by,
-        request=read_stored(JobRequest, asked),
+        request=read_stored(JobRequest, request),
         state=State.DEBATING,
         queue=QueueName.INTAKE,
         mode=job.mode,
@@ -468,13 +474,13 @@ def _another_try(job: Job) -> NewJob:
         cap_nanousd=job.cap_nanousd,
         parent_id=job.id,
         root_id=job.root_id,
-        start_release_id=kept or job.start_release_id,
-        result=known,
+        start_release_id=salvaged_id or job.start_release_id,
+        result=result,
     )
 
 
 def close_attempt(session: Session, job: Job, *, outcome: str, reason: Reason) -> None:
-    """End the live attempt of a locked job; does nothing when it has none."""
+    """End the live attempt of a locked job, if it has one."""
     rows = _CLOSE.all(session, {"job": job.id, "outcome": outcome, "reason": reason.value})
     if closed := [_ClosedAttempt(*row) for row in rows]:
         spent = spent_at_end(session, job)

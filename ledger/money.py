@@ -1,9 +1,9 @@
-"""Money: a call's worst case is reserved under every cap before it is made, and settled at what it used.
+"""Reserve a model call's worst case under every cap before it is made, and settle it at what it used.
 
-Each step is one SQL statement that commits at once: it locks the caps in one fixed order, so two calls can neither
-deadlock nor pass a cap together, and no cap stays locked while a client is waited for (`fleet_day` is locked by every
-call of the fleet). Statements are values here: the gateway, the only one that reserves (DESIGN.md section 4), runs them
-on its event loop, everyone else in a session.
+Each step is one SQL statement that commits at once. It locks the caps in one fixed order, so two calls can neither
+deadlock nor exceed a cap together, and no cap stays locked while a client is slow (every call of the fleet locks
+`fleet_day`). Functions return statements as values: the gateway, which alone reserves, runs them on its event loop,
+everyone else in a session.
 """
 
 from __future__ import annotations
@@ -17,21 +17,226 @@ from uuid import UUID
 from sqlalchemy import func, select
 from sqlmodel import Session, col
 
-from ledger import money_sql as sql
 from ledger.events import EventKind
 from ledger.record_tables import Event
 from ledger.spending import members_of
-from ledger.sql import Statement, dump_json
+from ledger.store import Statement, dump_json
 from ledger.tables import Attempt, Call, Job
+from routing.jobs import USED_ENDS, WASTED_OUTCOMES
 from routing.policy.platform import Policy
 from routing.policy.prices import NANOUSD_PER_USD, BudgetExceeded, Usage
 from routing.provider_circuit import LaneRules
 from routing.queues import QueueName
 
+# Seconds for which a lane takes no call: while it is parked, and, a short pause at a time, while another call tests it.
+# NULL when it takes calls.
+PARKED_SECONDS = """
+    CASE WHEN parked_until > clock_timestamp() THEN extract(epoch FROM parked_until - clock_timestamp())
+         WHEN parked_until IS NOT NULL AND probing_until > clock_timestamp()
+         THEN least(extract(epoch FROM probing_until - clock_timestamp()), %(pause_seconds)s::float) END
+"""
+
+
+def _filled(column: str, per_minute: str) -> str:
+    """Return SQL for the current level of a one-minute bucket; a new bucket is full."""
+    since = "coalesce(extract(epoch FROM clock_timestamp() - lane.filled_at), 60)"
+    return f"least({per_minute}, lane.{column} + {per_minute} * greatest({since}, 0) / 60)"
+
+
+FILLED_REQUESTS = _filled("requests", "%(requests_per_minute)s::float")
+FILLED_TOKENS = _filled("tokens", "%(tokens_per_minute)s::float")
+
+AFTER_LEASE = "clock_timestamp() + make_interval(secs => %(lease_seconds)s)"
+
+BEARER = """
+SELECT attempt.id AS attempt_id, job.id AS job_id, job.root_id, job.tenant, attempt.queue, attempt.tier, attempt.fence,
+       job.cap_nanousd AS job_cap_nanousd, coalesce(execution.provider, tenant.provider) AS provider,
+       tenant.overrides::text AS overrides, to_char(timezone('UTC', clock_timestamp()), 'YYYY-MM-DD') AS today,
+       attempt.ended_at IS NOT NULL AS has_ended, attempt.deadline <= clock_timestamp() AS is_late,
+       attempt.fence <> job.fence AS is_fenced, job.cancel_requested_at IS NOT NULL AS is_cancelled, attempt.door,
+       execution.cap_nanousd AS step_cap_nanousd, execution.model AS step_model, tenant.provider AS tenant_provider,
+       execution.agent, job.trace
+FROM attempt JOIN job ON job.id = attempt.job_id JOIN tenant ON tenant.name = job.tenant
+LEFT JOIN agent_executions AS execution ON execution.job_id = job.id
+WHERE attempt.token_hash = %(token_hash)s
+"""
+
+OPEN_CAPS = """
+INSERT INTO cap (scope, key, limit_nanousd, spent_nanousd, reserved_nanousd)
+SELECT wanted.scope, wanted.key, wanted.amount, 0, 0
+FROM jsonb_to_recordset(%(caps)s::jsonb) AS wanted (place int, scope text, key text, amount bigint)
+ORDER BY wanted.place
+ON CONFLICT DO NOTHING
+RETURNING scope
+"""
+
+# The job is locked before the caps: the call's foreign keys lock it anyway, and a worker that holds it must not make
+# the whole fleet wait for a cap. Limits come with the call, so a changed policy or budget applies at once. A parked
+# lane is noticed before any cap is locked. Its row is locked last, and only when it has buckets or is to be tested: one
+# gateway alone gets to test it, and a call takes from a bucket together with its reserve.
+RESERVE = f"""
+WITH seen AS MATERIALIZED (
+    SELECT parked_until IS NOT NULL AS is_shut, failures, reason, {PARKED_SECONDS} AS wait
+    FROM lane WHERE provider = %(account)s AND model = %(model)s
+), bearer AS MATERIALIZED (
+    SELECT 1 FROM job
+    WHERE id = %(job_id)s AND fence = %(fence)s AND cancel_requested_at IS NULL
+    FOR KEY SHARE
+), wanted AS MATERIALIZED (
+    SELECT * FROM jsonb_to_recordset(%(caps)s::jsonb) AS wanted (place int, scope text, key text, amount bigint)
+    WHERE EXISTS (SELECT FROM bearer) AND NOT EXISTS (SELECT FROM seen WHERE wait > 0)
+), held AS MATERIALIZED (
+    SELECT cap.scope, cap.key, wanted.amount, wanted.amount - cap.spent_nanousd - cap.reserved_nanousd AS room
+    FROM cap JOIN wanted ON cap.scope = wanted.scope AND cap.key = wanted.key
+    ORDER BY wanted.place
+    FOR UPDATE OF cap
+), verdict AS MATERIALIZED (
+    SELECT count(*) = jsonb_array_length(%(caps)s::jsonb) AS has_all_caps,
+           least(%(max_tokens)s::bigint,
+                 (least(min(room), %(call_limit)s::bigint) - %(input_nanousd)s::bigint)
+                     / %(token_nanousd)s::bigint) AS tokens
+    FROM held
+), gate AS MATERIALIZED (
+    SELECT lane.parked_until IS NOT NULL AS is_test, lane.reason, {PARKED_SECONDS} AS parked,
+           {FILLED_REQUESTS} AS requests, {FILLED_TOKENS} AS tokens,
+           %(input_tokens)s::float + verdict.tokens AS needed
+    FROM verdict CROSS JOIN lane
+    WHERE verdict.has_all_caps AND verdict.tokens >= %(least_tokens)s::bigint
+      AND lane.provider = %(account)s AND lane.model = %(model)s
+      AND (%(is_metered)s::bool OR EXISTS (SELECT FROM seen WHERE is_shut))
+    FOR UPDATE OF lane
+), shortage AS MATERIALIZED (
+    SELECT greatest((1 - requests) * 60 / %(requests_per_minute)s::float,
+                    (least(needed, %(tokens_per_minute)s::float) - tokens) * 60 / %(tokens_per_minute)s::float
+           ) AS seconds
+    FROM gate
+), passed AS (
+    UPDATE lane SET probing_until = CASE WHEN gate.is_test THEN
+                        clock_timestamp() + make_interval(secs => %(probe_seconds)s::float) END,
+                    requests = coalesce(gate.requests - 1, lane.requests),
+                    tokens = coalesce(gate.tokens - gate.needed, lane.tokens),
+                    filled_at = CASE WHEN %(is_metered)s::bool THEN clock_timestamp() ELSE lane.filled_at END
+    FROM gate CROSS JOIN shortage
+    WHERE lane.provider = %(account)s AND lane.model = %(model)s
+      AND coalesce(gate.parked, 0) <= 0 AND coalesce(shortage.seconds, 0) <= 0
+    RETURNING gate.is_test
+), opened AS (
+    INSERT INTO call (id, job_id, attempt_id, caps, state, provider, model, key_hash, gateway, lease_until,
+                      max_tokens, reserved_nanousd, cost_nanousd, prices_as_of,
+                      input_tokens, output_tokens, cache_write_tokens, cache_read_tokens)
+    SELECT %(id)s, %(job_id)s, %(attempt_id)s,
+           (SELECT jsonb_agg(jsonb_build_array(scope, key) ORDER BY place) FROM wanted),
+           'reserved', %(provider)s, %(model)s, %(key_hash)s, %(gateway)s, {AFTER_LEASE},
+           tokens, %(input_nanousd)s::bigint + tokens * %(token_nanousd)s::bigint, 0, %(prices_as_of)s, 0, 0, 0, 0
+    FROM verdict WHERE has_all_caps AND tokens >= %(least_tokens)s::bigint
+      AND (NOT (%(is_metered)s::bool OR EXISTS (SELECT FROM seen WHERE is_shut)) OR EXISTS (SELECT FROM passed))
+    RETURNING max_tokens, reserved_nanousd
+), taken AS (
+    UPDATE cap SET reserved_nanousd = cap.reserved_nanousd + opened.reserved_nanousd, limit_nanousd = held.amount
+    FROM held, opened
+    WHERE cap.scope = held.scope AND cap.key = held.key
+)
+SELECT EXISTS (SELECT FROM bearer) AS holds, verdict.has_all_caps, tightest.scope, tightest.room,
+       opened.max_tokens, opened.reserved_nanousd,
+       seen.failures, coalesce(passed.is_test, false) AS is_test, coalesce(gate.reason, seen.reason) AS reason,
+       greatest(seen.wait, gate.parked) AS parked, shortage.seconds AS short
+FROM verdict
+LEFT JOIN (SELECT scope, room FROM held ORDER BY room LIMIT 1) AS tightest ON true
+LEFT JOIN opened ON true
+LEFT JOIN seen ON true
+LEFT JOIN gate ON true
+LEFT JOIN shortage ON true
+LEFT JOIN passed ON true
+"""
+
+WASTED = ", ".join(f"'{outcome}'" for outcome in sorted(WASTED_OUTCOMES))
+USED = ", ".join(f"'{state}'" for state in sorted(USED_ENDS))
+
+# Books the calls of the CTE `closed`: their caps in the fixed order, then one event for each call. The lock on the
+# attempt makes its end and this booking see each other, so that exactly one of them counts wasted cost.
+BOOK = f"""
+judged AS MATERIALIZED (
+    SELECT id, queue, tier, outcome FROM attempt WHERE id IN (SELECT attempt_id FROM closed) FOR SHARE
+), amounts AS MATERIALIZED (
+    SELECT pair ->> 0 AS scope, pair ->> 1 AS key, min(place) AS place,
+           sum(closed.reserved_nanousd) AS reserved, sum(closed.cost_nanousd) AS cost
+    FROM closed JOIN judged ON judged.id = closed.attempt_id,
+         jsonb_array_elements(closed.caps) WITH ORDINALITY AS listed (pair, place)
+    GROUP BY 1, 2
+), held AS MATERIALIZED (
+    SELECT cap.scope, cap.key, amounts.reserved, amounts.cost
+    FROM cap JOIN amounts ON cap.scope = amounts.scope AND cap.key = amounts.key
+    ORDER BY amounts.place, amounts.key
+    FOR UPDATE OF cap
+), booked AS (
+    UPDATE cap SET reserved_nanousd = cap.reserved_nanousd - held.reserved,
+                   spent_nanousd = cap.spent_nanousd + held.cost
+    FROM held
+    WHERE cap.scope = held.scope AND cap.key = held.key
+), told AS (
+    INSERT INTO event (kind, job_id, tenant, data)
+    SELECT %(event)s, job.id, job.tenant, jsonb_build_object(
+        'queue', judged.queue, 'tier', judged.tier, 'model', closed.model, 'provider', closed.provider,
+        'finish', closed.finish, 'status', closed.status, 'cost_nanousd', closed.cost_nanousd,
+        'input_tokens', closed.input_tokens, 'output_tokens', closed.output_tokens,
+        'cache_write_tokens', closed.cache_write_tokens, 'cache_read_tokens', closed.cache_read_tokens,
+        'wasted_nanousd', CASE WHEN judged.outcome IN ({WASTED}) OR (job.ended_at IS NOT NULL
+            AND judged.outcome IS NOT NULL AND job.state NOT IN ({USED})) THEN closed.cost_nanousd ELSE 0 END)
+    FROM closed JOIN judged ON judged.id = closed.attempt_id JOIN job ON job.id = closed.job_id
+)
+SELECT id FROM closed
+"""
+
+SETTLE = f"""
+WITH closed AS (
+    UPDATE call SET state = %(state)s, finish = %(finish)s, status = %(status)s, cost_nanousd = %(cost)s,
+                    input_tokens = %(input_tokens)s, output_tokens = %(output_tokens)s,
+                    cache_write_tokens = %(cache_write_tokens)s, cache_read_tokens = %(cache_read_tokens)s,
+                    ended_at = clock_timestamp()
+    WHERE id = %(id)s AND state = 'reserved'
+    RETURNING *
+), {BOOK}"""
+
+PRESUME_LOST = f"""
+WITH lost AS MATERIALIZED (
+    SELECT id FROM call
+    WHERE state = 'reserved' AND lease_until < (SELECT clock_timestamp())
+    ORDER BY lease_until LIMIT %(limit)s
+    FOR UPDATE SKIP LOCKED
+), closed AS (
+    UPDATE call SET state = 'presumed', finish = 'gateway_lost', status = 0, cost_nanousd = reserved_nanousd,
+                    ended_at = clock_timestamp()
+    FROM lost WHERE call.id = lost.id
+    RETURNING call.*
+), {BOOK}"""
+
+RENEW = f"""
+UPDATE call SET lease_until = {AFTER_LEASE} WHERE id = ANY(%(ids)s::uuid[]) AND state = 'reserved'
+RETURNING id
+"""
+
+STOPPED = """
+SELECT attempt.id, attempt.ended_at IS NOT NULL AS has_ended, attempt.deadline <= clock_timestamp() AS is_late,
+       job.cancel_requested_at IS NOT NULL AS is_cancelled
+FROM attempt JOIN job ON job.id = attempt.job_id
+WHERE attempt.id = ANY(%(ids)s::uuid[])
+  AND (attempt.ended_at IS NOT NULL OR attempt.deadline <= clock_timestamp() OR attempt.fence <> job.fence
+       OR job.cancel_requested_at IS NOT NULL)
+"""
+
+LIMIT_HIT = """
+INSERT INTO event (kind, job_id, tenant, data)
+VALUES (%(event)s, %(job_id)s, %(tenant)s, jsonb_build_object(
+    'queue', %(queue)s::text, 'tier', %(tier)s::int, 'limit', 'cost', 'phase', %(phase)s::text,
+    'scope', %(scope)s::text))
+RETURNING id
+"""
+
+
 OF_THE_DAY = frozenset({"tenant_day", "key_day", "fleet_day"})
-"""Scopes of caps that are whole again tomorrow, whatever a bill has spent."""
+"""Scopes of caps that are renewed every day."""
 CALL_LEASE_SECONDS = 30.0
-"""How long an open call is believed alive after its gateway last said so."""
+"""How long an open call counts as alive after its gateway last renewed it."""
 
 
 class CapLimit(NamedTuple):
@@ -54,7 +259,7 @@ class Bill(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Bearer:
-    """Who calls: the attempt that a token belongs to, as it stands when it is looked up."""
+    """The attempt that a token belongs to, at the time of the lookup."""
 
     attempt_id: UUID
     job_id: UUID
@@ -78,34 +283,34 @@ class Bearer:
     door: str | None = None
     """The only address it may call from; None for an attempt without a box."""
     step_cap_nanousd: int | None = None
-    """What this execution of a run's step may spend of what its run has left."""
+    """What this execution of a run's step may spend of its run's budget."""
     step_model: str | None = None
     """The only model that this execution of a run's step may call."""
     tenant_provider: str | None = None
-    """The tenant's own provider; `provider` is another one where a project of the tenant names it."""
+    """The tenant's own provider; `provider` differs when a project names another one."""
     agent: str | None = None
     """The agent of a run's step."""
     trace: str | None = None
-    """What the job's row carries of its trace."""
+    """The job's `traceparent`."""
 
 
 _BEARER_FIELDS = tuple(item.name for item in fields(Bearer))
-"""In the order of the columns of `money_sql.BEARER`."""
+"""In the order of the columns of `BEARER`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LaneUse:
-    """The lane that a call wants to use, and its rules; without an account it has none."""
+    """The lane that a call wants to use, and its rules; without an account there is none."""
 
     account: str = ""
-    """The name by which the gateway knows the provider's account: two accounts are two lanes."""
+    """The gateway's name for the provider's account: each account has lanes of its own."""
     rules: LaneRules = field(default_factory=LaneRules)
     input_tokens: int = 0
     """The most that the call can read."""
 
     @property
     def is_metered(self) -> bool:
-        """Whether the lane has buckets of ours."""
+        """Whether we limit the lane's rate ourselves."""
         return self.rules.requests_per_minute is not None or self.rules.tokens_per_minute is not None
 
 
@@ -126,25 +331,25 @@ class CallStart:
     max_tokens: int
     """Output tokens asked for."""
     least_tokens: int
-    """Output tokens below which it is not worth making."""
+    """Output tokens below which the call is not worth making."""
     call_limit_nanousd: int
-    """What one call may cost, whatever the caps have left."""
+    """The most that one call may cost, whatever the caps have left."""
     lane: LaneUse = field(default_factory=LaneUse)
 
 
 class Reserved(NamedTuple):
-    """What an admitted call may write, and what was reserved for it."""
+    """How much an admitted call may write, and what was reserved for it."""
 
     max_tokens: int
     nanousd: int
     lane_failures: int = 0
     """How many calls of its lane failed in a row before it."""
     is_lane_test: bool = False
-    """Whether it is the one call that tests a lane which was parked."""
+    """Whether it is the one call that tests a parked lane."""
 
 
 class LaneRefusal(NamedTuple):
-    """The lane makes no call now."""
+    """The lane takes no call now."""
 
     seconds: float
     """When to ask again."""
@@ -153,23 +358,23 @@ class LaneRefusal(NamedTuple):
 
 
 class LaneMissing(NamedTuple):
-    """A lane with buckets has no row yet: open it, then ask again."""
+    """A metered lane has no row yet: open it and retry."""
 
 
 class CapsMissing(NamedTuple):
-    """A cap has no row yet: open the caps, then ask again."""
+    """A cap has no row yet: open the caps and retry."""
 
 
 class BearerGone(NamedTuple):
-    """The attempt lost its job, or was cancelled, since it was looked up."""
+    """The attempt lost its job or was cancelled since the lookup."""
 
 
 ReserveOutcome = Reserved | BudgetExceeded | LaneRefusal | CapsMissing | LaneMissing | BearerGone
 
 
 def bearer_of(token_hash: str) -> Statement:
-    """Look up the attempt that a token belongs to."""
-    return Statement(sql.BEARER, {"token_hash": token_hash})
+    """Return the statement that looks up the attempt of a token."""
+    return Statement(BEARER, {"token_hash": token_hash})
 
 
 def read_bearer(row: Sequence[Any]) -> Bearer:
@@ -184,7 +389,7 @@ def caps_of(bearer: Bearer, *, policy: Policy, key_day_usd: float | None = None)
     Args:
         bearer: who calls.
         policy: as the tenant's overrides leave it.
-        key_day_usd: what the key that pays may spend in a day; None where its owner declared no limit.
+        key_day_usd: the daily limit of the key that pays; None when its owner declared none.
     """
     budgets = policy.budgets
     queue_nanousd = policy.queues[bearer.queue].llm_nanousd
@@ -204,14 +409,14 @@ def caps_of(bearer: Bearer, *, policy: Policy, key_day_usd: float | None = None)
 
 
 def open_caps(caps: Sequence[CapLimit]) -> Statement:
-    """Make sure that every cap has its row."""
-    return Statement(sql.OPEN_CAPS, {"caps": _cap_rows(caps)})
+    """Return the statement that creates the missing rows of caps."""
+    return Statement(OPEN_CAPS, {"caps": _cap_rows(caps)})
 
 
 def reserve(bearer: Bearer, call: CallStart, caps: Sequence[CapLimit]) -> Statement:
-    """Reserve a call's worst case under every cap and open its row, or do nothing.
+    """Return the statement that reserves a call's worst case under every cap and opens its row, or does nothing.
 
-    Where the caps do not have room for all output tokens asked for, the call gets what fits, down to `least_tokens`.
+    When the caps lack room for all requested output tokens, the call gets what fits, down to `least_tokens`.
     """
     rules = call.lane.rules
     values = vars(call) | {
@@ -225,7 +430,7 @@ def reserve(bearer: Bearer, call: CallStart, caps: Sequence[CapLimit]) -> Statem
     lane = vars(call.lane) | {"is_metered": call.lane.is_metered}
     limits = {"requests_per_minute": rules.requests_per_minute, "tokens_per_minute": rules.tokens_per_minute}
     pauses = {"probe_seconds": rules.probe_seconds, "pause_seconds": rules.pause_seconds}
-    return Statement(sql.RESERVE, {**values, **lane, **limits, **pauses})
+    return Statement(RESERVE, {**values, **lane, **limits, **pauses})
 
 
 def read_reserve(row: Sequence[Any], call: CallStart) -> ReserveOutcome:
@@ -248,7 +453,7 @@ def read_reserve(row: Sequence[Any], call: CallStart) -> ReserveOutcome:
 
 
 def settle(call_id: UUID, *, usage: Usage, cost_nanousd: int, finish: str, status: int, state: str) -> Statement:
-    """Close an open call: release its reserve, book what it cost. Does nothing to a call that is closed already.
+    """Return the statement that closes an open call: it releases the reserve and books the cost.
 
     Args:
         call_id: the call.
@@ -256,36 +461,36 @@ def settle(call_id: UUID, *, usage: Usage, cost_nanousd: int, finish: str, statu
         cost_nanousd: what it cost.
         finish: how the call ended.
         status: the HTTP status that its caller got; 0 for none.
-        state: `settled`, or `presumed` when nobody knows what it used.
+        state: `settled`, or `presumed` when its usage is unknown.
     """
     end = {"cost": cost_nanousd, "finish": finish, "status": status, "state": state}
-    return Statement(sql.SETTLE, {"id": call_id, "event": EventKind.CALL.value, **end, **usage._asdict()})
+    return Statement(SETTLE, {"id": call_id, "event": EventKind.CALL.value, **end, **usage._asdict()})
 
 
 def renew_calls(call_ids: Sequence[UUID]) -> Statement:
-    """Say that open calls are alive."""
-    return Statement(sql.RENEW, {"ids": list(call_ids), "lease_seconds": CALL_LEASE_SECONDS})
+    """Return the statement that renews the leases of open calls."""
+    return Statement(RENEW, {"ids": list(call_ids), "lease_seconds": CALL_LEASE_SECONDS})
 
 
 def stopped_attempts(attempt_ids: Sequence[UUID]) -> Statement:
-    """Find, among attempts with open calls, those that may not go on: rows of id, has_ended, is_late, is_cancelled."""
-    return Statement(sql.STOPPED, {"ids": list(attempt_ids)})
+    """Return the statement that selects the attempts that must stop: id, has_ended, is_late, is_cancelled."""
+    return Statement(STOPPED, {"ids": list(attempt_ids)})
 
 
 def limit_hit(bearer: Bearer, *, scope: str, phase: str) -> Statement:
-    """Record that money ran out: at a call's admission (`admit`) or while it was streamed (`stream`)."""
+    """Return the statement that records a budget hit, on admission of a call (`admit`) or in its stream (`stream`)."""
     place = {"job_id": bearer.job_id, "tenant": bearer.tenant, "queue": bearer.queue.value, "tier": bearer.tier}
     values = {"event": EventKind.LIMIT_HIT.value, **place, "scope": scope, "phase": phase}
-    return Statement(sql.LIMIT_HIT, values)
+    return Statement(LIMIT_HIT, values)
 
 
 def presume_lost_calls(session: Session, *, limit: int = 100) -> int:
-    """Settle, at their full reserve, the calls of a gateway that died: never under what the provider may bill."""
-    return len(Statement(sql.PRESUME_LOST).all(session, {"event": EventKind.CALL.value, "limit": limit}))
+    """Settle the calls of a dead gateway at their full reserve, the most that the provider may bill."""
+    return len(Statement(PRESUME_LOST).all(session, {"event": EventKind.CALL.value, "limit": limit}))
 
 
 def bill_of(session: Session, job: Job) -> Bill:
-    """Return what a job has cost so far, over all its tiers and attempts; a run's steps are part of it."""
+    """Return what a job has cost so far, over all tiers and attempts, with the steps of a run."""
     spent, reserved, calls = session.execute(
         select(
             func.coalesce(func.sum(col(Call.cost_nanousd)), 0),
@@ -297,14 +502,14 @@ def bill_of(session: Session, job: Job) -> Bill:
 
 
 def budget_exceeded_by(session: Session, attempt: Attempt) -> BudgetExceeded | None:
-    """Return the budget that last refused or cut a model call of an attempt; None when none did."""
+    """Return the budget that last refused or cut a model call of an attempt, if any."""
     return last_budget_exceeded(session, attempt.job_id, since=attempt.started_at)
 
 
 def last_budget_exceeded(session: Session, job_id: UUID, *, since: datetime | None = None) -> BudgetExceeded | None:
-    """Return the budget that last refused or cut a model call of a job; None when none is on record.
+    """Return the budget that last refused or cut a model call of a job, if any.
 
-    The end of a job notes its limit, too, and names no budget.
+    The event of a job's own end names no budget and is skipped.
     """
     scope = col(Event.data)["scope"].as_string()
     hits = select(scope).where(
@@ -312,12 +517,12 @@ def last_budget_exceeded(session: Session, job_id: UUID, *, since: datetime | No
     )
     if since is not None:
         hits = hits.where(col(Event.at) >= since)
-    found = session.scalars(hits.order_by(col(Event.id).desc()).limit(1)).first()
-    return None if found is None else BudgetExceeded(found)
+    newest = session.scalars(hits.order_by(col(Event.id).desc()).limit(1)).first()
+    return None if newest is None else BudgetExceeded(newest)
 
 
 def calls_of(session: Session, job_id: UUID) -> Sequence[Call]:
-    """Return a job's model calls, those of a run's steps among them, oldest first."""
+    """Return a job's model calls, including those of a run's steps, oldest first."""
     return session.scalars(
         select(Call).where(col(Call.job_id).in_(members_of(job_id))).order_by(col(Call.started_at))
     ).all()
@@ -341,5 +546,5 @@ SELECT EXISTS (
 
 
 def is_live_address(address: str) -> Statement:
-    """Ask whether an attempt that may go on is bound to this address: one row with true or false."""
+    """Return the statement that tells whether a live attempt is bound to this address."""
     return Statement(_IS_LIVE_ADDRESS, {"address": address})

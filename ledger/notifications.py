@@ -1,7 +1,6 @@
-"""The notification that a job's end owes its owner: who may send it when, what came of each try, and sending it again.
+"""Claim, record and replay the notification that the end of a job owes its owner.
 
-It stays one notification however often it is sent: a replay has the same id and the same body, so a receiver that keeps
-the ids it has seen does nothing twice.
+A replay has the same id and body, so a receiver that remembers ids does nothing twice.
 """
 
 from __future__ import annotations
@@ -19,39 +18,39 @@ from ledger import audit
 from ledger.errors import NotReplayableError
 from ledger.jobs import find_job, lock_job
 from ledger.record_tables import Delivery, Notification
-from ledger.sql import after, moment, now
+from ledger.store import after, moment, now
 from ledger.tables import Job
 
 MAX_REPLAYS = 100
-"""How often one notification is sent anew when asked to: a loop that asks for more is a mistake."""
+"""The most replays of one notification: a client that wants more is looping."""
 _SHOWN_DELIVERIES = 50
 _CLAIM_SECONDS = 60
 _LONGEST_DETAIL = 200
 _LOOKED_AT = 1_000
-"""Of the oldest that are due: a claim costs the same however many there are."""
+"""A claim considers only this many of the oldest, so its cost does not grow with the backlog."""
 _DESTINATION = func.split_part(col(Notification.callback_url), "/", 3)
 
 Wanted = Literal["undelivered", "pending"]
 
 
 class Due(NamedTuple):
-    """A notification that its claimer has to send now."""
+    """A claimed notification, to be sent now."""
 
     job_id: UUID
     tenant: str
     callback_url: str
     destination: str
-    """Host and port that it goes to."""
+    """Host and port of the URL."""
     payload: dict[str, object]
     number: int
-    """Which try of its round this is, from 1."""
+    """The number of this try since the last replay, from 1."""
 
 
 class NotificationState(NamedTuple):
-    """A notification, and the newest tries to deliver it, the oldest of them first."""
+    """A notification and its newest deliveries, oldest first."""
 
     notification: Notification | None
-    """None while its job has not ended, and for a step, whose run tells."""
+    """None while its job has not ended, and for a step of a run."""
     deliveries: Sequence[Delivery]
 
 
@@ -63,12 +62,9 @@ class NotificationMark(NamedTuple):
 
 
 def claim_due(session: Session, limit: int, *, busy: Collection[str] = ()) -> list[Due]:
-    """Take the notifications that are due, so that no other sender takes them within a minute.
+    """Claim due notifications, so that no other sender takes them within a minute.
 
-    Args:
-        session: the caller's transaction.
-        limit: how many at most.
-        busy: destinations that nothing is to be taken for now.
+    Destinations that are `busy` are left out.
     """
     is_due = (col(Notification.delivered_at).is_(None), col(Notification.next_at) <= moment())
     first = col(Notification.next_at)
@@ -92,20 +88,16 @@ def claim_due(session: Session, limit: int, *, busy: Collection[str] = ()) -> li
 
 
 def book(session: Session, due: Due, delivery: Delivery, *, again_in: float | None) -> None:
-    """Put one try on record, and say when the next one is.
+    """Record one delivery, and schedule the next try.
 
-    Args:
-        session: the caller's transaction.
-        due: as it was claimed.
-        delivery: what came of it.
-        again_in: seconds until the next try; None when there is none.
+    `again_in` is the wait in seconds; None when this was the last try.
     """
     delivery.detail = delivery.detail[:_LONGEST_DETAIL]
     session.add(delivery)
     own = col(Notification.job_id) == due.job_id
     if delivery.outcome == "delivered":
         values = {"delivered_at": now(), "next_at": None}
-    else:  # a sender that was away for long has no say in what another is doing
+    else:  # a sender that was away for long must not overrule another one
         own &= col(Notification.attempts) == due.number
         values = {"next_at": None if again_in is None else after(again_in)}
     session.execute(sql_update(Notification).where(own).values(**values))
@@ -126,7 +118,7 @@ def find_notification(session: Session, job_id: UUID, *, tenant: str) -> Notific
 def not_delivered(
     session: Session, tenant: str, *, wanted: Wanted, after: NotificationMark | None = None, limit: int = 50
 ) -> Sequence[Notification]:
-    """Return what a tenant's receivers do not have, the newest first: given up, or still being tried."""
+    """Return a tenant's undelivered notifications, newest first: given up, or still being tried."""
     query = (
         select(Notification)
         .join(Job, col(Job.id) == col(Notification.job_id))
@@ -143,7 +135,7 @@ def not_delivered(
 
 
 def replay(session: Session, job_id: UUID, *, tenant: str, actor: str) -> None:
-    """Have a job's notification sent again, now, with all its tries before it.
+    """Send a job's notification again, now, with a full round of tries.
 
     Raises:
         JobNotFoundError: the caller's fault.
@@ -158,6 +150,6 @@ def replay(session: Session, job_id: UUID, *, tenant: str, actor: str) -> None:
     if notification.replays >= MAX_REPLAYS:
         raise NotReplayableError(job_id, "too_often", MAX_REPLAYS)
     audit.append(session, "notification_replayed", actor=actor, job=job, was_delivered=bool(notification.delivered_at))
-    anew = {"attempts": 0, "next_at": now(), "delivered_at": None, "replays": notification.replays + 1}
-    session.execute(sql_update(Notification).where(col(Notification.job_id) == job_id).values(**anew))
+    reset = {"attempts": 0, "next_at": now(), "delivered_at": None, "replays": notification.replays + 1}
+    session.execute(sql_update(Notification).where(col(Notification.job_id) == job_id).values(**reset))
     session.refresh(notification)

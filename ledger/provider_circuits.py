@@ -1,7 +1,7 @@
-"""Provider circuits as the whole fleet sees them: one row for each model of each account.
+"""Provider circuits shared by the whole fleet: one row for each model of each account.
 
-Every gateway reads the row in the statement that reserves a call (money_sql.RESERVE) and reports here how the provider
-took it. Time is the database's. routing/provider_circuit.py decides what is trouble, and how long it opens a circuit.
+Every gateway reads the row in the statement that reserves a call (`money.RESERVE`) and reports the call's outcome here.
+Time is the database's. `routing.provider_circuit` decides what counts as trouble, and for how long it opens a circuit.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from uuid import UUID
 from sqlmodel import Session
 
 from ledger.events import EventKind, wake_dispatcher
-from ledger.sql import Statement
+from ledger.store import Statement
 from routing.provider_circuit import LaneState, Trouble
 from routing.scheduling import Hold
 
@@ -25,8 +25,8 @@ SELECT %(event)s, jsonb_build_object('provider', provider, 'model', model, 'chan
 FROM {changed}
 """
 
-# A call that began before its lane was parked tells nothing new when it fails: only what its provider says about time
-# counts. One clock reading holds for the whole statement, so a row that it changed can be told by its time.
+# The failure of a call that began before its lane was parked is not news: only a wait that its provider named counts.
+# `statement_timestamp()` is constant within the statement, so `changed_at` identifies a row that it changed.
 _FAIL = f"""
 WITH noted AS (
     INSERT INTO lane AS known (provider, model, failures, requests, tokens, reason, parked_until, changed_at)
@@ -56,7 +56,7 @@ WITH noted AS (
 SELECT failures, greatest(extract(epoch FROM parked_until - statement_timestamp()), 0)::float FROM noted
 """
 
-# Of a parked lane only the call that tests it says that it is well; other good ends were begun before.
+# Only the test call reopens a parked lane: other successful calls began before it was parked.
 _SUCCEED = f"""
 WITH freed AS (
     UPDATE lane SET failures = 0, parked_until = NULL, probing_until = NULL, changed_at = statement_timestamp()
@@ -88,7 +88,7 @@ RETURNING model
 
 
 class LaneView(NamedTuple):
-    """How a lane stands, for people and metrics."""
+    """The state of a lane, for people and metrics."""
 
     provider: str
     model: str
@@ -101,25 +101,19 @@ class LaneView(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """What a failed call did to its lane."""
+    """A lane after a failed call."""
 
     failures: int
     parked_seconds: float
-    """How long the lane is parked from now on; 0 when it is not."""
+    """How long it is parked from now on; 0 when it is not."""
 
 
 def fail(
     account: str, model: str, *, trouble: Trouble, pauses: Sequence[float], asked: float | None, is_test: bool
 ) -> Statement:
-    """Put on record that a call failed for the lane's sake, and park the lane where that is due.
+    """Return the statement that records a failure of the lane, and parks the lane when due.
 
-    Args:
-        account: the provider's account.
-        model: the model.
-        trouble: what is wrong.
-        pauses: as `routing.provider_circuit.pauses` decided.
-        asked: seconds that the provider named; None when it named none.
-        is_test: whether the call tested the lane.
+    `pauses` come from `routing.provider_circuit.pauses`; `asked` are the seconds that the provider named, if any.
     """
     values = {
         "account": account,
@@ -140,22 +134,22 @@ def read_failure(row: Sequence[Any]) -> Failure:
 
 
 def succeed(account: str, model: str, *, is_test: bool) -> Statement:
-    """Put on record that the provider took a call: the failures in a row end, and a tested lane opens."""
+    """Return the statement that records a success: it resets the failures, and a test reopens the lane."""
     return Statement(_SUCCEED, {"account": account, "model": model, "is_test": is_test, "event": EventKind.LANE.value})
 
 
 def give_up_test(account: str, model: str) -> Statement:
-    """Let another call test the lane: this one was given up by its caller before the provider had answered."""
+    """Return the statement that lets another call test the lane: this one was abandoned before the answer."""
     return Statement(_GIVE_UP_TEST, {"account": account, "model": model})
 
 
 def open_row(account: str, model: str) -> Statement:
-    """Make sure that a lane with buckets has its row; they are full."""
+    """Return the statement that creates the row of a metered lane, with full buckets."""
     return Statement(_OPEN_ROW, {"account": account, "model": model})
 
 
 def give_back(account: str, model: str, *, tokens: int) -> Statement:
-    """Put tokens that a call had taken and did not use back into its lane's bucket."""
+    """Return the statement that puts unused tokens of a call back into its lane's bucket."""
     return Statement(_GIVE_BACK, {"account": account, "model": model, "tokens": tokens})
 
 
@@ -185,23 +179,20 @@ _RELEASE_JOBS = Statement("""
 
 
 def lanes(session: Session) -> list[LaneView]:
-    """Return every lane that there ever was trouble with, or that has buckets."""
+    """Return every lane that ever had trouble or is metered."""
     return [LaneView(*row)._replace(state=LaneState(row.state)) for row in _VIEW.all(session)]
 
 
 def lane_wait(session: Session, job_id: UUID, model: str) -> float | None:
-    """Return for how many seconds the lane of a job's calls of a model is parked; 0 while it has to be tested yet.
-
-    None while it flows.
-    """
+    """Return the seconds for which the lane of a job and model is parked: 0 before its test, None while it flows."""
     seconds: float | None = _WAIT.scalar(session, {"job": job_id, "model": model})
     return seconds
 
 
 def open_lane(session: Session, provider: str, model: str) -> bool:
-    """Let a parked lane flow at once, because somebody knows that it can, and with it the jobs that wait for lanes.
+    """Reopen a parked lane at once, as an operator's decision, and release the jobs that wait for any lane.
 
-    Those of other lanes go back to waiting when they are turned away. False when there is no such lane.
+    Jobs of lanes that are still parked go back to waiting. False when there is no such lane.
     """
     if not _IS_KNOWN.all(session, {"provider": provider, "model": model}):
         return False

@@ -1,4 +1,4 @@
-"""Tables of what happened and of who runs the fleet: events and their sums, audit trail, notifications, switches."""
+"""Tables of what happened and of the fleet: events, metrics, audit trail, notifications, workers, circuits, backlog."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ledger.tables import json_column, when_column
 
 
 class Event(SQLModel, table=True):
-    """What happened, in order: the job's stream for its owner, and what the metrics are folded from."""
+    """What happened, in order: the job's stream for its owner, and the source of the metrics."""
 
     __tablename__ = "event"
     __table_args__ = (Index("ix_event_job", "job_id", "id"), Index("ix_event_xid", "xid"))
@@ -25,7 +25,7 @@ class Event(SQLModel, table=True):
         nullable=False,
         sa_column_kwargs={"server_default": text("pg_current_xact_id()::text::bigint")},
     )
-    """The writing transaction: the fold reads only what no running transaction can still add to."""
+    """The writing transaction: metrics are summed only up to where no running transaction can still add events."""
     at: datetime = when_column(nullable=False, default_now=True)
     job_id: UUID | None = None
     tenant: str | None = None
@@ -34,7 +34,7 @@ class Event(SQLModel, table=True):
 
 
 class Rollup(SQLModel, table=True):
-    """A metric series folded from the events; it outlives them."""
+    """A metric series summed from the events; it outlives them."""
 
     __tablename__ = "rollup"
 
@@ -45,7 +45,7 @@ class Rollup(SQLModel, table=True):
 
 
 class RollupMark(SQLModel, table=True):
-    """How far the fold has come."""
+    """The transaction up to which events are in the metrics."""
 
     __tablename__ = "rollup_mark"
 
@@ -92,11 +92,11 @@ class AuditSeal(SQLModel, table=True):
     signature: str
     at: datetime = when_column(nullable=False, default_now=True)
     archived: str | None = None
-    """Of the newest archived seal: a signature over the fact that its rows, and all before them, are in the archive."""
+    """Of the newest archived seal: the signature that its rows, and all before them, are in the archive."""
 
 
 class Notification(SQLModel, table=True):
-    """The one message a job's end owes its owner."""
+    """The one message that the end of a job owes its owner."""
 
     __tablename__ = "notification"
     __table_args__ = (Index("ix_notification_due", "next_at", postgresql_where=text("delivered_at IS NULL")),)
@@ -105,7 +105,7 @@ class Notification(SQLModel, table=True):
     callback_url: str | None = None
     payload: dict[str, Any] = json_column(dict)
     attempts: int = 0
-    """Since it was last asked for: a replay counts anew."""
+    """Since the last replay."""
     next_at: datetime | None = when_column()
     delivered_at: datetime | None = when_column()
     created_at: datetime = when_column(nullable=False, default_now=True)
@@ -113,7 +113,7 @@ class Notification(SQLModel, table=True):
 
 
 class Delivery(SQLModel, table=True):
-    """One try to deliver a notification, and what came of it."""
+    """One try to deliver a notification, and its outcome."""
 
     __tablename__ = "delivery"
     __table_args__ = (Index("ix_delivery_job", "job_id", "id"),)
@@ -122,10 +122,10 @@ class Delivery(SQLModel, table=True):
     job_id: UUID = Field(foreign_key="notification.job_id")
     at: datetime = when_column(nullable=False, default_now=True)
     number: int
-    """Which try of its round it was, from 1."""
+    """The number of this try since the last replay, from 1."""
     outcome: str
     status: int | None = None
-    """Of the receiver's answer, if there was one."""
+    """HTTP status of the receiver's answer, if any."""
     detail: str = ""
     seconds: float = 0.0
 
@@ -140,7 +140,7 @@ class QueueControl(SQLModel, table=True):
 
 
 class Worker(SQLModel, table=True):
-    """A worker that takes in work, as it says of itself every few seconds; one that ends well takes its row along."""
+    """A worker, by its own heartbeats; one that stops cleanly removes its row."""
 
     __tablename__ = "worker"
 
@@ -150,15 +150,15 @@ class Worker(SQLModel, table=True):
     pid: int
     queues: list[str] = json_column(list)
     slots: int
-    """Jobs that it works on at once, of all its queues together."""
+    """Jobs that it works on at once, over all its queues."""
     is_draining: bool = False
-    """It was told to stop: it finishes what it has, and takes nothing new."""
+    """Whether it is stopping: it finishes its jobs and claims no new ones."""
     started_at: datetime = when_column(nullable=False, default_now=True)
     seen_at: datetime = when_column(nullable=False, default_now=True)
 
 
 class Leader(SQLModel, table=True):
-    """Who leads a role of which there may be one at a time."""
+    """The process that leads a role; each role has one leader at a time."""
 
     __tablename__ = "leader"
 
@@ -168,7 +168,7 @@ class Leader(SQLModel, table=True):
 
 
 class Lane(SQLModel, table=True):
-    """One model of one provider, as the whole fleet sees it: parked, throttled by its buckets, or open."""
+    """The circuit of one model of one provider account, shared by the whole fleet: parked, throttled or open."""
 
     __tablename__ = "lane"
 
@@ -179,9 +179,9 @@ class Lane(SQLModel, table=True):
     reason: str | None = None
     """Why it is parked: `rate_limited`, `overloaded` or `failing`."""
     failures: int = 0
-    """Calls in a row that the provider failed; from a number of the policy on the breaker is open."""
+    """Calls in a row that the provider failed; at the policy's threshold the circuit opens."""
     probing_until: datetime | None = when_column()
-    """While the breaker is half open: until when the one call is out that tries the lane."""
+    """While the circuit is half open: the deadline of the one call that tests it."""
     requests: float = 0.0
     """Requests left in the bucket of the minute, as of `filled_at`."""
     tokens: float = 0.0
@@ -191,16 +191,16 @@ class Lane(SQLModel, table=True):
 
 
 class Backlog(SQLModel, table=True):
-    """How much waits, as the dispatcher last counted: admission reads two rows of it instead of counting itself."""
+    """The backlog as the dispatcher last counted it; admission reads two rows instead of counting."""
 
     __tablename__ = "backlog"
 
     queue: str = Field(primary_key=True)
     tenant: str = Field(primary_key=True)
-    """Empty: all tenants together."""
+    """Empty for all tenants together."""
     waiting: int = 0
     drained_per_second: float = 0.0
-    """How fast it was worked off lately: what a refusal's Retry-After is reckoned from."""
+    """The recent rate of work, from which a refusal's Retry-After is computed."""
     turn: float = Field(default=0.0, sa_column_kwargs={"server_default": "0"})
-    """How far the tenant has come in the order of turns on this queue; in the row of all: how far the order has."""
+    """The tenant's position in the order of turns on this queue; in the row for all, the queue's."""
     counted_at: datetime = when_column(nullable=False, default_now=True)

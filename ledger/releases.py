@@ -1,6 +1,7 @@
-"""Sites and releases: the active release is one column, changed by compare-and-swap, and old ones give up their files.
+"""Sites, their releases, and the rounds of a session that build on each other's work.
 
-Whoever asks for less space never gets that of what is live, previous or pending (threat H7).
+The active release is one column, changed by compare-and-swap. Retention never takes the files of a release that is
+live, previous or pending (threat H7).
 """
 
 from __future__ import annotations
@@ -16,15 +17,26 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm.attributes import set_committed_value
 from sqlmodel import Session, col
 
-from ledger.errors import PublishConflictError, ReleaseNotFoundError, ReleaseSweptError, SiteNotFoundError
-from ledger.sql import now
+from ledger.errors import (
+    NotContinuableError,
+    PublishConflictError,
+    ReleaseNotFoundError,
+    ReleaseSweptError,
+    SiteNotFoundError,
+)
+from ledger.spending import booked_on_bill
+from ledger.store import now
 from ledger.tables import Job, Release, Site
+from routing.decision.router import SiteSignals
+from routing.jobs import read_stored
 from routing.policy.platform import Retention
+from routing.queues import QueueName, Tier
+from routing.rounds import Work
 
 
 @dataclass(frozen=True, kw_only=True)
 class NewRelease:
-    """A candidate as it goes on record: content by hash, and the scan that judged exactly this content."""
+    """A candidate to be recorded: content by hash, and the scan of exactly this content."""
 
     site_id: UUID
     digest: str
@@ -43,13 +55,13 @@ class NewRelease:
 
 
 def ensure_site(session: Session, tenant: str, name: str, *, profile: str = "default") -> Site:
-    """Return the tenant's site of this name, made empty when there was none."""
+    """Return the tenant's site of this name, created empty if needed."""
     add_site(session, tenant, name, profile=profile)
     return find_site(session, tenant, name)
 
 
 def add_site(session: Session, tenant: str, name: str, *, profile: str = "default") -> bool:
-    """Make an empty site; False when the tenant has one of this name already."""
+    """Create an empty site; False when the tenant already has one of this name."""
     new = insert(Site).values(tenant=tenant, name=name, profile=profile).on_conflict_do_nothing()
     return session.scalar(new.returning(col(Site.id))) is not None
 
@@ -66,26 +78,13 @@ def find_site(session: Session, tenant: str, name: str) -> Site:
     return site
 
 
-def find_shown(session: Session, tenant: str, name: str) -> tuple[Site, Release | None]:
-    """Return a site and the release that it shows now.
-
-    Raises:
-        SiteNotFoundError: the caller's fault.
-    """
-    shown = select(Site, Release).outerjoin(Release, col(Release.id) == col(Site.active_release_id))
-    found = session.execute(shown.where(col(Site.tenant) == tenant, col(Site.name) == name)).one_or_none()
-    if found is None:
-        raise SiteNotFoundError(name)
-    return found[0], found[1]
-
-
 def sites_of(session: Session, tenant: str) -> Sequence[Site]:
     """Return a tenant's sites by name."""
     return session.scalars(select(Site).where(col(Site.tenant) == tenant).order_by(col(Site.name))).all()
 
 
 def lock_site(session: Session, site_id: UUID) -> Site:
-    """Return a site with its row locked until the transaction ends: nobody else can activate a release meanwhile."""
+    """Lock a site's row until the transaction ends, and return it: nobody else can activate a release meanwhile."""
     query = select(Site).where(col(Site.id) == site_id).with_for_update()
     return session.scalars(query, execution_options={"populate_existing": True}).one()
 
@@ -96,7 +95,7 @@ def active_release(session: Session, site: Site) -> Release | None:
 
 
 def add_release(session: Session, new: NewRelease, *, release_id: UUID | None = None) -> Release:
-    """Put a candidate on record, under an id of its own unless one is given. It changes nothing that anybody sees."""
+    """Record a candidate, under a new id unless one is given. Nothing visible changes."""
     columns: dict[str, Any] = {
         name: dict(value) if isinstance(value, Mapping) else value for name, value in vars(new).items()
     }
@@ -117,7 +116,7 @@ def releases_of(session: Session, site: Site, *, limit: int = 50) -> Sequence[Re
 
 
 def published_release(session: Session, site: Site, release_id: UUID) -> Release:
-    """Return one of a site's published releases, with files that are still there.
+    """Return one of a site's published releases whose files still exist.
 
     Raises:
         ReleaseNotFoundError, ReleaseSweptError: the caller's fault.
@@ -133,7 +132,7 @@ def published_release(session: Session, site: Site, release_id: UUID) -> Release
 def activate(session: Session, site_id: UUID, release: Release, *, base_release_id: UUID | None) -> None:
     """Make a release the active one, if the active one still is `base_release_id`.
 
-    `published_at` keeps the first time: a rollback does not reorder history, and the audit trail tells of it.
+    `published_at` keeps the first time: a rollback is in the audit trail and does not reorder history.
 
     Raises:
         PublishConflictError: nobody's fault: another release became active first; nothing changed.
@@ -147,7 +146,7 @@ def activate(session: Session, site_id: UUID, release: Release, *, base_release_
     if swapped.rowcount == 0:  # type: ignore[attr-defined]
         raise PublishConflictError(str(site_id))
     first_time = func.coalesce(col(Release.published_at), now())
-    published_at = session.scalars(  # waits for a sweep that is deciding about this row
+    published_at = session.scalars(  # waits for a concurrent sweep of this row
         sql_update(Release)
         .where(col(Release.id) == release.id, col(Release.swept_at).is_(None))
         .values(published_at=first_time)
@@ -160,13 +159,13 @@ def activate(session: Session, site_id: UUID, release: Release, *, base_release_
 
 
 def note_projection(session: Session, job_id: UUID, text: str) -> None:
-    """Tell an ended job's owner what became of the copy for web servers; neither state nor reason change."""
+    """Set an ended job's detail to what became of the copy for web servers."""
     ended = (col(Job.id) == job_id) & col(Job.ended_at).is_not(None)
     session.execute(sql_update(Job).where(ended).values(detail=text))
 
 
 def revoke_previews(session: Session, site: Site, *, release_id: UUID | None = None) -> int:
-    """Make the preview links of one release, or of all of a site's, that are out useless; return how many releases."""
+    """Revoke the preview links of one release, or of all releases of a site; return the number of releases."""
     raised = sql_update(Release).where(col(Release.site_id) == site.id)
     if release_id is not None:
         raised = raised.where(col(Release.id) == release_id)
@@ -175,19 +174,19 @@ def revoke_previews(session: Session, site: Site, *, release_id: UUID | None = N
 
 
 def lagging_sites(session: Session, *, besides: Sequence[UUID] = (), limit: int = 100) -> Sequence[UUID]:
-    """Return sites whose projection is not known to show the active release; `besides` are left out."""
+    """Return sites, except `besides`, whose projection may not show the active release."""
     lags = col(Site.active_release_id).is_distinct_from(col(Site.shown_release_id)) & col(Site.id).not_in(besides)
     return session.scalars(select(col(Site.id)).where(lags).order_by(col(Site.id)).limit(limit)).all()
 
 
 def shown_sites(session: Session, *, after: UUID | None, limit: int = 500) -> Sequence[Site]:
-    """Return the sites, page by page in the order of their ids, whose projection is believed to be up to date."""
+    """Return a page of the sites whose projection is believed to be current, by id."""
     query = select(Site).where(col(Site.shown_release_id).is_not(None)).order_by(col(Site.id)).limit(limit)
     return session.scalars(query if after is None else query.where(col(Site.id) > after)).all()
 
 
 def forget_shown(session: Session, site: Site) -> None:
-    """Take back what is believed of a site's projection: somebody looked, and it shows something else."""
+    """Record that a site's projection was found to show something else."""
     believed = col(Site.shown_release_id) == site.shown_release_id
     session.execute(sql_update(Site).where(col(Site.id) == site.id, believed).values(shown_release_id=None))
 
@@ -195,18 +194,18 @@ def forget_shown(session: Session, site: Site) -> None:
 _DAY_SECONDS = 86_400.0
 _HOUR_SECONDS = 3_600.0
 _NAMES_A_BLOB = "_sha256"
-"""How the columns end that name a stored file: a new one is kept without a word here."""
+"""Suffix of the columns that name a stored file: sweeps respect new ones without a change here."""
 
 
 class ReleaseFacts(NamedTuple):
-    """What retention looks at in a release."""
+    """The facts about a release that retention decides on."""
 
     id: UUID
     base_release_id: UUID | None
     published_seconds: float | None
-    """How long ago it was published for the first time; None for a draft."""
+    """Since it was first published; None for a draft."""
     created_seconds: float
-    """How long ago it was made."""
+    """Since it was created."""
 
 
 class KeptRelease(NamedTuple):
@@ -216,7 +215,7 @@ class KeptRelease(NamedTuple):
     site_id: UUID
     manifest: dict[str, Any]
     blobs: frozenset[str]
-    """What it needs besides the files of its manifest: its spec, its diff and the like."""
+    """Blobs that it needs besides the files of its manifest, such as its spec and its diff."""
 
 
 def choose_swept(
@@ -225,10 +224,10 @@ def choose_swept(
     """Return the releases of a site that give up their files.
 
     Args:
-        releases: those of the site that still have them.
-        rules: what the policy keeps.
+        releases: the site's releases that still have files.
+        rules: the policy's retention.
         active: the live release.
-        pending: what unfinished jobs offer, publish, start from, or were made from.
+        pending: releases that unfinished jobs offer, publish, start from or are based on.
     """
     published = sorted(
         (release for release in releases if release.published_seconds is not None),
@@ -288,3 +287,81 @@ def kept_releases(session: Session, *, page: int = 200) -> Iterator[KeptRelease]
     )
     for release_id, site_id, manifest, *blobs in session.execute(query):
         yield KeptRelease(release_id, site_id, manifest, frozenset(blob for blob in blobs if blob is not None))
+
+
+MAX_ROUNDS = 50
+"""The most jobs in one session: each of them shows all the others."""
+_IS_ROUND = col(Job.queue) != QueueName.STEPS.value
+"""The steps of a run are jobs on its bill, too, but not rounds."""
+
+
+@dataclass(frozen=True)
+class RoundContext:
+    """What a new round builds on."""
+
+    site: Site | None
+    start: Release | None
+    """What the previous job kept, if anything."""
+    spent_nanousd: int
+    """Spent on its bill, with what is reserved for open calls."""
+
+
+def successor_of(session: Session, job_id: UUID) -> UUID | None:
+    """Return the job that continues this one."""
+    return session.scalar(select(col(Job.id)).where(col(Job.parent_id) == job_id, _IS_ROUND))
+
+
+def is_about_earlier_work(job: Job) -> bool:
+    """Whether a job's request was about unpublished work of earlier rounds."""
+    return bool((job.result.get("begun") or {}).get("earlier"))
+
+
+def rounds_of(session: Session, root_id: UUID) -> Sequence[Job]:
+    """Return the jobs of a session in order."""
+    return session.scalars(
+        select(Job).where(col(Job.root_id) == root_id, _IS_ROUND).order_by(col(Job.created_at))
+    ).all()
+
+
+def work_so_far(start: Release, made_by: Sequence[Job] = ()) -> Work:
+    """Return the work that a round continues from: a release, and the highest tier that made it."""
+    tiers = (Tier(one.tier) for one in made_by if one.tier is not None)
+    return Work(max(tiers, default=None), start.total_bytes, read_stored(SiteSignals, start.signals).has_build)
+
+
+def verb_of(job: Job) -> str | None:
+    """Return how a job continues its parent, a `routing.rounds.Verb` or `debate`; None for the first."""
+    if job.parent_id is None:
+        return None
+    return str(job.result.get("verb") or "debate")
+
+
+def load_round_context(session: Session, job: Job, *, keeps_work: bool = True) -> RoundContext:
+    """Lock the site of a locked job, and return what a new round after it builds on.
+
+    Both locks are needed: no job may be continued twice, nor a release be swept that a new job starts from.
+
+    Args:
+        session: the caller's transaction.
+        job: the job to continue.
+        keeps_work: whether the round starts from what the job kept; else from the site as it is, unless the request
+            makes no sense without the unpublished work that the job itself started from.
+
+    Raises:
+        NotContinuableError: the caller's fault, or nobody's.
+    """
+    child = successor_of(session, job.id)
+    if child is not None:
+        raise NotContinuableError(job.id, "continued", str(child))
+    rounds = session.scalar(select(func.count()).where(col(Job.root_id) == job.root_id, _IS_ROUND)) or 0
+    if rounds >= MAX_ROUNDS:
+        raise NotContinuableError(job.id, "too_many_rounds", MAX_ROUNDS)
+    site = lock_site(session, job.site_id) if job.site_id is not None else None
+    earlier_start = job.start_release_id if keeps_work or is_about_earlier_work(job) else None
+    start_id = (job.release_id if keeps_work else None) or earlier_start
+    start = session.get(Release, start_id, populate_existing=True) if start_id is not None else None
+    if start is not None and start.swept_at is not None:
+        raise NotContinuableError(job.id, "release_swept")
+    if start is not None and site is not None and start.base_release_id != site.active_release_id:
+        raise NotContinuableError(job.id, "site_moved_on")
+    return RoundContext(site, start, sum(booked_on_bill(session, job.root_id)))

@@ -1,6 +1,6 @@
-"""What attempts, jobs and runs have cost, and how much of it was for nothing.
+"""What attempts, jobs and runs have cost, and how much of it was wasted.
 
-The calls are the gateway's own rows (P-037), so a sum over them is the bill and cannot differ from it (P-062, S-122).
+The gateway writes the calls (P-037), so a sum over them is the bill itself (P-062, S-122).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from uuid import UUID
 from sqlalchemy import CompoundSelect, Uuid, func, literal, select
 from sqlmodel import Session, col
 
-from ledger.run_tables import AgentExecution
-from ledger.sql import Statement
+from ledger.runs.tables import AgentExecution
+from ledger.store import Statement
 from ledger.tables import Attempt, Call, Cap, Job
 from routing.jobs import USED_ENDS, WASTED_OUTCOMES
 
@@ -29,34 +29,34 @@ def members_of(job_id: UUID) -> CompoundSelect[UUID]:
 
 
 class Booked(NamedTuple):
-    """What stands on a bill, in nanodollars."""
+    """The amounts on a bill, in nanodollars."""
 
     spent: int
     reserved: int
 
 
 def booked_on_bill(session: Session, root_id: UUID) -> Booked:
-    """Return what a root job and all that adds to its bill have spent and hold: rounds, steps of a run, debates.
+    """Return what is spent and reserved on a root job's bill, with its rounds, steps and debates.
 
-    The cap's own row has booked every call of them, in the statement that reserved or settled it.
+    The cap's row has it: every reservation and settlement books it there in the same statement.
     """
     cap = session.get(Cap, ("job", str(root_id)), populate_existing=True)
     return Booked(cap.spent_nanousd, cap.reserved_nanousd) if cap is not None else Booked(0, 0)
 
 
 def spent_at_end(session: Session, job: Job) -> Mapping[UUID, int]:
-    """Return the nanodollars that the settled calls of each of a job's attempts have cost.
+    """Return the cost of the settled calls of each of a job's attempts, in nanodollars.
 
-    In a statement of its own, after the one that ended the attempt: that has waited for calls which were being settled
-    (money_sql.BOOK), and only a later statement sees them.
+    This must be a statement after the one that ended the attempt: that one waited for calls which were being settled
+    (`money.BOOK`), and only a later statement sees them.
     """
-    return {attempt_id: cost for attempt_id, cost in _SPENT.all(session, {"job": job.id})}
+    return dict(tuple(row) for row in _SPENT.all(session, {"job": job.id}))
 
 
 def wasted_at_end(session: Session, job: Job) -> int:
-    """Return the nanodollars that only this end turns into waste: those of attempts that had gone well.
+    """Return the nanodollars that this end turns into waste: those of attempts that had succeeded.
 
-    What failed attempts cost was counted when they ended. With a run, the work of its steps is for nothing too.
+    The cost of failed attempts was counted when they ended. A run's end wastes the work of its steps, too.
     """
     if job.state in USED_ENDS:
         return 0
@@ -70,7 +70,7 @@ def wasted_at_end(session: Session, job: Job) -> int:
 
 ORCHESTRATOR = "orchestrator"
 NO_AGENT = "-"
-"""Who made a call that no agent made: routing and debates, before the run was planned."""
+"""Stands for calls without an agent: routing and debates, before the run was planned."""
 
 
 class CallUsage(NamedTuple):
@@ -107,7 +107,7 @@ class Total(NamedTuple):
 
 
 def usage_of_run(session: Session, run_id: UUID) -> Sequence[CallUsage]:
-    """Return every model call of a run, oldest first: its steps' and those made before it was planned."""
+    """Return every model call of a run, oldest first, including those before it was planned."""
     rows = session.execute(
         select(Call, AgentExecution)
         .outerjoin(AgentExecution, col(AgentExecution.job_id) == col(Call.job_id))
@@ -140,7 +140,7 @@ def _usage(call: Call, execution: AgentExecution | None) -> CallUsage:
 
 
 def total_by(calls: Iterable[CallUsage], key: Callable[[CallUsage], str]) -> dict[str, Total]:
-    """Return the sums of calls by whatever `key` reads of them."""
+    """Return the sums of calls, grouped by `key`."""
     sums: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
     for call in calls:
         for place, amount in enumerate((1, call.tokens, call.cost_nanousd)):
@@ -151,12 +151,15 @@ def total_by(calls: Iterable[CallUsage], key: Callable[[CallUsage], str]) -> dic
 def tokens_by_part(session: Session, run_id: UUID) -> dict[str, int]:
     """Return a run's tokens: of the orchestrator with its subtasks, and of all others."""
     calls = usage_of_run(session, run_id)
-    own = sum(call.tokens for call in calls if call.agent.partition(":")[0] == ORCHESTRATOR)
+    own = _orchestrator_tokens(calls)
     return {ORCHESTRATOR: own, "other": sum(call.tokens for call in calls) - own}
 
 
 def orchestrator_share(calls: Sequence[CallUsage]) -> float | None:
-    """Return which part of a run's tokens the orchestrator and its subtasks used (S-022); None without any call."""
+    """Return the share of a run's tokens that the orchestrator and its subtasks used (S-022); None without calls."""
     tokens = sum(call.tokens for call in calls)
-    own = sum(call.tokens for call in calls if call.agent.partition(":")[0] == ORCHESTRATOR)
-    return own / tokens if tokens else None
+    return _orchestrator_tokens(calls) / tokens if tokens else None
+
+
+def _orchestrator_tokens(calls: Sequence[CallUsage]) -> int:
+    return sum(call.tokens for call in calls if call.agent.partition(":")[0] == ORCHESTRATOR)

@@ -1,8 +1,7 @@
-"""Claim a job: one statement decides whether an attempt may begin right now, and writes all that it changes.
+"""Claim a job: one statement decides whether an attempt may start, and writes everything that changes.
 
-A claim succeeds for one of any number of copies of a message. What the dispatcher pushed may be seconds old, so a pause
-takes effect here, at once; and no tenant ever gets more attempts than it may have, however many of its messages are
-claimed at the same moment.
+Of any number of copies of a message only one is claimed. Messages may be seconds old, so a pause takes effect here; and
+a tenant never gets more attempts than its limit, however many of its messages are claimed at the same moment.
 """
 
 from __future__ import annotations
@@ -15,14 +14,13 @@ from uuid import uuid4
 from sqlmodel import Session
 
 from ledger.attempts import hash_token, new_token, policy_under
-from ledger.dispatch_window import AT_WORK, WRITING_QUEUES
+from ledger.dispatch_window import AT_WORK, WRITING_QUEUES, hold_back
 from ledger.errors import JobNotFoundError
 from ledger.events import INSERT_EVENTS, EventKind, Happened, event_rows, record
+from ledger.job_ends import is_run, note_start
 from ledger.jobs import end, lock_job
-from ledger.sql import Statement, dump_json, set_persisted
-from ledger.step_ends import is_run, note_start
+from ledger.store import Statement, dump_json, set_persisted
 from ledger.tables import Attempt, Job
-from ledger.wait_reasons import hold_back
 from routing.errors import PolicyError
 from routing.jobs import JobMessage, Reason, State, check_move
 from routing.policy.platform import Policy
@@ -39,7 +37,7 @@ _STAND = """
 """
 _STANDING_NOW = Statement(_STAND)
 _STANDING_IN_TURN = Statement(f"{_STAND} FOR NO KEY UPDATE")
-"""Claims of one tenant count one after the other: two that counted at once would both see the last free place."""
+"""Claims of one tenant are counted one after the other: two at once would both see the last free place."""
 
 _BEGIN = Statement(f"""
     WITH rule AS MATERIALIZED (
@@ -74,37 +72,37 @@ _BEGIN = Statement(f"""
            begun.lease_until, begun.deadline, begun.started_at AS attempt_started_at
       FROM rule LEFT JOIN taken ON true LEFT JOIN begun ON true
 """)
-"""The tenant's row is locked by then, and the clock of what this statement sees starts after that."""
+"""The tenant's row is locked before this statement takes its snapshot."""
 
 
 class _Standing(NamedTuple):
-    """What is known of a locked job before its attempt begins."""
+    """A locked job's standing before its attempt starts."""
 
     overrides: dict[str, Any]
     """The tenant's layer of the policy."""
     number: int
-    """The attempt's."""
+    """Of the attempt."""
     waited_seconds: float
     booked_nanousd: int
-    """What is spent and held on its bill."""
+    """Spent and reserved on its bill."""
 
 
 class _Begun(NamedTuple):
-    """What became of a try to begin."""
+    """The outcome of a claim."""
 
     may_start: bool
-    """False where queue or tenant is paused, or the tenant has as many attempts as it may have: nothing was done."""
+    """False when queue or tenant is paused, or the tenant is at its limit of attempts; nothing was done."""
     started_at: datetime | None
-    """When the job was first begun with; None where no attempt began: if it may start, because its site is busy."""
+    """When the job was first started; None when no attempt started: with `may_start`, because its site is busy."""
     lease_until: datetime | None
     deadline: datetime | None
     attempt_started_at: datetime | None
 
 
 def _standing(session: Session, job: Job, queue: QueueName) -> _Standing:
-    """Return how a locked job stands; until the caller commits, no other attempt of its tenant begins meanwhile.
+    """Return a locked job's standing, and keep the tenant's other attempts from starting until the caller commits.
 
-    `control` is not counted: it only finishes what has begun, and a publish must not wait for other work.
+    `control` does not count: it only finishes what was started, and a publish must not wait for other work.
     """
     statement = _STANDING_NOW if queue is QueueName.CONTROL else _STANDING_IN_TURN
     values = {"job": job.id, "tenant": job.tenant, "bill": str(job.root_id), "waiting_since": job.waiting_since}
@@ -112,7 +110,7 @@ def _standing(session: Session, job: Job, queue: QueueName) -> _Standing:
 
 
 _TIMED_HOLDS = frozenset({Hold.TIME.value, Hold.PROVIDER.value})
-"""What a message cannot talk a job out of; of a free site it may be the first that knows."""
+"""Waits that a message does not end. A hold for a site does not count: the site may have become free meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -122,29 +120,22 @@ class Claim:
     job: Job
     attempt: Attempt
     token: str
-    """What the gateway lets this attempt call models with. Only its hash is stored."""
+    """Lets this attempt call models at the gateway. Only its hash is stored."""
     policy: Policy
-    """The policy as the tenant's overrides leave it."""
+    """With the tenant's overrides."""
     waited_seconds: float = 0.0
-    """How long it had waited for a worker."""
+    """How long it waited for a worker."""
     booked_nanousd: int = 0
-    """What was spent and held on its bill by then, over all rounds and tiers."""
+    """Spent and reserved on its bill before this attempt, over all rounds and tiers."""
 
 
 def claim(session: Session, message: JobMessage, *, queue: QueueName, worker: str, policy: Policy) -> Claim | None:
-    """Take a job for one attempt.
-
-    Args:
-        session: the caller's transaction.
-        message: what the broker delivered.
-        queue: where it was delivered.
-        worker: the claiming worker's name.
-        policy: the platform's policy.
+    """Claim a job for one attempt.
 
     Returns:
-        None when there is nothing to do: a stale copy of the message, a cancelled job, a busy site, a paused queue or
-        tenant, or a tenant with as many attempts as it may have; or when the tenant's overrides do not fit or an
-        action has no site, which ends the job.
+        None when there is nothing to do: the message is stale, the job cancelled, its site busy, its queue or tenant
+        paused, or the tenant at its limit of attempts; or when the tenant's overrides do not fit or an action names no
+        site, which ends the job.
     """
     try:
         job = lock_job(session, message.job_id)
@@ -154,9 +145,9 @@ def claim(session: Session, message: JobMessage, *, queue: QueueName, worker: st
     if is_stale or job.held_for in _TIMED_HOLDS:
         record(session, EventKind.FENCED, job=job, queue=queue.value, fence=message.fence)
         return None
-    now_standing = _standing(session, job, queue)
+    standing = _standing(session, job, queue)
     try:
-        effective = policy_under(now_standing.overrides, job.tenant, policy)
+        effective = policy_under(standing.overrides, job.tenant, policy)
     except PolicyError as error:
         end(session, job, State.FAILED, reason=Reason.INTERNAL_ERROR, detail=str(error))
         return None
@@ -164,11 +155,11 @@ def claim(session: Session, message: JobMessage, *, queue: QueueName, worker: st
         end(session, job, State.FAILED, reason=Reason.INVALID_REQUEST, detail="an action needs a site; it names none")
         return None
     rules = _Rules(queue, worker, effective, policy.admission)
-    return _begin(session, job, now_standing, rules)
+    return _begin(session, job, standing, rules)
 
 
 class _Rules(NamedTuple):
-    """Where an attempt begins, and what holds for it."""
+    """Where an attempt starts, and under which limits."""
 
     queue: QueueName
     worker: str
@@ -176,14 +167,14 @@ class _Rules(NamedTuple):
     admission: Admission
 
 
-def _begin(session: Session, job: Job, now_standing: _Standing, rules: _Rules) -> Claim | None:
-    """Begin an attempt at a locked job, or say on its row why it has to wait."""
+def _begin(session: Session, job: Job, standing: _Standing, rules: _Rules) -> Claim | None:
+    """Start an attempt at a locked job, or note on its row why it has to wait."""
     queue, worker, effective, admission = rules
     token = new_token()
     attempt = Attempt(
         id=uuid4(),
         job_id=job.id,
-        number=now_standing.number,
+        number=standing.number,
         queue=queue.value,
         tier=job.tier,
         fence=job.fence + 1,
@@ -202,7 +193,7 @@ def _begin(session: Session, job: Job, now_standing: _Standing, rules: _Rules) -
         "lease_seconds": effective.attempts.lease_seconds,
         "hard_seconds": effective.queues[queue].hard_seconds,
     }
-    happened = _events_of_start(job, attempt, state, waited_seconds=now_standing.waited_seconds)
+    happened = _events_of_start(job, attempt, state, waited_seconds=standing.waited_seconds)
     begun: _Begun = _BEGIN.one(session, values | {"events": dump_json(event_rows(happened, job))})
     if begun.started_at is None:
         if begun.may_start:
@@ -215,7 +206,7 @@ def _begin(session: Session, job: Job, now_standing: _Standing, rules: _Rules) -
     set_persisted(job, fence=attempt.fence, state=state.value, started_at=begun.started_at)
     set_persisted(attempt, lease_until=begun.lease_until, deadline=begun.deadline, started_at=begun.attempt_started_at)
     note_start(session, job)
-    return Claim(job, attempt, token, effective, now_standing.waited_seconds, now_standing.booked_nanousd)
+    return Claim(job, attempt, token, effective, standing.waited_seconds, standing.booked_nanousd)
 
 
 def _events_of_start(job: Job, attempt: Attempt, state: State, *, waited_seconds: float) -> list[Happened]:

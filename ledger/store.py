@@ -1,50 +1,163 @@
-"""One way into the ledger: a connection pool, a transaction, and whether the schema fits this version.
+"""Connect to the ledger: engine, transactions, raw statements, and whether the schema fits this version.
 
-A revision's number says whether it does: `0002` is the second of era `00`. Within an era every migration only adds (a
+SQLAlchemy examines a statement, its parameters and its result on every execution, which costs three times as much as
+sending it. A `Statement` goes straight to psycopg instead, in the caller's transaction and on its connection.
+
+A revision's number says whether the schema fits: `0002` is the second of era `00`. Within an era migrations only add (a
 test reads the scripts), so a process works on any newer revision of its own era. On an older one it waits for
-`pointsman migrate`.
+`pointsman migrate`. Leases go by the database's clock alone, so hosts may disagree.
 """
 
 from __future__ import annotations
 
+import json
 import logging
-import select
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
+from select import POLLIN, poll
 from types import MappingProxyType
 from typing import Any
 
 import psycopg
-from sqlalchemy import Connection, Engine, create_engine, event
-from sqlalchemy.exc import InterfaceError, InvalidatePoolError, OperationalError, ProgrammingError
+from psycopg.rows import namedtuple_row
+from sqlalchemy import ColumnElement, Connection, Engine, create_engine, event, func, select
+from sqlalchemy.exc import DBAPIError, InterfaceError, InvalidatePoolError, OperationalError, ProgrammingError
+from sqlalchemy.orm.attributes import set_committed_value
 from sqlalchemy.pool import NullPool
-from sqlmodel import Session
+from sqlmodel import Session, SQLModel
 
 from ledger.errors import SchemaMismatchError
-from ledger.sql import Statement, dump_json
+
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A statement with psycopg's placeholders, `%(name)s`. Its text never changes, so the server keeps its plan."""
+
+    sql: str
+    values: Mapping[str, Any] | None = None
+    """Defaults for the values of a run: the gateway passes a statement and its values to its event loop as one."""
+
+    def all(self, where: Session | Connection, values: Mapping[str, Any] | None = None) -> list[Any]:
+        """Run it in a session's transaction or on a connection, and return its rows as named tuples.
+
+        The session is not flushed first: the statement does not see pending changes of its objects.
+
+        Raises:
+            DBAPIError: as SQLAlchemy raises it; the message names no parameters.
+        """
+        connection = where.connection() if isinstance(where, Session) else where
+        driver: Any = connection.connection.driver_connection
+        values = self.values if values is None else values
+        try:
+            with driver.cursor(row_factory=namedtuple_row) as cursor:
+                # Listeners that count or explain SQLAlchemy's statements hear of this one, too.
+                connection.dispatch.before_cursor_execute(connection, cursor, self.sql, values, None, False)
+                cursor.execute(self.sql, values)
+                return cursor.fetchall() if cursor.description else []
+        except psycopg.Error as error:
+            raise self._as_dbapi_error(error, connection, is_lost=driver.closed) from error
+
+    def one(self, where: Session | Connection, values: Mapping[str, Any] | None = None) -> Any:
+        """Return the first row, or None."""
+        rows = self.all(where, values)
+        return rows[0] if rows else None
+
+    def scalar(self, where: Session | Connection, values: Mapping[str, Any] | None = None) -> Any:
+        """Return the first column of the first row, or None."""
+        row = self.one(where, values)
+        return None if row is None else row[0]
+
+    def scalars(self, where: Session | Connection, values: Mapping[str, Any] | None = None) -> list[Any]:
+        """Return the first column of every row."""
+        return [row[0] for row in self.all(where, values)]
+
+    def _as_dbapi_error(self, error: psycopg.Error, connection: Connection, *, is_lost: bool) -> BaseException:
+        if is_lost:
+            connection.invalidate(error)
+        facts: dict[str, Any] = {"hide_parameters": True, "connection_invalidated": is_lost}
+        raised: BaseException = DBAPIError.instance(
+            self.sql, None, error, psycopg.Error, dialect=connection.dialect, **facts
+        )
+        return raised
+
+
+def now() -> ColumnElement[datetime]:
+    """Return the database's clock when the statement runs."""
+    return func.clock_timestamp()
+
+
+def after(seconds: float) -> ColumnElement[datetime]:
+    """Return the database's clock, `seconds` from now."""
+    return func.clock_timestamp() + func.make_interval(0, 0, 0, 0, 0, 0, seconds)
+
+
+def moment(seconds: float = 0.0) -> ColumnElement[datetime]:
+    """Return the database's clock, or `seconds` later, read once per statement: for conditions on a time column.
+
+    `now()` would be read for every row, so that no index on the column could be used.
+    """
+    return select(after(seconds) if seconds else now()).scalar_subquery()
+
+
+def set_persisted(row: SQLModel, **columns: Any) -> None:
+    """Set attributes that a statement has already written, so that the session does not write them again."""
+    for name, value in columns.items():
+        set_committed_value(row, name, value)
+
+
+def storable(text: str) -> str:
+    """Return `text` with NUL and lone surrogates, which PostgreSQL cannot store, replaced by U+FFFD.
+
+    Models and callers can write both; neither may stop a job.
+    """
+    return _UNSTORABLE.sub("\ufffd", text)
+
+
+def dump_json(value: Any) -> str:
+    """Serialize to JSON that `jsonb` accepts; ids and times become text."""
+    text = json.dumps(value, default=str)
+    if "\\u0000" in text or "\\ud" in text:
+        text = json.dumps(_storable_value(value), default=str)
+    return text
+
+
+def _storable_value(value: Any) -> Any:
+    if isinstance(value, str):
+        return storable(value)
+    if isinstance(value, dict):
+        return {storable(str(name)): _storable_value(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_storable_value(item) for item in value]
+    return value
+
 
 STATEMENT_TIMEOUT_MS = 10_000
 IDLE_TRANSACTION_TIMEOUT_MS = 30_000
-"""A writer that hangs in a transaction would hold back the metrics and the audit seals."""
+"""A writer that hangs in a transaction holds back the metrics and the audit seals."""
 SILENCE: Mapping[str, int] = MappingProxyType(
     {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 20_000}
 )
-"""What libpq is told about a server that vanished without a word: found dead in 20 to 25 s, not in a quarter hour."""
+"""libpq notices a server that vanished silently within 20 to 25 s instead of a quarter of an hour."""
 SILENT_CLIENT = (
     "-c tcp_keepalives_idle=5 -c tcp_keepalives_interval=3 -c tcp_keepalives_count=3 -c tcp_user_timeout=14000"
 )
-"""What the server is told about a client that vanished without a word: its locks are free after 14 s, before its lease
-has run out. The server's own defaults would keep them for two hours."""
+"""The server frees the locks of a client that vanished silently after 14 s, before its lease runs out. By default it
+would keep them for two hours."""
 
 
 def create_ledger_engine(url: str, *, pool_size: int = 4, application: str = "pointsman") -> Engine:
     """Return an engine for a `postgresql://` URL. Its errors name no values: those are prompts, answers and hashes.
 
     Args:
-        url: where the ledger is.
+        url: the ledger's URL.
         pool_size: connections kept open; 0 opens one for each transaction (for a process that forks).
         application: the name that the database shows for these connections.
     """
@@ -69,13 +182,13 @@ def create_ledger_engine(url: str, *, pool_size: int = 4, application: str = "po
 
 
 def _check_alive(connection: psycopg.Connection, *_: object) -> None:
-    """Ask the server, before a pooled connection is used again, if anything came in while it rested.
+    """Check a pooled connection for input that arrived while it was idle.
 
-    A server that went away has closed its end, which shows there without a round trip for each transaction.
+    A server that went away has closed its end, which shows without a round trip for each transaction.
     """
     try:
-        waiting = select.poll()
-        waiting.register(connection.fileno(), select.POLLIN)
+        waiting = poll()
+        waiting.register(connection.fileno(), POLLIN)
         if waiting.poll(0):
             connection.execute("SELECT 1")
             connection.rollback()
@@ -84,7 +197,7 @@ def _check_alive(connection: psycopg.Connection, *_: object) -> None:
 
 
 class Ledger:
-    """The ledger as a resource: made after a fork, closed by its owner."""
+    """A connection to the ledger, created after a fork and closed by its owner."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -98,7 +211,7 @@ class Ledger:
 
     @contextmanager
     def look(self) -> Iterator[Connection]:
-        """Open a connection for one statement that only reads: it needs no transaction, nor the round trips of one."""
+        """Open a connection for one read-only statement, without the round trips of a transaction."""
         with self._looking.connect() as connection:
             yield connection
 
@@ -117,18 +230,18 @@ _ERA_DIGITS = 2
 
 
 class Fit(StrEnum):
-    """How a ledger's schema stands to the one that this version was made for."""
+    """How a ledger's schema compares with the one that this version was made for."""
 
     CURRENT = "current"
     OLDER = "older"
     NEWER = "newer"
-    """Of the same era: it has what this version needs, and more."""
+    """Of the same era: it has everything this version needs, and more."""
     FOREIGN = "foreign"
-    """Of another era: what this version needs may be gone."""
+    """Of another era: something this version needs may be gone."""
 
 
 def fit_of(found: str | None, wanted: str) -> Fit:
-    """Tell how a ledger at revision `found`, None for an empty one, stands to what a version wants."""
+    """Return how a ledger at revision `found` (None when empty) fits a version made for `wanted`."""
     if found == wanted:
         return Fit.CURRENT
     if found is None or found < wanted:
@@ -142,7 +255,7 @@ def wanted_revision() -> str:
 
 
 def found_revision(engine: Engine) -> str | None:
-    """Return the revision that a ledger is at, None when it has no schema."""
+    """Return the revision of a ledger; None when it has no schema."""
     try:
         with engine.connect() as connection:
             revision: str | None = Statement("SELECT version_num FROM alembic_version").scalar(connection)
@@ -152,26 +265,21 @@ def found_revision(engine: Engine) -> str | None:
 
 
 def fit(engine: Engine) -> Fit:
-    """Tell how a ledger stands to this version."""
+    """Return how a ledger's schema fits this version."""
     return fit_of(found_revision(engine), wanted_revision())
 
 
 def serves(engine: Engine) -> bool:
-    """Tell whether this version can work on a ledger: it has the schema that it was made for, or a newer one."""
+    """Whether this version can work on a ledger: its schema is current or newer within the era."""
     return fit(engine) in (Fit.CURRENT, Fit.NEWER)
 
 
 def await_schema(
     ledger_url: str, *, patience_seconds: float = SCHEMA_WAIT_SECONDS, pause: Callable[[float], None] = time.sleep
 ) -> None:
-    """Wait until a ledger has a schema that this version can work on; called once, at a process's start.
+    """Wait, at the start of a process, until a ledger has a schema that this version can work on.
 
-    A ledger that is away is nobody's wrong version: whoever starts then goes on and waits for it in its own way.
-
-    Args:
-        ledger_url: where the ledger is.
-        patience_seconds: how long to wait for a migration.
-        pause: sleeps for so many seconds.
+    An unreachable ledger is not a mismatch: this returns, and the process waits for it in its own way.
 
     Raises:
         SchemaMismatchError: the operator's fault: it was not migrated in time, or is of another era.

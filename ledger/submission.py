@@ -1,25 +1,33 @@
-"""A job is accepted here: its row, its events and its audit row, in one statement, and once for each request."""
+"""Accept jobs: look up what a request is decided on, find it a place, and write its row exactly once.
+
+Waiting jobs are counted by the dispatcher (`count_backlog`), because counting at every submit would cost as much as
+there is backlog. A queue can therefore exceed its limit by what is accepted between two counts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import or_, select
+from sqlalchemy import func, or_, select
 from sqlalchemy import update as sql_update
 from sqlmodel import Session, col
 
 from ledger import audit
+from ledger.dispatch_window import ALL_TENANTS, AT_WORK, IS_PUSHED, IS_READY, WRITING_QUEUES
 from ledger.errors import IdempotencyConflictError
 from ledger.events import INSERT_EVENTS, EventKind, Happened, event_rows, wake_dispatcher
-from ledger.sql import Statement, dump_json, now
+from ledger.record_tables import Backlog
+from ledger.store import Statement, dump_json, now
 from ledger.tables import Job, NewJob, digest_request
 from routing.decision.debate import DebateKind, Verdict
 from routing.jobs import JobRequest
+from routing.policy.platform import Runway
 from routing.queues import QueueName
+from routing.scheduling import Admission, Hold, retry_after_seconds
 
 _VALUES = {name: f"new.{name}" for name in NewJob.COLUMNS} | {
     "fence": "0",
@@ -44,8 +52,8 @@ _ACCEPT = Statement(f"""
     )
     SELECT id FROM taken
 """)
-"""Keys are taken in their own order, so that two batches which share some wait for each other and not in a circle. The
-order of the jobs stands in `created_at`, which is what they are worked off by: a transaction has one `now()`."""
+"""Rows are inserted in the order of their keys, so that two batches which share some cannot deadlock. Jobs are worked
+off by `created_at`, which keeps the order of the batch although a transaction has only one `now()`."""
 
 
 class Accepted(NamedTuple):
@@ -57,12 +65,9 @@ class Accepted(NamedTuple):
 
 
 def accept(session: Session, new: NewJob, *, actor: str | None = None) -> Accepted:
-    """Write the row that makes a job accepted, and load it.
+    """Insert a job, or find the one that was accepted before for the same request.
 
-    Args:
-        session: the caller's transaction.
-        new: the job.
-        actor: who asked for it; the tenant where nobody else is named.
+    The actor is the tenant by default.
 
     Raises:
         IdempotencyConflictError: the caller's fault: the key or the id was used with another body.
@@ -77,31 +82,27 @@ def accept(session: Session, new: NewJob, *, actor: str | None = None) -> Accept
 
 
 def accept_all(session: Session, batch: Sequence[NewJob], *, actor: str | None = None) -> frozenset[UUID]:
-    """Write the rows that make jobs accepted, in this order; return the ids of those that are now.
+    """Insert jobs in this order, and return the ids of the new ones.
 
-    The others were accepted before, under the same id or idempotency key: nothing is written about them.
-
-    Args:
-        session: the caller's transaction.
-        batch: the jobs, no two of which have the same id or idempotency key.
-        actor: who asked for them; their tenant where nobody else is named.
+    The others were accepted before under the same id or idempotency key; nothing is written about them. The actor is
+    the tenant by default.
     """
     values = {
         "jobs": dump_json([new.row() for new in batch]),
         "events": dump_json([row for new in batch for row in event_rows(_events(new), new)]),
         "audit": dump_json([_audit_row(new, actor or f"tenant:{new.tenant}") for new in batch]),
     }
-    taken = frozenset(_ACCEPT.scalars(session, values))
+    accepted = frozenset(_ACCEPT.scalars(session, values))
     for new in batch:
-        if new.id in taken and new.parent_id is not None and new.queue is not QueueName.STEPS:
+        if new.id in accepted and new.parent_id is not None and new.queue is not QueueName.STEPS:
             _dismiss(session, new.parent_id)
-    if any(new.id in taken and new.waits and not new.is_pushed for new in batch):
+    if any(new.id in accepted and new.waits and not new.is_pushed for new in batch):
         wake_dispatcher(session)
-    return taken
+    return accepted
 
 
 def _events(new: NewJob) -> Iterable[Happened]:
-    """Yield what happens when a job is accepted: that it is, with the decision made about it, and that it waits."""
+    """Yield the events of an accepted job: the acceptance with its decision, and the wait."""
     place = {"queue": new.queue.value, "tier": new.tier}
     decision = {"mode": None if new.keeps_route else new.mode, "confidence": new.route.get("confidence")}
     yield EventKind.ACCEPTED, {"door": new.door.value, "state": new.state.value, **decision, **place}
@@ -115,7 +116,7 @@ def _audit_row(new: NewJob, actor: str) -> dict[str, object]:
 
 
 def _dismiss(session: Session, job_id: UUID) -> None:
-    """Take a job that another one goes on from off the dead letters."""
+    """Remove a job from the dead letters because another one continues it."""
     is_dead = col(Job.failure_signature).is_not(None) & col(Job.dismissed_at).is_(None)
     session.execute(sql_update(Job).where(col(Job.id) == job_id, is_dead).values(dismissed_at=now()))
 
@@ -125,12 +126,7 @@ def same_request(
 ) -> Job | None:
     """Return the job that was accepted before under this id or idempotency key, or None.
 
-    Args:
-        session: the caller's transaction.
-        tenant: whose request it is.
-        request: what is asked.
-        job_id: the id that the job would get.
-        digest: hash of what is asked, where that is more than the request.
+    `digest` is the hash of what is asked, where that is more than the request.
 
     Raises:
         IdempotencyConflictError: the caller's fault: it was accepted with another body.
@@ -145,13 +141,8 @@ def same_request(
     return job
 
 
-# What a request is decided on: its tenant, its site, its session's debates, and whether it was made before.
-#
-# One statement answers that for as many requests as are taken in together.
-
-
 class KnownJob(NamedTuple):
-    """A job as it is told to whoever asked for it."""
+    """An accepted job as it is reported to its submitter."""
 
     id: UUID
     tenant: str
@@ -185,36 +176,36 @@ _CONTEXT = Statement(f"""
            ) AS known
       FROM tenant WHERE tenant.name = %(tenant)s
 """)
-"""What follows in its transaction keeps its plan. Left to itself the server takes a list that it does not know for ten
-long, finds a plan for just these values cheaper, and makes one each time: four times the work of carrying it out."""
+"""Statements later in the transaction keep a generic plan. By default the server assumes ten elements for an array
+parameter, finds a custom plan cheaper and plans each execution anew: four times the work of running it."""
 
 
 class SeenSite(NamedTuple):
-    """A site as it stands when something is asked about it."""
+    """A site at the time of the lookup."""
 
     id: UUID
     is_shown: bool
     """Whether it has an active release."""
     is_locked: bool
     signals: Mapping[str, Any]
-    """What its active release tells the router; empty without one."""
+    """The router's signals of its active release; empty without one."""
 
 
 @dataclass(frozen=True)
 class SubmissionContext:
-    """What is known before anything is decided."""
+    """Everything that requests of a tenant are decided on."""
 
     overrides: Mapping[str, Any]
     """Layer 2 of the tenant's policy."""
     read_at: datetime
     """By the ledger's clock."""
     sites: Mapping[str, SeenSite]
-    """By name; those of the tenant that were asked for and that there are."""
+    """The tenant's existing sites among the requested ones, by name."""
     debated: Mapping[str, frozenset[str]]
-    """The decisions that sessions have debated and that may be carried out, as `decisions.debated_keys` has them."""
+    """By session, the decisions that were debated and may be carried out (`decisions.debated_keys`)."""
     tenant: str
     known: Mapping[UUID | str, KnownJob]
-    """The jobs that stand under an id or a key of these requests, whatever was asked by them."""
+    """Existing jobs with an id or key of these requests, whatever their content."""
 
     def made_before(self, request: JobRequest, job_id: UUID) -> KnownJob | None:
         """Return the job that was accepted before under this id or the request's idempotency key, or None.
@@ -233,13 +224,9 @@ class SubmissionContext:
 def load_submission_context(
     session: Session, tenant: str, requests: Sequence[JobRequest], *, ids: Sequence[UUID] = ()
 ) -> SubmissionContext | None:
-    """Look up all that requests of a tenant are decided on.
+    """Look up everything that a tenant's requests are decided on, in one statement.
 
-    Args:
-        session: the caller's transaction.
-        tenant: whose they are.
-        requests: what is asked.
-        ids: the callers' own ids for them, where they chose them.
+    `ids` are job ids that the callers chose.
 
     Returns:
         None when there is no such tenant.
@@ -258,9 +245,9 @@ def load_submission_context(
     )
     if row is None:
         return None
-    known = [KnownJob(UUID(job_id), *facts) for job_id, *facts in row.known or ()]
-    stand: dict[UUID | str, KnownJob] = {job.idempotency_key or "": job for job in known if job.tenant == tenant}
-    stand |= {job.id: job for job in known}
+    jobs = [KnownJob(UUID(job_id), *facts) for job_id, *facts in row.known or ()]
+    known: dict[UUID | str, KnownJob] = {job.idempotency_key or "": job for job in jobs if job.tenant == tenant}
+    known |= {job.id: job for job in jobs}
     debated: dict[str, set[str]] = {}
     for name, key in row.debated or ():
         debated.setdefault(name, set()).add(key)
@@ -270,5 +257,218 @@ def load_submission_context(
         sites={name: SeenSite(UUID(site_id), *facts) for name, site_id, *facts in row.sites or ()},
         debated={name: frozenset(keys) for name, keys in debated.items()},
         tenant=tenant,
-        known=stand,
+        known=known,
     )
+
+
+_HEADROOM = Statement(f"""
+    SELECT asked.queue, ARRAY(
+               SELECT site.id
+                 FROM unnest(CAST(%(sites)s AS uuid[]), CAST(%(site_queues)s AS text[])) AS wanted (id, queue)
+                 JOIN site ON site.id = wanted.id
+                WHERE wanted.queue = asked.queue
+                  AND (site.lock_job_id IS NOT NULL
+                       OR (SELECT id FROM job WHERE site_id = wanted.id AND queue = asked.queue
+                              AND waiting_since IS NOT NULL AND held_for IS NULL ORDER BY site_id, queue LIMIT 1)
+                          IS NOT NULL
+                       OR (SELECT id FROM job WHERE site_id = wanted.id AND queue = asked.queue AND held_for = 'site'
+                            ORDER BY priority LIMIT 1) IS NOT NULL)
+           ) AS crowded,
+           (SELECT count(*) FROM job WHERE queue = asked.queue AND {IS_PUSHED}) AS standing,
+           (SELECT count(*) FROM job WHERE queue = asked.queue AND job.tenant = %(tenant)s
+               AND {IS_PUSHED}) AS own_standing,
+           (SELECT count(*) FROM attempt JOIN job ON job.id = attempt.job_id
+             WHERE {AT_WORK} AND job.tenant = %(tenant)s) AS at_work,
+           tenant.paused_at IS NOT NULL
+           OR EXISTS (SELECT FROM queue_control WHERE queue = asked.queue AND paused_at IS NOT NULL)
+           OR (SELECT id FROM job WHERE queue = asked.queue AND job.tenant = %(tenant)s AND {IS_READY}
+                ORDER BY priority, created_at LIMIT 1) IS NOT NULL AS is_closed,
+           tenant.weight, tenant.max_running,
+           coalesce(own.waiting, 0) AS own_waiting, coalesce(own.drained_per_second, 0) AS own_rate,
+           coalesce(everyone.waiting, 0) AS waiting, coalesce(everyone.drained_per_second, 0) AS rate,
+           coalesce((SELECT spent_nanousd FROM cap
+                      WHERE scope = 'tenant_day' AND key = tenant.name || '/' || day), 0) AS own_spent,
+           coalesce((SELECT spent_nanousd FROM cap WHERE scope = 'fleet_day' AND key = day), 0) AS spent,
+           greatest(1, ceil(extract(epoch FROM date_trunc('day', today) + interval '1 day' - today))) AS seconds_left
+      FROM (SELECT today, to_char(today, 'YYYY-MM-DD') AS day
+              FROM timezone('UTC', clock_timestamp()) AS clock (today)) AS utc
+     CROSS JOIN unnest(CAST(%(queues)s AS text[])) AS asked (queue)
+      JOIN tenant ON tenant.name = %(tenant)s
+      LEFT JOIN backlog AS own ON own.queue = asked.queue AND own.tenant = tenant.name
+      LEFT JOIN backlog AS everyone ON everyone.queue = asked.queue AND everyone.tenant = ''
+""")
+
+
+class Placement(NamedTuple):
+    """Where a new job waits at first."""
+
+    is_pushed: bool
+    """Whether its message goes to the broker right after the commit."""
+    hold: Hold | None = None
+    """Why it must not; None when it only waits for its turn."""
+
+
+class Saturation(NamedTuple):
+    """Why no further job fits on a queue now."""
+
+    whose: str
+    """`queue` or `tenant`."""
+    limit: int
+    retry_after_seconds: int
+
+
+class Counted(NamedTuple):
+    """How many jobs wait, and how fast they are worked off."""
+
+    waiting: int
+    drained_per_second: float
+
+
+class DaySpend(NamedTuple):
+    """What is booked on the budgets of a day."""
+
+    tenant_nanousd: int
+    fleet_nanousd: int
+    seconds_left: int
+    """Until the day is over, in UTC by the ledger's clock."""
+
+
+@dataclass
+class Headroom:
+    """How much room a queue has for one tenant, counting the jobs placed since it was loaded."""
+
+    queue: QueueName
+    own: Counted
+    everyone: Counted
+    spend: DaySpend
+    standing: int
+    """Messages of all tenants on the broker."""
+    own_standing: int
+    at_work: int
+    """Attempts of the tenant, over all queues."""
+    weight: int
+    max_running: int | None
+    is_closed: bool
+    """Whether nothing goes to the broker at once: queue or tenant is paused, or jobs of the tenant wait already."""
+    crowded: set[UUID]
+    """Sites that a job writes now, or will before any further job of this queue."""
+    taken: int = field(default=0)
+
+    def fullness(self, admission: Admission) -> Saturation | None:
+        """Return why no further job of the tenant fits on the queue; None when one does."""
+        limits = (
+            ("tenant", self.own, admission.waiting_per_tenant),
+            ("queue", self.everyone, admission.waiting_per_queue),
+        )
+        for whose, counted, limit in limits:
+            waiting = counted.waiting + self.taken
+            if waiting >= limit:
+                retry = retry_after_seconds(waiting, limit=limit, drained_per_second=counted.drained_per_second)
+                return Saturation(whose, limit, retry)
+        return None
+
+    def take(self, site_id: UUID | None, *, runway: Runway, admission: Admission, is_early: bool = False) -> Placement:
+        """Place the next job: on the broker at once, in the ledger, or behind its site.
+
+        It goes to the broker at once only when no other job of its tenant waits before it.
+
+        Args:
+            site_id: the site it works on.
+            runway: how many messages may stand in the broker.
+            admission: how many attempts its tenant may have.
+            is_early: its start lies in the future; until then it takes nobody's place.
+        """
+        self.taken += 1
+        if is_early:
+            return Placement(is_pushed=False, hold=Hold.TIME)
+        if site_id is not None and self.queue in WRITING_QUEUES:
+            if site_id in self.crowded:
+                return Placement(is_pushed=False, hold=Hold.SITE)
+            self.crowded.add(site_id)
+        if not self._has_place(runway, admission):
+            return Placement(is_pushed=False)
+        self.standing += 1
+        self.own_standing += 1
+        return Placement(is_pushed=True)
+
+    def _has_place(self, runway: Runway, admission: Admission) -> bool:
+        if self.is_closed or self.standing >= runway.per_queue:
+            return False
+        limit = self.max_running if self.max_running is not None else admission.running_per_tenant
+        if limit is not None and self.queue is not QueueName.CONTROL and self.own_standing + self.at_work >= limit:
+            return False
+        return self.own_standing < runway.per_tenant * self.weight
+
+
+def load_headroom(
+    session: Session, tenant: str, wanted: Mapping[QueueName, Collection[UUID]]
+) -> dict[QueueName, Headroom]:
+    """Return the headroom of queues for a tenant, in one statement for all jobs that are submitted together.
+
+    `wanted` names the queues, and the sites that the jobs work on.
+    """
+    sites = [(site_id, queue.value) for queue, ids in wanted.items() for site_id in ids]
+    rows = _HEADROOM.all(
+        session,
+        {
+            "tenant": tenant,
+            "queues": [queue.value for queue in wanted],
+            "sites": [site_id for site_id, _ in sites],
+            "site_queues": [queue for _, queue in sites],
+        },
+    )
+    return {
+        QueueName(row.queue): Headroom(
+            queue=QueueName(row.queue),
+            own=Counted(row.own_waiting, row.own_rate),
+            everyone=Counted(row.waiting, row.rate),
+            spend=DaySpend(row.own_spent, row.spent, int(row.seconds_left)),
+            standing=row.standing,
+            own_standing=row.own_standing,
+            at_work=row.at_work,
+            weight=row.weight,
+            max_running=row.max_running,
+            is_closed=row.is_closed,
+            crowded=set(row.crowded),
+        )
+        for row in rows
+    }
+
+
+COUNT_SECONDS = 5.0
+"""Age at which the newest count is replaced."""
+_WINDOW_SECONDS = 60
+
+_COUNT = Statement("""
+    WITH waiting AS (
+        SELECT queue, tenant, count(*) AS jobs FROM job WHERE waiting_since IS NOT NULL GROUP BY queue, tenant
+    ), started AS (
+        SELECT attempt.queue, job.tenant, count(*) AS attempts FROM attempt JOIN job ON job.id = attempt.job_id
+         WHERE attempt.started_at > (SELECT clock_timestamp() - make_interval(secs => %(window)s))
+         GROUP BY attempt.queue, job.tenant
+    ), whole AS (
+        SELECT queue, tenant, coalesce(jobs, 0) AS jobs, coalesce(attempts, 0) AS attempts
+          FROM waiting FULL JOIN started USING (queue, tenant)
+    ), counted AS (
+        SELECT queue, coalesce(tenant, '') AS tenant, sum(jobs) AS jobs, sum(attempts) AS attempts
+          FROM whole GROUP BY GROUPING SETS ((queue, tenant), (queue))
+    ), emptied AS (
+        UPDATE backlog SET waiting = 0, drained_per_second = 0, counted_at = clock_timestamp()
+         WHERE (waiting > 0 OR drained_per_second > 0)
+           AND NOT EXISTS (SELECT FROM counted WHERE counted.queue = backlog.queue AND counted.tenant = backlog.tenant)
+    )
+    INSERT INTO backlog (queue, tenant, waiting, drained_per_second, counted_at)
+    SELECT queue, tenant, jobs, attempts / CAST(%(window)s AS double precision), clock_timestamp() FROM counted
+     ORDER BY queue, tenant
+    ON CONFLICT (queue, tenant) DO UPDATE SET waiting = excluded.waiting, counted_at = excluded.counted_at,
+        drained_per_second = excluded.drained_per_second
+""")
+
+
+def count_backlog(session: Session, *, every_seconds: float = COUNT_SECONDS) -> bool:
+    """Count waiting jobs, and return True; False when the newest count is recent enough."""
+    newest = select(func.max(col(Backlog.counted_at)) > now() - func.make_interval(0, 0, 0, 0, 0, 0, every_seconds))
+    if session.scalar(newest.where(col(Backlog.tenant) == ALL_TENANTS)):
+        return False
+    _COUNT.all(session, {"window": _WINDOW_SECONDS})
+    return True

@@ -1,9 +1,7 @@
-"""The tables of the ledger that hold its work, as SQLModel classes; `record_tables` and `run_tables` have the rest.
+"""Tables of tenants, sites, jobs and money, as SQLModel classes; `record_tables` and `runs.tables` have the rest.
 
-Their history is in `migrations/`; a test holds the two together.
-
-Times are `timestamptz` by the database's clock. Money is in nanodollars. Text from outside is stored as it came and is
-escaped where it is shown.
+Their history is in `migrations/`; a test compares the two. Times are `timestamptz` by the database's clock. Money is in
+nanodollars. Text from outside is stored unchanged and escaped where it is shown.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ NOW = text("now()")
 
 
 def when_column(*, nullable: bool = True, default_now: bool = False) -> Any:
-    """Return a moment with time zone, by the database's clock where it sets it."""
+    """Return a `timestamptz` column."""
     return Field(
         default=None,
         sa_type=DateTime(timezone=True),
@@ -40,31 +38,31 @@ def when_column(*, nullable: bool = True, default_now: bool = False) -> Any:
 
 
 def json_column(default: type) -> Any:
-    """Return a JSON value that is never NULL, made by `default`."""
+    """Return a JSON column that is never NULL."""
     return Field(default_factory=default, sa_type=JSONB, nullable=False)
 
 
 def money_column(*, nullable: bool = False) -> Any:
-    """Return an amount in nanodollars: 0 by default, or nothing where that is allowed."""
+    """Return a column of nanodollars: 0 by default, or NULL where that is allowed."""
     return Field(default=None if nullable else 0, sa_type=BigInteger, nullable=nullable)
 
 
 class Tenant(SQLModel, table=True):
-    """Who pays and who may see: every site, job and key belongs to one."""
+    """Who pays and who may see; every site, job and key belongs to one."""
 
     __tablename__ = "tenant"
 
     name: str = Field(primary_key=True)
     provider: str | None = None
-    """Name of the gateway's provider this tenant's calls go to; without one no model is called for it (S-065)."""
+    """The gateway's provider for this tenant's calls; without one no model is called (S-065)."""
     overrides: dict[str, Any] = json_column(dict)
     """Layer 2 of the policy (routing.policy.platform.ProjectOverrides)."""
     auto_approve: bool = False
     """Opt-in of ruling A24: clean tier 1 work without high stakes is approved by policy."""
     weight: int = Field(default=1, sa_column_kwargs={"server_default": "1"})
-    """How many turns it takes where a tenant of weight 1 takes one, while both have work waiting on a queue."""
+    """Turns it gets for each turn of a tenant of weight 1 while both have work waiting on a queue."""
     max_running: int | None = None
-    """How many of its jobs may run at once over all queues; None leaves it to the policy."""
+    """The most of its jobs that run at once over all queues; None for the policy's limit."""
     paused_at: datetime | None = when_column()
     created_at: datetime = when_column(nullable=False, default_now=True)
 
@@ -84,7 +82,7 @@ class ApiKey(SQLModel, table=True):
 
 
 class Site(SQLModel, table=True):
-    """A static site. Its active release is this row's column; the symlink in the Den is a projection of it."""
+    """A static site. This row names its active release; the symlink in the content store is a projection of it."""
 
     __tablename__ = "site"
     __table_args__ = (
@@ -98,10 +96,10 @@ class Site(SQLModel, table=True):
     profile: str = "default"
     active_release_id: UUID | None = None
     shown_release_id: UUID | None = None
-    """What the projection is known to show; where it differs from the active release, the dispatcher brings it up."""
+    """What the projection shows; where it differs from the active release, the dispatcher updates it."""
     lock_job_id: UUID | None = None
-    """The job that alone may write: held from its claim to its end (H-073, H-085), and handed on by a job that is
-    revised, so that nobody else's edit gets between two rounds."""
+    """The only job that may write, from its claim to its end (H-073, H-085). A revised job hands the lock on, so that
+    no other edit gets between two rounds."""
     created_at: datetime = when_column(nullable=False, default_now=True)
 
 
@@ -174,7 +172,7 @@ class Job(SQLModel, table=True):
     tenant: str = Field(foreign_key="tenant.name")
     door: str
     requested_by: str = Field(default="", sa_column_kwargs={"server_default": ""})
-    """Who asked, as the audit trail names actors: where policy wants four eyes, nobody approves what they asked for."""
+    """The actor who asked, as in the audit trail; where policy wants four eyes, somebody else has to approve."""
     state: str
     prompt: str = Field(sa_type=Text)
     request: dict[str, Any] = json_column(dict)
@@ -184,48 +182,48 @@ class Job(SQLModel, table=True):
     priority: str = "P2"
     site_id: UUID | None = Field(default=None, foreign_key="site.id")
     parent_id: UUID | None = None
-    """The job that this one goes on from. No two go on from the same: a session is a chain."""
+    """The job that this one continues. At most one job continues another: a session is a chain."""
     root_id: UUID = Field(index=True)
-    """The job whose bill this one adds to: itself, or the first of a chain of resumed or revised jobs."""
+    """The job whose bill this one adds to: itself, or the first of its session."""
     route: dict[str, Any] = json_column(dict)
-    """The decision as it was made before any model or container call (H-006, H-007, H-009)."""
+    """The decision, made before any model or container call (H-006, H-007, H-009)."""
     mode: str | None = None
     tier: int | None = None
     """The tier it runs on now; escalation raises it."""
     queue: str
     fence: int = 0
-    """Raised by every claim and every loss of one: only the attempt that holds this number may take effect."""
+    """Raised by every claim and every loss of one: only the attempt with this number may take effect."""
     waiting_since: datetime | None = when_column()
     pushed_at: datetime | None = when_column()
     """When its message went to the broker; empty while it waits for room in the dispatch window."""
     held_for: str | None = None
-    """Why a waiting job must not go to the broker yet (routing.scheduling.Hold); empty: it may, when its turn comes."""
+    """Why a waiting job must not go to the broker yet (routing.scheduling.Hold); empty when it may in its turn."""
     held_until: datetime | None = when_column()
-    """When the dispatcher lets it go on, where a time decides; a job held for its site goes on when that is free."""
+    """When the dispatcher releases it; empty for a job that is held for its site."""
     supersede_key: str | None = None
-    """A newer job of the same tenant and target with the same key takes its place while it is not yet published."""
+    """A newer job of the same tenant and target with the same key replaces it until it is published."""
     superseded_by: UUID | None = None
     failure_signature: str | None = None
-    """Of a dead letter: what its end has in common with others of its kind."""
+    """Of a dead letter: groups it with others that ended alike."""
     dismissed_at: datetime | None = when_column()
-    """When somebody said that a dead letter needs nothing more, or replayed it."""
+    """When a dead letter was dismissed or continued."""
     lost_attempts: int = 0
     cap_nanousd: int = money_column()
     cancel_requested_at: datetime | None = when_column()
     base_release_id: UUID | None = None
-    """The active release that the work is compared with, and that publish has to find still active."""
+    """The active release that the work is compared with; it must still be active on publish."""
     start_release_id: UUID | None = None
-    """What the work starts from where an earlier job of its session kept something; empty: from the base."""
+    """Work kept by an earlier job of its session, which this one starts from; empty: it starts from the base."""
     release_id: UUID | None = None
-    """What it made: a candidate, or what was kept when it ended early."""
+    """Its result: a candidate, or what was kept when it ended early."""
     clarification: dict[str, Any] | None = Field(default=None, sa_type=JSONB(none_as_null=True), nullable=True)
-    """The question that its owner has to answer first (routing.clarify.questions.Clarification)."""
+    """The question its owner has to answer first (routing.clarify.questions.Clarification)."""
     expires_at: datetime | None = when_column()
     result: dict[str, Any] = json_column(dict)
     reason: str | None = None
     detail: str | None = Field(default=None, sa_type=Text)
     trace: str | None = None
-    """The `traceparent` of what submitted it, for whoever works on it; empty where its door traced nothing."""
+    """The `traceparent` of its submission; empty when that was not traced."""
     created_at: datetime = when_column(nullable=False, default_now=True)
     started_at: datetime | None = when_column()
     ended_at: datetime | None = when_column()
@@ -233,7 +231,7 @@ class Job(SQLModel, table=True):
 
 @dataclass(frozen=True, kw_only=True)
 class NewJob:
-    """A job that is about to be accepted: validated and routed. A field with a column's name is its value."""
+    """A job to be accepted: validated and routed. Fields named like columns are their values."""
 
     id: UUID
     tenant: str
@@ -251,19 +249,19 @@ class NewJob:
     root_id: UUID | None = None
     start_release_id: UUID | None = None
     clarification: Mapping[str, Any] | None = None
-    """What is asked, of a job that is accepted `clarifying`."""
+    """The open question of a job that is accepted `clarifying`."""
     result: Mapping[str, Any] = dataclass_field(default_factory=dict)
-    """What is known of it from the start, because of the job it goes on from."""
+    """Facts inherited from the job it continues."""
     held_for: Hold | None = None
     """Why it must not go to the broker yet."""
     held_until: datetime | None = None
-    """When it may, where a time decides; one that is over already keeps nothing."""
+    """When it may, if a time decides; a time in the past has no effect."""
     trace: str | None = None
-    """In which trace it is worked on, as a `traceparent`."""
+    """The `traceparent` of its trace."""
     keeps_route: bool = False
-    """Whether its decision is the one about its parent, which is counted already."""
+    """Whether its decision is its parent's, which is counted already."""
     digest: str | None = None
-    """Hash of what was asked, where that is more than the request: of a job that goes on from another one."""
+    """Hash of what was asked, where that is more than the request: of a job that continues another one."""
     clarify_hours: float = 0.0
     """How long the question stays open."""
     is_pushed: bool = False
@@ -276,7 +274,7 @@ class NewJob:
 
     @property
     def prompt(self) -> str:
-        """What was asked in words."""
+        """The request in words."""
         return self.request.prompt
 
     @cached_property
@@ -290,7 +288,7 @@ class NewJob:
         return self.state in (State.RECEIVED, State.DEBATING, State.QUEUED, State.PUBLISHING)
 
     def row(self) -> dict[str, Any]:
-        """Return the columns, and what the ledger reckons its moments from (`insert_jobs`)."""
+        """Return the columns, and the facts that `submission` computes its times from."""
         row = {name: getattr(self.request, name) for name in self.FROM_REQUEST}
         row |= {name: getattr(self, name) for name in self.COLUMNS if name not in row}
         row["request"] = self.request.model_dump(mode="json", exclude={"prompt"}, exclude_defaults=True)
@@ -307,7 +305,7 @@ NewJob.COLUMNS = (
 
 
 def digest_request(request: JobRequest) -> str:
-    """Return a hash of what was asked: equal for equal requests, whatever the order of their fields."""
+    """Return a hash of a request, independent of the order of its fields."""
     body = request.model_dump(mode="json", exclude={"idempotency_key"}, exclude_defaults=True)
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
@@ -331,13 +329,13 @@ class Attempt(SQLModel, table=True):
     worker: str
     token_hash: str = Field(unique=True)
     door: str | None = None
-    """The only address that the token is taken from: its box's forwarder's outer one. None while there is no box."""
+    """The only address the token is accepted from: the outer one of its box's egress forwarder. None without a box."""
     lease_until: datetime = when_column(nullable=False)
     deadline: datetime = when_column(nullable=False)
     """The hard time limit: after it the gateway refuses the token."""
     lost_cause: str | None = None
-    """Why it is over without an end: `time_limit` or `worker_lost` as the worker's parent process saw its child die,
-    `worker_stopped` when a worker that is stopping handed the job back."""
+    """Why it stopped without an end: `time_limit` or `worker_lost` when the worker's parent process saw its child die,
+    `worker_stopped` when a stopping worker handed the job back."""
     started_at: datetime = when_column(nullable=False, default_now=True)
     ended_at: datetime | None = when_column()
     outcome: str | None = None
@@ -415,16 +413,16 @@ class Release(SQLModel, table=True):
     """How long its build took; None for a site that is not built, and for an imported one."""
     total_bytes: int = Field(default=0, sa_type=BigInteger)
     signals: dict[str, Any] = json_column(dict)
-    """files, has_js, has_build: what the router is told about the site."""
+    """files, has_js, has_build: the router's facts about the site."""
     scan: dict[str, Any] = json_column(dict)
     scan_passed: bool = False
     scan_digest: str = ""
     preview_generation: int = Field(default=0, sa_column_kwargs={"server_default": "0"})
-    """A preview link opens only the generation it was made in: raising it revokes every link made so far."""
+    """A preview link opens only the generation it was made for: raising it revokes all earlier links."""
     created_at: datetime = when_column(nullable=False, default_now=True)
     published_at: datetime | None = when_column()
     swept_at: datetime | None = when_column()
-    """When its files were given up: it stays on record, and can no longer be shown, exported or gone back to."""
+    """When its files were given up: it stays on record, but cannot be shown, exported or rolled back to."""
 
 
 class Approval(SQLModel, table=True):
@@ -454,7 +452,7 @@ class Debate(SQLModel, table=True):
     session: str | None = None
     key: str
     decision_key: str
-    """What the router compares: the same decision is not debated twice in a session."""
+    """The router's key of the decision, which is not debated twice in a session."""
     kind: str
     stakes: str | None = None
     verdict: str
@@ -463,7 +461,7 @@ class Debate(SQLModel, table=True):
 
 
 class TaskFailure(SQLModel, table=True):
-    """How a task has failed since its last success: a row is there only while it has."""
+    """The failures of a task since its last success; it has no row without any."""
 
     __tablename__ = "task_failure"
     __table_args__ = (Index("ix_task_failure_signature", "tenant", "error_signature"),)
@@ -472,11 +470,11 @@ class TaskFailure(SQLModel, table=True):
     """Digest of tenant, site and canonical request."""
     tenant: str
     failures: int = 0
-    """Ends in a row that were no success; rejections are among them."""
+    """Unsuccessful ends in a row, including rejections."""
     rejections: int = 0
     is_debated: bool = False
     error_signature: str | None = None
-    """What the newest error has in common with others of its kind."""
+    """Groups the newest error with others like it."""
     recent: list[dict[str, str]] = json_column(list)
     """Reason and detail of the newest failures, the newest last."""
     updated_at: datetime = when_column(nullable=False, default_now=True)

@@ -13,9 +13,9 @@ from sqlalchemy import select, text
 from sqlmodel import Session, col
 
 from ledger.dispatch_window import DISPATCHER, leaders
+from ledger.operations.workers import fleet_slots, slots_by_queue
 from ledger.provider_circuits import lanes
 from ledger.tables import Tenant
-from ledger.workers import fleet_slots, slots_by_queue
 from monitoring.event_metrics import lag_seconds
 from monitoring.forecast import RecentAttempts, read_wanted_slots
 from monitoring.metrics import SERVED, Metric, counter, gauge

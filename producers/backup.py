@@ -26,14 +26,21 @@ from sqlmodel import Session, col
 from ledger import audit
 from ledger.attempts import recover
 from ledger.audit import newest_head, verify
-from ledger.dump import clear, is_empty, open_dump, open_snapshot, read_dump, users_of, write_dump
 from ledger.errors import SchemaMismatchError
-from ledger.migrate import migrate
 from ledger.money import presume_lost_calls
+from ledger.operations.migrate import (
+    clear,
+    is_empty,
+    migrate,
+    open_dump,
+    open_snapshot,
+    read_dump,
+    users_of,
+    write_dump,
+)
 from ledger.record_tables import Leader, Notification
 from ledger.releases import KeptRelease, kept_releases, lagging_sites
-from ledger.sql import after
-from ledger.store import Fit, Ledger, fit_of, found_revision, wanted_revision
+from ledger.store import Fit, Ledger, after, fit_of, found_revision, wanted_revision
 from ledger.tables import Attempt, Call, Job, Site
 from monitoring.event_metrics import rebase
 from producers.errors import InstallationError
@@ -120,7 +127,7 @@ def counts(session: Session) -> dict[str, int]:
     return {name: int(session.scalar(select(func.count()).select_from(table)) or 0) for name, table in tables.items()}
 
 
-MANIFEST, DUMP, BLOBS = "manifest.json", "ledger.dump", "den"
+MANIFEST, DUMP, BLOBS = "manifest.json", "ledger.operations.migrate", "den"
 FORMAT: Final = 1
 KEYS_KEPT_ELSEWHERE = (
     "POINTSMAN_AUDIT__SIGNING_KEY",

@@ -25,9 +25,9 @@ from gateway.network import authorities
 from ledger.audit import check_newest
 from ledger.dispatch_window import DISPATCHER, leaders
 from ledger.errors import SchemaMismatchError
+from ledger.operations.workers import slots_by_queue
 from ledger.store import Fit, Ledger, fit, found_revision, wanted_revision
 from ledger.tables import Tenant
-from ledger.workers import slots_by_queue
 from producers.bootstrap import Installation
 from producers.dispatch.broker import open_broker
 from producers.intake import celery_intake

@@ -23,10 +23,10 @@ from ledger.attempts import hold
 from ledger.audit import seal
 from ledger.dispatch_window import lead, pause_queue
 from ledger.jobs import close_attempt, end, find_job
+from ledger.operations.workers import Sign, sign_in
 from ledger.releases import active_release, find_site
 from ledger.store import Ledger, create_ledger_engine
 from ledger.tables import Cap
-from ledger.workers import Sign, sign_in
 from producers.local.supervisor import free_port
 from routing.jobs import Reason, State
 from routing.queues import QUEUES, QueueName

@@ -11,15 +11,15 @@ from uuid import UUID, uuid4
 from sqlalchemy import text
 from sqlmodel import SQLModel
 
-from ledger.approvals import approve, await_approval
 from ledger.attempts import hold
+from ledger.dispatch_window import release_due
+from ledger.job_control import approve, await_approval
 from ledger.jobs import close_attempt, end, move
 from ledger.releases import NewRelease, activate, add_release, ensure_site
 from ledger.start_attempt import Claim, claim
 from ledger.store import Ledger
 from ledger.submission import accept
 from ledger.tables import Attempt, Job, NewJob, Release, Site, Tenant
-from ledger.wait_reasons import release_due
 from routing.jobs import Door, JobMessage, JobRequest, Reason, State
 from routing.policy.platform import Policy, platform_policy
 from routing.queues import QUEUE_OF_TIER, QueueName, Tier

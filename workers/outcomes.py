@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ledger.steps import StepReport
+from ledger.runs.steps import StepReport
 from routing.clarify.ladder import LadderResult
 from routing.decision.debate import HeldDebate
 from routing.decision.llm_router import RouteRules

@@ -8,14 +8,13 @@ from dataclasses import replace
 
 from sqlmodel import Session
 
-from ledger.approvals import approve_by_policy, await_approval
-from ledger.attempts import escalate, hold
+from ledger.attempts import defer, escalate, hold
 from ledger.decisions import act_on_reply, add_debate
-from ledger.deferral import defer
 from ledger.events import EventKind, record
+from ledger.job_control import approve_by_policy, await_approval
 from ledger.jobs import end, move, route_job
 from ledger.releases import NewRelease, add_release, ensure_site
-from ledger.steps import StepReport, settle_step
+from ledger.runs.steps import StepReport, settle_step
 from ledger.store import Ledger
 from ledger.tables import Job, Tenant
 from monitoring import traces

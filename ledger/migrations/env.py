@@ -1,4 +1,4 @@
-"""Run migrations on the connection that `ledger.migrate` hands over."""
+"""Run migrations on the connection that `ledger.operations.migrate` hands over."""
 
 from typing import Any, Literal
 
@@ -7,11 +7,13 @@ from alembic.autogenerate.api import AutogenContext
 from sqlmodel import SQLModel
 from sqlmodel.sql.sqltypes import AutoString
 
-from ledger import record_tables, run_tables, tables
+from ledger.record_tables import Event
+from ledger.runs.tables import Run
+from ledger.tables import Job
 
-assert tables.Job.__tablename__ == "job"  # the imports fill SQLModel.metadata
-assert record_tables.Event.__tablename__ == "event"
-assert run_tables.Run.__tablename__ == "run"
+assert Job.__tablename__ == "job"  # the imports fill SQLModel.metadata
+assert Event.__tablename__ == "event"
+assert Run.__tablename__ == "run"
 
 
 def render_item(kind: str, item: Any, _: AutogenContext) -> str | Literal[False]:

@@ -15,8 +15,8 @@ from sqlalchemy.exc import OperationalError
 from sqlmodel import Session
 
 from ledger.errors import CapacityError
+from ledger.operations.workers import slots_by_queue
 from ledger.store import Ledger
-from ledger.workers import slots_by_queue
 from monitoring.capacity.workload import ModelUse, QueueWork, Workload, default_workload
 from routing.policy.platform import Policy
 from routing.policy.prices import NANOUSD_PER_USD

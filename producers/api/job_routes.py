@@ -18,9 +18,8 @@ from sqlalchemy.exc import DBAPIError
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.concurrency import run_in_threadpool
 
-from ledger.approvals import Seen, approve, reject
-from ledger.cancelling import request_cancel
 from ledger.events import events_after
+from ledger.job_control import Seen, approve, reject, request_cancel
 from ledger.jobs import find_job, list_jobs, lock_job
 from ledger.releases import find_site
 from ledger.store import Ledger

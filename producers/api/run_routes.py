@@ -8,7 +8,7 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Header, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from ledger.gates import Verdict, decide_gate, find_gate, open_gates
+from ledger.runs.run import Verdict, decide_gate, find_gate, open_gates
 from producers.api.examples import body_of
 from producers.api.requests import (
     Admin,

@@ -272,7 +272,7 @@ def reply(
 def cancel(ctx: typer.Context, job_id: JobId, as_json: AsJson = False, tenant: Tenant = "demo") -> None:
     """Cancel a job: at once if it waits, at its next model call or step if it runs."""
     with installed(ctx) as installation, installation.ledger.begin() as session:
-        from ledger.cancelling import request_cancel
+        from ledger.job_control import request_cancel
         from ledger.jobs import lock_job
         from producers.commands.follow import view_in
 
@@ -371,7 +371,7 @@ def approve(
 ) -> None:
     """Approve a job's preview; it is published."""
     with installed(ctx) as installation, installation.ledger.begin() as session:
-        from ledger import approvals
+        from ledger import job_control as approvals
         from producers.commands.follow import view_in
 
         approvals.approve(
@@ -391,7 +391,7 @@ def reject(
 ) -> None:
     """Reject a job's preview; the live site stays as it is."""
     with installed(ctx) as installation, installation.ledger.begin() as session:
-        from ledger import approvals
+        from ledger import job_control as approvals
         from producers.commands.follow import view_in
 
         approvals.reject(session, job_id, actor="cli", reason=reason, tenant=tenant)

@@ -144,7 +144,7 @@ def verify(
     """Check the chain from the archive's end on. Exit 1 when anything was edited, deleted, inserted, moved or cut."""
     with installed(ctx) as installation:
         from ledger import audit as audit_trail
-        from ledger.audit_archive import Archive, verify_with_archive
+        from ledger.operations.audit_archive import Archive, verify_with_archive
 
         key = _signing_key(installation)
         head = head or installation.audit_heads.newest()
@@ -178,7 +178,7 @@ def export(ctx: typer.Context) -> None:
 def history(ctx: typer.Context, as_json: AsJson = False) -> None:
     """Hold the whole history of jobs, money and releases against every promise. Exit 1 when one was broken."""
     with installed(ctx) as installation:
-        from ledger.history_reader import examine
+        from ledger.operations.history_reader import examine
 
         verdict = examine(installation.ledger.engine, installation.policy.retention)
     if as_json:

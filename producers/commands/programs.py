@@ -57,7 +57,7 @@ def api(ctx: typer.Context) -> None:
 @app.command()
 def dispatcher(ctx: typer.Context) -> None:
     """Keep the queues full from the ledger, and recover what dies."""
-    from ledger.audit_archive import Archive
+    from ledger.operations.audit_archive import Archive
     from producers.dispatch.broker import BrokerLists
     from producers.dispatch.dispatcher import Dispatcher, DispatcherLoop
     from producers.dispatch.housekeeping import Projector
@@ -240,7 +240,7 @@ def rehearsal(
 @app.command("migrate")
 def migrate_ledger(ctx: typer.Context, as_json: AsJson = False) -> None:
     """Bring the ledger to the current schema."""
-    from ledger.migrate import migrate
+    from ledger.operations.migrate import migrate
     from ledger.store import Fit, fit, found_revision
 
     with installed(ctx) as installation:

@@ -115,7 +115,7 @@ def show(ctx: typer.Context, run_id: RunId, as_json: AsJson = False, tenant: Ten
 def list_gates(ctx: typer.Context, as_json: AsJson = False, tenant: Tenant = "demo") -> None:
     """List the gates that wait for a person."""
     with installed(ctx) as installation:
-        from ledger.gates import open_gates
+        from ledger.runs.run import open_gates
         from producers.use_cases.runs import gate_view
 
         with installation.ledger.begin() as session:
@@ -144,7 +144,7 @@ def fail_gate(
 
 def _decide(ctx: typer.Context, gate_id: UUID, verdict: str, *, reason: str, as_json: bool, tenant: str) -> None:
     with installed(ctx) as installation, installation.ledger.begin() as session:
-        from ledger.gates import decide_gate
+        from ledger.runs.run import decide_gate
 
         decide_gate(
             session,

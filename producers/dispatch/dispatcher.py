@@ -26,22 +26,32 @@ from sqlalchemy import text
 from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
 from sqlmodel import Session
 
-from ledger.approvals import expire, overdue_jobs
-from ledger.attempts import effective_policy, lapsed_attempts, recover
+from ledger.attempts import effective_policy, expire_waiting, lapsed_attempts, recover, stale_jobs
 from ledger.audit import HeadFile, head_of, seal
-from ledger.audit_archive import Archive, archive_old
-from ledger.deferral import expire_waiting, stale_jobs
-from ledger.dispatch_window import DISPATCHER, Work, lead, look, pushed_jobs, resign, top_up, unpush
+from ledger.dispatch_window import (
+    DISPATCHER,
+    RELEASED_AT_ONCE,
+    Work,
+    lead,
+    look,
+    pushed_jobs,
+    release_due,
+    release_sites,
+    resign,
+    top_up,
+    unpush,
+)
 from ledger.events import WORK_CHANNEL
-from ledger.gates import expire_gate, overdue_gates
-from ledger.headroom import count_backlog
+from ledger.job_control import expire, overdue_jobs
 from ledger.jobs import lock_job
 from ledger.money import presume_lost_calls
-from ledger.steps import unabsorbed_runs, wake_run
+from ledger.operations.audit_archive import Archive, archive_old
+from ledger.operations.workers import sweep_workers
+from ledger.runs.run import expire_gate, overdue_gates
+from ledger.runs.steps import unabsorbed_runs, wake_run
 from ledger.store import SILENCE, Ledger
+from ledger.submission import count_backlog
 from ledger.tables import Attempt
-from ledger.wait_reasons import RELEASED_AT_ONCE, release_due, release_sites
-from ledger.workers import sweep_workers
 from monitoring.heartbeat import beat
 from producers.config import DispatcherConfig
 from producers.dispatch.broker import BrokerLists, Publisher, message_id

@@ -18,8 +18,7 @@ from uuid import UUID
 from sqlalchemy.exc import DBAPIError
 from sqlmodel import Session
 
-from ledger.sql import Statement
-from ledger.store import Ledger
+from ledger.store import Ledger, Statement
 from monitoring.event_metrics import fold_step
 from routing.policy.platform import Retention
 from routing.queues import QueueName

@@ -13,10 +13,9 @@ from sqlmodel import Session, col
 from ledger.attempts import effective_policy, policy_under
 from ledger.dispatch_window import WRITING_QUEUES
 from ledger.errors import ProjectNotFoundError
-from ledger.headroom import Headroom, load_headroom
-from ledger.run_tables import Project
-from ledger.runs import find_project
-from ledger.submission import SeenSite, SubmissionContext
+from ledger.runs.run import find_project
+from ledger.runs.tables import Project
+from ledger.submission import Headroom, SeenSite, SubmissionContext, load_headroom
 from ledger.tables import Site
 from producers.errors import AdmissionRefusedError
 from producers.use_cases.projects import policy_of_project

@@ -17,16 +17,14 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlmodel import Session
 
 from ledger import audit
-from ledger.cancelling import supersede
 from ledger.dispatch_window import Push
 from ledger.errors import IdempotencyConflictError
 from ledger.events import EventKind, record
-from ledger.headroom import Placement, load_headroom
+from ledger.job_control import supersede
 from ledger.releases import ensure_site
-from ledger.runs import new_run
-from ledger.sql import now
-from ledger.store import Ledger
-from ledger.submission import KnownJob, accept_all, load_submission_context
+from ledger.runs.run import new_run
+from ledger.store import Ledger, now
+from ledger.submission import KnownJob, Placement, accept_all, load_headroom, load_submission_context
 from ledger.tables import Job, NewJob, Tenant
 from monitoring import traces
 from producers.dispatch.broker import Publisher

@@ -18,7 +18,7 @@ from uuid import UUID
 from pydantic import ValidationError
 
 from ledger.errors import IdempotencyConflictError, ProjectNotFoundError
-from ledger.runs import find_project, runs_of_ticket
+from ledger.runs.run import find_project, runs_of_ticket
 from ledger.store import Ledger
 from producers.errors import AuthenticationError
 from producers.intake.submit import Submitter

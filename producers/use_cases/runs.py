@@ -11,8 +11,8 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict
 from sqlmodel import Session
 
-from ledger.run_tables import AgentExecution, Gate, RunStep
-from ledger.runs import RunRows, find_run, load_run
+from ledger.runs.run import RunRows, find_run, load_run
+from ledger.runs.tables import AgentExecution, Gate, RunStep
 from ledger.spending import CallUsage, orchestrator_share, total_by, usage_of_run
 from routing.jobs import State
 from routing.policy.prices import NANOUSD_PER_USD, decimal_usd

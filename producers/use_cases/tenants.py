@@ -24,7 +24,7 @@ from sqlmodel import Session, col
 from ledger import audit
 from ledger.dispatch_window import Depth, depths, paused_queues
 from ledger.dispatch_window import pause_queue as pause_in_ledger
-from ledger.sql import Statement, now
+from ledger.store import Statement, now
 from ledger.tables import ApiKey, Attempt, Job, Tenant
 from producers.errors import AuthenticationError, InvalidInputError, MissingScopeError, UnknownTenantError
 from routing.jobs import SITE_NAME_RULE, check_site_name

@@ -12,7 +12,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gateway.forge import ForgeError, inert, write_to_ticket
-from ledger.step_ends import AT_GATE, STARTED, DueNote, book_note, claim_due_notes
+from ledger.job_ends import AT_GATE, STARTED, DueNote, book_note, claim_due_notes
 from ledger.store import Ledger
 from routing.errors import FieldError, InvalidJobError
 from routing.jobs import Label, SiteName, State

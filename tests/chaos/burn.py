@@ -13,7 +13,7 @@ from redis import Redis
 from sqlalchemy.exc import DBAPIError
 
 from gateway.fake_provider.config import read_log
-from ledger.history_reader import examine
+from ledger.operations.history_reader import examine
 from tests.chaos.accounts import USD, BilledCall, compare, passed_caps
 from tests.chaos.callbacks import Callbacks
 from tests.chaos.clients import Clients

@@ -9,7 +9,7 @@ from uuid import UUID
 from sqlmodel import select
 
 from gateway.fake_provider.config import read_log
-from ledger.history_reader import examine
+from ledger.operations.history_reader import examine
 from ledger.releases import active_release
 from ledger.tables import Site
 from routing.jobs import ENDS, Reason

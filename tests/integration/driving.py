@@ -9,8 +9,8 @@ from uuid import UUID, uuid4
 from sqlalchemy import RowMapping, text
 
 from ledger import money
-from ledger.approvals import approve, approved_release, await_approval
 from ledger.attempts import hash_token, hold
+from ledger.job_control import approve, approved_release, await_approval
 from ledger.jobs import close_attempt, end, move
 from ledger.releases import NewRelease, activate, add_release, ensure_site
 from ledger.start_attempt import Claim, claim

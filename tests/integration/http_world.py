@@ -16,9 +16,9 @@ from fastapi.testclient import TestClient
 from sqlalchemy import func, select
 from sqlmodel import SQLModel
 
-from ledger.approvals import await_approval
 from ledger.attempts import hold
 from ledger.dispatch_window import pause_queue
+from ledger.job_control import await_approval
 from ledger.jobs import end, find_job, move
 from ledger.releases import active_release, add_release, find_site
 from ledger.start_attempt import Claim, claim

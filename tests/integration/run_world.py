@@ -18,11 +18,11 @@ from sqlmodel import col
 from ledger import money
 from ledger.attempts import hash_token, lapsed_attempts, recover
 from ledger.dispatch_window import pause_queue
-from ledger.gates import Verdict, decide_gate
 from ledger.jobs import lock_job
-from ledger.run_tables import AgentExecution, Gate, Run, RunStep
+from ledger.runs.run import Verdict, decide_gate
+from ledger.runs.steps import StepOrder, StepReport, unabsorbed_runs, wake_run
+from ledger.runs.tables import AgentExecution, Gate, Run, RunStep
 from ledger.start_attempt import Claim
-from ledger.steps import StepOrder, StepReport, unabsorbed_runs, wake_run
 from ledger.tables import Job
 from producers.dispatch.broker import Publisher
 from producers.intake.submit import Submitter

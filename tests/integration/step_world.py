@@ -7,8 +7,8 @@ from typing import Any
 from uuid import UUID
 
 from ledger.jobs import lock_job
-from ledger.run_tables import AgentExecution, Run, RunStep
-from ledger.steps import StepSpec, StepStart, add_steps, start_steps
+from ledger.runs.steps import StepSpec, StepStart, add_steps, start_steps
+from ledger.runs.tables import AgentExecution, Run, RunStep
 from ledger.tables import Job
 from producers.dispatch.broker import Publisher
 from producers.intake.submit import Submitter

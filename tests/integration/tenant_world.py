@@ -10,11 +10,11 @@ from uuid import UUID
 from sqlalchemy import text
 from sqlmodel import SQLModel, col, select
 
-from ledger.failures import cluster_name
-from ledger.gates import open_gate
+from ledger.job_ends import cluster_name
 from ledger.jobs import lock_job
-from ledger.run_tables import Gate
-from ledger.steps import GateSpec
+from ledger.runs.run import open_gate
+from ledger.runs.steps import GateSpec
+from ledger.runs.tables import Gate
 from routing.jobs import Reason, State
 from tests.integration.http_world import HOME, PAGES, World
 

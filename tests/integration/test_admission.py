@@ -8,9 +8,9 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from ledger.deferral import expire_waiting, stale_jobs
+from ledger.attempts import expire_waiting, stale_jobs
 from ledger.dispatch_window import Push, pause_queue, top_up
-from ledger.headroom import count_backlog, load_headroom
+from ledger.submission import count_backlog, load_headroom
 from producers.dispatch.broker import Publisher
 from producers.errors import AdmissionRefusedError
 from producers.intake.celery_intake import take_in

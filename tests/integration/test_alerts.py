@@ -24,10 +24,10 @@ from ledger import money, provider_circuits
 from ledger.attempts import recover, report_loss
 from ledger.dispatch_window import lead, resign
 from ledger.events import EventKind, record
+from ledger.operations.workers import Sign, sign_in
 from ledger.start_attempt import Claim
 from ledger.store import Ledger
 from ledger.tables import Attempt
-from ledger.workers import Sign, sign_in
 from producers.commands.monitoring import read_alert_rules
 from producers.local.supervisor import free_port
 from routing.jobs import JobMessage, JobRequest, Reason, State

@@ -18,10 +18,10 @@ from jsonschema_rs import validator_for
 from sqlalchemy import select
 from sqlmodel import col
 
-from ledger.gates import open_gate
 from ledger.jobs import lock_job
-from ledger.run_tables import Gate
-from ledger.steps import GateSpec
+from ledger.runs.run import open_gate
+from ledger.runs.steps import GateSpec
+from ledger.runs.tables import Gate
 from ledger.store import Ledger
 from routing.jobs import Reason, State
 from tests.integration.http_world import PAGES, World, open_world, shared_ledger

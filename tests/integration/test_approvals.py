@@ -7,8 +7,8 @@ from uuid import UUID, uuid4
 import pytest
 from sqlalchemy import text
 
-from ledger.approvals import approve
 from ledger.errors import ApprovalRefusedError
+from ledger.job_control import approve
 from ledger.tables import Approval, Tenant
 from routing.errors import PolicyError
 from routing.policy.platform import ProjectOverrides, lower, platform_policy

@@ -8,8 +8,8 @@ import pytest
 from sqlmodel import Session
 
 from ledger import audit
-from ledger.approvals import reject
 from ledger.audit import AuditVerdict, export, seal, verify
+from ledger.job_control import reject
 from ledger.record_tables import AuditSeal
 from ledger.store import Ledger
 from routing.jobs import Reason, State

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from ledger import audit, audit_archive
+from ledger import audit
 from ledger.audit import AuditVerdict, seal, verify
-from ledger.audit_archive import Archive, archive_old, verify_with_archive
 from ledger.errors import ArchiveError
+from ledger.operations import audit_archive
+from ledger.operations.audit_archive import Archive, archive_old, verify_with_archive
 from ledger.record_tables import AuditSeal
 from producers.config import DispatcherConfig
 from producers.dispatch.broker import BrokerLists, Publisher

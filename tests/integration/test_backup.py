@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 
 from ledger.attempts import hold
 from ledger.audit import seal, verify
-from ledger.cancelling import request_cancel
-from ledger.dump import find_program, is_empty
 from ledger.errors import DumpError, FencedError, SchemaMismatchError
+from ledger.job_control import request_cancel
 from ledger.jobs import lock_job
+from ledger.operations.migrate import find_program, is_empty
 from ledger.releases import kept_releases
 from ledger.store import Ledger, create_ledger_engine
 from ledger.tables import Release, Site

@@ -12,10 +12,10 @@ from gateway.fake_provider.config import RehearsalConfig, billed_nanousd, read_l
 from gateway.fake_provider.server import running_rehearsal
 from gateway.server import running_gateway
 from ledger.attempts import recover, renew
-from ledger.cancelling import request_cancel
+from ledger.dispatch_window import hold_back
+from ledger.job_control import request_cancel
 from ledger.jobs import lock_job
 from ledger.store import Ledger
-from ledger.wait_reasons import hold_back
 from routing.jobs import State
 from routing.queues import QueueName
 from routing.scheduling import Hold

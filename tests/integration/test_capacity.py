@@ -10,8 +10,8 @@ from typer.testing import CliRunner, Result
 
 from ledger.attempts import escalate, hold
 from ledger.dispatch_window import pause_queue
-from ledger.headroom import count_backlog
-from ledger.workers import Sign, sign_in, sign_off
+from ledger.operations.workers import Sign, sign_in, sign_off
+from ledger.submission import count_backlog
 from monitoring.capacity.measure import measure
 from monitoring.forecast import read_recent_attempts, read_wanted_slots
 from producers.cli import app

@@ -15,9 +15,8 @@ from uuid import UUID
 import pytest
 from sqlalchemy import text
 
-from ledger.approvals import expire
-from ledger.cancelling import request_cancel, supersede, take_turn
 from ledger.errors import JobNotFoundError, WrongStateError
+from ledger.job_control import expire, request_cancel, supersede, take_turn
 from ledger.jobs import lock_job
 from ledger.tables import Job
 from monitoring.event_metrics import fold

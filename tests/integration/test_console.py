@@ -20,10 +20,10 @@ from ledger.attempts import hold
 from ledger.audit import seal
 from ledger.events import EventKind, record
 from ledger.jobs import close_attempt, end, find_job
+from ledger.operations.workers import Sign, sign_in
 from ledger.record_tables import AuditRow
 from ledger.store import Ledger
 from ledger.tables import Attempt, Job, Site
-from ledger.workers import Sign, sign_in
 from producers.console.job_page import facts_of
 from producers.console.routes import operations
 from producers.console.web import Sessions

@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 from ledger import audit
 from ledger.audit import newest_head, seal
 from ledger.dispatch_window import DISPATCHER, lead
+from ledger.operations.workers import Sign, sign_in
 from ledger.store import Ledger
-from ledger.workers import Sign, sign_in
 from monitoring.exporter import ExporterApp
 from producers import doctor
 from producers.bootstrap import Installation, Settings

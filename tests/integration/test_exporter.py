@@ -17,12 +17,11 @@ from sqlalchemy import text
 from sqlmodel import Session
 
 from ledger import money
-from ledger.approvals import reject
 from ledger.attempts import escalate, hold, recover, report_loss
-from ledger.cancelling import request_cancel
 from ledger.dispatch_window import depths, lead, pause_queue
 from ledger.errors import ForeignMarkError
 from ledger.events import EventKind, record
+from ledger.job_control import reject, request_cancel
 from ledger.jobs import end, lock_job, move, wait_on
 from ledger.start_attempt import Claim
 from ledger.store import Ledger, create_ledger_engine

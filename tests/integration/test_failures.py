@@ -6,10 +6,9 @@ from uuid import UUID
 import pytest
 
 from gateway.fake_provider.config import billed_nanousd
-from ledger.approvals import reject
-from ledger.cancelling import request_cancel
 from ledger.decisions import recorded_decisions
 from ledger.events import events_after
+from ledger.job_control import reject, request_cancel
 from ledger.jobs import lock_job
 from ledger.tables import Job
 from monitoring.event_metrics import fold

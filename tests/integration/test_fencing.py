@@ -14,13 +14,13 @@ import pytest
 from ledger import money
 from ledger.attempts import bind_door, hash_token, lapsed_attempts, recover, report_loss
 from ledger.errors import FencedError
+from ledger.job_ends import book_note
 from ledger.money import BearerGone
 from ledger.notifications import Due, book, claim_due
 from ledger.record_tables import Delivery
-from ledger.run_tables import TicketNote
+from ledger.runs.steps import charge_unmetered_step
+from ledger.runs.tables import TicketNote
 from ledger.start_attempt import Claim
-from ledger.step_ends import book_note
-from ledger.steps import charge_unmetered_step
 from ledger.tables import Site
 from routing.jobs import JobMessage, Reason, State
 from routing.queues import QueueName

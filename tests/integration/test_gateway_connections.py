@@ -10,7 +10,7 @@ import pytest
 from psycopg import sql
 
 from gateway.ledger_client import Connections, DurableConnections, Ledger
-from ledger.sql import Statement
+from ledger.store import Statement
 from tests.services import Postgres
 
 OPEN = (

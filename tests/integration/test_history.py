@@ -8,12 +8,11 @@ import pytest
 from sqlalchemy import text
 from typer.testing import CliRunner, Result
 
-from ledger.approvals import reject
 from ledger.attempts import escalate, hold
-from ledger.cancelling import request_cancel
-from ledger.history import Rule, Violation
-from ledger.history_reader import Verdict, examine, examine_snapshot
+from ledger.job_control import reject, request_cancel
 from ledger.jobs import lock_job
+from ledger.operations.history import Rule, Violation
+from ledger.operations.history_reader import Verdict, examine, examine_snapshot
 from ledger.store import Ledger
 from producers.cli import app
 from routing.jobs import Reason, State
@@ -197,18 +196,18 @@ PLANTED = {
     "two live attempts": (Rule.ONE_AT_A_TIME, f"UPDATE attempt SET ended_at = NULL WHERE job_id = {_FAILED}"),
     "a live attempt that was fenced off": (Rule.ONE_AT_A_TIME, f"UPDATE job SET fence = 9 WHERE id = {_RUNNING}"),
     "an attempt whose end is not told": (
-        Rule.ATTEMPTS_TOLD,
+        Rule.ATTEMPTS_RECORDED,
         f"""
         DELETE FROM event WHERE kind = 'attempt_ended' AND job_id = {_PUBLISHED}""",
     ),
     "an attempt that started twice": (
-        Rule.ATTEMPTS_TOLD,
+        Rule.ATTEMPTS_RECORDED,
         f"""
         INSERT INTO event (kind, job_id, data) SELECT kind, job_id, data FROM event
          WHERE kind = 'started' AND job_id = {_RUNNING}""",
     ),
     "an attempt that is not there": (
-        Rule.ATTEMPTS_TOLD,
+        Rule.ATTEMPTS_RECORDED,
         f"""
         DELETE FROM call WHERE job_id = {_FAILED}; DELETE FROM attempt WHERE number = 1 AND job_id = {_FAILED}""",
     ),
@@ -221,7 +220,7 @@ PLANTED = {
         UPDATE attempt SET ended_at = NULL WHERE number = 1 AND job_id = {_PUBLISHED}""",
     ),
     "a job that nobody will come back to": (
-        Rule.IN_HANDS,
+        Rule.ATTENDED,
         f"""
         UPDATE job SET waiting_since = NULL WHERE id = {_WAITING}""",
     ),
@@ -236,19 +235,19 @@ PLANTED = {
         UPDATE call SET lease_until = now() - interval '10 minutes' WHERE state = 'reserved'""",
     ),
     "a call that was told twice": (
-        Rule.COST_TOLD,
+        Rule.COST_RECORDED,
         f"""
         INSERT INTO event (kind, job_id, data) SELECT kind, job_id, data FROM event
          WHERE kind = 'call' AND job_id = {_PUBLISHED}""",
     ),
     "an attempt that cost less than was told": (
-        Rule.COST_TOLD,
+        Rule.COST_RECORDED,
         f"""
         UPDATE event SET data = data || '{{"cost_nanousd": 99000000000}}'
          WHERE kind = 'attempt_ended' AND job_id = {_FAILED}""",
     ),
     "an end that tells of more than the bill": (
-        Rule.COST_TOLD,
+        Rule.COST_RECORDED,
         f"""
         UPDATE event SET data = data || '{{"cost_nanousd": 99000000000}}'
          WHERE kind = 'ended' AND job_id = {_FAILED}""",

@@ -7,10 +7,9 @@ from uuid import UUID
 import pytest
 
 from ledger.attempts import hold
-from ledger.cancelling import request_cancel
-from ledger.dispatch_window import Push, top_up
+from ledger.dispatch_window import Push, hold_back, release_due, release_sites, top_up
+from ledger.job_control import request_cancel
 from ledger.jobs import close_attempt, lock_job, move, wait_on
-from ledger.wait_reasons import hold_back, release_due, release_sites
 from routing.jobs import Reason, State
 from routing.policy.platform import Runway
 from routing.queues import QueueName

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from ledger.cancelling import request_cancel
+from ledger.job_control import request_cancel
 from ledger.jobs import lock_job
 from ledger.tables import Job, Tenant
 from producers.dispatch.broker import Publisher

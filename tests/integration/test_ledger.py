@@ -13,12 +13,11 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlmodel import SQLModel
 
-from ledger.approvals import approve, approved_release, await_approval, expire, overdue_jobs, reject
 from ledger.attempts import escalate, hold, lapsed_attempts, recover, renew, report_loss
-from ledger.cancelling import request_cancel
 from ledger.errors import FencedError, IdempotencyConflictError, JobNotFoundError, PublishConflictError, WrongStateError
+from ledger.job_control import approve, approved_release, await_approval, expire, overdue_jobs, reject, request_cancel
 from ledger.jobs import end, find_job, list_jobs, move
-from ledger.migrate import migrate
+from ledger.operations.migrate import migrate
 from ledger.releases import activate, add_release
 from ledger.start_attempt import claim
 from ledger.store import Fit, Ledger, fit

@@ -18,10 +18,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from ledger.approvals import approved_release, expire, reject
 from ledger.attempts import escalate, hold, lapsed_attempts, recover, renew, report_loss
-from ledger.cancelling import request_cancel
 from ledger.errors import FencedError, PublishConflictError, WrongStateError
+from ledger.job_control import approved_release, expire, reject, request_cancel
 from ledger.jobs import end
 from ledger.releases import activate
 from ledger.start_attempt import Claim

@@ -19,14 +19,14 @@ from alembic.runtime.migration import MigrationContext
 from sqlmodel import SQLModel
 from typer.testing import CliRunner
 
-from ledger import migrate as migration
 from ledger.attempts import lapsed_attempts, recover
 from ledger.audit import verify
-from ledger.cancelling import request_cancel
 from ledger.errors import LedgerBusyError, SchemaMismatchError
+from ledger.job_control import request_cancel
 from ledger.jobs import lock_job
-from ledger.migrate import migrate
 from ledger.money import presume_lost_calls
+from ledger.operations import migrate as migration
+from ledger.operations.migrate import migrate
 from ledger.store import Fit, Ledger, await_schema, create_ledger_engine, fit, serves, wanted_revision
 from producers.cli import app
 from routing.jobs import ENDS, Reason, State

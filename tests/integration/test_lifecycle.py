@@ -12,13 +12,12 @@ from billiard.exceptions import TimeLimitExceeded, WorkerLostError
 from sqlalchemy.exc import OperationalError
 
 from gateway.errors import BudgetExceededError, CancelledCallError, FencedCallError, NoProviderKeyError, ProviderError
-from ledger.approvals import approve, reject
 from ledger.attempts import lapsed_attempts, recover
-from ledger.cancelling import request_cancel
+from ledger.job_control import approve, reject, request_cancel
+from ledger.operations.workers import Sign
 from ledger.releases import activate, active_release, add_release
 from ledger.store import Ledger, create_ledger_engine
 from ledger.tables import Job, Release, Site
-from ledger.workers import Sign
 from routing.jobs import JobMessage, Reason, State
 from routing.policy.platform import Policy
 from routing.queues import QUEUE_OF_TIER, QueueName, Tier

@@ -20,17 +20,15 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from ledger.approvals import approved_release, reject
 from ledger.attempts import escalate, hold, lapsed_attempts, recover
-from ledger.cancelling import request_cancel
-from ledger.dispatch_window import top_up
+from ledger.dispatch_window import release_due, release_sites, top_up
 from ledger.errors import FencedError, MonitoringError, PublishConflictError, WrongStateError
+from ledger.job_control import approved_release, reject, request_cancel
 from ledger.jobs import end
 from ledger.releases import activate
 from ledger.start_attempt import Claim
 from ledger.store import Ledger
 from ledger.tables import Job
-from ledger.wait_reasons import release_due, release_sites
 from producers.use_cases.rounds import Asker, ReviseOrder, Rounds
 from routing.errors import RoutingError
 from routing.jobs import ENDS, Door, JobMessage, Reason, State

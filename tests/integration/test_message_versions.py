@@ -12,9 +12,9 @@ import pytest
 from celery import Celery
 from celery.contrib.testing.worker import start_worker
 
-from ledger.deferral import UNKNOWN_VERSION_SECONDS
+from ledger.attempts import UNKNOWN_VERSION_SECONDS
+from ledger.dispatch_window import release_due
 from ledger.tables import Job
-from ledger.wait_reasons import release_due
 from producers.dispatch.broker import Publisher
 from producers.intake.celery_intake import CeleryDoor, DoorLists
 from producers.intake.submit import Submitter

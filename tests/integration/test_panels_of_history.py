@@ -16,7 +16,7 @@ import pytest
 from ledger import provider_circuits
 from ledger.dispatch_window import lead, pause_queue
 from ledger.events import EventKind, record
-from ledger.workers import Sign, sign_in
+from ledger.operations.workers import Sign, sign_in
 from producers.local.supervisor import free_port
 from routing.clarify.ladder import BYPASS_REASONS, LadderEventName
 from routing.jobs import Reason, State

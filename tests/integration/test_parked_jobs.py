@@ -18,14 +18,13 @@ from gateway.config import GatewayConfig, ProviderConfig
 from gateway.fake_provider.config import RehearsalConfig, billed_nanousd
 from gateway.fake_provider.server import running_rehearsal
 from gateway.server import running_gateway
-from ledger.attempts import hold
-from ledger.cancelling import request_cancel
-from ledger.deferral import defer
+from ledger.attempts import defer, hold
+from ledger.dispatch_window import release_due
+from ledger.job_control import request_cancel
 from ledger.jobs import lock_job
 from ledger.provider_circuits import lanes, open_lane
-from ledger.run_tables import AgentExecution
+from ledger.runs.tables import AgentExecution
 from ledger.tables import Cap, Job, Release, Site
-from ledger.wait_reasons import release_due
 from producers.local.supervisor import free_port
 from routing.jobs import Reason
 from routing.policy.platform import Policy, platform_policy

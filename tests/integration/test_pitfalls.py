@@ -20,8 +20,8 @@ import pytest
 from celery.exceptions import QueueNotFound
 from redis import Redis
 
-from ledger.cancelling import request_cancel
 from ledger.dispatch_window import Push
+from ledger.job_control import request_cancel
 from ledger.jobs import lock_job
 from ledger.store import Ledger
 from monitoring.heartbeat import is_well

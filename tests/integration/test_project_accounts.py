@@ -10,8 +10,8 @@ from aiohttp import web
 
 from ledger.attempts import bind_door
 from ledger.jobs import lock_job
+from ledger.runs.steps import StepSpec, StepStart, add_steps, start_steps
 from ledger.start_attempt import claim
-from ledger.steps import StepSpec, StepStart, add_steps, start_steps
 from ledger.store import Ledger
 from ledger.tables import Attempt
 from producers.dispatch.broker import Publisher

@@ -6,12 +6,11 @@ from uuid import UUID
 
 import pytest
 
-from ledger.approvals import approve, reject
 from ledger.attempts import recover
-from ledger.cancelling import request_cancel
 from ledger.errors import ApprovalRefusedError, IdempotencyConflictError, NotContinuableError, WrongStateError
-from ledger.history_reader import examine
+from ledger.job_control import approve, reject, request_cancel
 from ledger.jobs import lock_job
+from ledger.operations.history_reader import examine
 from ledger.releases import sweep_site
 from ledger.tables import Job, Release
 from producers.use_cases.jobs import JobView, PreviewLinks, describe

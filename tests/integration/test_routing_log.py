@@ -15,7 +15,7 @@ import pytest
 from pydantic import BaseModel, SecretStr
 from sqlalchemy import text
 
-from ledger.cancelling import request_cancel
+from ledger.job_control import request_cancel
 from ledger.jobs import lock_job, route_job
 from ledger.store import Ledger, create_ledger_engine
 from ledger.submission import accept

@@ -13,7 +13,7 @@ from pydantic import SecretStr
 
 from gateway.forge import TIMEOUT_SECONDS
 from ledger.attempts import lapsed_attempts, recover
-from ledger.cancelling import request_cancel
+from ledger.job_control import request_cancel
 from ledger.jobs import lock_job
 from ledger.tables import Job, Site
 from producers.use_cases.tickets import TicketWriter

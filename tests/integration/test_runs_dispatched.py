@@ -15,7 +15,7 @@ from sqlalchemy import text
 
 from ledger.dispatch_window import pause_queue
 from ledger.jobs import end, lock_job
-from ledger.steps import unabsorbed_runs
+from ledger.runs.steps import unabsorbed_runs
 from producers.config import DispatcherConfig
 from producers.dispatch.broker import BrokerLists, Publisher
 from producers.dispatch.dispatcher import Dispatcher

@@ -16,11 +16,11 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from ledger.attempts import hold, recover
-from ledger.cancelling import request_cancel
 from ledger.errors import GateNotFoundError, GateRefusedError, WrongStateError
-from ledger.gates import decide_gate, expire_gate, overdue_gates
+from ledger.job_control import request_cancel
 from ledger.jobs import end, lock_job
-from ledger.steps import StepReport, wake_run
+from ledger.runs.run import decide_gate, expire_gate, overdue_gates
+from ledger.runs.steps import StepReport, wake_run
 from routing.jobs import Reason, State
 from routing.policy.platform import platform_policy
 from routing.queues import QueueName

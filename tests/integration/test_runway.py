@@ -6,9 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from ledger.dispatch_window import Push, depths, lead, pause_queue, pushed_jobs, resign, top_up, unpush
-from ledger.headroom import Placement, load_headroom
-from ledger.wait_reasons import release_sites
+from ledger.dispatch_window import Push, depths, lead, pause_queue, pushed_jobs, release_sites, resign, top_up, unpush
+from ledger.submission import Placement, load_headroom
 from routing.policy.platform import Runway
 from routing.queues import QueueName
 from routing.scheduling import Admission

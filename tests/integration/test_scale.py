@@ -7,19 +7,17 @@ from typing import Any
 import pytest
 from sqlmodel import Session
 
-from ledger import dispatch_window, headroom
-from ledger.approvals import overdue_jobs
-from ledger.attempts import lapsed_attempts
-from ledger.deferral import stale_jobs
-from ledger.dispatch_window import look, pushed_jobs, top_up
-from ledger.gates import overdue_gates
-from ledger.headroom import load_headroom
+from ledger import dispatch_window, submission
+from ledger.attempts import lapsed_attempts, stale_jobs
+from ledger.dispatch_window import look, pushed_jobs, release_due, release_sites, top_up
+from ledger.job_control import overdue_jobs
 from ledger.jobs import list_jobs
 from ledger.money import presume_lost_calls
-from ledger.steps import unabsorbed_runs
+from ledger.runs.run import overdue_gates
+from ledger.runs.steps import unabsorbed_runs
 from ledger.store import Ledger, create_ledger_engine
+from ledger.submission import load_headroom
 from ledger.tables import Site
-from ledger.wait_reasons import release_due, release_sites
 from producers.dispatch.sweeping import _ODDMENTS
 from producers.use_cases.jobs import summarise
 from routing.jobs import State
@@ -97,7 +95,7 @@ def test_a_job_finds_its_place_without_a_look_at_the_others(crowd: Shop) -> None
 
 
 KEPT = {
-    "headroom": headroom._HEADROOM,
+    "headroom": submission._HEADROOM,
     "look": dispatch_window._LOOK,
     "shares": dispatch_window._SHARES,
     "ready": dispatch_window._READY,

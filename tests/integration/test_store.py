@@ -6,8 +6,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError, OperationalError
 
-from ledger.sql import Statement
-from ledger.store import Ledger, create_ledger_engine
+from ledger.store import Ledger, Statement, create_ledger_engine
 from tests.factories import Shop
 
 

@@ -12,7 +12,7 @@ from sqlalchemy import event
 from sqlalchemy.exc import OperationalError
 
 from ledger.errors import IdempotencyConflictError
-from ledger.headroom import count_backlog
+from ledger.submission import count_backlog
 from producers.dispatch.broker import Publisher
 from producers.errors import AdmissionRefusedError, LedgerAwayError, UnknownTenantError
 from producers.intake import submit as submitting

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from ledger.attempts import hold, renew
+from ledger.dispatch_window import release_sites
 from ledger.jobs import close_attempt, end
 from ledger.tables import Job, Site
-from ledger.wait_reasons import release_sites
 from producers.dispatch.broker import Publisher
 from producers.intake.submit import Submitter
 from routing.broker import create_app

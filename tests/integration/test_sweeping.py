@@ -19,7 +19,7 @@ from ledger.attempts import hold
 from ledger.events import EventKind, record
 from ledger.jobs import end, lock_job
 from ledger.releases import activate
-from ledger.sql import Statement
+from ledger.store import Statement
 from ledger.tables import Site
 from monitoring.event_metrics import fold_pending, fold_step, read_series
 from producers.dispatch import sweeping

@@ -15,8 +15,8 @@ from httpx2 import Response
 from pydantic import SecretStr
 from starlette.testclient import TestClient
 
-from ledger.run_tables import Run
-from ledger.runs import put_project
+from ledger.runs.run import put_project
+from ledger.runs.tables import Run
 from ledger.tables import Tenant
 from producers.api.app import create_app
 from routing.jobs import State

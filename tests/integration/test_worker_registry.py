@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ledger.store import Ledger, create_ledger_engine
-from ledger.workers import (
+from ledger.operations.workers import (
     LOST_SECONDS,
     SWEPT_SECONDS,
     FleetSlots,
@@ -24,6 +23,7 @@ from ledger.workers import (
     slots_by_queue,
     sweep_workers,
 )
+from ledger.store import Ledger, create_ledger_engine
 from tests.factories import Shop
 from tests.integration.worker_world import World
 from tests.services import Valkey, wait_until

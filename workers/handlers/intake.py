@@ -12,7 +12,7 @@ from typing import Any
 from gateway.client import ModelClient
 from gateway.errors import GatewayError
 from ledger.decisions import pending_question
-from ledger.rounds import work_so_far
+from ledger.releases import work_so_far
 from routing.clarify.ladder import ArbiterReply, ArbiterRequest, LadderFlags, read_ladder_flags
 from routing.clarify.ladder import Failure as ArbiterFailure
 from routing.clarify.questions import Clarification, arbiter_call, climb, parse_arbiter_reply

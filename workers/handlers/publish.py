@@ -15,14 +15,14 @@ from typing import NamedTuple
 
 from sqlmodel import Session
 
-from ledger.approvals import approved_release
 from ledger.attempts import hold
 from ledger.errors import FencedError, PublishConflictError, ReleaseSweptError, WrongStateError
 from ledger.events import EventKind, record
+from ledger.job_control import approved_release
+from ledger.job_ends import is_run
 from ledger.jobs import end
 from ledger.releases import activate, note_projection
 from ledger.start_attempt import Claim
-from ledger.step_ends import is_run
 from ledger.tables import Approval, Job, Release, Site
 from monitoring import traces
 from routing.jobs import JobMessage, Reason, State

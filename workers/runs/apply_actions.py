@@ -11,13 +11,12 @@ from pydantic_core import to_jsonable_python
 from sqlmodel import Session
 
 from ledger import audit
-from ledger.cancelling import cancel_steps
 from ledger.events import EventKind, record
-from ledger.gates import open_gate, plan_gates, skip_gate
+from ledger.job_control import cancel_steps
 from ledger.jobs import end, move, wait_on
-from ledger.run_tables import RunStep
-from ledger.runs import RunChange, RunRows, change_run
-from ledger.steps import GateSpec, StepSpec, StepStart, add_steps, skip_steps, start_steps
+from ledger.runs.run import RunChange, RunRows, change_run, open_gate, plan_gates, skip_gate
+from ledger.runs.steps import GateSpec, StepSpec, StepStart, add_steps, skip_steps, start_steps
+from ledger.runs.tables import RunStep
 from ledger.tables import Job
 from routing.estimate import estimate_agents
 from routing.jobs import State

@@ -16,10 +16,10 @@ from sqlmodel import Session
 
 from ledger.attempts import hold
 from ledger.jobs import close_attempt, end, move
-from ledger.run_tables import AgentExecution, Gate, Run, RunStep
-from ledger.runs import RunChange, RunRows, change_run, ensure_run, load_run
+from ledger.runs.run import RunChange, RunRows, change_run, ensure_run, load_run
+from ledger.runs.steps import StepOutcome, absorb, wake_run
+from ledger.runs.tables import AgentExecution, Gate, Run, RunStep
 from ledger.start_attempt import Claim
-from ledger.steps import StepOutcome, absorb, wake_run
 from ledger.tables import Job, Tenant
 from routing.decision.router import Intent, Mode
 from routing.errors import MissingKeyError, PolicyError

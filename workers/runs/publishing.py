@@ -17,7 +17,7 @@ from uuid import UUID
 from gateway.forge import ForgeError, PullRequest, inert, open_pull_request
 from ledger.attempts import hold
 from ledger.jobs import end
-from ledger.runs import RunRows, load_run
+from ledger.runs.run import RunRows, load_run
 from ledger.start_attempt import Claim
 from routing.jobs import Reason, State, Ticket
 from routing.policy.agents import Account

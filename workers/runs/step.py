@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ledger.events import EventKind
-from ledger.steps import StepOrder, StepReport
+from ledger.runs.steps import StepOrder, StepReport
 from routing.errors import PolicyError
 from routing.jobs import Reason, State
 from routing.policy.agents import CONTEXT_DIRECTORY, RESULT_FILE, AgentDefinition, Runtime, is_covered

@@ -9,9 +9,8 @@ from uuid import UUID
 from fastapi import APIRouter, Form, Request
 from starlette.responses import Response
 
-from ledger.approvals import Seen, approve, reject
-from ledger.cancelling import request_cancel
 from ledger.errors import JobNotFoundError
+from ledger.job_control import Seen, approve, reject, request_cancel
 from ledger.jobs import lock_job
 from producers.api.requests import asker_of
 from producers.console.web import REFUSALS, Approver, ConsoleResources, Submitter, go, told

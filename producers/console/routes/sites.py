@@ -13,8 +13,8 @@ from sqlmodel import col
 from starlette.responses import Response
 
 from ledger.errors import GateNotFoundError, JobNotFoundError, SiteNotFoundError
-from ledger.gates import decide_gate, open_gates
-from ledger.run_tables import Run
+from ledger.runs.run import decide_gate, open_gates
+from ledger.runs.tables import Run
 from ledger.tables import Job, Release, Site
 from producers.api.requests import Resources
 from producers.console.charts import Node, graph

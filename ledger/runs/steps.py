@@ -1,7 +1,7 @@
-"""The steps of a run: added, executed as jobs of their own, reported by their workers and merged into the run.
+"""The steps of a run: add them, execute them as jobs of their own, settle their reports and merge them into the run.
 
-A step that no gateway can meter (ADR-013's runtime alone) is charged in full before it starts. Money has one owner, the
-gateway, for every call that passes it; Codex on the worker's machine passes nothing by it, so what it uses is unknown.
+A step that the gateway cannot meter (Codex on the worker's machine, ADR-013) is charged in full before it starts,
+because what it uses is unknown.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from sqlmodel import Session, col
 
 from ledger import money
 from ledger.attempts import hash_token
+from ledger.dispatch_window import hold_back
 from ledger.errors import FencedError
 from ledger.events import EventKind, record
 from ledger.jobs import end, wait_on
-from ledger.run_tables import AgentExecution, Project, Run, RunStep
-from ledger.sql import now, storable
+from ledger.runs.tables import AgentExecution, Project, Run, RunStep
 from ledger.start_attempt import Claim
+from ledger.store import now, storable
 from ledger.submission import accept
 from ledger.tables import Attempt, Job, NewJob
-from ledger.wait_reasons import hold_back
 from routing.jobs import MAX_PROMPT_BYTES, Door, JobRequest, Reason, State
 from routing.policy.prices import BudgetExceeded, Usage
 from routing.queues import QueueName
@@ -51,7 +51,7 @@ class StepSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class GateSpec:
-    """A gate that a run has, or will have."""
+    """A gate of a run, open or planned."""
 
     key: str
     kind: str
@@ -61,22 +61,22 @@ class GateSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class StepStart:
-    """An execution that is to begin."""
+    """An execution to be started."""
 
     key: str
     attempt: int
     context: Sequence[str] | None = None
-    """Replaces what the step was recorded with."""
+    """Replaces the step's recorded context."""
     model: str | None = None
     provider: str | None = None
     cap_nanousd: int | None = None
     pause_seconds: float = 0.0
-    """How long it rests before a worker may take it up."""
+    """How long it waits before a worker may claim it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepOrder:
-    """What a step's worker is told of its step: everything but the workspace."""
+    """A step's work order: everything its worker needs except the workspace."""
 
     run_id: UUID
     key: str
@@ -91,8 +91,7 @@ class StepOrder:
     writes: tuple[str, ...]
     depends_on: tuple[str, ...]
     base_commit: str | None
-    """The commit whose files it is given; None for a run's first step, which fetches the project: `StepReport.base`
-    says what it found."""
+    """The commit whose files it gets; None for a run's first step, which fetches the project (`StepReport.base`)."""
     model: str | None
     provider: str | None
     cap_nanousd: int | None
@@ -101,33 +100,33 @@ class StepOrder:
     project: str
     project_config: Mapping[str, Any]
     results: Mapping[str, Mapping[str, Any]]
-    """Results of the completed steps that it depends on or has in its context, by key."""
+    """Results of the completed steps that it depends on or has in its context, by step key."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepReport:
-    """What a completed execution leaves: settled at once, part of the run only when it is absorbed."""
+    """The result of a completed execution: settled at once, part of the run once it is merged."""
 
     result: Mapping[str, Any]
     """The agent's `.agent-result.json`, validated."""
     base: str | None
-    """The commit that it began with: the order's `base_commit`, or the project's head that it fetched."""
+    """The commit that it started from: the order's `base_commit`, or the project's head that it fetched."""
     commit: str | None
-    """On a ref of its own, until the run's coordinator absorbs it onto the head; None when it changed nothing."""
+    """On a ref of its own until the coordinator merges it into the head; None when it changed nothing."""
     changed: Sequence[str] = ()
     """Paths that the commit changes, sorted."""
     dropped: Sequence[str] = ()
-    """What the agent wrote and may not, each with the reason (S-008)."""
+    """Files that the agent was not allowed to write, each with the reason (S-008)."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """Added to its job's result."""
 
 
 class StepOutcome(NamedTuple):
-    """What became of an execution when the run took note of it."""
+    """The outcome of an execution for its run."""
 
     job_id: UUID
     state: str
-    """`completed` or `failed`: what its step is now."""
+    """`completed` or `failed`: the new state of its step."""
     reason: str | None = None
     detail: str | None = None
 
@@ -136,7 +135,7 @@ _ADVANCES = frozenset({State.RUNNING, State.QUEUED, State.AWAITING_APPROVAL})
 
 
 def add_steps(session: Session, job: Job, steps: Sequence[StepSpec]) -> None:
-    """Add steps to a run, to be shown and started in this order. A key that the run has already stays as it is."""
+    """Add steps to a run, to be shown and started in this order. Existing keys stay as they are."""
     if not steps:
         return
     last = session.scalar(select(func.max(col(RunStep.position))).where(col(RunStep.run_id) == job.id))
@@ -165,23 +164,17 @@ def add_steps(session: Session, job: Job, steps: Sequence[StepSpec]) -> None:
 
 
 def execution_id(run_id: UUID, key: str, attempt: int) -> UUID:
-    """Return the id of the job that is one try of one step: the same whoever asks, so none can be begun twice."""
+    """Return the job id of one try of one step: deterministic, so that none can be started twice."""
     return uuid5(run_id, f"{key}/{attempt}")
 
 
 def start_steps(session: Session, job: Job, starts: Iterable[StepStart]) -> list[UUID]:
-    """Let executions of steps wait for a worker, each as a job of its own on the run's bill.
+    """Queue executions of steps, each as a job of its own on the run's bill, and return the ids of these jobs.
 
-    Args:
-        session: the caller's transaction.
-        job: the run's job, held by the caller.
-        starts: what to begin. An attempt that was begun before is not begun again.
-
-    Returns:
-        The ids of the executions' jobs.
+    The caller holds the run's job. Attempts that were started before are skipped.
     """
     run = session.get_one(Run, job.id)
-    begun = []
+    started = []
     for start in starts:
         step = session.get_one(RunStep, (job.id, start.key), populate_existing=True)
         if step.tries >= start.attempt or step.state in ("running", "completed", "skipped"):
@@ -206,8 +199,8 @@ def start_steps(session: Session, job: Job, starts: Iterable[StepStart]) -> list
         session.flush()
         if start.pause_seconds > 0:
             hold_back(session, step_job, Hold.TIME, seconds=start.pause_seconds)
-        begun.append(step_job.id)
-    return begun
+        started.append(step_job.id)
+    return started
 
 
 def _step_job(job: Job, step: RunStep) -> NewJob:
@@ -229,7 +222,7 @@ def _step_job(job: Job, step: RunStep) -> NewJob:
 
 
 def skip_steps(session: Session, job: Job, keys: Iterable[str], *, reason: str) -> None:
-    """Note that steps of a held run will not be worked on, and why."""
+    """Mark pending steps of a held run as skipped, and record why."""
     skipped = session.scalars(
         sql_update(RunStep)
         .where(col(RunStep.run_id) == job.id, col(RunStep.key).in_(list(keys)), col(RunStep.state) == "pending")
@@ -240,19 +233,19 @@ def skip_steps(session: Session, job: Job, keys: Iterable[str], *, reason: str) 
         record(session, EventKind.RUN_STEP, job=job, step=key, status="skipped", detail=reason)
 
 
-def absorb(session: Session, job: Job, absorbed: Sequence[StepOutcome]) -> None:
-    """Take note of executions that have ended: what they mean for their steps, in a held run."""
-    for one in absorbed:
-        execution = session.get_one(AgentExecution, one.job_id, populate_existing=True)
+def absorb(session: Session, job: Job, outcomes: Sequence[StepOutcome]) -> None:
+    """Merge the outcomes of ended executions into their steps, in a held run."""
+    for outcome in outcomes:
+        execution = session.get_one(AgentExecution, outcome.job_id, populate_existing=True)
         if execution.absorbed_at is not None or execution.settled_at is None:
             continue
         step = session.get_one(RunStep, (job.id, execution.step_key))
-        step.state = one.state
-        is_done = one.state == "completed"
+        step.state = outcome.state
+        is_done = outcome.state == "completed"
         step.result = execution.result if is_done else None
         step.changed = execution.changed if is_done else []
-        step.failure = None if is_done else one.reason or execution.reason
-        step.detail = None if is_done else one.detail or execution.detail
+        step.failure = None if is_done else outcome.reason or execution.reason
+        step.detail = None if is_done else outcome.detail or execution.detail
         step.ended_at = now()  # type: ignore[assignment]
         execution.status = execution.status if is_done or execution.status == "cancelled" else "failed"
         execution.reason = execution.reason if is_done else step.failure
@@ -261,13 +254,13 @@ def absorb(session: Session, job: Job, absorbed: Sequence[StepOutcome]) -> None:
 
 
 def unabsorbed_runs(session: Session, *, limit: int = 100) -> Sequence[UUID]:
-    """Return runs with executions that ended and that they have not taken note of: one look at a short index."""
+    """Return runs with ended executions that are not merged yet."""
     waiting = (col(AgentExecution.settled_at).is_not(None)) & (col(AgentExecution.absorbed_at).is_(None))
     return session.scalars(select(col(AgentExecution.run_id)).where(waiting).distinct().limit(limit)).all()
 
 
 def wake_run(session: Session, job: Job) -> bool:
-    """Let a locked run be advanced, unless somebody does that right now or will; False when nothing was to be done."""
+    """Queue the advance of a locked run; False when it has ended, is queued or held, or does not advance by itself."""
     if job.ended_at is not None:
         close = sql_update(AgentExecution).where(col(AgentExecution.run_id) == job.id)
         settled = (col(AgentExecution.settled_at).is_not(None)) & (col(AgentExecution.absorbed_at).is_(None))
@@ -280,13 +273,13 @@ def wake_run(session: Session, job: Job) -> bool:
 
 
 def has_live_attempt(session: Session, job: Job) -> bool:
-    """Tell whether a worker holds a job."""
+    """Whether a worker holds a job."""
     live = select(col(Attempt.id)).where(col(Attempt.job_id) == job.id, col(Attempt.ended_at).is_(None))
     return session.scalar(live.limit(1)) is not None
 
 
 def step_order(session: Session, job: Job) -> StepOrder:
-    """Return what is to be done in the execution whose job this is."""
+    """Return the work order of the execution that this job is."""
     execution = session.get_one(AgentExecution, job.id)
     step = session.get_one(RunStep, (execution.run_id, execution.step_key))
     run = session.get_one(Run, execution.run_id)
@@ -316,21 +309,21 @@ def step_order(session: Session, job: Job) -> StepOrder:
 
 
 def _results(session: Session, step: RunStep, keys: Sequence[str]) -> dict[str, Mapping[str, Any]]:
-    found = session.scalars(
+    completed = session.scalars(
         select(RunStep)
         .where(col(RunStep.run_id) == step.run_id, col(RunStep.key).in_(keys), col(RunStep.state) == "completed")
         .order_by(col(RunStep.position))
     )
-    return {row.key: row.result or {} for row in found}
+    return {row.key: row.result or {} for row in completed}
 
 
 def settle_step(session: Session, job: Job, report: StepReport, *, known_keys: tuple[str, ...] = ()) -> None:
-    """End a held execution that completed, with what it leaves. Failures end through the lifecycle like any job's.
+    """End a held execution that completed. Failures end through the lifecycle, like any job's.
 
     Args:
         session: the transaction that also closes the attempt.
         job: the execution's job, held by its attempt.
-        report: what it leaves. Secrets in it are taken out before anything is stored (S-084).
+        report: its result; secrets are redacted before it is stored (S-084).
         known_keys: values of this installation's keys.
     """
     job.result = {**job.result, **report.facts}
@@ -354,14 +347,14 @@ UNMETERED_PROVIDER = "codex_local"
 def charge_unmetered_step(
     session: Session, claimed: Claim, *, nanousd: int, model: str, worker: str
 ) -> BudgetExceeded | None:
-    """Book a step's whole cap under every cap that its calls would count against.
+    """Book a step's full cost under every cap that its calls would count against.
 
     Args:
         session: the caller's transaction.
-        claimed: the attempt that does the step.
-        nanousd: what the step may cost.
-        model: what it works with, for the record.
-        worker: who says so.
+        claimed: the attempt that executes the step.
+        nanousd: the most that the step may cost.
+        model: the model, for the record.
+        worker: recorded in place of a gateway.
 
     Returns:
         The budget that has no room for it, in which case nothing is booked; otherwise None.

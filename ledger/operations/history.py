@@ -1,7 +1,7 @@
-"""Whether a ledger's history keeps the promises of DESIGN.md: the rules, as functions of facts that a reader collects.
+"""The invariants of a ledger's history, as functions of facts that `history_reader` collects.
 
-Chaos tests run them at their end, operators at any time (`pointsman audit history`). They read one snapshot, so work
-that goes on meanwhile breaks no rule. What retention took away is not missed.
+Chaos tests check them at the end, operators at any time (`pointsman audit history`). The facts come from one snapshot,
+so concurrent work breaks no rule, and what retention deleted is not missed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from routing.jobs import ENDS, GATE_MOVES, MOVES, USED_ENDS, WASTED_OUTCOMES, St
 
 
 class EventFact(NamedTuple):
-    """One event of a job; what its kind does not have is None."""
+    """One event of a job; fields that its kind does not have are None."""
 
     kind: str
     origin: str | None = None
@@ -36,7 +36,7 @@ class AttemptFact(NamedTuple):
     outcome: str | None
     is_live: bool
     lapsed_seconds: float
-    """How long ago the lease of a live one ran out; negative while it holds."""
+    """Since the lease of a live one ran out; negative while it holds."""
 
 
 class CallFact(NamedTuple):
@@ -46,18 +46,18 @@ class CallFact(NamedTuple):
     is_open: bool
     cost_nanousd: int
     is_on_bill: bool
-    """Whether it was reserved under its job's own cap and that of its root."""
+    """Whether it was reserved under the caps of its job and its root."""
     lapsed_seconds: float
 
 
 class JobKind(StrEnum):
-    """What a row of the job table stands for."""
+    """What a row of the job table is."""
 
     JOB = "job"
     RUN = "run"
     STEP = "step"
     REFUSED = "refused"
-    """A request that was refused at the Celery door: it stands under the id that its caller knows, and owes nothing."""
+    """A request that the Celery intake refused: recorded under the caller's id, and exempt from the rules."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,16 +69,16 @@ class JobFacts:
     state: str
     fence: int
     has_ended: bool
-    """Whether the row has the moment of an end."""
+    """Whether `ended_at` is set."""
     marks: Collection[str] = ()
-    """Names of the columns that say what it waits for, of those that are set."""
+    """The columns of its wait that are set."""
     works: Collection[str] = ()
-    """Of a run: what of it is under way, so that somebody will come back to it."""
+    """Of a run: what is under way and will lead to its next advance."""
     is_partial: bool = False
-    """Whether retention may have taken some of its events."""
+    """Whether retention may have deleted some of its events."""
     notifications: int = 0
     audits: int | None = None
-    """Rows of the audit trail about its end; None when they may have been archived."""
+    """Audit rows about its end; None when they may have been archived."""
     events: Sequence[EventFact] = ()
     attempts: Sequence[AttemptFact] = ()
     calls: Sequence[CallFact] = ()
@@ -86,7 +86,7 @@ class JobFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class CapFacts:
-    """A cap, and what the calls say that counted against it."""
+    """A cap, and the sums of the calls that count against it."""
 
     name: str
     limit_nanousd: int
@@ -95,13 +95,13 @@ class CapFacts:
     calls_spent_nanousd: int
     calls_reserved_nanousd: int
     overrun_nanousd: int = 0
-    """What its calls cost beyond their reserves: streams that were cut, and replies that ignored their limits."""
+    """What its calls cost beyond their reserves: cut streams, and replies that ignored their limits."""
     is_partial: bool = False
-    """Whether retention may have taken some of its calls, or the row of its day before them."""
+    """Whether retention may have deleted some of its calls, or the cap's row before them."""
 
 
 class ApprovalFact(NamedTuple):
-    """A judgement."""
+    """An approval, and what it is bound to."""
 
     release_id: str
     base_id: str | None
@@ -117,30 +117,30 @@ class ReleaseFacts:
     scan_passed: bool
     scan_digest: str
     job_id: str | None = None
-    """None for an imported one, and for one whose job retention took."""
+    """None for an imported release, and when retention deleted its job."""
     job_state: str | None = None
     job_release_id: str | None = None
     approval: ApprovalFact | None = None
     """The approval of its job."""
     approvals: int = 0
-    """How many approvals name it."""
+    """The number of approvals that name it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SiteFacts:
-    """A site, its published releases in the order of their publication, and who went back to which."""
+    """A site, its published releases in order of publication, and its rollbacks."""
 
     id: str
     active_id: str | None
     lock_state: str | None = None
-    """The state of the job that holds its lock; empty when there is no such job."""
+    """The state of the job that holds its lock; empty when that job does not exist."""
     releases: Sequence[ReleaseFacts] = ()
     rollbacks: Mapping[str, int] = field(default_factory=dict)
-    """How often each release was gone back to."""
+    """The number of rollbacks to each release."""
     is_partial: bool = False
-    """Whether retention may have taken some of its releases."""
+    """Whether retention may have deleted some of its releases."""
     is_audited: bool = True
-    """Whether every time that somebody went back is still on record here; otherwise some may have been archived."""
+    """Whether every rollback is still in the ledger; otherwise some may have been archived."""
 
 
 class ExecutionFact(NamedTuple):
@@ -153,7 +153,7 @@ class ExecutionFact(NamedTuple):
     is_on_bill: bool
     """Whether its job names the run as its parent, and adds to the run's bill."""
     is_stopping: bool = False
-    """Whether it was told to stop: it may outlive its run for a moment."""
+    """Whether it was cancelled: it may outlive its run for a moment."""
 
 
 class StepFact(NamedTuple):
@@ -176,11 +176,11 @@ class RunFacts:
 
 
 LAPSE_SECONDS = 120.0
-"""A lease that ran out longer ago than this was seen by nobody: the dispatcher looks every second."""
+"""A lease that ran out longer ago was overlooked: the dispatcher checks every second."""
 
 
 class Rule(StrEnum):
-    """What every history keeps to."""
+    """The invariants of every history."""
 
     ACCEPTED_ONCE = "a job was accepted once, or refused"
     LEGAL_MOVES = "moves are legal"
@@ -192,12 +192,12 @@ class Rule(StrEnum):
     ONE_AUDIT_ROW = "a job that ended has one audit row"
     FENCES_RISE = "fences only rise"
     ONE_AT_A_TIME = "a job is worked on by one attempt at a time"
-    ATTEMPTS_TOLD = "an attempt starts once and ends once"
+    ATTEMPTS_RECORDED = "an attempt starts once and ends once"
     HOLDS_NOTHING = "a job that ended holds nothing"
-    IN_HANDS = "a job that has not ended is in somebody's hands"
-    LEASES_RENEWED = "no lease has lapsed unseen"
-    COST_TOLD = "what is told of a job's cost is what its calls cost"
-    WASTE_ONCE = "what was spent in vain is counted once"
+    ATTENDED = "a job that has not ended is worked on or waits for something"
+    LEASES_RENEWED = "no lapsed lease is overlooked"
+    COST_RECORDED = "the recorded cost of a job is what its calls cost"
+    WASTE_ONCE = "waste is counted once"
     ON_THE_BILL = "a call is on its job's bill"
     APPROVED = "a published release was scanned and approved"
     PUBLISHED_ONCE = "a job publishes one release, once"
@@ -209,7 +209,7 @@ class Rule(StrEnum):
 
 
 class Violation(NamedTuple):
-    """A promise that the history breaks."""
+    """A broken rule."""
 
     rule: Rule
     subject: str
@@ -218,24 +218,24 @@ class Violation(NamedTuple):
 
 
 PATH_KINDS = frozenset({"accepted", "waiting", "started", "attempt_ended", "state", "escalated", "ended"})
-"""Kinds of events that say that something happened to a job itself."""
+"""Kinds of events about the job itself."""
 _END_STATES = frozenset(state.value for state in ENDS)
 
 
 def check_job(job: JobFacts) -> Iterator[Violation]:
-    """Hold one job against the rules."""
+    """Check one job."""
     if job.kind is JobKind.REFUSED:
         return
-    found = [*_check_marks(job), *_check_attempts(job), *_check_calls(job)]
+    problems = [*_check_marks(job), *_check_attempts(job), *_check_calls(job)]
     if not job.is_partial:
-        found += [*_check_path(job), *_check_end(job), *_check_told(job)]
-    yield from (Violation(rule, job.id, detail) for rule, detail in found)
+        problems += [*_check_path(job), *_check_end(job), *_check_recorded(job)]
+    yield from (Violation(rule, job.id, detail) for rule, detail in problems)
 
 
-_Found = Iterator[tuple[Rule, str]]
+_Problems = Iterator[tuple[Rule, str]]
 
 
-def _check_path(job: JobFacts) -> _Found:
+def _check_path(job: JobFacts) -> _Problems:
     accepted = [place for place, event in enumerate(job.events) if event.kind == "accepted"]
     if len(accepted) != 1 or any(event.kind in PATH_KINDS for event in job.events[: accepted[0]]):
         yield Rule.ACCEPTED_ONCE, f"in state {job.state}, with {len(accepted)} accepted events"
@@ -268,7 +268,7 @@ def _pairs(moves: Mapping[State, Collection[State]]) -> frozenset[tuple[str | No
 _LEGAL, _GATE_LEGAL = _pairs(MOVES), _pairs(GATE_MOVES)
 
 
-def _check_end(job: JobFacts) -> _Found:
+def _check_end(job: JobFacts) -> _Problems:
     has_ended = job.state in _END_STATES
     ends = [place for place, event in enumerate(job.events) if event.kind == "ended"]
     if len(ends) != has_ended or job.has_ended != has_ended:
@@ -279,7 +279,7 @@ def _check_end(job: JobFacts) -> _Found:
         yield Rule.NOTHING_AFTER_END, f"ended, and then: {', '.join(later)}"
 
 
-def _check_marks(job: JobFacts) -> _Found:
+def _check_marks(job: JobFacts) -> _Problems:
     has_ended = job.state in _END_STATES
     live = sum(attempt.is_live for attempt in job.attempts)
     owed = has_ended and job.kind is not JobKind.STEP  # a step's run tells, once
@@ -291,10 +291,10 @@ def _check_marks(job: JobFacts) -> _Found:
         held = [*sorted(job.marks), *(["a live attempt"] if live else [])]
         yield Rule.HOLDS_NOTHING, f"is {job.state} and has {', '.join(held)}"
     if not has_ended and not (job.marks or job.works or live):
-        yield Rule.IN_HANDS, f"is {job.state}; nobody works on it, and it waits for nothing"
+        yield Rule.ATTENDED, f"is {job.state}; nobody works on it, and it waits for nothing"
 
 
-def _check_attempts(job: JobFacts) -> _Found:
+def _check_attempts(job: JobFacts) -> _Problems:
     fences = [attempt.fence for attempt in job.attempts]
     if any(later <= earlier for earlier, later in pairwise([*fences, job.fence + 1])):
         yield Rule.FENCES_RISE, f"attempts had the fences {fences}, the job has {job.fence}"
@@ -306,7 +306,7 @@ def _check_attempts(job: JobFacts) -> _Found:
             yield Rule.LEASES_RENEWED, f"attempt {attempt.number} lapsed {attempt.lapsed_seconds:.0f} s ago"
 
 
-def _check_calls(job: JobFacts) -> _Found:
+def _check_calls(job: JobFacts) -> _Problems:
     for call in job.calls:
         if not call.is_on_bill:
             yield Rule.ON_THE_BILL, f"a call of attempt {call.attempt} counts against other caps"
@@ -314,51 +314,52 @@ def _check_calls(job: JobFacts) -> _Found:
             yield Rule.LEASES_RENEWED, f"a call of attempt {call.attempt} lapsed {call.lapsed_seconds:.0f} s ago"
 
 
-def _check_told(job: JobFacts) -> _Found:
-    yield from _check_attempts_told(job)
+def _check_recorded(job: JobFacts) -> _Problems:
+    yield from _check_attempts_recorded(job)
     closed = [call for call in job.calls if not call.is_open]
-    told = [event.cost_nanousd for event in job.events if event.kind == "call"]
+    recorded = [event.cost_nanousd for event in job.events if event.kind == "call"]
     cost = sum(call.cost_nanousd for call in closed)
-    if (len(told), sum(told)) != (len(closed), cost):
-        yield Rule.COST_TOLD, f"{len(told)} calls for {sum(told)} are told, {len(closed)} for {cost} are on its bill"
+    if (len(recorded), sum(recorded)) != (len(closed), cost):
+        detail = f"events record {len(recorded)} calls for {sum(recorded)}, its bill has {len(closed)} for {cost}"
+        yield Rule.COST_RECORDED, detail
     of_attempt = Counter[int | None]()
     for call in closed:
         of_attempt[call.attempt] += call.cost_nanousd
     for event in job.events:
         # A call that ends after its attempt adds to the bill, never the other way round.
         if event.kind == "attempt_ended" and event.cost_nanousd > of_attempt[event.attempt]:
-            yield Rule.COST_TOLD, f"attempt {event.attempt} is told to have cost {event.cost_nanousd}"
+            yield Rule.COST_RECORDED, f"attempt {event.attempt} records a cost of {event.cost_nanousd}"
         if event.kind == "ended" and event.cost_nanousd > cost:
-            yield Rule.COST_TOLD, f"its end tells of {event.cost_nanousd}, its bill of {cost}"
+            yield Rule.COST_RECORDED, f"its end records a cost of {event.cost_nanousd}, its bill {cost}"
     yield from _check_waste(job, closed)
 
 
-def _check_attempts_told(job: JobFacts) -> _Found:
+def _check_attempts_recorded(job: JobFacts) -> _Problems:
     started = Counter(event.attempt for event in job.events if event.kind == "started")
     ended = Counter(event.attempt for event in job.events if event.kind == "attempt_ended")
     numbers = [attempt.number for attempt in job.attempts]
     if sorted(numbers) != list(range(1, len(numbers) + 1)) or set(started) | set(ended) > set(numbers):
-        yield Rule.ATTEMPTS_TOLD, f"attempts {numbers}; started are {sorted(map(str, started))}"
+        yield Rule.ATTEMPTS_RECORDED, f"attempts {numbers}; started are {sorted(map(str, started))}"
     for attempt in job.attempts:
         if (started[attempt.number], ended[attempt.number]) != (1, not attempt.is_live):
             times = f"{started[attempt.number]} times and ended {ended[attempt.number]} times"
-            yield Rule.ATTEMPTS_TOLD, f"attempt {attempt.number} started {times}"
+            yield Rule.ATTEMPTS_RECORDED, f"attempt {attempt.number} started {times}"
 
 
-def _check_waste(job: JobFacts, closed: Sequence[CallFact]) -> _Found:
-    """A run's end tells of its steps' waste, too; the sum of both is not taken apart again here."""
+def _check_waste(job: JobFacts, closed: Sequence[CallFact]) -> _Problems:
+    """Check a plain job's waste; a run's end includes that of its steps, which is not split up here."""
     if job.kind is not JobKind.JOB or job.state not in _END_STATES:
         return
     outcome = {attempt.number: attempt.outcome for attempt in job.attempts}
     is_used = job.state in USED_ENDS
     wasted = sum(call.cost_nanousd for call in closed if not is_used or outcome.get(call.attempt) in WASTED_OUTCOMES)
-    told = sum(event.wasted_nanousd for event in job.events)
-    if told != wasted:
-        yield Rule.WASTE_ONCE, f"{told} is told to have been spent in vain; by its attempts it was {wasted}"
+    recorded = sum(event.wasted_nanousd for event in job.events)
+    if recorded != wasted:
+        yield Rule.WASTE_ONCE, f"events record {recorded} as wasted, its attempts wasted {wasted}"
 
 
 def check_cap(cap: CapFacts) -> Iterator[Violation]:
-    """Hold one cap against the calls that count against it."""
+    """Check one cap against its calls."""
     spent, reserved = cap.calls_spent_nanousd, cap.calls_reserved_nanousd
     if cap.is_partial and not (cap.limit_nanousd or reserved):
         return
@@ -373,15 +374,15 @@ def check_cap(cap: CapFacts) -> Iterator[Violation]:
 
 
 def check_site(site: SiteFacts) -> Iterator[Violation]:
-    """Hold a site, its lock and its published releases against the rules."""
+    """Check a site, its lock and its published releases."""
     if site.lock_state is not None and (not site.lock_state or site.lock_state in _END_STATES):
         yield Violation(Rule.HOLDS_NOTHING, site.id, f"is locked by a job that is {site.lock_state or 'not there'}")
-    known = {release.id for release in site.releases}
-    if site.active_id is not None and site.active_id not in known:
+    published = {release.id for release in site.releases}
+    if site.active_id is not None and site.active_id not in published:
         yield Violation(Rule.ACTIVE_PUBLISHED, site.id, f"shows {site.active_id}, which was never published")
     for release in site.releases:
         yield from _check_release(release)
-    yield from (Violation(Rule.CHAIN, site.id, detail) for detail in _check_chain(site, known))
+    yield from (Violation(Rule.CHAIN, site.id, detail) for detail in _check_chain(site, published))
 
 
 def _check_release(release: ReleaseFacts) -> Iterator[Violation]:
@@ -396,20 +397,20 @@ def _check_release(release: ReleaseFacts) -> Iterator[Violation]:
         yield Violation(Rule.PUBLISHED_ONCE, release.id, detail)
 
 
-def _check_chain(site: SiteFacts, known: Collection[str]) -> Iterator[str]:
+def _check_chain(site: SiteFacts, published: Collection[str]) -> Iterator[str]:
     over = Counter(release.base_id for release in site.releases)
     for base, times in over.items():
-        if base is not None and base not in known and not site.is_partial:
+        if base is not None and base not in published and not site.is_partial:
             yield f"a release was published over {base}, which was not"
         if site.is_audited and times > 1 + (site.rollbacks.get(base, 0) if base else 0):
             yield f"{times} releases were published over {base or 'nothing'}"
     newest = site.releases[-1].id if site.releases else None
     if site.active_id != newest and site.is_audited and not site.rollbacks:
-        yield f"shows {site.active_id}; the newest is {newest}, and nobody went back"
+        yield f"shows {site.active_id}; the newest is {newest}, and there was no rollback"
 
 
 def check_run(run: RunFacts) -> Iterator[Violation]:
-    """Hold a run's steps against it."""
+    """Check a run against its steps."""
     yield from (Violation(Rule.RUN_STEPS, run.id, detail) for detail in _check_run(run))
 
 

@@ -1,8 +1,8 @@
-"""Old rows of the audit trail move into files, with the seals that chain them; the ledger keeps the newest such seal.
+"""Move old rows of the audit trail into files, with the seals that chain them; the ledger keeps the newest such seal.
 
-Files only grow, hold whole seals with their rows, and are written by one process at a time: whoever holds the lock that
-a sealer takes. Rows leave the ledger in a transaction that begins after they are safe on disk; the seal that stays is
-signed as archived, so rows that went without having been archived still are a gap that verification finds.
+Files only grow, hold whole seals with their rows, and are written by one process at a time, under the sealer's lock.
+Rows are deleted only after they are safe on disk. The seal that stays is signed as archived, so rows that were deleted
+without being archived are still a gap that verification finds.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from ledger.audit import AuditVerdict
 from ledger.durable import sync_directory
 from ledger.errors import ArchiveError
 from ledger.record_tables import AuditRow, AuditSeal
-from ledger.sql import after
+from ledger.store import after
 
 MAX_ROWS = 10_000
-"""Rows that one call archives, give or take the last seal's."""
+"""The most rows that one call archives, give or take the last seal's."""
 MAX_FILE_BYTES = 64 * 1024 * 1024
-"""Another file is begun when one is as large as this."""
+"""Size at which a new file is started."""
 _MAX_SEALS = 500
 _DAY_SECONDS = 86_400.0
 
@@ -46,8 +46,8 @@ class Archive:
     """The files of one archive, in the order of the chain: each is named after its first seal.
 
     Args:
-        directory: made when there is none.
-        max_file_bytes: another file is begun when one is as large as this.
+        directory: created when missing.
+        max_file_bytes: size at which a new file is started.
     """
 
     def __init__(self, directory: Path, *, max_file_bytes: int = MAX_FILE_BYTES) -> None:
@@ -69,7 +69,7 @@ class Archive:
                 yield group
 
     def mend(self) -> AuditSeal | None:
-        """Cut off what a death left half-written, and return the newest seal; None for an empty archive."""
+        """Cut off what a crash left half-written, and return the newest seal; None for an empty archive."""
         newest: AuditSeal | None = None
         for path in reversed(self.files()):
             whole = 0
@@ -84,7 +84,7 @@ class Archive:
         return None
 
     def append(self, groups: Sequence[Group]) -> None:
-        """Add seals with their rows; when this returns they are safe on disk."""
+        """Add seals with their rows; they are on disk when this returns."""
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o750)
         last = next(reversed(self.files()), None)
         if last is None or last.stat().st_size >= self._max_file_bytes:
@@ -98,11 +98,11 @@ class Archive:
 
 
 def archive_old(session: Session, archive: Archive, *, signing_key: bytes, days: float) -> int:
-    """Move rows that were sealed so many days ago into the archive; returns how many left the ledger.
+    """Move rows that were sealed this many days ago into the archive, and return how many left the ledger.
 
     Args:
         session: a transaction of its own, committed right after.
-        archive: where they go.
+        archive: where the rows go.
         signing_key: the key of the seals.
         days: how long rows stay in the ledger.
 
@@ -129,27 +129,27 @@ def archive_old(session: Session, archive: Archive, *, signing_key: bytes, days:
 
 
 def _old_groups(session: Session, anchor: AuditSeal | None, *, signing_key: bytes, days: float) -> list[Group]:
-    """Return the oldest seals with their rows, if they are old enough, checked as a verification checks them."""
+    """Return the oldest seals with their rows, if they are old enough, after verifying them."""
     query = select(AuditSeal).where(col(AuditSeal.at) < after(-days * _DAY_SECONDS))
     if anchor is not None:
         query = query.where(col(AuditSeal.number) > anchor.number)
     groups: list[Group] = []
     previous, rows = anchor, 0
     for current in session.scalars(query.order_by(col(AuditSeal.number)).limit(_MAX_SEALS)):
-        found = audit.check_seal(session, previous, current, signing_key=signing_key)
-        if found.problems:
-            raise ArchiveError(f"the trail does not verify, so nothing of it is archived: {found.problems[0]}")
-        groups.append(Group(current, found.rows))
-        previous, rows = current, rows + len(found.rows)
+        checked = audit.check_seal(session, previous, current, signing_key=signing_key)
+        if checked.problems:
+            raise ArchiveError(f"the trail does not verify, so nothing of it is archived: {checked.problems[0]}")
+        groups.append(Group(current, checked.rows))
+        previous, rows = current, rows + len(checked.rows)
         if rows >= MAX_ROWS:
             break
     return groups
 
 
 def _check_fits(session: Session, newest: AuditSeal | None, anchor: AuditSeal | None) -> None:
-    """Check that an archive ends with a seal that the ledger has: the one where it begins, or a later one.
+    """Check that an archive ends with a seal that the ledger has: its first or a later one.
 
-    A later one is there after a death between the two, and after the ledger was restored from a backup.
+    It is a later one after a crash between archiving and deleting, and after the ledger was restored from a backup.
     """
     if newest is None:
         if anchor is not None:
@@ -162,11 +162,11 @@ def _check_fits(session: Session, newest: AuditSeal | None, anchor: AuditSeal | 
 def verify_with_archive(
     session: Session, archive: Archive, *, signing_key: bytes, expected_head: str | None = None
 ) -> AuditVerdict:
-    """Check the whole chain: the archive from its beginning, and the ledger from where that ends.
+    """Check the whole chain: first the archive, then the ledger.
 
     Args:
         session: the caller's transaction.
-        archive: what left the ledger.
+        archive: holds what left the ledger.
         signing_key: the key that the seals were signed with.
         expected_head: a `head` that an earlier verification returned; the chain must still hold that seal.
     """
@@ -178,22 +178,20 @@ def verify_with_archive(
     seals = rows = 0
     try:
         for group in archive.groups():
-            found = audit.check_group(previous, group.seal, group.rows, signing_key)
-            problems += [f"archive: {problem}" for problem in found]
+            group_problems = audit.check_group(previous, group.seal, group.rows, signing_key)
+            problems += [f"archive: {problem}" for problem in group_problems]
             previous = group.seal
             hashes[previous.number] = previous.hash
-            if previous.number <= reached:  # what is beyond a death kept in the ledger, too: it is counted there
+            if previous.number <= reached:  # later seals, after a crash, are in the ledger too and counted there
                 seals, rows = seals + 1, rows + previous.rows
     except ArchiveError as error:
         problems.append(f"archive: {error}")
     problems += _problems_of_join(anchor, hashes)
     number, _, seal_hash = (expected_head or "").partition(":")
     is_archived = number.isdigit() and hashes.get(int(number)) == seal_hash
-    there = audit.verify(session, signing_key=signing_key, expected_head=None if is_archived else expected_head)
-    problems += there.problems
-    return AuditVerdict(
-        not problems, seals + there.seals, rows + there.rows, there.unsealed, tuple(problems), there.head
-    )
+    rest = audit.verify(session, signing_key=signing_key, expected_head=None if is_archived else expected_head)
+    problems += rest.problems
+    return AuditVerdict(not problems, seals + rest.seals, rows + rest.rows, rest.unsealed, tuple(problems), rest.head)
 
 
 def _problems_of_join(anchor: AuditSeal | None, hashes: dict[int, str]) -> list[str]:
@@ -211,7 +209,7 @@ def _lines(group: Group) -> Iterator[bytes]:
 
 
 def _groups_of(path: Path, *, is_torn_allowed: bool = False) -> Iterator[tuple[Group, int]]:
-    """Yield the seals of a file with their rows, and where in the file each ends."""
+    """Yield the seals of a file with their rows, each with the offset of its end."""
     seal: AuditSeal | None = None
     rows: list[dict[str, Any]] = []
     for values, end in _read(path, is_torn_allowed=is_torn_allowed):

@@ -1,11 +1,11 @@
-"""Tables of the ticket lane: projects, runs, their steps, every execution of a step, and the gates people decide.
+"""Tables of projects, runs, their steps, the executions of steps, and gates.
 
-A run is a job that waits on `control`; an execution of a step is a job of its own on `steps`. Claims, leases, fences,
-tokens, limits, bills and cancelling are therefore those of every job; these tables hold only what a job does not have.
+A run is a job on the queue `control`; an execution of a step is a job of its own on `steps`. Claims, leases, fences,
+tokens, limits, bills and cancelling are those of any job; these tables hold only what a job does not have.
 
-Locks are taken in one order, so that the end of a step, an advance, a cancel and a decision at a gate never wait for
-each other in a circle: the run's job, its `run` row, the jobs of executions by their ids, `agent_executions`,
-`run_step`, `gate`. The end of an execution begins in the middle of that order: it never touches its run.
+To avoid deadlocks between the end of a step, an advance, a cancel and a decision at a gate, locks are taken in one
+order: the run's job, its `run` row, the jobs of executions by id, `agent_executions`, `run_step`, `gate`. The end of an
+execution starts in the middle of that order: it never touches its run.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _absent() -> Any:
 
 
 class Project(SQLModel, table=True):
-    """A code project of a tenant: what tickets are about (layer 2 of the configuration, seed 001 ADR-006)."""
+    """A code project of a tenant, which tickets are about (layer 2 of the configuration, seed 001 ADR-006)."""
 
     __tablename__ = "project"
     __table_args__ = (UniqueConstraint("tenant", "name"),)
@@ -35,13 +35,13 @@ class Project(SQLModel, table=True):
     tenant: str = Field(foreign_key="tenant.name")
     name: str
     config: dict[str, Any] = json_column(dict)
-    """routing.policy.project.ProjectConfig as it was added; keys are named in it, never held."""
+    """routing.policy.project.ProjectConfig; it names keys and never holds them."""
     created_at: datetime = when_column(nullable=False, default_now=True)
     updated_at: datetime = when_column(nullable=False, default_now=True)
 
 
 class Run(SQLModel, table=True):
-    """What a run knows beside its job: its plan, where its workspace stands, how often its loops have gone."""
+    """What a run has besides its job: ticket, plans and the state of its workspace."""
 
     __tablename__ = "run"
 
@@ -52,18 +52,18 @@ class Run(SQLModel, table=True):
     intent: str | None = None
     """build, fix or question, once that is known."""
     plans: list[dict[str, Any]] = json_column(list)
-    """Every plan that was adopted, validated: round, origin, plan, notes. Nothing in them may be secret (S-084)."""
+    """Every adopted plan, validated: round, origin, plan, notes. They hold no secrets (S-084)."""
     scan: str | None = None
-    """What the scan of the changed files came to: `passed` or `refused`."""
+    """The result of scanning the changed files: `passed` or `refused`."""
     scan_detail: str = Field(default="", sa_type=Text)
     base_commit: str | None = None
-    """The commit of the project that the run began with; known once its first step has fetched the project."""
+    """The project's commit that the run started from; set once its first step has fetched the project."""
     head_commit: str | None = None
-    """The head of the run's branch: this column is the truth, the workspace's ref a projection of it."""
+    """The head of the run's branch; the workspace's ref is a projection of it."""
     estimate: dict[str, Any] = json_column(dict)
-    """What it was thought to cost before it began (seed 001 ADR-012)."""
+    """The estimated cost before it started (seed 001 ADR-012)."""
     explanation: str = Field(default="", sa_type=Text)
-    """The latest move of its schedule, in words."""
+    """The latest decision of its schedule, in words."""
 
 
 class RunStep(SQLModel, table=True):
@@ -77,7 +77,7 @@ class RunStep(SQLModel, table=True):
     position: int
     """Order in which steps are shown and, among those that are ready, started."""
     agent: str | None = None
-    """None for the project's own build, which no model has a part in."""
+    """None for the project's own build, which involves no model."""
     phase: str
     round: int = 0
     """0 for the run's own plan, k for the k-th cycle of rework."""
@@ -86,13 +86,13 @@ class RunStep(SQLModel, table=True):
     context: list[str] = json_column(list)
     """Keys of steps whose outputs are staged for it, and paths of the workspace."""
     writes: list[str] = json_column(list)
-    """Where it may write, beyond which nothing is taken over."""
+    """Paths it may write; nothing else is kept."""
     depends_on: list[str] = json_column(list)
     state: str = "pending"
     """`pending`, `running`, `completed`, `failed` or `skipped`."""
     tries: int = 0
     result: dict[str, Any] | None = _absent()
-    """The agent's `.agent-result.json`, of the execution that completed."""
+    """The `.agent-result.json` of the completed execution."""
     changed: list[str] = json_column(list)
     """Paths that its commit changed."""
     failure: str | None = None
@@ -103,7 +103,7 @@ class RunStep(SQLModel, table=True):
 
 
 class AgentExecution(SQLModel, table=True):
-    """One execution of a step, retried and failed ones too (P-055). Its job's id is its own."""
+    """One execution of a step, including retried and failed ones (P-055). It shares the id of its job."""
 
     __tablename__ = "agent_executions"
     __table_args__ = (
@@ -120,29 +120,29 @@ class AgentExecution(SQLModel, table=True):
     attempt: int
     agent: str | None = None
     model: str | None = None
-    """What the layers of the configuration chose for it; its calls say what answered."""
+    """As configured for it; its calls record the model that answered."""
     provider: str | None = None
-    """Name of the gateway's provider that pays, when the project names one; otherwise the tenant's."""
+    """The gateway's provider that pays, when the project names one; otherwise the tenant's."""
     cap_nanousd: int | None = money_column(nullable=True)
-    """The step's own cap; None leaves it what the run has left."""
+    """The step's own cap; None limits it by the run's budget alone."""
     status: str = "queued"
     """`queued`, `running`, `completed`, `failed` or `cancelled`."""
     base_commit: str | None = None
-    """The head it was started on: its workspace is a copy of that."""
+    """The run's head when it was started: its workspace is a copy of that."""
     commit: str | None = None
     """Its own commit on top of `base_commit`, not yet part of the run's branch."""
     changed: list[str] = json_column(list)
     dropped: list[str] = json_column(list)
-    """What it wrote where it may not: dropped and reported (S-008)."""
+    """What it wrote outside its paths: dropped and reported (S-008)."""
     result: dict[str, Any] | None = _absent()
     reason: str | None = None
     detail: str | None = Field(default=None, sa_type=Text)
     created_at: datetime = when_column(nullable=False, default_now=True)
     started_at: datetime | None = when_column()
     settled_at: datetime | None = when_column()
-    """When it ended, well or not: from then on its run can be advanced."""
+    """When it ended: from then on its run can be advanced."""
     absorbed_at: datetime | None = when_column()
-    """When the run took note of it."""
+    """When it was merged into its run."""
 
 
 class Gate(SQLModel, table=True):
@@ -160,7 +160,7 @@ class Gate(SQLModel, table=True):
     kind: str
     """`rule` or `plan`: who wants it."""
     after: list[str] = json_column(list)
-    """Keys of the steps it stands behind; none = before the run is published."""
+    """Keys of the steps that it follows; none = before the run is published."""
     reason: str = Field(sa_type=Text)
     state: str = "planned"
     """`planned`, `open`, `passed`, `failed`, `expired`, `skipped` (an optional one, by the project's autonomy) or
@@ -176,7 +176,7 @@ class Gate(SQLModel, table=True):
 
 
 class TicketNote(SQLModel, table=True):
-    """A note that a run owes its ticket: written with what it is about, sent afterwards (S-030)."""
+    """A note that a run owes its ticket: written in the transaction that it reports, and sent afterwards (S-030)."""
 
     __tablename__ = "ticket_note"
     __table_args__ = (Index("ix_ticket_note_due", "next_at", postgresql_where=text("delivered_at IS NULL")),)

@@ -1,7 +1,7 @@
-"""The registry of workers: who takes in work, with how many slots, and how many of them are busy.
+"""The registry of workers: which queues each one serves, with how many slots, and how many of them are busy.
 
-Each worker says so itself, by the ledger's clock; a worker that ends well signs off, any other falls silent. Nothing
-that a job depends on goes by this: recovery goes by leases, so a worker that cannot reach the ledger works on.
+Each worker reports itself, by the ledger's clock; one that stops cleanly signs off, any other falls silent. No job
+depends on this: recovery goes by leases, so a worker that cannot reach the ledger works on.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlmodel import Session, col
 
 from ledger.record_tables import Worker
-from ledger.sql import Statement, after, now
+from ledger.store import Statement, after, now
 
 BEAT_SECONDS = 10.0
-"""How often a worker says that it is there."""
+"""Interval of the heartbeats."""
 LOST_SECONDS = 35.0
-"""One that was silent for so long has no slots any more: it may have missed three times."""
+"""Silence after which a worker counts as lost: three missed heartbeats."""
 SWEPT_SECONDS = 900.0
-"""One that was silent for so long is forgotten; until then operators see that it was lost."""
+"""Silence after which a worker is removed; until then operators see that it was lost."""
 MOST_WORKERS = 1000
-"""Workers that a list names at most."""
+"""The most workers that a list names."""
 
 Standing = Literal["serving", "draining", "lost"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sign:
-    """What a worker says of itself."""
+    """A worker's heartbeat."""
 
     id: str
     host: str
     pid: int
     queues: tuple[str, ...]
     slots: int
-    """Jobs that it works on at once, of all its queues together."""
+    """Jobs that it works on at once, over all its queues."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,18 +56,18 @@ class WorkerView:
     standing: Standing
     started_at: datetime
     silent_seconds: float
-    """Since it last said that it is there."""
+    """Since its last heartbeat."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class QueueSlots:
-    """Who serves a queue. Slots that serve several queues count on each of them."""
+    """The workers of a queue. Slots that serve several queues count on each of them."""
 
     queue: str
     workers: int
     slots: int
     busy: int
-    """Slots of these workers that are taken, by jobs of whatever queue: with all of them taken the queue waits."""
+    """Taken slots of these workers, by jobs of any queue: when all are taken the queue waits."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,30 +82,25 @@ class FleetSlots:
 
 
 def sign_in(session: Session, sign: Sign, *, is_first: bool = False, is_draining: bool = False) -> None:
-    """Note that a worker is there now.
+    """Record a worker's heartbeat.
 
-    Args:
-        session: the caller's transaction.
-        sign: what it says of itself.
-        is_first: whether it has just started: a worker that died may have had its name, as pids come again.
-        is_draining: whether it was told to stop.
+    On the first one, a row under the same name is from a dead worker whose pid was reused.
     """
     if is_first:
         sign_off(session, sign.id)
     values = {"host": sign.host, "pid": sign.pid, "queues": list(sign.queues), "slots": sign.slots}
-    said = insert(Worker).values(id=sign.id, is_draining=is_draining, **values)
-    session.execute(
-        said.on_conflict_do_update(index_elements=["id"], set_={**values, "is_draining": is_draining, "seen_at": now()})
-    )
+    values["is_draining"] = is_draining
+    beat = insert(Worker).values(id=sign.id, **values)
+    session.execute(beat.on_conflict_do_update(index_elements=["id"], set_={**values, "seen_at": now()}))
 
 
 def sign_off(session: Session, worker: str) -> None:
-    """Note that a worker has ended well."""
+    """Remove a worker that stopped cleanly."""
     session.execute(delete(Worker).where(col(Worker.id) == worker))
 
 
 def sweep_workers(session: Session, *, silent_seconds: float = SWEPT_SECONDS) -> int:
-    """Forget workers that were silent for so long; returns how many."""
+    """Remove workers that were silent this long, and return how many."""
     swept = session.execute(delete(Worker).where(col(Worker.seen_at) < after(-silent_seconds)))
     count: int = swept.rowcount  # type: ignore[attr-defined]
     return count
@@ -123,7 +118,7 @@ _SEEN = """
           FROM worker LEFT JOIN held USING (id)
     )
 """
-"""Live attempts are found through the index of leases: this costs what there are slots, whatever waits."""
+"""Live attempts are found through the index of leases, so the cost grows with the slots, not with the backlog."""
 
 _WORKERS = Statement(f"""
     WITH {_SEEN} SELECT id, host, pid, queues, slots, busy, standing, started_at,
@@ -150,13 +145,13 @@ _FLEET = Statement(f"""
 
 
 def all_workers(session: Session, *, limit: int = MOST_WORKERS) -> Sequence[WorkerView]:
-    """Return the workers that are there or were there a moment ago: the serving ones first."""
+    """Return the registered workers, serving ones first."""
     rows = _WORKERS.all(session, {"lost": LOST_SECONDS, "limit": limit})
     return [WorkerView(**row._asdict() | {"queues": tuple(row.queues)}) for row in rows]
 
 
 def slots_by_queue(session: Session) -> Sequence[QueueSlots]:
-    """Return the queues that are served now, each with its slots. A worker that drains serves none."""
+    """Return the slots of each served queue. A draining worker serves none."""
     return [QueueSlots(**row._asdict()) for row in _QUEUES.all(session, {"lost": LOST_SECONDS})]
 
 

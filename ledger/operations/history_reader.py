@@ -1,4 +1,4 @@
-"""Collects a ledger's history for the rules of `ledger.history`, a page of jobs at a time, from one snapshot."""
+"""Read a ledger's history from one snapshot, a page of jobs at a time, and check it against the rules of `history`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection, Engine
 
-from ledger.history import (
+from ledger.operations.history import (
     PATH_KINDS,
     ApprovalFact,
     AttemptFact,
@@ -30,7 +30,7 @@ from ledger.history import (
     check_run,
     check_site,
 )
-from ledger.sql import Statement
+from ledger.store import Statement
 from routing.policy.platform import Retention
 from routing.queues import QueueName
 
@@ -39,10 +39,10 @@ SELECT clock_timestamp() - make_interval(secs => %(event_seconds)s) AS events,
        clock_timestamp() - make_interval(secs => %(audit_seconds)s) AS audit,
        clock_timestamp() - make_interval(secs => %(job_seconds)s) AS jobs
 """)
-"""Before which moments retention may have taken rows. Read first in a transaction: the clock is then read after its
-snapshot was taken, so whatever a sweep had taken by then is older."""
+"""Times before which retention may have deleted rows. Read first in the transaction: the clock is then read after the
+snapshot was taken, so whatever a sweep had deleted by then is older."""
 
-# The marks of a wait are named here once; a job that ended has none of them.
+# `marks` are the columns of a wait; a job that ended has none of them set.
 _JOBS = Statement("""
 SELECT job.id, job.state, job.queue, job.parent_id IS NOT NULL AS has_parent, job.request ? 'project' AS has_project,
        job.request_digest = '' AS is_refused, job.fence, job.ended_at IS NOT NULL AS has_ended,
@@ -152,13 +152,13 @@ SELECT run_id, count(*) AS gates FROM gate WHERE state = 'open' GROUP BY run_id
 
 PAGE_JOBS = 1_000
 MOST_VIOLATIONS = 1_000
-"""So many are collected; a ledger that breaks more is not understood better by more of them."""
+"""The most violations to collect."""
 _KINDS = sorted(PATH_KINDS | {"call"})
 _DAY_SECONDS = 86_400.0
 
 
 class Verdict(NamedTuple):
-    """What a look at the whole history found."""
+    """The result of checking the whole history."""
 
     jobs: int
     attempts: int
@@ -173,7 +173,7 @@ class Verdict(NamedTuple):
 
 
 class Horizon(NamedTuple):
-    """Before which moments retention may have taken what is not missed then."""
+    """The times before which rows may be missing because of retention."""
 
     events: datetime
     """The events of jobs that had ended."""
@@ -184,20 +184,15 @@ class Horizon(NamedTuple):
 
 
 def examine(engine: Engine, rules: Retention) -> Verdict:
-    """Hold the whole history against the rules, as it stands at one moment; others go on working meanwhile.
-
-    Args:
-        engine: of the ledger.
-        rules: what its dispatcher keeps, and how long: only what is older than that may be missing.
-    """
+    """Check the whole history against the rules, in one snapshot; work goes on meanwhile."""
     with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection, connection.begin():
-        # A long history takes longer than any statement of the product's own may.
+        # A long history takes longer than the product's statement timeout.
         Statement("SET LOCAL statement_timeout = 0").all(connection)
         return examine_snapshot(connection, rules)
 
 
 def examine_snapshot(connection: Connection, rules: Retention) -> Verdict:
-    """Hold what a connection's transaction sees against the rules."""
+    """Check what a connection's transaction sees against the rules."""
     horizon = read_horizon(connection, rules)
     counts = {"jobs": 0, "attempts": 0, "calls": 0, "releases": 0}
     violations: list[Violation] = []
@@ -217,14 +212,14 @@ def examine_snapshot(connection: Connection, rules: Retention) -> Verdict:
 
 
 def read_horizon(connection: Connection, rules: Retention) -> Horizon:
-    """Return how far back nothing may be missing, by the ledger's clock."""
-    # No job goes before `job_days`: `dead_letter_days` only ever keeps some for longer.
+    """Return the times from which nothing may be missing, by the ledger's clock."""
+    # No job is deleted before `job_days`: `dead_letter_days` only keeps some for longer.
     days = {"event_seconds": rules.event_days, "audit_seconds": rules.audit_days, "job_seconds": rules.job_days}
     return Horizon(*_HORIZONS.one(connection, {name: value * _DAY_SECONDS for name, value in days.items()}))
 
 
 def read_jobs(connection: Connection, horizon: Horizon) -> Iterator[JobFacts]:
-    """Yield every job with what happened to it."""
+    """Yield every job with its events, attempts and calls."""
     after = UUID(int=0)
     while page := _JOBS.all(connection, {"after": after, "limit": PAGE_JOBS, **horizon._asdict()}):
         ids = {"ids": [row.id for row in page]}
@@ -253,7 +248,7 @@ def _kind(queue: str, has_parent: bool, has_project: bool, is_refused: bool) -> 
 
 
 def read_caps(connection: Connection, horizon: Horizon) -> Iterator[CapFacts]:
-    """Yield every cap with what its calls add up to."""
+    """Yield every cap with the sums of its calls."""
     for row in _CAPS.all(connection, {"jobs": horizon.jobs}):
         yield CapFacts(**row._asdict())
 
@@ -292,8 +287,8 @@ def read_runs(connection: Connection) -> Iterator[RunFacts]:
 def _grouped(
     connection: Connection, statement: Statement, values: Mapping[str, Any] | None = None
 ) -> Mapping[UUID, Sequence[Any]]:
-    """Return rows without their first column, by it."""
-    found: dict[UUID, list[Any]] = defaultdict(list)
+    """Group rows by their first column, and drop it."""
+    groups: dict[UUID, list[Any]] = defaultdict(list)
     for row in statement.all(connection, values):
-        found[row[0]].append(row[1:])
-    return found
+        groups[row[0]].append(row[1:])
+    return groups

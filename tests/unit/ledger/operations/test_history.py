@@ -6,7 +6,7 @@ from itertools import pairwise
 import hypothesis.strategies as st
 from hypothesis import given
 
-from ledger.history import (
+from ledger.operations.history import (
     AttemptFact,
     EventFact,
     ExecutionFact,

@@ -1,0 +1,323 @@
+"""Approve, reject, cancel and supersede jobs.
+
+An approval is bound to one release, the report of its scan and its base release (H-083). It is refused when the
+reviewer saw another release or report, when the site has moved on, or when its time is over; publish checks it again.
+
+A cancelled job ends at once when nobody works on it, otherwise at its next model call, chunk or step. A run ends only
+when the last of its steps has stopped. What is being published is published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from sqlalchemy import Select, func, select
+from sqlmodel import Session, col
+
+from ledger import audit
+from ledger.attempts import effective_policy
+from ledger.errors import ApprovalRefusal, ApprovalRefusedError, WrongStateError
+from ledger.job_ends import is_run, is_step, live_steps
+from ledger.jobs import end, lock_job, move, wait_on
+from ledger.runs.steps import has_live_attempt
+from ledger.runs.tables import AgentExecution
+from ledger.store import after, moment, now, storable
+from ledger.tables import Approval, Job, NewJob, Release, Site
+from routing.jobs import ENDS, Reason, State
+from routing.policy.platform import Policy
+from routing.queues import QueueName
+
+POLICY_ACTOR = "policy:auto-approve"
+_REASON_LIMIT = 2_000
+"""Characters of a rejection's reason that are stored with it."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the reviewer looked at; None means unknown and is not compared."""
+
+    release_id: UUID | None = None
+    report_digest: str | None = None
+
+
+UNKNOWN_REVIEW = Seen()
+
+
+def await_approval(session: Session, job: Job, release: Release, *, hours: float) -> None:
+    """Let a held job wait for a person to review its preview."""
+    job.release_id = release.id
+    job.expires_at = after(hours * 3600)  # type: ignore[assignment]
+    job.fence += 1  # the attempt is over: a call of it that is being admitted right now must be refused
+    move(session, job, State.AWAITING_APPROVAL, release=str(release.id), digest=release.digest)
+
+
+def approve(
+    session: Session,
+    job_id: UUID,
+    *,
+    actor: str,
+    policy: Policy,
+    tenant: str | None = None,
+    seen: Seen = UNKNOWN_REVIEW,
+) -> Job:
+    """Record an approval, and hand the job to publish.
+
+    Args:
+        session: the caller's transaction.
+        job_id: the job.
+        actor: who approves.
+        policy: the platform's policy; the tenant's overrides are applied here.
+        tenant: if given, the only tenant whose job it may be.
+        seen: what the reviewer looked at.
+
+    Raises:
+        JobNotFoundError: the caller's fault.
+        WrongStateError: the caller's fault: nothing waits for approval here.
+        ApprovalRefusedError: the caller's fault, or nobody's: something changed underneath.
+        PolicyError: the operator's fault: the tenant's overrides do not fit.
+    """
+    job = lock_job(session, job_id, tenant=tenant)
+    release = _release_in_review(session, job)
+    rules = effective_policy(session, job.tenant, policy).approval
+    if not rules.requester_may_approve and _has_requested(session, job, actor):
+        raise ApprovalRefusedError(job.id, "own_request")
+    if reason := _changed_underneath(session, job, release, seen):
+        raise ApprovalRefusedError(job.id, reason)
+    _hand_to_publish(session, job, release, actor=actor)
+    return job
+
+
+def approve_by_policy(session: Session, job: Job) -> None:
+    """Approve a locked job without a person, where the tenant opted in (ruling A24)."""
+    _hand_to_publish(session, job, _release_in_review(session, job), actor=POLICY_ACTOR)
+
+
+def _hand_to_publish(session: Session, job: Job, release: Release, *, actor: str) -> None:
+    _record_decision(session, job, release, decision="approved", actor=actor)
+    job.expires_at = None
+    job.lost_attempts = 0  # publishing is other work than what lost workers before
+    move(session, job, State.PUBLISHING, actor=actor)
+    audit.append(
+        session,
+        "approved",
+        actor=actor,
+        job=job,
+        release=str(release.id),
+        report=release.scan_digest,
+        base=str(release.base_release_id) if release.base_release_id else None,
+    )
+    wait_on(session, job, QueueName.CONTROL)
+
+
+def _changed_underneath(session: Session, job: Job, release: Release, seen: Seen) -> ApprovalRefusal | None:
+    if session.scalar(select(col(Job.expires_at) < now()).where(col(Job.id) == job.id)):
+        return "expired"
+    if seen.release_id not in (None, release.id):
+        return "other_release"
+    if seen.report_digest not in (None, release.scan_digest):
+        return "other_report"
+    active = session.scalar(select(col(Site.active_release_id)).where(col(Site.id) == release.site_id))
+    return "site_moved_on" if active != release.base_release_id else None
+
+
+def reject(session: Session, job_id: UUID, *, actor: str, reason: str, tenant: str | None = None) -> Job:
+    """Record a rejection and end the job.
+
+    Raises:
+        JobNotFoundError: the caller's fault.
+        WrongStateError: the caller's fault: nothing waits for approval here.
+    """
+    job = lock_job(session, job_id, tenant=tenant)
+    release = _release_in_review(session, job)
+    _record_decision(session, job, release, decision="rejected", actor=actor, reason=reason)
+    end(session, job, State.REJECTED, reason=Reason.REVIEWER_REJECTED, detail=reason, actor=actor)
+    return job
+
+
+def send_back(session: Session, job: Job, *, actor: str, text: str, successor: NewJob) -> None:
+    """Reject a locked job's preview in favour of a revision, which takes over the site's lock in the same commit.
+
+    Raises:
+        WrongStateError: the caller's fault: nothing waits for approval here.
+    """
+    text = text[:_REASON_LIMIT]  # all of it is the successor's prompt
+    _record_decision(session, job, _release_in_review(session, job), decision="rejected", actor=actor, reason=text)
+    end(session, job, State.REJECTED, reason=Reason.REVISED, detail=text, actor=actor, successor=successor)
+
+
+def _has_requested(session: Session, job: Job, actor: str) -> bool:
+    """Whether an actor requested any round of the session whose work is up for approval."""
+    requested = select(col(Job.id)).where(col(Job.root_id) == job.root_id, col(Job.requested_by) == actor)
+    return session.scalar(requested.limit(1)) is not None
+
+
+def expire(session: Session, job_id: UUID) -> None:
+    """End a job whose preview was not reviewed, or whose question was not answered, in time (A16, A30)."""
+    job = lock_job(session, job_id)
+    overdue = session.scalar(select(col(Job.expires_at) < now()).where(col(Job.id) == job_id))
+    if not overdue:
+        return
+    if job.state == State.AWAITING_APPROVAL:
+        release = _release_in_review(session, job)
+        _record_decision(session, job, release, decision="expired", actor="pointsman")
+    detail = "nobody answered its question in time" if job.state == State.CLARIFYING else "nobody judged it in time"
+    end(session, job, State.EXPIRED, reason=Reason.APPROVAL_EXPIRED, detail=detail)
+
+
+def overdue_jobs(session: Session, *, limit: int = 100) -> Sequence[UUID]:
+    """Return the jobs that a person should have decided by now."""
+    overdue = select(col(Job.id)).where(col(Job.expires_at) < moment()).order_by(col(Job.expires_at))
+    return session.scalars(overdue.limit(limit)).all()
+
+
+def approved_release(session: Session, job: Job) -> Release:
+    """Return the release that may be published for a job: scanned, approved, and unchanged since (H-083, H-114).
+
+    Raises:
+        WrongStateError: our fault: publish was asked for without a passing scan and a matching approval.
+    """
+    release = session.get(Release, job.release_id) if job.release_id else None
+    approval = session.get(Approval, job.id)
+    matches = (
+        release is not None
+        and release.scan_passed
+        and approval is not None
+        and approval.decision == "approved"
+        and approval.release_id == release.id
+        and approval.scan_digest == release.scan_digest
+        and approval.base_release_id == release.base_release_id
+    )
+    if release is None or not matches:
+        raise WrongStateError(job.id, job.state, "a passing scan and an approval of exactly this release")
+    return release
+
+
+def _release_in_review(session: Session, job: Job) -> Release:
+    if is_run(job):
+        raise WrongStateError(job.id, "a run", "a preview; a run waits at gates, which are passed or failed one by one")
+    release = session.get(Release, job.release_id) if job.release_id else None
+    if job.state != State.AWAITING_APPROVAL or release is None:
+        raise WrongStateError(job.id, job.state, State.AWAITING_APPROVAL.value)
+    return release
+
+
+def _record_decision(
+    session: Session, job: Job, release: Release, *, decision: str, actor: str, reason: str = ""
+) -> None:
+    session.add(
+        Approval(
+            job_id=job.id,
+            release_id=release.id,
+            base_release_id=release.base_release_id,
+            scan_digest=release.scan_digest,
+            decision=decision,
+            actor=actor,
+            reason=storable(reason),
+        )
+    )
+    session.flush()
+
+
+WORKED_ON = frozenset({State.RUNNING, State.SCANNING})
+"""States in which a worker may hold the job: it then ends when the worker stops."""
+
+
+def request_cancel(session: Session, job: Job, *, actor: str) -> None:
+    """Cancel a locked job.
+
+    Raises:
+        WrongStateError: the caller's fault: the job has ended, is being published, or is a step of a run.
+    """
+    state = State(job.state)
+    if state in ENDS or state == State.PUBLISHING:
+        raise WrongStateError(job.id, job.state, "a job that has not ended and is not being published")
+    if is_step(job):
+        raise WrongStateError(job.id, "a step of a run", f"the run: cancel {job.parent_id} as a whole")
+    job.cancel_requested_at = job.cancel_requested_at or now()  # type: ignore[assignment]
+    session.flush()
+    audit.append(session, "cancel_requested", actor=actor, job=job)
+    if is_run(job) and state in (State.QUEUED, State.RUNNING, State.AWAITING_APPROVAL):
+        _cancel_run(session, job, actor=actor)
+    elif state not in WORKED_ON:
+        end(session, job, State.CANCELLED, reason=Reason.CANCELLED, actor=actor)
+
+
+def _cancel_run(session: Session, job: Job, *, actor: str) -> None:
+    """Cancel the steps of a locked run, and end it when nobody works on it; otherwise its next advance does."""
+    cancel_steps(session, job)
+    if not live_steps(session, job) and not has_live_attempt(session, job):
+        end(session, job, State.CANCELLED, reason=Reason.CANCELLED, actor=actor)
+
+
+def cancel_steps(session: Session, job: Job, *, keys: Sequence[str] | None = None) -> None:
+    """Cancel all unfinished executions of a locked run, or only those of some steps."""
+    live = select(col(AgentExecution.job_id)).where(
+        col(AgentExecution.run_id) == job.id, col(AgentExecution.settled_at).is_(None)
+    )
+    if keys is not None:
+        live = live.where(col(AgentExecution.step_key).in_(keys))
+    for step_id in session.scalars(live.order_by(col(AgentExecution.job_id))).all():
+        step = lock_job(session, step_id)
+        if step.ended_at is not None:
+            continue
+        step.cancel_requested_at = step.cancel_requested_at or now()  # type: ignore[assignment]
+        session.flush()
+        if step.state not in WORKED_ON:
+            end(session, step, State.CANCELLED, reason=Reason.CANCELLED)
+
+
+MOST_AT_ONCE = 100
+"""The most jobs that one newer job supersedes: it locks each of them."""
+
+
+def supersede(session: Session, newer: Job) -> list[UUID]:
+    """Cancel the older jobs that a new one replaces, and return their ids.
+
+    Each owner gets the usual notification, which names the newer job. `newer` has a known target; without a supersede
+    key it replaces nothing.
+    """
+    if newer.supersede_key is None:
+        return []
+    take_turn(session, newer)
+    ended = []
+    for job_id in session.scalars(_rivals(newer).order_by(col(Job.id)).limit(MOST_AT_ONCE)).all():
+        job = lock_job(session, job_id)
+        if State(job.state) in ENDS or job.state == State.PUBLISHING or is_step(job):
+            continue
+        job.superseded_by = newer.id
+        request_cancel(session, job, actor=f"job:{newer.id}")
+        ended.append(job_id)
+    return ended
+
+
+def newer_rival(session: Session, job: Job) -> UUID | None:
+    """Return the newest job that replaces one whose target only became known now; None when there is none."""
+    if job.supersede_key is None:
+        return None
+    take_turn(session, job)
+    newer = _rivals(job).where(col(Job.created_at) > job.created_at)
+    return session.scalars(newer.order_by(col(Job.created_at).desc()).limit(1)).one_or_none()
+
+
+def take_turn(session: Session, job: Job) -> None:
+    """Wait for other jobs with the same key, so that of two concurrent ones the second sees the first.
+
+    Call it before the job's row is locked: whoever has the turn goes on to lock the rows of the others.
+    """
+    if job.supersede_key is None:
+        return
+    name = f"supersede/{job.tenant}/{job.supersede_key}"
+    session.execute(select(func.pg_advisory_xact_lock(func.hashtextextended(name, 0))))
+
+
+def _rivals(job: Job) -> Select[UUID]:
+    """Return a query for the other unfinished jobs with the same target and key."""
+    return (
+        select(col(Job.id))
+        .where(col(Job.tenant) == job.tenant, col(Job.supersede_key) == job.supersede_key)
+        .where(col(Job.ended_at).is_(None), col(Job.id) != job.id, col(Job.superseded_by).is_(None))
+        .where(col(Job.site_id).is_not_distinct_from(job.site_id))
+        .where(col(Job.request)["project"].astext.is_not_distinct_from(job.request.get("project")))
+    )

@@ -1,0 +1,1 @@
+"""Run the ledger: migrate and dump it, archive its audit trail, check its history, list its workers."""

@@ -1,0 +1,1 @@
+"""Runs of tickets: their tables, their steps and their gates."""
