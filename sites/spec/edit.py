@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import jsonpatch
 
+from sites.errors import SpecError, refuse, shown
 from sites.spec.catalog import components
-from sites.spec.errors import SpecError, refuse, shown
 from sites.spec.expressions import SHARED_TYPE
 from sites.spec.model import INDEX, JsonObject, Site, check_json, loads_strict, parse_site, pointer
 from sites.spec.state import trim

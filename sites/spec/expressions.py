@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from sites.spec.errors import refuse
+from sites.errors import refuse
 from sites.spec.model import INDEX, JsonObject, Site, pointer
 from sites.spec.state import (
     MAX_PATH_CHARS,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic_core import to_json
 
-from sites.spec.errors import SpecError, refuse, shown
+from sites.errors import SpecError, refuse, shown
 
 if TYPE_CHECKING:
     from sites.spec.expressions import Node

@@ -14,8 +14,8 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from sites.errors import Finding, SpecError, refuse, shown
 from sites.spec.catalog import Business, Component, Email, ImageUrl, Link, OutlineSection, Phone, Tone, components
-from sites.spec.errors import Finding, SpecError, refuse, shown
 from sites.spec.model import INDEX, JsonObject, Site, deepcopy_checked, parse_site, pointer
 from sites.spec.theme import Colour, FontName, PresetName
 from sites.spec.validate import require_valid

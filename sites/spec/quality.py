@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from sites.errors import shown
 from sites.spec.catalog import components
-from sites.spec.errors import shown
 from sites.spec.expressions import Node, resolve_site, walk
 from sites.spec.model import Site
 from sites.spec.structure import reachable

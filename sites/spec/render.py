@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from sites.errors import DetachedPagesError
 from sites.spec.catalog import Component, Props, component_rules, components
 from sites.spec.components.page import PageProps
-from sites.spec.errors import DetachedPagesError
 from sites.spec.expressions import Node, resolve_page, walk
 from sites.spec.html import EMPTY, Html, is_external, join, relative_to, tag
 from sites.spec.model import INDEX, Site

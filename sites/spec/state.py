@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
-from sites.spec.errors import refuse
+from sites.errors import refuse
 
 _SPACE: Final = "\t\n\v\f\r \xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
 _INTEGER: Final = re.compile(f"[{_SPACE}]*([+-]?[0-9]+)")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from itertools import pairwise
 from typing import Any, Final
 
-from sites.spec.errors import SpecError, refuse, shown
+from sites.errors import SpecError, refuse, shown
 from sites.spec.model import MAX_JSON_DEPTH, MAX_JSON_NODES, MAX_SITE_BYTES, JsonObject, check_json, loads_strict
 from sites.spec.state import MISSING, is_equal, look_up, parse_int, segments_of, trim
 

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
+from sites.errors import Finding, shown
 from sites.spec.catalog import Component
-from sites.spec.errors import Finding, shown
 from sites.spec.expressions import complaint_about, complaint_about_condition, has_long_path
 from sites.spec.model import MAX_ELEMENTS, JsonObject, pointer
 from sites.spec.state import MAX_PATH_CHARS, MISSING, join_paths, look_up, repeat_path

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
+from sites.errors import Finding, SpecError, errors_of, shown
 from sites.spec.catalog import Component, Props, components
-from sites.spec.errors import Finding, SpecError, errors_of, shown
 from sites.spec.expressions import SHARED_TYPE, Node, resolve_site, walk
 from sites.spec.html import is_external
 from sites.spec.model import INDEX, JsonObject, Site, parse_site, pointer, site_of
