@@ -20,7 +20,7 @@ from sites.spec.render import referenced_assets, render
 DOCS = Path(__file__).parent
 SITES = tuple(sorted(path.parent for path in DOCS.glob("sites/*/site.json")))
 """One folder for each example: `site.json`, and the files that its pages refer to."""
-BAKERY = DOCS.parent / "producers" / "demo_site"
+BAKERY = DOCS.parent / "producers" / "local" / "demo_site"
 """The ninth: the site of `pointsman demo`."""
 WIDTHS = {390: 0.62, 1440: 0.5}
 """Widths in CSS pixels, and how much smaller the pictures are."""

@@ -1,4 +1,4 @@
-"""What site files, stores, diffs and previews can refuse, and whose fault it is."""
+"""Errors of site files, specs, releases and previews, each with who is at fault."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def show_path(path: str) -> str:
 
 
 class PathRefusedError(SiteError, ValueError):
-    """A file name from outside breaks a rule of names (the fault of whoever named the file)."""
+    """A file name breaks a rule (the sender's fault)."""
 
     def __init__(self, reason: str, path: str) -> None:
         super().__init__(reason, path[:_SHOWN_PATH_CHARS])
@@ -30,7 +30,7 @@ class PathRefusedError(SiteError, ValueError):
 
 
 class TreeRefusedError(SiteError, ValueError):
-    """A set of files breaks a rule: a collision, a cap, a kind of file (the fault of whoever sent the files)."""
+    """A set of files breaks a rule: a collision, a limit, a kind of file (the sender's fault)."""
 
     def __init__(self, reason: str, path: str, detail: str) -> None:
         super().__init__(reason, path[:_SHOWN_PATH_CHARS], detail)
@@ -47,15 +47,15 @@ class BlobMissingError(SiteError, LookupError):
 
 
 class DenAwayError(SiteError, OSError):
-    """The whole store is not there: not mounted, or not made yet (the surroundings' fault): a later try may find it."""
+    """The store is not mounted or not created yet; a retry may succeed."""
 
 
 class BlobCorruptError(SiteError):
-    """A stored blob no longer has the digest it is stored under (the disk's fault)."""
+    """A stored blob no longer matches its digest (the disk's fault)."""
 
 
 class ReleaseAlteredError(SiteError, ValueError):
-    """A release on record is not what its scan judged (the fault of whoever changed the record)."""
+    """A recorded release is not the one that was scanned (the fault of whoever changed the record)."""
 
 
 class ManifestError(SiteError, ValueError):
@@ -63,7 +63,7 @@ class ManifestError(SiteError, ValueError):
 
 
 class PreviewRefusedError(SiteError, ValueError):
-    """A preview token is not accepted (the bearer's fault)."""
+    """A preview token is invalid or expired (the bearer's fault)."""
 
     def __init__(self, reason: Literal["expired", "tampered"]) -> None:
         super().__init__(reason)

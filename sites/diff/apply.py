@@ -1,4 +1,4 @@
-"""What a diff may do to a site, decided before any file is looked at."""
+"""Apply a diff to a set of files: check it against a policy, match it, and change all of the files or none."""
 
 from __future__ import annotations
 
@@ -47,22 +47,22 @@ _MAX_PLACEHOLDER_BYTES = 200
 
 @dataclass(frozen=True)
 class DiffPolicy:
-    """What is refused beyond what is never safe."""
+    """What is refused on top of what is never safe."""
 
     are_modes_allowed: bool = True
     are_renames_allowed: bool = True
     extensions: frozenset[str] | None = None
-    """The kinds of file that may be made or changed; None for all."""
+    """The kinds of file that may be created or changed; None for all."""
     is_planted_allowed: bool = True
     are_placeholders_allowed: bool = True
     max_deleted_percent: int = 100
-    """How much of a file an update may take away, counted in lines."""
+    """The most lines of a file that an update may remove, in percent."""
     min_deleted_lines: int = 20
-    """An update that takes away fewer lines is never too much."""
+    """An update that removes fewer lines is never too much."""
 
 
 MATCHING = DiffPolicy()
-"""Matching and path safety alone."""
+"""Only matching and path safety."""
 
 SITE = DiffPolicy(
     are_modes_allowed=False,
@@ -75,14 +75,14 @@ SITE = DiffPolicy(
 """What a model may do to a site."""
 
 SOURCES = replace(SITE, extensions=frozenset(MEDIA_TYPES) | SOURCE_EXTENSIONS)
-"""What a model may do to what a site is built from."""
+"""What a model may do to the sources of a built site."""
 
 
 def check_modes(op: FileOp) -> None:
-    """Refuse what is no plain file, whatever the policy.
+    """Refuse anything but plain files, under any policy.
 
     Raises:
-        DiffRefusedError: `symlink`, `submodule`, `malformed` (the fault of whoever wrote the diff).
+        DiffRefusedError: `symlink`, `submodule`, `malformed` (the diff's fault).
     """
     for mode in filter(None, (op.old_mode, op.new_mode)):
         if mode == _SYMLINK_MODE:
@@ -94,10 +94,10 @@ def check_modes(op: FileOp) -> None:
 
 
 def check_policy(op: FileOp, policy: DiffPolicy) -> None:
-    """Refuse what a policy does not allow one file of a diff to do.
+    """Refuse what the policy does not allow for one file.
 
     Raises:
-        DiffRefusedError: `mode_change`, `rename`, `planted`, `extension`, `placeholder` (its writer's fault).
+        DiffRefusedError: `mode_change`, `rename`, `planted`, `extension`, `placeholder` (the diff's fault).
     """
     if not policy.are_renames_allowed and op.kind in (Kind.RENAME, Kind.COPY):
         raise DiffRefusedError(Reason.RENAME, f"a {op.kind} is not allowed; change the file in its place", op.path)
@@ -113,16 +113,10 @@ def check_policy(op: FileOp, policy: DiffPolicy) -> None:
 
 
 def check_deletion(op: FileOp, policy: DiffPolicy, *, before: int, after: int) -> None:
-    """Refuse an update that takes away most of a file.
-
-    Args:
-        op: the update.
-        policy: how much is too much.
-        before: lines of the file before.
-        after: lines of the file afterwards.
+    """Refuse an update from `before` to `after` lines that removes most of a file.
 
     Raises:
-        DiffRefusedError: `mass_deletion` (the fault of whoever wrote the diff).
+        DiffRefusedError: `mass_deletion` (the diff's fault).
     """
     gone = before - after
     if gone >= policy.min_deleted_lines and gone * 100 > policy.max_deleted_percent * before:
@@ -140,27 +134,23 @@ def _changes_mode(op: FileOp) -> bool:
 def _check_placeholders(op: FileOp) -> None:
     for number, hunk in enumerate(op.hunks, start=1):
         added = [text.strip() for text in hunk.added]
-        found = [line for line in added if len(line) <= _MAX_PLACEHOLDER_BYTES and _LEFT_OUT.match(line)]
-        known = {text.strip() for text in hunk.before} if found else set()
-        for line in found:
-            if line not in known:
+        placeholders = [line for line in added if len(line) <= _MAX_PLACEHOLDER_BYTES and _LEFT_OUT.match(line)]
+        before = {text.strip() for text in hunk.before} if placeholders else set()
+        for line in placeholders:
+            if line not in before:
                 shown = ascii(line.decode(errors="replace"))
                 detail = f"the added line {shown} stands for text that is left out"
                 raise DiffRefusedError(Reason.PLACEHOLDER, detail, op.path, number)
 
 
-# Applies a diff to a set of files: all of it or nothing, in bounded time, with a refusal that says what to mend.
-
-# The set of files while a diff is applied to it: which file a name means, and which names may be made.
-
 _GIT = frozenset({".git", "git~1"})
 
 
 def safe_path(path: str) -> str:
-    """Return the one form of a path that a diff names.
+    """Return a diff's path in normal form.
 
     Raises:
-        DiffRefusedError: `unsafe_path` (the fault of whoever wrote the diff); the detail begins with the rule.
+        DiffRefusedError: `unsafe_path` (the diff's fault); the detail begins with the rule.
     """
     try:
         checked = check_path(path)
@@ -174,40 +164,40 @@ def safe_path(path: str) -> str:
 
 
 class Tree:
-    """Files and what has become of them so far.
+    """A set of files while a diff is applied to it.
 
     Args:
         base: contents by checked path.
-        obstacles: names that are no plain files, such as symbolic links.
+        obstacles: paths of symbolic links and other special files.
     """
 
     def __init__(self, base: Mapping[str, bytes], obstacles: Collection[str]) -> None:
         self._base = base
         self._obstacles = frozenset(obstacles)
         self.vacated: frozenset[str] = frozenset()
-        """Paths that the diff as a whole removes or moves away: something may be made in their place."""
+        """Paths that the diff removes or renames, so that they can be created anew."""
         self._made: set[str] = set()
         self._keys: dict[str, str] | None = None
         self.state: dict[str, bytes | None] = {}
 
     def has(self, path: str) -> bool:
-        """Return whether there is such a file now."""
+        """Whether the file exists now."""
         return self.state[path] is not None if path in self.state else path in self._base
 
     def read(self, path: str) -> bytes | None:
-        """Return a file's content as it is now; None when there is none."""
+        """Return a file's current content; None if it does not exist."""
         return self.state[path] if path in self.state else self._base.get(path)
 
     def read_source(self, path: str) -> bytes | None:
-        """Return what a rename or a copy begins from: the file as it was before the diff, as git takes it."""
-        found = self._base.get(path)
-        return self.read(path) if found is None else found
+        """Return the source of a rename or copy: like git, the content before the diff."""
+        data = self._base.get(path)
+        return self.read(path) if data is None else data
 
     def check_reachable(self, path: str) -> None:
-        """Refuse a path that is, or leads through, something else than a plain file and directories.
+        """Refuse a path that is not, or does not lead through, plain files and directories.
 
         Raises:
-            DiffRefusedError: `symlink`, `name_collision` (the fault of whoever wrote the diff).
+            DiffRefusedError: `symlink`, `name_collision` (the diff's fault).
         """
         for parent in _with_parents(path):
             if parent in self._obstacles:
@@ -216,16 +206,16 @@ class Tree:
                 raise DiffRefusedError(Reason.NAME_COLLISION, "the path lies below a file", path)
 
     def make(self, path: str, data: bytes) -> None:
-        """Put a new file in place.
+        """Create a file.
 
         Raises:
-            DiffRefusedError: `file_exists`, `name_collision`, `symlink` (the fault of whoever wrote the diff).
+            DiffRefusedError: `file_exists`, `name_collision`, `symlink` (the diff's fault).
         """
         self.check_reachable(path)
         if self.has(path) and (path in self._made or path not in self.vacated):
             raise DiffRefusedError(Reason.FILE_EXISTS, "the file exists already", path)
         for name in _with_parents(path):
-            other = self._known(name)
+            other = self._claimed_name(name)
             if other is not None and other != name:
                 raise DiffRefusedError(Reason.NAME_COLLISION, "another name differs only in case or Unicode form", path)
         if self._is_directory(path):
@@ -240,15 +230,15 @@ class Tree:
         self.state[path] = data
 
     def remove(self, path: str) -> None:
-        """Take a file away, unless another was made in its place."""
+        """Remove a file, unless another was created in its place."""
         if path not in self._made:
             self.state[path] = None
 
     def changed(self) -> dict[str, bytes | None]:
-        """Return what differs from the base, by path in order."""
+        """Return what differs from the base, sorted by path."""
         return {path: data for path, data in sorted(self.state.items()) if self._base.get(path) != data}
 
-    def _known(self, name: str) -> str | None:
+    def _claimed_name(self, name: str) -> str | None:
         return self._names().get(collision_key(name))
 
     def _names(self) -> dict[str, str]:
@@ -262,7 +252,7 @@ class Tree:
 
     def _is_directory(self, path: str) -> bool:
         is_file = path in self._made or (path in self._base and path not in self.vacated)
-        return self._known(path) == path and not is_file
+        return self._claimed_name(path) == path and not is_file
 
 
 def _with_parents(path: str) -> list[str]:
@@ -271,10 +261,10 @@ def _with_parents(path: str) -> list[str]:
 
 
 def check_names(op: FileOp) -> FileOp:
-    """Return what a diff does to a file, with names in their one form.
+    """Return an operation with its paths in normal form.
 
     Raises:
-        DiffRefusedError: `unsafe_path` (the fault of whoever wrote the diff).
+        DiffRefusedError: `unsafe_path` (the diff's fault).
     """
     path = safe_path(op.path)
     below = path.partition("/")[2]
@@ -285,14 +275,10 @@ def check_names(op: FileOp) -> FileOp:
 
 
 def resolve(op: FileOp, tree: Tree) -> str:
-    """Return a file's real path: without its first directory where that is only the diff's own.
-
-    Args:
-        op: what the diff does to the file, with checked names.
-        tree: the files.
+    """Return a file's real path, without a first directory such as `a/` that only the diff has.
 
     Raises:
-        DiffRefusedError: `ambiguous`, `symlink`, `name_collision` (the fault of whoever wrote the diff).
+        DiffRefusedError: `ambiguous`, `symlink`, `name_collision` (the diff's fault).
     """
     path = _resolved(op, tree)
     tree.check_reachable(path)
@@ -329,20 +315,20 @@ def apply_diff(
     limits: Limits = _DEFAULT_LIMITS,
     obstacles: Collection[str] = (),
 ) -> Applied:
-    """Apply a diff, whatever format it is in.
+    """Apply a diff in any of the three formats, completely or not at all.
 
     Args:
         files: contents by checked path (`sites.files.check_tree`); never changed.
-        diff: a unified diff, search/replace blocks or a `*** Begin Patch`, prose and fences around it or not.
-        policy: what it may do beyond what is never safe.
-        limits: what it may ask for.
-        obstacles: names beside the files that are no plain files, such as symbolic links.
+        diff: a unified diff, search/replace blocks or a `*** Begin Patch`, with or without prose and fences around it.
+        policy: what the diff may do.
+        limits: how large it may be.
+        obstacles: paths of symbolic links and other special files.
 
     Returns:
         What changed, and how sure each place was.
 
     Raises:
-        DiffRefusedError: the diff is not applied, and nothing of it is (the fault of whoever wrote it).
+        DiffRefusedError: nothing of the diff is applied (the diff's fault).
     """
     ops = parse_diff(diff, limits)
     tree = Tree(files, obstacles)
@@ -368,18 +354,18 @@ def apply_diff(
 
 
 class _Step(NamedTuple):
-    """What a diff does to one file."""
+    """One file's operation."""
 
     named: FileOp
-    """Under the name that the diff gives it."""
+    """With the path that the diff gives."""
     resolved: FileOp
-    """Under its path among the files as they are before the diff."""
+    """With its path among the files before the diff."""
 
 
 def _apply_all(
     steps: Sequence[_Step], tree: Tree, budget: Budget, policy: DiffPolicy
 ) -> tuple[list[FileReceipt], DiffRefusedError | None]:
-    """Return what happened to each file, and the refusal that stands unless the whole diff was applied before."""
+    """Return each file's receipt, and the refusal that counts unless the whole diff was applied before."""
     receipts: list[FileReceipt] = []
     missing: DiffRefusedError | None = None
     for named, resolved in steps:
@@ -394,7 +380,7 @@ def _apply_all(
 
 
 class _GoneError(Exception):
-    """A file that a diff takes away is not there: an error, unless the whole diff was applied before."""
+    """A file to remove is missing: an error unless the whole diff was applied before."""
 
     def __init__(self, refusal: DiffRefusedError) -> None:
         super().__init__(refusal)
@@ -416,7 +402,7 @@ def _create(op: FileOp, tree: Tree, budget: Budget, policy: DiffPolicy) -> FileR
 
 
 def _added(op: FileOp, hunk: Hunk, number: int) -> list[Line]:
-    """Return the lines of a new file; an empty line between them has lost its plus."""
+    """Return the lines of a new file; empty lines may have lost their plus."""
     lines = list(hunk.lines)
     while lines and lines[-1].op == "?" and (not lines[-1].text.strip() or _is_text_behind(lines)):
         lines.pop()
@@ -427,7 +413,7 @@ def _added(op: FileOp, hunk: Hunk, number: int) -> list[Line]:
 
 
 def _is_text_behind(lines: Sequence[Line]) -> bool:
-    """Return whether the last lines are text behind the diff: without markers, and parted from it by an empty line."""
+    """Whether the last lines are prose after the diff: unmarked and set off by an empty line."""
     for line in reversed(lines):
         if line.op != "?" or not line.text.strip():
             return line.op == "?"

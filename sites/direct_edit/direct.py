@@ -1,8 +1,8 @@
-"""Step 0 of tier 1: the direct edit, which calls no model and costs nothing.
+"""Direct edits of specs and of plain HTML: clear requests that are carried out without a model.
 
-A request is taken only when its whole text is understood and all ways to understand it lead to one and the same site.
-Any doubt (two targets, a condition, a value that could be an instruction) gives None, and the request goes to the
-model. Several orders in one request are taken when each of them is understood so, and their order does not matter.
+A request is carried out only if its whole text is understood and every way to understand it gives the same site. Any
+doubt (two targets, a condition, a value that could be an instruction) leaves it to the model. A request may hold
+several orders if each is clear and their sequence does not matter.
 """
 
 from __future__ import annotations
@@ -13,8 +13,19 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final
 
-from sites.direct_edit import entries, layout, text
+from sites.direct_edit import entries, layout
+from sites.direct_edit import text as wording
 from sites.direct_edit.entries import fact_value, named_fact
+from sites.direct_edit.html_document import Node, NotEditableError
+from sites.direct_edit.html_edits import (
+    Change,
+    PlainSite,
+    Reading,
+    apply_changes,
+    remove_element,
+    set_attribute,
+    set_text,
+)
 from sites.direct_edit.orders import DirectEdit, Form, Put, Remove, Replace, forms_of
 from sites.direct_edit.request import FACT_SHAPES, IMAGE, QUOTED, VOCABULARY, Request, plain, read_clauses, read_request
 from sites.direct_edit.targets import matches
@@ -28,17 +39,15 @@ from sites.direct_edit.text import (
     page_field,
 )
 from sites.errors import SpecError
-from sites.html.document import Node, NotEditableError
-from sites.html.edits import Change, PlainSite, Reading, apply_changes, remove_element, set_attribute, set_text
 from sites.spec.edit import apply_edit
 from sites.spec.html import complaint_about_image, complaint_about_link, phone_url, relative_to
 from sites.spec.model import Site
 
-_TABLES: Final = (entries.RULES, layout.RULES, text.LINKS_RULES, text.RULES)
+_TABLES: Final = (entries.RULES, layout.RULES, wording.RULES)
 
 
 def parse_direct(prompt: str, site: Site) -> DirectEdit | None:
-    """Return the one change that a request means on a site, or None when it means none or more than one.
+    """Return the one change of a site that a request means; None if it means none or several.
 
     Args:
         prompt: the request as the user wrote it.
@@ -61,9 +70,9 @@ def apply_direct(site: Site, edit: DirectEdit) -> Site:
 
 
 def _readings(request: Request, site: Site) -> dict[str, DirectEdit | None]:
-    """Return every reading by the site that it leads to.
+    """Return all interpretations by the resulting site.
 
-    One that leads to no valid site, or changes nothing, takes part in the count but is no edit.
+    One that changes nothing or gives no valid site still counts, but is no edit.
     """
     readings: dict[str, DirectEdit | None] = {}
     tried: set[str] = set()
@@ -88,7 +97,7 @@ def _outcome(site: Site, edit: DirectEdit) -> str | None:
 
 
 def _joined(clauses: Sequence[Request], site: Site) -> DirectEdit | None:
-    """Return several orders as one edit: each with one reading, the same site in either order."""
+    """Return several orders as one edit, if each is unambiguous and both sequences give the same site."""
     if not clauses:
         return None
     forward, backward = _in_order(clauses, site), _in_order(clauses[::-1], site)
@@ -113,18 +122,14 @@ def _in_order(clauses: Sequence[Request], site: Site) -> DirectEdit | None:
     return DirectEdit("several", " ".join(summaries), tuple(operations), tuple(sought))
 
 
-# The direct edit of a site of plain HTML: one reading or none, and every byte but the wanted ones as it was.
-#
-# The orders are those of the spec's direct edit, read on what the pages hold. Each reader yields every reading; the
-# edit
-# is made only if there is one. Whoever writes a text twice on a site has two readings, and a model decides.
+# Plain HTML: the same orders, applied to what the pages contain. A text that occurs twice is ambiguous.
 
 _PHONE: Final = re.compile(r"(?<![\w.,:/-])\+?[0-9(][0-9 ()./\u00a0-]{5,28}[0-9](?![\w:])")
 _SCHEMES: Final = {"phone": "tel:", "email": "mailto:"}
 
 
 def read_fact(order: Put, request: Request, site: PlainSite) -> Iterator[Reading]:
-    """Change the one phone number or mail address of a site, in its text and in its links."""
+    """Change a site's only phone number or mail address, in texts and links."""
     for name in FACT_SHAPES:
         named = named_fact(order, request)
         olds = {_number(text) if name == "phone" else text.lower() for text in _known(name, site)}
@@ -142,12 +147,12 @@ def read_fact(order: Put, request: Request, site: PlainSite) -> Iterator[Reading
 
 
 def _number(text: str) -> str:
-    """Return a phone number as a `tel:` link would have it, without the scheme."""
+    """Return a phone number as in a `tel:` link, without the scheme."""
     return phone_url(text).removeprefix("tel:")
 
 
 def _known(name: str, site: PlainSite) -> Iterator[str]:
-    """Yield the phone numbers or mail addresses of a site, in its links and in what it shows."""
+    """Yield a site's phone numbers or mail addresses, from links and visible texts."""
     scheme = _SCHEMES[name]
     pattern = _PHONE if name == "phone" else FACT_SHAPES["email"]
     for document in site.pages.values():
@@ -165,12 +170,12 @@ def _written(name: str, site: PlainSite) -> set[str]:
 
 
 def _mentions(name: str, site: PlainSite) -> int:
-    """Return how often any file holds a fact in one of its spellings, scripts and style sheets included."""
+    """Count a fact in all of its spellings in all files, scripts and style sheets included."""
     return sum(site.mentions(text) for text in {*_written(name, site), *_known(name, site)})
 
 
 def _everywhere(name: str, value: str, site: PlainSite) -> Iterator[tuple[str, Change]]:
-    """Yield the change of every link and visible text that holds a fact."""
+    """Yield the change of every link and visible text with a fact."""
     scheme = _SCHEMES[name]
     target = _number(value) if name == "phone" else value
     for path, document in site.pages.items():
@@ -247,10 +252,10 @@ def _heading(order: Put, request: Request, site: PlainSite) -> Iterator[Reading]
 
 
 def _only_text(node: Node, page: str) -> Node:
-    """Return the one text that an element holds.
+    """Return an element's only text node.
 
     Raises:
-        NotEditableError: it holds other elements, so what its new text would do to them is a matter of judgement.
+        NotEditableError: it holds other elements, so a model must decide what becomes of them.
     """
     if len(node.children) != 1 or node.children[0].name != "#text":
         raise NotEditableError(f"the <{node.name}> “{node.content[:60]}” of {page} holds other elements")
@@ -258,7 +263,7 @@ def _only_text(node: Node, page: str) -> Node:
 
 
 def _headings(noun: str, request: Request, site: PlainSite) -> Iterator[tuple[str, Node]]:
-    """Yield what "the headline of about.html", "the headline" or "the heading “Tonight”" can mean."""
+    """Yield the headings that "the headline of about.html", "the headline" or "the heading “Tonight”" can mean."""
     if match := _NAMED_HEADING.fullmatch(noun):
         old = (request.quoted(match["old"]) or "").strip()
         yield from (
@@ -274,7 +279,7 @@ def _headings(noun: str, request: Request, site: PlainSite) -> Iterator[tuple[st
 
 
 def _label(order: Put, request: Request, site: PlainSite) -> Iterator[Reading]:
-    """Set the words of a button or a link that is named by the words it has."""
+    """Set the label of a button or link that is named by its label."""
     value = request.value(order.value)
     if value is None or order.old is not None or re.match(r"\w+:|[#/]|www\.", value):
         return
@@ -298,7 +303,7 @@ def _destination(order: Put, request: Request, site: PlainSite) -> Iterator[Read
 def _named_links(
     phrases: tuple[re.Pattern[str], ...], target: str, request: Request, site: PlainSite
 ) -> Iterator[tuple[str, Node]]:
-    """Yield the links and buttons whose words a phrase names; a phrase with a place is left to a model."""
+    """Yield the links and buttons whose label a phrase names; a phrase with a place is left to a model."""
     names = set()
     for found in matches(phrases, target):
         if not (found.get("behind") or found.get("where")):
@@ -318,7 +323,7 @@ def _address(token: str, page: str, request: Request, site: PlainSite) -> str | 
 
 
 def _image(order: Put, request: Request, site: PlainSite) -> Iterator[Reading]:
-    """Show another file where one is named by its own address."""
+    """Replace the file of an image that is named by its address."""
     url = request.literal(re.sub(rf"^(?:the )?(?:new )?{IMAGE} ", "", order.value))
     is_file = url.startswith("https://") or re.fullmatch(IMAGE_FILE, url, re.I) is not None
     if order.old is not None or not is_file or complaint_about_image(url):
@@ -347,7 +352,7 @@ def _images(phrase: str, request: Request, site: PlainSite) -> Iterator[tuple[st
 
 
 def _remove(order: Remove, request: Request, site: PlainSite) -> Iterator[Reading]:
-    """Remove the section that a quoted heading opens."""
+    """Remove the section with a quoted heading."""
     match = _SECTION.fullmatch(plain(order.what))
     name = request.quoted(match["a"] or match["b"]) if match and order.where is None else None
     for path, document in site.pages.items() if name else ():
@@ -379,17 +384,17 @@ READERS: Final[Mapping[type[Form], tuple[Read, ...]]] = {
 
 @dataclass(frozen=True)
 class PlainEdit:
-    """A change that was made without a model."""
+    """The result of a direct edit of plain HTML."""
 
     summary: str
     """One plain sentence for the receipt."""
     files: Mapping[str, bytes]
-    """The whole site after it."""
+    """The whole site afterwards."""
 
 
 @dataclass(frozen=True)
 class NoPlainEdit:
-    """Why a request is not done without a model."""
+    """Why a request is left to a model."""
 
     reason: str
     is_ambiguous: bool = False
@@ -399,7 +404,7 @@ class NoPlainEdit:
 def edit_plain(
     prompt: str, files: Mapping[str, bytes], *, only: frozenset[str] | None = None
 ) -> PlainEdit | NoPlainEdit:
-    """Do a request on a site of plain files, if it means exactly one change.
+    """Carry out a request on a site of plain files, if it means exactly one change.
 
     Args:
         prompt: the request as the user wrote it.
@@ -421,7 +426,7 @@ def edit_plain(
 
 
 def _outcomes(request: Request, site: PlainSite) -> dict[tuple[tuple[str, bytes], ...], PlainEdit]:
-    """Return what every reading leads to, by the files that change."""
+    """Return the result of every interpretation by its changed files."""
     found: dict[tuple[tuple[str, bytes], ...], PlainEdit] = {}
     for form in forms_of(request):
         for read in READERS.get(type(form), ()):

@@ -212,11 +212,6 @@ def _pattern(old: str, *, ignore_case: bool) -> re.Pattern[str]:
     return re.compile(start + re.escape(old) + end, re.I if ignore_case else 0)
 
 
-RULES: Final[Rules] = {Put: (_put_page, _put_text), Replace: (_replace,)}
-
-
-# Rules for images, buttons and links: what they say, show and lead to.
-
 ALT_PHRASES: Final = phrases(
     r"alt(?:ernative)?(?: text)? (?:of|for|on) (?:the )?(?P<which>.+)",
     r"(?P<which>.+?)(?:'s)? alt(?:ernative)?(?: text)?",
@@ -444,8 +439,9 @@ def _url(token: str, page: str, request: Request, site: Site) -> str | None:
     return None
 
 
-LINKS_RULES: Final[Rules] = {
-    Put: (_image, _alt, _button, _button_link, _link, _link_link),
+RULES: Final[Rules] = {
+    Put: (_image, _alt, _button, _button_link, _link, _link_link, _put_page, _put_text),
+    Replace: (_replace,),
     Remove: (_unlink,),
     Add: (_new_link,),
 }

@@ -22,7 +22,7 @@ def parse_line(line: str) -> JsonObject | None:
     """Return the operation that a line of a stream holds; None for a blank line, prose, a fence or a damaged line.
 
     Raises:
-        SpecError: the line is JSON, but breaks a rule for all JSON here, such as a prototype key (its writer's fault).
+        SpecError: the line is JSON, but breaks a rule for all JSON here, such as a prototype key (the diff's fault).
     """
     trimmed = trim(line)
     if not trimmed.startswith("{"):

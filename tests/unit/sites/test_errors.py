@@ -84,7 +84,7 @@ def test_each_rule_for_edits_refuses_one_by_its_code(code: str) -> None:
 
 
 def test_the_page_about_json_render_lists_every_code_of_the_engine_once_and_no_other() -> None:
-    source = "".join(path.read_text() for path in (ROOT / "sandbox" / "spec").glob("*.py"))
+    source = "".join(path.read_text() for path in (ROOT / "sites" / "spec").glob("*.py"))
     listed = [code for table in TABLES for code in table]
     assert len(listed) == len(set(listed))
     assert set(_FIRST_CODE.findall(source)) <= set(listed)

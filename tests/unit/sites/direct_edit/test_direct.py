@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from sites.direct_edit.direct import NoPlainEdit, PlainEdit, apply_direct, edit_plain, parse_direct
 from sites.errors import SpecError
 from sites.spec.edit import apply_edit
-from sites.spec.model import INDEX as TestDirectINDEX
-from sites.spec.model import Site, parse_site
+from sites.spec.model import INDEX, Site, parse_site
 from sites.spec.quality import copy_of
 from sites.spec.render import render
 from tests.unit.sites.spec.samples import demo_site, element, page
@@ -26,45 +25,45 @@ def after(prompt: str, site: Site | None = None) -> Site:
     return apply_direct(before, edit)
 
 
-def props(site: Site, key: str, page: str = TestDirectINDEX) -> dict[str, Any]:
+def props(site: Site, key: str, page: str = INDEX) -> dict[str, Any]:
     found = site.pages[page]["elements"][key]["props"]
     assert isinstance(found, dict)
     return found
 
 
 TEXTS = [
-    ("Change the hero heading to 'Fresh bread daily'", TestDirectINDEX, "hero", "heading", "Fresh bread daily"),
-    ("Change the hero heading to Welcome", TestDirectINDEX, "hero", "heading", "Welcome"),
-    ('change the heading of the hero to "Hello"', TestDirectINDEX, "hero", "heading", "Hello"),
-    ("Please set the headline in the hero section to “Hello”.", TestDirectINDEX, "hero", "heading", "Hello"),
-    ("Can you change the hero title to 'Hello'?", TestDirectINDEX, "hero", "heading", "Hello"),
-    ("Make the hero heading say 'Good morning'", TestDirectINDEX, "hero", "heading", "Good morning"),
-    ("The hero heading should read 'Don't panic'", TestDirectINDEX, "hero", "heading", "Don't panic"),
-    ("Hero heading: Fresh bread daily", TestDirectINDEX, "hero", "heading", "Fresh bread daily"),
-    ("use 'Hello' as the hero heading", TestDirectINDEX, "hero", "heading", "Hello"),
+    ("Change the hero heading to 'Fresh bread daily'", INDEX, "hero", "heading", "Fresh bread daily"),
+    ("Change the hero heading to Welcome", INDEX, "hero", "heading", "Welcome"),
+    ('change the heading of the hero to "Hello"', INDEX, "hero", "heading", "Hello"),
+    ("Please set the headline in the hero section to “Hello”.", INDEX, "hero", "heading", "Hello"),
+    ("Can you change the hero title to 'Hello'?", INDEX, "hero", "heading", "Hello"),
+    ("Make the hero heading say 'Good morning'", INDEX, "hero", "heading", "Good morning"),
+    ("The hero heading should read 'Don't panic'", INDEX, "hero", "heading", "Don't panic"),
+    ("Hero heading: Fresh bread daily", INDEX, "hero", "heading", "Fresh bread daily"),
+    ("use 'Hello' as the hero heading", INDEX, "hero", "heading", "Hello"),
     (
         "change the hero heading from 'Bread with the patience left in' to 'Hello'",
-        TestDirectINDEX,
+        INDEX,
         "hero",
         "heading",
         "Hello",
     ),
-    ("I want to update the hero subtitle to 'Slow bread.'", TestDirectINDEX, "hero", "text", "Slow bread."),
-    ("change the eyebrow of the hero to 'Since 1911'", TestDirectINDEX, "hero", "eyebrow", "Since 1911"),
-    ("Set the tagline to 'Bread since 1911'", TestDirectINDEX, "header", "tagline", "Bread since 1911"),
-    ("change the call to action heading to 'Bake with us'", TestDirectINDEX, "classes", "heading", "Bake with us"),
+    ("I want to update the hero subtitle to 'Slow bread.'", INDEX, "hero", "text", "Slow bread."),
+    ("change the eyebrow of the hero to 'Since 1911'", INDEX, "hero", "eyebrow", "Since 1911"),
+    ("Set the tagline to 'Bread since 1911'", INDEX, "header", "tagline", "Bread since 1911"),
+    ("change the call to action heading to 'Bake with us'", INDEX, "classes", "heading", "Bake with us"),
     ("Change the heading of the FAQ on the classes page to 'Questions'", CLASSES, "questions", "heading", "Questions"),
-    ("change the footer note to '© 2027'", TestDirectINDEX, "footer", "note", "© 2027"),
-    ("change the copyright line to '© 2027'", TestDirectINDEX, "footer", "note", "© 2027"),
+    ("change the footer note to '© 2027'", INDEX, "footer", "note", "© 2027"),
+    ("change the copyright line to '© 2027'", INDEX, "footer", "note", "© 2027"),
     (
         "Change 'Three things we will not hurry' to 'We never rush'",
-        TestDirectINDEX,
+        INDEX,
         "approach",
         "heading",
         "We never rush",
     ),
-    ("Change the 'Our bread' section heading to 'Today'", TestDirectINDEX, "menu", "heading", None),
-    ("rewrite the description of the menu to 'Fresh today.'", TestDirectINDEX, "menu", "text", "Fresh today."),
+    ("Change the 'Our bread' section heading to 'Today'", INDEX, "menu", "heading", None),
+    ("rewrite the description of the menu to 'Fresh today.'", INDEX, "menu", "text", "Fresh today."),
 ]
 
 
@@ -155,7 +154,7 @@ ORDER = [
     ],
 )
 def test_sections_are_moved(prompt: str, expected: list[str]) -> None:
-    order = after(prompt).pages[TestDirectINDEX]["elements"]["page"]["children"]
+    order = after(prompt).pages[INDEX]["elements"]["page"]["children"]
     assert sorted(order) == sorted(ORDER)
     start = order.index(expected[0])
     assert order[start : start + len(expected)] == expected
@@ -173,7 +172,7 @@ def test_sections_are_moved(prompt: str, expected: list[str]) -> None:
     ],
 )
 def test_a_section_is_removed_with_what_it_holds(prompt: str, key: str) -> None:
-    elements = after(prompt).pages[TestDirectINDEX]["elements"]
+    elements = after(prompt).pages[INDEX]["elements"]
     assert key not in elements
     assert key not in elements["page"]["children"]
 
@@ -235,7 +234,7 @@ def test_buttons_links_and_images_are_changed(prompt: str, shows: str | None) ->
     if shows is None:
         assert parse_direct(prompt, demo_site()) is None
     else:
-        assert shows in render(after(prompt))[TestDirectINDEX].decode()
+        assert shows in render(after(prompt))[INDEX].decode()
 
 
 @pytest.mark.parametrize(
@@ -263,7 +262,7 @@ def test_a_renamed_business_is_renamed_in_titles_and_texts_too() -> None:
 @pytest.mark.parametrize(
     ("prompt", "path", "name", "value"),
     [
-        ("change the page title of the home page to 'Hearth'", TestDirectINDEX, "title", "Hearth"),
+        ("change the page title of the home page to 'Hearth'", INDEX, "title", "Hearth"),
         ("Change the classes page title to 'Classes'", CLASSES, "title", "Classes"),
         ("set the meta description of the classes page to 'Learn to bake.'", CLASSES, "description", "Learn to bake."),
     ],
@@ -284,13 +283,13 @@ def bare_site() -> Site:
 
 def test_a_section_that_needs_no_new_words_is_added() -> None:
     site = after("Add a footer", bare_site())
-    assert site.pages[TestDirectINDEX]["elements"]["footer"]["props"] == {"brand": "Holm"}
-    assert site.pages[TestDirectINDEX]["elements"]["page"]["children"][-1] == "footer"
+    assert site.pages[INDEX]["elements"]["footer"]["props"] == {"brand": "Holm"}
+    assert site.pages[INDEX]["elements"]["page"]["children"][-1] == "footer"
     with_mail = apply_edit(
-        site, [{"op": "add", "path": f"/pages/{TestDirectINDEX}/elements/footer/props/email", "value": "a@b.example"}]
+        site, [{"op": "add", "path": f"/pages/{INDEX}/elements/footer/props/email", "value": "a@b.example"}]
     )
     contact = after("add a contact form to the site", with_mail)
-    assert contact.pages[TestDirectINDEX]["elements"]["page"]["children"] == [
+    assert contact.pages[INDEX]["elements"]["page"]["children"] == [
         "header",
         "hero",
         "visit",
@@ -373,7 +372,7 @@ def test_what_has_not_exactly_one_reading_goes_to_the_model(prompt: str) -> None
 
 def test_hostile_values_are_only_text() -> None:
     site = after("Change the hero heading to '<script>alert(1)</script>'")
-    assert b"<script" not in render(site)[TestDirectINDEX]
+    assert b"<script" not in render(site)[INDEX]
 
 
 def test_a_value_that_breaks_a_rule_of_the_component_is_no_direct_edit() -> None:
@@ -403,19 +402,22 @@ def test_long_requests_are_read_quickly(prompt: str) -> None:
     assert parse_direct(prompt, demo_site()) is None
 
 
-# Direct edits of sites of plain HTML: one reading, or none with the reason.
-
-INDEX = """<!doctype html><html><head><meta charset=utf-8><title>Anker</title></head><body>
+INDEX_PAGE = """<!doctype html><html><head><meta charset=utf-8><title>Anker</title></head><body>
 <nav><a href="index.html">Home</a><a href="about.html">About</a></nav>
 <h1>Food from <em>the harbour</em></h1><p>Open <b>daily</b> from six.</p><a class=b href="/book">Book</a>
 <p>Call <a href="tel:+49401234567">040 1234567</a></p></body></html>
 """
-ABOUT = "<!doctype html><meta charset=utf-8><title>About</title><h1>Two cooks</h1><p>Open on <b>Sundays</b>.</p>"
-SITE = {"index.html": INDEX.encode(), "about.html": ABOUT.encode(), "a.css": b"b { color: red }", "x.png": b"\x89PNG"}
+ABOUT_PAGE = "<!doctype html><meta charset=utf-8><title>About</title><h1>Two cooks</h1><p>Open on <b>Sundays</b>.</p>"
+PLAIN_SITE = {
+    "index.html": INDEX_PAGE.encode(),
+    "about.html": ABOUT_PAGE.encode(),
+    "a.css": b"b { color: red }",
+    "x.png": b"\x89PNG",
+}
 
 
-def direct_after(prompt: str) -> dict[str, bytes]:
-    done = edit_plain(prompt, SITE)
+def edited(prompt: str) -> dict[str, bytes]:
+    done = edit_plain(prompt, PLAIN_SITE)
     assert isinstance(done, PlainEdit), done
     assert done.summary.endswith(".")
     return dict(done.files)
@@ -441,12 +443,12 @@ def reason(prompt: str, files: dict[str, bytes]) -> str:
     ],
 )
 def test_a_request_with_one_meaning_changes_one_place(prompt: str, path: str, old: str, new: str) -> None:
-    assert SITE[path].count(old.encode()) == 1
-    assert direct_after(prompt) == SITE | {path: SITE[path].replace(old.encode(), new.encode())}
+    assert PLAIN_SITE[path].count(old.encode()) == 1
+    assert edited(prompt) == PLAIN_SITE | {path: PLAIN_SITE[path].replace(old.encode(), new.encode())}
 
 
 def test_the_only_phone_number_is_changed_in_text_and_links() -> None:
-    one = SITE | {"index.html": SITE["index.html"].replace(b"040 1234567", b"+49 40 1234567")}
+    one = PLAIN_SITE | {"index.html": PLAIN_SITE["index.html"].replace(b"040 1234567", b"+49 40 1234567")}
     done = edit_plain("Change the phone number to +49 40 765 4321", one)
     assert isinstance(done, PlainEdit)
     assert b'<a href="tel:+49407654321">+49 40 765 4321</a>' in done.files["index.html"]
@@ -468,8 +470,8 @@ def test_the_only_phone_number_is_changed_in_text_and_links() -> None:
     ],
 )
 def test_any_doubt_is_no_edit(prompt: str) -> None:
-    assert reason(prompt, SITE)
+    assert reason(prompt, PLAIN_SITE)
 
 
 def test_a_page_that_cannot_be_read_stops_every_edit_and_is_named() -> None:
-    assert "old.html: the page is not UTF-8" in reason("Change 'daily' to 'x'", SITE | {"old.html": b"<p>\xe9"})
+    assert "old.html: the page is not UTF-8" in reason("Change 'daily' to 'x'", PLAIN_SITE | {"old.html": b"<p>\xe9"})

@@ -9,7 +9,8 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 
 import pytest
-import sandbox.spec
+
+import sites.spec
 
 RUNNING = {"eval", "exec", "compile", "open", "__import__"}
 SPAWNING = {"system", "popen", "Popen", "fork", "execv", "read_text", "write_text", "read_bytes", "write_bytes"}
@@ -36,7 +37,7 @@ def modules(folder: Traversable) -> list[Traversable]:
     return found
 
 
-MODULES = modules(resources.files(sandbox.spec))
+MODULES = modules(resources.files(sites.spec))
 
 
 @pytest.mark.req("H-108")

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, NamedTuple
 
+from sites.direct_edit.html_document import Attribute, Document, Node, NotEditableError, Span
 from sites.direct_edit.request import VOCABULARY, plain
-from sites.html.document import Attribute, Document, Node, NotEditableError, Span
 
 _BARE_VALUE: Final = re.compile(r"[\w.:#?&;,%+-][\w./:#?&;,%+-]*(?<!/)", re.ASCII)
 
