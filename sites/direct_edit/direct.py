@@ -20,7 +20,7 @@ from sites.direct_edit.html_document import Node, NotEditableError
 from sites.direct_edit.html_edits import (
     Change,
     PlainSite,
-    Reading,
+    ProposedEdit,
     apply_changes,
     remove_element,
     set_attribute,
@@ -128,7 +128,7 @@ _PHONE: Final = re.compile(r"(?<![\w.,:/-])\+?[0-9(][0-9 ()./\u00a0-]{5,28}[0-9]
 _SCHEMES: Final = {"phone": "tel:", "email": "mailto:"}
 
 
-def read_fact(order: Put, request: Request, site: PlainSite) -> Iterator[Reading]:
+def read_fact(order: Put, request: Request, site: PlainSite) -> Iterator[ProposedEdit]:
     """Change a site's only phone number or mail address, in texts and links."""
     for name in FACT_SHAPES:
         named = named_fact(order, request)
@@ -143,7 +143,7 @@ def read_fact(order: Put, request: Request, site: PlainSite) -> Iterator[Reading
             continue
         changes = tuple(_everywhere(name, value, site))
         if changes and len(changes) == _mentions(name, site):
-            yield Reading(f"Set the {name} to “{value}” on the whole site.", changes)
+            yield ProposedEdit(f"Set the {name} to “{value}” on the whole site.", changes)
 
 
 def _number(text: str) -> str:
@@ -199,7 +199,7 @@ _HEADLINE_OF: Final = re.compile(
 _SECTION: Final = re.compile(rf"section (?P<a>{QUOTED})|(?P<b>{QUOTED}) section")
 
 
-def _replace(order: Replace, request: Request, site: PlainSite) -> Iterator[Reading]:
+def _replace(order: Replace, request: Request, site: PlainSite) -> Iterator[ProposedEdit]:
     old, new = request.quoted(order.old), request.quoted(order.new)
     if not old or new is None or not new.strip() or old == new:
         return
@@ -218,10 +218,10 @@ def _replace(order: Replace, request: Request, site: PlainSite) -> Iterator[Read
             raise NotEditableError(f"“{old}” on {page} is spread over several elements")
         changes.append((page, set_text(site.pages[page], node, new, start=start, end=end)))
     if changes:
-        yield Reading(f"Replaced “{old}” by “{new}”.", tuple(changes))
+        yield ProposedEdit(f"Replaced “{old}” by “{new}”.", tuple(changes))
 
 
-def _head(order: Put, request: Request, site: PlainSite) -> Iterator[Reading]:
+def _head(order: Put, request: Request, site: PlainSite) -> Iterator[ProposedEdit]:
     """Set a page's title or its description for search engines."""
     value, named = request.value(order.value), page_field(order.target)
     if value is None or named is None or order.old is not None:
@@ -235,20 +235,20 @@ def _head(order: Put, request: Request, site: PlainSite) -> Iterator[Reading]:
     if field == "title":
         titles = [node for node in document.elements("title") if node.parent and node.parent.name == "head"]
         if len(titles) == 1 and len(titles[0].children) == 1:
-            yield Reading(summary, ((pages[0], set_text(document, titles[0].children[0], value)),))
+            yield ProposedEdit(summary, ((pages[0], set_text(document, titles[0].children[0], value)),))
         return
     tags = [node for node in document.elements("meta") if node.attributes.get("name", "").lower() == "description"]
     if len(tags) == 1:
-        yield Reading(summary, ((pages[0], set_attribute(document, tags[0], "content", value)),))
+        yield ProposedEdit(summary, ((pages[0], set_attribute(document, tags[0], "content", value)),))
 
 
-def _heading(order: Put, request: Request, site: PlainSite) -> Iterator[Reading]:
+def _heading(order: Put, request: Request, site: PlainSite) -> Iterator[ProposedEdit]:
     value = request.value(order.value)
     if value is None or order.old is not None:
         return
     for page, node in _headings(plain(order.target), request, site):
         change = set_text(site.pages[page], _only_text(node, page), value)
-        yield Reading(f"Set the heading “{node.content}” of {page} to “{value}”.", ((page, change),))
+        yield ProposedEdit(f"Set the heading “{node.content}” of {page} to “{value}”.", ((page, change),))
 
 
 def _only_text(node: Node, page: str) -> Node:
@@ -278,17 +278,17 @@ def _headings(noun: str, request: Request, site: PlainSite) -> Iterator[tuple[st
             yield from ((path, node) for path in pages for node in site.pages[path].elements("h1"))
 
 
-def _label(order: Put, request: Request, site: PlainSite) -> Iterator[Reading]:
+def _label(order: Put, request: Request, site: PlainSite) -> Iterator[ProposedEdit]:
     """Set the label of a button or link that is named by its label."""
     value = request.value(order.value)
     if value is None or order.old is not None or re.match(r"\w+:|[#/]|www\.", value):
         return
     for page, node in _named_links((*BUTTON_PHRASES, *LINK_PHRASES), order.target, request, site):
         change = set_text(site.pages[page], _only_text(node, page), value)
-        yield Reading(f"Changed “{node.content}” on {page} to “{value}”.", ((page, change),))
+        yield ProposedEdit(f"Changed “{node.content}” on {page} to “{value}”.", ((page, change),))
 
 
-def _destination(order: Put, request: Request, site: PlainSite) -> Iterator[Reading]:
+def _destination(order: Put, request: Request, site: PlainSite) -> Iterator[ProposedEdit]:
     """Set where a button or a link leads."""
     if order.old is not None:
         return
@@ -297,7 +297,7 @@ def _destination(order: Put, request: Request, site: PlainSite) -> Iterator[Read
         url = _address(order.value, page, request, site)
         if url and complaint_about_link(url) is None and node.name == "a":
             change = set_attribute(site.pages[page], node, "href", url)
-            yield Reading(f"“{node.content}” on {page} now leads to {url}.", ((page, change),))
+            yield ProposedEdit(f"“{node.content}” on {page} now leads to {url}.", ((page, change),))
 
 
 def _named_links(
@@ -322,7 +322,7 @@ def _address(token: str, page: str, request: Request, site: PlainSite) -> str | 
     return relative_to(page, pages[0]) if len(pages) == 1 else None
 
 
-def _image(order: Put, request: Request, site: PlainSite) -> Iterator[Reading]:
+def _image(order: Put, request: Request, site: PlainSite) -> Iterator[ProposedEdit]:
     """Replace the file of an image that is named by its address."""
     url = request.literal(re.sub(rf"^(?:the )?(?:new )?{IMAGE} ", "", order.value))
     is_file = url.startswith("https://") or re.fullmatch(IMAGE_FILE, url, re.I) is not None
@@ -332,16 +332,16 @@ def _image(order: Put, request: Request, site: PlainSite) -> Iterator[Reading]:
         if "srcset" in node.attributes or (node.parent and node.parent.name == "picture"):
             raise NotEditableError(f"the image {node.attributes['src']} of {page} has several files")
         change = set_attribute(site.pages[page], node, "src", url)
-        yield Reading(f"Changed the image {node.attributes['src']} of {page} to {url}.", ((page, change),))
+        yield ProposedEdit(f"Changed the image {node.attributes['src']} of {page} to {url}.", ((page, change),))
 
 
-def _alt(order: Put, request: Request, site: PlainSite) -> Iterator[Reading]:
+def _alt(order: Put, request: Request, site: PlainSite) -> Iterator[ProposedEdit]:
     value = request.value(order.value)
     for found in matches(ALT_PHRASES, order.target) if value and order.old is None else ():
         for page, node in _images(found["which"], request, site):
             change = set_attribute(site.pages[page], node, "alt", value or "")
             summary = f"Set the alternative text of {node.attributes['src']} on {page} to “{value}”."
-            yield Reading(summary, ((page, change),))
+            yield ProposedEdit(summary, ((page, change),))
 
 
 def _images(phrase: str, request: Request, site: PlainSite) -> Iterator[tuple[str, Node]]:
@@ -351,7 +351,7 @@ def _images(phrase: str, request: Request, site: PlainSite) -> Iterator[tuple[st
         yield from ((path, node) for node in document.elements("img") if node.attributes.get("src") == source)
 
 
-def _remove(order: Remove, request: Request, site: PlainSite) -> Iterator[Reading]:
+def _remove(order: Remove, request: Request, site: PlainSite) -> Iterator[ProposedEdit]:
     """Remove the section with a quoted heading."""
     match = _SECTION.fullmatch(plain(order.what))
     name = request.quoted(match["a"] or match["b"]) if match and order.where is None else None
@@ -363,7 +363,9 @@ def _remove(order: Remove, request: Request, site: PlainSite) -> Iterator[Readin
             own = [node for node in section.walk() if node.name in _HEADINGS and node.name <= heading.name]
             anchors = {node.attributes["id"] for node in section.walk() if node.attributes.get("id")}
             if own == [heading] and not any(_is_led_to(anchor, site) for anchor in anchors):
-                yield Reading(f"Removed the section “{name}” of {path}.", ((path, remove_element(document, section)),))
+                yield ProposedEdit(
+                    f"Removed the section “{name}” of {path}.", ((path, remove_element(document, section)),)
+                )
 
 
 def _is_led_to(anchor: str, site: PlainSite) -> bool:
@@ -374,7 +376,7 @@ def _is_led_to(anchor: str, site: PlainSite) -> bool:
     )
 
 
-Read = Callable[[Any, Request, PlainSite], Iterator[Reading]]
+Read = Callable[[Any, Request, PlainSite], Iterator[ProposedEdit]]
 READERS: Final[Mapping[type[Form], tuple[Read, ...]]] = {
     Replace: (_replace,),
     Put: (_head, _heading, _label, _destination, _image, _alt, read_fact),
@@ -436,7 +438,7 @@ def _outcomes(request: Request, site: PlainSite) -> dict[tuple[tuple[str, bytes]
     return found
 
 
-def _apply(reading: Reading, site: PlainSite) -> dict[str, bytes]:
+def _apply(reading: ProposedEdit, site: PlainSite) -> dict[str, bytes]:
     by_page: dict[str, list[Change]] = {}
     for page, change in reading.changes:
         by_page.setdefault(page, []).append(change)

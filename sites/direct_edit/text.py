@@ -1,4 +1,4 @@
-"""Rules for words: titles and descriptions of pages, one text set, one text replaced by another."""
+"""Rules for texts, images, buttons and links: what they say, show and lead to."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _TARGETS: Final = (
 
 
 def page_field(target: str) -> tuple[str, str | None] | None:
-    """Return "title" or "description" and the page's name as written, if a phrase names the head of a page."""
+    """Return "title" or "description" and the page's name, if a phrase names a page's head."""
     noun = plain(target)
     for pattern in _TARGETS:
         if match := pattern.fullmatch(noun):
@@ -118,7 +118,7 @@ def _field_spots(phrase: str, site: Site, request: Request) -> Iterator[tuple[Sp
 def _named_field(
     match: re.Match[str], pages: tuple[str, ...], site: Site, request: Request
 ) -> Iterator[tuple[Spot, str]]:
-    """Yield what "the heading “Teachers”" means: the kind of text, and the words that it has now."""
+    """Yield what "the heading “Teachers”" means: a kind of text and its current words."""
     old = request.quoted(match["old"])
     word = "heading" if match["field"] == "headline" else match["field"]
     scope = re.sub(r"^ (?:of|in|on) ", "", match["rest"]) if match["rest"] else None
@@ -131,7 +131,7 @@ def _named_field(
 
 
 def splits(noun: str, original: str, field: str, *, clear: frozenset[str]) -> Iterator[tuple[str | None, str]]:
-    """Yield the ways to cut a noun phrase into what holds a text (None when it is not named) and the text's name."""
+    """Yield the ways to split a noun phrase into a text's owner (None if not named) and the text's name."""
     if noun in clear:
         yield None, noun
         return
@@ -187,7 +187,7 @@ def _replacement(hits: list[Spot], old: str, new: str) -> DirectEdit:
 
 
 def is_only_text(text: str, site: Site) -> bool:
-    """Whether some words stand in exactly one text of a site."""
+    """Whether some words occur in exactly one text of a site."""
     return len(_hits(text, site, None, ignore_case=True)) == 1
 
 
@@ -206,7 +206,7 @@ def _found(old: str, text: str, *, ignore_case: bool) -> list[str]:
 
 
 def _pattern(old: str, *, ignore_case: bool) -> re.Pattern[str]:
-    """Match a text that is not part of a longer word."""
+    """Return a pattern for a text that is not part of a longer word."""
     start = r"(?<!\w)" if old[0].isalnum() else ""
     end = r"(?!\w)" if old[-1].isalnum() else ""
     return re.compile(start + re.escape(old) + end, re.I if ignore_case else 0)
@@ -322,7 +322,7 @@ def _button_link(order: Put, request: Request, site: Site) -> Iterator[DirectEdi
 
 
 def _where(found: dict[str, str]) -> str:
-    """Return what names the button: what stands before the word or behind it, with its page or section."""
+    """Return the phrase that names the button, from before or after the word, with its page or section."""
     which, behind = found["which"] or found["label"], found["behind"]
     if which:
         return f"{which} in {behind}" if behind else which
@@ -351,7 +351,7 @@ def _buttons(phrase: str, site: Site, request: Request) -> Iterator[Spot]:
 
 
 def _forms(phrase: str, site: Site, request: Request) -> Iterator[Place]:
-    """Yield the forms whose own button a phrase can mean."""
+    """Yield the contact forms whose button a phrase can mean."""
     rest, pages = split_page(phrase.strip(), site) if phrase.strip() else ("", tuple(site.pages))
     wanted = plain(rest)
     label = request.quoted(wanted)
@@ -425,7 +425,7 @@ def _links(token: str, where: str, site: Site, request: Request) -> Iterator[Spo
 
 
 def _url(token: str, page: str, request: Request, site: Site) -> str | None:
-    """Return an address as written, or the one of a page or section that the words name."""
+    """Return an address as written, or that of a page or section named in words."""
     text = request.literal(token)
     if re.match(r"(?:https?://|mailto:|tel:|#|/)\S+$|[\w/-]+\.html(?:#\S+)?$", text):
         return text

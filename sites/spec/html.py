@@ -1,8 +1,8 @@
-"""HTML that is escaped by construction, the addresses that may stand in it, and markup that components share.
+"""HTML escaped by construction, the addresses allowed in it, the markup that components share, and drawings.
 
-Blocks stand on lines of their own, so that a later unified diff of a page has lines to work on. Browsers strip tabs and
-newlines from addresses, turn backslashes into slashes and read `//host` as another site; all of that is refused rather
-than repaired, so that what a reviewer reads is what a browser follows.
+Blocks are on lines of their own, so that later diffs of a page work by line. Browsers strip tabs and newlines from
+addresses, turn backslashes into slashes and read `//host` as another site; such addresses are refused, not repaired, so
+that a browser follows what a reviewer reads.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _ATTRIBUTE: Final = re.compile(r"[a-z][a-z0-9-]*", re.IGNORECASE)
 
 
 class Html(str):
-    """Markup that is already escaped. `tag` and `join` make it, and `drawings` of files of this package."""
+    """Escaped markup, made by `tag` and `join` and from the drawings of this package."""
 
     __slots__ = ()
 
 
 class _Block(Html):
-    """Markup that starts with an element which stands on lines of its own."""
+    """Markup that starts with an element on lines of its own."""
 
     __slots__ = ()
 
@@ -92,7 +92,7 @@ def _as_markup(pieces: tuple[str | None, ...]) -> tuple[list[str], bool]:
 
 
 def _escaped(text: str) -> str:
-    """Return text for an element or a quoted attribute; line ends become references, which indenting cannot touch."""
+    """Escape text for an element or a quoted attribute; line ends become references, which indenting leaves alone."""
     if "&" in text or "<" in text or ">" in text or '"' in text or "'" in text or "\n" in text or "\r" in text:
         return html.escape(text, quote=True).replace("\r", "&#13;").replace("\n", "&#10;")
     return text
@@ -118,7 +118,7 @@ MAX_URL_CHARS = 1000
 
 
 def complaint_about_link(url: str) -> str | None:
-    """Return why an address may not stand in a link, or None if it may."""
+    """Return why an address is not allowed in a link, or None if it is."""
     if complaint := _complaint_about_text(url):
         return complaint
     scheme = _SCHEME.match(url)
@@ -131,7 +131,7 @@ def complaint_about_link(url: str) -> str | None:
 
 
 def complaint_about_image(url: str) -> str | None:
-    """Return why an address may not be an image's source, or None if it may."""
+    """Return why an address is not allowed as an image's source, or None if it is."""
     if complaint := _complaint_about_text(url):
         return complaint
     scheme = _SCHEME.match(url)
@@ -148,14 +148,14 @@ def is_external(url: str) -> bool:
 
 
 def relative_to(page: str, url: str) -> str:
-    """Return an accepted address as the page at path `page` must write it: in a spec, paths count from the root."""
+    """Return an accepted address relative to a page; in a spec, paths count from the root."""
     if is_external(url) or url.startswith(("#", "?")):
         return url
     return "../" * page.count("/") + (url.lstrip("/") or "./")
 
 
 def phone_url(phone: str) -> str:
-    """Return the `tel:` address of a phone number as people write it."""
+    """Return the `tel:` address of a phone number."""
     return "tel:" + re.sub(r"[^0-9+]", "", phone.replace("(0)", ""))
 
 
@@ -181,7 +181,7 @@ _EMPHASIS: Final = re.compile(r"\*\*([^*\n]{1,400})\*\*|\*([^*\n]{1,400})\*")
 
 
 def heading(level: int, text: str, *, id: str | None = None, class_: str | None = None) -> Html:
-    """Return a heading of a level that HTML has."""
+    """Return a heading, its level capped at h6."""
     return tag(f"h{min(max(level, 1), 6)}", text, id=id, class_=class_)
 
 
@@ -216,7 +216,7 @@ def level_inside(ctx: RenderContext, props: SectionProps) -> int:
 
 
 def buttons(ctx: RenderContext, actions: Sequence[Link]) -> Html:
-    """Return a row of links that look like buttons: the first one filled."""
+    """Return a row of links that look like buttons, the first one filled."""
     if not actions:
         return EMPTY
     links = [
@@ -231,7 +231,7 @@ def anchor(ctx: RenderContext, link: Link, *, class_: str | None = None) -> Html
 
 
 def image(ctx: RenderContext, picture: Picture, *, class_: str | None = None, eager: bool = False) -> Html:
-    """Return an image; only what stands at the top of a page is loaded eagerly."""
+    """Return an image; only images at the top of a page are loaded eagerly."""
     loading = None if eager else "lazy"
     return tag("img", src=ctx.url(picture.src), alt=picture.alt, class_=class_, loading=loading, decoding="async")
 
@@ -257,10 +257,8 @@ def _inline(text: str) -> Html:
     return join(*pieces, text[end:])
 
 
-# Icons and drawings as inline SVG: a page needs no icon font, no photograph and no request.
-#
-# Their shapes only name classes, so they follow the theme and its dark scheme. All are hidden from assistive
-# technology.
+# Icons and drawings are inline SVG, hidden from assistive technology. Their shapes only name classes, so they follow
+# the theme and its dark scheme.
 
 ArtName = Literal["tiles", "orbit", "hills", "waves", "rays", "arches", "dashboard"]
 ART_NAMES: Final[tuple[str, ...]] = get_args(ArtName)
