@@ -634,7 +634,7 @@ def test_every_profile_that_ships_lets_the_demo_site_pass() -> None:
     profiles: dict[str, Profile] = platform_policy().profiles
     assert all(scan(files, profile, profile_name=name).passed for name, profile in profiles.items())
 
-DEFAULT = platform_policy().profiles["default"]
+
 SIZE = 250_000
 
 PIECES = [
