@@ -7,8 +7,7 @@ from collections.abc import Callable
 from benchmarks.environments import python_with
 from benchmarks.inputs import edit
 from benchmarks.race import Peer, Race, calls_of, module
-from sites.diff.apply import apply_diff
-from sites.diff.policy import SITE
+from sites.diff.apply import SITE, apply_diff
 
 
 def operation() -> Callable[[], object]:

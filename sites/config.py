@@ -1,19 +1,12 @@
-"""Wiring of site files and previews."""
+"""Settings of the content store and of preview links."""
 
 from __future__ import annotations
 
-from ipaddress import IPv4Network
 from pathlib import Path
 
 from pydantic import Field, SecretStr
 
 from routing.config import Section
-
-
-def _has_room(network: IPv4Network) -> IPv4Network:
-    if not network.is_private or network.prefixlen > 24:
-        raise ValueError("must be a private network of at least 256 addresses, such as 10.213.0.0/16")
-    return network
 
 
 class DenConfig(Section):

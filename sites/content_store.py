@@ -1,8 +1,8 @@
-"""The Den: every file of every release, stored once under the digest of its bytes.
+"""The content store: every file of every release, stored once under the digest of its bytes.
 
-Names from outside never touch a host path on the way in: a blob's path is made of its digest alone. Only the projection
-of a release writes names, after they passed `check_path`, into a directory that holds nothing else. Versions are
-append-only (H-084); which of them is active is the ledger's business, the `active` link merely shows it.
+A blob's path is made of its digest alone. Only a release's projection writes file names to disk, after `check_path`,
+into a directory of its own. Releases are append-only (H-084); the ledger decides which one is active, and the `active`
+link follows it.
 """
 
 from __future__ import annotations
@@ -35,26 +35,23 @@ from sites.files import (
     served_part,
 )
 
-# The few operations by which the Den changes a disk, each durable when it returns.
-#
-# They stand apart so that a test can cut the power before any one of them. What a reader may find afterwards is
-# decided
-# here: files appear by rename, links move by rename, and a directory is synced after its names changed.
-
 _READ_ONLY = 0o444
 
 
 class Disk:
-    """Changes to a local file system."""
+    """Durable changes to a local file system; a class of its own so that tests can cut the power before each step.
+
+    Files appear and links move by rename, and a directory is synced after its names changed.
+    """
 
     def size_of(self, path: Path) -> int | None:
-        """Return a file's size in bytes, None when it is not there."""
+        """Return a file's size in bytes, None if it does not exist."""
         with suppress(FileNotFoundError):
             return path.stat().st_size
         return None
 
     def touch(self, path: Path) -> bool:
-        """Let a file or directory be as old as now; False when it is not there."""
+        """Set a file's or directory's time to now; return False if it does not exist."""
         with suppress(FileNotFoundError):
             os.utime(path)
             return True
@@ -62,18 +59,18 @@ class Disk:
 
     @contextmanager
     def sharing(self, root: Path) -> Iterator[None]:
-        """Keep sweeps out of a store while one looks whether something is there, and touches it if it is."""
+        """Keep sweeps out of the store between looking for an entry and touching it."""
         with _locked(root, fcntl.LOCK_SH):
             yield
 
     @contextmanager
     def excluding(self, root: Path) -> Iterator[None]:
-        """Keep everybody else from looking while a sweep decides about age and removes."""
+        """Lock the store while a sweep compares ages and removes."""
         with _locked(root, fcntl.LOCK_EX):
             yield
 
     def make_directory(self, path: Path) -> None:
-        """Make a directory and its parents; those that are there already stay as they are."""
+        """Create a directory and its missing parents."""
         if path.is_dir():
             return
         self.make_directory(path.parent)
@@ -82,7 +79,7 @@ class Disk:
             self.sync_directory(path.parent)
 
     def write_atomically(self, path: Path, data: bytes) -> None:
-        """Put a read-only file in place: others see nothing or all of it."""
+        """Write a read-only file; readers see nothing or all of it."""
         temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
         try:
             self.write(temporary, data)
@@ -92,7 +89,7 @@ class Disk:
         self.sync_directory(path.parent)
 
     def point(self, link: Path, target: Path) -> None:
-        """Make `link` lead to `target`, replacing where it led before in one step."""
+        """Point `link` at `target`, atomically."""
         if link.is_symlink() and link.readlink() == target:
             return
         temporary = link.with_name(f".{link.name}.{secrets.token_hex(8)}")
@@ -104,7 +101,7 @@ class Disk:
         self.sync_directory(link.parent)
 
     def settle(self, draft: Path, final: Path) -> None:
-        """Give a finished directory its name; when another process was first, its equal one stays."""
+        """Rename a finished directory into place, or drop it if another process was first."""
         try:
             self.replace(draft, final)
         except OSError as error:
@@ -114,7 +111,7 @@ class Disk:
         self.sync_directory(final.parent)
 
     def write(self, path: Path, data: bytes) -> None:
-        """Write a new file and wait until the disk has it."""
+        """Write and sync a new file."""
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, _READ_ONLY)
         with open(descriptor, "wb") as stream:
             stream.write(data)
@@ -122,33 +119,33 @@ class Disk:
             os.fsync(stream.fileno())
 
     def replace(self, source: Path, target: Path) -> None:
-        """Rename in one step."""
+        """Rename, atomically."""
         os.replace(source, target)
 
     def symlink(self, target: Path, link: Path) -> None:
-        """Make a new symbolic link."""
+        """Create a symbolic link."""
         os.symlink(target, link)
 
     def link(self, source: Path, target: Path) -> None:
-        """Give a stored file a second name; its bytes are on the disk already."""
+        """Hard-link a stored file under a second name."""
         os.link(source, target, follow_symlinks=False)
 
     def discard(self, path: Path) -> None:
-        """Remove a temporary file if it is still there."""
+        """Remove a file if it exists."""
         path.unlink(missing_ok=True)
 
     def sync_directory(self, path: Path) -> None:
-        """Wait until the disk has the names in a directory."""
+        """Sync the names in a directory."""
         sync_directory(path)
 
 
 @contextmanager
-def _locked(root: Path, how: int) -> Iterator[None]:
-    """Hold the lock of a store, which is its own directory; the kernel ends it with the process."""
+def _locked(root: Path, operation: int) -> Iterator[None]:
+    """Lock a store by its own directory; the kernel releases the lock with the process."""
     root.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        fcntl.flock(descriptor, how)
+        fcntl.flock(descriptor, operation)
         yield
     finally:
         os.close(descriptor)
@@ -173,7 +170,7 @@ class Entry:
 
 
 class Signals(NamedTuple):
-    """What routing looks at in a site."""
+    """The properties of a site that routing considers."""
 
     files: int
     has_js: bool
@@ -184,7 +181,7 @@ class Manifest(Mapping[str, Entry]):
     """The files of one release by path; immutable, and named by its digest."""
 
     def __init__(self, entries: Mapping[str, Entry], *, public: str = "") -> None:
-        """Take the files, and the directory of them that is served; empty for all."""
+        """Take the files, and the directory that is served (empty for all)."""
         self._entries = MappingProxyType(dict(sorted(entries.items())))
         self.public = public
 
@@ -208,7 +205,7 @@ class Manifest(Mapping[str, Entry]):
 
     @cached_property
     def served(self) -> Manifest:
-        """What visitors get, by the names that they know; a build's sources are not among it."""
+        """The files that visitors get, by the paths they request; without a build's sources."""
         return Manifest(served_part(self._entries, self.public)) if self.public else self
 
     @cached_property
@@ -218,12 +215,12 @@ class Manifest(Mapping[str, Entry]):
 
     @property
     def files(self) -> int:
-        """How many files there are."""
+        """The number of files."""
         return len(self._entries)
 
     @cached_property
     def total_bytes(self) -> int:
-        """Bytes of all files together."""
+        """The size of all files together."""
         return sum(entry.size for entry in self._entries.values())
 
     @property
@@ -238,21 +235,21 @@ class Manifest(Mapping[str, Entry]):
 
     @property
     def signals(self) -> Signals:
-        """What routing looks at."""
+        """The properties that routing considers."""
         return Signals(self.files, self.has_js, self.has_build)
 
     def to_json(self) -> str:
-        """Return the canonical JSON: equal manifests give equal bytes."""
+        """Return the canonical JSON: equal manifests have equal text."""
         files = {path: [entry.sha256, entry.size, entry.media_type] for path, entry in self._entries.items()}
         content = {"v": 1, "files": files} | ({"public": self.public} if self.public else {})
         return json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
 
     @classmethod
     def from_json(cls, text: str) -> Manifest:
-        """Read what `to_json` wrote.
+        """Parse the output of `to_json`.
 
         Raises:
-            ManifestError: the text is not a manifest (our fault, it was stored by us).
+            ManifestError: the text is not a manifest (our fault: we stored it).
         """
         try:
             content = json.loads(text)
@@ -272,42 +269,42 @@ def _entry_of(row: Any) -> Entry:
 
 
 class Den:
-    """The store below one directory; several processes may use it at once."""
+    """The store below one directory, safe for several processes at once."""
 
     def __init__(self, root: Path, *, disk: Disk | None = None) -> None:
         self.root = root
         self._disk = disk or Disk()
 
     def put(self, data: bytes) -> str:
-        """Store bytes durably and return their SHA-256 in hex; bytes that are there already cost nothing."""
+        """Store bytes durably and return their SHA-256 in hex; stored bytes are not written again."""
         sha256 = hashlib.sha256(data).hexdigest()
         path = self._blob_path(sha256)
         with self._disk.sharing(self.root):
-            is_there = self._disk.size_of(path) == len(data) and self._disk.touch(path)
-        if not is_there:
+            is_stored = self._disk.size_of(path) == len(data) and self._disk.touch(path)
+        if not is_stored:
             self._disk.make_directory(path.parent)
             self._disk.write_atomically(path, data)
         return sha256
 
     def get(self, sha256: str) -> bytes:
-        """Return a blob's bytes, checked against its digest.
+        """Return a blob's bytes, checked against the digest.
 
         Raises:
-            BlobMissingError: there is none.
-            BlobCorruptError: the disk gave back other bytes.
+            BlobMissingError: there is no such blob.
+            BlobCorruptError: its bytes have changed.
         """
         with self.open_blob(sha256) as stream:
             data = stream.read()
         if hashlib.sha256(data).hexdigest() != sha256:
-            raise BlobCorruptError(f"blob {sha256} has other bytes than its name says")
+            raise BlobCorruptError(f"blob {sha256} does not match its digest")
         return data
 
     def open_blob(self, sha256: str) -> BinaryIO:
-        """Open a blob for reading in pieces, unchecked.
+        """Open a blob for reading, unchecked.
 
         Raises:
-            BlobMissingError: there is none.
-            DenAwayError: there is nothing at all.
+            BlobMissingError: there is no such blob.
+            DenAwayError: the store itself is not there.
         """
         try:
             return self._blob_path(sha256).open("rb")
@@ -317,7 +314,7 @@ class Den:
             raise BlobMissingError(f"no blob {sha256}") from None
 
     def exists(self, sha256: str) -> bool:
-        """Return whether a blob is stored."""
+        """Whether a blob is stored."""
         return self._blob_path(sha256).is_file()
 
     def put_tree(
@@ -328,17 +325,16 @@ class Den:
         max_files: int = DEFAULT_MAX_TREE_FILES,
         public: str = "",
     ) -> Manifest:
-        """Store a set of files and return its manifest; nothing is written when a name or a cap is refused.
+        """Store a set of files and return its manifest; nothing is written unless all names and limits are in order.
 
         Args:
             files: contents by name.
-            max_bytes: of all together.
-            max_files: how many.
-            public: the directory that will be served; empty for all.
+            max_bytes: of all files together.
+            max_files: the most files.
+            public: the directory that is served; empty for all.
 
         Raises:
-            PathRefusedError: see `check_tree`.
-            TreeRefusedError: see `check_tree`.
+            PathRefusedError, TreeRefusedError: as `check_tree`.
         """
         checked = check_tree(files, max_bytes=max_bytes, max_files=max_files)
         entries = {path: Entry(self.put(data), len(data), media_type_of(path)) for path, data in checked.items()}
@@ -348,13 +344,12 @@ class Den:
         """Return all files of a release, each checked against its digest.
 
         Raises:
-            BlobMissingError: a blob is not there.
-            BlobCorruptError: a blob has other bytes.
+            BlobMissingError, BlobCorruptError: as `get`.
         """
         return {path: self.get(entry.sha256) for path, entry in manifest.items()}
 
     def project(self, site_key: str, manifest: Manifest, *, release_id: str) -> Path:
-        """Show a release as a directory, for web servers and for people: `lay_out`, then `show`.
+        """Lay out a release as a directory for web servers and people, and make it the active one.
 
         Returns:
             The path of the `active` link.
@@ -366,14 +361,13 @@ class Den:
         return self.show(site_key, release_id=release_id)
 
     def lay_out(self, site_key: str, manifest: Manifest, *, release_id: str) -> None:
-        """Build a release's tree fully and make it durable, under names that nobody is led to yet.
+        """Build a release's tree durably, before any link that readers follow leads to it.
 
-        `releases/<release_id>` leads to `trees/<digest>` of what is served: a build's sources are not laid out.
+        `releases/<release_id>` leads to `trees/<digest>` of the served files; a build's sources are not laid out.
 
         Raises:
-            ValueError: `site_key` or `release_id` is no plain word (our fault; names from outside are not used here).
-            BlobMissingError: a blob is not there.
-            BlobCorruptError: a blob has other bytes.
+            ValueError: `site_key` or `release_id` is no plain word (our fault; they do not come from outside).
+            BlobMissingError, BlobCorruptError: as `get`.
         """
         site = self._site(site_key, release_id)
         for part in ("trees", "releases"):
@@ -384,8 +378,8 @@ class Den:
     def show(self, site_key: str, *, release_id: str) -> Path:
         """Point the site's `active` link at a release that was laid out, by one rename.
 
-        So a reader, or a crash at any step, sees the old release or the new one. A reader that wants one release for a
-        while resolves `active` once.
+        A reader, or a crash at any step, sees the old release or the new one. To stay on one release, a reader
+        resolves `active` once.
 
         Returns:
             The path of the link.
@@ -398,7 +392,7 @@ class Den:
         return site / "active"
 
     def active_release(self, site_key: str) -> str | None:
-        """Return the release that the projection shows, None when there is none."""
+        """Return the release that the projection shows, if any."""
         if not _KEY.fullmatch(site_key):
             return None
         with suppress(FileNotFoundError):
@@ -406,11 +400,11 @@ class Den:
         return None
 
     def shows(self, site_key: str, manifest: Manifest, *, release_id: str) -> bool:
-        """Return whether the projection leads to this release, and on to a tree that is there."""
+        """Whether the projection leads to this release, and to a tree that exists."""
         site = self._site(site_key, release_id)
         tree = (site / "trees" / manifest.served.digest).resolve()
-        is_led_to = self.active_release(site_key) == release_id and (site / "active").resolve() == tree
-        return is_led_to and tree.is_dir()
+        is_active = self.active_release(site_key) == release_id and (site / "active").resolve() == tree
+        return is_active and tree.is_dir()
 
     def _site(self, site_key: str, release_id: str) -> Path:
         for word in (site_key, release_id):
@@ -442,12 +436,9 @@ class Den:
         return self.root / "blobs" / sha256[:2] / sha256
 
 
-# What changed between two sets of files, worked out by us and never taken from who made the change (notes 2.5).
-
-
 @dataclass(frozen=True)
 class ChangeSet:
-    """Paths, each sorted."""
+    """The sorted paths that differ between two sets of files; always computed, never taken from who made the change."""
 
     added: tuple[str, ...]
     changed: tuple[str, ...]
@@ -460,7 +451,7 @@ class ChangeSet:
 
 
 def change_set(before: Manifest, after: Manifest) -> ChangeSet:
-    """Return what became of `before`; equal bytes under the same name are no change."""
+    """Return the paths that were added, changed and removed."""
     both = before.keys() & after.keys()
     return ChangeSet(
         added=tuple(sorted(after.keys() - before.keys())),
@@ -470,6 +461,6 @@ def change_set(before: Manifest, after: Manifest) -> ChangeSet:
 
 
 def review_diff(before: Mapping[str, bytes], after: Mapping[str, bytes]) -> bytes:
-    """Return the change from one set of files to another as the patch that a reviewer reads."""
+    """Return the change between two sets of files as a patch for review."""
     touched = sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
     return unified({path: before.get(path) for path in touched}, {path: after.get(path) for path in touched})

@@ -1,7 +1,7 @@
-"""Directories of an operator in and out of the Den, without following a link in either direction.
+"""Import, export and patch an operator's directories without ever following a link.
 
-The directory may hold anything, and somebody may change it meanwhile: every step opens relative to a descriptor that is
-already held, never by a path that could have come to mean something else.
+A directory may hold anything and may change meanwhile, so every step opens relative to a held descriptor and never by a
+path that could have come to mean something else.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sites.files import DEFAULT_MAX_TREE_BYTES, MAX_DEPTH, check_path, check_tre
 
 _NO_FOLLOW = os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | _NO_FOLLOW
-_OPEN_FILE = os.O_RDONLY | os.O_NONBLOCK | _NO_FOLLOW  # a FIFO must not hold us up
+_OPEN_FILE = os.O_RDONLY | os.O_NONBLOCK | _NO_FOLLOW  # a FIFO must not block
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_FOLLOW
 _KINDS = {
     stat.S_IFLNK: "symlink",
@@ -41,16 +41,16 @@ def read_directory(
 
     Args:
         root: the directory itself, not a link to it.
-        max_bytes: what all files together may have, counted while reading; exactly this many pass.
-        max_files: how many files there may be.
-        keep_planted: whether configuration that a tool would obey is read like any other file, for a scan to judge.
-        without: names, at any depth, that are passed over unread.
+        max_bytes: the most bytes of all files together, counted while reading.
+        max_files: the most files.
+        keep_planted: read configuration that a tool would obey like any other file, for a scan to judge.
+        without: names that are skipped at any depth.
 
     Returns:
         Contents by checked name.
 
     Raises:
-        PathRefusedError: a name breaks a rule (the fault of whoever made the directory).
+        PathRefusedError: a name breaks a rule (the directory's fault).
         TreeRefusedError: `not_a_directory`, `symlink`, `fifo`, `socket`, `device`, `planted` for configuration that a
             tool would obey, `unreadable`, and the reasons of `check_tree` (likewise).
     """
@@ -77,7 +77,7 @@ def write_directory(files: Mapping[str, bytes], out: Path) -> None:
     """
     total = sum(map(len, files.values()))
     checked = check_tree(files, max_bytes=total, max_files=len(files))
-    with suppress(FileExistsError):  # a link or a file in its place is refused by the next line
+    with suppress(FileExistsError):  # the next line refuses a link or a file
         out.mkdir(parents=True)
     with _opened(out, _OPEN_DIRECTORY) as top:
         if os.listdir(top):
@@ -87,7 +87,7 @@ def write_directory(files: Mapping[str, bytes], out: Path) -> None:
 
 
 def write_tar(files: Mapping[str, bytes], prefix: str) -> bytes:
-    """Return a site as a tar archive: plain files below one directory, and equal bytes for equal sites.
+    """Return a site as a tar archive of plain files below one directory; equal sites give equal bytes.
 
     Raises:
         PathRefusedError, TreeRefusedError: as `write_directory`.
@@ -129,8 +129,8 @@ def _read_below(directory: int, name: str, max_bytes: int) -> bytes:
     with _opened(name, _OPEN_FILE, directory) as descriptor:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise TreeRefusedError("device", name, "it changed its kind while it was read")
-        if status.st_size > max_bytes:  # before reading: a sparse file costs its maker nothing
+            raise TreeRefusedError("device", name, "it changed while it was read")
+        if status.st_size > max_bytes:  # before reading: sparse files are free to make
             raise TreeRefusedError("too_many_bytes", name, f"{status.st_size} bytes, at most {max_bytes}")
         with open(descriptor, "rb", closefd=False) as stream:
             return stream.read(max_bytes + 1)
@@ -168,20 +168,14 @@ def _is_link(name: str | Path, directory: int | None) -> bool:
     return stat.S_ISLNK(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode)
 
 
-# A directory to which a diff is applied, read file by file and without following a link; changed only as a whole.
-#
-# Unlike an imported site it may be anything, such as a checkout with configuration and links in it: what no diff
-# names is
-# not opened. New contents are written beside the old ones first and then put in their places, so that a full disk or
-# a
-# refused write leaves the directory as it was.
-
 MAX_NAMES = 200_000
 _GIT = ".git"
 
 
 class Worktree(Mapping[str, bytes]):
-    """The plain files of a directory by path in Unicode normal form C; git's own directory is left out.
+    """The plain files of a directory to which a diff is applied, by path in normal form C, without `.git`.
+
+    It may be any checkout, with configuration and links in it: only the files that a diff names are opened.
 
     Args:
         root: the directory.
@@ -195,7 +189,7 @@ class Worktree(Mapping[str, bytes]):
             raise TreeRefusedError("not_a_directory", str(root), "name a directory")
         self.root = root
         self.obstacles: set[str] = set()
-        """Paths that are neither plain files nor directories, such as symbolic links."""
+        """Paths of symbolic links and other special files."""
         self._names: dict[str, str] = {}
         self._fill()
 
@@ -235,7 +229,7 @@ class Worktree(Mapping[str, bytes]):
         return len(self._names)
 
     def copy_to(self, out: Path) -> Worktree:
-        """Copy everything but git's own directory to a new or empty one; links stay links.
+        """Copy everything but `.git` to a new or empty directory; links stay links.
 
         Raises:
             TreeRefusedError: `not_empty`, `not_a_directory` for `out` (the operator's fault).
@@ -250,14 +244,14 @@ class Worktree(Mapping[str, bytes]):
         return Worktree(out)
 
     def write(self, changed: Mapping[str, bytes | None], modes: Mapping[str, str]) -> None:
-        """Put new contents in place and take files away.
+        """Write and remove files; new contents are staged beside the old ones, then renamed into place.
 
         Args:
-            changed: contents by path; None for a file that is to go.
-            modes: new modes by path, in six octal digits; a file without one keeps its own.
+            changed: contents by path; None for a file to remove.
+            modes: new modes by path, in six octal digits; other files keep theirs.
 
         Raises:
-            OSError: the disk's or the operator's fault; nothing has changed unless a rename itself failed.
+            OSError: nothing has changed unless a rename itself failed (the disk's or the operator's fault).
         """
         staged: list[tuple[str, str]] = []
         try:
@@ -292,7 +286,7 @@ class Worktree(Mapping[str, bytes]):
     def _remove(self, real: str) -> None:
         with _parent(self.root, real) as (directory, name):
             os.unlink(name, dir_fd=directory)
-        for parent in list(Path(real).parents)[:-1]:  # as git does, directories that become empty go as well
+        for parent in list(Path(real).parents)[:-1]:  # like git, remove directories that become empty
             try:
                 (self.root / parent).rmdir()
             except OSError:
@@ -301,7 +295,7 @@ class Worktree(Mapping[str, bytes]):
 
 @contextmanager
 def _parent(root: Path, real: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
-    """Give the directory of a file as a descriptor, each step of the way without following a link."""
+    """Yield a descriptor of a file's directory, opened step by step without following a link."""
     *segments, name = real.split("/")
     descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

@@ -1,8 +1,8 @@
-"""What site files, stores, diffs and previews can refuse, and whose fault it is."""
+"""Errors of site files, specs, releases and previews, each with who is at fault."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 _SHOWN_PATH_CHARS = 120
 
@@ -18,7 +18,7 @@ def show_path(path: str) -> str:
 
 
 class PathRefusedError(SiteError, ValueError):
-    """A file name from outside breaks a rule of names (the fault of whoever named the file)."""
+    """A file name breaks a rule (the sender's fault)."""
 
     def __init__(self, reason: str, path: str) -> None:
         super().__init__(reason, path[:_SHOWN_PATH_CHARS])
@@ -30,7 +30,7 @@ class PathRefusedError(SiteError, ValueError):
 
 
 class TreeRefusedError(SiteError, ValueError):
-    """A set of files breaks a rule: a collision, a cap, a kind of file (the fault of whoever sent the files)."""
+    """A set of files breaks a rule: a collision, a limit, a kind of file (the sender's fault)."""
 
     def __init__(self, reason: str, path: str, detail: str) -> None:
         super().__init__(reason, path[:_SHOWN_PATH_CHARS], detail)
@@ -47,15 +47,15 @@ class BlobMissingError(SiteError, LookupError):
 
 
 class DenAwayError(SiteError, OSError):
-    """The whole store is not there: not mounted, or not made yet (the surroundings' fault): a later try may find it."""
+    """The store is not mounted or not created yet; a retry may succeed."""
 
 
 class BlobCorruptError(SiteError):
-    """A stored blob no longer has the digest it is stored under (the disk's fault)."""
+    """A stored blob no longer matches its digest (the disk's fault)."""
 
 
 class ReleaseAlteredError(SiteError, ValueError):
-    """A release on record is not what its scan judged (the fault of whoever changed the record)."""
+    """A recorded release is not the one that was scanned (the fault of whoever changed the record)."""
 
 
 class ManifestError(SiteError, ValueError):
@@ -63,7 +63,7 @@ class ManifestError(SiteError, ValueError):
 
 
 class PreviewRefusedError(SiteError, ValueError):
-    """A preview token is not accepted (the bearer's fault)."""
+    """A preview token is invalid or expired (the bearer's fault)."""
 
     def __init__(self, reason: Literal["expired", "tampered"]) -> None:
         super().__init__(reason)
@@ -71,3 +71,73 @@ class PreviewRefusedError(SiteError, ValueError):
 
     def __str__(self) -> str:
         return f"the preview link is {self.reason}"
+
+
+# Findings about a site, and the exceptions of the spec engine.
+#
+# json-render decides what a spec is: what its validator refuses is refused here under its own code, and what it
+# accepts
+# is accepted unless a rule of ours refuses it. docs/sites.md lists every code; tests hold the page against this
+# package and against the real one.
+
+Severity = Literal["error", "warning"]
+_SHOWN_FINDINGS = 5
+_MAX_PATH_CHARS = 300
+
+
+class Finding(NamedTuple):
+    """One place of a spec that breaks one rule."""
+
+    code: str
+    """The rule's stable name: upstream's own code where json-render has the rule, ours where it has not."""
+    path: str
+    """JSON pointer into the site document, such as `/pages/index.html/elements/hero/props/heading`."""
+    message: str
+    """The rule in plain words for a person or for the model's repair round; hostile input is shown escaped."""
+    severity: Severity = "error"
+
+
+class SpecError(SiteError, ValueError):
+    """A site spec or an edit of it breaks a rule (the fault of whoever wrote it: the model or the caller)."""
+
+    def __init__(self, findings: tuple[Finding, ...]) -> None:
+        super().__init__(findings)
+        self.findings = findings
+
+    @property
+    def code(self) -> str:
+        """The code of the first finding: what receipts and metrics record."""
+        return self.findings[0].code if self.findings else "invalid"
+
+    def __str__(self) -> str:
+        shown = [f"{finding.path or '/'}: {finding.message} ({finding.code})" for finding in self.findings]
+        more = len(shown) - _SHOWN_FINDINGS
+        return "; ".join(shown[:_SHOWN_FINDINGS]) + (f"; and {more} more" if more > 0 else "")
+
+
+def refuse(code: str, path: str, message: str) -> SpecError:
+    """Return the error that holds one finding."""
+    return SpecError((Finding(code, path[:_MAX_PATH_CHARS], message),))
+
+
+def shown(value: object) -> str:
+    """Return a hostile value as short ASCII that is safe in a message."""
+    text = ascii(value)
+    return text if len(text) <= 60 else text[:59] + "..."
+
+
+def errors_of(findings: tuple[Finding, ...] | list[Finding]) -> tuple[Finding, ...]:
+    """Return the findings that make a site invalid."""
+    return tuple(finding for finding in findings if finding.severity == "error")
+
+
+class DetachedPagesError(SiteError, ValueError):
+    """A change of the spec would change files that are no longer its render (nobody's fault); nothing changed."""
+
+    def __init__(self, paths: tuple[str, ...]) -> None:
+        super().__init__(paths)
+        self.paths = paths
+
+    def __str__(self) -> str:
+        verb = "is" if len(self.paths) == 1 else "are"
+        return f"{', '.join(self.paths)} {verb} no longer rendered from the spec, and this edit would change more there"

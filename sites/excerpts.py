@@ -1,6 +1,6 @@
-"""What of a site a model is shown: whole files where they fit, else the parts that the request is about.
+"""Excerpts of a site for a model's prompt: whole files where they fit, else the parts that the request concerns.
 
-Pure and deterministic: the same files and prompt give the same text, so that a provider's cache can help.
+Deterministic, so that the provider's prompt cache can help.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Final
 from sites.files import is_text_file
 
 MAX_SHOWN_BYTES: Final = 64 * 1024
-"""Bytes of files that one call is given; with the instructions they fit the policy's input estimate."""
+"""Bytes of files per call; with the instructions they fit the policy's input estimate."""
 _MAX_SEARCHED_BYTES: Final = 512 * 1024
 _NEAR_LINES: Final = 30
-"""Lines shown before and after one that the request is about."""
+"""Lines shown before and after one that the request concerns."""
 _MAX_LISTED: Final = 200
 _GENERATED: Final = ("package-lock.json", "npm-shrinkwrap.json")
-"""Text that nobody edits by hand, and far too much of it."""
+"""Large text that nobody edits by hand."""
 _WORD: Final = re.compile(r"[\w-]{4,}")
 _QUOTED: Final = re.compile(r"[\"'“„«‘]([^\"'“”„«»‘’]{2,200})[\"'”“»’]")
 _STYLE: Final = re.compile(r"\b(?:colou?r|font|style|css|hover|spacing|margin|padding|layout|animat\w*|dark)\b", re.I)
@@ -29,7 +29,7 @@ _SCRIPT: Final = re.compile(r"\b(?:script|js|javascript|click|toggle|validat\w*|
 
 @dataclass(frozen=True)
 class Excerpt:
-    """A part of one file: lines `first` to `last`, counted from 1, of `of` lines."""
+    """Lines `first` to `last` (from 1) of a file of `of` lines."""
 
     path: str
     text: str
@@ -38,7 +38,7 @@ class Excerpt:
     of: int
 
     def shown(self) -> str:
-        """Return it as a model sees it, byte for byte, between marks that its own text cannot end."""
+        """Return the text unchanged, between tags that it cannot close itself."""
         text = self.text.lower()
         mark = next(mark for mark in _marks() if f"</{mark}" not in text)
         part = "" if (self.first, self.last) == (1, self.of) else f' lines="{self.first}-{self.last} of {self.of}"'
@@ -46,13 +46,7 @@ class Excerpt:
 
 
 def excerpts(files: Mapping[str, bytes], prompt: str, *, max_bytes: int = MAX_SHOWN_BYTES) -> list[Excerpt]:
-    """Choose what a request is about, the most relevant file first.
-
-    Args:
-        files: the site's files by path.
-        prompt: what is asked.
-        max_bytes: how much may be chosen, in bytes of UTF-8.
-    """
+    """Choose what a request concerns, the most relevant file first, up to `max_bytes` of UTF-8."""
     texts = {path: text for path, data in files.items() if (text := _text_of(path, data)) is not None}
     wanted = _Wanted.of(prompt)
     ranked = sorted(texts, key=lambda path: (-wanted.score(path, texts[path]), len(texts[path]), path))
@@ -66,7 +60,7 @@ def excerpts(files: Mapping[str, bytes], prompt: str, *, max_bytes: int = MAX_SH
 
 
 def show_tree(files: Mapping[str, bytes], prompt: str, *, max_bytes: int = MAX_SHOWN_BYTES) -> str:
-    """Return the chosen parts and a list of all files, as one text for a model."""
+    """Return a list of all files and the chosen excerpts as one text."""
     chosen = excerpts(files, prompt, max_bytes=max_bytes)
     listed = [f"{path} ({len(data)} bytes)" for path, data in sorted(files.items())]
     more = len(listed) - _MAX_LISTED
@@ -90,7 +84,7 @@ def _text_of(path: str, data: bytes) -> str | None:
 
 @dataclass(frozen=True)
 class _Wanted:
-    """What a prompt says about where it applies."""
+    """The places that a prompt points to."""
 
     prompt: str
     quotes: tuple[str, ...]
@@ -102,7 +96,7 @@ class _Wanted:
         return cls(prompt, quotes, frozenset(word.lower() for word in _WORD.findall(prompt)))
 
     def score(self, path: str, text: str) -> float:
-        """Return how much a file has to do with the prompt; only the order of scores means something."""
+        """Return a file's relevance; only the order of scores means anything."""
         name = path.rsplit("/", 1)[-1]
         lower = text.lower()
         named = 1000 * (path in self.prompt) + 500 * (name in self.prompt)
@@ -113,13 +107,13 @@ class _Wanted:
         return named + quoted + 20 * common + kind + 3 * (path == "index.html") + (path.endswith(".html"))
 
     def touches(self, line: str) -> bool:
-        """Tell whether a line is one that the prompt is about."""
+        """Whether the prompt concerns a line."""
         lower = line.lower()
         return any(quote in line for quote in self.quotes) or sum(word in lower for word in self.words) >= 2
 
 
 def _parts(path: str, text: str, wanted: _Wanted, *, max_bytes: int) -> list[Excerpt]:
-    """Return a file whole where it fits, else the lines around what the prompt is about."""
+    """Return a whole file if it fits, else the lines around what the prompt concerns."""
     lines = text.split("\n")
     if len(text.encode()) <= max_bytes:
         return [Excerpt(path, text, 1, len(lines), len(lines))]
@@ -134,7 +128,7 @@ def _parts(path: str, text: str, wanted: _Wanted, *, max_bytes: int) -> list[Exc
 
 
 def _windows(lines: Sequence[str], wanted: _Wanted) -> list[tuple[int, int]]:
-    """Return ranges of line indexes, end exclusive, that do not overlap."""
+    """Return disjoint ranges of line indexes, end exclusive."""
     windows: list[tuple[int, int]] = []
     for index, line in enumerate(lines):
         if not wanted.touches(line):

@@ -1,7 +1,7 @@
-"""The rules that every file name from outside must keep (notes: threats E and F1).
+"""Rules for a site's files: names, sets of names, media types, and which part is served (threats E and F1).
 
-A name is checked once, here, before anything else looks at it. The rules are those of the strictest file system that a
-release may ever be copied to, so that one name can never mean two files, or a file in another place.
+A name is checked here before anything else uses it. The rules are those of the strictest file system that a release may
+be copied to, so that one name never means two files or a file elsewhere.
 """
 
 from __future__ import annotations
@@ -79,23 +79,17 @@ PLANTED: frozenset[str] = frozenset(
         ".secrets.baseline",
     }
 )
-"""Configuration that makes some tool run code, or look away, when a tree is merely opened (threat D): patterns that are
-matched against each segment of a path, case-folded."""
+"""Configuration that makes a tool run code, or look away, when a tree is merely opened (threat D): patterns for each
+segment of a path, case-folded."""
 
 
-@lru_cache(maxsize=4096)  # a diff names a file several times, and its own paths differ little from the site's
+@lru_cache(maxsize=4096)  # a diff names each file several times
 def check_path(path: str) -> str:
-    """Return the one form of a relative file name, or refuse it.
-
-    Args:
-        path: the name as it came from outside, `/` between its segments.
-
-    Returns:
-        The name in Unicode normal form C.
+    """Return a relative file name in Unicode normal form C.
 
     Raises:
-        PathRefusedError: the sender's fault; its reason is one of `empty encoding control direction backslash absolute
-            drive dot_segment parent trailing_dot_space device_name too_deep segment_too_long too_long`.
+        PathRefusedError: `empty encoding control direction backslash absolute drive dot_segment parent
+            trailing_dot_space device_name too_deep segment_too_long too_long` (the sender's fault).
     """
     reason = _whole_reason(path)
     if reason:
@@ -111,18 +105,18 @@ def check_path(path: str) -> str:
 
 
 def collision_key(path: str) -> str:
-    """Return what two names share when some file system would hold them as one file."""
+    """Return the key that two names share if some file system would treat them as one file."""
     if path.isascii():  # in its normal forms as it stands
         return path.lower()
     return unicodedata.normalize("NFC", unicodedata.normalize("NFKC", path).casefold())
 
 
 def is_planted(path: str) -> bool:
-    """Return whether a file is configuration that a tool would obey without being asked."""
+    """Whether a file is configuration that a tool obeys unasked."""
     return any(_is_planted_name(segment) for segment in path.casefold().split("/"))
 
 
-@lru_cache(maxsize=16_384)  # a repository's many files share few names of directories
+@lru_cache(maxsize=16_384)  # the files of a repository share few directory names
 def _is_planted_name(segment: str) -> bool:
     return any(fnmatchcase(segment, pattern) for pattern in PLANTED)
 
@@ -163,8 +157,6 @@ def _segment_reason(segment: str) -> str | None:
     return None
 
 
-# What a set of files must keep, wherever it came from: names, collisions, caps.
-
 DEFAULT_MAX_TREE_BYTES = 20 * 1024 * 1024
 DEFAULT_MAX_TREE_FILES = 5_000
 
@@ -175,14 +167,14 @@ def check_tree(
     """Return files under their checked names.
 
     Args:
-        files: contents by name, as they came from outside.
-        max_bytes: what all files together may have; exactly this many pass.
-        max_files: how many files there may be.
+        files: contents by unchecked name.
+        max_bytes: the most bytes of all files together, inclusive.
+        max_files: the most files, inclusive.
 
     Raises:
         PathRefusedError: a name breaks a rule (the sender's fault).
-        TreeRefusedError: `too_many_files`, `too_many_bytes`, `name_collision` for two names that some file system holds
-            as one, `file_as_directory` for a file below another file (the sender's fault).
+        TreeRefusedError: `too_many_files`, `too_many_bytes`, `name_collision` for two names that some file system
+            treats as one, `file_as_directory` for a file below another file (the sender's fault).
     """
     if len(files) > max_files:
         raise TreeRefusedError("too_many_files", "", f"{len(files)} files, at most {max_files}")
@@ -194,7 +186,7 @@ def check_tree(
 
 
 class NameSet:
-    """Names of files as they come in one by one, each checked by itself and against all the others."""
+    """File names added one by one, each checked by itself and against all the others."""
 
     def __init__(self) -> None:
         self._owners: dict[str, tuple[str, bool]] = {}
@@ -213,7 +205,7 @@ class NameSet:
         return path
 
     def add_directory(self, raw: str) -> str:
-        """Return a directory's checked name; it may be named again.
+        """Return a directory's checked name; the same directory may be added again.
 
         Raises:
             PathRefusedError: the name breaks a rule (the sender's fault).
@@ -226,7 +218,7 @@ class NameSet:
         return path
 
     def _claim(self, name: str, *, is_file: bool) -> None:
-        """Record a file or a directory; only a directory may be named twice, and only in one spelling."""
+        """Record a name; only a directory may occur twice, and only in one spelling."""
         key = collision_key(name)
         owner = self._owners.get(key)
         if owner is None:
@@ -242,14 +234,9 @@ def _parents(path: str) -> Iterator[str]:
     return ("/".join(segments[:depth]) for depth in range(1, len(segments)))
 
 
-# Which kinds of file a site may hold, and as what they are served.
-#
-# One closed table: the host's own MIME tables differ from machine to machine, and a type that nobody thought about is
-# a
-# type that nobody scanned.
-
 UNKNOWN = "application/octet-stream"
 
+# A closed table: the MIME tables of hosts differ, and the scan knows no other types.
 MEDIA_TYPES: dict[str, str] = {
     "html": "text/html",
     "htm": "text/html",
@@ -315,7 +302,7 @@ SOURCE_EXTENSIONS = frozenset(
         "wgsl",
     }
 )
-"""Text that builds start from and no release serves: without a media type, the scan refuses it where it is served."""
+"""Text that builds read and no release serves: it has no media type, so the scan refuses it among served files."""
 
 _TEXT_TYPES = frozenset(
     {"application/json", "application/manifest+json", "application/xml", "image/svg+xml", "text/javascript"}
@@ -323,56 +310,53 @@ _TEXT_TYPES = frozenset(
 
 
 def extension_of(path: str) -> str:
-    """Return a name's last extension in lower case, without the dot; empty when it has none."""
+    """Return a name's last extension in lower case, without the dot; empty if it has none."""
     return posixpath.splitext(posixpath.basename(path))[1][1:].lower()
 
 
 def media_type_of(path: str) -> str:
-    """Return what a file is served as, by its name alone; `application/octet-stream` for a kind that is not known."""
+    """Return a file's media type by its name; `application/octet-stream` if unknown."""
     return MEDIA_TYPES.get(extension_of(path), UNKNOWN)
 
 
 def disposition_of(media_type: str) -> str:
-    """Return the Content-Disposition header of a file: a kind that nobody knows is kept, never shown."""
+    """Return the Content-Disposition header: unknown types are downloaded, never shown."""
     return "attachment" if media_type == UNKNOWN else "inline"
 
 
 def is_text(media_type: str) -> bool:
-    """Return whether files of this type are text."""
+    """Whether files of this type are text."""
     return media_type.startswith("text/") or media_type in _TEXT_TYPES
 
 
 def is_text_file(path: str) -> bool:
-    """Return whether a file of this name is text, to be served or to be built from."""
+    """Whether a file of this name is text, served or source."""
     return extension_of(path) in SOURCE_EXTENSIONS or is_text(media_type_of(path))
 
 
 def content_type_of(media_type: str) -> str:
-    """Return the Content-Type header of a file; text is UTF-8, because the scan reads it as UTF-8."""
+    """Return the Content-Type header; text is declared as the UTF-8 that the scan read."""
     return f"{media_type}; charset=utf-8" if is_text(media_type) else media_type
 
 
-# Which part of a release visitors get: all of a plain site, and of a site with a build only what the build wrote.
-#
-# The sources of a built site are part of its release, so that the next edit starts from them; they are never served.
-# What
-# is served is a pure function of the files, and the release's digest holds it: scan, approval and server mean the
-# same.
+# Visitors get all of a plain site, and of a site with a build only what the build wrote. The sources are part of the
+# release, so that the next edit starts from them. The served part is a pure function of the files and part of the
+# release's digest, so scan, approval and server agree on it.
 
 PACKAGE = "package.json"
 INDEX = "index.html"
 INSTALLED = "node_modules"
-"""Where a package manager puts packages; no release holds any, as each build installs them anew."""
+"""Where a package manager puts packages. No release holds any: each build installs them anew."""
 WRITTEN = ("dist", "build", "out", "_site")
-"""Where builds write. Nothing else lies there, so a build starts without them: no page of an older one can stay."""
+"""Where builds write. A build starts without them, so that no page of an older build stays."""
 CONVENTIONAL = (*WRITTEN, "public")
-"""Where a build's pages are looked for, in this order. `public` comes last, and stays: to many tools it is a source."""
+"""Where a build's pages are looked for, in order. `public` comes last and is kept: for many tools it is a source."""
 
 ValueT = TypeVar("ValueT")
 
 
 def is_built(files: Mapping[str, bytes]) -> bool:
-    """Return whether a site has to be built: its package.json has a build script."""
+    """Whether a site's package.json has a build script."""
     return isinstance(part_of(package_of(files), "scripts").get("build"), str)
 
 
@@ -380,8 +364,8 @@ def public_of(files: Mapping[str, bytes]) -> str | None:
     """Return the directory that is served.
 
     Returns:
-        Its path; empty for all files: a plain site, or one whose package.json says `"pointsman": {"public": "."}`. None
-        for a site with a build whose pages are not there.
+        Its path; empty for all files, as of a plain site or one whose package.json says
+        `"pointsman": {"public": "."}`; None if a site with a build has no built pages.
     """
     if not is_built(files):
         return ""
@@ -392,9 +376,9 @@ def public_of(files: Mapping[str, bytes]) -> str | None:
 
 
 def sources_of(files: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Return what a build starts from: everything but what the last build wrote.
+    """Return the files that a build starts from: all but the output of the last one.
 
-    A directory that package.json names is kept: who names it may keep pages of their own there.
+    A directory that package.json names is kept, as it may hold pages that no build writes.
     """
     public = public_of(files)
     is_named = "public" in part_of(package_of(files), "pointsman")
@@ -404,19 +388,19 @@ def sources_of(files: Mapping[str, bytes]) -> dict[str, bytes]:
 
 
 def served_part(files: Mapping[str, ValueT], public: str) -> dict[str, ValueT]:
-    """Return what is served, by the names that visitors know it by."""
+    """Return the served files by the paths that visitors request."""
     if not public:
         return dict(files)
     return {path[len(public) + 1 :]: value for path, value in files.items() if is_below(path, public)}
 
 
 def is_below(path: str, directory: str) -> bool:
-    """Return whether a file lies in a directory or in one below it."""
+    """Whether a file lies below a directory, at any depth."""
     return path.startswith(f"{directory}/")
 
 
 def package_of(files: Mapping[str, bytes]) -> Mapping[str, Any]:
-    """Return a site's package.json; empty for one that cannot be read."""
+    """Return a site's package.json; empty if it is missing or malformed."""
     try:
         package = json.loads(files.get(PACKAGE, b"{}"))
     except (ValueError, RecursionError):
@@ -425,9 +409,9 @@ def package_of(files: Mapping[str, bytes]) -> Mapping[str, Any]:
 
 
 def part_of(package: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return one object of a package.json; empty where there is none."""
-    found = package.get(name)
-    return found if isinstance(found, dict) else {}
+    """Return one object of a package.json; empty if there is none."""
+    part = package.get(name)
+    return part if isinstance(part, dict) else {}
 
 
 def _named(named: object, files: Mapping[str, bytes]) -> str | None:

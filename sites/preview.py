@@ -1,7 +1,7 @@
-"""Signed preview links, and the headers under which a release is shown.
+"""Signed preview links, and the headers under which a release is served.
 
-A link is a capability: who holds it may look at one release of one site and at nothing else, until it expires. The
-token says which release, so that nobody can be shown other bytes than those that were scanned (H-082, threat H1).
+A link is a capability: until it expires, its holder may see one release of one site and nothing else. The token names
+the release, so nobody is shown other bytes than those that were scanned (H-082, threat H1).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _MAX_TOKEN_CHARS = 2048
 _MIN_KEY_CHARS = 32
 
 SANDBOX = "sandbox allow-downloads allow-forms allow-modals allow-popups allow-popups-to-escape-sandbox allow-scripts"
-"""Added to the policy of every page: without `allow-same-origin` each page has an origin of its own that equals no
-other, so the scripts of one release reach neither another release nor anything kept under the listener's origin."""
+"""Added to every page's policy. Without `allow-same-origin` each page has an opaque origin, so the scripts of one
+release reach neither another release nor the listener's own origin."""
 
 SECURITY_HEADERS: Mapping[str, str] = MappingProxyType(
     {
@@ -31,15 +31,15 @@ SECURITY_HEADERS: Mapping[str, str] = MappingProxyType(
         "Referrer-Policy": "no-referrer",
         "X-Frame-Options": "DENY",
         "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
-        # A page whose origin equals no other's asks for its own images and scripts as a stranger.
+        # From an opaque origin, a page's own images and scripts are cross-origin.
         "Cross-Origin-Resource-Policy": "cross-origin",
         "Access-Control-Allow-Origin": "*",
     }
 )
-"""What every file of a release carries, live or not; the Content-Security-Policy comes from its scan report.
+"""Headers of every file of a release, live or previewed; the Content-Security-Policy comes from the scan report.
 
-There is no Cross-Origin-Opener-Policy here: HTML makes a page that has one and is sandboxed a network error. The
-sandbox does its work: a page without `allow-top-navigation` cannot send its opener elsewhere.
+A Cross-Origin-Opener-Policy would make a sandboxed page a network error. It is not needed: without
+`allow-top-navigation` a page cannot navigate its opener.
 """
 
 REFUSAL_HEADERS: Mapping[str, str] = MappingProxyType(
@@ -53,20 +53,20 @@ REFUSAL_HEADERS: Mapping[str, str] = MappingProxyType(
         "X-Robots-Tag": "noindex, nofollow, noarchive",
     }
 )
-"""What an answer carries that is no file of a release: a refusal, or the way to a directory."""
+"""Headers of answers that are no file of a release: refusals and redirects to directories."""
 
 
 def live_headers(csp: str) -> dict[str, str]:
-    """Return the headers of a published page; `csp` is the scan report's header value."""
+    """Return the headers of a published page; `csp` is the scan report's value."""
     return {**SECURITY_HEADERS, "Content-Security-Policy": f"{csp}; {SANDBOX}", "Cache-Control": "no-cache"}
 
 
 def preview_headers(csp: str, *, framed_by: str = "") -> dict[str, str]:
-    """Return the headers of a page that is only shown to the holder of a link: never stored, never indexed.
+    """Return the headers of a previewed page, which is never stored or indexed.
 
     Args:
-        csp: the scan report's header value.
-        framed_by: the one origin that may show it in a frame; empty for nobody.
+        csp: the scan report's value.
+        framed_by: the one origin that may frame it; empty for none.
     """
     headers = {
         **SECURITY_HEADERS,
@@ -75,36 +75,36 @@ def preview_headers(csp: str, *, framed_by: str = "") -> dict[str, str]:
         "X-Robots-Tag": "noindex, nofollow, noarchive",
     }
     if framed_by:
-        kept = [part for part in csp.split("; ") if not part.startswith("frame-ancestors")]
-        headers["Content-Security-Policy"] = "; ".join([*kept, f"frame-ancestors {framed_by}", SANDBOX])
+        directives = [part for part in csp.split("; ") if not part.startswith("frame-ancestors")]
+        headers["Content-Security-Policy"] = "; ".join([*directives, f"frame-ancestors {framed_by}", SANDBOX])
         del headers["X-Frame-Options"]
     return headers
 
 
 @dataclass(frozen=True)
 class PreviewClaim:
-    """What a valid token entitles its holder to."""
+    """What a valid token allows its holder to see."""
 
     site: str
     release_id: str
     audience: str
-    """Whom the link was made for, such as `reviewer`; a token for one audience is not accepted for another."""
+    """Whom the link is for, such as `reviewer`; no other audience accepts it."""
     generation: int
-    """Of the release's links: raising the release's own generation revokes all that were made before."""
+    """Of the release's links; raising the release's generation revokes all earlier ones."""
 
 
 class PreviewSigner:
-    """Makes and checks preview tokens; itsdangerous compares signatures in constant time (`hmac.compare_digest`)."""
+    """Signs and verifies preview tokens; itsdangerous compares signatures in constant time."""
 
     def __init__(self, keys: Sequence[str], *, clock: Callable[[], float] = time.time) -> None:
         """Take the installation's keys.
 
         Args:
-            keys: the first signs; the others are still accepted, so that a key can be replaced while links are out.
+            keys: the first one signs, all verify, so that keys can be rotated.
             clock: seconds since the epoch.
 
         Raises:
-            ValueError: there is no key, or one is shorter than 32 characters (the operator's fault).
+            ValueError: there is no key, or one has fewer than 32 characters (the operator's fault).
         """
         if not keys or any(len(key) < _MIN_KEY_CHARS for key in keys):
             raise ValueError(f"preview keys: at least one, each of at least {_MIN_KEY_CHARS} characters")
@@ -125,15 +125,10 @@ class PreviewSigner:
         return str(self._serializer.dumps([site, release_id, audience, generation]))
 
     def verify(self, token: str, *, max_age_seconds: float, audiences: Collection[str]) -> PreviewClaim:
-        """Return what a token entitles to.
-
-        Args:
-            token: as it came from the URL or the cookie.
-            max_age_seconds: how old it may be.
-            audiences: whose links are accepted.
+        """Return the claim of a token from a URL or a cookie.
 
         Raises:
-            PreviewRefusedError: the bearer's fault: `expired`, or `tampered` for everything else.
+            PreviewRefusedError: `expired`, or `tampered` for everything else (the bearer's fault).
         """
         if len(token) > _MAX_TOKEN_CHARS:
             raise PreviewRefusedError("tampered")

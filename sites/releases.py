@@ -1,6 +1,6 @@
-"""Turn a tree of files into a candidate: stored by content, scanned, and bound to the digest that was scanned.
+"""Release candidates, stored, scanned and bound to the scanned digest; their projection; and the sweep of old ones.
 
-Every way into a site passes here, whatever the tier or the door, so none can bypass the scan (H-113, H-114).
+Every tier and every source builds its releases here, so none bypasses the scan (H-113, H-114).
 """
 
 from __future__ import annotations
@@ -52,23 +52,23 @@ def build_release(
     """Store and scan a site's whole content.
 
     Args:
-        den: where the content goes.
+        den: the store.
         files: every file of the site, by path.
-        site: whose content it is.
+        site: the site.
         policy: holds the site's publish profile.
-        spec: the site's spec, when pages are rendered from one.
-        diff: the change for review, when a patch made it.
-        reverse: the patch that undoes it.
-        base_release_id: the release it was made from.
+        spec: the site's spec, if its pages are rendered from one.
+        diff: the change for review, if a patch made it.
+        reverse: the patch that undoes the change.
+        base_release_id: the release it is based on.
         job_id: the job that made it.
         build_seconds: how long its build took.
         known_keys: secrets of this installation that no artifact may hold.
 
     Returns:
-        The candidate, not yet on record. `scan_passed` says whether it may ever be published.
+        The candidate, not yet recorded; only with `scan_passed` can it ever be published.
 
     Raises:
-        TreeRefusedError, PathRefusedError: the content's fault: a path or the tree breaks a rule.
+        TreeRefusedError, PathRefusedError: a path or the tree breaks a rule (the content's fault).
     """
     manifest = den.put_tree(files, public=public_of(files) or "")
     report = scan(files, profile_of(policy, site), profile_name=site.profile, known_keys=known_keys)
@@ -96,45 +96,45 @@ def manifest_of(release: NewRelease | Release) -> Manifest:
 
 
 def manifest_of_dict(stored: Mapping[str, Any]) -> Manifest:
-    """Return the manifest that stands on record in this form."""
+    """Return the manifest that the ledger stores in this form."""
     return Manifest.from_json(json.dumps(dict(stored)))
 
 
 def site_key(site: Site) -> str:
-    """Return the name of a site's projection in the Den; neither part can hold an underscore."""
+    """Return the name of a site's projection in the content store; neither part can hold an underscore."""
     return f"{site.tenant}_{site.name}"
 
 
 def check_whole(release: Release) -> None:
-    """Check that a release is what its scan judged: files, digest and report belong together (H-114).
+    """Check that a release's files, digest and scan report belong together (H-114).
 
     Raises:
-        ReleaseAlteredError: our fault, or of whoever wrote to the ledger past us: it must not be published.
+        ReleaseAlteredError: they do not (the fault of whoever changed the ledger), and it must not be published.
     """
     report = {name: value for name, value in release.scan.items() if name not in ("passed", "report_digest")}
     if manifest_of(release).digest != release.digest:
-        raise ReleaseAlteredError("its files are not those that its digest names")
+        raise ReleaseAlteredError("its files do not match its digest")
     if report.get("digest") != release.digest or not release.scan_passed:
-        raise ReleaseAlteredError("its scan report is about other files, or let it not pass")
+        raise ReleaseAlteredError("its scan report is about other files, or did not pass")
     if digest_of_report(report) != release.scan_digest:
         raise ReleaseAlteredError("its scan report is not the one that was approved")
 
 
 def lay_out(den: Den, site: Site, release: NewRelease | Release, *, release_id: UUID) -> None:
-    """Make what a release serves ready to be shown, before anybody is led to it.
+    """Lay out a release's served files before it is activated.
 
     Raises:
-        BlobMissingError, BlobCorruptError: our fault, or the disk's: it must not be published.
-        OSError: the disk's fault: it can be published, but its projection will lag.
+        BlobMissingError, BlobCorruptError: it must not be published (our fault, or the disk's).
+        OSError: it can be published, but its projection will lag (the disk's fault).
     """
     den.lay_out(site_key(site), manifest_of(release), release_id=str(release_id))
 
 
 def show_active(ledger: Ledger, den: Den, site_id: UUID) -> None:
-    """Bring the Den's projection of a site to what the ledger says; under the row's lock, so that two cannot cross.
+    """Point a site's projection at the release that the ledger says is active, under the row lock.
 
     Raises:
-        BlobMissingError, BlobCorruptError, OSError: the disk's fault, or ours: the projection lags behind the ledger.
+        BlobMissingError, BlobCorruptError, OSError: the projection lags behind the ledger (the disk's fault, or ours).
     """
     with ledger.begin() as session:
         site = lock_site(session, site_id)
@@ -145,7 +145,7 @@ def show_active(ledger: Ledger, den: Den, site_id: UUID) -> None:
 
 
 def try_to_show_active(ledger: Ledger, den: Den, site_id: UUID) -> str | None:
-    """Do `show_active`; return why the projection lags, None when it does not. The dispatcher tries again."""
+    """Like `show_active`, but return why the projection lags, if it does; the dispatcher tries again."""
     try:
         show_active(ledger, den, site_id)
     except (OSError, SiteError) as error:
@@ -154,21 +154,12 @@ def try_to_show_active(ledger: Ledger, den: Den, site_id: UUID) -> str | None:
     return None
 
 
-# Give back the disk space of what no release on record needs any more.
-#
-# What is kept is told by the ledger; this removes the rest, if it is old enough. Young files are left alone, since
-# they
-# may belong to a release that is being made and is on no record yet. Whoever finds a stored file and relies on it
-# touches
-# it first (`Den.put`), under the lock that a sweep takes to look at its age: a file is either young or gone, never
-# both.
-
 _SWEPT = ".swept-"
 
 
 @dataclass(frozen=True)
 class Shown:
-    """What is kept of one site's projection."""
+    """The part of one site's projection that is kept."""
 
     releases: frozenset[str] = frozenset()
     """Ids."""
@@ -178,42 +169,40 @@ class Shown:
 
 @dataclass(frozen=True)
 class Kept:
-    """What the ledger says is needed."""
+    """Everything that the ledger still refers to."""
 
     blobs: frozenset[str]
     sites: Mapping[str, Shown] = field(default_factory=dict)
-    """By the name of their projection."""
+    """By the name of the projection."""
 
 
 @dataclass
 class Swept:
-    """What a sweep removed, or would remove."""
+    """Counts of what a sweep removed, or would remove."""
 
     blobs: int = 0
     blob_bytes: int = 0
-    """Of the removed blobs; trees hold the same files once more and add nothing."""
+    """Of the blobs; trees are hard links to them and take no more space."""
     trees: int = 0
     leftovers: int = 0
-    """Files and directories that a crash left half-made."""
+    """Files and directories left unfinished by a crash."""
 
 
 class Sweeper:
-    """Sweeps one store."""
+    """Frees the disk space of what no recorded release needs any more.
+
+    Only old files are removed: a young one may belong to a release that is not recorded yet. `Den.put` touches a stored
+    file that it relies on, under the lock that a sweep takes to compare ages, so a file is either young or gone.
+    """
 
     def __init__(self, root: Path, *, disk: Disk | None = None) -> None:
         self._root = root
         self._disk = disk or Disk()
 
     def sweep(self, kept: Kept, *, older_than: float, is_rehearsal: bool = False) -> Swept:
-        """Remove what is not kept.
+        """Remove what is not kept and was last touched before `older_than`, in seconds since the epoch.
 
-        Args:
-            kept: what is needed.
-            older_than: seconds since the epoch; whatever was touched later stays.
-            is_rehearsal: only count.
-
-        Returns:
-            What was removed, or with `is_rehearsal` would be.
+        With `is_rehearsal`, only count it.
         """
         swept = Swept()
         for site in _below(self._root / "sites"):
@@ -237,7 +226,7 @@ class Sweeper:
                     swept.trees += 1
                 if not is_rehearsal:
                     doomed.append(tree.with_name(f"{_SWEPT}{secrets.token_hex(8)}"))
-                    self._disk.replace(tree, doomed[-1])  # nobody finds half a tree under its name
+                    self._disk.replace(tree, doomed[-1])  # so that no reader meets half a tree
         for tree in doomed:
             shutil.rmtree(tree)
 
@@ -259,7 +248,7 @@ def _doomed(directory: Path, kept: frozenset[str], older_than: float) -> Iterato
 
 
 def _in_use(site: Path) -> Path:
-    """Return the release that the projection shows, whatever the ledger says: it may lag behind."""
+    """Return the release that the projection shows, which may lag behind the ledger."""
     try:
         return site / (site / "active").readlink()
     except FileNotFoundError:
@@ -272,7 +261,7 @@ def _below(directory: Path) -> Iterator[Path]:
 
 
 def _touched_at(path: Path) -> float:
-    """Return when a name was last touched; what its owner took away meanwhile is as young as can be."""
+    """Return when a path was last touched; infinity if it has just been removed."""
     try:
         return path.lstat().st_mtime
     except FileNotFoundError:

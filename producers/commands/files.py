@@ -44,7 +44,7 @@ def render(
 ) -> None:
     """Build static HTML and CSS from a spec: the same spec, the same bytes."""
     from sites.directories import write_directory
-    from sites.spec.errors import SpecError
+    from sites.errors import SpecError
     from sites.spec.render import contrast_notes
     from sites.spec.render import render as render_site
     from sites.spec.validate import accept
@@ -126,9 +126,8 @@ def apply(
     as_json: AsJson = False,
 ) -> None:
     """Apply a diff, all of it or nothing. Where more than one place is possible, it is refused. Exit 1 if refused."""
-    from sites.diff.apply import apply_diff
+    from sites.diff.apply import MATCHING, SITE, apply_diff
     from sites.diff.model import DiffRefusedError
-    from sites.diff.policy import MATCHING, SITE
     from sites.directories import Worktree
 
     text = _read(diff)

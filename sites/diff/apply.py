@@ -1,13 +1,17 @@
-"""Applies a diff to a set of files: all of it or nothing, in bounded time, with a refusal that says what to mend."""
+"""Apply a diff to a set of files: check it against a policy, match it, and change all of the files or none."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from sites.diff.canonical import Applied
 from sites.diff.match import match_file, receipts_of
 from sites.diff.model import (
+    EXECUTABLE_MODE,
+    PLAIN_MODE,
     Budget,
     DiffRefusedError,
     FileOp,
@@ -24,20 +28,129 @@ from sites.diff.model import (
 from sites.diff.options import Option
 from sites.diff.parse import parse_diff
 from sites.diff.parse_unified import is_prefix
-from sites.diff.policy import MATCHING, DiffPolicy, check_deletion, check_modes, check_policy
 from sites.errors import PathRefusedError
-from sites.files import check_path, collision_key
+from sites.files import MEDIA_TYPES, SOURCE_EXTENSIONS, check_path, collision_key, extension_of, is_planted
 
-# The set of files while a diff is applied to it: which file a name means, and which names may be made.
+_SYMLINK_MODE, _SUBMODULE_MODE = "120000", "160000"
+_DOTS = rb"(?:\.\.\.|\xe2\x80\xa6)"
+_KEPT = rb"(?:(?:the|all|your|any|of)\s+)*(?:rest|remain\w*|exist\w*|unchanged|same|other|previous|original|omitted)\b"
+_COMMENT = rb"^(?://|\#|/\*|<!--|\{/\*|--|\(|\[|<)\W*?"
+_LEFT_OUT = re.compile(
+    rb"^%(dots)s\s*\(?%(kept)s"
+    rb"|%(comment)s%(dots)s\W*%(kept)s"
+    rb"|%(comment)s%(kept)s[\w\s,'-]{0,60}(?:%(dots)s|\b(?:unchanged|omitted|same|here|before|above|below))\W*$"
+    % {b"dots": _DOTS, b"kept": _KEPT, b"comment": _COMMENT},
+    re.IGNORECASE,
+)
+_MAX_PLACEHOLDER_BYTES = 200
+
+
+@dataclass(frozen=True)
+class DiffPolicy:
+    """What is refused on top of what is never safe."""
+
+    are_modes_allowed: bool = True
+    are_renames_allowed: bool = True
+    extensions: frozenset[str] | None = None
+    """The kinds of file that may be created or changed; None for all."""
+    is_planted_allowed: bool = True
+    are_placeholders_allowed: bool = True
+    max_deleted_percent: int = 100
+    """The most lines of a file that an update may remove, in percent."""
+    min_deleted_lines: int = 20
+    """An update that removes fewer lines is never too much."""
+
+
+MATCHING = DiffPolicy()
+"""Only matching and path safety."""
+
+SITE = DiffPolicy(
+    are_modes_allowed=False,
+    are_renames_allowed=False,
+    extensions=frozenset(MEDIA_TYPES),
+    is_planted_allowed=False,
+    are_placeholders_allowed=False,
+    max_deleted_percent=60,
+)
+"""What a model may do to a site."""
+
+SOURCES = replace(SITE, extensions=frozenset(MEDIA_TYPES) | SOURCE_EXTENSIONS)
+"""What a model may do to the sources of a built site."""
+
+
+def check_modes(op: FileOp) -> None:
+    """Refuse anything but plain files, under any policy.
+
+    Raises:
+        DiffRefusedError: `symlink`, `submodule`, `malformed` (the diff's fault).
+    """
+    for mode in filter(None, (op.old_mode, op.new_mode)):
+        if mode == _SYMLINK_MODE:
+            raise DiffRefusedError(Reason.SYMLINK, "a diff may not make or change a symbolic link", op.path)
+        if mode == _SUBMODULE_MODE:
+            raise DiffRefusedError(Reason.SUBMODULE, "a diff may not make or change a submodule", op.path)
+        if not mode.startswith("100"):
+            raise DiffRefusedError(Reason.MALFORMED, f"{mode} is not the mode of a file", op.path)
+
+
+def check_policy(op: FileOp, policy: DiffPolicy) -> None:
+    """Refuse what the policy does not allow for one file.
+
+    Raises:
+        DiffRefusedError: `mode_change`, `rename`, `planted`, `extension`, `placeholder` (the diff's fault).
+    """
+    if not policy.are_renames_allowed and op.kind in (Kind.RENAME, Kind.COPY):
+        raise DiffRefusedError(Reason.RENAME, f"a {op.kind} is not allowed; change the file in its place", op.path)
+    if not policy.are_modes_allowed and _changes_mode(op):
+        raise DiffRefusedError(Reason.MODE_CHANGE, "file modes are not allowed to be set or changed", op.path)
+    for path in filter(None, (op.path, op.source)):
+        if not policy.is_planted_allowed and is_planted(path):
+            raise DiffRefusedError(Reason.PLANTED, "a tool would obey this file; a site has no use for it", op.path)
+        if policy.extensions is not None and extension_of(path) not in policy.extensions:
+            raise DiffRefusedError(Reason.EXTENSION, "a site does not hold this kind of file", op.path)
+    if not policy.are_placeholders_allowed:
+        _check_placeholders(op)
+
+
+def check_deletion(op: FileOp, policy: DiffPolicy, *, before: int, after: int) -> None:
+    """Refuse an update from `before` to `after` lines that removes most of a file.
+
+    Raises:
+        DiffRefusedError: `mass_deletion` (the diff's fault).
+    """
+    gone = before - after
+    if gone >= policy.min_deleted_lines and gone * 100 > policy.max_deleted_percent * before:
+        detail = f"{gone} of {before} lines would be gone, at most {policy.max_deleted_percent} % may"
+        raise DiffRefusedError(Reason.MASS_DELETION, detail, op.path)
+
+
+def _changes_mode(op: FileOp) -> bool:
+    is_new = op.kind is Kind.CREATE
+    return (op.new_mode is not None and op.new_mode != (PLAIN_MODE if is_new else op.old_mode or PLAIN_MODE)) or (
+        op.new_mode == EXECUTABLE_MODE
+    )
+
+
+def _check_placeholders(op: FileOp) -> None:
+    for number, hunk in enumerate(op.hunks, start=1):
+        added = [text.strip() for text in hunk.added]
+        placeholders = [line for line in added if len(line) <= _MAX_PLACEHOLDER_BYTES and _LEFT_OUT.match(line)]
+        before = {text.strip() for text in hunk.before} if placeholders else set()
+        for line in placeholders:
+            if line not in before:
+                shown = ascii(line.decode(errors="replace"))
+                detail = f"the added line {shown} stands for text that is left out"
+                raise DiffRefusedError(Reason.PLACEHOLDER, detail, op.path, number)
+
 
 _GIT = frozenset({".git", "git~1"})
 
 
 def safe_path(path: str) -> str:
-    """Return the one form of a path that a diff names.
+    """Return a diff's path in normal form.
 
     Raises:
-        DiffRefusedError: `unsafe_path` (the fault of whoever wrote the diff); the detail begins with the rule.
+        DiffRefusedError: `unsafe_path` (the diff's fault); the detail begins with the rule.
     """
     try:
         checked = check_path(path)
@@ -51,40 +164,40 @@ def safe_path(path: str) -> str:
 
 
 class Tree:
-    """Files and what has become of them so far.
+    """A set of files while a diff is applied to it.
 
     Args:
         base: contents by checked path.
-        obstacles: names that are no plain files, such as symbolic links.
+        obstacles: paths of symbolic links and other special files.
     """
 
     def __init__(self, base: Mapping[str, bytes], obstacles: Collection[str]) -> None:
         self._base = base
         self._obstacles = frozenset(obstacles)
         self.vacated: frozenset[str] = frozenset()
-        """Paths that the diff as a whole removes or moves away: something may be made in their place."""
+        """Paths that the diff removes or renames, so that they can be created anew."""
         self._made: set[str] = set()
         self._keys: dict[str, str] | None = None
         self.state: dict[str, bytes | None] = {}
 
     def has(self, path: str) -> bool:
-        """Return whether there is such a file now."""
+        """Whether the file exists now."""
         return self.state[path] is not None if path in self.state else path in self._base
 
     def read(self, path: str) -> bytes | None:
-        """Return a file's content as it is now; None when there is none."""
+        """Return a file's current content; None if it does not exist."""
         return self.state[path] if path in self.state else self._base.get(path)
 
     def read_source(self, path: str) -> bytes | None:
-        """Return what a rename or a copy begins from: the file as it was before the diff, as git takes it."""
-        found = self._base.get(path)
-        return self.read(path) if found is None else found
+        """Return the source of a rename or copy: like git, the content before the diff."""
+        data = self._base.get(path)
+        return self.read(path) if data is None else data
 
     def check_reachable(self, path: str) -> None:
-        """Refuse a path that is, or leads through, something else than a plain file and directories.
+        """Refuse a path that is not, or does not lead through, plain files and directories.
 
         Raises:
-            DiffRefusedError: `symlink`, `name_collision` (the fault of whoever wrote the diff).
+            DiffRefusedError: `symlink`, `name_collision` (the diff's fault).
         """
         for parent in _with_parents(path):
             if parent in self._obstacles:
@@ -93,16 +206,16 @@ class Tree:
                 raise DiffRefusedError(Reason.NAME_COLLISION, "the path lies below a file", path)
 
     def make(self, path: str, data: bytes) -> None:
-        """Put a new file in place.
+        """Create a file.
 
         Raises:
-            DiffRefusedError: `file_exists`, `name_collision`, `symlink` (the fault of whoever wrote the diff).
+            DiffRefusedError: `file_exists`, `name_collision`, `symlink` (the diff's fault).
         """
         self.check_reachable(path)
         if self.has(path) and (path in self._made or path not in self.vacated):
             raise DiffRefusedError(Reason.FILE_EXISTS, "the file exists already", path)
         for name in _with_parents(path):
-            other = self._known(name)
+            other = self._claimed_name(name)
             if other is not None and other != name:
                 raise DiffRefusedError(Reason.NAME_COLLISION, "another name differs only in case or Unicode form", path)
         if self._is_directory(path):
@@ -117,15 +230,15 @@ class Tree:
         self.state[path] = data
 
     def remove(self, path: str) -> None:
-        """Take a file away, unless another was made in its place."""
+        """Remove a file, unless another was created in its place."""
         if path not in self._made:
             self.state[path] = None
 
     def changed(self) -> dict[str, bytes | None]:
-        """Return what differs from the base, by path in order."""
+        """Return what differs from the base, sorted by path."""
         return {path: data for path, data in sorted(self.state.items()) if self._base.get(path) != data}
 
-    def _known(self, name: str) -> str | None:
+    def _claimed_name(self, name: str) -> str | None:
         return self._names().get(collision_key(name))
 
     def _names(self) -> dict[str, str]:
@@ -139,7 +252,7 @@ class Tree:
 
     def _is_directory(self, path: str) -> bool:
         is_file = path in self._made or (path in self._base and path not in self.vacated)
-        return self._known(path) == path and not is_file
+        return self._claimed_name(path) == path and not is_file
 
 
 def _with_parents(path: str) -> list[str]:
@@ -148,10 +261,10 @@ def _with_parents(path: str) -> list[str]:
 
 
 def check_names(op: FileOp) -> FileOp:
-    """Return what a diff does to a file, with names in their one form.
+    """Return an operation with its paths in normal form.
 
     Raises:
-        DiffRefusedError: `unsafe_path` (the fault of whoever wrote the diff).
+        DiffRefusedError: `unsafe_path` (the diff's fault).
     """
     path = safe_path(op.path)
     below = path.partition("/")[2]
@@ -162,14 +275,10 @@ def check_names(op: FileOp) -> FileOp:
 
 
 def resolve(op: FileOp, tree: Tree) -> str:
-    """Return a file's real path: without its first directory where that is only the diff's own.
-
-    Args:
-        op: what the diff does to the file, with checked names.
-        tree: the files.
+    """Return a file's real path, without a first directory such as `a/` that only the diff has.
 
     Raises:
-        DiffRefusedError: `ambiguous`, `symlink`, `name_collision` (the fault of whoever wrote the diff).
+        DiffRefusedError: `ambiguous`, `symlink`, `name_collision` (the diff's fault).
     """
     path = _resolved(op, tree)
     tree.check_reachable(path)
@@ -206,20 +315,20 @@ def apply_diff(
     limits: Limits = _DEFAULT_LIMITS,
     obstacles: Collection[str] = (),
 ) -> Applied:
-    """Apply a diff, whatever format it is in.
+    """Apply a diff in any of the three formats, completely or not at all.
 
     Args:
         files: contents by checked path (`sites.files.check_tree`); never changed.
-        diff: a unified diff, search/replace blocks or a `*** Begin Patch`, prose and fences around it or not.
-        policy: what it may do beyond what is never safe.
-        limits: what it may ask for.
-        obstacles: names beside the files that are no plain files, such as symbolic links.
+        diff: a unified diff, search/replace blocks or a `*** Begin Patch`, with or without prose and fences around it.
+        policy: what the diff may do.
+        limits: how large it may be.
+        obstacles: paths of symbolic links and other special files.
 
     Returns:
         What changed, and how sure each place was.
 
     Raises:
-        DiffRefusedError: the diff is not applied, and nothing of it is (the fault of whoever wrote it).
+        DiffRefusedError: nothing of the diff is applied (the diff's fault).
     """
     ops = parse_diff(diff, limits)
     tree = Tree(files, obstacles)
@@ -245,18 +354,18 @@ def apply_diff(
 
 
 class _Step(NamedTuple):
-    """What a diff does to one file."""
+    """One file's operation."""
 
     named: FileOp
-    """Under the name that the diff gives it."""
+    """With the path that the diff gives."""
     resolved: FileOp
-    """Under its path among the files as they are before the diff."""
+    """With its path among the files before the diff."""
 
 
 def _apply_all(
     steps: Sequence[_Step], tree: Tree, budget: Budget, policy: DiffPolicy
 ) -> tuple[list[FileReceipt], DiffRefusedError | None]:
-    """Return what happened to each file, and the refusal that stands unless the whole diff was applied before."""
+    """Return each file's receipt, and the refusal that counts unless the whole diff was applied before."""
     receipts: list[FileReceipt] = []
     missing: DiffRefusedError | None = None
     for named, resolved in steps:
@@ -271,7 +380,7 @@ def _apply_all(
 
 
 class _GoneError(Exception):
-    """A file that a diff takes away is not there: an error, unless the whole diff was applied before."""
+    """A file to remove is missing: an error unless the whole diff was applied before."""
 
     def __init__(self, refusal: DiffRefusedError) -> None:
         super().__init__(refusal)
@@ -293,7 +402,7 @@ def _create(op: FileOp, tree: Tree, budget: Budget, policy: DiffPolicy) -> FileR
 
 
 def _added(op: FileOp, hunk: Hunk, number: int) -> list[Line]:
-    """Return the lines of a new file; an empty line between them has lost its plus."""
+    """Return the lines of a new file; empty lines may have lost their plus."""
     lines = list(hunk.lines)
     while lines and lines[-1].op == "?" and (not lines[-1].text.strip() or _is_text_behind(lines)):
         lines.pop()
@@ -304,7 +413,7 @@ def _added(op: FileOp, hunk: Hunk, number: int) -> list[Line]:
 
 
 def _is_text_behind(lines: Sequence[Line]) -> bool:
-    """Return whether the last lines are text behind the diff: without markers, and parted from it by an empty line."""
+    """Whether the last lines are prose after the diff: unmarked and set off by an empty line."""
     for line in reversed(lines):
         if line.op != "?" or not line.text.strip():
             return line.op == "?"

@@ -1,7 +1,6 @@
-"""Our own unified diff of a change: deterministic, exact to the byte, in time linear to the files.
+"""Canonical unified diffs of a change, deterministic and exact to the byte, in time linear to the files.
 
-It is made from the contents before and after, so that a reviewer sees what changed and never what a model wrote. git
-reads it, and so do we.
+They are made from the contents before and after, so a reviewer sees what changed and not what a model wrote.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ def unified(before: Mapping[str, bytes | None], after: Mapping[str, bytes | None
     """Return the change of some files as a unified diff.
 
     Args:
-        before: contents by path; None for a file that is not there.
+        before: contents by path; None for a file that does not exist.
         after: likewise, with the same paths.
     """
     return b"".join(_file(path, before[path], after[path]) for path in sorted(after) if before[path] != after[path])

@@ -1,7 +1,7 @@
-"""Which of several places a hunk means: only when something beside nearness says so. git takes the nearest.
+"""Choose among several places for a hunk by evidence other than nearness, which is all that git uses.
 
-Line numbers are believed where they have proven right: all counts fit and every hunk of the file stands exactly where
-its numbers say, or another hunk of the file that can stand in one place only stands exactly there.
+Line numbers count as evidence once proven: every hunk is exactly where its numbers say, or another hunk with a single
+place is.
 """
 
 from __future__ import annotations
@@ -12,18 +12,16 @@ from dataclasses import dataclass, field
 from sites.diff.model import FileText, Fuzz, Hunk, indent_of, key_of
 from sites.diff.options import Option
 
-# When the numbers of a file's hunks are to be believed: when all of them agree with all that can be checked.
-
 
 def expected_place(hunk: Hunk) -> int | None:
-    """Return the line of the file, from 0, where a hunk's numbers say that it begins; None without numbers."""
+    """Return the line, from 0, where a hunk begins by its numbers; None without numbers."""
     if hunk.span is None:
         return None
     return hunk.span.old_start if hunk.span.old_count == 0 else max(hunk.span.old_start - 1, 0)
 
 
 def coherent_places(hunks: Sequence[Hunk]) -> list[int] | None:
-    """Return where all hunks of a file begin if their numbers fit their lines and each other."""
+    """Return where all hunks begin if their numbers fit their lines and each other."""
     places: list[int] = []
     offset, end = 0, 0
     for hunk in hunks:
@@ -40,7 +38,7 @@ def coherent_places(hunks: Sequence[Hunk]) -> list[int] | None:
 
 
 def is_as_tools_write(hunk: Hunk, file: FileText) -> bool:
-    """Return whether a lone hunk has as much context above as below, but at the file's ends: no line was lost."""
+    """Whether a single hunk has as much context above as below, except at the file's ends, so that no line was lost."""
     size = len(hunk.ops)
     head = size - len(hunk.ops.lstrip(" ?"))
     tail = size - len(hunk.ops.rstrip(" ?"))
@@ -58,27 +56,27 @@ _NOT_A_SCOPE_END = (b"}", b")", b"]", b"</", b"#", b"//", b"/*", b"*", b"<!--")
 
 @dataclass
 class Choice:
-    """A hunk and what it may mean, narrowed down step by step."""
+    """A hunk and its remaining options."""
 
     hunk: Hunk
     options: list[Option] = field(default_factory=list)
 
     @property
     def only(self) -> Option | None:
-        """The one thing that it means; None while there are several or none."""
+        """The single option; None if there are several or none."""
         return self.options[0] if len(self.options) == 1 else None
 
     @property
     def expected(self) -> int | None:
-        """The line of the file, from 0, where the hunk's numbers say that it begins."""
+        """The line, from 0, where the hunk begins by its numbers."""
         return expected_place(self.hunk)
 
 
 def narrow(choices: Sequence[Choice], file: FileText, *, is_ordered: bool) -> None:
-    """Leave one option to each hunk for which the evidence decides.
+    """Narrow each hunk to one option where the evidence decides.
 
     Args:
-        choices: the hunks of a file, with all that each may mean.
+        choices: the hunks of a file with their options.
         file: the file.
         is_ordered: the format lists hunks in the order of the file.
     """
@@ -98,7 +96,7 @@ def narrow(choices: Sequence[Choice], file: FileText, *, is_ordered: bool) -> No
 
 
 def _by_coherent_numbers(choices: Sequence[Choice], file: FileText) -> None:
-    """Believe the numbers where all hunks stand where they say, however lines were changed on their way."""
+    """Trust the numbers if all hunks are where they say, even with inexact lines."""
     hunks = [choice.hunk for choice in choices]
     here = [[option for option in choice.options if option.start == choice.expected] for choice in choices]
     if coherent_places(hunks) is None or any(len(options) != 1 for options in here):
@@ -114,15 +112,15 @@ def _keep(choice: Choice, options: list[Option]) -> None:
 
 
 def _by_anchor(choice: Choice, file: FileText) -> None:
-    """Keep what stands below the lines that a header without numbers names, innermost scope first."""
+    """Keep options in the scope that a header without numbers names."""
     if choice.hunk.span is not None or not choice.hunk.anchors or len(choice.options) < 2:
         return
     start = 0
     for anchor in choice.hunk.anchors:
-        found = [place for place in file.places.get(key_of(anchor), ()) if place >= start]
-        if len(found) != 1:
+        places = [place for place in file.places.get(key_of(anchor), ()) if place >= start]
+        if len(places) != 1:
             return
-        start = found[0]
+        start = places[0]
     end = _scope_end(file, start)
     _keep(choice, [option for option in choice.options if start <= option.start < end])
 
@@ -145,14 +143,14 @@ def _by_end(choice: Choice, file: FileText) -> None:
 
 
 def _by_level(choice: Choice) -> None:
-    """Prefer the one place that fits to the letter, unless the numbers say that another is meant."""
+    """Prefer the one place that fits exactly, unless another is nearer by the numbers."""
     if len(choice.options) < 2:
         return
     best = [option for option in choice.options if option.fuzz <= Fuzz.WHITESPACE]
     exact = [option for option in best if option.fuzz <= Fuzz.OFFSET]
-    for found in (exact, best):
-        if len(found) == 1 and _is_nearest(found[0], choice):
-            choice.options = found
+    for options in (exact, best):
+        if len(options) == 1 and _is_nearest(options[0], choice):
+            choice.options = options
             return
 
 
@@ -172,7 +170,7 @@ def _by_proven_numbers(place: int, choices: Sequence[Choice]) -> None:
 
 
 def _by_common_offset(place: int, choices: Sequence[Choice]) -> None:
-    """Move by as much as all the other hunks have moved: something was put in or taken out above them all."""
+    """Apply the offset that all other hunks share: lines were added or removed above them all."""
     offsets = [
         choice.only.start - choice.expected
         for index, choice in enumerate(choices)
@@ -184,7 +182,7 @@ def _by_common_offset(place: int, choices: Sequence[Choice]) -> None:
 
 
 def _by_order(choices: Sequence[Choice]) -> None:
-    """Keep the one way in which the hunks stand one below another, where there is only one."""
+    """Keep the only combination in which the hunks follow one another, if there is just one."""
     if len(choices) < 2 or any(not 0 < len(choice.options) <= _MAX_IN_ORDER for choice in choices):
         return
     rows: list[list[Option]] = [[]]
@@ -202,12 +200,12 @@ def _by_order(choices: Sequence[Choice]) -> None:
 
 
 def _furthest(ways: list[list[Option]]) -> list[list[Option]]:
-    """Return rows enough to tell whether there is more than one: two for each end."""
-    kept: list[list[Option]] = []
+    """Return at most two rows for each end, enough to see whether there are several."""
+    rows: list[list[Option]] = []
     for way in ways:
-        if sum(way[-1] is other[-1] for other in kept) < 2:
-            kept.append(way)
-    return kept
+        if sum(way[-1] is other[-1] for other in rows) < 2:
+            rows.append(way)
+    return rows
 
 
 def _is_in_order(choices: Sequence[Choice]) -> bool:
@@ -216,7 +214,7 @@ def _is_in_order(choices: Sequence[Choice]) -> bool:
 
 
 def _by_heading(choice: Choice, file: FileText) -> None:
-    """Keep what stands below the heading that git writes behind the numbers."""
+    """Keep the option below the heading that git writes after the numbers."""
     if len(choice.options) < 2 or choice.hunk.span is None or not choice.hunk.anchors:
         return
     heading = choice.hunk.anchors[0]
@@ -224,7 +222,7 @@ def _by_heading(choice: Choice, file: FileText) -> None:
 
 
 def _heading_at(file: FileText, start: int) -> bytes:
-    """Return the line that git would write as a heading for a hunk: the last one above that begins with a letter."""
+    """Return the heading that git would give a hunk: the last line above that begins with a letter."""
     for place in range(min(start, len(file.lines)) - 1, -1, -1):
         line = file.lines[place]
         if line[:1].isalpha() or line[:1] in (b"_", b"$"):

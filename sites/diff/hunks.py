@@ -1,6 +1,6 @@
-"""The body of a unified hunk: where it ends, and what each line is. Its counts are believed only when they fit.
+"""Parser of unified hunks, which trusts a header's counts only if they fit the body.
 
-git believes them always: a new file of four lines under `+1,2` silently becomes one of two lines.
+git always trusts them: a new file of four lines under `+1,2` silently becomes one of two lines.
 """
 
 from __future__ import annotations
@@ -27,34 +27,34 @@ class Found(NamedTuple):
 
     hunk: Hunk
     end: int
-    """The first line of the text that is not the hunk's."""
+    """The first line after the hunk."""
 
 
 class Header(NamedTuple):
-    """What `@@` says."""
+    """The header of a hunk."""
 
     span: Span | None
     anchors: tuple[bytes, ...]
-    """A line that stands above the hunk, if it names one."""
+    """A line above the hunk, if the header names one."""
 
 
 NO_HEADER = Header(None, ())
 
 
 def is_hunk_header(line: bytes) -> bool:
-    """Return whether a hunk begins at this line."""
+    """Whether a hunk begins at this line."""
     return line.startswith(b"@@") and _HEADER.match(line.rstrip()) is not None
 
 
 def read_header(line: bytes) -> Header | None:
-    """Return what a line says with which a hunk begins; None for any other line.
+    """Return the header of a hunk; None for any other line.
 
     Models write `@@ ... @@`, and names of functions for numbers.
     """
-    found = _HEADER.match(line.rstrip())
-    if found is None:
+    match = _HEADER.match(line.rstrip())
+    if match is None:
         return None
-    *numbers, inside, behind = found.groups()
+    *numbers, inside, behind = match.groups()
     if numbers[0] is None:
         return Header(None, _anchors(behind) or _anchors(inside))
     span = Span(*[int(number or 1) for number in numbers])
@@ -66,7 +66,7 @@ def _anchors(text: bytes | None) -> tuple[bytes, ...]:
 
 
 def is_file_header(lines: list[bytes], at: int) -> bool:
-    """Return whether the headers of a file begin at a line: `diff --git`, or `---` and `+++`, or one of the two."""
+    """Whether a file's headers begin at a line: `diff --git`, or `---` and `+++`, or one of the two."""
     line = lines[at]
     if line.startswith(b"diff --git "):
         return True
@@ -87,10 +87,10 @@ def read_hunk(lines: list[bytes], at: int, header: Header, *, marks: str, is_git
     Args:
         lines: the text.
         at: the first line after the hunk's header.
-        header: what it says.
+        header: the header.
         marks: the first bytes of all lines.
         is_git: the file has a `diff --git` header, so that a line `--- x` within the counts is a removed line `-- x`.
-        is_fenced: the diff stands in a fenced block, whose end ends it.
+        is_fenced: the diff is in a fenced block and ends with it.
     """
     found = _plain(lines, at, header, marks=marks, is_git=is_git) or _counted(lines, at, header, is_git=is_git)
     if found is not None and not _goes_on(lines, found.end):
@@ -99,7 +99,7 @@ def read_hunk(lines: list[bytes], at: int, header: Header, *, marks: str, is_git
 
 
 def _plain(lines: list[bytes], at: int, header: Header, *, marks: str, is_git: bool) -> Found | None:
-    """Read a hunk whose counts are those of all marked lines that follow, as nearly all are; None for any other."""
+    """Read a hunk whose counts are exactly those of the marked lines that follow, as of nearly all; else None."""
     span, anchors = header
     if span is None:
         return None
@@ -150,7 +150,7 @@ def _counted(lines: list[bytes], at: int, header: Header, *, is_git: bool) -> Fo
 
 
 def _goes_on(lines: list[bytes], at: int) -> bool:
-    """Return whether the text behind a counted hunk looks like more of it: then the counts are wrong."""
+    """Whether the text after a counted hunk looks like more of it, so that the counts are wrong."""
     while at < len(lines) and is_empty(lines[at]):
         at += 1
     if at >= len(lines) or lines[at][0] not in MARKERS:
@@ -159,7 +159,7 @@ def _goes_on(lines: list[bytes], at: int) -> bool:
 
 
 def _free(lines: list[bytes], at: int, header: Header, *, is_fenced: bool) -> Found:
-    """Read up to whatever ends a hunk, without its counts."""
+    """Read a hunk to its end without using its counts."""
     read: list[Line] = []
     while at < len(lines) and not _ends(lines, at, is_fenced=is_fenced):
         line = lines[at]
@@ -179,7 +179,7 @@ def _free(lines: list[bytes], at: int, header: Header, *, is_fenced: bool) -> Fo
 def _ends(lines: list[bytes], at: int, *, is_fenced: bool) -> bool:
     line = lines[at]
     if line.startswith(_PLAIN_STARTS) and not line.startswith((b"+++ ", b"-- ", b"--- ")):
-        return False  # nearly all lines, told at once
+        return False  # the fast path for nearly all lines
     return (
         is_hunk_header(line)
         or is_file_header(lines, at)
@@ -190,12 +190,12 @@ def _ends(lines: list[bytes], at: int, *, is_fenced: bool) -> bool:
 
 
 def _is_signature(lines: list[bytes], at: int) -> bool:
-    """Return whether a mail of `git format-patch` ends here."""
+    """Whether a mail of `git format-patch` ends here."""
     following = lines[at + 1] if at + 1 < len(lines) else b""
     return lines[at].rstrip(b"\r\n") == b"-- " and (not following or _VERSION.match(following) is not None)
 
 
 def _without_feed(line: Line, marker: bytes) -> Line:
-    """Return a line without its end; when the marker itself ends in CR LF, the CR came on the way."""
+    """Return a line without its end; if the marker ends in CR LF, the CR was added in transit."""
     text = line.text.removesuffix(b"\n")
     return Line(line.op, text.removesuffix(b"\r") if marker.endswith(b"\r\n") else text)

@@ -1,7 +1,7 @@
-"""Finds the one meaning of all hunks of a file, or says why there is none. All or nothing.
+"""Match all hunks of a file to the one result that they can mean, or refuse.
 
-First the whole file's numbers are tried as git tries them. Only when something is off, each hunk is searched for by
-what its lines say, and must then have one place in the whole file.
+The line numbers of all hunks are tried first, as git does. If they do not fit exactly, each hunk is searched for by its
+lines and must have one place in the file.
 """
 
 from __future__ import annotations
@@ -30,15 +30,13 @@ from sites.diff.model import (
 )
 from sites.diff.options import DoubtError, Edit, Option, alignments, exact_option, options_at
 
-# Everything that a hunk may mean in a file: as a whole, in parts, without outer context, or done already.
-
 MAX_STARTS = 200
-"""Places of one hunk that are looked at; a hunk with more is ambiguous anyway."""
+"""Places of one hunk that are considered; a hunk with more is ambiguous anyway."""
 _MAX_DROPPED = 3
 
 
-def readings(hunk: Hunk, file: FileText) -> list[tuple[tuple[Line, ...], Fuzz]]:
-    """Return what the lines of a hunk may be: a line without a marker is context, or text behind the diff.
+def variants(hunk: Hunk, file: FileText) -> list[tuple[tuple[Line, ...], Fuzz]]:
+    """Return what the lines of a hunk may be: a line without a marker is context, or prose after the diff.
 
     An empty line between added ones may be context or added: models drop the plus of empty lines.
     """
@@ -53,8 +51,8 @@ def readings(hunk: Hunk, file: FileText) -> list[tuple[tuple[Line, ...], Fuzz]]:
         for place, (op, text) in enumerate(lines)
     )
     is_blank_only = all(not line.text.strip() for line in lines if line.op == "?")
-    found = [(context, Fuzz.EXACT if is_blank_only else Fuzz.MARKER)]
-    return found if added == context else [*found, (added, Fuzz.MARKER)]
+    ways = [(context, Fuzz.EXACT if is_blank_only else Fuzz.MARKER)]
+    return ways if added == context else [*ways, (added, Fuzz.MARKER)]
 
 
 def _is_between_added(lines: Sequence[Line], place: int) -> bool:
@@ -66,7 +64,7 @@ def _is_between_added(lines: Sequence[Line], place: int) -> bool:
 
 
 class Placement(NamedTuple):
-    """Lines of a hunk and the lines of the file that its context and removed lines are."""
+    """Lines of a hunk, and where its context and removed lines are in the file."""
 
     lines: Sequence[Line]
     places: Sequence[int]
@@ -74,36 +72,36 @@ class Placement(NamedTuple):
 
 
 def whole(file: FileText, lines: Sequence[Line], fuzz: Fuzz) -> list[Placement]:
-    """Return where all context and removed lines of a hunk stand one below another."""
+    """Return where all context and removed lines of a hunk are consecutive."""
     keys = [key_of(line.text) for line in lines if line.op != "+"]
     starts = file.starts_of(keys)[:MAX_STARTS]
     return [Placement(lines, range(start, start + len(keys)), fuzz) for start in starts]
 
 
 def in_parts(file: FileText, lines: Sequence[Line], fuzz: Fuzz) -> list[Placement]:
-    """Return where a hunk may stand that leaves out unchanged lines of the file between its own."""
+    """Return where a hunk fits that leaves out unchanged lines of the file."""
     while len(lines) > 1 and lines[0].op == lines[1].op == " " and not lines[0].text.strip():
         lines = lines[1:]
     return [Placement(lines, places, max(fuzz, Fuzz.SPLIT)) for places in alignments(file, lines)]
 
 
 def trimmed(file: FileText, lines: Sequence[Line], fuzz: Fuzz) -> list[Placement]:
-    """Return where a hunk may stand without outer context lines, at the fewest for which there is a place."""
+    """Return where a hunk fits with the fewest outer context lines dropped."""
     return next(filter(None, (whole(file, shorter, Fuzz.TRIMMED) for shorter in _shorter(lines))), [])
 
 
 def options_of(file: FileText, placements: Sequence[Placement]) -> list[Option]:
-    """Return what a hunk may mean at some places, each meaning once."""
-    found: list[Option] = []
+    """Return the distinct options of a hunk at some placements."""
+    options: list[Option] = []
     for lines, places, fuzz in placements:
         for option in options_at(file, lines, places, at_least=fuzz):
-            if not any(option.edits == other.edits and option.start == other.start for other in found):
-                found.append(option)
-    return found
+            if not any(option.edits == other.edits and option.start == other.start for other in options):
+                options.append(option)
+    return options
 
 
 def applied(file: FileText, lines: Sequence[Line]) -> list[Option]:
-    """Return where the hunk's result stands already, but for white space at line ends."""
+    """Return where the hunk's result already is, but for white space at line ends."""
     after = [Line(" ", line.text) for line in lines if line.op != "-"]
     found = []
     runs = [{line.op for line in run} for _, run in groupby(lines, key=lambda line: line.op == " ")]
@@ -126,16 +124,14 @@ def _shorter(lines: Sequence[Line]) -> Iterator[Sequence[Line]]:
     for dropped in range(1, most_head + most_tail + 1):
         for above in range(max(0, dropped - most_tail), min(dropped, most_head) + 1):
             shorter = lines[above : len(lines) - (dropped - above)]
-            if _says_enough(shorter):
+            if _is_distinctive(shorter):
                 yield shorter
 
 
-def _says_enough(lines: Sequence[Line]) -> bool:
-    said = [b"".join(line.text.split()) for line in lines if line.op != "+"]
-    return sum(map(bool, said)) >= MIN_KEPT_LINES and sum(map(len, said)) >= MIN_KEPT_CHARS
+def _is_distinctive(lines: Sequence[Line]) -> bool:
+    texts = [b"".join(line.text.split()) for line in lines if line.op != "+"]
+    return sum(map(bool, texts)) >= MIN_KEPT_LINES and sum(map(len, texts)) >= MIN_KEPT_CHARS
 
-
-# Where a hunk that has no place fits best, for the eyes of whoever wrote it. Never used to apply.
 
 _MAX_SHOWN = 20
 _MAX_CHARS = 200
@@ -144,7 +140,7 @@ _AROUND = 2
 
 
 def nearest_lines(hunk: Hunk, file: FileText) -> tuple[str, ...]:
-    """Return the file's lines, numbered, around the place where most of a hunk's lines are."""
+    """Return the numbered lines around the place with most of a hunk's lines; for display, never to apply."""
     keys = [key_of(text) for text in hunk.before]
     votes: Counter[int] = Counter()
     for index, key in enumerate(keys[:1000]):
@@ -164,32 +160,29 @@ def _shown(line: bytes) -> str:
     return safe if len(safe) <= _MAX_CHARS else safe[:_MAX_CHARS] + " ..."
 
 
-# A file from its lines and the edits of all hunks.
-
-
 def edits_of(op: FileOp, options: Sequence[Option]) -> list[Edit]:
-    """Return the edits of all hunks in the file's order; a hunk that is there twice counts once.
+    """Return the edits of all hunks in the file's order; a repeated hunk counts once.
 
     Raises:
-        DiffRefusedError: `overlap` (the fault of whoever wrote the diff).
+        DiffRefusedError: `overlap` (the diff's fault).
     """
     numbered = sorted((edit, number) for number, option in enumerate(options, start=1) for edit in option.edits)
-    kept: list[Edit] = []
+    edits: list[Edit] = []
     for edit, number in numbered:
-        if kept and edit == kept[-1]:
+        if edits and edit == edits[-1]:
             continue
-        is_same_point = kept and edit.start == edit.end == kept[-1].start == kept[-1].end
-        if kept and (edit.start < kept[-1].end or is_same_point):
+        is_same_point = edits and edit.start == edit.end == edits[-1].start == edits[-1].end
+        if edits and (edit.start < edits[-1].end or is_same_point):
             raise DiffRefusedError(Reason.OVERLAP, "two hunks change the same lines", op.path, number)
-        kept.append(edit)
-    return kept
+        edits.append(edit)
+    return edits
 
 
 def rebuilt(op: FileOp, file: FileText, options: Sequence[Option]) -> list[bytes]:
     """Return a file's new lines.
 
     Raises:
-        DiffRefusedError: `overlap` (the fault of whoever wrote the diff).
+        DiffRefusedError: `overlap` (the diff's fault).
     """
     lines: list[bytes] = []
     at = 0
@@ -206,7 +199,7 @@ def rebuilt(op: FileOp, file: FileText, options: Sequence[Option]) -> list[bytes
 
 
 def _with_ends(file: FileText, lines: list[bytes], *, keeps_end: bool) -> list[bytes]:
-    """Return lines with a feed where another line follows; the last one, where it is kept, ends as the file's."""
+    """Return lines with line feeds in between; a kept last line ends as the file's does."""
     end = b"\r\n" if file.lines and file.lines[0].endswith(b"\r\n") else b"\n"
     lines = [*(_with_end(line, end) for line in lines[:-1]), lines[-1]]
     if keeps_end:
@@ -223,28 +216,21 @@ _NEAR = 4
 _MIN_INDENTED = 1
 _MIN_BLOB_DIGITS = 7
 _MAX_PROVEN = 256
-"""Combinations of options that are tried where the diff names the id of the result."""
+"""Combinations of options that are tried if the diff names the result's blob id."""
 
 
 def match_file(op: FileOp, file: FileText) -> tuple[list[Option], list[bytes]]:
-    """Find what every hunk of a file means.
-
-    Args:
-        op: what the diff does to the file.
-        file: the file.
-
-    Returns:
-        One option for each hunk, and the file's new lines.
+    """Return the option that each hunk of a file means, and the file's new lines.
 
     Raises:
-        DiffRefusedError: `not_found`, `ambiguous`, `no_context`, `overlap`, `too_complex` (its writer's fault).
+        DiffRefusedError: `not_found`, `ambiguous`, `no_context`, `overlap`, `too_complex` (the diff's fault).
     """
     proof = _proof(op, file)
-    found = _by_numbers(op, file, is_base_known=proof is not None)
-    if found is not None:
+    numbered = _by_numbers(op, file, is_base_known=proof is not None)
+    if numbered is not None:
         if proof is None:
-            _check_tabs(op, file, found)
-        return found, rebuilt(op, file, found)
+            _check_tabs(op, file, numbered)
+        return numbered, rebuilt(op, file, numbered)
     file.is_shifted = len(op.hunks) > 1 and _is_shifted(op, file)
     choices = [Choice(hunk, _options(op, hunk, file, number)) for number, hunk in enumerate(op.hunks, start=1)]
     narrow(choices, file, is_ordered=op.is_ordered)
@@ -259,42 +245,42 @@ def match_file(op: FileOp, file: FileText) -> tuple[list[Option], list[bytes]]:
 
 
 def _is_shifted(op: FileOp, file: FileText) -> bool:
-    """Return whether all removed lines that have one place are indented otherwise than the file's."""
+    """Whether all removed lines with one place are indented differently in the file."""
     same: list[bool] = []
     for hunk in op.hunks:
         before = [line for line in hunk.lines if line.op != "+"]
         placements = whole(file, before, Fuzz.EXACT) if "-" in hunk.ops else []
         if len(placements) == 1:
             pairs = zip(before, placements[0].places, strict=True)
-            told = [(line, file.lines[place]) for line, place in pairs if line.op == "-" and line.text.strip()]
-            same += [indent_of(line.text) == indent_of(found) for line, found in told]
+            removed = [(line, file.lines[place]) for line, place in pairs if line.op == "-" and line.text.strip()]
+            same += [indent_of(line.text) == indent_of(found) for line, found in removed]
     return bool(same) and not any(same)
 
 
 def receipts_of(op: FileOp, options: Sequence[Option]) -> tuple[HunkReceipt, ...]:
-    """Return where each hunk went."""
-    made = []
+    """Return the receipt of each hunk."""
+    receipts = []
     for hunk, option in zip(op.hunks, options, strict=True):
         is_moved = option.fuzz is Fuzz.EXACT and hunk.span is not None and option.start != expected_place(hunk)
-        made.append(HunkReceipt(option.start + 1, Fuzz.OFFSET if is_moved else option.fuzz, option.is_applied))
-    return tuple(made)
+        receipts.append(HunkReceipt(option.start + 1, Fuzz.OFFSET if is_moved else option.fuzz, option.is_applied))
+    return tuple(receipts)
 
 
 def _by_numbers(op: FileOp, file: FileText, *, is_base_known: bool) -> list[Option] | None:
-    """Return the options at which all numbers are right, as in every diff of a tool for this very file."""
+    """Return the options if all line numbers are right, as in a tool's diff of this very file."""
     places = coherent_places(op.hunks)
     if places is None:
         return None
-    found: list[Option] = []
+    options: list[Option] = []
     for hunk, place in zip(op.hunks, places, strict=True):
         before = hunk.before
         if "?" in hunk.ops or not file.is_at(place, before):
             return None
         if not before and not (is_base_known or not file.lines):
             return None
-        found.append(exact_option(file, hunk, place))
+        options.append(exact_option(file, hunk, place))
     is_certain = is_base_known or len(op.hunks) > 1 or all(is_as_tools_write(hunk, file) for hunk in op.hunks)
-    return found if is_certain or all(_is_unique(hunk, file) for hunk in op.hunks) else None
+    return options if is_certain or all(_is_unique(hunk, file) for hunk in op.hunks) else None
 
 
 def _is_unique(hunk: Hunk, file: FileText) -> bool:
@@ -309,7 +295,7 @@ def _is_also_applied(hunk: Hunk, file: FileText) -> bool:
 def _options(op: FileOp, hunk: Hunk, file: FileText, number: int) -> list[Option]:
     if not any(line.op != "+" and line.text.strip() for line in hunk.lines):
         return _without_context(op, hunk, file, number)
-    ways = readings(hunk, file)
+    ways = variants(hunk, file)
     for search in (whole, in_parts):
         try:
             placements = [placement for lines, fuzz in ways for placement in search(file, lines, fuzz)]
@@ -334,29 +320,29 @@ def _insertions_done(file: FileText, ways: Sequence[tuple[Sequence[Line], Fuzz]]
 
 
 def _unless_done(options: list[Option], done: list[Option], hunk: Hunk) -> list[Option]:
-    """Return that an insertion is done already, where the inserted lines stand at the place itself."""
+    """Return an applied option instead if the inserted lines are already at the place."""
     size = len(hunk.ops) - hunk.ops.count("-")
     here = [found for found in done for option in options if found.start <= option.start < found.start + size]
     return here[:1] if here else options
 
 
 def _unless_near_end(options: list[Option], hunk: Hunk, file: FileText) -> list[Option]:
-    """Return options without those that insert beside the file's end, where the hunk says it is at the end itself.
+    """Drop options a few lines from an end of the file, where the hunk's form puts it at the end itself.
 
-    A hunk without context behind its new lines stands at the end of the file. A line or two before it, the context that
-    is missing may have stood on either side.
+    A hunk without context after its new lines belongs at the end of the file. A few lines before, the missing context
+    may have been on either side.
     """
     is_open_below = re.search(r"[ ?][+]+$", hunk.ops) is not None
     is_open_above = re.match(r"[+]+[ ?]", hunk.ops) is not None
-    kept = []
+    remaining = []
     for option in options:
         points = [edit.start for edit in option.edits if edit.start == edit.end]
         is_near = (is_open_below and bool(points) and 0 < len(file.lines) - points[-1] < _NEAR) or (
             is_open_above and bool(points) and 0 < points[0] < _NEAR
         )
         if not is_near or option.is_applied:
-            kept.append(option)
-    return kept
+            remaining.append(option)
+    return remaining
 
 
 def _without_context(op: FileOp, hunk: Hunk, file: FileText, number: int) -> list[Option]:
@@ -379,9 +365,9 @@ def _ambiguous(op: FileOp, choice: Choice, number: int, file: FileText) -> DiffR
 
 
 def _check_tabs(op: FileOp, file: FileText, options: Sequence[Option]) -> None:
-    """Refuse new lines behind tabs in a file that is indented with spaces only: a model wrote tabs for them.
+    """Refuse new lines indented with tabs in a file indented only with spaces: a model's mistake.
 
-    A diff that names the content it was made from is believed.
+    Not called for a diff that names the content it was made from.
     """
     tabbed = [
         number
@@ -399,7 +385,7 @@ def _check_tabs(op: FileOp, file: FileText, options: Sequence[Option]) -> None:
 
 
 def _proof(op: FileOp, file: FileText) -> Callable[[bytes], bool] | None:
-    """Return what tells the intended content from any other; None unless the diff was made from this very content."""
+    """Return a test for the intended result; None unless the diff names this very content as its base."""
     old, new = op.old_blob, op.new_blob
     if not old or not new or len(old) < _MIN_BLOB_DIGITS or len(new) < _MIN_BLOB_DIGITS or not new.strip("0"):
         return None

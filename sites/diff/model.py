@@ -1,4 +1,4 @@
-"""What all three formats of diffs are read into. Values only: nothing here knows a file's content."""
+"""The common model of the three diff formats, of refusals and receipts, and of a file as lines to match."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Line(NamedTuple):
     """One line of a hunk."""
 
     op: str
-    """` ` for context, `-` for removed, `+` for added; and `?` for a line that has lost its marker."""
+    """` ` for context, `-` for removed, `+` for added, `?` for a line without a marker."""
     text: bytes
-    """With its line feed, unless the diff says that there is none."""
+    """With its line feed, if it has one."""
 
 
 class Span(NamedTuple):
-    """The numbers of a hunk's header. A hint: models write wrong ones."""
+    """The line numbers of a hunk's header; only a hint, as models write wrong ones."""
 
     old_start: int
     old_count: int
@@ -37,22 +37,22 @@ class Hunk(NamedTuple):
     """One change of one file."""
 
     ops: str
-    """What each line is: a `Line.op` for each."""
+    """The `Line.op` of each line."""
     before: list[bytes]
     """The lines that must be in the file."""
     added: list[bytes]
     """The lines that are new."""
     span: Span | None = None
     anchors: tuple[bytes, ...] = ()
-    """Lines that stand somewhere above the hunk, outermost first: what follows `@@`."""
+    """Lines somewhere above the hunk, outermost first: what follows `@@`."""
     is_counted: bool = False
-    """The numbers of lines in the header are those of the body."""
+    """The header's line counts fit the body."""
     is_at_end: bool = False
-    """The diff says that the hunk ends with the file."""
+    """The diff says that the hunk is at the end of the file."""
 
     @property
     def lines(self) -> tuple[Line, ...]:
-        """All lines, in the order in which the diff has them."""
+        """All lines in the order of the diff."""
         before, added = iter(self.before), iter(self.added)
         return tuple(Line(op, next(added if op == "+" else before)) for op in self.ops)
 
@@ -65,7 +65,7 @@ def hunk_of(lines: Sequence[Line], span: Span | None = None, **rest: Any) -> Hun
 
 
 Strip = Literal["never", "always", "maybe"]
-"""Whether the first directory of a path is only the diff's own (`a/`, `b/`)."""
+"""Whether the first directory of a path (`a/`, `b/`) is only in the diff."""
 
 
 class Kind(StrEnum):
@@ -87,17 +87,17 @@ class FileOp(NamedTuple):
 
     kind: Kind
     path: str
-    """The file afterwards; of a removed one, the file before."""
+    """The path afterwards, or before for a deleted file."""
     source: str | None = None
-    """Where a renamed or copied file was before."""
+    """The path before a rename or copy."""
     hunks: tuple[Hunk, ...] = ()
     old_mode: str | None = None
     new_mode: str | None = None
     """Of six octal digits, when the diff names one."""
     old_blob: str | None = None
-    """Start of git's id of the content before, in hex."""
+    """Prefix of the blob id before, in hex."""
     new_blob: str | None = None
-    """Likewise of the content afterwards."""
+    """Prefix of the blob id afterwards."""
     strip: Strip = "never"
     is_ordered: bool = True
     """The format lists hunks in the order of the file."""
@@ -105,7 +105,7 @@ class FileOp(NamedTuple):
 
 @dataclass(frozen=True)
 class Limits:
-    """What one diff may ask for. The defaults keep every diff below two seconds."""
+    """The limits of one diff; with the defaults, any diff takes less than two seconds."""
 
     max_bytes: int = 10 * 1024 * 1024
     max_lines: int = 400_000
@@ -115,11 +115,8 @@ class Limits:
     """Comparisons of lines."""
 
 
-# How sure each place of an applied diff was.
-
-
 class Fuzz(IntEnum):
-    """How far a hunk was from the file, at its worst line. Each level still means exactly one place."""
+    """How inexactly a hunk matched, at its worst line; each level still means exactly one place."""
 
     EXACT = 0
     """Byte for byte, where its numbers say."""
@@ -140,18 +137,18 @@ class Fuzz(IntEnum):
 
     @property
     def needs_approval(self) -> bool:
-        """Whether a person must look at the change, whatever the site's policy says."""
+        """Whether a person must approve the change, whatever the site's policy says."""
         return self > Fuzz.PUNCTUATION
 
 
 class HunkReceipt(NamedTuple):
-    """Where a hunk went."""
+    """Where a hunk was applied."""
 
     line: int
-    """First line of the file before the change that the hunk covers, counted from 1."""
+    """The first line that the hunk covers in the old file, counted from 1."""
     fuzz: Fuzz
     is_already_applied: bool = False
-    """The file had this change before: the hunk did nothing."""
+    """The file already had this change."""
 
 
 class FileReceipt(NamedTuple):
@@ -161,21 +158,18 @@ class FileReceipt(NamedTuple):
     kind: Kind
     source: str | None = None
     mode: str | None = None
-    """The new mode, when the diff changes it."""
+    """The new mode, if the diff changes it."""
     hunks: tuple[HunkReceipt, ...] = ()
 
     @property
     def fuzz(self) -> Fuzz:
-        """The worst of its hunks."""
+        """The fuzz of the worst hunk."""
         return max((hunk.fuzz for hunk in self.hunks), default=Fuzz.EXACT)
 
     @property
     def is_already_applied(self) -> bool:
-        """Whether the file had all of its changes before."""
+        """Whether the file already had all of its changes."""
         return bool(self.hunks) and all(hunk.is_already_applied for hunk in self.hunks)
-
-
-# The one way a diff is refused: a reason code, the place, and what a model needs to write it again once.
 
 
 class Reason(StrEnum):
@@ -186,24 +180,24 @@ class Reason(StrEnum):
     MALFORMED = "malformed"
     """The structure of the diff cannot be read in exactly one way."""
     TRUNCATED = "truncated"
-    """A block or a patch has no end: the reply was cut."""
+    """A block or patch has no end: the reply was cut off."""
     TOO_LARGE = "too_large"
     """More bytes, files or hunks than the limits allow."""
     TOO_COMPLEX = "too_complex"
     """Finding the places would take more steps than the limits allow."""
     BINARY = "binary"
-    """A binary patch, or a text patch of a file that a diff says is binary."""
+    """A binary patch, or a text patch of a file declared binary."""
 
     UNSAFE_PATH = "unsafe_path"
-    """A path breaks a rule of names (`sites.files`), or is git's own directory; the detail names the rule."""
+    """A path breaks a rule of `sites.files`, or is in `.git`; the detail names the rule."""
     PATH_MISMATCH = "path_mismatch"
     """The headers of one file name different files."""
     NAME_COLLISION = "name_collision"
-    """A new name is one file with another name on some file system, or lies below a file."""
+    """A new name collides with another on some file system, or lies below a file."""
     SYMLINK = "symlink"
-    """A symbolic link would be made or changed, or lies on the way to a file."""
+    """A symbolic link would be created, changed or followed."""
     SUBMODULE = "submodule"
-    """A submodule would be made or changed."""
+    """A submodule would be created or changed."""
 
     MODE_CHANGE = "mode_change"
     """Policy: file modes other than that of a plain file."""
@@ -212,7 +206,7 @@ class Reason(StrEnum):
     EXTENSION = "extension"
     """Policy: a kind of file that a site does not hold."""
     PLANTED = "planted"
-    """Policy: configuration that a tool would obey."""
+    """Policy: configuration that a tool obeys."""
     PLACEHOLDER = "placeholder"
     """Policy: an added line stands for text that was left out ("... rest unchanged")."""
     MASS_DELETION = "mass_deletion"
@@ -221,7 +215,7 @@ class Reason(StrEnum):
     FILE_NOT_FOUND = "file_not_found"
     """The file to be changed, renamed or removed does not exist."""
     FILE_EXISTS = "file_exists"
-    """The file to be made exists already, with other content."""
+    """The file to be created exists with other content."""
     NOT_FOUND = "not_found"
     """The lines that a hunk changes are not in the file."""
     AMBIGUOUS = "ambiguous"
@@ -231,7 +225,7 @@ class Reason(StrEnum):
     OVERLAP = "overlap"
     """Two hunks change the same lines."""
     LEFTOVER = "leftover"
-    """A file to be removed holds more than the diff removes."""
+    """A file to be deleted holds more than the diff removes."""
     ALREADY_APPLIED = "already_applied"
     """Every change of the diff is in the files already."""
     NO_CHANGE = "no_change"
@@ -258,7 +252,7 @@ _REPAIRABLE = frozenset(
 
 
 class DiffRefusedError(SiteError, ValueError):
-    """A diff is not applied, and nothing of it is (the fault of whoever wrote it)."""
+    """A diff is refused as a whole (the diff's fault)."""
 
     def __init__(
         self,
@@ -273,29 +267,29 @@ class DiffRefusedError(SiteError, ValueError):
         self.detail = detail
         """What is wrong, in one sentence, safe to print."""
         self.file = file
-        """The file's path as the diff names it; None when no single file is at fault."""
+        """The path in the diff; None if no single file is at fault."""
         self.hunk = hunk
         """Which hunk of this file, counted from 1."""
         self.nearest = nearest
-        """Lines of the file, numbered, where the hunk fits best. For display; never used to apply."""
+        """Numbered lines where the hunk fits best; for display, never to apply."""
 
     def __str__(self) -> str:
         return f"{self.place}: {self.reason}: {self.detail}" if self.place else f"{self.reason}: {self.detail}"
 
     @property
     def place(self) -> str:
-        """File and hunk, safe to print; empty when neither is known."""
+        """File and hunk, safe to print; empty if neither is known."""
         hunk = f"hunk {self.hunk}" if self.hunk is not None else ""
         return ", ".join(filter(None, [show_path(self.file) if self.file is not None else "", hunk]))
 
     @property
     def is_repairable(self) -> bool:
-        """Whether the model that wrote the diff may be asked once to write it again."""
+        """Whether the model may be asked once to write the diff again."""
         return self.reason in _REPAIRABLE
 
     @property
     def feedback(self) -> str:
-        """What the model is told in its one repair round."""
+        """The message to the model for its one repair round."""
         lines = [f"The diff was refused and nothing was applied. {self}"]
         if self.nearest:
             lines += ["The file has these lines at the nearest place (line numbers are not part of it):", *self.nearest]
@@ -314,8 +308,6 @@ _ADVICE = {
 }
 
 
-# A file as lines, and how alike two lines are.
-
 _PUNCTUATION = str.maketrans(
     dict.fromkeys("‐‑‒–—―−﹘﹣－", "-")
     | dict.fromkeys("‘’‚‛′", "'")
@@ -324,15 +316,15 @@ _PUNCTUATION = str.maketrans(
     | dict.fromkeys("\u200b\u200c\u200d\ufeff\u2060", "")
     | {"…": "..."}
 )
-"""What models and editors replace without being asked. (Codes for what cannot be seen.)"""
+"""Characters that models and editors substitute unasked; escaped if invisible."""
 
 MIN_KEPT_LINES = 2
 MIN_KEPT_CHARS = 10
-"""Without outer context a hunk must still have so much: two lines, ten characters that are not white space."""
+"""What a hunk must keep without its outer context: lines, and characters other than white space."""
 
 
 def split_lines(data: bytes) -> list[bytes]:
-    """Return the lines of a file, each with its line feed; a last one may have none."""
+    """Return the lines of a file with their line feeds."""
     return BytesIO(data).readlines()
 
 
@@ -344,18 +336,18 @@ def plain(line: bytes) -> bytes:
 
 
 def key_of(line: bytes) -> bytes:
-    """Return what two lines share that say the same: white space counts once, and not at the ends."""
+    """Return a line's key for comparison, with plain punctuation and white space collapsed."""
     return b" ".join(plain(line).split())
 
 
 def indent_of(line: bytes) -> bytes:
-    """Return the white space that a line begins with; of a blank line, nothing."""
+    """Return a line's indentation; nothing for a blank line."""
     text = line.lstrip(b" \t")
     return line[: len(line) - len(text)] if text.strip() else b""
 
 
 def likeness(wanted: bytes, found: bytes, *, is_context: bool) -> Fuzz:
-    """Return how far a line of a diff is from a line of the file with the same key."""
+    """Return how inexactly a diff's line matches the file's line with the same key."""
     if wanted == found:
         return Fuzz.EXACT
     one, other = wanted.rstrip(), found.rstrip()
@@ -369,7 +361,7 @@ def likeness(wanted: bytes, found: bytes, *, is_context: bool) -> Fuzz:
 
 
 class Budget:
-    """How many comparisons are left: what bounds the time of a hostile diff."""
+    """The remaining comparisons, which bound the time of a hostile diff."""
 
     def __init__(self, steps: int) -> None:
         self._left = steps
@@ -378,7 +370,7 @@ class Budget:
         """Count comparisons.
 
         Raises:
-            DiffRefusedError: `too_complex` (the fault of whoever wrote the diff).
+            DiffRefusedError: `too_complex` (the diff's fault).
         """
         self._left -= steps
         if self._left < 0:
@@ -386,14 +378,14 @@ class Budget:
 
 
 class FileText:
-    """The lines of a file, found by what they say."""
+    """The lines of a file, indexed by key."""
 
     def __init__(self, data: bytes, budget: Budget) -> None:
         self.data = data
         self.lines = split_lines(data)
         self.budget = budget
         self.is_shifted = False
-        """Removed lines of the diff are indented otherwise than the file: whole hunks are, not only their context."""
+        """The diff's removed lines are indented differently from the file: whole hunks are, not only context."""
 
     @cached_property
     def keys(self) -> list[bytes]:
@@ -403,28 +395,25 @@ class FileText:
 
     @cached_property
     def places(self) -> dict[bytes, list[int]]:
-        """Where each key stands, in order."""
-        found: defaultdict[bytes, list[int]] = defaultdict(list)
+        """The places of each key, in order."""
+        places: defaultdict[bytes, list[int]] = defaultdict(list)
         for place, key in enumerate(self.keys):
-            found[key].append(place)
-        return dict(found)
+            places[key].append(place)
+        return dict(places)
 
     def is_at(self, place: int, lines: list[bytes]) -> bool:
-        """Return whether lines stand at a place byte for byte."""
+        """Whether lines are at a place byte for byte."""
         self.budget.spend(len(lines) + 1)
         return 0 <= place <= len(self.lines) - len(lines) and self.lines[place : place + len(lines)] == lines
 
     def starts_of(self, keys: Sequence[bytes]) -> list[int]:
-        """Return all places where lines with these keys stand one below another."""
+        """Return all places where lines with these keys are consecutive."""
         if not keys or not any(keys):
             return []
         rarest = min(range(len(keys)), key=lambda index: (not keys[index], len(self.places.get(keys[index], ()))))
-        found = []
-        for place in self.places.get(keys[rarest], ()):
-            start = place - rarest
-            if start >= 0 and start + len(keys) <= len(self.lines) and self._has_keys(start, keys):
-                found.append(start)
-        return found
+        candidates = (place - rarest for place in self.places.get(keys[rarest], ()))
+        last = len(self.lines) - len(keys)
+        return [start for start in candidates if 0 <= start <= last and self._has_keys(start, keys)]
 
     def _has_keys(self, start: int, keys: Sequence[bytes]) -> bool:
         for index, key in enumerate(keys):
@@ -435,28 +424,22 @@ class FileText:
         return True
 
 
-# git's ids of contents: they prove which content a diff was made from, and which it was meant to give.
-
-
 def blob_id(data: bytes) -> str:
-    """Return git's id of a content, in hex."""
+    """Return git's blob id of a content, in hex; it proves a diff's base and its intended result."""
     return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
 
-
-# The text of a diff as lines, and where in a model's reply it stands.
 
 _BOM = b"\xef\xbb\xbf"
 _FENCES = (b"```", b"~~~")
 
 
 def lines_of(diff: str | bytes, limits: Limits) -> list[bytes]:
-    """Return the lines of a diff, each with its line feed; a last line without one gets one.
+    """Return the lines of a diff, each with a line feed.
 
-    A diff of which every line ends in CR LF was converted on its way: the CR of its headers means nothing, and that of
-    its body is for the match to judge.
+    If all end in CR LF, the diff was converted in transit: only the CR in the body means anything, to the match.
 
     Raises:
-        DiffRefusedError: `too_large` (the fault of whoever wrote the diff).
+        DiffRefusedError: `too_large` (the diff's fault).
     """
     raw = diff.encode("utf-8", "surrogatepass") if isinstance(diff, str) else bytes(diff)
     if len(raw) > limits.max_bytes:
@@ -471,17 +454,17 @@ def lines_of(diff: str | bytes, limits: Limits) -> list[bytes]:
 
 
 def is_converted(lines: list[bytes]) -> bool:
-    """Return whether all lines end in CR LF."""
+    """Whether all lines end in CR LF."""
     return bool(lines) and all(line.endswith(b"\r\n") for line in lines)
 
 
 def is_fence(line: bytes) -> bool:
-    """Return whether a line opens or closes a fenced block of Markdown."""
+    """Whether a line opens or closes a fenced Markdown block."""
     return line.startswith(_FENCES)
 
 
 def is_closing_fence(lines: list[bytes], at: int) -> bool:
-    """Return whether a line closes a fenced block, and is not itself a line of what stands in the block."""
+    """Whether a line closes a fenced block and is not part of its content."""
     if not is_fence(lines[at]) or lines[at].strip()[3:]:
         return False
     following = next((line for line in islice(lines, at + 1, None) if is_fence(line)), None)
@@ -489,5 +472,5 @@ def is_closing_fence(lines: list[bytes], at: int) -> bool:
 
 
 def is_empty(line: bytes) -> bool:
-    """Return whether a line has nothing but its end."""
+    """Whether a line is empty."""
     return line in (b"\n", b"\r\n")

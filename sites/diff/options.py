@@ -1,4 +1,4 @@
-"""What a hunk would do at one place: edits of the file's lines, and how far the place is from what was asked for."""
+"""The options of a hunk at a place: its edits, its added lines' indentation, and how inexactly it fits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from sites.diff.model import MIN_KEPT_CHARS, MIN_KEPT_LINES, FileText, Fuzz, Hunk, Line, indent_of, key_of, likeness
 
-# How a file's indentation follows from a diff's: by a rule that explains every line they share, or not at all.
+# The added lines are indented by a rule that explains every line that the diff and the file share, or not at all.
 
 _TAB_WIDTHS = (2, 3, 4, 8)
 _MAX_SEEN = 5_000
@@ -29,7 +29,7 @@ Run = tuple[bytes, ...]
 
 
 def file_unit(lines: Sequence[bytes]) -> int:
-    """Return the number of spaces that every indentation of a file is a multiple of; 0 when no line has any."""
+    """Return the greatest common width of a file's indentation in spaces; 0 if it has none."""
     unit = 0
     for line in lines[:_MAX_SEEN]:
         indent = indent_of(line)
@@ -39,65 +39,64 @@ def file_unit(lines: Sequence[bytes]) -> int:
 
 
 def reindented(pairs: Sequence[Pair], lines: Sequence[Line], unit: int, *, is_shifted: bool = False) -> list[list[Run]]:
-    """Return all that the added lines of a hunk may be in the file.
+    """Return the possible indentations of a hunk's added lines.
 
     Args:
-        pairs: the hunk's context and removed lines, in order, with those of the file.
+        pairs: the hunk's context and removed lines in order, with those of the file.
         lines: the whole hunk.
-        unit: of the file's indentation.
-        is_shifted: other hunks of the file have lost or gained indentation in removed lines too, and so has this one
-            in added lines.
+        unit: the file's unit of indentation.
+        is_shifted: the file's other hunks have wrong indentation in removed lines too, and so has this one in added
+            lines.
 
     Returns:
-        The ways to read it; in each, the added lines run by run. Not one when nothing explains the indentation, and
-        more than one when the evidence allows them.
+        The ways to read it, each with the added lines run by run; none if nothing explains the indentation.
     """
     as_is = [tuple(run.added) for run in _runs(lines)]
-    told = [pair for pair in pairs if pair.found.strip()]
-    if not any(as_is) or all(indent_of(line.text) == indent_of(found) for line, found in told):
+    filled = [pair for pair in pairs if pair.found.strip()]
+    if not any(as_is) or all(indent_of(line.text) == indent_of(found) for line, found in filled):
         return [as_is]
-    removed = [pair for pair in told if pair.line.op == "-"]
+    removed = [pair for pair in filled if pair.line.op == "-"]
     if (
         removed
         and all(indent_of(line.text) == indent_of(found) for line, found in removed)
-        and not _has_other_tabs(told)
+        and not _has_other_tabs(filled)
     ):
         return [as_is]  # only context lines have lost theirs, and those keep the file's own bytes
-    if not removed and all(_lost_marker(pair) for pair in told):
+    if not removed and all(_lost_marker(pair) for pair in filled):
         return [as_is]
-    if not removed and _is_context_stripped(told, as_is):
+    if not removed and _is_context_stripped(filled, as_is):
         return [as_is]
-    ways = _ways(told, lines, unit)
+    ways = _ways(filled, lines, unit)
     if removed:
         return ways or _by_replaced_line(pairs, lines, unit)
     frame = [found for _, found in pairs]
     if is_shifted and ways:
         return ways
-    if _is_flat(told) and any(indent_of(text) for run in as_is for text in run):
+    if _is_flat(filled) and any(indent_of(text) for run in as_is for text in run):
         return _distinct([*ways, as_is])
     natural = [way for way in ways if _fits(lines, way, frame)]
     if natural and not _fits(lines, as_is, frame):
         return natural
-    if ways and any(indent_of(line.text) for line, _ in told):
+    if ways and any(indent_of(line.text) for line, _ in filled):
         return _distinct([*ways, as_is])
     return [as_is] if _fits(lines, as_is, frame) else ways
 
 
-def _has_other_tabs(told: Sequence[Pair]) -> bool:
-    """Return whether a diff is indented with tabs where the file is with spaces, or the other way round."""
-    return any((b"\t" in indent_of(line.text)) != (b"\t" in indent_of(found)) for line, found in told)
+def _has_other_tabs(pairs: Sequence[Pair]) -> bool:
+    """Whether a diff is indented with tabs and the file with spaces, or the other way round."""
+    return any((b"\t" in indent_of(line.text)) != (b"\t" in indent_of(found)) for line, found in pairs)
 
 
-def _is_context_stripped(told: Sequence[Pair], as_is: Sequence[Run]) -> bool:
-    """Return whether context lines of different depth have lost all their indentation, and added ones have not."""
-    if any(indent_of(pair.line.text) for pair in told) or len({indent_of(pair.found) for pair in told}) == 1:
+def _is_context_stripped(pairs: Sequence[Pair], as_is: Sequence[Run]) -> bool:
+    """Whether context lines of different depths have lost all their indentation, and added ones have not."""
+    if any(indent_of(pair.line.text) for pair in pairs) or len({indent_of(pair.found) for pair in pairs}) == 1:
         return False
     return any(indent_of(text) for run in as_is for text in run)
 
 
-def _is_flat(told: Sequence[Pair]) -> bool:
-    """Return whether context lines of one depth have lost all their indentation: perhaps they alone have."""
-    return not any(indent_of(pair.line.text) for pair in told) and len({indent_of(pair.found) for pair in told}) == 1
+def _is_flat(pairs: Sequence[Pair]) -> bool:
+    """Whether context lines of one depth have lost all their indentation, perhaps they alone."""
+    return not any(indent_of(pair.line.text) for pair in pairs) and len({indent_of(pair.found) for pair in pairs}) == 1
 
 
 def _lost_marker(pair: Pair) -> bool:
@@ -105,8 +104,8 @@ def _lost_marker(pair: Pair) -> bool:
     return found in (wanted, b" " + wanted) or wanted == b" " + found
 
 
-def _ways(told: Sequence[Pair], lines: Sequence[Line], unit: int) -> list[list[Run]]:
-    indents = sorted({(indent_of(line.text), indent_of(found)) for line, found in told})
+def _ways(pairs: Sequence[Pair], lines: Sequence[Line], unit: int) -> list[list[Run]]:
+    indents = sorted({(indent_of(line.text), indent_of(found)) for line, found in pairs})
     added = {indent_of(line.text) for line in lines if line.op == "+" and line.text.strip()}
     written = gcd(*(len(indent) for indent in {*added, *(one for one, _ in indents)} if b"\t" not in indent), 0)
     ways = []
@@ -118,7 +117,7 @@ def _ways(told: Sequence[Pair], lines: Sequence[Line], unit: int) -> list[list[R
 
 
 def _by_replaced_line(pairs: Sequence[Pair], lines: Sequence[Line], unit: int) -> list[list[Run]]:
-    """Return added lines moved as the lines that they replace: only those have lost their indentation."""
+    """Return added lines indented as the lines that they replace, if only those have lost their indentation."""
     way: list[Run] = []
     for run in _runs(lines):
         replaced = {pairs[index] for index in run.beside if pairs[index].line.op == "-" and pairs[index].found.strip()}
@@ -126,10 +125,10 @@ def _by_replaced_line(pairs: Sequence[Pair], lines: Sequence[Line], unit: int) -
         added = {indent_of(text) for text in run.added if text.strip()}
         rules = _rules(indents, written=0, unit=unit) if indents else []
         made = [{indent: rule(indent) for indent in added} for rule in rules]
-        told = [one for one in made if all(_is_usual(indent, unit) for indent in one.values())]
-        if not told or any(one != told[0] for one in told):
+        usual = [one for one in made if all(_is_usual(indent, unit) for indent in one.values())]
+        if not usual or any(one != usual[0] for one in usual):
             return []
-        way.append(tuple(_moved(text, told[0], rules[0]) for text in run.added))
+        way.append(tuple(_moved(text, usual[0], rules[0]) for text in run.added))
     return [way]
 
 
@@ -163,8 +162,7 @@ def _rules(indents: Sequence[tuple[bytes, bytes]], *, written: int, unit: int) -
 
 
 def _table(indents: Sequence[tuple[bytes, bytes]]) -> Rule:
-    known = dict(indents)
-    return lambda indent: known.get(indent)
+    return dict(indents).get
 
 
 def _deeper(prefix: bytes) -> Rule:
@@ -194,7 +192,7 @@ def _scaled(written: int, unit: int) -> Rule:
 class _AddedRun(NamedTuple):
     added: list[bytes]
     beside: list[int]
-    """Which of the hunk's context and removed lines it stands beside; where lines are replaced, which of those."""
+    """Indexes of the hunk's context and removed lines beside it; only the removed ones if there are any."""
 
 
 def _runs(lines: Sequence[Line]) -> list[_AddedRun]:
@@ -218,11 +216,11 @@ def _beside(lines: Sequence[Line], place: int, seen: int) -> list[int]:
 
 
 def _fits(lines: Sequence[Line], way: Sequence[Run], frame: Sequence[bytes]) -> bool:
-    """Return whether each run's shallowest line is as deep as a line beside it."""
+    """Whether each run's shallowest line is as deep as a line beside it."""
     for run, made in zip(_runs(lines), way, strict=True):
-        said = [indent_of(text) for text in made if text.strip()]
+        indents = [indent_of(text) for text in made if text.strip()]
         beside = {indent_of(frame[index]) for index in run.beside if frame[index].strip()}
-        if said and beside and min(said, key=len) not in beside:
+        if indents and beside and min(indents, key=len) not in beside:
             return False
     return True
 
@@ -235,7 +233,7 @@ _CHANGES = re.compile("( *)([^ ]+)")
 
 
 class Edit(NamedTuple):
-    """Lines `start` to `end` (not included) become others."""
+    """Lines `start` to `end` (exclusive) are replaced."""
 
     start: int
     end: int
@@ -243,32 +241,32 @@ class Edit(NamedTuple):
 
 
 class Option(NamedTuple):
-    """One thing that a hunk may mean."""
+    """One possible meaning of a hunk."""
 
     start: int
     """First line of the file that the hunk covers."""
     edits: tuple[Edit, ...]
     fuzz: Fuzz
     keeps_end: bool = False
-    """The file's last line ends as before, whatever the diff says of its line feed."""
+    """The file's last line keeps its end, whatever the diff says of its line feed."""
     is_applied: bool = False
 
 
 def exact_option(file: FileText, hunk: Hunk, start: int) -> Option:
-    """Return what a hunk means that stands at a line of the file byte for byte."""
+    """Return the option of a hunk that matches the file byte for byte at a line."""
     file.budget.spend(len(hunk.ops))
     places = range(start, start + len(hunk.ops) - hunk.ops.count("+"))
     return Option(start, _edits(hunk.ops, hunk.added, places, start), Fuzz.EXACT)
 
 
 def options_at(file: FileText, lines: Sequence[Line], places: Sequence[int], *, at_least: Fuzz) -> list[Option]:
-    """Return what a hunk may mean when its context and removed lines are certain lines of the file.
+    """Return the options of a hunk whose context and removed lines are matched to lines of the file.
 
     Args:
         file: the file.
         lines: the hunk, without lines of unknown kind.
         places: for each context or removed line, the line of the file.
-        at_least: the level that was needed to find the place.
+        at_least: the fuzz that was needed to find the place.
     """
     before = [line for line in lines if line.op != "+"]
     pairs = [Pair(line, file.lines[place]) for line, place in zip(before, places, strict=True)]
@@ -300,7 +298,7 @@ def _added_runs(lines: Sequence[Line]) -> list[Run]:
 
 
 def _with_ends(way: Sequence[Run], pairs: Sequence[Pair]) -> list[Run] | None:
-    """Return added lines with the line ends of the lines around them; None where those differ among themselves."""
+    """Return added lines with the line ends of their surroundings; None if those are mixed."""
     ends = {(_end(line.text), _end(found)) for line, found in pairs if _end(line.text) and _end(found)}
     if all(wanted == found for wanted, found in ends):
         return list(way)
@@ -316,7 +314,7 @@ def _end(line: bytes) -> bytes:
 
 
 def _edits(ops: str, added: Sequence[bytes], places: Sequence[int], start: int) -> tuple[Edit, ...]:
-    """Return the edits of a hunk: one for each run of lines that are not context."""
+    """Return the edits of a hunk, one for each run of changed lines."""
     edits: list[Edit] = []
     seen = made = 0
     for kept, changed in _CHANGES.findall(ops):
@@ -332,13 +330,11 @@ def _edits(ops: str, added: Sequence[bytes], places: Sequence[int], start: int) 
     return tuple(edits)
 
 
-# Hunks that leave out unchanged lines: which lines of the file theirs are, when only one answer is possible.
-#
-# Between two context lines anything may be left out. Beside an inserted line nothing may: it could stand on either
-# side.
+# Models leave out unchanged lines. Between two context lines that is harmless; beside an inserted line it is not, as
+# the line could belong on either side.
 
 MAX_GAP = 8
-"""Lines that may be left out in one place."""
+"""The most lines that may be left out in one place."""
 _MAX_SKIPPED = 24
 _MAX_LINES = 400
 _MAX_FOUND = 20
@@ -349,48 +345,45 @@ _SHARED = 0.3
 _MAX_COMPARED = 400
 
 _Way = tuple[int, tuple[int, ...]]
-"""How many lines are left out, and the lines of the file."""
+"""The number of lines left out, and the places of the lines."""
 
 
 class DoubtError(Exception):
-    """Lines are left out where the new lines may be meant to stand above or below them."""
+    """Lines are left out where the new lines could belong above or below them."""
 
 
 def alignments(file: FileText, lines: Sequence[Line]) -> list[tuple[int, ...]]:
-    """Return the lines of the file that a hunk's context and removed lines may be, at the fewest left out.
-
-    Returns:
-        Ways; each has a line of the file for each of those lines. Empty when there is none.
+    """Return the ways to match a hunk's context and removed lines to the file with the fewest lines left out.
 
     Raises:
-        DoubtError: the fault of whoever wrote the hunk.
+        DoubtError: lines are left out beside new ones (the diff's fault).
     """
     before = [line for line in lines if line.op != "+"]
     keys = [key_of(line.text) for line in before]
-    said = [key for key in keys if key]
-    if len(before) > _MAX_LINES or len(said) < MIN_KEPT_LINES or sum(map(len, said)) < MIN_KEPT_CHARS:
+    filled = [key for key in keys if key]
+    if len(before) > _MAX_LINES or len(filled) < MIN_KEPT_LINES or sum(map(len, filled)) < MIN_KEPT_CHARS:
         return []
     if any(key not in file.places for key in keys):
         return []
     starts = _starts(file, keys)
     if len(starts) > _MAX_STARTS:
         return []
-    found = [way for start in starts for way in _from(file, keys, start) if way[0] <= _MAX_SKIPPED]
-    fewest = min((skipped for skipped, _ in found), default=0)
-    best = [places for skipped, places in found if skipped <= fewest + 1]
+    ways = [way for start in starts for way in _ways_from(file, keys, start) if way[0] <= _MAX_SKIPPED]
+    fewest = min((skipped for skipped, _ in ways), default=0)
+    best = [places for skipped, places in ways if skipped <= fewest + 1]
     gaps = list(_gaps(lines))
-    if any(not _is_told(places, gaps) for places in best):
+    if any(not _is_certain(places, gaps) for places in best):
         raise DoubtError
     return best
 
 
-def _is_told(places: Sequence[int], gaps: Sequence[int]) -> bool:
-    """Return whether lines are left out only where the hunk's new lines cannot be meant to stand among them."""
+def _is_certain(places: Sequence[int], gaps: Sequence[int]) -> bool:
+    """Whether lines are left out only where no new line could belong among them."""
     return all(below - above - 1 <= gap for (above, below), gap in zip(pairwise(places), gaps, strict=True))
 
 
 def _starts(file: FileText, keys: Sequence[bytes]) -> list[int]:
-    """Return where the first line may stand: near enough to the line that stands in the fewest places."""
+    """Return where the first line may be, near enough to the rarest line."""
     rarest = min(range(len(keys)), key=lambda index: (not keys[index], len(file.places[keys[index]])))
     near = {
         place - rarest - skipped
@@ -401,8 +394,8 @@ def _starts(file: FileText, keys: Sequence[bytes]) -> list[int]:
     return [start for start in sorted(near) if start >= 0 and file.keys[start] == keys[0]]
 
 
-def _from(file: FileText, keys: Sequence[bytes], start: int) -> list[_Way]:
-    """Return the ways that begin at one line: those that leave out the fewest, step by step."""
+def _ways_from(file: FileText, keys: Sequence[bytes], start: int) -> list[_Way]:
+    """Return the ways that begin at one line and leave out the fewest lines."""
     ways: dict[int, list[_Way]] = {start: [(0, (start,))]}
     for index, key in enumerate(keys[1:]):
         following: dict[int, list[_Way]] = {}
@@ -419,7 +412,7 @@ def _from(file: FileText, keys: Sequence[bytes], start: int) -> list[_Way]:
 
 
 def _gaps(lines: Sequence[Line]) -> Iterator[int]:
-    """Return for each pair of neighbours among context and removed lines how many lines may be left out between."""
+    """Yield how many lines may be left out between neighbouring context and removed lines."""
     above: Line | None = None
     added: list[bytes] = []
     sizes = _run_sizes(lines)
@@ -433,7 +426,7 @@ def _gaps(lines: Sequence[Line]) -> Iterator[int]:
 
 
 def _run_sizes(lines: Sequence[Line]) -> list[tuple[int, int]]:
-    """Return for each line how many lines its run of changes removes and adds."""
+    """Return for each line how many lines its run removes and adds."""
     sizes: list[tuple[int, int]] = []
     for is_context, run in groupby(lines, key=lambda line: line.op == " "):
         ops = [line.op for line in run]
@@ -443,7 +436,7 @@ def _run_sizes(lines: Sequence[Line]) -> list[tuple[int, int]]:
 
 def _gap(above: Line, added: Sequence[bytes], below: Line, *, is_one_for_one: bool) -> int:
     if above.op == below.op == "-":
-        return 0  # nothing says whether the line between is to stay
+        return 0  # the line between might stay or go
     if not added:
         return MAX_GAP
     if above.op == below.op:
@@ -456,10 +449,10 @@ def _gap(above: Line, added: Sequence[bytes], below: Line, *, is_one_for_one: bo
 
 
 def _is_alike(one: bytes, other: bytes) -> bool:
-    """Return whether one line is the other, rewritten: then it stands in the other's place."""
+    """Whether one line is the other rewritten, and so takes its place."""
     one, other = one.strip()[:_MAX_COMPARED], other.strip()[:_MAX_COMPARED]
     if one == other:
-        return False  # the same line again was moved, past what is left out
+        return False  # an equal line was moved past what is left out
     shared = _common(one, other) + _common(one[::-1], other[::-1])
     if shared >= _SHARED * max(len(one), len(other)):
         return True

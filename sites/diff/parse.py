@@ -1,4 +1,4 @@
-"""Which of the three formats a text is in, and what it says. A text in two formats says nothing."""
+"""Parse a diff in any of the three formats: unified, search/replace blocks, or a Codex patch; never a mix of them."""
 
 from __future__ import annotations
 
@@ -25,14 +25,12 @@ from sites.diff.model import (
 )
 from sites.diff.parse_unified import parse_unified, to_text
 
-# Two whole sides as one hunk: which lines stay, so that they keep the file's own bytes.
-
 _MAX_PRODUCT = 250_000
-"""Lines of one side times lines of the other, above which only what both begin and end with is found to stay."""
+"""Above this product of line counts, only a common beginning and end are kept as context."""
 
 
 def hunk_of_sides(before: Sequence[bytes], after: Sequence[bytes]) -> Hunk:
-    """Return the hunk that turns one run of lines into another."""
+    """Return the hunk that turns one run of lines into another; kept lines are context and so keep the file's bytes."""
     ops = ""
     added: list[bytes] = []
     for is_kept, old, new in _blocks(before, after):
@@ -43,8 +41,8 @@ def hunk_of_sides(before: Sequence[bytes], after: Sequence[bytes]) -> Hunk:
 
 def _blocks(before: Sequence[bytes], after: Sequence[bytes]) -> list[tuple[bool, Sequence[bytes], Sequence[bytes]]]:
     if len(before) * len(after) <= _MAX_PRODUCT:
-        found = SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
-        return [(tag == "equal", before[i:j], after[k:m]) for tag, i, j, k, m in found]
+        opcodes = SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
+        return [(tag == "equal", before[i:j], after[k:m]) for tag, i, j, k, m in opcodes]
     head = _common(before, after)
     tail = _common(before[head:][::-1], after[head:][::-1])
     old, new = len(before) - tail, len(after) - tail
@@ -61,8 +59,6 @@ def _common(one: Sequence[bytes], other: Sequence[bytes]) -> int:
     )
 
 
-# Search/replace blocks: a path, the lines as they are, the lines as they shall be.
-
 _SEARCH = re.compile(rb"(?:<{5,9}|-{5,9}) ?SEARCH>?\s*$")
 _DIVIDER = re.compile(rb"={5,9}\s*$")
 _REPLACE = re.compile(rb"(?:>{5,9}|\+{5,9}) ?REPLACE>?\s*$")
@@ -70,7 +66,7 @@ _DECORATION = "`*:# \t"
 
 
 def is_block_start(line: bytes) -> bool:
-    """Return whether a search/replace block begins at this line."""
+    """Whether a search/replace block begins at this line."""
     return _SEARCH.match(line) is not None
 
 
@@ -81,13 +77,13 @@ class _File:
 
 
 def parse_blocks(lines: list[bytes], limits: Limits) -> tuple[list[FileOp], list[bytes]]:
-    """Read search/replace blocks. A block without a path of its own belongs to the file of the block before.
+    """Read search/replace blocks; a block without a path belongs to the file of the block before.
 
     Returns:
         The files, and the lines that belong to no block.
 
     Raises:
-        DiffRefusedError: `malformed`, `truncated`, `too_large` (the fault of whoever wrote the diff).
+        DiffRefusedError: `malformed`, `truncated`, `too_large` (the diff's fault).
     """
     files: dict[str, _File] = {}
     prose: list[bytes] = []
@@ -110,12 +106,12 @@ def parse_blocks(lines: list[bytes], limits: Limits) -> tuple[list[FileOp], list
 
 
 def _path_above(lines: list[bytes]) -> str | None:
-    """Return the path directly above a block, which a fence and an empty line may separate from it."""
+    """Return the path directly above a block, but for a fence and an empty line."""
     for line in reversed(lines[-3:]):
         text = to_text(line).strip()
         if text and not is_fence(line):
-            found = text.strip(_DECORATION)
-            return found if found and " " not in found else None
+            path = text.strip(_DECORATION)
+            return path if path and " " not in path else None
     return None
 
 
@@ -136,8 +132,6 @@ def _read_block(lines: list[bytes], at: int, path: str) -> tuple[Hunk, int]:
     return hunk_of_sides(lines[start : dividers[0]], lines[dividers[0] + 1 : at]), at + 1
 
 
-# The patch format of Codex: `*** Begin Patch`, a file after another, places named by lines above them.
-
 _BEGIN, _END = b"*** Begin Patch", b"*** End Patch"
 _END_OF_FILE = b"*** End of File"
 _MOVE = b"*** Move to: "
@@ -145,7 +139,7 @@ _FILES = {b"*** Add File: ": Kind.CREATE, b"*** Update File: ": Kind.UPDATE, b"*
 
 
 def is_patch_start(line: bytes) -> bool:
-    """Return whether a patch, or a file of one, begins at this line."""
+    """Whether a Codex patch, or a file of one, begins at this line."""
     return line.startswith((_BEGIN, *_FILES))
 
 
@@ -163,13 +157,13 @@ class _Chunk:
 
 
 def parse_patch(lines: list[bytes], limits: Limits) -> tuple[list[FileOp], list[bytes]]:
-    """Read a patch. One that has a beginning must have an end: a reply that was cut must not be half applied.
+    """Read a Codex patch; one with a beginning must have an end, so that a reply cut off is not half applied.
 
     Returns:
         The files, and the lines outside the patch.
 
     Raises:
-        DiffRefusedError: `malformed`, `truncated`, `too_large` (the fault of whoever wrote the diff).
+        DiffRefusedError: `malformed`, `truncated`, `too_large` (the diff's fault).
     """
     ops: list[FileOp] = []
     prose: list[bytes] = []
@@ -243,18 +237,11 @@ def _chunks(lines: list[bytes]) -> list[Hunk]:
 
 
 def parse_diff(diff: str | bytes, limits: Limits) -> list[FileOp]:
-    """Read a diff, whatever stands around it.
-
-    Args:
-        diff: a reply of a model or the content of a file.
-        limits: what it may ask for.
-
-    Returns:
-        What it does to each file, in its order; paths as they are written.
+    """Return what a diff does to each file, in its order, with paths as written; prose around it is ignored.
 
     Raises:
         DiffRefusedError: `no_diff`, `malformed`, `truncated`, `binary`, `path_mismatch`, `symlink`, `submodule`,
-            `too_large` (the fault of whoever wrote the diff).
+            `too_large` (the diff's fault).
     """
     lines = lines_of(diff, limits)
     for at, line in enumerate(lines):
@@ -276,9 +263,9 @@ def parse_diff(diff: str | bytes, limits: Limits) -> list[FileOp]:
 
 
 def _unconverted(op: FileOp) -> FileOp:
-    """Return a new file of a diff of which every line, headers too, came to end in CR LF on its way."""
+    """Undo the conversion to CR LF in a new file; the lines of existing files show how theirs end."""
     if op.kind is not Kind.CREATE:
-        return op  # the file itself says how its lines end
+        return op
     hunks = [
         hunk._replace(before=[*map(_unended, hunk.before)], added=[*map(_unended, hunk.added)]) for hunk in op.hunks
     ]
@@ -290,7 +277,7 @@ def _unended(text: bytes) -> bytes:
 
 
 def _check_rest(prose: list[bytes]) -> None:
-    """Refuse a text of which a part would be passed over in silence."""
+    """Refuse a text of which a part would be ignored silently."""
     for line in prose:
         if is_patch_start(line) or is_block_start(line):
             raise DiffRefusedError(Reason.MALFORMED, "the text mixes formats of diffs; use one")

@@ -1,4 +1,4 @@
-"""Unified diffs: git's with extended headers, those of `diff -u`, and what models write for them."""
+"""Parser of unified diffs: git's with extended headers, those of `diff -u`, and what models make of them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ from typing import NamedTuple
 from sites.diff.hunks import NO_HEADER, is_file_header, is_hunk_header, marks_of, read_header, read_hunk
 from sites.diff.model import DiffRefusedError, FileOp, Hunk, Kind, Limits, Reason, Strip, is_fence
 
-# File names as unified diffs write them: quoted, with a date behind, below a directory that is only the diff's.
-
 DEV_NULL = "/dev/null"
 _PREFIXES = frozenset("abciow")
-"""What git writes before names: a and b; as mnemonic prefixes c (commit), i (index), w (work tree), o (object)."""
+"""git's prefixes: a and b; with mnemonic prefixes c (commit), i (index), w (work tree), o (object)."""
 _ESCAPES = {"a": 7, "b": 8, "t": 9, "n": 10, "v": 11, "f": 12, "r": 13, '"': 34, "\\": 92}
 _QUOTED = re.compile(r'"((?:[^"\\]|\\[abtnvfr"\\]|\\[0-3][0-7]{2})*)"')
 _ESCAPE = re.compile(r'\\([abtnvfr"\\]|[0-3][0-7]{2})')
@@ -25,29 +23,29 @@ _MAX_SPLITS = 200
 
 
 class Names(NamedTuple):
-    """The two names in the headers of one file; None for a side on which there is no file."""
+    """The two names in a file's headers; None for a side without a file."""
 
     old: str | None
     new: str | None
 
 
 def to_text(raw: bytes) -> str:
-    """Return a header as text; bytes that are not UTF-8 become lone surrogates, which no path may hold."""
+    """Decode a header; bytes that are not UTF-8 become lone surrogates, which no path may contain."""
     return raw.decode("utf-8", "surrogateescape")
 
 
 def unquote(text: str) -> str:
-    """Return a name that git quoted in the manner of C.
+    """Return a name that git quoted like a C string.
 
     Raises:
-        DiffRefusedError: `malformed` (the fault of whoever wrote the diff).
+        DiffRefusedError: `malformed` (the diff's fault).
     """
-    found = _QUOTED.fullmatch(text.rstrip())
-    if found is None:
+    match = _QUOTED.fullmatch(text.rstrip())
+    if match is None:
         raise DiffRefusedError(
             Reason.MALFORMED, f"a quoted name is not closed, or has an unknown escape: {text[:80]!a}"
         )
-    return _unescaped(found[1])
+    return _unescaped(match[1])
 
 
 def _unescaped(body: str) -> str:
@@ -65,10 +63,10 @@ def _unescaped(body: str) -> str:
 
 
 def header_name(text: str) -> str | None:
-    """Return the name in what follows `---` or `+++`; None where the header says that there is no file.
+    """Return the name after `---` or `+++`; None if there is no file on this side.
 
     Raises:
-        DiffRefusedError: `malformed` (the fault of whoever wrote the diff).
+        DiffRefusedError: `malformed` (the diff's fault).
     """
     if text.startswith('"'):
         return unquote(text)
@@ -81,12 +79,12 @@ def header_name(text: str) -> str | None:
 
 
 def git_names(text: str) -> Names | None:
-    """Return the names in what follows `diff --git`; None when they cannot be told apart.
+    """Return the names after `diff --git`; None if they cannot be separated.
 
-    Unquoted names may hold spaces, so only two names that are equal but for their prefix can be told apart.
+    Unquoted names may contain spaces, so only names that are equal but for their prefix can be separated.
 
     Raises:
-        DiffRefusedError: `malformed` (the fault of whoever wrote the diff).
+        DiffRefusedError: `malformed` (the diff's fault).
     """
     text = text.strip()
     if '"' in text:
@@ -112,7 +110,7 @@ def _below(name: str) -> str:
 
 
 def strip_of(names: Names) -> Strip:
-    """Return whether the first directory of these names is only the diff's own."""
+    """Return whether the first directory of these names is only in the diff."""
     parts = [name.partition("/") for name in names if name is not None]
     if not parts or "" in [slash for _, slash, _ in parts]:
         return "never"
@@ -120,12 +118,12 @@ def strip_of(names: Names) -> Strip:
 
 
 def is_prefix(segment: str) -> bool:
-    """Return whether a directory of this name is most likely the diff's own."""
+    """Whether a directory of this name is probably only in the diff."""
     return segment in _PREFIXES
 
 
 def one_name(names: Names) -> str | None:
-    """Return the one file that two headers mean, as git reads them; None when they name two.
+    """Return the one file that two headers mean, as git reads them; None if they name two.
 
     `diff -u page.html.orig page.html` means the shorter name.
     """
@@ -147,7 +145,7 @@ _NO_NAMES = Names(None, None)
 
 @dataclass
 class _Section:
-    """The headers of one file, as far as they are read."""
+    """The headers of one file, as far as they have been read."""
 
     number: int
     is_fenced: bool
@@ -174,7 +172,7 @@ def parse_unified(lines: list[bytes], limits: Limits) -> tuple[list[FileOp], lis
         The files, and the lines that belong to none of them.
 
     Raises:
-        DiffRefusedError: `malformed`, `binary`, `path_mismatch`, `too_large` (the fault of whoever wrote the diff).
+        DiffRefusedError: `malformed`, `binary`, `path_mismatch`, `too_large` (the diff's fault).
     """
     ops: list[FileOp] = []
     prose: list[bytes] = []
@@ -202,7 +200,7 @@ def parse_unified(lines: list[bytes], limits: Limits) -> tuple[list[FileOp], lis
 
 
 def _may_be_hunk(line: bytes) -> bool:
-    """Return whether a line behind a hunk could be more of it; a list's items could not."""
+    """Whether a line after a hunk could be part of it; the items of a list could not."""
     return line.startswith(b"+") or (line.startswith(b"-") and line[1:2] not in (b" ", b"-"))
 
 
@@ -344,9 +342,9 @@ def _names_of(section: _Section) -> Names:
     if named == _NO_NAMES:
         raise DiffRefusedError(Reason.MALFORMED, f"both sides of file {section.number} are /dev/null")
     if git is not None and git != named:
-        known = {one_name(git), *git}
+        candidates = {one_name(git), *git}
         for name in filter(None, named):
-            if name not in known:
+            if name not in candidates:
                 raise DiffRefusedError(Reason.PATH_MISMATCH, "`diff --git` and `---`/`+++` name different files", name)
     return named
 

@@ -1,1 +1,1 @@
-"""The direct edit's grammar: each module holds the rules for one kind of change."""
+"""Direct edits: requests so clear that a grammar carries them out, on specs and on plain HTML, without a model."""

@@ -1,6 +1,6 @@
 """Rules for list entries (dishes, plans, questions, people, hours) and for facts about the business.
 
-A fact (name, phone, email, address) is one however often a site says it.
+A fact (name, phone, email, address) changes everywhere on a site at once.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _hours(order: Put, request: Request, site: Site) -> Iterator[DirectEdit]:
 
 
 class _Shape(NamedTuple):
-    """How people say a new entry of one component's list."""
+    """The wordings for a new entry of one component's list."""
 
     prop: str
     patterns: tuple[re.Pattern[str], ...]
@@ -127,7 +127,7 @@ _SPEC: Final = re.compile(r"(?P<where>.+?): ?(?P<what>.+)")
 
 
 def _add_entry(order: Add, request: Request, site: Site) -> Iterator[DirectEdit]:
-    """Add an entry: everything that the list's entries need is said, and nothing else is."""
+    """Add an entry if the request says all that it needs and nothing else."""
     for what, where in _cuts(order):
         for place in _lists(where, order.rest, site, request):
             entry = _entry(what, place, request)
@@ -139,7 +139,7 @@ def _add_entry(order: Add, request: Request, site: Site) -> Iterator[DirectEdit]
 
 
 def _cuts(order: Add) -> Iterator[tuple[str, str | None]]:
-    """Yield what is added and where to: "X to Y", "to Y: X", or a place that stands in front."""
+    """Yield what to add and where: "X to Y", "to Y: X", or a leading place."""
     rest = order.rest
     yield rest, order.where
     if order.where is None:
@@ -154,7 +154,7 @@ def _cuts(order: Add) -> Iterator[tuple[str, str | None]]:
 
 
 def _lists(where: str | None, rest: str, site: Site, request: Request) -> Iterator[Place]:
-    """Yield the sections whose list is meant: by name, or as the only one whose entries are called so."""
+    """Yield the sections whose list is meant, by name or as the only one with such entries."""
     pages = split_page(f"x on {where}", site)[1] if where else tuple(site.pages)
     is_page = bool(where) and bool(re.search(r" page$|^homepage$", where or ""))
     named = {place[:2] for place in find_sections(where, site, request)} if where and not is_page else None
@@ -167,7 +167,7 @@ def _lists(where: str | None, rest: str, site: Site, request: Request) -> Iterat
 
 
 def _holds(place: Place, noun: str) -> bool:
-    """Whether a section is where entries called so belong: some nouns fit a kind of section only if it is called so."""
+    """Whether such entries belong in a section; some nouns fit a kind of section only if it is named so."""
     own = f"{place.key} {place.props.get('heading')}".lower()
     return f"{noun}s" not in VOCABULARY.ambiguous_sections or noun in own
 
@@ -231,7 +231,7 @@ def _put_fact(order: Put, request: Request, site: Site) -> Iterator[DirectEdit]:
 
 
 def _facts(order: Put, site: Site, request: Request) -> Iterator[tuple[str, str | None, str | None]]:
-    """Yield the facts that a phrase names, by kind or by the value itself, with the section and the old value."""
+    """Yield the facts that a phrase names, by kind or by value, with the section and the old value."""
     literal = request.literal(order.target)
     for name in FACT_SHAPES:
         if any(place.props.get(name) == literal for place in places(site)):
@@ -241,7 +241,7 @@ def _facts(order: Put, site: Site, request: Request) -> Iterator[tuple[str, str 
 
 
 def named_fact(order: Put, request: Request) -> tuple[str, str | None, str | None] | None:
-    """Return the kind of fact that a phrase names, the section it names with it, and the value it says it has."""
+    """Return the kind of fact that a phrase names, its section, and its stated value."""
     noun = re.sub(rf"^(?:{words(VOCABULARY.businesses)})'s ", "", plain(order.target))
     match = _TARGET.fullmatch(noun)
     if match is None:
@@ -256,7 +256,7 @@ def _same(part: str, original: str) -> str:
 
 
 def fact_value(token: str, name: str, request: Request) -> str | None:
-    """Return the new value of a fact, or None when it does not have the fact's shape."""
+    """Return the new value of a fact; None if it does not have the fact's shape."""
     if name in FACT_SHAPES:
         text = request.literal(token)
         return text if FACT_SHAPES[name].fullmatch(text) else None
@@ -264,7 +264,7 @@ def fact_value(token: str, name: str, request: Request) -> str | None:
 
 
 def _everywhere(old: str, new: str, name: str, site: Site) -> Iterator[dict[str, Any]]:
-    """Yield the change of every text and link that holds a fact."""
+    """Yield the change of every text and link with a fact."""
     pattern = re.compile(rf"(?<!\w){re.escape(old)}(?!\w)")
     for spot in find_strings(site):
         value = spot.value

@@ -28,7 +28,7 @@ from sites.spec.theme import COLOUR_NAMES, PRESETS
 
 
 def business_of(site: Site) -> Business:
-    """Return the business of a valid site. A fact that is written in two ways on the site counts as unknown."""
+    """Return the business of a valid site; a fact that is written in two ways counts as unknown."""
     elements = [element for _, page in sorted(site.pages.items()) for element in page["elements"].values()]
     root = site.pages[INDEX]["elements"][site.pages[INDEX]["root"]]
     return Business(
@@ -42,7 +42,7 @@ def business_of(site: Site) -> Business:
 
 
 def fact(elements: list[JsonObject], name: str) -> str | None:
-    """Return the one value that a prop has wherever it is set, or None."""
+    """Return a prop's value if it is the same wherever it is set."""
     found = {element.get("props", {}).get(name) for element in elements}
     values = [value for value in found if isinstance(value, str)]
     return values[0] if len(values) == 1 else None
@@ -172,7 +172,7 @@ def _slot_for(place: str, order: list[str], site: Site, page: str) -> int:
 
 
 _IMPOSSIBLE: Final = DirectEdit("remove", "", ())
-"""A reading that cannot be carried out: it takes part in the count, so that a second-best reading never wins by it."""
+"""An interpretation that cannot be carried out; it counts, so that a second-best one never wins."""
 
 
 def _remove(order: Remove, request: Request, site: Site) -> Iterator[DirectEdit]:
@@ -208,13 +208,13 @@ def _remove_entry(order: Remove, request: Request, site: Site) -> Iterator[Direc
 
 
 def _is_vague(order: Remove, request: Request, site: Site) -> bool:
-    """Whether nothing but a quotation says what is to go, and the site says it in more than one place."""
+    """Whether only a quotation names what to remove, and it occurs in more than one place."""
     quoted = request.quoted(plain(order.what)) if order.where is None else None
     return quoted is not None and not is_only_text(quoted, site)
 
 
 def _remove_section(place: Place, site: Site) -> DirectEdit | None:
-    """Return the removal of a section with what it holds, its links in navigation, and its copies on other pages."""
+    """Return the removal of a section with its content, its navigation links and its copies on other pages."""
     home = _parent(place, site)
     if home is None or _is_button_target(place, site):
         return None
@@ -241,7 +241,7 @@ def _cut(page: str, key: str, site: Site) -> Iterator[dict[str, Any]]:
 
 
 def _unlinked(target: Place, site: Site) -> Iterator[dict[str, Any]]:
-    """Yield what takes the links to a section out of headers and footers."""
+    """Yield the operations that remove links to a section from headers and footers."""
     for place in places(site):
         links = place.props.get("links")
         if isinstance(links, list) and place[:2] != target[:2]:
@@ -251,7 +251,7 @@ def _unlinked(target: Place, site: Site) -> Iterator[dict[str, Any]]:
 
 
 def _is_button_target(target: Place, site: Site) -> bool:
-    """Whether a button leads to a section: to remove it then needs a judgement about the button."""
+    """Whether a button leads to a section, so that removing it needs a judgement."""
     for place in places(site):
         inside = {key: value for key, value in place.props.items() if key not in ("links", "social")}
         if place[:2] != target[:2] and any(_leads_to(link, target, place.page) for link in _link_objects(inside)):
@@ -332,7 +332,7 @@ def _word(token: str, request: Request) -> str:
 
 
 def parse_colour_word(word: str) -> str | None:
-    """Return a colour that is named or written in hex as a spec writes it, or None."""
+    """Return a named or hex colour as written in a spec, or None."""
     colour = re.sub(r" (?:colou?r|one)$", "", word.lower()).replace(" ", "")
     is_colour = colour in COLOUR_NAMES or re.fullmatch(r"#(?:[0-9a-f]{3}|[0-9a-f]{6})", colour)
     return colour if is_colour else None
@@ -376,7 +376,7 @@ def _choice(target: str, word: str, site: Site) -> Iterator[DirectEdit]:
 
 
 def _tone(order: Put, request: Request, site: Site) -> Iterator[DirectEdit]:
-    """Set the background of one section, which the theme has three of."""
+    """Set a section's background to one of the theme's three."""
     tone = by_name(VOCABULARY.tones).get(_word(order.value, request))
     if tone is None or order.old is not None:
         return

@@ -1,7 +1,7 @@
-"""What a sentence orders, whatever its wording: few forms, which the rules then look up on the site.
+"""Parse a sentence into the few forms of orders that the rules look up on a site.
 
 "Change X to Y", "X should say Y", "I want X to be Y", "use Y as X" and "X: Y" are one form, so each kind of target
-understands every wording. A sentence may fit several forms and be cut in several ways; all are returned.
+understands every wording. A sentence may fit several forms or be cut in several ways; all are returned.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from sites.spec.model import Site
 
 @dataclass(frozen=True)
 class DirectEdit:
-    """One change that needs no model, worked out against one site."""
+    """One change that needs no model, for one particular site."""
 
     kind: str
-    """What kind of change: `text`, `replace`, `colour`, `font`, `remove`, ..."""
+    """The kind of change: `text`, `replace`, `colour`, `font`, `remove`, ..."""
     summary: str
     """One plain sentence for the receipt."""
     operations: tuple[Mapping[str, Any], ...]
     """RFC 6902 operations on the site document."""
     sought: tuple[str, ...] = ()
-    """What was looked for on the whole site: a page that the spec does not know must not hold it."""
+    """What was searched for on the whole site; pages outside the spec must not contain it."""
 
 
 def setting(kind: str, summary: str, *, path: str, value: Any, is_new: bool = False) -> DirectEdit:
@@ -35,16 +35,16 @@ def setting(kind: str, summary: str, *, path: str, value: Any, is_new: bool = Fa
 
 
 class Put(NamedTuple):
-    """Make something be something: the phrases that name what, and what it becomes."""
+    """Set a target to a value, both as phrases."""
 
     target: str
     value: str
     old: str | None = None
-    """What it is said to be now."""
+    """The stated current value."""
 
 
 class Replace(NamedTuple):
-    """Write one text where another one stands."""
+    """Replace one text by another."""
 
     old: str
     new: str
@@ -53,14 +53,14 @@ class Replace(NamedTuple):
 
 
 class Remove(NamedTuple):
-    """Take something away."""
+    """Remove something."""
 
     what: str
     where: str | None = None
 
 
 class Move(NamedTuple):
-    """Change the place of a section: before or after another, up or down by one, to the top or the bottom."""
+    """Move a section before or after another, up or down by one, or to the top or bottom."""
 
     what: str
     way: str
@@ -75,7 +75,7 @@ class Swap(NamedTuple):
 
 
 class Add(NamedTuple):
-    """Put in something new; what follows the verb."""
+    """Add something; the text after the verb."""
 
     rest: str
     where: str | None = None
@@ -92,18 +92,18 @@ Form = Put | Replace | Remove | Move | Swap | Add | Step
 
 
 Rules = Mapping[type, tuple[Callable[[Any, Request, Site], Iterator[DirectEdit]], ...]]
-"""By form: what it can mean on a site. Each yields every reading, for only a single one is acted on."""
+"""The meanings of each form on a site; all are yielded, because only a single one is carried out."""
 Build = Callable[["re.Match[str]"], Iterator[Form]]
 
 
 class Wordings:
-    """Patterns that a whole sentence may fit, each with the forms that it then has."""
+    """A table of patterns for whole sentences, with the forms that they stand for."""
 
     def __init__(self) -> None:
         self._table: list[tuple[re.Pattern[str], Build]] = []
 
     def __call__(self, *patterns: str) -> Callable[[Build], Build]:
-        """Return a decorator that gives some patterns their meaning."""
+        """Register the decorated function for some patterns."""
 
         def add(build: Build) -> Build:
             self._table.extend((re.compile(pattern, re.I), build) for pattern in patterns)
@@ -112,7 +112,7 @@ class Wordings:
         return add
 
     def read(self, text: str) -> Iterator[Form]:
-        """Yield the forms of every pattern that a sentence fits."""
+        """Yield the forms of every pattern that a sentence matches."""
         for pattern, build in self._table:
             if match := pattern.fullmatch(text):
                 yield from build(match)
@@ -152,13 +152,13 @@ SAYINGS: Final = Wordings()
 
 @SAYINGS(r"(?:replace|swap|substitute|exchange) (?P<target>.+?) by (?P<value>.+)")
 def _by(match: re.Match[str]) -> Iterator[Form]:
-    """Read "by" after verbs of exchange alone: "increase the price by €5" names a difference."""
+    """Accept "by" only after verbs of exchange: "increase the price by €5" names a difference."""
     yield from _put(match["target"], match["value"])
 
 
 @SAYINGS(rf"(?:{CHANGE}|make|use|let|have) (?P<rest>.+)")
 def _change(match: re.Match[str]) -> Iterator[Form]:
-    """Try every "to" of a sentence as the one between what is changed and what it becomes."""
+    """Try every "to" of a sentence as the one between target and value."""
     rest = match["rest"]
     for middle in list(_TO.finditer(rest))[:_MAX_CUTS]:
         yield from _put(rest[: middle.start()], rest[middle.end() :])
@@ -198,9 +198,9 @@ def _lead(match: re.Match[str]) -> Iterator[Form]:
     rf"(?:call|name|title|label) (?P<target>.+?) (?P<value>{_Q})",
 )
 def _call(match: re.Match[str]) -> Iterator[Form]:
-    """Read what something is to be called as its heading, and as its name: few things have both.
+    """Set the heading or the name: few things have both.
 
-    A bare quotation is a text that may stand anywhere, not a thing that has a heading.
+    A bare quotation is a text that may be anywhere, not a thing with a heading.
     """
     if re.fullmatch(_Q, match["target"].strip()):
         return
@@ -254,7 +254,7 @@ def _replace(match: re.Match[str]) -> Iterator[Form]:
 
 
 def _put(target: str, value: str) -> Iterator[Form]:
-    """Yield the reading of a target and a value; "from Z" in the target says what it is now."""
+    """Yield the forms of a target and a value; "from Z" in the target states the current value."""
     target, value = target.strip(" ,"), value.strip()
     if not target or not value:
         return
@@ -283,7 +283,7 @@ _ORDERS: Final = Wordings()
 
 
 def forms_of(request: Request) -> Iterator[Form]:
-    """Yield every form that a whole request fits."""
+    """Yield every form that a whole request matches."""
     text = request.text
     for part, where in _with_place(text):
         for form in (*SAYINGS.read(part), *_ORDERS.read(part)):
@@ -291,7 +291,7 @@ def forms_of(request: Request) -> Iterator[Form]:
 
 
 def _with_place(text: str) -> Iterator[tuple[str, str | None]]:
-    """Yield a sentence as it is, and without the place that it begins with ("on the classes page, ...")."""
+    """Yield a sentence as it is, and without a leading place ("on the classes page, ...")."""
     yield text, None
     if match := _IN_FRONT.match(text):
         yield match["rest"], match["where"]

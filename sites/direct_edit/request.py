@@ -1,8 +1,7 @@
-"""A request with its quotations set aside: grammar never looks inside what somebody wants to write on a page.
+"""Requests with their quotations masked, so that the grammar never looks inside text meant for a page.
 
-Quotations and code spans are those of the one canonicalisation (`routing.prompt.tokens`), so that the router and the
-direct edit agree on what is quoted. What they hold is taken from the prompt as sent: normalising it would change the
-copy.
+Quotations and code spans are those of `routing.prompt.tokens`, so that router and direct edit agree on what is quoted.
+Their content is taken from the prompt as sent, because normalizing it would change the copy.
 """
 
 from __future__ import annotations
@@ -19,14 +18,12 @@ from pydantic import BaseModel, ConfigDict
 from routing.prompt.tokens import Kind, canonicalise
 from sites.spec.theme import COLOUR_NAMES
 
-# The words of direct edits: the tables of vocabulary.yaml, and patterns for the nouns that need one.
-
 Names = Mapping[str, tuple[str, ...]]
-"""What people call each thing, by its name in a spec."""
+"""The words for each thing, by its name in a spec."""
 
 
 class Vocabulary(BaseModel):
-    """The tables of vocabulary.yaml, which says what each is for."""
+    """The tables of vocabulary.yaml, which explains each."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -76,7 +73,7 @@ SUBHEADLINE: Final = VOCABULARY.subheadline | {
 
 
 def words(names: Iterable[str]) -> str:
-    """Return a pattern for any of some names, the longest first."""
+    """Return a pattern that matches any of the names, the longest first."""
     return "(?:" + "|".join(re.escape(name) for name in sorted(names, key=lambda name: (-len(name), name))) + ")"
 
 
@@ -92,10 +89,10 @@ def phrases(*patterns: str) -> tuple[re.Pattern[str], ...]:
 
 MAX_REQUEST_CHARS: Final = 2000
 MAX_ORDER_CHARS: Final = 300
-"""Of one order, without what it quotes: longer ones explain, and what explains is not for a grammar."""
+"""Of one order without its quotations: longer ones explain, and explanations need a model."""
 MAX_CLAUSES: Final = 4
-_HELD: Final = "\ue000"
-QUOTED: Final = rf"{_HELD}\d+{_HELD}"
+_MASK: Final = "\ue000"
+QUOTED: Final = rf"{_MASK}\d+{_MASK}"
 _MARKS: Final = "\"'`“”„«»「」‘’"
 _STRAY_MARK: Final = re.compile(r"[\"`“”„«»「」‘]|(?<!\w)['’]|['’](?!\w)(?<!s['’])")
 _LEAD: Final = re.compile(
@@ -144,7 +141,7 @@ _ABOUT_TEXT: Final = re.compile(
     r"|^\d+(?:\.\d+)? ?(?:px|rem|em|pt|vw|%)",
     re.I,
 )
-"""What speaks about a text's form, and so is hardly the text."""
+"""Words about a text's form, which are hardly the text itself."""
 _TRAILING: Final = re.compile(
     r"[&+/–—-] ?[a-z]|[:→|]|->| / |\b(?:as|like|everywhere|again|too|asap|for now|right now|today|tomorrow|tonight"
     r"|soon|later|using|which|that|what|from|where|attached|below|above|all pages|every page|mobiles?|phones?|desktop"
@@ -152,7 +149,7 @@ _TRAILING: Final = re.compile(
     r"|(?i:\b(?:in|on) (?:the |our |my |its )?(?:[\w-]+ )?(?:header|footer|hero|banner|menu|navigation|nav|navbar"
     r"|sidebar|site|website|homepage|form|tab|card|button)$)"
 )
-"""What may begin a remark behind an unquoted text, and so may not be part of it."""
+"""What may begin a remark after an unquoted text, rather than be part of it."""
 _SHORT_STYLE: Final = re.compile(
     r"\b(?:larger|bigger|smaller|shorter|longer|wider|narrower|bolder|thinner|lighter|darker|brighter|better|nicer|warmer"
     r"|friendlier|catchier|simpler|rounded?|square|sharp|flat|hidden|visible|empty|blank|default|normal|new|old|previous"
@@ -167,28 +164,28 @@ _DIRECTIVE: Final = re.compile(
 
 
 class Request(NamedTuple):
-    """A request as the grammar reads it."""
+    """A request prepared for the grammar."""
 
     text: str
-    """One line, without politeness; each quotation is a numbered placeholder, apostrophes are straight."""
+    """One line without politeness, with numbered placeholders for quotations and straight apostrophes."""
     quotes: tuple[str, ...]
     trimmed: str = ""
-    """What politeness or punctuation was taken off the end."""
+    """The politeness or punctuation cut off the end."""
     raw: str = ""
-    """The same text, character for character, with the apostrophes that were sent."""
+    """The same text with the apostrophes as sent."""
     is_question: bool = False
     """Whether it is a polite question."""
 
     def quoted(self, token: str) -> str | None:
-        """Return what a placeholder stands for, or None when the token is not one."""
-        return self.quotes[int(token.strip(_HELD))] if re.fullmatch(QUOTED, token) else None
+        """Return the quotation of a placeholder; None for any other token."""
+        return self.quotes[int(token.strip(_MASK))] if re.fullmatch(QUOTED, token) else None
 
     def value(self, token: str) -> str | None:
-        """Return the text that a request wants to be written: quoted, or plain words that can be nothing else."""
+        """Return the text to write: a quotation, or words that can mean nothing else."""
         if (quoted := self.quoted(token)) is not None:
             return quoted.strip() or None
         is_plain = token[:1].isupper() or token[:1].isdigit()
-        if not is_plain or _HELD in token or not _AFTER_A_STOP.fullmatch(self.trimmed):
+        if not is_plain or _MASK in token or not _AFTER_A_STOP.fullmatch(self.trimmed):
             return None
         if _CLAUSE.search(token) or _DIRECTIVE.match(token) or _STYLE.search(token):
             return None
@@ -201,7 +198,7 @@ class Request(NamedTuple):
         return None if is_word_of_style else self._as_sent(token)
 
     def literal(self, token: str) -> str:
-        """Return a token that is checked against a strict shape by its reader: what it quotes, or itself."""
+        """Return a token's quotation, or the token itself; callers check it against a strict shape."""
         quoted = self.quoted(token)
         return token if quoted is None else quoted.strip()
 
@@ -211,8 +208,8 @@ class Request(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Held:
-    """A prompt whose quotations are placeholders; `sent` has the apostrophes as they were."""
+class MaskedPrompt:
+    """A prompt with placeholders for its quotations; `sent` has the apostrophes as sent."""
 
     text: str
     sent: str
@@ -220,28 +217,28 @@ class Held:
 
 
 def read_request(prompt: str) -> Request | None:
-    """Return a request ready for the grammar, or None when it cannot be one plain order."""
-    held = hold_quotations(prompt)
-    return None if held is None else request_of(held, 0, len(held.text))
+    """Prepare a request for the grammar; None if it cannot be one plain order."""
+    masked = mask_quotations(prompt)
+    return None if masked is None else request_of(masked, 0, len(masked.text))
 
 
 def read_clauses(prompt: str) -> tuple[Request, ...]:
-    """Return the orders of a request that joins several, each as a request of its own; empty when it joins none.
+    """Return the orders of a request that joins several; empty if it does not.
 
     A clause without a verb takes that of the clause before it ("remove the gallery and the FAQ").
     """
-    held = hold_quotations(prompt)
-    if held is None:
+    masked = mask_quotations(prompt)
+    if masked is None:
         return ()
-    joints = [joint.span() for joint in _JOINTS.finditer(held.text)]
-    starts, ends = [0, *(end for _, end in joints)], [*(start for start, _ in joints), len(held.text)]
-    pieces = [piece for piece in zip(starts, ends, strict=True) if held.text[slice(*piece)].strip(" .!;,")]
+    joints = [joint.span() for joint in _JOINTS.finditer(masked.text)]
+    starts, ends = [0, *(end for _, end in joints)], [*(start for start, _ in joints), len(masked.text)]
+    pieces = [piece for piece in zip(starts, ends, strict=True) if masked.text[slice(*piece)].strip(" .!;,")]
     if not 2 <= len(pieces) <= MAX_CLAUSES:
         return ()
     clauses: list[Request] = []
     verb = ""
     for start, end in pieces:
-        clause = request_of(held, start, end)
+        clause = request_of(masked, start, end)
         if clause is None or (clause.is_question and end != pieces[-1][1]):
             return ()
         found = _VERB.match(clause.text)
@@ -251,13 +248,13 @@ def read_clauses(prompt: str) -> tuple[Request, ...]:
     return tuple(clauses)
 
 
-def request_of(held: Held, start: int, end: int) -> Request | None:
-    """Return one order of a prompt without its politeness, or None when the wording raises a doubt."""
-    text = held.text[start:end].replace("\n", " ")
-    raw = held.sent[start:end]
+def request_of(masked: MaskedPrompt, start: int, end: int) -> Request | None:
+    """Return one order of a prompt without politeness; None if the wording leaves a doubt."""
+    text = masked.text[start:end].replace("\n", " ")
+    raw = masked.sent[start:end]
     is_question = "?" in text
     if is_question and not (
-        _POLITE_QUESTION.match(held.text) and re.search(rf"\?{_THANKS}$", text, re.I) and text.count("?") == 1
+        _POLITE_QUESTION.match(masked.text) and re.search(rf"\?{_THANKS}$", text, re.I) and text.count("?") == 1
     ):
         return None
     body = text.replace("?", " ")
@@ -268,12 +265,12 @@ def request_of(held: Held, start: int, end: int) -> Request | None:
     if not 0 < len(trimmed) <= MAX_ORDER_CHARS or _DOUBT.search(trimmed):
         return None
     tail = body[begin + len(trimmed) :]
-    return Request(trimmed, held.quotes, tail, raw[begin : begin + len(trimmed)], is_question)
+    return Request(trimmed, masked.quotes, tail, raw[begin : begin + len(trimmed)], is_question)
 
 
-def hold_quotations(prompt: str) -> Held | None:
+def mask_quotations(prompt: str) -> MaskedPrompt | None:
     """Return a prompt with a placeholder for each quotation, or None when its quotation marks leave a doubt."""
-    if len(prompt) > MAX_REQUEST_CHARS or _HELD in prompt:
+    if len(prompt) > MAX_REQUEST_CHARS or _MASK in prompt:
         return None
     canonical = canonicalise(prompt)
     if canonical.cut or any(token.kind is Kind.FENCE for token in canonical.tokens):
@@ -288,12 +285,12 @@ def hold_quotations(prompt: str) -> Held | None:
         end = canonical.original_offset(token.end - 1) + 1
         if not _stands_alone(prompt, start, end):
             return None
-        pieces += [prompt[position:start], f"{_HELD}{len(quotes)}{_HELD}"]
+        pieces += [prompt[position:start], f"{_MASK}{len(quotes)}{_MASK}"]
         quotes.append(prompt[start + 1 : end - 1])
         position = end
     sent = re.sub(r"\s*\n\s*", "\n", "".join([*pieces, prompt[position:]]).strip())
     sent = re.sub(r"[^\S\n]+", " ", sent)
-    return None if _STRAY_MARK.search(sent) else Held(sent.replace("’", "'"), sent, tuple(quotes))
+    return None if _STRAY_MARK.search(sent) else MaskedPrompt(sent.replace("’", "'"), sent, tuple(quotes))
 
 
 def _stands_alone(prompt: str, start: int, end: int) -> bool:

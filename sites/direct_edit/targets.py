@@ -1,6 +1,6 @@
-"""The nouns of direct edits, and what a noun phrase points at on a site.
+"""The targets of direct edits: the pages, sections, entries and texts that a noun phrase can mean.
 
-Every candidate is returned, because rules act only on exactly one.
+All candidates are returned, as rules act only if there is exactly one.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ class Place(NamedTuple):
 
     @property
     def type(self) -> str:
-        """Name of its component."""
+        """The component's name."""
         return str(self.element["type"])
 
     @property
     def props(self) -> JsonObject:
-        """Its props as written, expressions included."""
-        found = self.element.get("props", {})
-        return found if isinstance(found, dict) else {}
+        """The props as written, expressions included."""
+        props = self.element.get("props", {})
+        return props if isinstance(props, dict) else {}
 
     @property
     def path(self) -> str:
@@ -57,7 +57,7 @@ class Place(NamedTuple):
         return pointer("pages", self.page, "elements", self.key)
 
     def title(self) -> str:
-        """What a person would call it."""
+        """Return what a person would call the element."""
         heading = self.props.get("heading")
         return f"the section “{heading}”" if isinstance(heading, str) else f"the {spoken(self.type)}"
 
@@ -76,7 +76,7 @@ class Spot(NamedTuple):
 
 
 def places(site: Site) -> Iterator[Place]:
-    """Yield every element that stands on its own: not the roots, and not what is only shared from the index page."""
+    """Yield all elements but the roots and those shared from the index page."""
     for path, page in sorted(site.pages.items()):
         for key, element in page["elements"].items():
             if element["type"] not in (PAGE_TYPE, SHARED_TYPE):
@@ -90,7 +90,7 @@ def root_of(site: Site, page: str) -> Place:
 
 
 def split_page(phrase: str, site: Site) -> tuple[str, tuple[str, ...]]:
-    """Take a page's name off the end of a phrase; return the rest and the pages that it can mean."""
+    """Split a page's name off the end of a phrase; return the rest and the pages it can mean."""
     match = _HOMEPAGE_SUFFIX.match(phrase) or _PAGE_SUFFIX.match(phrase)
     if match is None:
         return phrase, tuple(sorted(site.pages))
@@ -98,7 +98,7 @@ def split_page(phrase: str, site: Site) -> tuple[str, tuple[str, ...]]:
 
 
 def find_pages(name: str, site: Site) -> tuple[str, ...]:
-    """Return the pages that are called by a name: of the file, or of a link that leads there."""
+    """Return the pages with a name: that of the file, or of a link to it."""
     wanted = re.sub(r" page$", "", plain(name))
     if wanted in VOCABULARY.home_page:
         return (INDEX,)
@@ -123,13 +123,13 @@ def find_sections(phrase: str, site: Site, request: Request) -> tuple[Place, ...
 
 
 def find_items(phrase: str, site: Site, request: Request, *, by_first_name: bool = True) -> tuple[Spot, ...]:
-    """Return the list entries (a dish, a plan, a question, a person) that a phrase names.
+    """Return the list entries (dishes, plans, questions, people) that a phrase names.
 
     Args:
         phrase: a noun phrase.
         site: a valid site.
-        request: the request that the phrase stands in.
-        by_first_name: whether the first name is enough for a person.
+        request: the request with the phrase.
+        by_first_name: whether a person's first name is enough.
     """
     rest, pages = split_page(phrase.strip(), site)
     bare = _ENTRY_PREFIX.sub("", plain(rest))
@@ -144,7 +144,7 @@ def find_items(phrase: str, site: Site, request: Request, *, by_first_name: bool
 
 
 def find_lines(phrase: str, site: Site, request: Request) -> tuple[Spot, ...]:
-    """Return the plain lines inside list entries and sections that a quotation repeats (one feature of a plan)."""
+    """Return the plain lines in list entries and sections that equal a quotation (such as a plan's feature)."""
     quoted = request.quoted(plain(phrase))
     found = []
     for place in places(site) if quoted else ():
@@ -155,7 +155,7 @@ def find_lines(phrase: str, site: Site, request: Request) -> tuple[Spot, ...]:
 
 
 def opening_place(site: Site, pages: tuple[str, ...]) -> Place | None:
-    """Return the section that opens the one page that is meant: the first that has a heading."""
+    """Return the first section with a heading, if exactly one page is meant."""
     if len(pages) != 1:
         return None
     by_key = {place.key: place for place in places(site) if place.page == pages[0]}
@@ -164,7 +164,7 @@ def opening_place(site: Site, pages: tuple[str, ...]) -> Place | None:
 
 
 def matches(patterns: tuple[re.Pattern[str], ...], phrase: str) -> Iterator[dict[str, str]]:
-    """Yield the groups of every pattern that a whole phrase fits, without its article."""
+    """Yield the groups of every pattern that a whole phrase matches, without its article."""
     bare = re.sub(r"^(?:the|our|my) ", "", phrase.strip(), flags=re.I)
     for pattern in patterns:
         if match := pattern.fullmatch(bare):
@@ -172,7 +172,7 @@ def matches(patterns: tuple[re.Pattern[str], ...], phrase: str) -> Iterator[dict
 
 
 def find_actions(site: Site) -> Iterator[Spot]:
-    """Yield every button of a site, as the object that holds its label."""
+    """Yield every button of a site, as the object with its label."""
     for place in places(site):
         props = place.props
         for index, action in enumerate(props.get("actions") or ()):
@@ -188,14 +188,14 @@ def find_actions(site: Site) -> Iterator[Spot]:
 
 
 def find_strings(site: Site) -> Iterator[Spot]:
-    """Yield every text of a site with its place, addresses included, roots included."""
+    """Yield every string of a site with its place, including addresses and roots."""
     everything = [*places(site), *(root_of(site, page) for page in sorted(site.pages))]
     for place in everything:
         yield from _strings(place, (), place.props)
 
 
 def is_copy(spot: Spot) -> bool:
-    """Whether people read a text on the page or in its title."""
+    """Whether visitors read a text, on the page or in its title."""
     last = next((step for step in reversed(spot.steps) if isinstance(step, str)), "")
     return "theme" not in spot.steps and any(True for _ in texts({last: spot.value}))
 
@@ -229,18 +229,18 @@ def _entries(place: Place) -> Iterator[Spot]:
 
 
 def entry_name(entry: JsonObject) -> str | None:
-    """Return what a list entry is called, as written."""
+    """Return a list entry's name as written."""
     names = (entry.get(key) for key in ("title", "name", "question", "label", "caption"))
     return next((name for name in names if isinstance(name, str)), None)
 
 
 def _names_of(spot: Spot, by_first_name: bool) -> set[str]:
-    """Return what a list entry may be called, in lower case; a person also by the first name."""
+    """Return the names of a list entry in lower case; for a person also the first name."""
     name = (entry_name(spot.value) or "").lower().strip(" .!?")
     is_person = by_first_name and spot.place.type in ("Team", "Testimonials")
     return {name, name.split(" ")[0]} if is_person and name else {name} - {""}
 
 
 def spoken(type_name: str) -> str:
-    """Return a component's name as people say it."""
+    """Return a component's name in words."""
     return type_name if type_name.isupper() else re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type_name).lower()

@@ -1,8 +1,7 @@
-"""What a style sheet loads, and whether it tries to run code (threat G5).
+"""References and active content in style sheets and scripts (threat G5).
 
-Only a few constructs matter, so the reader skips everything else at the speed of regular expressions: a full CSS parser
-in Python needs a second per megabyte. It follows CSS's own rules for comments, strings and escapes, because those are
-what hides a `url(` from a naive search.
+Only a few constructs matter, and a full CSS parser in Python needs a second per megabyte, so regular expressions skip
+the rest. They follow CSS's rules for comments, strings and escapes, which can hide a `url(` from a naive search.
 """
 
 from __future__ import annotations
@@ -39,17 +38,17 @@ _LAST_CODE_POINT = 0x10FFFF
 
 
 class CssReference(NamedTuple):
-    """One thing that a style sheet loads, or code that it runs."""
+    """Something that a style sheet loads, or code that it runs."""
 
     use: CssUse
     text: str
-    """The URL, or the name of what runs code or hides what is typed."""
+    """The URL, or the name of the property or function."""
     line: int
     """Counted from 1 within the style sheet."""
 
 
 def references(css: str) -> Iterator[CssReference]:
-    """Find everything that a style sheet loads, and every attempt to run code or to make a password field."""
+    """Yield everything that a style sheet loads, and every attempt to run code or to mask typed text."""
     text = _NEWLINES.sub("\n", css)
     if _WORTH_READING.search(text):
         yield from _Reader(text).read()
@@ -145,12 +144,8 @@ def _unescape(match: re.Match[str]) -> str:
     return "\ufffd" if match[0] == "\\" else match[2] or ""
 
 
-# Constructs in JavaScript that no release may hold, found in its text without parsing it.
-#
-# This is no proof of harmlessness: a program can build the word `eval` out of letters. It names what is written
-# plainly,
-# so that an honest author learns of it before the page breaks; whatever is hidden meets the Content-Security-Policy,
-# which allows neither compiling text nor workers nor other hosts.
+# JavaScript is searched, not parsed: a program can build the word `eval` out of letters. The search tells an honest
+# author before the page breaks; what is hidden from it is stopped by the Content-Security-Policy.
 
 _GAP = r"(?:\s++|/\*(?:[^*]|\*(?!/)){0,200}+\*/|//[^\n]{0,400}+\n)*+"
 _QUOTE = r"[\"'`]"
@@ -208,18 +203,18 @@ _MAX_PER_CONSTRUCT = 20
 
 
 class Construct(NamedTuple):
-    """One construct at one place."""
+    """A construct in a script."""
 
     rule: str
-    """A key of the rule table, or `connect`, `load` or `navigate` for a URL that the script uses so."""
+    """A key of `RULES`, or `connect`, `load` or `navigate` for a URL that the script uses that way."""
     text: str
-    """What was found, or the URL."""
+    """The matched text, or the URL."""
     line: int
     """Counted from 1 within the script."""
 
 
 def constructs(source: str) -> Iterator[Construct]:
-    """Find what no release may hold, and the URLs that are contacted."""
+    """Yield the refused constructs of a script, and the URLs that it contacts."""
     text = _LETTER_ESCAPE.sub(_plain_letter, source) if "\\u" in source else source
     for rule, needles, pattern in _CONSTRUCTS:
         if any(needle in text for needle in needles):

@@ -1,4 +1,4 @@
-"""Judges one element of a page or an image: what it is, what it loads, what it runs."""
+"""Scan of single elements of HTML, SVG and XML: what they are, what they load and what they run."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ _REFUSED_RELATIONS = frozenset({"import", "prerender", "serviceworker", "compres
 
 
 def check_element(tag: Tag, place: Place, references: References) -> None:
-    """Judge one start tag with its attributes and raw text."""
+    """Check a start tag with its attributes and raw text."""
     if tag.name in _DANGEROUS:
         references.find("dangerous-element", place, f"<{tag.name}>")
     special = _SPECIAL.get(tag.name)
@@ -213,7 +213,7 @@ def _check_link(tag: Tag, place: Place, references: References) -> None:
     if "preload" in relations:
         uses.append(_PRELOAD_USES.get((tag.get("as") or "").strip().lower(), "connect"))
     for use in uses or ["link"]:
-        if use != "connect" or not references.is_known_host(href):  # a hint to connect to a host that is used anyway
+        if use != "connect" or not references.is_known_host(href):  # preconnecting to an allowed host is harmless
             references.check_url(href, use, place)
 
 
@@ -229,11 +229,11 @@ def _check_meta(tag: Tag, place: Place, references: References) -> None:
 
 
 def _check_charset(tag: Tag, equivalent: str, place: Place, references: References) -> None:
-    """Refuse a charset in which the bytes of the page could read as other text, wherever no header comes with them."""
+    """Refuse a charset in which the page's bytes read as other text where no header comes with them."""
     declared = tag.get("charset")
     if declared is None and equivalent == "content-type":
-        found = _CHARSET.search((tag.get("content") or "").lower())
-        declared = found[1] if found else None
+        match = _CHARSET.search((tag.get("content") or "").lower())
+        declared = match[1] if match else None
     if declared is not None:
         references.check_charset(declared, place)
 
@@ -272,7 +272,7 @@ _SPECIAL = {
 }
 
 
-# Judges SVG images and other XML files, which browsers show as documents when they are opened alone (threat G4).
+# SVG and other XML files, which browsers show as documents of their own when opened alone (threat G4).
 
 _DECLARED = re.compile(rb"<\?xml[^>]{0,200}?encoding\s{0,20}=\s{0,20}[\"']([^\"'>]{0,40})")
 _DOCTYPE = re.compile(rb"<!(?:DOCTYPE|ENTITY|ATTLIST|NOTATION|ELEMENT)", re.IGNORECASE)
@@ -288,7 +288,7 @@ _HEAD_BYTES = 1024
 
 
 def check_svg(data: bytes, place: Place, references: References) -> None:
-    """Judge an SVG image: no scripts, no handlers, no foreign content, nothing loaded from elsewhere."""
+    """Check an SVG image: no scripts, handlers or foreign content, and nothing loaded from elsewhere."""
     root = _parse(data, place, references)
     if root is None:
         return
@@ -300,7 +300,7 @@ def check_svg(data: bytes, place: Place, references: References) -> None:
 
 
 def check_xml(data: bytes, place: Place, references: References) -> None:
-    """Judge an XML file that is data, such as a site map: nothing in it may be shown as a page."""
+    """Check an XML file that is data, such as a site map: nothing in it may be shown as a page."""
     root = _parse(data, place, references)
     if root is None:
         return
@@ -311,7 +311,7 @@ def check_xml(data: bytes, place: Place, references: References) -> None:
 
 
 def _is_language_link(element: etree._Element) -> bool:
-    """Return whether an element is what site maps use to name a page's translations, and nothing else."""
+    """Whether an element is just a site map's link to a page's translation."""
     names = {str(name) for name in element.attrib}
     is_plain = element.tag == f"{{{_XHTML}}}link" and names <= {"rel", "hreflang", "href", "media", "type"}
     return is_plain and element.get("rel") == "alternate"

@@ -1,10 +1,10 @@
-"""The one scan. Every tier, and every person who asks, gets the same gates on the same bytes (H-081, H-113).
+"""The policy scan: the same gates on the same bytes for every tier and every caller (H-081, H-113).
 
-All files are read by their content; time is bounded by counts, not by a clock, so that equal input gives an equal
-report on every machine. Whatever exceeds a count is a finding: what could not be checked does not pass.
+Work is bounded by counts, not by a clock, so equal input gives an equal report on every machine. Exceeding a count is a
+finding: what could not be checked does not pass.
 
-What is served is judged wholly, whoever or whatever wrote it. The sources of a built site are read for secrets and for
-what a package manager or another tool would obey; as nobody is served them, no other gate is theirs.
+Served files are checked in full. The sources of a built site, which nobody is served, are checked only for secrets and
+for what a package manager or another tool would obey.
 """
 
 from __future__ import annotations
@@ -30,16 +30,13 @@ _WORTH_COMPRESSING_BYTES = 2 * 1024 * 1024
 def scan(
     files: Mapping[str, bytes], profile: Profile, *, profile_name: str, known_keys: tuple[str, ...] = ()
 ) -> ScanReport:
-    """Judge a release.
+    """Scan a release; the report passes if it has no findings.
 
     Args:
         files: contents by path, as `Den.read_tree` returns them.
-        profile: the publish profile of the site.
+        profile: the site's publish profile.
         profile_name: its name, for the report.
         known_keys: keys of this installation, which must not appear in any form.
-
-    Returns:
-        The report; it passes when it has no findings.
     """
     public = public_of(files)
     scanner = _Scanner(served_part(files, public or ""), profile, known_keys, directory=public or "")
@@ -75,7 +72,7 @@ class _Scanner:
     def __init__(
         self, files: Mapping[str, bytes], profile: Profile, known_keys: tuple[str, ...], *, directory: str
     ) -> None:
-        """Take what is served, by the names that visitors know, and the directory that it lies in."""
+        """Take the served files by the paths that visitors request, and their directory in the release."""
         self.notes = Notes()
         self._directory = directory
         self._files = files
@@ -87,12 +84,12 @@ class _Scanner:
         self._css_left = MAX_CSS_CHARS
 
     def scan_source(self, path: str, data: bytes) -> None:
-        """Judge a file that is kept and never served."""
+        """Check a file that is never served."""
         check_source(path, data, self._references)
         find_secrets(path, data, notes=self.notes, budget=self._secrets, known_keys=self._known_keys)
 
     def scan_served(self) -> None:
-        """Judge all that is served."""
+        """Check all served files."""
         with self.notes.below(self._directory):
             for path in sorted(self._files):
                 self._scan_file(path, self._files[path])
@@ -114,7 +111,7 @@ class _Scanner:
                 self._references.check_js(text, Place(path, 1))
 
     def check_totals(self) -> None:
-        """Judge what only the whole release shows."""
+        """Check the limits of the whole release."""
         if len(self._files) > self._profile.max_files:
             self.notes.find("too-many-files", "", 0, detail=f"{len(self._files)} of {self._profile.max_files}")
         inline = len(self.notes.script_hashes) + len(self.notes.style_hashes)
@@ -122,7 +119,7 @@ class _Scanner:
             self.notes.find("too-many-inline", "", 0, detail=f"{inline} of {MAX_INLINE}")
 
     def check_js_budget(self) -> tuple[int, int]:
-        """Compare all JavaScript with the profile; return its bytes raw and compressed."""
+        """Check all JavaScript against the profile; return its bytes, raw and compressed."""
         raw = sum(map(len, self.notes.scripts.values()))
         if raw > self._profile.js_bytes:
             self.notes.find("js-raw-bytes", "", 0, detail=f"{raw} of {self._profile.js_bytes} bytes")
@@ -143,7 +140,7 @@ class _Scanner:
         page = Page(text, self._markup, first_line=first_line, has_scripts=has_scripts)
         for tag in page.tags():
             check_element(tag, Place(path, tag.line), self._references)
-            if tag.name == "noscript" and tag.text:  # what a browser without scripts shows
+            if tag.name == "noscript" and tag.text:  # a browser without scripts shows it
                 self._scan_page(path, tag.text, first_line=tag.text_line, has_scripts=False)
         if page.too_complex:
             self.notes.find("html-too-complex", path, 0)

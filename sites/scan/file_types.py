@@ -11,13 +11,11 @@ from typing import Any
 from sites.files import INSTALLED, UNKNOWN, is_planted, media_type_of
 from sites.scan.references import Place, References
 
-# What a package manager would do with a file of a release: run a script, or load code from elsewhere (threat D8).
-#
-# Nobody runs one over what is published; but releases are exported and opened, and one command is enough.
+# What a package manager would run or load from elsewhere (threat D8): a release may be exported and then installed.
 
 _MANIFEST = "package.json"
 _YARN_LOCK = "yarn.lock"
-"""npm takes the places of packages from it where there is no lock file of its own."""
+"""npm reads it where it has no lock file of its own."""
 _LOCK_FILES = frozenset({"package-lock.json", "npm-shrinkwrap.json", _YARN_LOCK})
 _RUN_BY_INSTALL = frozenset(
     {
@@ -56,26 +54,26 @@ _MAX_NAMED = 20
 
 
 def is_package_file(path: str) -> bool:
-    """Return whether a package manager reads a file of this name."""
+    """Whether a package manager reads a file of this name."""
     name = path.rsplit("/", 1)[-1].casefold()
     return name == _MANIFEST or name in _LOCK_FILES
 
 
 def check_package(path: str, data: bytes, references: References) -> None:
-    """Judge a manifest or a lock file; what cannot be read is refused."""
+    """Check a manifest or lock file; malformed ones are refused."""
     for detail in package_faults(path, data):
         references.find("package-config", Place(path, 0), detail)
 
 
 def package_faults(path: str, data: bytes) -> Iterator[str]:
-    """Yield what a manifest or a lock file would have a package manager do; the first few."""
+    """Yield the first scripts that installation runs and the first sources outside the registry."""
     if path.rsplit("/", 1)[-1].casefold() == _MANIFEST:
         yield from islice(_in_scripts(data), _MAX_NAMED)
     yield from foreign_sources(path, data)
 
 
 def foreign_sources(path: str, data: bytes) -> Iterator[str]:
-    """Yield where a manifest or a lock file would take packages from, but for the registry; the first few."""
+    """Yield the first sources of packages outside the registry in a manifest or lock file."""
     yield from islice(_sources(path, data), _MAX_NAMED)
 
 
@@ -92,7 +90,7 @@ def _sources(path: str, data: bytes) -> Iterator[str]:
 
 
 def _read(data: bytes) -> dict[str, Any] | None:
-    """Return a file's object, an empty one for another value; None for what is not JSON."""
+    """Return a file's JSON object, empty for any other value; None if it is not JSON."""
     try:
         content = json.loads(data)
     except (ValueError, RecursionError):
@@ -118,7 +116,7 @@ def _in_manifest(content: dict[str, Any]) -> Iterator[str]:
 
 
 def _versions(entries: Any) -> Iterator[tuple[str, str]]:
-    """Yield every version under its name; `overrides` stand inside one another."""
+    """Yield names and versions; `overrides` are nested."""
     stack = [entries]
     while stack:
         found = stack.pop()
@@ -141,7 +139,7 @@ def _in_lock_file(content: dict[str, Any]) -> Iterator[str]:
 
 
 def _entries(section: Any, *, is_nested: bool) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield a lock file's entries; those of its first format stand inside one another."""
+    """Yield a lock file's entries; those of the first format are nested."""
     stack = [section]
     while stack:
         found = stack.pop()
@@ -153,7 +151,7 @@ def _entries(section: Any, *, is_nested: bool) -> Iterator[tuple[str, dict[str, 
 
 
 def _elsewhere(resolved: Iterable[str]) -> Iterator[str]:
-    """Yield the URLs that are not https, and those of every host but the first."""
+    """Yield URLs that are not https or not on the first URL's host."""
     hosts: set[str] = set()
     for url in resolved:
         host = _RESOLVED.match(url)
@@ -242,11 +240,7 @@ _SVG_OR_XML = frozenset({"image/svg+xml", "application/xml"})
 
 
 def check_kind(path: str, data: bytes, references: References) -> str:
-    """Judge a file by its name and its first bytes.
-
-    Returns:
-        The media type that it is scanned and served as.
-    """
+    """Check a file by its name and first bytes; return the media type that it is scanned and served as."""
     place = Place(path, 0)
     name = path.rsplit("/", 1)[-1].lower()
     kind = media_type_of(path)
@@ -270,7 +264,7 @@ def check_kind(path: str, data: bytes, references: References) -> str:
 
 
 def check_source(path: str, data: bytes, references: References) -> None:
-    """Judge a file that is kept and never served: by what a tool or a package manager would do with it."""
+    """Check a file that is never served for what a tool or package manager would do with it."""
     place = Place(path, 0)
     if INSTALLED in path.split("/"):
         references.find("package-code", place)
@@ -281,9 +275,9 @@ def check_source(path: str, data: bytes, references: References) -> None:
 
 
 def _check_pdf(data: bytes, place: Place, references: References) -> None:
-    found = _PDF_ACTIVE.search(_PDF_ESCAPE.sub(lambda match: bytes((int(match[1], 16),)), data))
-    if found:
-        references.find("pdf-active", place, found[0].decode("latin-1"))
+    match = _PDF_ACTIVE.search(_PDF_ESCAPE.sub(lambda escape: bytes((int(escape[1], 16),)), data))
+    if match:
+        references.find("pdf-active", place, match[0].decode("latin-1"))
 
 
 def _is_well_known(path: str) -> bool:

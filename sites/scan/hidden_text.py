@@ -1,8 +1,7 @@
-"""Text of a site that no visitor sees and that speaks to a machine: what a model is told behind its owner's back (D7).
+"""Search for hidden text that addresses a machine: instructions to a model that no visitor sees (D7).
 
-It is shown to whoever approves, and not taken out: a patch has to match the very bytes, a comment may be the owner's
-own, and a model that reads files by itself would read it anyway. What a page hides is found by rules that are quick and
-not clever, in English; the boundary holds without them.
+Approvers are shown it. It is not removed: a patch must match the exact bytes, a comment may be the owner's, and a model
+that reads files itself would see it anyway. The rules are simple and for English; no boundary depends on them.
 """
 
 from __future__ import annotations
@@ -13,14 +12,14 @@ from html import unescape
 from typing import Any, Final, NamedTuple
 
 MAX_FOUND: Final = 20
-"""Places that one look names."""
+"""Places that are reported at most."""
 _MAX_FILE_CHARS: Final = 512 * 1024
 _MAX_SHOWN: Final = 120
 _MAX_ELEMENTS: Final = 1000
 _MAX_HIDDEN_CHARS: Final = 4000
-"""Of one hidden element that are looked at."""
+"""Characters that are checked of one hidden element."""
 _LONG_WORDS: Final = 60
-"""So many words that nobody sees are worth a look, whatever they say."""
+"""So many hidden words are reported whatever they say."""
 _TEXT: Final = (".html", ".htm", ".svg", ".xml", ".css", ".js", ".mjs", ".json", ".md", ".txt", ".webmanifest")
 _MARKUP: Final = (".html", ".htm", ".svg", ".xml", ".md")
 
@@ -32,8 +31,8 @@ _HIDING: Final = re.compile(
 )
 _TAG: Final = re.compile(r"<[^<>]{0,2000}>")
 _UNSEEN: Final = re.compile(
-    "[\U000e0000-\U000e007f]"  # tags: ASCII that nothing draws
-    "|[\u202d\u202e]"  # overrides turn what is read around
+    "[\U000e0000-\U000e007f]"  # tag characters: ASCII that is never drawn
+    "|[\u202d\u202e]"  # bidirectional overrides
     "|[\u200b-\u200d\u2060-\u2064\ufeff]{3,}|[\ufe00-\ufe0f\U000e0100-\U000e01ef]{2,}"
 )
 _ADDRESSED: Final = re.compile(
@@ -47,50 +46,50 @@ _ADDRESSED: Final = re.compile(
 
 
 class Hidden(NamedTuple):
-    """One place."""
+    """One place with hidden text."""
 
     path: str
     line: int
     kind: str
     """`comment`, `hidden element` or `invisible characters`."""
     text: str
-    """What stands there, escaped to ASCII and cut."""
+    """The text, escaped to ASCII and cut."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it for JSON."""
+        """Return the place as JSON data."""
         return self._asdict()
 
 
 def hidden_text(files: Mapping[str, bytes]) -> tuple[Hidden, ...]:
-    """Return the first places of a site that speak to a machine and not to a visitor, in the order of their names."""
+    """Return the first places of a site that address a machine and not a visitor, by path."""
     found: list[Hidden] = []
     for path, data in sorted(files.items()):
         if path.lower().endswith(_TEXT) and len(found) < MAX_FOUND:
             text = data.decode("utf-8", "replace")[:_MAX_FILE_CHARS]
             places = sorted(_in_file(path, text))[: MAX_FOUND - len(found)]
-            found += [Hidden(path, text.count("\n", 0, at) + 1, kind, _shown(said)) for at, kind, said in places]
+            found += [Hidden(path, text.count("\n", 0, at) + 1, kind, _shorten(hidden)) for at, kind, hidden in places]
     return tuple(found)
 
 
 def _in_file(path: str, text: str) -> Iterator[tuple[int, str, str]]:
-    """Yield place, kind and text."""
+    """Yield offset, kind and text of each hidden place."""
     for match in _UNSEEN.finditer(text):
         yield match.start(), "invisible characters", text[max(0, match.start() - 20) : match.end() + 20]
     is_markup = path.lower().endswith(_MARKUP)
-    for place, said in _comments(text, *(("<!--", "-->") if is_markup else ("/*", "*/"))):
-        if _speaks(said):
-            yield place, "comment", said
+    for place, comment in _comments(text, *(("<!--", "-->") if is_markup else ("/*", "*/"))):
+        if _is_notable(comment):
+            yield place, "comment", comment
     hiding = (match for match in _START_TAG.finditer(text) if is_markup and _HIDING.search(unescape(match[2])))
     for number, match in enumerate(hiding):
         if number >= _MAX_ELEMENTS:
             yield match.start(), "hidden element", "more than are looked at"
             return
-        if _speaks(said := _inside(text, match)):
-            yield match.start(), "hidden element", said
+        if _is_notable(content := _inside(text, match)):
+            yield match.start(), "hidden element", content
 
 
 def _comments(text: str, opening: str, closing: str) -> Iterator[tuple[int, str]]:
-    """Yield each comment with its place; one that nobody closed goes on to the end."""
+    """Yield each comment with its offset; an unclosed one runs to the end."""
     place = text.find(opening)
     while place >= 0:
         end = text.find(closing, place + len(opening))
@@ -99,16 +98,16 @@ def _comments(text: str, opening: str, closing: str) -> Iterator[tuple[int, str]
 
 
 def _inside(text: str, start: re.Match[str]) -> str:
-    """Return what an element says, as far as its first end tag of that name."""
+    """Return an element's text up to the first end tag of its name."""
     part = text[start.end() : start.end() + _MAX_HIDDEN_CHARS]
     end = re.search(rf"</{re.escape(start[1])}", part, re.IGNORECASE)
     return unescape(_TAG.sub(" ", part[: end.start()] if end else part))
 
 
-def _speaks(text: str) -> bool:
+def _is_notable(text: str) -> bool:
     return bool(_ADDRESSED.search(text)) or len(text.split()) >= _LONG_WORDS
 
 
-def _shown(text: str) -> str:
+def _shorten(text: str) -> str:
     line = " ".join(text.split())
     return ascii(line[:_MAX_SHOWN])[1:-1] + ("…" if len(line) > _MAX_SHOWN else "")

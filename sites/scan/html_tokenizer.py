@@ -1,10 +1,9 @@
-"""Reads HTML the way a browser's tokenizer does, and says so where browsers could read it in another way.
+"""An HTML tokenizer that follows browsers, and reports markup that browsers may read differently (threat G6).
 
-A tree is the wrong thing to scan: tree builders drop what they cannot place (lxml loses the handlers of a second
-`<body>`, cuts pages at 256 levels, and takes minutes for one tag with a million attributes), while a browser may keep
-it. Here every start tag counts, wherever it stands. The tokenizer's only dependence on the tree, raw text inside
-elements and foreign content inside <svg> and <math>, is followed exactly for well-nested pages; every other page is
-reported as ambiguous, so nothing can hide between two readings (threat G6).
+Tree builders drop what they cannot place: lxml loses the handlers of a second `<body>`, cuts pages at 256 levels, and
+needs minutes for a tag with a million attributes. Browsers may keep it, so here every start tag counts wherever it
+stands. What depends on the tree, raw text and foreign content in <svg> and <math>, is exact for well-nested pages;
+every other page is reported as ambiguous.
 """
 
 from __future__ import annotations
@@ -93,22 +92,22 @@ _BREAKS_OUT = frozenset(
 
 
 class Attribute(NamedTuple):
-    """One attribute of a start tag."""
+    """An attribute of a start tag."""
 
     name: str
     """In lower case."""
     value: str
-    """With its character references replaced."""
+    """With character references resolved."""
     offset: int
 
 
 class _Parts(NamedTuple):
-    """What a tag is made of."""
+    """The parts of a tag."""
 
     name: str
     attributes: tuple[Attribute, ...]
     end: int
-    """The position after `>`; -1 when the page ends first, and so no tag is made."""
+    """The position after `>`; -1 if the page ends first, which makes no tag."""
     is_self_closing: bool
 
 
@@ -116,7 +115,7 @@ _NO_TAG = _Parts("", (), -1, False)
 
 
 class Tag(NamedTuple):
-    """One start tag."""
+    """A start tag."""
 
     name: str
     """In lower case."""
@@ -157,26 +156,26 @@ class Page:
     """A page that is being read."""
 
     text: str
-    """With CR LF and CR replaced by LF, as a browser does first."""
+    """With CR LF and CR normalized to LF, as browsers do first."""
     budget: MarkupBudget
     first_line: int = 1
     has_scripts: bool = True
-    """Whether the reading browser runs scripts: it then takes the content of <noscript> for text."""
+    """Whether the browser runs scripts and so reads <noscript> as text."""
     ambiguous: list[tuple[int, str]] = field(default_factory=list)
-    """Lines, and what there browsers may read in two ways."""
+    """Lines with markup that browsers may read in two ways."""
     too_complex: bool = False
-    """Whether reading stopped early because of one of the caps."""
+    """Whether the page exceeded a limit and was not read to its end."""
     _lines: int = 0
     _counted: int = 0
     _nest: list[str] = field(default_factory=list)
-    """The open elements from the outermost <svg> or <math> on; empty outside of them."""
+    """The open elements from the outermost <svg> or <math>; empty outside of them."""
     _in_select: bool = False
     _has_template: bool = False
     _is_cut: bool = False
     """Whether the text ended inside a tag or a comment."""
 
     def tags(self) -> Iterator[Tag]:
-        """Read the page from its first to its last start tag."""
+        """Yield the start tags of the page in order."""
         text = self.text
         position = 0
         budget = self.budget
@@ -220,7 +219,7 @@ class Page:
         return Tag(name, start, attributes, is_foreign, line, self.text[end:stop], self._advance(end)), stop
 
     def _text_end(self, name: str, position: int, is_foreign: bool) -> int | None:
-        """Return where the text of an element ends whose text is not markup; None for every other element."""
+        """Return where an element's raw text ends; None for an element with markup."""
         if name == "plaintext" and not is_foreign:
             return len(self.text)
         if is_foreign and name in ("script", "style"):
@@ -231,7 +230,7 @@ class Page:
         return None if is_markup else self._raw_text_end(position, name)
 
     def _foreign_text_end(self, position: int, name: str) -> int:
-        """Find the end of a style or script inside <svg>, whose text is markup there and raw text everywhere else."""
+        """Return the end of a style or script in <svg>, whose text is markup there and raw elsewhere."""
         end = self._until("<", position) - 1
         if not self.text.startswith(f"</{name}", end) or "&" in self.text[position:end]:
             self._doubt(position, f"<{name}> inside <{self._nest[-1]}>")
@@ -283,7 +282,7 @@ class Page:
         return end
 
     def _leave_foreign(self, name: str, start: int) -> None:
-        """Close a foreign element; an end tag that is not one's own may close <svg> together with what is around it."""
+        """Close a foreign element; another element's end tag may close <svg> and what is around it."""
         if name not in self._nest or name in ("p", "br"):
             self._doubt(start, f"</{name}> inside <{self._nest[-1]}>")
             return
@@ -329,7 +328,7 @@ class Page:
         return found.start()
 
     def _script_end(self, position: int) -> int:
-        """Find where a script ends, through the states that `<!--` and `<script` put a tokenizer into."""
+        """Return where a script ends, following the tokenizer states of `<!--` and `<script`."""
         is_escaped = is_doubly_escaped = False
         while found := _SCRIPT_STEP.search(self.text, position):
             position = found.end()
@@ -363,12 +362,12 @@ def _decode(attribute: Attribute) -> Attribute:
 
 
 def _lower(name: str) -> str:
-    """Lower the case of ASCII letters alone, as browsers do: the Kelvin sign is no k."""
+    """Lower ASCII letters only, as browsers do: the Kelvin sign is no k."""
     return name.lower() if name.isascii() else _UPPER_ASCII.sub(lambda match: match[0].lower(), name)
 
 
 def decode_references(value: str) -> str:
-    """Replace the character references of an attribute's value by the rules for attributes."""
+    """Resolve character references by the rules for attribute values."""
     return _REFERENCE.sub(_decode_one, value)
 
 

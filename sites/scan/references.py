@@ -1,4 +1,9 @@
-"""Judges every URL of a release by what the browser would use it for."""
+"""Scan of every URL of a release by the use that a browser makes of it.
+
+URLs are read by the rules of browsers rather than those of RFC 3986 (threat G8): browsers strip control characters,
+take a backslash for a slash and accept any number of slashes, so a stricter parser would see another host than the one
+that is contacted.
+"""
 
 from __future__ import annotations
 
@@ -20,19 +25,13 @@ from sites.files import media_type_of
 from sites.scan import active_content
 from sites.scan.rules import Notes, csp_hash
 
-# Where a URL in a page leads, by the rules of browsers rather than those of RFC 3986 (threat G8).
-#
-# Browsers forgive: they strip control characters, take a backslash for a slash, and accept any number of slashes. A
-# check
-# that is stricter than the browser sees another host than the one that is contacted.
-
 Kind = Literal["local", "external", "data", "code", "contact", "other"]
 
 _STRIPPED = "".join(map(chr, range(0x21)))
 _REMOVED = {ord(character): None for character in "\t\n\r"}
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 UNUSUAL_PORT = "unusual port"
-"""The one trick that only counts for what a page loads: a link may lead to any port."""
+"""A trick only for what a page loads: a link may lead to any port."""
 
 _PORTS = {"http": "80", "https": "443", "ws": "80", "wss": "443", "ftp": "21"}
 _NETWORK = frozenset(_PORTS)
@@ -47,20 +46,20 @@ _MAX_HOST_CHARS = 253
 
 
 class Target(NamedTuple):
-    """What a URL leads to."""
+    """The destination of a URL."""
 
     kind: Kind
     scheme: str = ""
     host: str = ""
-    """Punycode, lower case, without a trailing dot and without the port."""
+    """Punycode in lower case, without trailing dot and port."""
     path: str = ""
-    """Of a local URL: without query and fragment, percent-decoded. Of a data: URL: everything after the colon."""
+    """Of a local URL: percent-decoded, without query and fragment. Of a data: URL: all after the colon."""
     trick: str = ""
-    """Why the URL deceives, empty when it does not."""
+    """Why the URL is deceptive; empty if it is not."""
 
 
 def parse_url(url: str) -> Target:
-    """Read a URL as a browser on an https page would."""
+    """Parse a URL as a browser on an https page does."""
     if len(url) > _MAX_URL_CHARS:
         is_data = url.lstrip(_STRIPPED)[:5].lower() == "data:"
         return _parse(url) if is_data and len(url) <= _MAX_DATA_URL_CHARS else Target("other", trick="far too long")
@@ -108,7 +107,7 @@ def _network(scheme: str, rest: str) -> Target:
 
 
 def _host(raw: str) -> tuple[str, str]:
-    """Return a host in the form in which hosts are compared, and why it deceives, if it does."""
+    """Return a host in normal form, and why it is deceptive, if it is."""
     name = unquote(raw).replace("。", ".").rstrip(".")
     if raw.startswith("["):
         return name.lower(), "address instead of a name"
@@ -158,32 +157,32 @@ MAX_SVG_DEPTH = 4
 
 
 class Place(NamedTuple):
-    """Where in a release something stands."""
+    """A position in a release."""
 
     file: str
     line: int
-    """The line of the file at which the piece begins; lines within the piece are added to it."""
+    """Where a piece of a file begins; lines within the piece count from here."""
 
     def below(self, line: int) -> Place:
-        """Return the place `line` lines into the piece that begins here; the first is 1."""
+        """Return the place of a line of the piece that begins here, counted from 1."""
         return Place(self.file, self.line + line - 1)
 
 
 @dataclass
 class References:
-    """Checks URLs, style sheets and scripts for one scan, and writes into its notes."""
+    """Checks the URLs, style sheets and scripts of one scan."""
 
     files: Mapping[str, bytes]
     profile: Profile
     notes: Notes
     check_svg: Callable[[bytes, Place], None] = field(default=lambda data, place: None)
-    """Called with each SVG image that is written as a data: URL."""
+    """Called for each SVG image in a data: URL."""
     js_left: int = 0
-    """Characters of JavaScript that are still looked into."""
+    """Characters of JavaScript that may still be checked."""
     css_left: int = MAX_CSS_REFERENCES
-    """References of style sheets that are still looked at."""
+    """References of style sheets that may still be checked."""
     svg_depth: int = 0
-    """How many data: URLs deep the image stands that is being judged."""
+    """Nesting of data: URLs around the image being checked."""
 
     def __post_init__(self) -> None:
         self.js_left = self.profile.js_bytes + EXTRA_JS_CHARS
@@ -193,7 +192,7 @@ class References:
         self.notes.find(rule, place.file, place.line, detail=detail)
 
     def check_url(self, url: str, use: Use, place: Place) -> None:
-        """Judge one URL."""
+        """Check one URL."""
         target = parse_url(url)
         if target.trick and not (use == "link" and target.trick == UNUSUAL_PORT):
             self.find("deceptive-url", place, f"{url[:60]} ({target.trick})")
@@ -210,27 +209,27 @@ class References:
             elif use == "style":
                 self._check_local_style(target.path, place)
         elif use == "form" and target.scheme == "mailto":
-            return  # opens the visitor's own mail program and sends nothing by itself
+            return  # opens the mail program and sends nothing by itself
         elif use != "link" or target.kind == "other":
             self.find("form-host" if use == "form" else "deceptive-url", place, url)
 
     def check_srcset(self, srcset: str, place: Place) -> None:
-        """Judge every URL of a list of images."""
-        if "(" in srcset:  # a comma in brackets separates nothing: whatever stands between two of them may be a URL
+        """Check every URL of a srcset."""
+        if "(" in srcset:  # a comma in brackets does not separate, so check every piece
             srcset = srcset.replace(",", " , ")
         position = 0
         for _ in range(_MAX_SRCSET_ENTRIES):
-            found = _SRCSET_URL.match(srcset, position)
-            if found is None:
+            match = _SRCSET_URL.match(srcset, position)
+            if match is None:
                 return
-            self.check_url(found[1].rstrip(","), "image", place)
-            position = found.end() if found[1].endswith(",") else srcset.find(",", found.end())
+            self.check_url(match[1].rstrip(","), "image", place)
+            position = match.end() if match[1].endswith(",") else srcset.find(",", match.end())
             if position < 0:
                 return
         self.find("html-too-complex", place, "srcset")
 
     def check_css(self, text: str, place: Place) -> None:
-        """Judge a style sheet, or the value of a style attribute."""
+        """Check a style sheet or the value of a style attribute."""
         for reference in active_content.references(text):
             self.css_left -= 1
             if self.css_left < 0:
@@ -245,10 +244,10 @@ class References:
                 self.check_url(reference.text, reference.use, there)
 
     def check_js(self, source: str, place: Place) -> None:
-        """Judge a script and count it; a script that was judged before, on another page, is not judged again."""
+        """Count and check a script; the same script on another page is not checked again."""
         is_new = self.notes.add_script(source.encode(errors="replace"))
         self.js_left -= len(source) if is_new else 0
-        if not is_new or self.js_left < 0:  # so much is over the budget whatever it holds
+        if not is_new or self.js_left < 0:  # over the budget whatever it holds
             return
         for construct in active_content.constructs(source):
             there = place.below(construct.line)
@@ -258,30 +257,30 @@ class References:
                 self.find(construct.rule, there, construct.text)
 
     def check_charset(self, declared: str, place: Place) -> None:
-        """Judge the charset that a file declares, which counts wherever it is served without a header."""
+        """Check a declared charset, which applies where a file is served without a header."""
         if declared.strip().lower() not in _SUPERSETS_OF_ASCII:
             self.find("meta-charset", place, declared)
 
     def check_secret_field(self, place: Place, detail: str = "") -> None:
-        """Judge a field that asks for something secret: where would it go?"""
+        """Refuse a field for something secret if the site's forms may not be sent anywhere."""
         if not self.profile.form_hosts:
             self.find("password-field", place, detail)
 
     def is_external(self, url: str) -> bool:
-        """Return whether a URL leads to another host."""
+        """Whether a URL leads to another host."""
         return parse_url(url).kind == "external"
 
     def is_known_host(self, url: str) -> bool:
-        """Return whether a URL leads to a host that the profile allows for something."""
+        """Whether a URL leads to a host that the profile allows for any use."""
         profile = self.profile
         return parse_url(url).host in {*profile.script_hosts, *profile.image_hosts, *profile.form_hosts}
 
     def allow_inline_style(self, text: str) -> None:
-        """Let the header allow an inline style sheet that was judged."""
+        """Allow a checked inline style sheet in the CSP."""
         self.notes.style_hashes.add(csp_hash(text))
 
     def allow_inline_script(self, text: str) -> None:
-        """Let the header allow an inline script that was judged."""
+        """Allow a checked inline script in the CSP."""
         self.notes.script_hashes.add(csp_hash(text))
 
     def _check_js_url(self, construct: active_content.Construct, place: Place) -> None:
@@ -343,7 +342,7 @@ class References:
         name = _name_in_release(path, place)
         if name not in self.files:
             self.find("script-not-in-release", place, path)
-        elif media_type_of(name) != "text/javascript":  # scripts by name are judged in their turn
+        elif media_type_of(name) != "text/javascript":  # .js files are checked on their own
             self.check_js(self.files[name].decode(errors="replace"), Place(name, 1))
 
 
@@ -353,7 +352,7 @@ def _name_in_release(path: str, place: Place) -> str:
 
 
 def decode_data_url(rest: str) -> tuple[str, bytes]:
-    """Return the media type and the bytes of what follows `data:`; what cannot be decoded is returned as it is."""
+    """Return media type and bytes of what follows `data:`; malformed base64 is returned as it is."""
     head, comma, body = rest.partition(",")
     kind = head.split(";")[0].strip().lower()
     raw = unquote_to_bytes(body if comma else "")

@@ -1,4 +1,4 @@
-"""The rules of the scan as a table: which gate each belongs to, what it says, what to do about it."""
+"""What a scan looks for and reports: rules by gate, the looks of secrets, findings, and the resulting CSP."""
 
 from __future__ import annotations
 
@@ -14,42 +14,40 @@ from typing import Any, Literal, NamedTuple
 
 from routing.policy.platform import Profile
 
-# What a scan says: findings, four gates, and the header that a release is served under.
-
 Gate = Literal["js_budget", "secrets", "csp", "allowlists"]
 
 GATES: tuple[Gate, ...] = ("js_budget", "secrets", "csp", "allowlists")
-"""H's four policy gates, in the order in which findings are listed (H-081)."""
+"""The four policy gates, in the order in which findings are listed (H-081)."""
 
 
 def digest_of_report(content: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of a report's content: without its own verdict and digest."""
+    """Return the SHA-256 of a report without its verdict and digest."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True, order=True)
 class Finding:
-    """One rule that one place in a release breaks."""
+    """A rule that is broken at one place of a release."""
 
     gate: Gate
     rule: str
-    """Stable code of the rule; a key of `sites.scan.rules.RULES`."""
+    """Stable code of the rule; a key of `RULES`."""
     file: str
-    """Path in the release; empty when the release as a whole breaks the rule."""
+    """Path in the release; empty for the release as a whole."""
     line: int
-    """Counted from 1; 0 when a line makes no sense."""
+    """Counted from 1; 0 where a line makes no sense."""
     message: str
-    """What is wrong, with what was found escaped, cut, and masked if it is a secret."""
+    """What is wrong; quoted content is escaped, cut, and masked if it is a secret."""
     fix: str
     """What to do about it."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the finding for JSON."""
+        """Return the finding as JSON data."""
         return dict(vars(self))
 
 
 class GateResult(NamedTuple):
-    """Whether one gate let the release pass."""
+    """The result of one gate."""
 
     gate: Gate
     passed: bool
@@ -57,38 +55,38 @@ class GateResult(NamedTuple):
 
 @dataclass(frozen=True)
 class ScanReport:
-    """The outcome of one scan of one set of bytes under one profile."""
+    """The result of scanning one set of files under one profile."""
 
     digest: str
-    """Of the manifest of the files: a report speaks for these bytes and for no others (H-114)."""
+    """Of the files' manifest: the report holds for these bytes only (H-114)."""
     profile: str
     """Name of the publish profile."""
     findings: tuple[Finding, ...]
     csp: str
     """The Content-Security-Policy header value under which the release must be served."""
     js_bytes: int
-    """Bytes of everything that a browser could run."""
+    """Bytes of all JavaScript that a browser could run."""
     js_gzip_bytes: int
-    """The same, compressed; 0 when there is far too much to be worth the work."""
+    """The same, compressed; 0 if there is far too much to be worth compressing."""
 
     @property
     def gates(self) -> tuple[GateResult, ...]:
-        """The four gates, always all of them."""
+        """The result of each of the four gates."""
         failed = {finding.gate for finding in self.findings}
         return tuple(GateResult(gate, gate not in failed) for gate in GATES)
 
     @property
     def passed(self) -> bool:
-        """Whether all four gates let the release pass."""
+        """Whether all gates passed."""
         return not self.findings
 
     @cached_property
     def report_digest(self) -> str:
-        """SHA-256 of the whole report, which an approval is bound to."""
+        """SHA-256 of the whole report; an approval is bound to it."""
         return digest_of_report(self._content())
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the report for JSON."""
+        """Return the report as JSON data."""
         return {**self._content(), "passed": self.passed, "report_digest": self.report_digest}
 
     def _content(self) -> dict[str, Any]:
@@ -103,26 +101,22 @@ class ScanReport:
         }
 
 
-# What keys and tokens look like, by issuer.
-#
-# Each rule has keywords, which are looked for first at the speed of memory, and a pattern, which is tried only where
-# a
-# keyword stands. The patterns follow the formats that the issuers document.
-
-
 @dataclass(frozen=True)
 class SecretRule:
-    """The look of one kind of secret."""
+    """The look of one kind of secret, as its issuer documents it.
+
+    The pattern is tried only where a keyword occurs, as plain search is far faster.
+    """
 
     kind: str
     label: str
     keywords: tuple[bytes, ...]
-    """At least one of these stands in every secret of the kind; in lower case if `ignore_case`."""
+    """Every secret of the kind contains one of these; in lower case if `ignore_case`."""
     pattern: re.Pattern[bytes]
-    """Begins where the keyword begins; its last group, or all of it, is the secret."""
+    """Begins at the keyword; its last group, or the whole match, is the secret."""
     ignore_case: bool = False
     min_entropy: float = 2.5
-    """Bits per byte: less is a placeholder such as `sk-ant-xxxxxxxx`."""
+    """Bits per byte; anything below is a placeholder such as `sk-ant-xxxxxxxx`."""
 
 
 def _rule(kind: str, label: str, keywords: bytes, pattern: bytes, min_entropy: float = 2.5) -> SecretRule:
@@ -221,7 +215,7 @@ SECRET_RULES: tuple[SecretRule, ...] = (
 
 
 class Rule(NamedTuple):
-    """One rule."""
+    """The gate, message and advice of one rule."""
 
     gate: Gate
     message: str
@@ -229,7 +223,7 @@ class Rule(NamedTuple):
 
 
 RULES: dict[str, Rule] = {
-    # a scan that found so much that it ended early: no gate may then pass
+    # a scan that ended early: no gate may pass
     **{
         f"unfinished-{gate}": Rule(
             gate, "not all files were checked, there are too many findings", "fix the others first"
@@ -345,29 +339,27 @@ RULES: dict[str, Rule] = {
 }
 
 
-# What one scan gathers on its way through the files.
-
 _MAX_PER_RULE_AND_FILE = 20
 _MAX_TOTAL = 5_000
 _SHOWN_CHARS = 80
 
 
 def show(text: str) -> str:
-    """Return a piece of a hostile file that is safe to print: escaped to ASCII and cut."""
+    """Return hostile text that is safe to print: escaped to ASCII and cut."""
     return ascii(text[:_SHOWN_CHARS]) + ("…" if len(text) > _SHOWN_CHARS else "")
 
 
 class TooManyFindingsError(Exception):
-    """A scan found so much that it ends early; only the scan itself sees this."""
+    """The scan ends early because of too many findings; never leaves the scan."""
 
 
 @dataclass
 class Notes:
-    """Findings, sources of JavaScript, and what the header must allow."""
+    """What a scan gathers: findings, JavaScript, and what the CSP must allow."""
 
     findings: set[Finding] = field(default_factory=set)
     scripts: dict[str, bytes] = field(default_factory=dict)
-    """Distinct pieces of JavaScript by digest: the same code on every page is one piece of code."""
+    """Distinct pieces of JavaScript by digest; the same code on every page counts once."""
     script_hashes: set[str] = field(default_factory=set)
     style_hashes: set[str] = field(default_factory=set)
     has_style_attributes: bool = False
@@ -379,7 +371,7 @@ class Notes:
 
     @contextmanager
     def below(self, directory: str) -> Iterator[None]:
-        """Name files below a directory of the release for a while; empty for none."""
+        """Report files as lying below a directory of the release; empty for none."""
         self._directory = f"{directory}/" if directory else ""
         try:
             yield
@@ -387,14 +379,14 @@ class Notes:
             self._directory = ""
 
     def find(self, rule: str, file: str, line: int, *, detail: str = "", message: str = "") -> None:
-        """Record that a place breaks a rule.
+        """Record a finding.
 
         Args:
             rule: a key of `RULES`.
-            file: the path in the release, or below the directory that was named; empty for the release as a whole.
+            file: the path in the release, or below the directory of `below`; empty for the release as a whole.
             line: counted from 1.
-            detail: what was found there, as it came; it is escaped and cut.
-            message: said instead of the rule's own message.
+            detail: the offending text; it is escaped and cut.
+            message: replaces the rule's own message.
         """
         file = f"{self._directory}{file}" if file else ""
         count = self._counts[rule, file] = self._counts.get((rule, file), 0) + 1
@@ -408,14 +400,14 @@ class Notes:
         self.findings.add(Finding(gate, rule, file, line, f"{text}: {show(detail)}" if detail else text, fix))
 
     def add_script(self, source: bytes) -> bool:
-        """Count a piece of JavaScript; return whether it was new."""
+        """Record a piece of JavaScript; return whether it is new."""
         digest = hashlib.sha256(source).hexdigest()
         is_new = digest not in self.scripts
         self.scripts[digest] = source
         return is_new
 
     def give_up(self) -> None:
-        """Close all gates, because the scan ends before its end."""
+        """Fail all gates, because the scan ends early."""
         self._total = 0
         for gate in GATES:
             self.find(f"unfinished-{gate}", "", 0)
@@ -432,17 +424,16 @@ def csp_hash(text: str) -> str:
     return f"'sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-# The Content-Security-Policy of a release, made from what its scan found and its profile allows.
-#
-# It starts from nothing and never holds `unsafe-inline`, `unsafe-eval`, a wildcard or `data:` for scripts. Style
-# attributes alone are allowed as a whole when a release has some: their text was judged, and they can run nothing.
-
 MAX_INLINE = 64
 """Inline scripts and styles together, so that the header stays below the 8 KiB that servers accept."""
 
 
 def build_csp(profile: Profile, notes: Notes) -> str:
-    """Return the header's value."""
+    """Return the Content-Security-Policy of a release.
+
+    It never holds `unsafe-inline`, `unsafe-eval`, a wildcard or `data:` for scripts. Style attributes are allowed as a
+    whole if there are any: their text was checked, and they run nothing.
+    """
     script = ["'self'", *sorted(notes.script_hashes), *_hosts(profile.script_hosts)]
     image = ["'self'", *(["data:"] if notes.has_data_images else []), *_hosts(profile.image_hosts)]
     directives = {

@@ -1,7 +1,6 @@
-"""Finds keys and tokens in every file, also where they are encoded (threat G10).
+"""Search for keys and tokens in every file, also where they are encoded (threat G10).
 
-No comment in a file can silence it, and no file name: a scanner that an author can switch off is a suggestion. What it
-says about a secret never holds the secret.
+No comment and no file name can silence it, and its findings never contain the secret.
 """
 
 from __future__ import annotations
@@ -17,11 +16,6 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from sites.scan.rules import SECRET_RULES, Notes, SecretRule
-
-# What a file's bytes also say once what hides them is undone: escapes, pieces, base64, hex, compression (threat G10).
-#
-# Each layer is the whole file with one more kind of hiding removed, and lines stay where they were. Everything is
-# counted: what is left over when a budget is spent is a finding, never a pass.
 
 MAX_ESCAPES = 300_000
 MAX_RUNS = 100_000
@@ -63,7 +57,7 @@ _COMPRESSED = (b"\x1f\x8b", b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
 
 @dataclass
 class LayerBudget:
-    """How much one scan still decodes."""
+    """How much one scan may still decode."""
 
     escapes: int = MAX_ESCAPES
     runs: int = MAX_RUNS
@@ -72,13 +66,13 @@ class LayerBudget:
 
 @dataclass(frozen=True)
 class Layer:
-    """A file's bytes, or what they decode to; every line of it leads to a line of the file."""
+    """A file's bytes, or what they decode to; each of its lines maps to a line of the file."""
 
     data: bytes
     how: str = ""
-    """What was undone, for the message of a finding."""
+    """How it was hidden, for the message of a finding."""
     lines: tuple[int, ...] = ()
-    """For decoded runs, the file's line of each line; empty when lines are the file's own."""
+    """The file's line for each line of decoded runs; empty if the lines are the file's own."""
 
     def line_of(self, offset: int) -> int:
         """Return the file's line for a position in this layer."""
@@ -94,13 +88,15 @@ class Layer:
 
 
 def layers(file: str, data: bytes, *, budget: LayerBudget, give_up: Callable[[str], None]) -> Iterator[Layer]:
-    """Return a file's bytes and everything they decode to.
+    """Yield a file's bytes, then the whole file with one more kind of hiding undone each time.
+
+    Escapes, concatenation, base64, hex and compression are undone; lines stay where they were.
 
     Args:
-        file: its path, which says whether it is a style sheet.
+        file: its path.
         data: its bytes.
-        budget: what may still be decoded; it is spent.
-        give_up: called with what is left undone when the budget is spent.
+        budget: what may still be decoded.
+        give_up: called with what is not decoded once the budget is spent.
     """
     yield Layer(data)
     layer = _open_compressed(Layer(data), budget)
@@ -187,7 +183,7 @@ def _open_compressed(layer: Layer, budget: LayerBudget) -> Layer:
 
 
 def _inflate(data: bytes, budget: LayerBudget) -> bytes:
-    """Return what compressed data holds, as far as the budget goes; nothing when it is not compressed."""
+    """Decompress data as far as the budget allows; return nothing if it is not compressed."""
     if not data.startswith(_COMPRESSED) or budget.inflated_bytes <= 0:
         return b""
     try:
@@ -207,19 +203,19 @@ _MIN_KNOWN_KEY_CHARS = 8
 
 @dataclass
 class SecretBudget:
-    """How much one scan still decodes and tries; what is left over is a finding, never a pass."""
+    """How much one scan may still decode and try; running out is a finding, never a pass."""
 
     layers: LayerBudget = field(default_factory=LayerBudget)
     tries: int = MAX_TRIES
-    """Places where a keyword stands."""
+    """Places with a keyword."""
     candidates: int = MAX_CANDIDATES
-    """Places where a pattern matches."""
+    """Places that match a pattern."""
 
 
 def find_secrets(
     file: str, data: bytes, *, notes: Notes, budget: SecretBudget, known_keys: tuple[str, ...] = ()
 ) -> None:
-    """Record every secret of a file."""
+    """Record the secrets of a file."""
     needles = [needle for key in known_keys if len(key) >= _MIN_KNOWN_KEY_CHARS for needle in _needles(key)]
 
     def give_up(what: str) -> None:
@@ -237,7 +233,7 @@ def find_secrets(
 
 
 def _needles(key: str) -> Iterator[bytes]:
-    """Return what a key looks like plain, in hex, and inside any base64 text."""
+    """Yield the forms of a key: plain, in hex, and inside base64 at each alignment."""
     raw = key.encode()
     yield raw
     yield raw.hex().encode()
@@ -266,11 +262,11 @@ def _candidates(rule: SecretRule, data: bytes, text: bytes, *, budget: SecretBud
         position = text.find(keyword)
         while position >= 0 and budget.tries > 0 and budget.candidates > 0:
             budget.tries -= 1
-            found = rule.pattern.match(data, position, position + _WINDOW)
-            if found is not None:
+            match = rule.pattern.match(data, position, position + _WINDOW)
+            if match is not None:
                 budget.candidates -= 1
-                yield found[found.lastindex or 0], position
-            position = text.find(keyword, found.end() if found else position + len(keyword))
+                yield match[match.lastindex or 0], position
+            position = text.find(keyword, match.end() if match else position + len(keyword))
 
 
 def _entropy(secret: bytes) -> float:
@@ -279,5 +275,5 @@ def _entropy(secret: bytes) -> float:
 
 
 def _is_mixed(secret: bytes) -> bool:
-    """Return whether a value looks made by a machine: it has both letters and digits."""
+    """Whether a value looks generated: it has letters and digits."""
     return any(48 <= byte <= 57 for byte in secret) and any(65 <= byte & 0xDF <= 90 for byte in secret)

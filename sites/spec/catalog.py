@@ -1,8 +1,8 @@
-"""The component catalog: what a component is, the prop types, the registry, and the prompts made from it.
+"""The component catalog: the definition of a component, the prop types, the registry, and the prompts made from it.
 
-The registry collects every `Component` that a module of `components/` defines (H-125), so prompt, validation, render
-and stylesheet cannot drift apart. Props use one name for one thing (`heading`, `text`, `items`, `actions`, `image`):
-the model has less to learn, and a direct edit finds "the heading of the pricing section" in a component written later.
+The registry collects every `Component` of the modules in `components/` (H-125), so prompt, validation, render and
+stylesheet cannot drift apart. Props use one name for one thing (`heading`, `text`, `items`, `actions`, `image`): the
+model has less to learn, and direct edits work on components that are added later.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class SectionProps(Props):
 
 
 class RenderContext(Protocol):
-    """What a component may ask while it renders."""
+    """What a component can use while it renders."""
 
     @property
     def id(self) -> str:
@@ -113,25 +113,25 @@ class RenderContext(Protocol):
 
     @property
     def level(self) -> int:
-        """The level that this element's own heading has."""
+        """The level of this element's own heading."""
 
     @property
     def page(self) -> str:
-        """Path of the page that is rendered."""
+        """The path of the page."""
 
     def children(self, *, deeper: bool) -> Html:
-        """Render the children; `deeper` when the element's own heading stands above theirs."""
+        """Render the children; `deeper` if the element's own heading is above theirs."""
 
     def slot(self, name: str, *, deeper: bool) -> Html:
-        """Render what fills a named slot."""
+        """Render the content of a named slot."""
 
     def url(self, address: str) -> str:
-        """Return an accepted address as this page must write it."""
+        """Return an accepted address relative to this page."""
 
 
 @dataclass(frozen=True)
 class OutlineSection:
-    """One section as a model outlines it: few words, no structure. The catalog does the rest."""
+    """One section of a model's outline: few words, no structure."""
 
     kind: str
     heading: str | None
@@ -144,7 +144,7 @@ class OutlineSection:
 
 @dataclass(frozen=True)
 class Business:
-    """Whom the site is about: shared by all sections of an outline, and read back from a site for direct edits."""
+    """The business of the site, shared by all sections of an outline and read back from a site for direct edits."""
 
     name: str
     tagline: str | None = None
@@ -154,68 +154,68 @@ class Business:
     links: tuple[Link, ...] = ()
     """The site's navigation."""
     contact_href: str | None = None
-    """Where a visitor gets in touch: a page, a section, or an address of the business."""
+    """Where visitors get in touch: a page, a section, or an address of the business."""
 
     def contact_props(self) -> JsonObject:
-        """Return what is known of email, phone and address, as props."""
+        """Return email, phone and address as props, as far as known."""
         contact = {"email": self.email, "phone": self.phone, "address": self.address}
         return {name: value for name, value in contact.items() if value}
 
 
 @dataclass(frozen=True)
 class Component:
-    """One entry of the catalog: a decorator of the function that renders it."""
+    """An entry of the catalog; decorates the function that renders it."""
 
     name: str
     _: KW_ONLY
     summary: str
-    """One line for the model: what it is for."""
+    """The purpose in one line, for the model."""
     example: JsonObject
     place: Literal["root", "header", "main", "footer"] = "main"
-    """Which landmark of the page it stands in. All but `main` are legal only as the root or directly below it."""
+    """The landmark of the page; all but `main` are allowed only as the root or directly below it."""
     has_children: bool = False
     slots: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
-    """What people call it, in lower case, for direct edits ("faq", "questions")."""
+    """Its names in lower case, for direct edits ("faq", "questions")."""
     outline: Callable[[OutlineSection, Business], JsonObject] | None = None
-    """Props from an outlined section; None for a component that outlines do not offer."""
+    """Makes props from an outlined section; None if outlines do not offer the component."""
     outline_hint: str = ""
-    """How an outline's items are read, for the model."""
+    """The meaning of an outline's items, for the model."""
     nav_label: str | None = None
-    """What a link to it is called in the navigation of a new one-page site; None for no link."""
+    """The label of its link in the navigation of a new one-page site; None for no link."""
     minimal: Callable[[Business], JsonObject | None] | None = None
-    """Props for adding it with no words but those the site already has; None when it cannot go without."""
+    """Makes props from the site's existing words alone; None if the component needs more."""
 
     render: Callable[[Any, RenderContext], Html] = field(init=False)
     props: type[Props] = field(init=False)
 
     def __call__(self, render: Callable[[Any, RenderContext], Html]) -> Component:
-        """Take the function below as what renders it, and the type of its `props` as the schema."""
+        """Register the decorated function as renderer, and the type of its `props` as the schema."""
         object.__setattr__(self, "render", render)
         object.__setattr__(self, "props", get_type_hints(render)["props"])
         return self
 
 
 def section_props(section: OutlineSection) -> JsonObject:
-    """Return the props that every section takes from its outline."""
+    """Return the props that all sections take from their outline."""
     texts = {"heading": section.heading, "text": section.text}
     tone = {"tone": section.tone} if section.tone != "plain" else {}
     return {name: value for name, value in texts.items() if value} | tone
 
 
 class ItemField(NamedTuple):
-    """Where a prop of a list entry comes from in an outlined item."""
+    """The source of a list entry's prop in an outlined item."""
 
     source: str
     max_chars: int | None = None
     fallback: str = ""
-    """What is read where the source says nothing."""
+    """The fallback for an empty source."""
     default: str | None = None
     is_required: bool = True
-    """Whether an item without it becomes no entry."""
+    """Whether items without it are skipped."""
 
     def read(self, item: Mapping[str, str]) -> str | None:
-        """Return the prop's value for one item, or None when the item says nothing."""
+        """Return the prop's value for an item; None if the item has none."""
         value = item.get(self.source) or item.get(self.fallback)
         return value[: self.max_chars] if value else self.default
 
@@ -248,7 +248,7 @@ def components() -> Mapping[str, Component]:
 
 @cache
 def component_rules() -> tuple[str, ...]:
-    """Return the CSS of every component that has any, in the order of the catalog."""
+    """Return the CSS of the components in the order of the catalog."""
     rules = {name: css for module in _modules() for name, css in _read_rules(module)}
     return tuple(rules[name] for name in components() if name in rules)
 
@@ -259,7 +259,7 @@ def _modules() -> list[ModuleType]:
 
 
 def _read_rules(module: ModuleType) -> list[tuple[str, str]]:
-    """Return the parts of the stylesheet beside a module, which begin with the name of a component as a comment."""
+    """Return the parts of a module's stylesheet, each headed by a component's name as a comment."""
     try:
         text = (pkgutil.get_data(module.__name__, f"{module.__name__.rpartition('.')[2]}.css") or b"").decode()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Edits of the site document, applied strictly, and the part of a site that a model needs to see to write one.
+"""Apply edits of the site document strictly, and select the part of a site that a model needs to write one.
 
 Edits come in json-render's forms: RFC 6902 operations, as a list or as SpecStream lines, and an RFC 7396 merge marked
 `"__json_edit": true`. Pointers and merges address the site document; for a site of one page they may also address its
@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import jsonpatch
 
+from sites.errors import SpecError, refuse, shown
 from sites.spec.catalog import components
-from sites.spec.errors import SpecError, refuse, shown
 from sites.spec.expressions import SHARED_TYPE
 from sites.spec.model import INDEX, JsonObject, Site, check_json, loads_strict, parse_site, pointer
 from sites.spec.state import trim
@@ -47,7 +47,7 @@ def read_edit(edit: object, site: Site) -> Sequence[JsonObject]:
         site: the site that is edited.
 
     Raises:
-        SpecError: `bad_operation` or `forbidden_key`; the edit's writer is at fault.
+        SpecError: `bad_operation` or `forbidden_key` (the edit's fault).
     """
     steps = _steps_of_text(edit) if isinstance(edit, str) else [edit] if _is_merge(edit) else edit
     if not isinstance(steps, list) or not steps:
@@ -60,9 +60,9 @@ def read_edit(edit: object, site: Site) -> Sequence[JsonObject]:
 
 
 def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> JsonObject:
-    """Return an object with changes merged in: null deletes, objects merge, everything else is put in place.
+    """Merge changes into an object: null deletes, objects merge, everything else replaces.
 
-    As in upstream's `deepMergeSpec`, and other than in RFC 7396, a null inside an object that is new stays a null.
+    As in upstream's `deepMergeSpec`, and unlike RFC 7396, a null inside a new object stays null.
     """
     result = dict(base)
     for key, change in changes.items():
@@ -132,7 +132,7 @@ def _read_pointer(value: object, place: str, *, one_spec: bool) -> str:
 
 
 MAX_PART_CHARS: Final = 16_000
-"""Characters of JSON that a model is sent at most; with the catalog's text they fit the policy's input estimate."""
+"""The most characters of JSON for a model; with the catalog's text they fit the policy's input estimate."""
 _MAX_OMITTED_CHARS: Final = 6000
 _MAX_LINE_CHARS: Final = 200
 _WHOLE_SITE: Final = re.compile(
@@ -175,21 +175,21 @@ def edit_tool() -> JsonObject:
 
 
 def edit_of(reply: Mapping[str, Any]) -> object:
-    """Return the edit in a model's reply: its operations, or the reply itself where the model merged instead."""
+    """Return the edit in a model's reply: its operations, or the reply itself if it is a merge."""
     if reply.get(MERGE_MARK) is True:
         return {name: value for name, value in reply.items() if name != "summary"}
     return reply.get("operations")
 
 
 def apply_edit(site: Site, edit: object) -> Site:
-    """Return the site after an edit of its document, repaired losslessly and valid: all of it or nothing.
+    """Return the site after an edit of its document, repaired losslessly and valid; all or nothing.
 
     Args:
-        site: the site as it is; it stays as it is.
+        site: the site; it is not changed.
         edit: RFC 6902 operations, or any other form that `edit_forms` reads; any other value is refused.
 
     Raises:
-        SpecError: the edit's writer is at fault: `bad_operation`, `patch_failed` or what is invalid afterwards.
+        SpecError: `bad_operation`, `patch_failed` or what is invalid afterwards (the edit's fault).
     """
     document = site.to_dict()
     for index, step in enumerate(read_edit(edit, site)):
@@ -214,21 +214,21 @@ def _apply(document: JsonObject, operation: JsonObject, index: int) -> None:
 
 @dataclass(frozen=True)
 class Part:
-    """The part of a site that one request is about."""
+    """The part of a site that a request concerns."""
 
     document: JsonObject
-    """A site document with the real keys; patches of it apply to the whole site."""
+    """A site document with the original keys, so that patches of it apply to the whole site."""
     omitted: tuple[str, ...]
-    """One line for each element that was left out: page, key, type and heading."""
+    """One line for each omitted element: page, key, type and heading."""
 
     def to_text(self) -> str:
-        """Return the part as the model reads it."""
+        """Return the part as text for the model."""
         text = json.dumps(self.document, separators=(",", ":"), ensure_ascii=False)
         return text if not self.omitted else text + "\n\nAlso on the site, not shown:\n" + "\n".join(self.omitted)
 
 
 def relevant_part(site: Site, prompt: str) -> Part:
-    """Choose the elements that a request needs: those it names or quotes from, their parents, and the pages' roots.
+    """Select the elements that a request names or quotes, their parents, and the pages' roots.
 
     Args:
         site: a valid site.
@@ -253,7 +253,7 @@ def relevant_part(site: Site, prompt: str) -> Part:
 
 
 def _roots(site: Site, prompt: str) -> set[tuple[str, str]]:
-    """Return the roots of all pages; on a site of many, of the index and of the pages that a request names."""
+    """Return the roots of all pages; on a large site, of the index and the pages that a request names."""
     roots = {(path, page["root"]) for path, page in site.pages.items()}
     if _chars(site, roots) <= MAX_PART_CHARS // 4:
         return roots
@@ -266,7 +266,7 @@ def _chars(site: Site, places: Iterable[tuple[str, str]]) -> int:
 
 
 def _score(prompt: str, key: str, element: JsonObject) -> int:
-    """Return how strongly a request points at an element: by its kind's name, its key, or words that it holds."""
+    """Score how strongly a request points at an element, by its kind, key or words."""
     lowered = prompt.lower()
     component = components().get(element["type"])
     if component is None or element["type"] == SHARED_TYPE:

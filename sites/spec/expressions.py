@@ -1,7 +1,7 @@
-"""Expressions and conditions of json-render, and the tree that a page becomes once they are resolved.
+"""Resolve json-render's expressions and conditions, and with them a page to its tree.
 
 A static page has one state: the one written in the spec. So `$state`, `$item`, `$index`, `$cond` and `$template` have
-one value each, and a two-way binding (`$bindState`, `$bindItem`) shows that value and writes nowhere. Resolving also
+one value each, and a two-way binding (`$bindState`, `$bindItem`) only shows that value. Resolving also
 unrolls repeats and fetches shared elements.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from sites.spec.errors import refuse
+from sites.errors import refuse
 from sites.spec.model import INDEX, JsonObject, Site, pointer
 from sites.spec.state import (
     MAX_PATH_CHARS,
@@ -46,7 +46,7 @@ INVALID_VISIBLE: Final = Complaint(
 
 
 def is_visible(condition: Any, scope: Scope) -> bool:
-    """Evaluate a `visible` condition that `complaint_about_condition` has no complaint about.
+    """Evaluate a `visible` condition that passed `complaint_about_condition`.
 
     Raises:
         SpecError: the scope's allowance is used up.
@@ -65,7 +65,7 @@ def is_visible(condition: Any, scope: Scope) -> bool:
 
 
 class RepeatCondition(NamedTuple):
-    """The condition of an element that repeats, taken apart."""
+    """The condition of a repeating element, in two parts."""
 
     container: Any
     """Whether the element itself is shown."""
@@ -74,7 +74,7 @@ class RepeatCondition(NamedTuple):
 
 
 def split_repeat_condition(condition: Any) -> RepeatCondition:
-    """Take the parts that ask about an item out of the condition of an outermost repeat: they filter its items."""
+    """Split the parts about an item off the condition of an outermost repeat: they filter its items."""
     if not _asks_about_item(condition):
         return RepeatCondition(condition, True)
     parts = condition if isinstance(condition, list) else condition.get("$and")
@@ -169,17 +169,17 @@ _LONG_PATH: Final = Complaint("bad_expression", f"a path has at most {MAX_PATH_C
 
 
 def is_expression(value: object) -> bool:
-    """Whether an object stands for a value instead of being one."""
+    """Whether an object is an expression."""
     return isinstance(value, Mapping) and any(isinstance(key, str) and key.startswith("$") for key in value)
 
 
 def resolve(value: Any, scope: Scope) -> Any:
-    """Return a prop value with every expression in it replaced by what it stands for.
+    """Return a prop value with all expressions replaced by their values.
 
-    Call it with expressions that `complaint_about` has no complaint about.
+    The expressions must have passed `complaint_about`.
 
     Raises:
-        SpecError: it makes more than the scope's allowance holds.
+        SpecError: the scope's allowance is used up.
     """
     units = _units_of_static(value)
     if units is None:
@@ -189,7 +189,7 @@ def resolve(value: Any, scope: Scope) -> Any:
 
 
 def _units_of_static(value: Any) -> int | None:
-    """Return what it takes to hand on a value that stands for nothing else; None for one with an expression in it."""
+    """Return the cost of passing on a literal value; None for a value with an expression in it."""
     units, items = 0, [value]
     for item in items:
         units += UNITS_A_VALUE
@@ -258,7 +258,7 @@ def _resolve_expression(value: Mapping[str, Any], scope: Scope) -> Any:
 
 
 def _pieces(template: str, scope: Scope) -> Iterator[str]:
-    """Yield a template's text with each `${path}` replaced; an opening without an end is plain text."""
+    """Yield a template's text with each `${path}` replaced; an unclosed one is plain text."""
     scope.allowance.spend(len(template))
     position = 0
     while (start := template.find("${", position)) >= 0:
@@ -284,35 +284,35 @@ def _interpolate(path: str, scope: Scope) -> str:
 
 SHARED_TYPE: Final = "Shared"
 MAX_NODES: Final = 3000
-"""Nodes that one page may have once its repeats are unrolled."""
+"""The most nodes of a page with its repeats unrolled."""
 _UNITS_A_NODE: Final = 100
 _ALWAYS: Final = RepeatCondition(True, True)
 
 
 @dataclass(slots=True)
 class Node:
-    """One element as it is rendered. Nothing of it changes but `checked`."""
+    """One element to render; only `checked` ever changes."""
 
     type: str
     id: str
     """The element's key; inside a repeat, with the item's index."""
     page: str
-    """Path of the page that the element stands on."""
+    """The path of the element's page."""
     key: str
     props: JsonObject
     children: tuple[Node, ...] = ()
     slots: Mapping[str, tuple[Node, ...]] = field(default_factory=dict)
     checked: Props | None = field(default=None, init=False, compare=False, repr=False)
-    """The props as their component's model, once they were found to be right."""
+    """The props as their component's model, once validated."""
 
     @property
     def path(self) -> str:
-        """JSON pointer of the element that it comes from."""
+        """The JSON pointer of the source element."""
         return pointer("pages", self.page, "elements", self.key)
 
 
 class _Resolver:
-    """Unrolls pages; counts what it makes, because repeats multiply."""
+    """Unrolls pages and counts nodes, because repeats multiply."""
 
     def __init__(self, site: Site, *, with_hidden: bool, allowance: Allowance) -> None:
         self._site = site
@@ -330,7 +330,7 @@ class _Resolver:
         return root
 
     def _node(self, page: str, key: str, scope: Scope, suffix: str) -> Node | None:
-        """Return what one element becomes: nothing when hidden."""
+        """Return the nodes of one element; none if it is hidden."""
         element = self._site.pages[page]["elements"][key]
         condition = _condition_of(element, scope) if "visible" in element else _ALWAYS
         if not is_visible(self._with_hidden or condition.container, scope):
@@ -388,7 +388,7 @@ def resolve_page(site: Site, page: str, *, with_hidden: bool = False) -> Node:
     """Return the tree of a page whose structure has no errors.
 
     Args:
-        site: the whole site, because a page may share elements of the index page.
+        site: the whole site, as pages may share elements of the index page.
         page: path of the page.
         with_hidden: keep what `visible` hides, so that it can be checked too.
 
@@ -399,7 +399,7 @@ def resolve_page(site: Site, page: str, *, with_hidden: bool = False) -> Node:
 
 
 def resolve_site(site: Site, *, with_hidden: bool = False) -> dict[str, Node]:
-    """Return the trees of all pages by path; one allowance holds for all of them.
+    """Return the trees of all pages by path, under one allowance.
 
     Raises:
         SpecError: as `resolve_page`.

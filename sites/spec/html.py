@@ -1,17 +1,19 @@
-"""HTML that is escaped by construction, the addresses that may stand in it, and markup that components share.
+"""HTML escaped by construction, the addresses allowed in it, the markup that components share, and drawings.
 
-Blocks stand on lines of their own, so that a later unified diff of a page has lines to work on. Browsers strip tabs and
-newlines from addresses, turn backslashes into slashes and read `//host` as another site; all of that is refused rather
-than repaired, so that what a reviewer reads is what a browser follows.
+Blocks are on lines of their own, so that later diffs of a page work by line. Browsers strip tabs and newlines from
+addresses, turn backslashes into slashes and read `//host` as another site; such addresses are refused, not repaired, so
+that a browser follows what a reviewer reads.
 """
 
 from __future__ import annotations
 
 import html
+import json
+import pkgutil
 import re
 from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal, get_args
 from urllib.parse import unquote
 
 if TYPE_CHECKING:
@@ -25,13 +27,13 @@ _ATTRIBUTE: Final = re.compile(r"[a-z][a-z0-9-]*", re.IGNORECASE)
 
 
 class Html(str):
-    """Markup that is already escaped. `tag` and `join` make it, and `drawings` of files of this package."""
+    """Escaped markup, made by `tag` and `join` and from the drawings of this package."""
 
     __slots__ = ()
 
 
 class _Block(Html):
-    """Markup that starts with an element which stands on lines of its own."""
+    """Markup that starts with an element on lines of its own."""
 
     __slots__ = ()
 
@@ -90,7 +92,7 @@ def _as_markup(pieces: tuple[str | None, ...]) -> tuple[list[str], bool]:
 
 
 def _escaped(text: str) -> str:
-    """Return text for an element or a quoted attribute; line ends become references, which indenting cannot touch."""
+    """Escape text for an element or a quoted attribute; line ends become references, which indenting leaves alone."""
     if "&" in text or "<" in text or ">" in text or '"' in text or "'" in text or "\n" in text or "\r" in text:
         return html.escape(text, quote=True).replace("\r", "&#13;").replace("\n", "&#10;")
     return text
@@ -116,7 +118,7 @@ MAX_URL_CHARS = 1000
 
 
 def complaint_about_link(url: str) -> str | None:
-    """Return why an address may not stand in a link, or None if it may."""
+    """Return why an address is not allowed in a link, or None if it is."""
     if complaint := _complaint_about_text(url):
         return complaint
     scheme = _SCHEME.match(url)
@@ -129,7 +131,7 @@ def complaint_about_link(url: str) -> str | None:
 
 
 def complaint_about_image(url: str) -> str | None:
-    """Return why an address may not be an image's source, or None if it may."""
+    """Return why an address is not allowed as an image's source, or None if it is."""
     if complaint := _complaint_about_text(url):
         return complaint
     scheme = _SCHEME.match(url)
@@ -146,14 +148,14 @@ def is_external(url: str) -> bool:
 
 
 def relative_to(page: str, url: str) -> str:
-    """Return an accepted address as the page at path `page` must write it: in a spec, paths count from the root."""
+    """Return an accepted address relative to a page; in a spec, paths count from the root."""
     if is_external(url) or url.startswith(("#", "?")):
         return url
     return "../" * page.count("/") + (url.lstrip("/") or "./")
 
 
 def phone_url(phone: str) -> str:
-    """Return the `tel:` address of a phone number as people write it."""
+    """Return the `tel:` address of a phone number."""
     return "tel:" + re.sub(r"[^0-9+]", "", phone.replace("(0)", ""))
 
 
@@ -179,7 +181,7 @@ _EMPHASIS: Final = re.compile(r"\*\*([^*\n]{1,400})\*\*|\*([^*\n]{1,400})\*")
 
 
 def heading(level: int, text: str, *, id: str | None = None, class_: str | None = None) -> Html:
-    """Return a heading of a level that HTML has."""
+    """Return a heading, its level capped at h6."""
     return tag(f"h{min(max(level, 1), 6)}", text, id=id, class_=class_)
 
 
@@ -214,7 +216,7 @@ def level_inside(ctx: RenderContext, props: SectionProps) -> int:
 
 
 def buttons(ctx: RenderContext, actions: Sequence[Link]) -> Html:
-    """Return a row of links that look like buttons: the first one filled."""
+    """Return a row of links that look like buttons, the first one filled."""
     if not actions:
         return EMPTY
     links = [
@@ -229,7 +231,7 @@ def anchor(ctx: RenderContext, link: Link, *, class_: str | None = None) -> Html
 
 
 def image(ctx: RenderContext, picture: Picture, *, class_: str | None = None, eager: bool = False) -> Html:
-    """Return an image; only what stands at the top of a page is loaded eagerly."""
+    """Return an image; only images at the top of a page are loaded eagerly."""
     loading = None if eager else "lazy"
     return tag("img", src=ctx.url(picture.src), alt=picture.alt, class_=class_, loading=loading, decoding="async")
 
@@ -253,3 +255,42 @@ def _inline(text: str) -> Html:
         pieces += [text[end : match.start()], tag("strong", match[1]) if match[1] else tag("em", match[2])]
         end = match.end()
     return join(*pieces, text[end:])
+
+
+# Icons and drawings are inline SVG, hidden from assistive technology. Their shapes only name classes, so they follow
+# the theme and its dark scheme.
+
+ArtName = Literal["tiles", "orbit", "hills", "waves", "rays", "arches", "dashboard"]
+ART_NAMES: Final[tuple[str, ...]] = get_args(ArtName)
+
+
+def art(name: ArtName) -> Html:
+    """Return a drawing that fills the box it stands in."""
+    return _drawing(name)
+
+
+def street_map() -> Html:
+    """Return a drawing of streets around a pin."""
+    return _drawing("street-map")
+
+
+@cache
+def icon(name: str) -> Html:
+    """Return a line icon of 24 by 24, coloured by its surroundings."""
+    path = tag("path", d=_icon_paths()[name])
+    return tag("svg", path, class_="icon", viewBox="0 0 24 24", aria_hidden="true", focusable="false")
+
+
+@cache
+def _drawing(name: str) -> Html:
+    return Html("".join(line.strip() for line in _read(f"{name}.svg").splitlines()))
+
+
+@cache
+def _icon_paths() -> dict[str, str]:
+    paths: dict[str, str] = json.loads(_read("icons.json"))
+    return paths
+
+
+def _read(name: str) -> str:
+    return (pkgutil.get_data(__name__, f"drawings/{name}") or b"").decode()

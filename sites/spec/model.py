@@ -1,7 +1,7 @@
 """A site as data: named pages, each one json-render spec.
 
-The reader is strict where `json.loads` is not. A duplicate key, NaN, or a `__proto__` key means one thing to this
-program and another to the next JSON reader that sees the same bytes, so none of them gets in.
+The reader is stricter than `json.loads`: a duplicate key, NaN or a `__proto__` key means different things to different
+JSON readers, so all are refused.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic_core import to_json
 
-from sites.spec.errors import SpecError, refuse, shown
+from sites.errors import SpecError, refuse, shown
 
 if TYPE_CHECKING:
     from sites.spec.expressions import Node
@@ -30,7 +30,7 @@ MAX_JSON_DEPTH = 40
 MAX_JSON_NODES = 50_000
 MAX_PAGES = 20
 MAX_ELEMENTS = 400
-"""Elements that one page may hold."""
+"""The most elements of a page."""
 
 INDEX = "index.html"
 _PAGE_PATH = re.compile(r"(?:[a-z0-9][a-z0-9-]{0,40}/){0,3}[a-z0-9][a-z0-9_-]{0,60}\.html")
@@ -41,19 +41,19 @@ _FORBIDDEN_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\
 
 @dataclass(frozen=True)
 class Site:
-    """A whole site. A value: whoever changes it makes a new one."""
+    """A whole site; immutable."""
 
     pages: Mapping[str, JsonObject]
     """Page specs by the path of the file that they render to."""
     trees: Mapping[str, Node] | None = field(default=None, init=False, compare=False, repr=False)
-    """What its pages render, once all rules have found no error in it: a value that was checked stays right."""
+    """The trees of its pages, once it has been found valid."""
 
     def to_dict(self) -> JsonObject:
         """Return a copy of the site document that the caller may change."""
         return {"pages": {path: deepcopy(page) for path, page in sorted(self.pages.items())}}
 
     def canonical(self) -> str:
-        """Return the one text of this site: sorted keys, no spaces."""
+        """Return the canonical JSON: sorted keys, no spaces."""
         document = {"pages": dict(self.pages)}
         return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
@@ -70,13 +70,13 @@ def parse_site(source: str | bytes | Mapping[str, Any]) -> Site:
         source: one json-render spec, which becomes `index.html`, or `{"pages": {path: spec}}`.
 
     Raises:
-        SpecError: the fault of whoever wrote the spec; one finding with the rule's code.
+        SpecError: the spec breaks a rule (the spec's fault).
     """
     return site_of(loads_strict(source) if isinstance(source, str | bytes) else deepcopy_checked(source))
 
 
 def site_of(document: Any) -> Site:
-    """Return the site that a JSON value is, which `check_json` has passed and nobody else holds.
+    """Return the site of a JSON value that passed `check_json` and is not shared.
 
     Raises:
         SpecError: the fault of whoever wrote the spec.
@@ -87,20 +87,20 @@ def site_of(document: Any) -> Site:
 
 
 def deepcopy_checked(source: object) -> Any:
-    """Return a copy of a JSON value made of plain dicts and lists, within the caps of this module.
+    """Return a copy of a JSON value of plain dicts and lists, within this module's limits.
 
     Raises:
-        SpecError: the value is not plain JSON, or breaks a cap.
+        SpecError: the value is not plain JSON, or exceeds a limit.
     """
     check_json(source)
     return deepcopy(source)
 
 
 def loads_strict(text: str | bytes) -> Any:
-    """Read JSON text strictly: no duplicate keys, no NaN or Infinity, no forbidden keys, within the caps.
+    """Parse JSON strictly: no duplicate keys, NaN, Infinity or forbidden keys, within the limits.
 
     Raises:
-        SpecError: the text's writer is at fault.
+        SpecError: the text breaks a rule (its writer's fault).
     """
     if len(text) > MAX_SITE_BYTES or (isinstance(text, str) and len(text.encode(errors="replace")) > MAX_SITE_BYTES):
         raise refuse("too_large", "", f"a site spec holds at most {MAX_SITE_BYTES} bytes")
@@ -109,7 +109,7 @@ def loads_strict(text: str | bytes) -> Any:
 
 
 def _read_if_plain(text: str | bytes) -> Any:
-    """Read JSON text at full speed; None where it may break a rule, which `_read_carefully` then names."""
+    """Parse JSON at full speed; None if it may break a rule, which `_read_carefully` then finds."""
     try:
         decoded = text.decode("utf-8") if isinstance(text, bytes) else text
         value = json.loads(decoded)
@@ -120,7 +120,7 @@ def _read_if_plain(text: str | bytes) -> Any:
 
 
 def _count_texts(json_text: str) -> int:
-    """Return how many texts JSON holds, by their quotes. Where an object has a key twice, fewer come out of reading."""
+    """Count the strings of JSON text by their quotes; parsing yields fewer if a key is duplicated."""
     if "\\" in json_text:
         json_text = json_text.replace("\\\\", "").replace('\\"', "")
     return json_text.count('"') // 2
@@ -155,7 +155,7 @@ def _path_of(steps: _Steps) -> str:
 
 
 def check_json(value: object) -> None:
-    """Check that a value is plain JSON within the caps on depth, size and text.
+    """Check that a value is plain JSON within the limits on depth, size and text.
 
     Raises:
         SpecError: the first rule that the value breaks.
@@ -165,10 +165,10 @@ def check_json(value: object) -> None:
 
 
 def _texts_if_plain(value: object) -> list[str] | None:
-    """Look at a whole JSON value at once, level by level.
+    """Check a whole JSON value at once, level by level.
 
     Returns:
-        Every text in it, keys included; None where it may break a rule, which `_check_each` then names with its place.
+        All strings in it, keys included; None if it may break a rule, which `_check_each` then locates.
     """
     texts: list[str] = []
     level: list[Any] = [value]
@@ -202,7 +202,7 @@ def _are_plain(texts: list[str]) -> bool:
 
 
 def _check_each(value: object) -> None:
-    """Look at one value after the other, down to the first that breaks a rule."""
+    """Check values one by one, up to the first that breaks a rule."""
     stack: list[_Visit] = [((), value, 0)]
     nodes = 0
     while stack:

@@ -1,7 +1,6 @@
-"""A new site from an outline: the model writes the words, the catalog does everything else, the same way every time.
+"""Expand an outline into a new site: the model writes the words, the catalog does the rest deterministically.
 
-An outline fits 1,500 tokens where the finished site takes six times as many; that lets two attempts fit the tier's
-caps of time and money.
+An outline takes 1,500 tokens and the finished site six times as many, so two attempts fit the tier's limits.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from sites.errors import Finding, SpecError, refuse, shown
 from sites.spec.catalog import Business, Component, Email, ImageUrl, Link, OutlineSection, Phone, Tone, components
-from sites.spec.errors import Finding, SpecError, refuse, shown
 from sites.spec.model import INDEX, JsonObject, Site, deepcopy_checked, parse_site, pointer
 from sites.spec.theme import Colour, FontName, PresetName
 from sites.spec.validate import require_valid
@@ -80,11 +79,11 @@ _HOME: Final = frozenset({"", "home", "index", "start"})
 _MAX_NAV_LINKS: Final = 5
 _PLAIN: Final = frozenset({"Hero", "CallToAction", "Logos", "Gallery", "RichText"})
 _DEEP: Final = frozenset({"Testimonials", "Stats", "Newsletter"})
-"""Kinds that a page may set on the deep colour of its theme."""
+"""Kinds of sections that may have the theme's deep colour as background."""
 
 
 def compose(outline: Outline) -> JsonObject:
-    """Return the page specs of the site that an outline stands for, by path.
+    """Return the page specs of an outline by path.
 
     Raises:
         SpecError: a section has entries that its kind cannot use (the model's fault).
@@ -95,7 +94,7 @@ def compose(outline: Outline) -> JsonObject:
 
 
 def _with_content(outline: Outline) -> tuple[OutlinedSection, ...]:
-    """Leave out sections without the entries, or the contact data, that they are made of: there is nothing to show."""
+    """Leave out sections that have no entries or contact data to show."""
     bare = Business(name=outline.name, **outline.contact.model_dump())
     reachable = replace(bare, email="a@b.example", phone="+1 23", address="Here")
     return tuple(
@@ -201,7 +200,7 @@ def _contents(
 
 
 def _tones(kinds: Sequence[str]) -> list[Tone]:
-    """Give the sections of a page their grounds: no two tinted ones meet, and one deep one marks the middle."""
+    """Set the backgrounds of sections: no two tinted ones meet, and one deep one marks the middle."""
     tones: list[Tone] = []
     for place, kind in enumerate(kinds):
         follows_plain = bool(tones) and tones[-1] == "plain"
@@ -272,10 +271,10 @@ def outline_tool() -> JsonObject:
 
 
 def expand_outline(outline: object) -> Site:
-    """Return the full site that an outline stands for.
+    """Return the full site of an outline.
 
     Args:
-        outline: what the model handed over, any JSON value.
+        outline: the model's output, any JSON value.
 
     Raises:
         SpecError: the outline breaks a rule (the model's fault): `bad_outline` with a path below `/outline`, or what is
@@ -305,7 +304,7 @@ def _parse(outline: object) -> Outline:
 
 
 def _without_blanks(value: Any) -> Any:
-    """Drop empty texts: models write "" where they mean nothing."""
+    """Drop empty texts, which models write for nothing."""
     if isinstance(value, dict):
         return {key: _without_blanks(item) for key, item in value.items() if item != ""}
     return [_without_blanks(item) for item in value] if isinstance(value, list) else value

@@ -1,9 +1,7 @@
-"""Judges whether an edited site is still the site, and whether it has the change that was asked for.
+"""Check that an edit kept the site and made the requested change, judged by what visitors see.
 
-DESIGN.md section 4 counts a valid spec that lost either as failed. Judged is what visitors see: the resolved pages,
-without what is hidden or unreachable. Of a request, only wordings with a single meaning count: a correct edit that is
-refused costs a model call and a tier, so in doubt nothing is expected. The patterns are English; quotations may be in
-any language.
+Only wordings with a single meaning count: refusing a correct edit costs a model call and a tier, so in doubt nothing is
+expected. The patterns are English; quotations may be in any language.
 """
 
 from __future__ import annotations
@@ -15,15 +13,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from sites.errors import shown
 from sites.spec.catalog import components
-from sites.spec.errors import shown
 from sites.spec.expressions import Node, resolve_site, walk
 from sites.spec.model import Site
 from sites.spec.structure import reachable
 from sites.spec.theme import COLOUR_NAMES
 
 MAX_REQUEST_CHARS: Final = 4000
-"""Longer requests are briefs, and briefs are not read."""
+"""Longer requests are briefs and are not judged."""
 _OPEN: Final = "\ue000"
 _QUOTATION: Final = re.compile(
     r"\"([^\"\n]+)\"|“([^”\n]+)”|„([^“”\n]+)[“”]|«([^»\n]+)»|‘([^’\n]+)’|`([^`\n]+)`|(?<!\w)'((?:[^'\n]|'(?=\w))+)'(?!\w)"
@@ -46,7 +44,7 @@ _NOT_WORDS: Final = re.compile(
     r"instead of|not)\b",
     re.I,
 )
-"""Words that make a quotation something else than copy; a sentence with one of them is not read."""
+"""Words that make a quotation something other than copy; a sentence with one is skipped."""
 _SWAPPED: Final = re.compile(
     rf"{_CHANGE}\s+(?:(?:all|every|the|our|my|this|that|{_TEXT}|{_THING})\b\W{{1,2}}){{0,4}}{_Q}"
     rf"(?:\s+(?:{_TEXT}|{_THING}))?(?:\s+(?:in|on|of) (?:the|our|my) [\w ]{{1,40}}?)?\s*\b(?:to|with|by|into)\s*:?\s*"
@@ -56,7 +54,7 @@ _SWAPPED: Final = re.compile(
 _SET_BESIDE: Final = re.compile(
     rf"{_CHANGE}[^{_OPEN}]{{1,80}}{_Q}[^{_OPEN}]{{0,40}}?\bto\s*:?\s*{_Q}{_CLAUSE_END}", re.I
 )
-"""The first quotation says where ("the answer to “Do you deliver?”"), and may well stay."""
+"""The first quotation is a place ("the answer to “Do you deliver?”") and may stay."""
 _SET: Final = re.compile(
     rf"{_CHANGE}[^{_OPEN}]{{1,100}}?(?:\bto(?: say| read| be)?|(?<!that )(?<!which )\b(?:say|read)|\binto)\s*:?\s*"
     rf"{_Q}{_CLAUSE_END}",
@@ -108,22 +106,22 @@ _REWRITTEN: Final = re.compile(
 
 @dataclass(frozen=True)
 class Expectations:
-    """What must be true of the pages after an edit that did what was asked."""
+    """What must hold of the pages after an edit that did what was asked."""
 
     shown: tuple[str, ...] = ()
     """Texts that the pages show."""
     gone: tuple[str, ...] = ()
-    """Texts that the pages show less often than before, if they showed them."""
+    """Texts that the pages must show less often than before."""
     values: tuple[str, ...] = ()
-    """Mail addresses, phone numbers, prices and colours that the document holds."""
+    """Mail addresses, phone numbers, prices and colours that the document must contain."""
     fewer: str | None = None
-    """Component of which fewer are shown."""
+    """The component of which fewer must be shown."""
     touched: str | None = None
-    """Component of which at least one has changed."""
+    """The component of which at least one must have changed."""
 
 
 def read_expectations(request: str) -> Expectations:
-    """Return what a request demands beyond doubt."""
+    """Return what a request clearly demands."""
     if len(request) > MAX_REQUEST_CHARS:
         return Expectations()
     quoted: list[str] = []
@@ -151,7 +149,7 @@ def read_expectations(request: str) -> Expectations:
 
 
 def plain(text: str) -> str:
-    """Return a text for comparing: one case, one kind of space, quote and dash, and no punctuation at its ends."""
+    """Normalize a text for comparison: case, spaces, quotes, dashes and outer punctuation."""
     folded = unicodedata.normalize("NFKC", text).casefold().translate(_PLAIN)
     return " ".join(folded.split()).strip(" .,:;!?…\"'")
 
@@ -162,7 +160,7 @@ _PLAIN: Final = str.maketrans(
 
 
 def _read_sentence(sentence: str) -> Iterator[tuple[bool, str]]:
-    """Yield the numbers of the quotations that a sentence wants shown, or gone."""
+    """Yield the numbers of the quotations that a sentence wants shown or removed."""
     if _NOT_WORDS.search(sentence):
         return
     if match := _SWAPPED.search(sentence):
@@ -190,7 +188,7 @@ def _values(request: str) -> Iterator[str]:
 
 
 def _component(match: re.Match[str] | None) -> str | None:
-    """Return the kind of section that a noun phrase calls by its usual name."""
+    """Return the kind of section that a noun phrase names."""
     phrase = next((group for group in match.groups() if group), "").lower() if match else ""
     sections = (entry for entry in components().values() if entry.outline or entry.place in ("header", "footer"))
     return next((entry.name for entry in sections if phrase in entry.words[:1]), None)
@@ -216,9 +214,9 @@ _NOT_COPY: Final = frozenset(
     }
 )
 _MIN_WORDS: Final = 12
-"""A site shorter than this is too small to judge by its number of words."""
+"""Sites with fewer words are too small to judge by word count."""
 _LONG_TEXT_WORDS: Final = 9
-"""From this many words on, a text may be set in several props, so its words are looked for one by one."""
+"""Texts of so many words may be split over several props, so their words are searched for one by one."""
 _OTHER_WORDS: Final = re.compile(
     r"\b(?:translate|rewrite|reword|rephrase|paraphrase|simplify|proofread|formal|informal|tone|wording|copy|"
     r"in(?:to)? (?:english|german|french|spanish|italian|dutch|portuguese|polish))\b",
@@ -227,12 +225,12 @@ _OTHER_WORDS: Final = re.compile(
 
 
 def copy_of(site: Site) -> tuple[str, ...]:
-    """Return every text of a valid site that people read, page by page in document order; shared elements once."""
+    """Return every visible text of a valid site in document order, shared elements once."""
     return tuple(text for node in _nodes(site) for text in texts(node.props))
 
 
 def texts(value: object) -> Iterator[str]:
-    """Yield the texts inside a prop value that people read: no addresses, no names of colours and icons."""
+    """Yield the readable texts of a prop value: no addresses, colours or icon names."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
@@ -245,7 +243,7 @@ def texts(value: object) -> Iterator[str]:
 
 
 def loses_copy(before: Site, after: Site, *, request: str = "") -> bool:
-    """Whether an edit drops more than half of the words that the site had.
+    """Whether an edit drops more than half of the site's words.
 
     Args:
         before: the site as it was, valid.
@@ -260,12 +258,12 @@ def loses_copy(before: Site, after: Site, *, request: str = "") -> bool:
 
 
 def is_unchanged(before: Site, after: Site) -> bool:
-    """Whether an edit did nothing that can be seen."""
+    """Whether an edit made no visible change."""
     return before.canonical() == after.canonical() or resolve_site(before) == resolve_site(after)
 
 
 def lost_change(request: str, before: Site, after: Site) -> str | None:
-    """Return why an edit cannot be what was asked for, in words for the model's second try; None in any doubt.
+    """Return why an edit cannot be what was asked for, for the model's second attempt; None in doubt.
 
     Args:
         request: what was asked, in the owner's words.
@@ -289,7 +287,7 @@ def lost_change(request: str, before: Site, after: Site) -> str | None:
 
 
 class _Seen:
-    """What visitors see of a site, ready for comparing."""
+    """The visible content of a site, normalized for comparison."""
 
     def __init__(self, site: Site) -> None:
         self.nodes = tuple(_nodes(site))
@@ -321,13 +319,13 @@ class _Seen:
         return [node for node in self.nodes if node.type == component]
 
     def calls_another(self, component: str) -> bool:
-        """Whether an element of another kind is headed by the name of this one."""
+        """Whether an element of another kind has this kind's name as its heading."""
         name = components()[component].words[0]
         return any(name in plain(str(node.props.get("heading"))) for node in self.nodes if node.type != component)
 
 
 def _nodes(site: Site) -> Iterator[Node]:
-    """Yield what is shown, each element once however many pages share it."""
+    """Yield the shown elements, shared ones once."""
     seen: set[tuple[str, str]] = set()
     for tree in resolve_site(site).values():
         for node in walk(tree):
@@ -364,7 +362,7 @@ def _whole_words(text: str) -> re.Pattern[str]:
 
 
 def _forms_of(value: str) -> set[str]:
-    """Return the ways in which a spec may write a value."""
+    """Return the spellings of a value in a spec."""
     value = value.casefold().strip()
     if value.startswith("#"):
         digits = value[1:] if len(value) == 7 else "".join(digit * 2 for digit in value[1:])

@@ -1,8 +1,8 @@
-"""The deterministic builder: a valid site becomes HTML and CSS files, byte for byte the same every time (H-012, H-024).
+"""Render a valid site to HTML and CSS files, byte for byte the same every time (H-012, H-024).
 
-It calls nothing and reads nothing. No page carries a script, an inline style or an event handler, so the strictest
-Content-Security-Policy holds for all of them. A file is managed by the spec while its bytes equal its render; once
-edited it is detached: the spec is rendered around it, and a change of the spec that needs it is refused.
+No page has a script, an inline style or an event handler, so the strictest Content-Security-Policy fits them all. A
+file belongs to the spec while its bytes equal its render. Once edited it is detached: other files are still rendered,
+and a change of the spec that needs the detached file is refused.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from sites.errors import DetachedPagesError
 from sites.spec.catalog import Component, Props, component_rules, components
 from sites.spec.components.page import PageProps
-from sites.spec.errors import DetachedPagesError
 from sites.spec.expressions import Node, resolve_page, walk
 from sites.spec.html import EMPTY, Html, is_external, join, relative_to, tag
 from sites.spec.model import INDEX, Site
@@ -26,10 +26,10 @@ _ADDRESSES: Final = frozenset({"src", "href", "captions"})
 
 
 def render(site: Site) -> dict[str, bytes]:
-    """Return the site's files by path: its pages and `styles.css`. Assets that pages refer to travel beside.
+    """Return the site's pages and `styles.css` by path; assets are not part of the spec.
 
     Raises:
-        SpecError: the site is invalid; whoever wrote the spec is at fault.
+        SpecError: the site is invalid (the spec's fault).
     """
     trees = require_valid(site)
     pages = {path: _page_props(tree) for path, tree in trees.items()}
@@ -41,7 +41,7 @@ def render(site: Site) -> dict[str, bytes]:
 
 
 def referenced_assets(site: Site) -> frozenset[str]:
-    """Return the paths of the site's own files that its pages show or link to, without its pages.
+    """Return the paths of the site's own files, other than pages, that its pages show or link to.
 
     Raises:
         SpecError: the site is invalid.
@@ -54,7 +54,7 @@ def referenced_assets(site: Site) -> frozenset[str]:
 
 
 def contrast_notes(site: Site) -> tuple[str, ...]:
-    """Say for each page of a valid site which chosen colour is not used for words, because nobody could read them."""
+    """Return notes on chosen colours that are not used for text because it would be unreadable."""
     themes = {path: _page_props(resolve_page(site, path)).theme for path in sorted(site.pages)}
     notes = {path: contrast_note(theme) for path, theme in themes.items() if theme}
     return tuple(f"{path}: {note}" for path, note in notes.items() if note)
@@ -62,7 +62,7 @@ def contrast_notes(site: Site) -> tuple[str, ...]:
 
 @dataclass(slots=True)
 class _Page:
-    """One page while it is rendered."""
+    """The rendering of one page."""
 
     path: str
     first_heading: Node | None
@@ -138,7 +138,7 @@ def _head(path: str, props: PageProps, mode: str) -> Html:
 
 
 def _first_heading(root: Node, catalog: Mapping[str, Component]) -> Node | None:
-    """Return the first element of the main region that has a heading of its own: that heading is the page's h1."""
+    """Return the first element of the main region with a heading, which becomes the page's h1."""
     for child in root.children:
         if catalog[child.type].place == "main":
             for node in walk(child):
@@ -166,7 +166,7 @@ def _local_paths(value: object) -> Iterator[str]:
 
 
 def detached_files(site: Site, files: Mapping[str, bytes]) -> frozenset[str]:
-    """Return the pages of a site, and its style sheet, whose files differ from their render or are gone.
+    """Return the pages and style sheet whose files differ from their render or are missing.
 
     Args:
         site: a valid site.
@@ -176,7 +176,7 @@ def detached_files(site: Site, files: Mapping[str, bytes]) -> frozenset[str]:
 
 
 def render_onto(before: Site, after: Site, files: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Return a site's files after a change of its spec; files that are not the spec's render stay as they are.
+    """Return a site's files after a change of its spec; detached files stay as they are.
 
     Args:
         before: the spec that the files come from.
@@ -184,7 +184,7 @@ def render_onto(before: Site, after: Site, files: Mapping[str, bytes]) -> dict[s
         files: the site's files by path.
 
     Raises:
-        DetachedPagesError: the change needs a page that is detached, or a file that is not the spec's.
+        DetachedPagesError: the change needs a detached page, or a file outside the spec.
     """
     old, new = render(before), render(after)
     changed = {path for path in old.keys() | new.keys() if old.get(path) != new.get(path)}

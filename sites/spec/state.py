@@ -1,7 +1,7 @@
-"""Values and paths as JavaScript reads them, and what an expression can see.
+"""JavaScript's semantics of values and paths, and the scope of an expression.
 
-json-render is defined by what its own evaluator does. There `true` is not 1, an empty list is true, and 1.0 prints as
-1. Read by Python's rules, an expression would show another text, or hide another section, than in any other client.
+json-render is defined by its own evaluator: `true` is not 1, an empty list is true, and 1.0 prints as 1. By Python's
+rules, an expression would show another text or hide another section than in any other client.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
-from sites.spec.errors import refuse
+from sites.errors import refuse
 
 _SPACE: Final = "\t\n\v\f\r \xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
 _INTEGER: Final = re.compile(f"[{_SPACE}]*([+-]?[0-9]+)")
 _BLANK_ENDS: Final = re.compile(rf"\A[{_SPACE}]+|[{_SPACE}]+\Z")
 _MAX_INDEX_CHARS: Final = 15
-"""Digits of a list index that are read: more lead beyond every list."""
+"""The most digits of a list index; more are beyond any list."""
 
 
 class _Missing:
@@ -35,11 +35,11 @@ class _Missing:
 
 
 MISSING: Final = _Missing()
-"""What JavaScript calls undefined: a path that leads nowhere."""
+"""JavaScript's undefined: the value of a path that leads nowhere."""
 
 
 def parse_int(text: str) -> int | None:
-    """Return what `parseInt(text, 10)` does: the whole number that a text starts with; None for NaN."""
+    """Return `parseInt(text, 10)`; None for NaN."""
     match = _INTEGER.match(text)
     if match is None:
         return None
@@ -47,29 +47,29 @@ def parse_int(text: str) -> int | None:
 
 
 def trim(text: str) -> str:
-    """Return what `text.trim()` does."""
+    """Return `text.trim()`."""
     return _BLANK_ENDS.sub("", text)
 
 
 def is_truthy(value: Any) -> bool:
-    """Whether `Boolean(value)` holds: empty objects and lists count as true."""
+    """Return `Boolean(value)`: empty objects and lists are true."""
     return value is not MISSING and (isinstance(value, dict | list) or bool(value))
 
 
 def is_number(value: Any) -> bool:
-    """Whether `typeof value` is "number": true and false are none."""
+    """Whether `typeof value` is "number"; true and false are not numbers."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def is_same(left: Any, right: Any) -> bool:
-    """Whether `left === right` holds: true is not 1, and two equal lists are two things."""
+    """Return `left === right`: true is not 1, and two equal lists are not identical."""
     if isinstance(left, bool | dict | list) or isinstance(right, bool | dict | list):
         return left is right
     return bool(left == right)
 
 
 def is_equal(left: Any, right: Any) -> bool:
-    """Whether upstream's `deepEqual` holds, which takes `{"0": x}` for equal to `[x]` but not the reverse."""
+    """Return upstream's `deepEqual`, for which `{"0": x}` equals `[x]` but not the reverse."""
     if isinstance(left, list):
         return (
             isinstance(right, list)
@@ -83,7 +83,7 @@ def is_equal(left: Any, right: Any) -> bool:
 
 
 def text_of(value: Any) -> str:
-    """Return what `String(value)` does; null and undefined, which templates leave out, are empty."""
+    """Return `String(value)`, but empty for null and undefined, which templates leave out."""
     if value is MISSING or value is None:
         return ""
     if isinstance(value, bool):
@@ -96,7 +96,7 @@ def text_of(value: Any) -> str:
 
 
 def _number_text(value: float) -> str:
-    """Print a float by the rule of ECMA-262, "Number::toString": exponents only below 1e-6 and from 1e21."""
+    """Format a float as ECMA-262's `Number::toString`: exponents only below 1e-6 and from 1e21."""
     sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
     assert isinstance(exponent, int)
     text = "".join(map(str, digits))
@@ -121,7 +121,7 @@ def segments_of(path: str) -> list[str]:
 
 
 def look_up(value: Any, path: str) -> Any:
-    """Return what a path leads to, or `MISSING`; an empty path and a lone slash lead to the value itself."""
+    """Return the value at a path, or `MISSING`; an empty path or a lone slash means the whole value."""
     if path in ("", "/"):
         return value
     for segment in segments_of(path):
@@ -157,30 +157,30 @@ def repeat_path(source: str | Mapping[str, str], base: str | None) -> str | None
 
 MAX_PATH_CHARS: Final = 400
 MAX_RESOLVED_UNITS: Final = 4 * 1024 * 1024
-"""What the expressions of a site may make: a unit for a character, more for a value, a condition and an element.
+"""The work allowed to a site's expressions: a unit per character, more per value, condition and element.
 
-A site at all of its other caps needs less than half of it as long as it repeats nothing."""
+A site at all of its other limits needs less than half of it unless it repeats elements."""
 UNITS_A_VALUE: Final = 8
 
 
 class Allowance:
-    """How much the expressions of a site may still make. Repeats multiply what a template makes: it needs an end."""
+    """The remaining work of a site's expressions, limited because repeats multiply it."""
 
     def __init__(self, units: int = MAX_RESOLVED_UNITS) -> None:
         self._left = units
 
     def spend(self, units: int) -> None:
-        """Take units for work that is about to be done.
+        """Spend units before doing work.
 
         Raises:
-            SpecError: none are left; the spec's writer is at fault.
+            SpecError: none are left (the spec's fault).
         """
         self._left -= units
         if self._left < 0:
             raise refuse("too_large", "", "expressions and repeats make more than a site may hold; use less of them")
 
     def spend_on(self, value: Any) -> None:
-        """Take units for handing on a whole value."""
+        """Spend units for passing on a whole value."""
         stack = [value]
         while stack:
             item = stack.pop()
@@ -193,13 +193,13 @@ class Allowance:
 
 @dataclass(frozen=True)
 class Scope:
-    """What expressions of one place can see."""
+    """The scope of the expressions at one place."""
 
     state: Mapping[str, Any] = field(default_factory=dict)
     item: Any = MISSING
     index: int | None = None
     item_path: str | None = None
-    """Path of the item in the state; None outside of a repeat."""
+    """The item's path in the state; None outside of a repeat."""
     allowance: Allowance = field(default_factory=Allowance, compare=False, repr=False)
 
 
@@ -211,7 +211,7 @@ class Complaint(NamedTuple):
 
 
 def value_of(source: Mapping[str, Any], scope: Scope) -> Any:
-    """Return what one source ($state, $item, $index or a binding to one of them) leads to, or `MISSING`."""
+    """Return the value of a source ($state, $item, $index or a binding to one of them), or `MISSING`."""
     if "$index" in source:
         return MISSING if scope.index is None else scope.index
     if "$item" in source:
@@ -222,7 +222,7 @@ def value_of(source: Mapping[str, Any], scope: Scope) -> Any:
 
 
 def _bound_item(path: str, scope: Scope) -> Any:
-    """Follow a two-way binding, which goes through the item's path in the state and not through the item."""
+    """Resolve a two-way binding, by the item's path in the state and not by the item."""
     if scope.item_path is None:
         return MISSING
     return look_up(scope.state, scope.item_path if path == "" else f"{scope.item_path}/{path}")

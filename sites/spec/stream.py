@@ -1,8 +1,7 @@
-"""SpecStream: a spec that arrives as lines of RFC 6902 operations, applied as leniently as json-render applies them.
+"""SpecStream: a new spec as lines of RFC 6902 operations, applied as leniently as json-render does.
 
-A model that streams a new spec makes mistakes that cost nothing to forgive: prose between the lines, a parent that was
-never added, the removal of what is not there. That is right for building something new. An edit of a site that people
-rely on is strict instead (`edit`), because there a forgiven mistake is a lost change.
+Prose between the lines, a missing parent or the removal of a missing value is harmless in a new spec. Edits of an
+existing site are strict (`edit`), because there a forgiven mistake is a lost change.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from collections.abc import Callable, Iterable
 from itertools import pairwise
 from typing import Any, Final
 
-from sites.spec.errors import SpecError, refuse, shown
+from sites.errors import SpecError, refuse, shown
 from sites.spec.model import MAX_JSON_DEPTH, MAX_JSON_NODES, MAX_SITE_BYTES, JsonObject, check_json, loads_strict
 from sites.spec.state import MISSING, is_equal, look_up, parse_int, segments_of, trim
 
@@ -19,10 +18,10 @@ MAX_LINES: Final = 10_000
 
 
 def parse_line(line: str) -> JsonObject | None:
-    """Return the operation that a line of a stream holds; None for a blank line, prose, a fence or a damaged line.
+    """Return the operation of a line; None for a blank line, prose, a fence or a damaged line.
 
     Raises:
-        SpecError: the line is JSON, but breaks a rule for all JSON here, such as a prototype key (its writer's fault).
+        SpecError: the line is JSON, but breaks a rule for all JSON here, such as a prototype key (the diff's fault).
     """
     trimmed = trim(line)
     if not trimmed.startswith("{"):
@@ -37,19 +36,19 @@ def parse_line(line: str) -> JsonObject | None:
 
 
 def compile_stream(text: str) -> JsonObject:
-    """Return what the operations in a text build from nothing.
+    """Return the document that the operations in a text build from nothing.
 
     Raises:
-        SpecError: a `test` fails, an operation cannot be applied at all, or a cap is passed (the writer's fault).
+        SpecError: a `test` fails, an operation cannot be applied at all, or a cap is passed (the spec's fault).
     """
     return _compile(_patches(text))
 
 
 def read_document(text: str) -> JsonObject:
-    """Read one JSON object, or what a stream of operations builds.
+    """Read a JSON object, or a stream of operations that builds one.
 
     Raises:
-        SpecError: it is neither, or breaks a rule (the writer's fault).
+        SpecError: it is neither, or breaks a rule (the spec's fault).
     """
     try:
         value = loads_strict(text)
@@ -81,14 +80,14 @@ def _compile(patches: Iterable[JsonObject]) -> JsonObject:
 
 
 class _Compiler:
-    """The document that a stream has built so far. Copies are counted, because they double what they copy."""
+    """The document that a stream has built so far; copies are limited, as they double what they copy."""
 
     def __init__(self) -> None:
         self.document: JsonObject = {}
         self._copied = 0
 
     def apply(self, patch: JsonObject) -> None:
-        """Apply one operation; one that json-render does not know does nothing."""
+        """Apply one operation; unknown ones are ignored."""
         handlers: dict[str, Callable[[JsonObject], None]] = {
             "add": self._add,
             "replace": self._replace,
@@ -142,10 +141,10 @@ class _Compiler:
 
 
 def _put(document: JsonObject, path: str, value: Any, *, is_insert: bool) -> bool:
-    """Set or insert a value; missing parents are made, and what stands in their way is replaced.
+    """Set or insert a value; missing parents are created, and obstacles replaced.
 
     Returns:
-        Whether there was a place for it: a list takes no value behind its end.
+        Whether it was set: a list takes no value beyond its end.
     """
     segments = segments_of(path)
     if "__proto__" in segments:
@@ -173,7 +172,7 @@ def _put(document: JsonObject, path: str, value: Any, *, is_insert: bool) -> boo
 
 
 def _remove(document: JsonObject, path: str) -> None:
-    """Remove a value; one that is not there is no fault."""
+    """Remove a value if it exists."""
     segments = segments_of(path)
     if "__proto__" in segments:
         return
@@ -207,14 +206,14 @@ def _failed(patch: JsonObject, why: str) -> SpecError:
 
 
 def _opened(value: Any, path: str) -> Any:
-    """Return a container to step into. Null is one to JavaScript, until somebody steps into it."""
+    """Return a container to step into; to JavaScript null is one until it is used."""
     if value is None:
         raise refuse("patch_failed", "", f"{shown(path)} leads through null")
     return value
 
 
 def _is_object(value: Any) -> bool:
-    """Whether `typeof value` is "object", which it is for null too."""
+    """Whether `typeof value` is "object", as it is for null."""
     return value is None or isinstance(value, dict | list)
 
 
@@ -223,7 +222,7 @@ def _is_index(segment: str) -> bool:
 
 
 def _dense_index(items: list[Any], segment: str) -> int | None:
-    """Return the index that a segment names in a list, or behind its end; None where a hole would be left."""
+    """Return a segment's index in a list, or just beyond its end; None if it would leave a hole."""
     index = parse_int(segment) if _is_index(segment) else None
     return index if index is not None and index <= len(items) else None
 
@@ -236,7 +235,7 @@ def _child(current: Any, segment: str) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Return a copy without what was set to nothing: JSON leaves it out of objects and writes null in lists."""
+    """Return a copy without undefined values, which JSON omits from objects and writes as null in lists."""
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items() if item is not MISSING}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""The shape of one page spec, checked before any prop is read.
+"""Check the structure of a page spec, before any prop is read.
 
 First come the types that upstream leaves to TypeScript, then the rules of `validateSpec` in `@json-render/core` 0.21.4
 (`check_upstream`: nothing of ours, so that a test can hold it against the real package finding by finding), then what
@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
+from sites.errors import Finding, shown
 from sites.spec.catalog import Component
-from sites.spec.errors import Finding, shown
 from sites.spec.expressions import complaint_about, complaint_about_condition, has_long_path
 from sites.spec.model import MAX_ELEMENTS, JsonObject, pointer
 from sites.spec.state import MAX_PATH_CHARS, MISSING, join_paths, look_up, repeat_path
@@ -25,18 +25,18 @@ _INHERITED: Final = (
     "__defineSetter__ __lookupGetter__ __lookupSetter__ __proto__"
 )
 INHERITED_NAMES: Final = frozenset(_INHERITED.split())
-"""Names that every JavaScript object answers to: upstream finds an element behind them where there is none."""
+"""Properties of every JavaScript object, behind which upstream finds elements that do not exist."""
 _MAX_VISITS: Final = 4000
-"""Visits of the walk over repeats. Only shared children, which `structure` refuses, need more than one an element."""
+"""Visits of the walk over repeats; only shared children, which are refused, need more than one per element."""
 
 
 class Overview(NamedTuple):
-    """What the elements of a page have between them. A rule about what none of them has is not asked at all."""
+    """What a page's elements have between them, so that rules about anything else are skipped."""
 
     fields: set[str]
-    """Names of fields that elements have."""
+    """The names of their fields."""
     props: set[str]
-    """Names of their props."""
+    """The names of their props."""
     below: dict[str, list[str]]
     """By element: the keys of its children and of what fills its slots, as `children_of` yields them."""
     placed: list[str]
@@ -44,7 +44,7 @@ class Overview(NamedTuple):
 
 
 def look_over(elements: JsonObject) -> Overview:
-    """Return what a page's elements have between them."""
+    """Return the overview of a page's elements."""
     fields = set[str]().union(*elements.values())
     props = set[str]().union(*[element["props"] for element in elements.values() if "props" in element])
     below = {key: keys_below(element) for key, element in elements.items()}
@@ -52,7 +52,7 @@ def look_over(elements: JsonObject) -> Overview:
 
 
 def check_upstream(page: JsonObject, overview: Overview, *, base: str) -> list[Finding]:
-    """Return what upstream finds wrong with a page that has a root and an object of elements.
+    """Return upstream's findings on a page that has a root and an object of elements.
 
     Args:
         page: the page spec.
@@ -73,7 +73,7 @@ def check_upstream(page: JsonObject, overview: Overview, *, base: str) -> list[F
 
 
 def children_of(element: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str | int, ...]]]:
-    """Yield the keys of an element's children and of what fills its slots, each with its place in the element."""
+    """Yield the keys of an element's children and slot contents, each with its place in the element."""
     for index, key in enumerate(element.get("children") or ()):
         yield key, ("children", index)
     for slot, keys in sorted((element.get("slots") or {}).items()):
@@ -130,18 +130,18 @@ def _check_misplaced(key: str, elements: JsonObject, *, base: str) -> Iterator[F
 
 
 class _Visit(NamedTuple):
-    """One element on the walk over repeats, as one way leads to it."""
+    """One visit of an element on the walk over repeats."""
 
     key: str
     base: str | None
-    """Path of the item of the repeat around it."""
+    """The path of the item of the enclosing repeat."""
     has_sample: bool
-    """Whether that path leads to an item in the spec's own state."""
+    """Whether that path exists in the spec's own state."""
     ancestors: frozenset[str]
 
 
 def _check_repeats(page: JsonObject, *, base: str) -> list[Finding]:
-    """Check that each repeat goes over a list, where the spec's own state can tell."""
+    """Check that each repeat is over a list, as far as the spec's own state shows."""
     elements = page["elements"]
     findings: list[Finding] = []
     seen: set[tuple[str, str | None, bool]] = set()
@@ -198,7 +198,7 @@ _ELEMENT_FIELDS: Final = frozenset({"type", "props", "children", "slots", "visib
 
 
 def check_page(page: JsonObject, catalog: Mapping[str, Component], *, base: str) -> list[Finding]:
-    """Return what is wrong with a page's shape; later checks need a page without errors.
+    """Return the findings on a page's structure; later checks need a page without errors.
 
     Args:
         page: the page spec, any JSON object.
@@ -249,7 +249,7 @@ def _is_no_prop(name: str) -> bool:
 
 
 def _check_types(page: JsonObject, *, base: str) -> Iterator[Finding]:
-    """Check what upstream's types promise and its validator believes; after a finding here nothing else looks."""
+    """Check what upstream's types guarantee and its validator assumes; after a finding nothing else is checked."""
     root, elements = page.get("root"), page.get("elements")
     if not root:
         yield Finding("missing_root", f"{base}/root", "root is the key of the page's first element")
@@ -408,12 +408,12 @@ def _check_parents(elements: JsonObject, *, base: str) -> Iterator[Finding]:
 
 
 def reachable(page: JsonObject) -> frozenset[str]:
-    """Return the keys of the elements that a page shows or hides: those that its root leads to."""
+    """Return the keys of the elements that are reachable from a page's root."""
     return frozenset(_walk(page["root"], look_over(page["elements"]).below)[0])
 
 
 def _walk(root: str, below: Mapping[str, list[str]]) -> tuple[dict[str, int], str | None]:
-    """Return the depth of every reachable element, and one that stands inside itself if there is one."""
+    """Return the depth of every reachable element, and one that contains itself, if any."""
     depths: dict[str, int] = {}
     open_keys: set[str] = set()
     stack: list[tuple[str, int, bool]] = [(root, 0, False)]

@@ -1,8 +1,8 @@
-"""The look of a site: a theme of few choices, the palette derived from it, and the one stylesheet.
+"""The look of a site: a theme of few choices, the palette derived from it, and the stylesheet.
 
-A caller's colours stay as they are where they fill an area; a colour that carries text moves away from its background
-until WCAG's 4.5:1 holds, so no choice of colours makes a page unreadable. The stylesheet always holds the rules of all
-components: a change of content never changes it, and another tier's edit of it survives the next edit of the content.
+Chosen colours fill areas unchanged; a colour for text is moved away from its background until WCAG's 4.5:1 holds, so no
+choice makes a page unreadable. The stylesheet has the rules of all components, so a change of content never changes it
+and another tier's edit of it survives.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def mix(colour: str, other: str, share: float) -> str:
 
 
 def readable(colour: str, backgrounds: Sequence[str], ratio: float) -> str:
-    """Return the colour nearest to `colour`, towards black or white, that has the ratio against all backgrounds.
+    """Return the colour nearest to `colour`, towards black or white, with the ratio against all backgrounds.
 
-    When no step of either way has it, the end that has the higher least contrast is returned.
+    If there is none, the end with the higher least contrast is returned.
     """
 
     def least(candidate: str) -> float:
@@ -79,13 +79,13 @@ CardStyle = Literal["outlined", "raised", "flat", "open"]
 
 
 class Font(NamedTuple):
-    """A family, and how its headings are set: light where it is elegant, heavy and tight where it is plain."""
+    """A font family and how its headings are set: light if elegant, heavy and tight if plain."""
 
     stack: str
     weight: int
     tracking: str
     scale: str
-    """Factor of the size, so that a wide family does not shout and a narrow one does not whisper."""
+    """A factor of the size that evens out wide and narrow families."""
 
 
 FONTS: Final = {name: Font(**font) for name, font in _CHOICES["fonts"].items()}
@@ -103,7 +103,7 @@ Colour = Annotated[str, AfterValidator(_check_colour), Field(max_length=30)]
 
 
 class Theme(BaseModel):
-    """The look of a site: a preset, and what the site changes in it."""
+    """The look of a site: a preset and the site's changes to it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -117,12 +117,12 @@ class Theme(BaseModel):
     spacing: Literal["compact", "regular", "airy"] | None = None
     cards: CardStyle | None = None
     align: Literal["left", "center"] | None = None
-    """Where the headings of sections stand."""
+    """The alignment of section headings."""
     mode: Literal["auto", "light", "dark"] = "auto"
 
 
 class Preset(NamedTuple):
-    """What a preset stands for."""
+    """The values of a preset."""
 
     primary: str
     accent: str
@@ -189,14 +189,14 @@ def _palette(primary: str, accent: str, background: str, *, is_dark: bool) -> di
 
 
 def _ground(colour: str, background: str) -> str:
-    """Return a second ground, moved to the background until one colour of text is readable on both."""
+    """Return a second background, moved towards the first until one text colour is readable on both."""
     end = max((BLACK, WHITE), key=lambda candidate: contrast(candidate, background))
     steps = (mix(colour, background, step / 10) for step in range(11))
     return next((ground for ground in steps if contrast(end, ground) >= MIN_TEXT_CONTRAST + 0.05), background)
 
 
 def contrast_note(theme: Theme) -> str | None:
-    """Say that a theme's own primary colour is not used for words as it is, because nobody could read them."""
+    """Return a note that a theme's primary colour is not used for text because it would be unreadable."""
     if theme.primary is None:
         return None
     colours = palette(theme, dark=theme.mode == "dark")
@@ -210,7 +210,7 @@ def contrast_note(theme: Theme) -> str | None:
 
 
 def _text_on(colour: str) -> str:
-    """Return white, or else the dark tint of the colour, whichever is readable: one of black and white always is."""
+    """Return white or a dark tint of the colour, whichever is readable."""
     if contrast(WHITE, colour) >= MIN_TEXT_CONTRAST:
         return WHITE
     return readable(mix(colour, BLACK, 0.8), [colour], MIN_TEXT_CONTRAST + 0.1)
@@ -220,7 +220,7 @@ _BASE_RULES: Final = (pkgutil.get_data(__name__, "base.css") or b"").decode()
 
 
 def theme_class(theme: Theme) -> str:
-    """Return the class that puts a page into a theme other than the index page's."""
+    """Return the class of a page with a theme other than the index page's."""
     return "theme-" + hashlib.sha256(theme.model_dump_json().encode()).hexdigest()[:8]
 
 
@@ -239,7 +239,7 @@ def stylesheet(theme: Theme, others: Mapping[str, Theme], component_rules: Itera
 
 @lru_cache(maxsize=1)  # there is one catalog
 def _rules(styles: tuple[str, ...]) -> bytes:
-    """Return what stands behind the variables: the same for every site."""
+    """Return the rules that use the variables, the same for every site."""
     return "".join([f"\n{style.strip()}" for style in (_BASE_RULES, *styles) if style.strip()] + ["\n"]).encode()
 
 

@@ -1,6 +1,6 @@
-"""All rules for a site in one place to call: it returns findings and never raises, whatever the input.
+"""Validate a site by all rules, repair it losslessly, and collect findings.
 
-Findings carry the spec path, so that a model's repair round, a policy scan and a reviewer point at the same place
+Findings carry the spec path, so that a model's repair round, a scan and a reviewer point at the same place
 (H-025).
 """
 
@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
+from sites.errors import Finding, SpecError, errors_of, shown
 from sites.spec.catalog import Component, Props, components
-from sites.spec.errors import Finding, SpecError, errors_of, shown
 from sites.spec.expressions import SHARED_TYPE, Node, resolve_site, walk
 from sites.spec.html import is_external
 from sites.spec.model import INDEX, JsonObject, Site, parse_site, pointer, site_of
@@ -34,7 +34,7 @@ _CODES = {
 
 
 def validate(site: Site) -> list[Finding]:
-    """Return everything that is wrong with a site, errors and warnings, at most 100 of them."""
+    """Return the findings on a site, errors and warnings, at most 100; never raises."""
     return _examine(site).findings[:_MAX_FINDINGS]
 
 
@@ -45,7 +45,7 @@ def require_valid(site: Site) -> Mapping[str, Node]:
         The trees of its pages, by path in order.
 
     Raises:
-        SpecError: it has errors; whoever wrote the spec is at fault. Warnings are no errors.
+        SpecError: it has errors (the spec's fault). Warnings are no errors.
     """
     if site.trees is not None:
         return site.trees
@@ -57,14 +57,14 @@ def require_valid(site: Site) -> Mapping[str, Node]:
 
 
 class Fixed(NamedTuple):
-    """A site after the lossless repairs."""
+    """A site after lossless repairs."""
 
     site: Site
     fixes: tuple[Finding, ...]
 
 
 def auto_fix(site: Site) -> Fixed:
-    """Move fields that stand inside `props` by mistake to where json-render wants them. Nothing is dropped.
+    """Move fields that are inside `props` by mistake to where json-render wants them, losing nothing.
 
     Upstream's fix of the same name lets the misplaced field replace one that is already in place; where the two differ,
     that loses one of them, so here both stay and the rule refuses them. Its other repair, to prune dangling children,
@@ -94,7 +94,7 @@ def _has_misplaced(element: Any) -> bool:
 
 
 def _lift(element: JsonObject, *, base: str) -> Iterator[Finding]:
-    """Lift the misplaced fields of one element, in place; yield what was done."""
+    """Move the misplaced fields of one element, in place; yield what was done."""
     props = element["props"]
     for name in _LIFTED_FIELDS:
         if name in props and _is_free(element, name, props[name]):
@@ -108,14 +108,14 @@ def _is_free(element: Mapping[str, Any], name: str, value: object) -> bool:
 
 
 def accept(source: str | bytes | Mapping[str, object], *, repair: bool = True) -> Site:
-    """Read, repair losslessly and check a site: the one way in for what a model or an importer wrote.
+    """Read, repair losslessly and check a site from a model or an importer.
 
     Args:
-        source: a JSON object; or text that holds one, or a SpecStream that builds one.
+        source: a JSON object, its text, or a SpecStream that builds one.
         repair: move misplaced fields first; without it their rule refuses them, as upstream's validator does.
 
     Raises:
-        SpecError: whoever wrote the spec is at fault.
+        SpecError: it breaks a rule (the spec's fault).
     """
     if isinstance(source, bytes):
         source = source.decode(errors="surrogateescape")  # what is no UTF-8 is refused as text below
@@ -158,7 +158,7 @@ def _check_shared(site: Site) -> list[Finding]:
 
 
 def _shared_elements(site: Site) -> list[tuple[str, JsonObject, str]]:
-    """Return the elements that stand for one of the index page, in order: each with its page, and its key there."""
+    """Return the elements shared from the index page in order, each with its page and its key there."""
     return [
         (path, page, key)
         for path, page in sorted(site.pages.items())
@@ -167,7 +167,7 @@ def _shared_elements(site: Site) -> list[tuple[str, JsonObject, str]]:
 
 
 class _Examined(NamedTuple):
-    """What the rules found, and what the site renders if that is no error."""
+    """The findings, and the trees of the pages if there is no error."""
 
     findings: list[Finding]
     trees: Mapping[str, Node] = MappingProxyType({})
@@ -226,7 +226,7 @@ def _findings_of(error: ValidationError, node: Node, component: Component) -> It
 
 
 def _check_links(site: Site, nodes: _Nodes) -> list[Finding]:
-    """Warn about links to pages and sections that this site does not have; they may still exist beside the spec."""
+    """Warn about links to missing pages and sections, which may still exist outside the spec."""
     findings: dict[Finding, None] = {}
     ids = {path: {node.id for node in below} for path, below in nodes.items()}
     links = [
@@ -250,7 +250,7 @@ def _check_links(site: Site, nodes: _Nodes) -> list[Finding]:
 
 
 def _hrefs(value: JsonObject | list[Any]) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Yield every address that a value links to, with its place in it."""
+    """Yield every address that a value links to, with its place."""
     for key, item in value.items() if isinstance(value, dict) else enumerate(value):
         if key == "href" and isinstance(item, str):
             yield (key,), item

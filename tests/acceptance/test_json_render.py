@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from sites.errors import Finding, SpecError, errors_of
 from sites.spec.edit import merge
-from sites.spec.errors import Finding, SpecError, errors_of
 from sites.spec.expressions import (
     complaint_about,
     complaint_about_condition,

@@ -23,9 +23,8 @@ from sandbox.errors import SandboxStartupError
 from sandbox.local_box import UnwalledBox
 from sandbox.pool import Pool
 from sites.content_store import review_diff
-from sites.diff.apply import apply_diff
+from sites.diff.apply import SITE, apply_diff
 from sites.diff.model import DiffRefusedError
-from sites.diff.policy import SITE
 from sites.errors import TreeRefusedError
 from sites.scan.rules import GATES
 from tests.integration.test_patch_jobs import PAGE, STYLE, plain_site

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sites.diff.apply import apply_diff
 from sites.diff.model import DiffRefusedError, Reason
-from tests.unit.sites.diff.gitting import apply_with_git, diff_of, git
+from tests.unit.sites.diff.git_apply import apply_with_git, diff_of, git
 
 ROOT = Path(__file__).parents[2]
 COMMITS = 12

@@ -22,9 +22,8 @@ from ledger.tables import Release
 from producers.errors import ImportRefusedError, InvalidInputError, SiteConflictError, UnknownTenantError
 from producers.use_cases.sites import Sites
 from sites.directories import read_directory
-from sites.errors import PathRefusedError, ReleaseAlteredError, TreeRefusedError
+from sites.errors import PathRefusedError, ReleaseAlteredError, SpecError, TreeRefusedError
 from sites.releases import build_release, manifest_of
-from sites.spec.errors import SpecError
 from tests.integration.http_world import HOME, PAGES, World, shared_ledger, world, write_files
 
 __all__ = ["shared_ledger", "world"]

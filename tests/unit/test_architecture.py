@@ -19,7 +19,7 @@ from producers.use_cases.tenants import Scope
 from routing.errors import FieldError
 from routing.policy.platform import platform_policy
 from routing.queues import QUEUE_OF_TIER, QueueName, Tier
-from sites.spec.errors import Finding
+from sites.errors import Finding
 
 PACKAGES = ("routing", "ledger", "sites", "gateway", "monitoring", "sandbox", "workers", "producers")
 ROOT = Path(__file__).parents[2]

@@ -14,11 +14,10 @@ from routing.jobs import Reason, State
 from routing.policy.platform import ModelCall
 from routing.queues import Tier
 from sandbox.errors import SandboxUnavailableError
-from sites.diff.apply import apply_diff
+from sites.diff.apply import SITE, SOURCES, apply_diff
 from sites.diff.canonical import Applied
 from sites.diff.model import DiffRefusedError
 from sites.diff.model import Reason as Refusal
-from sites.diff.policy import SITE, SOURCES
 from sites.excerpts import show_tree
 from sites.files import is_built, sources_of
 from workers.attempt import Attempt

@@ -17,12 +17,11 @@ from gateway.client import ModelClient, Text, ToolCall
 from routing.jobs import Reason
 from routing.policy.platform import ModelCall
 from routing.queues import CallPurpose, Tier
-from sites.direct_edit.direct import apply_direct, parse_direct
+from sites.direct_edit.direct import NoPlainEdit, PlainEdit, apply_direct, edit_plain, parse_direct
+from sites.errors import DetachedPagesError, SpecError
 from sites.files import is_built
-from sites.html.direct import NoPlainEdit, PlainEdit, edit_plain
 from sites.spec.catalog import catalog_prompt, outline_prompt
 from sites.spec.edit import apply_edit, edit_of, edit_tool, relevant_part
-from sites.spec.errors import DetachedPagesError, SpecError
 from sites.spec.model import Site, parse_site
 from sites.spec.outline import expand_outline, outline_tool
 from sites.spec.quality import is_unchanged, loses_copy, lost_change

@@ -1,1 +1,1 @@
-"""The catalog: one module per component. A module that defines `COMPONENT` is in the catalog; nothing else changes."""
+"""The components of the catalog, by family; every `Component` that a module here defines is registered."""

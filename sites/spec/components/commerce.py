@@ -22,8 +22,7 @@ from sites.spec.catalog import (
     outline_items,
     section_props,
 )
-from sites.spec.components.drawings import icon
-from sites.spec.html import Html, anchor, heading, level_inside, section, tag
+from sites.spec.html import Html, anchor, heading, icon, level_inside, section, tag
 from sites.spec.model import JsonObject
 
 

@@ -26,8 +26,7 @@ from sites.spec.catalog import (
     Title,
     section_props,
 )
-from sites.spec.components.drawings import icon, street_map
-from sites.spec.html import EMPTY, Html, band, intro, phone_url, tag
+from sites.spec.html import EMPTY, Html, band, icon, intro, phone_url, street_map, tag
 from sites.spec.model import JsonObject
 
 _MAP_SEARCH = "https://www.openstreetmap.org/search?query="

@@ -23,8 +23,7 @@ from sites.spec.catalog import (
     Title,
     outline_items,
 )
-from sites.spec.components.drawings import icon
-from sites.spec.html import Html, anchor, heading, image, level_inside, paragraphs, section, tag
+from sites.spec.html import Html, anchor, heading, icon, image, level_inside, paragraphs, section, tag
 
 _TEXT_OR_DETAIL = ItemField("text", fallback="detail", is_required=False)
 

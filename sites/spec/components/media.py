@@ -8,8 +8,7 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import Field, model_validator
 
 from sites.spec.catalog import Component, Label, LinkUrl, Picture, RenderContext, SectionProps, Title
-from sites.spec.components.drawings import ArtName, art, icon
-from sites.spec.html import Html, image, is_external, section, tag
+from sites.spec.html import ArtName, Html, art, icon, image, is_external, section, tag
 
 
 class ImageProps(Picture):

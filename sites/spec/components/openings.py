@@ -18,8 +18,7 @@ from sites.spec.catalog import (
     Title,
     section_props,
 )
-from sites.spec.components.drawings import ART_NAMES, ArtName, art
-from sites.spec.html import Html, band, buttons, image, intro, tag
+from sites.spec.html import ART_NAMES, ArtName, Html, art, band, buttons, image, intro, tag
 from sites.spec.model import JsonObject
 
 

@@ -20,8 +20,7 @@ from sites.spec.catalog import (
     Text,
 )
 from sites.spec.components.contact import contact_lines
-from sites.spec.components.drawings import icon
-from sites.spec.html import EMPTY, Html, anchor, image, section, tag
+from sites.spec.html import EMPTY, Html, anchor, icon, image, section, tag
 from sites.spec.model import INDEX, JsonObject
 from sites.spec.theme import Theme
 

@@ -205,10 +205,9 @@ class SiteMachine(RuleBasedStateMachine):
             if release not in self.swept
         ]
         pending = [one for release in self.pending for one in (release, self.bases[release]) if one is not None]
-        given_up = choose_swept(facts, RULES, active=self.active, pending=pending)
-        previous = self.bases[self.active] if self.active else None
-        assert not given_up & {self.active, previous, *self.pending}
-        self.swept |= given_up
+        chosen = choose_swept(facts, RULES, active=self.active, pending=pending)
+        assert self.active is None or self.bases[self.active] not in chosen
+        self.swept |= chosen
         left = [(str(release), self.manifests[release]) for release in self.files if release not in self.swept]
         older_than = now - RULES.draft_hours * HOUR
         Sweeper(self.root, disk=self.disk).sweep(kept(*left), older_than=older_than)
@@ -221,6 +220,11 @@ class SiteMachine(RuleBasedStateMachine):
         for release in getattr(self, "files", {}):
             if release not in self.swept:
                 assert self.den.read_tree(self.manifests[release]) == self.files[release]
+
+    @invariant()
+    def live_and_pending_are_not_given_up(self) -> None:
+        if hasattr(self, "root"):
+            assert not self.swept & {self.active, *self.pending}
 
     @invariant()
     def the_projection_shows_the_live_release_whole(self) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from producers.errors import InvalidInputError
 from producers.use_cases.sites import content_of
-from sites.spec.errors import SpecError
+from sites.errors import SpecError
 
 SPEC = {
     "root": "page",

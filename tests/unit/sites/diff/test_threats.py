@@ -7,9 +7,8 @@ from contextlib import suppress
 
 import pytest
 
-from sites.diff.apply import apply_diff
+from sites.diff.apply import SITE, apply_diff
 from sites.diff.model import DiffRefusedError, Reason
-from sites.diff.policy import SITE
 
 PAGE = b"".join(b"<p>line %d</p>\n" % number for number in range(1, 41))
 FILES = {"index.html": PAGE, "css/site.css": b"a { color: red; }\n", "crlf.txt": b"one\r\ntwo\r\nthree\r\n"}

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sites.direct_edit.direct import apply_direct, parse_direct
+from sites.direct_edit.direct import NoPlainEdit, PlainEdit, apply_direct, edit_plain, parse_direct
+from sites.errors import SpecError
 from sites.spec.edit import apply_edit
-from sites.spec.errors import SpecError
 from sites.spec.model import INDEX, Site, parse_site
 from sites.spec.quality import copy_of
 from sites.spec.render import render
@@ -41,7 +41,13 @@ TEXTS = [
     ("The hero heading should read 'Don't panic'", INDEX, "hero", "heading", "Don't panic"),
     ("Hero heading: Fresh bread daily", INDEX, "hero", "heading", "Fresh bread daily"),
     ("use 'Hello' as the hero heading", INDEX, "hero", "heading", "Hello"),
-    ("change the hero heading from 'Bread with the patience left in' to 'Hello'", INDEX, "hero", "heading", "Hello"),
+    (
+        "change the hero heading from 'Bread with the patience left in' to 'Hello'",
+        INDEX,
+        "hero",
+        "heading",
+        "Hello",
+    ),
     ("I want to update the hero subtitle to 'Slow bread.'", INDEX, "hero", "text", "Slow bread."),
     ("change the eyebrow of the hero to 'Since 1911'", INDEX, "hero", "eyebrow", "Since 1911"),
     ("Set the tagline to 'Bread since 1911'", INDEX, "header", "tagline", "Bread since 1911"),
@@ -49,7 +55,13 @@ TEXTS = [
     ("Change the heading of the FAQ on the classes page to 'Questions'", CLASSES, "questions", "heading", "Questions"),
     ("change the footer note to '© 2027'", INDEX, "footer", "note", "© 2027"),
     ("change the copyright line to '© 2027'", INDEX, "footer", "note", "© 2027"),
-    ("Change 'Three things we will not hurry' to 'We never rush'", INDEX, "approach", "heading", "We never rush"),
+    (
+        "Change 'Three things we will not hurry' to 'We never rush'",
+        INDEX,
+        "approach",
+        "heading",
+        "We never rush",
+    ),
     ("Change the 'Our bread' section heading to 'Today'", INDEX, "menu", "heading", None),
     ("rewrite the description of the menu to 'Fresh today.'", INDEX, "menu", "text", "Fresh today."),
 ]
@@ -277,7 +289,13 @@ def test_a_section_that_needs_no_new_words_is_added() -> None:
         site, [{"op": "add", "path": f"/pages/{INDEX}/elements/footer/props/email", "value": "a@b.example"}]
     )
     contact = after("add a contact form to the site", with_mail)
-    assert contact.pages[INDEX]["elements"]["page"]["children"] == ["header", "hero", "visit", "contact", "footer"]
+    assert contact.pages[INDEX]["elements"]["page"]["children"] == [
+        "header",
+        "hero",
+        "visit",
+        "contact",
+        "footer",
+    ]
 
 
 UNDECIDABLE = [
@@ -382,3 +400,78 @@ BARE = bare_site()
 )
 def test_long_requests_are_read_quickly(prompt: str) -> None:
     assert parse_direct(prompt, demo_site()) is None
+
+
+INDEX_PAGE = """<!doctype html><html><head><meta charset=utf-8><title>Anker</title></head><body>
+<nav><a href="index.html">Home</a><a href="about.html">About</a></nav>
+<h1>Food from <em>the harbour</em></h1><p>Open <b>daily</b> from six.</p><a class=b href="/book">Book</a>
+<p>Call <a href="tel:+49401234567">040 1234567</a></p></body></html>
+"""
+ABOUT_PAGE = "<!doctype html><meta charset=utf-8><title>About</title><h1>Two cooks</h1><p>Open on <b>Sundays</b>.</p>"
+PLAIN_SITE = {
+    "index.html": INDEX_PAGE.encode(),
+    "about.html": ABOUT_PAGE.encode(),
+    "a.css": b"b { color: red }",
+    "x.png": b"\x89PNG",
+}
+
+
+def edited(prompt: str) -> dict[str, bytes]:
+    done = edit_plain(prompt, PLAIN_SITE)
+    assert isinstance(done, PlainEdit), done
+    assert done.summary.endswith(".")
+    return dict(done.files)
+
+
+def reason(prompt: str, files: dict[str, bytes]) -> str:
+    done = edit_plain(prompt, files)
+    assert isinstance(done, NoPlainEdit), done
+    return done.reason
+
+
+@pytest.mark.parametrize(
+    ("prompt", "path", "old", "new"),
+    [
+        ("Change 'daily' to 'every day'", "index.html", "daily", "every day"),
+        ("replace 'from six' with 'from seven'", "index.html", "from six", "from seven"),
+        ("Set the page title of about.html to 'The cooks'", "about.html", "<title>About", "<title>The cooks"),
+        ("Change 'About' to 'Us'", "index.html", ">About<", ">Us<"),
+        ("link the button 'Book' to /booking", "index.html", "/book", "/booking"),
+        ("Change the 'Book' button to 'Reserve'", "index.html", ">Book<", ">Reserve<"),
+        ("Change the headline on the about page to 'Three cooks'", "about.html", "Two cooks", "Three cooks"),
+        ("Set the headline of about.html to 'A & B'", "about.html", "Two cooks", "A &amp; B"),
+    ],
+)
+def test_a_request_with_one_meaning_changes_one_place(prompt: str, path: str, old: str, new: str) -> None:
+    assert PLAIN_SITE[path].count(old.encode()) == 1
+    assert edited(prompt) == PLAIN_SITE | {path: PLAIN_SITE[path].replace(old.encode(), new.encode())}
+
+
+def test_the_only_phone_number_is_changed_in_text_and_links() -> None:
+    one = PLAIN_SITE | {"index.html": PLAIN_SITE["index.html"].replace(b"040 1234567", b"+49 40 1234567")}
+    done = edit_plain("Change the phone number to +49 40 765 4321", one)
+    assert isinstance(done, PlainEdit)
+    assert b'<a href="tel:+49407654321">+49 40 765 4321</a>' in done.files["index.html"]
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "Change the phone number to +49 40 765 4321",  # written with and without its country: two numbers?
+        "Change 'Open' to 'Closed'",  # twice on the site
+        "Change 'Food from the harbour' to 'Fish'",  # over two elements
+        "Change the headline to 'X'",  # two pages
+        "Change the heading 'Food from the harbour' to 'X'",  # holds another element
+        "Change the page title to 'X'",
+        "Make the background blue",
+        "Don't change 'daily' to 'x'",
+        "link the button 'Book' to javascript:alert(1)",
+        "Change 'color' to 'x'",
+    ],
+)
+def test_any_doubt_is_no_edit(prompt: str) -> None:
+    assert reason(prompt, PLAIN_SITE)
+
+
+def test_a_page_that_cannot_be_read_stops_every_edit_and_is_named() -> None:
+    assert "old.html: the page is not UTF-8" in reason("Change 'daily' to 'x'", PLAIN_SITE | {"old.html": b"<p>\xe9"})

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sites.direct_edit.direct import apply_direct, parse_direct
-from sites.html.direct import PlainEdit, edit_plain
+from sites.direct_edit.direct import PlainEdit, apply_direct, edit_plain, parse_direct
 from tests.unit.sites.direct_edit.direct_corpus import Case, cases, is_as_wanted, plain_site, spec_site, wanted_files
 
 LEAST_DONE = {"tune": 0.9, "held": 0.9}

@@ -1,14 +1,24 @@
+import json
+import time
 from base64 import b64encode
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from routing.policy.platform import Profile, platform_policy
 from sites.content_store import Den
+from sites.files import MEDIA_TYPES
 from sites.scan.engine import scan
-from sites.scan.rules import GATES, RULES, ScanReport
+from sites.scan.rules import GATES, RULES, Finding, ScanReport
+from sites.spec.catalog import components
+from sites.spec.model import parse_site
+from sites.spec.render import render
+from tests.unit.sites.spec.samples import demo_site, demo_text, every_component
 
 PROFILE = Profile(
     js_bytes=1000,
@@ -445,3 +455,326 @@ def test_a_page_that_ends_inside_a_tag_is_refused() -> None:
     assert page("<p>x</p><a href=") == {"html-ambiguous"}
     assert page("<p>x</p><!-- y") == {"html-ambiguous"}
     assert page("<p>x</p>") == set()
+
+
+# The scan of a built site: what is served is judged wholly, and its sources by what could hurt unserved.
+
+BUILT_PROFILE = Profile(js_bytes=1_000, js_gzip_bytes=1_000, max_files=3)
+PAGE = b'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>x</title></head><body><p>x</p></body></html>'
+PACKAGE = json.dumps({"scripts": {"build": "make"}, "dependencies": {"three": "0.170.0"}}).encode()
+BUILT_SITE = {"package.json": PACKAGE, "dist/index.html": PAGE}
+KEY = b"sk-ant-" + b"api03-Zz81kQpLw02mXvB7"
+
+
+def built_report(profile: Profile = BUILT_PROFILE, **files: bytes) -> ScanReport:
+    return scan({**BUILT_SITE, **files}, profile, profile_name="test")
+
+
+def built_findings(*, profile: Profile = BUILT_PROFILE, **files: bytes) -> list[tuple[str, str]]:
+    return [(one.file, one.rule) for one in built_report(profile, **files).findings]
+
+
+def test_sources_are_neither_pages_nor_charged() -> None:
+    sources = {
+        "src/main.ts": b"let a: number = 1",
+        "src/big.js": b"eval(x);" * 1_000,
+        "src/page.html": b"<p onclick=go()>",
+        "src/app.vue": b"<template>",
+        "vercel.json": b"{}",
+        ".browserslistrc": b"defaults",
+        "a.css": b"@import '//e.x'",
+        "api/a.js": b"x",
+        "photo.jpg": b"<html>",
+    }
+    judged = built_report(**sources)
+    assert judged.findings == ()
+    assert judged.js_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "rule"),
+    [
+        ("main.js", b"x" * 1_001, "js-raw-bytes"),
+        ("page.html", b"<p onclick=go()>", "event-handler"),
+        ("page.html", b"<img src=https://evil.example/a.png>", "image-host"),
+        ("main.js", b"eval(x)", "eval-like"),
+        ("main.ts", b"x", "file-type"),
+        (".hidden", b"x", "hidden-file"),
+        ("_redirects", b"/ /x", "host-config-file"),
+        ("page.html", b'<script src="/src/main.js"></script>', "script-not-in-release"),
+        ("page.html", b'<script src="../src/main.js"></script>', "script-not-in-release"),
+        ("package.json", b'{"scripts": {"postinstall": "x"}}', "package-config"),
+    ],
+)
+def test_what_is_served_is_judged_wholly_and_named_as_it_lies_in_the_release(name: str, data: bytes, rule: str) -> None:
+    places = built_findings(**{f"dist/{name}": data, "src/main.js": b"let a"})
+    assert rule in {one for _, one in places}
+    assert {file for file, _ in places} <= {f"dist/{name}", ""}
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "rule"),
+    [
+        ("src/main.js", b"const key = '" + KEY + b"'", "secret-anthropic"),
+        ("notes.txt", KEY, "secret-anthropic"),
+        ("package.json", b'{"scripts": {"build": "x", "postinstall": "x"}}', "package-config"),
+        ("tools/package.json", b'{"dependencies": {"x": "git+ssh://evil.example/x"}}', "package-config"),
+        (".npmrc", b"registry=x", "planted-file"),
+        ("src/.claude/settings.json", b"{}", "planted-file"),
+        ("node_modules/x/a.txt", b"x", "package-code"),
+        ("dist/node_modules/x/a.txt", b"x", "package-code"),
+    ],
+)
+def test_what_hurts_unserved_is_found_in_sources_too(name: str, data: bytes, rule: str) -> None:
+    assert any(file == name and one.startswith(rule) for file, one in built_findings(**{name: data}))
+
+
+def test_only_what_is_served_counts_against_the_profile_s_files() -> None:
+    sources = {f"src/{number}.js": b"x" for number in range(9)}
+    assert built_findings(**sources) == []
+    assert ("", "too-many-files") in built_findings(**{f"dist/{number}.txt": b"x" for number in range(3)})
+
+
+def test_a_script_of_the_build_is_found_from_the_root_that_visitors_know() -> None:
+    page = PAGE.replace(b"</body>", b'<script src="/js/main.js"></script></body>')
+    assert built_findings(**{"dist/index.html": page, "dist/js/main.js": b"let a"}) == []
+
+
+def test_a_site_that_was_never_built_does_not_pass() -> None:
+    judged = scan({"package.json": PACKAGE, "index.html": PAGE}, BUILT_PROFILE, profile_name="test")
+    assert [(one.file, one.rule) for one in judged.findings] == [("package.json", "not-built")]
+
+
+def test_who_asks_for_it_gets_all_served_and_all_judged() -> None:
+    package = json.dumps({"scripts": {"build": "make"}, "pointsman": {"public": "."}}).encode()
+    files = {"package.json": package, "index.html": PAGE, "main.ts": b"x", "a.js": b"x" * 1_001}
+    judged = scan(files, BUILT_PROFILE, profile_name="test")
+    assert {one.rule for one in judged.findings} == {"file-type", "js-raw-bytes", "too-many-files"}
+
+
+def test_a_report_speaks_for_the_files_and_for_what_of_them_is_served(tmp_path: Path) -> None:
+    den = Den(tmp_path)
+    files = {**BUILT_SITE, "index.html": PAGE}
+    assert den.put_tree(files, public="dist").digest == built_report(**{"index.html": PAGE}).digest
+    assert den.put_tree(files).digest != den.put_tree(files, public="dist").digest
+
+
+@pytest.mark.parametrize("resolved", [None, "http://door:8081/three.tgz"])
+def test_a_lock_file_passes_if_it_names_no_place_inside_a_box(resolved: str | None) -> None:
+    entry = {"version": "0.170.0", "integrity": "sha512-" + "A" * 86 + "=="}
+    entry |= {"resolved": resolved} if resolved else {}
+    lock = json.dumps({"lockfileVersion": 3, "packages": {"": {}, "node_modules/three": entry}}).encode()
+    assert built_findings(**{"package-lock.json": lock}) == (
+        [("package-lock.json", "package-config")] if resolved else []
+    )
+
+
+# What the catalog renders passes: a scan that refuses honest work would be switched off.
+
+DEFAULT = platform_policy().profiles["default"]
+
+
+def findings(files: dict[str, bytes]) -> list[tuple[str, str, int, str]]:
+    report = scan(files, DEFAULT, profile_name="default")
+    return [(one.rule, one.file, one.line, one.message) for one in report.findings]
+
+
+def test_a_page_with_the_example_of_every_component_passes() -> None:
+    assert findings(dict(render(parse_site(json.dumps(every_component()))))) == []
+
+
+@pytest.mark.parametrize("name", sorted(components()))
+def test_the_example_of_each_component_renders_without_a_finding(name: str) -> None:
+    if name in ("Page", "Shared"):
+        return
+    page = every_component()
+    page["elements"] = {key: value for key, value in page["elements"].items() if key in ("page", f"e-{name}")}
+    page["elements"]["page"]["children"] = [f"e-{name}"]
+    assert findings(dict(render(parse_site(json.dumps(page))))) == []
+
+
+def test_the_demo_site_passes() -> None:
+    assert findings(dict(render(demo_site()))) == []
+
+
+def with_texts(value: Any, text: str) -> Any:
+    if isinstance(value, dict):
+        return {
+            key: text
+            if key in ("title", "text", "heading", "body") and isinstance(item, str)
+            else with_texts(item, text)
+            for key, item in value.items()
+        }
+    return [with_texts(item, text) for item in value] if isinstance(value, list) else value
+
+
+@pytest.mark.threat("F13")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<script>a()</script>",
+        '"><img src=x onerror=a()>',
+        "</title><svg onload=a()>",
+        "javascript:a()",
+        "</style>",
+        "url(//evil.example)",
+        "<!--",
+        "]]>",
+        "{{a}}",
+        "&lt;b&gt;",
+    ],
+)
+def test_a_text_that_looks_like_an_attack_is_only_text(text: str) -> None:
+    site = parse_site(json.dumps(with_texts(json.loads(demo_text()), text)))
+    assert findings(dict(render(site))) == []
+
+
+def test_every_profile_that_ships_lets_the_demo_site_pass() -> None:
+    files = dict(render(demo_site()))
+    profiles: dict[str, Profile] = platform_policy().profiles
+    assert all(scan(files, profile, profile_name=name).passed for name, profile in profiles.items())
+
+
+SIZE = 250_000
+
+PIECES = [
+    ("a.html", b"", b"<div>"),
+    ("a.html", b"", b"<div a=b>"),
+    ("a.html", b"<a ", b"a "),
+    ("a.html", b"", b"<"),
+    ("a.html", b"", b"</"),
+    ("a.html", b"", b"<!--"),
+    ("a.html", b"", b"<a b='"),
+    ("a.html", b"", b"<svg><g></x>"),
+    ("a.html", b"", b"<select>"),
+    ("a.html", b"", b"<noscript>"),
+    ("a.html", b"<style>", b"</style"),
+    ("a.html", b"<script>", b"<!--<script>"),
+    ("a.html", b"<a href='", b"&amp"),
+    ("a.html", b"<img srcset='(", b",a"),
+    ("a.html", b"", b"<p style='a:url(b)'>"),
+    ("a.html", b"", b"<img src='data:image/svg+xml,<svg/>'>"),
+    ("a.css", b"", b"\\75rl(("),
+    ("a.css", b"", b"image-set(var("),
+    ("a.css", b"", b"a{b:'"),
+    ("a.css", b"", b"behavior/*"),
+    ("a.js", b"", b"eval//"),
+    ("a.js", b"", b"eval/*"),
+    ("a.js", b"", b"location ="),
+    ("a.js", b"", b"new a"),
+    ("a.js", b"", b"\\u0065"),
+    ("a.txt", b"", b"eyJaaaaaaaaa."),
+    ("a.txt", b"", b"%41&#65;"),
+    ("a.txt", b"", b"://a:"),
+    ("a.txt", b"", b"aws"),
+    ("a.txt", b"", b"A"),
+    ("a.txt", b"", b"A" * 60 + b"\n"),
+    ("a.txt", b"", b"\0"),
+    ("a.txt", b"", b"a<b>"),
+    ("a.txt", b"", b"'+'"),
+    ("a.txt", b"", b"115,"),
+    ("a.svg", b"", b"<g>"),
+    ("a.svg", b"<svg ", b"a='b' "),
+    ("a.svg", b"", b"<!DOCTYPE "),
+    ("a.svg", b"", b"<?xml encoding"),
+    ("a.pdf", b"%PDF-", b"#41"),
+    ("package.json", b"", b"["),
+    ("package.json", b"", b'{"a":'),
+]
+
+
+@pytest.mark.threat("F12", "G6", "G7")
+def test_ten_megabytes_of_hostile_input_take_bounded_time() -> None:
+    files = {
+        f"{number}/{name}": head + piece * (SIZE // len(piece)) for number, (name, head, piece) in enumerate(PIECES)
+    }
+    started = time.process_time()
+    report = scan(files, DEFAULT, profile_name="default", known_keys=("k" * 40,))
+    seconds = time.process_time() - started
+    assert not report.passed
+    assert seconds < 10  # below 4 on an idle machine; a shared core also charges for its neighbour
+
+
+@pytest.mark.threat("F12")
+@pytest.mark.parametrize(("name", "head", "piece"), PIECES)
+def test_no_kind_of_hostile_input_takes_more_than_linear_time(name: str, head: bytes, piece: bytes) -> None:
+    started = time.process_time()
+    scan({name: head + piece * (SIZE // len(piece))}, DEFAULT, profile_name="default")
+    assert time.process_time() - started < 4  # below 1 on an idle machine; quadratic ones took minutes
+
+
+@pytest.mark.threat("G4")
+@pytest.mark.parametrize("depth", [5, 40])
+def test_images_within_images_end(depth: int) -> None:
+    inner = "<svg xmlns='http://www.w3.org/2000/svg'/>"
+    for _ in range(depth):
+        inner = f"<svg xmlns='http://www.w3.org/2000/svg'><image href='data:image/svg+xml,{_quoted(inner)}'/></svg>"
+    report = scan({"a.svg": inner.encode()}, DEFAULT, profile_name="default")
+    assert {finding.rule for finding in report.findings} == {"html-too-complex"}
+
+
+def _quoted(text: str) -> str:
+    return text.replace("%", "%25").replace("'", "%27").replace("<", "%3C").replace("&", "%26")
+
+
+NAMES = st.sampled_from([f"a.{extension}" for extension in MEDIA_TYPES] + ["package.json", "b", ".well-known/a"])
+FRAGMENTS = [
+    b"<script>",
+    b"</script>",
+    b"<style>",
+    b"<svg>",
+    b"</svg>",
+    b"<a href='",
+    b"'>",
+    b"<!--",
+    b"-->",
+    b"<![CDATA[",
+    b"<?xml ",
+    b"<!DOCTYPE ",
+    b"&#x",
+    b"&",
+    b"%4",
+    b"\\u00",
+    b"url(",
+    b"data:image/svg+xml;base64,",
+    b"srcset=",
+    b"//",
+    b"xn--a",
+    b"http://[",
+    b":99999",
+    b"eval(",
+    b"import(",
+    b"sk-ant-",
+    b"eyJ",
+    b"-----BEGIN ",
+    b"\0",
+    b"\xff\xfe",
+    b"\x1f\x8b\x08",
+    b"{",
+    b"[",
+    b'"',
+    b"'",
+    b"(",
+    b"\xf0\x9f\x98\x80",
+    b"<noscript>",
+    b"<template>",
+    b"<select>",
+]
+CONTENT = st.one_of(
+    st.binary(max_size=300), st.lists(st.one_of(st.sampled_from(FRAGMENTS), st.binary(max_size=4))).map(b"".join)
+)
+
+
+@pytest.mark.threat("F12", "G11")
+@settings(max_examples=400, deadline=None, derandomize=True, database=None)
+@given(st.dictionaries(NAMES, CONTENT, max_size=3))
+def test_any_bytes_give_a_report_of_findings_and_nothing_else(files: dict[str, bytes]) -> None:
+    report = scan(files, DEFAULT, profile_name="default", known_keys=("correct-horse-battery",))
+    assert report.passed == (not report.findings)
+    for finding in report.findings:
+        assert isinstance(finding, Finding)
+        assert finding.rule in RULES
+        assert finding.file in (*files, "")
+        assert finding.line >= 0
+        assert (finding.message + finding.fix).isprintable()
+    assert report == scan(files, DEFAULT, profile_name="default", known_keys=("correct-horse-battery",))

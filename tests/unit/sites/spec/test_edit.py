@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sites.errors import SpecError
 from sites.spec.edit import (
     MAX_OPERATIONS,
     MAX_PART_CHARS,
@@ -18,7 +19,6 @@ from sites.spec.edit import (
     merge,
     relevant_part,
 )
-from sites.spec.errors import SpecError
 from sites.spec.model import INDEX, Site, parse_site
 from tests.unit.sites.spec.samples import demo_site, element, page
 from tests.unit.sites.spec.test_model import json_values

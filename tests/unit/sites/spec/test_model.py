@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sites.spec.errors import SpecError
+from sites.errors import SpecError
 from sites.spec.model import INDEX, MAX_JSON_DEPTH, MAX_SITE_BYTES, Site, check_json, loads_strict, parse_site
 from tests.unit.sites.spec.samples import as_text, demo_site, demo_text, element, page, reordered
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
+from sites.errors import SpecError
 from sites.spec.catalog import components
-from sites.spec.errors import SpecError
 from sites.spec.model import INDEX
 from sites.spec.outline import expand_outline, outline_kinds, outline_schema, outline_tool
 from sites.spec.render import render

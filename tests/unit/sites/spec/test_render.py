@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from lxml import etree, html
 
 from sites.direct_edit.direct import apply_direct, parse_direct
+from sites.errors import DetachedPagesError, SpecError
 from sites.spec import validate
 from sites.spec.catalog import Props, components
-from sites.spec.errors import DetachedPagesError, SpecError
 from sites.spec.model import INDEX, Site, check_json, parse_site
 from sites.spec.render import STYLESHEET, contrast_notes, detached_files, referenced_assets, render, render_onto
 from sites.spec.validate import accept

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sites.spec.errors import SpecError
+from sites.errors import SpecError
 from sites.spec.model import Site
 from sites.spec.stream import compile_stream, parse_line, read_document
 from sites.spec.validate import accept

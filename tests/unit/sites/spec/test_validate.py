@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sites.spec.errors import Finding, SpecError, errors_of
+from sites.errors import Finding, SpecError, errors_of
 from sites.spec.model import INDEX, MAX_ELEMENTS, Site, parse_site
 from sites.spec.validate import accept, auto_fix, validate
 from tests.unit.sites.spec.samples import demo_site, element, every_component, page

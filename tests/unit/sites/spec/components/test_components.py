@@ -10,8 +10,8 @@ from pydantic import ValidationError
 
 from sites.spec.catalog import IconName
 from sites.spec.components.contact import MapLinkProps, NewsletterProps
-from sites.spec.components.drawings import ART_NAMES, ArtName, art, icon
 from sites.spec.components.media import VideoProps
+from sites.spec.html import ART_NAMES, ArtName, art, icon
 from sites.spec.model import INDEX, parse_site
 from sites.spec.outline import expand_outline
 from sites.spec.render import referenced_assets, render

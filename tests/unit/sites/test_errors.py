@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from sites.errors import SpecError, errors_of
 from sites.spec.edit import apply_edit
-from sites.spec.errors import SpecError, errors_of
 from sites.spec.model import INDEX, parse_site
 from sites.spec.outline import expand_outline
 from sites.spec.structure import MISPLACED_FIELDS
@@ -18,7 +18,7 @@ from tests.unit.sites.spec.samples import demo_site, element, page
 from tests.unit.sites.spec.test_model import HOSTILE_TEXTS
 from tests.unit.sites.spec.test_validate import OWN_RULES, UPSTREAM_RULES, shared
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[3]
 TABLES = (UPSTREAM, EXTRA, WARNINGS)
 _FIRST_CODE = re.compile(r'(?:Finding|refuse|Complaint|PydanticCustomError)\(\s*"(\w+)"')
 

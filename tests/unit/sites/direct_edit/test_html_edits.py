@@ -6,8 +6,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from sites.html.document import MAX_DEPTH, MAX_PAGE_BYTES, Document, Node, NotEditableError
-from sites.html.edits import Change, apply_changes, remove_element, set_attribute, set_text
+from sites.direct_edit.html_document import MAX_DEPTH, MAX_PAGE_BYTES, Document, Node, NotEditableError
+from sites.direct_edit.html_edits import Change, apply_changes, remove_element, set_attribute, set_text
 
 UTF8 = "<meta charset=utf-8>"
 

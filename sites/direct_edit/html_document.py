@@ -1,9 +1,7 @@
-"""What the edits of plain HTML raise.
+"""A page of plain HTML as the browser's tree, with the place of each part in its source.
 
-A page as the browser's tree, with the place of each part in the file's own text.
-
-The tree comes from an HTML5 parser, so that "the heading" is what a browser takes for it. A part has a place only if
-its source, read by itself, gives exactly what the tree holds; whatever the parser had to repair has none.
+The tree comes from an HTML5 parser. A part has a place only if its source, parsed by itself, gives exactly that part;
+what the parser had to repair has none.
 """
 
 from __future__ import annotations
@@ -22,14 +20,14 @@ from sites.errors import SiteError
 
 
 class NotEditableError(SiteError, ValueError):
-    """A page, or the part of it that is meant, cannot be changed without touching anything else (nobody's fault)."""
+    """A page, or a part of it, cannot be changed without touching anything else (nobody's fault)."""
 
 
 MAX_PAGE_BYTES: Final = 512 * 1024
-"""Of a page that is edited here: the parser reads about 200 KiB a second."""
+"""The largest page to edit; the parser reads about 200 KiB a second."""
 MAX_NODES: Final = 30_000
 MAX_DEPTH: Final = 150
-"""Elements that stand inside one another."""
+"""Nested elements."""
 _REFERENCE: Final = re.compile(r"&(?:#[0-9]+;?|#[xX][0-9a-fA-F]+;?|[A-Za-z][A-Za-z0-9]*;?)|.", re.DOTALL)
 _MARKUP: Final = re.compile(r"<(?=[A-Za-z/!?])")
 _RAW_TEXT: Final = frozenset({"script", "style", "noscript", "iframe", "noembed", "noframes", "xmp", "plaintext"})
@@ -57,27 +55,27 @@ class Attribute:
     name: str
     value: str
     span: Span
-    """Of its whole text, from the name to the closing quotation mark."""
+    """From the name to the closing quotation mark."""
     written: str
-    """Its name as the source spells it."""
+    """The name as spelled in the source."""
     quote: str
-    """The quotation mark of its value, empty if that has none."""
+    """The quotation mark of the value; empty if there is none."""
 
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """One element or one run of text of the tree."""
+    """An element or a text of the tree."""
 
     index: int
-    """Its number in document order, elements and texts counted alike."""
+    """The number in document order, counting elements and texts."""
     name: str
-    """Of the element in lower case; `#text` for a run of text."""
+    """The element's name in lower case; `#text` for a text."""
     parent: Node | None
     attributes: Mapping[str, str]
     text: str
-    """Of a run of text, with its character references replaced."""
+    """The content of a text, with character references resolved."""
     offset: int | None
-    """Where its source starts, if the parser knows it."""
+    """Where the source begins, if the parser reports it."""
     children: list[Node] = field(default_factory=list, repr=False)
 
     def walk(self) -> Iterator[Node]:
@@ -89,7 +87,7 @@ class Node:
             stack.extend(reversed(node.children))
 
     def ancestors(self) -> Iterator[Node]:
-        """Yield what it stands in, from the inside out."""
+        """Yield the ancestors from the inside out."""
         node = self.parent
         while node is not None:
             yield node
@@ -97,16 +95,16 @@ class Node:
 
     @property
     def content(self) -> str:
-        """All text below it as a reader sees it: one space for each run of blanks."""
+        """All text below the node with white space collapsed."""
         parts = [node.text for node in self.walk() if node.name == "#text"]
         return re.sub(r"\s+", " ", "".join(parts)).strip()
 
 
 class Document:
-    """One page."""
+    """A page as a browser's tree, with the place of each part in the source."""
 
     def __init__(self, data: bytes) -> None:
-        """Read a page.
+        """Parse a page.
 
         Raises:
             NotEditableError: the page is too large, not UTF-8, or holds characters that parsers replace.
@@ -126,20 +124,20 @@ class Document:
 
     @property
     def is_declared_utf8(self) -> bool:
-        """Whether a browser that is told nothing else reads the page as UTF-8."""
+        """Whether the page itself declares UTF-8."""
         return bool(self._bom or _DECLARED_UTF8.search(self.source[:1024]))
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
-        """All elements and texts in document order; the number of each is its index."""
+        """All elements and texts in document order."""
         return tuple(self.root.walk())
 
     def elements(self, *names: str) -> list[Node]:
-        """Return the elements of some names in document order."""
+        """Return the elements with these names in document order."""
         return [node for node in self.nodes if node.name in names]
 
     def text_span(self, node: Node) -> Span | None:
-        """Return where a run of text stands, or None when the source does not spell it out in one piece."""
+        """Return the source range of a text; None if the source does not have it in one piece."""
         if node.offset is None or node.parent is None or node.parent.name in _RAW_TEXT:
             return None
         if node.parent.name in _ESCAPABLE:
@@ -150,7 +148,7 @@ class Document:
         return self._placed(node.offset, end) if unescape(self._normal[node.offset : end]) == node.text else None
 
     def characters(self, node: Node) -> list[Span] | None:
-        """Return the place of every character of a run of text, or None when the text has no place."""
+        """Return the source range of every character of a text; None if the text has none."""
         span = self.text_span(node)
         if span is None:
             return None
@@ -165,7 +163,7 @@ class Document:
         return spans if "".join(shown) == node.text else None
 
     def attributes(self, node: Node) -> tuple[tuple[Attribute, ...], Span] | None:
-        """Return an element's attributes with their places and the place of its start tag, or None without one."""
+        """Return an element's attributes and the range of its start tag; None if it has no tag of its own."""
         start = node.offset
         opening = _TAG_NAME.match(self._normal, start) if start is not None else None
         if start is None or opening is None or opening["name"].lower() != node.name:
@@ -191,7 +189,7 @@ class Document:
         )
 
     def element_span(self, node: Node) -> Span | None:
-        """Return where a whole element stands, or None unless it is well nested and closed by its own end tag."""
+        """Return the range of a whole element; None unless it is well nested and closed by its own end tag."""
         tag = self.attributes(node)
         if tag is None:
             return None
@@ -218,7 +216,7 @@ class Document:
         return end >= start and not re.sub(r"<!--(?:(?!-->).)*-->", "", self.source[start:end], flags=re.DOTALL)
 
     def _placed(self, start: int, end: int) -> Span:
-        """Return the place in the file of a range of the text that the parser saw."""
+        """Map a range of the normalized text to the file."""
         return Span(*(self._bom + at + bisect_left(self._pairs, at) for at in (start, end)))
 
     def _read(self) -> Node:
@@ -247,6 +245,6 @@ _VOID: Final = frozenset(
 
 
 def _children(item: Any) -> list[Any]:
-    """Return the children of the parser's node; what a template holds counts as its children."""
+    """Return the children of a parser's node, including a template's content."""
     content = getattr(item, "template_content", None)
     return [*(item.children or ()), *([content] if content is not None else ())]

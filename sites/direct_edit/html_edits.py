@@ -1,7 +1,7 @@
-"""Changes of one page: a few places of its text are rewritten, and a second reading must find exactly that.
+"""Edits of plain HTML that change one text, attribute or element and leave every other byte alone.
 
-An edit is refused unless the tree of the new page equals the old tree with the wanted change made in it: no text that
-becomes markup, no attribute that moves, no element that closes elsewhere.
+The page is parsed again afterwards: unless its tree equals the old one with exactly the wanted change, the edit is
+refused.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, NamedTuple
 
+from sites.direct_edit.html_document import Attribute, Document, Node, NotEditableError, Span
 from sites.direct_edit.request import VOCABULARY, plain
-from sites.html.document import Attribute, Document, Node, NotEditableError, Span
 
 _BARE_VALUE: Final = re.compile(r"[\w.:#?&;,%+-][\w./:#?&;,%+-]*(?<!/)", re.ASCII)
 
@@ -27,7 +27,7 @@ class Splice(NamedTuple):
 
 @dataclass(frozen=True)
 class Change:
-    """One structured change: where the file is rewritten, and what the tree must be afterwards."""
+    """One change: where the file is rewritten, and how the tree must differ afterwards."""
 
     splice: Splice
     node: int
@@ -39,8 +39,8 @@ class Change:
     is_removal: bool = False
 
 
-class Reading(NamedTuple):
-    """One way to understand a request."""
+class ProposedEdit(NamedTuple):
+    """One way to carry out a request."""
 
     summary: str
     changes: tuple[tuple[str, Change], ...]
@@ -48,24 +48,24 @@ class Reading(NamedTuple):
 
 
 def set_text(document: Document, node: Node, new: str, *, start: int = 0, end: int | None = None) -> Change:
-    """Return the change of one run of text, or of the characters from `start` to `end` of it.
+    """Return the change of a text node, or of its characters from `start` to `end`.
 
     Raises:
         NotEditableError: the source does not spell the text out.
     """
     places = document.characters(node)
     if places is None or not new.strip():
-        raise NotEditableError("the text does not stand in the page's source in one piece")
+        raise NotEditableError("the page's source does not have the text in one piece")
     end = len(places) if end is None else end
     span = Span(places[start].start, places[end - 1].end)
     return Change(Splice(span, _escaped(new, document)), node.index, text=node.text[:start] + new + node.text[end:])
 
 
 def set_attribute(document: Document, node: Node, name: str, value: str) -> Change:
-    """Return the change of one attribute, which is added when the element has none of this name.
+    """Return the change of one attribute, which is added if missing.
 
     Raises:
-        NotEditableError: the start tag is not plain enough to know its attributes' places.
+        NotEditableError: the start tag is not plain enough to locate its attributes.
     """
     tag = document.attributes(node)
     if tag is None:
@@ -79,7 +79,7 @@ def set_attribute(document: Document, node: Node, name: str, value: str) -> Chan
 
 
 def _quoted(written: str, old: Attribute | None) -> str:
-    """Return an attribute's value in the quotation marks of the old one, without any if that is safe."""
+    """Return an attribute's value quoted like the old one, unquoted only if that is safe."""
     if old is not None and old.quote == "'":
         return "'" + written.replace("'", "&#39;") + "'"
     if old is not None and not old.quote and _BARE_VALUE.fullmatch(written):
@@ -88,7 +88,7 @@ def _quoted(written: str, old: Attribute | None) -> str:
 
 
 def remove_element(document: Document, node: Node) -> Change:
-    """Return the removal of one element with all that stands in it.
+    """Return the removal of one element with its content.
 
     Raises:
         NotEditableError: the element is not closed by its own end tag, or not well nested.
@@ -100,10 +100,10 @@ def remove_element(document: Document, node: Node) -> Change:
 
 
 def apply_changes(document: Document, changes: Sequence[Change]) -> bytes:
-    """Return the page after some changes; all bytes outside of their places are those of the page as it was.
+    """Return the page after some changes, with all other bytes as they were.
 
     Raises:
-        NotEditableError: two changes overlap, or a second reading finds anything but the wanted changes.
+        NotEditableError: two changes overlap, or the new tree has other changes too.
     """
     pieces: list[str] = []
     position = 0
@@ -123,7 +123,7 @@ Event = tuple[str, str, tuple[tuple[str, str], ...]]
 
 
 def _events(root: Node, changes: Mapping[int, Change]) -> Iterator[Event]:
-    """Yield a tree as a flat list, with some changes made; texts that touch are one."""
+    """Yield a tree as a flat list with some changes made and adjacent texts joined."""
     text = ""
     stack: list[Node | str] = [root]
     while stack:
@@ -150,17 +150,15 @@ def _events(root: Node, changes: Mapping[int, Change]) -> Iterator[Event]:
 
 
 def _escaped(text: str, document: Document) -> str:
-    """Return text as the page's source writes it."""
+    """Return text escaped for the page's source."""
     written = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     if document.is_declared_utf8:
         return written
     return "".join(character if character.isascii() else f"&#{ord(character)};" for character in written)
 
 
-# A site of plain files as its reader sees it: pages by name, and where on them a text stands.
-
 MAX_SITE_BYTES: Final = 1024 * 1024
-"""Of all pages together; more is not read within a job's time."""
+"""Of all pages together; more cannot be parsed within a job's time."""
 INDEX: Final = "index.html"
 _PAGE: Final = re.compile(r"\.html?$", re.I)
 _TEXT_FILE: Final = re.compile(r"\.(?:html?|css|m?js|json|xml|txt|svg|webmanifest|md)$", re.I)
@@ -176,20 +174,20 @@ _UNSEEN: Final = frozenset(_UNSEEN_NAMES.split())
 
 
 class Hit(NamedTuple):
-    """One place where a text is read on a page."""
+    """One place of a text on a page."""
 
     page: str
     node: Node | None
-    """The run of text that holds all of it; None when it is spread over several."""
+    """The text node that contains all of it; None if it is spread over several."""
     start: int
     end: int
 
 
 class PlainSite:
-    """The files of a site and its pages as trees."""
+    """The files of a site, with its pages as trees."""
 
     def __init__(self, files: Mapping[str, bytes], *, only: frozenset[str] | None = None) -> None:
-        """Read the pages of a site.
+        """Parse the pages of a site.
 
         Args:
             files: the site's files by path.
@@ -210,7 +208,7 @@ class PlainSite:
                 raise NotEditableError(f"{path}: {error}") from None
 
     def find_pages(self, name: str) -> tuple[str, ...]:
-        """Return the pages that are called by a name: of the file, or of a link that leads there."""
+        """Return the pages with a name: that of the file, or of a link to it."""
         wanted = re.sub(r" page$", "", plain(name))
         if wanted in VOCABULARY.home_page:
             return tuple(path for path in self.pages if path == INDEX)
@@ -223,7 +221,7 @@ class PlainSite:
         return tuple(sorted(found))
 
     def find_text(self, wanted: str, *, ignore_case: bool = False) -> list[Hit]:
-        """Return every place of the visible text where some words stand, not as part of a longer word."""
+        """Return every place where words occur in the visible text, but not as part of a longer word."""
         collapsed = re.sub(r"\s+", " ", wanted).strip()
         if not collapsed:
             return []
@@ -240,12 +238,12 @@ class PlainSite:
         return found
 
     def mentions(self, text: str) -> int:
-        """Return how often any text file of the site holds some characters, seen or unseen."""
+        """Count a text in all text files of the site, visible or not."""
         wanted = text.encode()
         return sum(data.lower().count(wanted.lower()) for path, data in self.files.items() if _TEXT_FILE.search(path))
 
     def visible_texts(self) -> Iterator[tuple[str, str]]:
-        """Yield each page's blocks of text as a reader sees them."""
+        """Yield each page's visible blocks of text."""
         for path, blocks in self._blocks.items():
             for block in blocks:
                 yield path, re.sub(r"\s+", " ", "".join(run.text for run in block)).strip()
@@ -256,7 +254,7 @@ class PlainSite:
 
 
 def _blocks(root: Node) -> Iterator[list[Node]]:
-    """Yield the runs of text that are read as one line: inline elements do not divide them."""
+    """Yield the text nodes of each block; inline elements do not divide it."""
     runs: list[Node] = []
     stack: list[Node | None] = [root]
     while stack:
@@ -278,9 +276,9 @@ def _blocks(root: Node) -> Iterator[list[Node]]:
 
 
 def _is_whole(hit: Hit) -> bool:
-    """Whether a place is all of its run: then it is whole words even if other text touches it in the source.
+    """Whether a place is all of its text node, and so whole words even if other text touches it in the source.
 
-    Links that touch there stand apart on the screen; a part of a run may as well end in the middle of a word.
+    Adjacent links are apart on the screen, while a part of a node may end in the middle of a word.
     """
     return hit.node is not None and hit.node.text[hit.start : hit.end].strip() == hit.node.text.strip()
 
