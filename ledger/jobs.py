@@ -35,13 +35,13 @@ from ledger.step_ends import is_run, is_step, note_end
 from ledger.submission import accept
 from ledger.tables import Job, NewJob
 from ledger.wait_reasons import set_hold
+from routing.config import redact
 from routing.decision.llm_router import work_queue
 from routing.decision.router import Route
 from routing.decision.triggers import Debate
 from routing.failures import FailureAction, dead_letter_signature
 from routing.jobs import ENDS, WASTED_OUTCOMES, Door, JobRequest, Reason, State, check_move, read_stored
 from routing.queues import QueueName
-from routing.redaction import redact
 from routing.scheduling import RESTING, Hold
 
 _CLOSED = """

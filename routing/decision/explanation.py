@@ -27,8 +27,7 @@ from routing.decision.router import (
 from routing.decision.triggers import Debate, Trigger, find_triggers, parse_trivial
 from routing.policy.platform import Policy
 from routing.prompt.parsed_prompt import Reading, Talk, read
-from routing.prompt.phrases import Hit
-from routing.prompt.vocabulary import Vocabulary, shipped_vocabulary
+from routing.prompt.vocabulary import Hit, Vocabulary, shipped_vocabulary
 from routing.queues import Tier
 
 MAX_TRIED = 24

@@ -8,8 +8,8 @@ from typing import Literal, NamedTuple
 
 from routing.prompt.intents import Act
 from routing.prompt.parsed_prompt import Reading
-from routing.prompt.phrases import Hit
 from routing.prompt.tokens import Kind
+from routing.prompt.vocabulary import Hit
 from routing.queues import Tier
 
 Scope = Literal["single_section", "structural"]

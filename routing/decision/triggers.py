@@ -17,9 +17,8 @@ from pydantic import BaseModel, ConfigDict
 
 from routing.prompt.intents import Act
 from routing.prompt.parsed_prompt import Reading
-from routing.prompt.phrases import Hit
 from routing.prompt.tokens import WORD, Kind, Token, is_reference, singular
-from routing.prompt.vocabulary import union
+from routing.prompt.vocabulary import Hit, union
 
 
 class Confidence(StrEnum):

@@ -9,9 +9,8 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from routing.prompt.phrases import Hit
 from routing.prompt.tokens import COMMA, WORD, Kind, Token
-from routing.prompt.vocabulary import Vocabulary, union
+from routing.prompt.vocabulary import Hit, Vocabulary, union
 
 
 class Act(StrEnum):

@@ -13,9 +13,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from routing.prompt.intents import CONJUNCTIONS, Act, ActReader, Sentence
-from routing.prompt.phrases import Hit
 from routing.prompt.tokens import Kind, Text, Token, canonicalise, is_reference
-from routing.prompt.vocabulary import Vocabulary, union
+from routing.prompt.vocabulary import Hit, Vocabulary, union
 
 # Slips of the keyboard in the words that decide: `chnage`, `delet` and `buton` are read as what they stand for.
 #

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from producers.cli import app
 from routing.clarify.ladder import ArbiterReply, ArbiterRequest, Choice, Failure
-from routing.clarify.ladder_batch import decide_line, ladder_line, read_reply, read_state
+from routing.clarify.questions import decide_line, ladder_line, read_reply, read_state
 from routing.clarify.replies import Source
 
 ROOT = Path(__file__).resolve().parents[3]
