@@ -32,7 +32,7 @@ from routing.failures import FailureOutcome
 from routing.policy.platform import platform_policy
 from routing.policy.prices import Usage, cost_nanousd
 from routing.queues import QueueName
-from tests.unit.routing.replies import ANY_JSON, Stage, failing
+from tests.unit.routing.model_replies import ANY_JSON, Stage, failing
 
 POLICY = platform_policy()
 PROMPT = "Delete every page but the home page"

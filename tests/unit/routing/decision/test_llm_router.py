@@ -42,7 +42,7 @@ from routing.model_call import excerpt, load_prompt
 from routing.policy.platform import platform_policy
 from routing.policy.prices import Usage, cost_nanousd
 from routing.queues import QUEUE_OF_TIER, QueueName, Tier
-from tests.unit.routing.replies import ANY_JSON
+from tests.unit.routing.model_replies import ANY_JSON
 
 POLICY = platform_policy()
 SITE = SiteSignals(files=3, has_js=True)
