@@ -132,7 +132,8 @@ app = create_app("redis://127.0.0.1:1/0")
 assert "translate" in [queue.name for queue in app.conf.task_queues]
 assert all("~translate" in user.rules for user in fleet_users() if user.name == "pointsman-worker")
 
-from workers.main import NoBoxes, PoolOnDemand, ProcessResources, WorkerSettings, parse_arguments
+from workers.boxes import PoolOnDemand
+from workers.main import ProcessResources, WorkerSettings, parse_arguments
 from workers.tasks import HANDLERS, register_tasks
 added = QueueName("translate")
 register_tasks(app, resources=lambda: None, policy=policy, environment=dict,
@@ -146,16 +147,13 @@ assert isinstance(opened._boxes, PoolOnDemand)
 from producers.local.embedded import WORKERS
 assert "translate" in WORKERS["worker-quick"]
 
-from monitoring.capacity.defaults import WAIT_TARGETS, default_workload
-from monitoring.capacity.words import by_queue
+from monitoring.capacity.workload import default_workload
 assert default_workload(policy).queues[added].usd > 0
-assert added in default_workload(policy).mix and WAIT_TARGETS[added] == 5
-assert by_queue("--rate", {{"translate": 1.0}}) == {{added: 1.0}}
+assert added in default_workload(policy).mix
 
-from ledger.runway import WRITING_QUEUES
-from ledger import runway_sql
-assert added in WRITING_QUEUES
-assert any("('translate')" in str(value) for value in vars(runway_sql).values())
+from ledger import dispatch_window
+assert added in dispatch_window.WRITING_QUEUES
+assert any("('translate')" in str(value) for value in vars(dispatch_window).values())
 
 from monitoring import metrics
 assert "translate" in metrics.SERVED and ("none", "translate") in metrics.PLACES
