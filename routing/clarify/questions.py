@@ -37,16 +37,16 @@ from routing.jobs import Option
 from routing.model_call import ConstrainedCall, to_json
 
 MAX_SITES = 20
-"""So many of a tenant's sites are offered; a reply may name any other."""
+"""Sites offered; a reply may name any other of the tenant's."""
 _SITES = "sites"
 PLACES = (
     Option(id="web", label="Web"),
     Option(id="codebase", label="Codebase"),
     Option(id="memory", label="Memory"),
 )
-"""Where a search can look (R-041)."""
+"""Scopes of a search (R-041)."""
 COMMANDS = TRIVIAL_COMMANDS
-"""The registered commands: what queue `tools` runs."""
+"""The registered commands, which queue `tools` runs."""
 
 ASK_SITE = "Which site is this about?"
 ASK_PLACE = "Search where? Web, codebase, or memory?"
@@ -54,30 +54,30 @@ ASK_OPTIONS = "Which of these do you mean?"
 
 
 class Clarification(BaseModel):
-    """An open question of a job."""
+    """A job's open question."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     question: str
     state: LadderState
     binds: bool = True
-    """Whether an option that is named like a site binds the job to it; a place to search in is no site."""
+    """Whether an option named like a site binds the job to it."""
     pending: str | None = None
-    """A reply that waits for a model's word."""
+    """A reply that waits for the model."""
 
     @property
     def options(self) -> tuple[Option, ...]:
-        """The options in displayed order, those that a reply chooses from first."""
+        """The options in display order, active ones first."""
         shown = (self.state.active, self.state.other)
         return tuple(option for options in shown if options is not None for option in options.options)
 
     @property
     def is_about_sites(self) -> bool:
-        """Whether the options are the tenant's sites, of which only the first are offered."""
+        """Whether the options are (the first of) the tenant's sites."""
         return self.state.active is not None and self.state.active.id == _SITES
 
     def offering(self, site: str) -> Clarification:
-        """Return the same question with one more site to choose, as a reply that names it wants it."""
+        """Return the question with a site added that a reply has named."""
         active = self.state.active
         if active is None or active.get(site) is not None:
             return self
@@ -87,11 +87,11 @@ class Clarification(BaseModel):
 
 
 def open_clarification(route: Route, *, own: Sequence[Option], sites: Sequence[str]) -> Clarification | None:
-    """Return what is asked about a request that is bound to nothing, or None when there is nothing to ask.
+    """Return the question about an unbound request, or None.
 
     Args:
         route: the request's route.
-        own: the options that the caller offered; they come before any of ours.
+        own: the caller's options, which replace ours.
         sites: names of the tenant's sites.
     """
     is_search = _is_weak_search(route)
@@ -106,14 +106,14 @@ def open_clarification(route: Route, *, own: Sequence[Option], sites: Sequence[s
 
 
 def _is_weak_search(route: Route) -> bool:
-    """Tell whether a request looks for something and does not say where; a STRONG one is never asked (R-039)."""
+    """Return whether a WEAK request searches without saying where; a STRONG one is never asked (R-039)."""
     is_unbound = route.mode is Mode.ACTION and route.lane is Lane.NONE and route.rule == "read-only"
     is_weak = route.confidence is Confidence.WEAK
     return is_unbound and is_weak and any(trigger.kind == "search" for trigger in route.triggers)
 
 
 def _state_of(options: Sequence[Option], *, set_id: str) -> LadderState:
-    """Offer the options of the first one's source; those of the other are within reach of a scope cue."""
+    """Return a state that offers the options of the first one's source; a scope cue selects the others."""
     first = Source(options[0].source)
     sets = {source: tuple(option for option in options if option.source == source) for source in Source}
     active = OptionSet(id=set_id, source=first, options=sets.pop(first))
@@ -122,12 +122,12 @@ def _state_of(options: Sequence[Option], *, set_id: str) -> LadderState:
 
 
 def climb(message: str, asked: Clarification, *, arbiter: Arbiter, flags: LadderFlags) -> LadderResult:
-    """Decide what a reply to a question means; the arbiter makes the model call."""
+    """Decide about a reply; the arbiter makes the model call."""
     return climb_ladder(message, asked.state, arbiter=arbiter, read_flags=lambda: flags, commands=COMMANDS)
 
 
 def climb_by_rules(message: str, asked: Clarification, *, flags: LadderFlags) -> LadderResult | None:
-    """Decide what a reply means without any model call, or return None when the ladder wants a model's word first."""
+    """Decide about a reply without the model, or return None if the ladder needs it."""
 
     def nobody(_: ArbiterRequest) -> Failure:
         return Failure.UNAVAILABLE
@@ -137,7 +137,7 @@ def climb_by_rules(message: str, asked: Clarification, *, flags: LadderFlags) ->
 
 
 def choose(option_id: str, asked: Clarification) -> LadderResult:
-    """Choose an option by its id, as a program does whose reader clicked on it.
+    """Choose an option by its id, as after a click.
 
     Raises:
         InvalidJobError: the caller's fault: the question has no such option.
@@ -153,12 +153,6 @@ def choose(option_id: str, asked: Clarification) -> LadderResult:
     )
 
 
-# The question that a clarification puts to a model, and how its answer is read.
-#
-# The model must use one tool whose `choice` is an id of the candidates or the word for none of them. Labels and
-# messages
-# are data inside JSON; what the model writes is believed only as far as `routing.clarify.ladder` checks it.
-
 TOOL_NAME = "choose_option"
 ABSTAIN = "abstain"
 MAX_OUTPUT_TOKENS = 200
@@ -173,7 +167,11 @@ _SYSTEM = (
 
 
 def arbiter_call(request: ArbiterRequest) -> ConstrainedCall:
-    """Return the call that asks which candidate a message means."""
+    """Return the call that asks which candidate a message means.
+
+    The tool's `choice` is a candidate's id or the word for none of them. Labels and messages are
+    data inside JSON, and `routing.clarify.ladder` checks the answer.
+    """
     ids = [option.id for option in request.candidates]
     abstain = _abstain_word(ids)
     user = {
@@ -199,10 +197,7 @@ def arbiter_call(request: ArbiterRequest) -> ConstrainedCall:
 
 
 def parse_arbiter_reply(fields: Mapping[str, Any]) -> ArbiterReply:
-    """Read what the model wrote into the tool.
-
-    The word for none of the options is no candidate's id, so the check against the candidates makes it an abstention.
-    """
+    """Parse the tool's input; the word for none of the options becomes an abstention later."""
     choice, confidence = fields.get("choice"), fields.get("confidence")
     if not isinstance(choice, str) or not isinstance(confidence, int | float) or isinstance(confidence, bool):
         return Failure.ABSTAIN
@@ -225,7 +220,7 @@ _CLOSED = frozenset({Outcome.EXIT.value})
 
 
 def ladder_line(line: Mapping[str, Any]) -> dict[str, Any]:
-    """Decide one line of a batch.
+    """Decide one line of `pointsman ladder --batch`, offline with the recorded answer of the model.
 
     Raises:
         KeyError: the caller's fault; a field is missing.
@@ -244,7 +239,7 @@ def ladder_line(line: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def decide_line(line: Mapping[str, Any], arbiter: Arbiter | None = None) -> LadderResult:
-    """Decide one line; `arbiter` takes the place of the answer on the line.
+    """Decide one line; `arbiter` overrides the recorded answer.
 
     Raises:
         KeyError: the caller's fault; a field is missing.
@@ -270,7 +265,7 @@ def decide_line(line: Mapping[str, Any], arbiter: Arbiter | None = None) -> Ladd
 
 
 def read_state(line: Mapping[str, Any]) -> LadderState:
-    """Read the clarification of a line, its history included.
+    """Return the state of a line after its history.
 
     Raises:
         KeyError: the caller's fault; a field is missing.
@@ -284,10 +279,7 @@ def read_state(line: Mapping[str, Any]) -> LadderState:
 
 
 def read_reply(recorded: Mapping[str, Any] | None) -> ArbiterReply:
-    """Read a recorded answer of the model.
-
-    Nothing recorded means that the model could not be reached; what cannot be read is an abstention, as in a live call.
-    """
+    """Return a recorded answer of the model: unavailable if there is none, an abstention if it is invalid."""
     if recorded is None:
         return Failure.UNAVAILABLE
     if recorded.get("result") == "choice":
@@ -309,7 +301,7 @@ def _other_set(line: Mapping[str, Any]) -> OptionSet | None:
 
 
 def _after(state: LadderState, entry: Mapping[str, Any]) -> LadderState:
-    """Return the state after a recorded turn or event. Every event that is recorded between turns ends the cycle."""
+    """Return the state after a recorded turn or event; an event ends the cycle."""
     if "input" not in entry:
         return state.model_copy(update={"cycle": None})
     outcome = entry.get("outcome")

@@ -167,7 +167,7 @@ class ActReader:
         return is_word and second.word not in self._verbs and second.word not in self._words["determiner"]
 
     def _is_plain_do(self, sentence: Sentence, head: int) -> bool:
-        """Return whether a leading `do` orders: `do it.`, not `do the images load?`"""
+        """Return whether a leading `do` orders: `do it.`, not `do the images load?`."""
         asks = self._at("question_002", head) or self._at("question", head)
         return not asks and (bool(self._at("suggestion", head)) or not sentence.asks) and head not in self._holds
 
@@ -230,17 +230,17 @@ class ActReader:
         return None
 
     def _proposes(self, at: int, sentence: Sentence) -> bool:
-        """Return whether a late question orders: `the title, can it be in capitals?`"""
+        """Return whether a late question orders: `the title, can it be in capitals?`."""
         if self._at("suggestion", at) and not self._inside("asking", sentence):
             return True
         return self._tokens[at].word in _ASKING_LEAVE and self._word(at + 1, sentence) in _NAMED_BEFORE
 
     def _is_labelled(self, at: int) -> bool:
-        """Return whether a question is page text: `FAQ entry: Do you deliver?`"""
+        """Return whether a question is page text: `FAQ entry: Do you deliver?`."""
         return any(hit.last == at - 1 for hit in self._hits.get("copy_label", ()))
 
     def _checks_hearsay(self, sentence: Sentence, head: int) -> bool:
-        """Return whether a tag question asks: `I heard I need a privacy page, is that true?`, not `the logo is broken, right?`"""
+        """Return whether a tag question asks (`I heard I need cookies, is that true?`, not `it is broken, right?`)."""
         if not sentence.asks or not (self._at("hearsay", sentence.first) or self._at("hearsay", head)):
             return False
         if not any(hit.last == sentence.end - 1 for hit in self._inside("tag_question", sentence)):
@@ -264,7 +264,7 @@ class ActReader:
         return has_name or self._tokens[head].word in _NAMING_HEADS
 
     def _writes_on_site(self, sentence: Sentence, head: int) -> bool:
-        """Return whether `explain` orders page text: `explain our refund policy in the FAQ`, not `explain how grep works`."""
+        """Return whether `explain` orders page text: `explain our refunds in the FAQ`, not `explain how it works`."""
         if sentence.asks or self._tokens[head].word not in _EXPLAINING:
             return False
         places = self._inside("place_on_site", sentence)

@@ -196,7 +196,7 @@ def mere_talk(reading: Reading) -> Talk | None:
 
 
 def _is_background(reading: Reading, sentence: Sentence) -> bool:
-    """Return whether a statement only explains a question: `I sell candles.`, not `It should be blue.`"""
+    """Return whether a statement only explains a question: `I sell candles.`, not `It should be blue.`."""
     if reading.hits_in("wish", sentence):
         return False
     if _is_label(reading, sentence):
