@@ -1,8 +1,7 @@
 """Which option or command a reply to a clarification names, and how surely.
 
-A reply is canonicalised once, by the same code as prompts, and the router's question detector is used, so that seeds 002
-and 004 agree on what a question is. Politeness is removed; spelling is not corrected, since misspelt replies go to the
-model.
+A reply is canonicalised once, like a prompt, and uses the router's question detector, so that seeds 002 and 004 agree
+on what a question is. Politeness is removed, but spelling is not corrected: misspelt replies go to the model.
 """
 
 from __future__ import annotations
@@ -232,8 +231,8 @@ def _without_tails(words: Words, phrases: tuple[Words, ...], *, times: int = 8) 
     return words
 
 
-# A reply names an option by its exact label, by its place, or by words that only this label has. Spelling distance never
-# selects an option; it only distinguishes a typo of one label from a typo of several.
+# A reply names an option by its exact label, by its place, or by words that only this label has. Spelling distance
+# never selects an option; it only distinguishes a typo of one label from a typo of several.
 
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
 _CARDINALS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")

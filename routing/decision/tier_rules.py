@@ -1,4 +1,4 @@
-"""Which tier an edit of a site gets: seed 000's rules V1 in their binding order, with the exceptions of ruling A26."""
+"""The tier of a site edit: seed 000's rules V1 in their binding order, with the exceptions of ruling A26."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Choice(NamedTuple):
     cause: Literal["explicit", "rule", "default", "override"]
     scope: Scope = "single_section"
     evidence: tuple[Hit, ...] = ()
-    """The phrases that made the rule match; none when it matched by a flag or by default."""
+    """The phrases that matched; none for a flag or the default."""
 
 
 class _Cause(NamedTuple):
@@ -36,7 +36,7 @@ _LIBRARIES = frozenset({"package", "technique"})
 _HEAVY = ("package", "structural", "technique", "live_data", "logic")
 _NEVER_MERELY_EXISTING = frozenset({"package", "structural"})
 _CLOSE = {"technique": 1, "live_data": 0}
-"""Tokens before such a thing in which `the` or `our` makes it one that is there; three before any other."""
+"""Tokens before such a thing in which `the` or `our` means that it exists; three before any other."""
 _CREATING = frozenset(
     {"add", "build", "create", "make", "implement", "install", "insert", "include", "integrate", "turn", "convert"}
     | {"set", "put", "embed", "introduce", "write", "design", "generate", "provide", "replace", "swap"}
@@ -46,7 +46,7 @@ _RESHAPING = frozenset(
 )
 _WISHING = frozenset({"should", "must", "could", "shall", "to"})
 _REFUSED_REACH = 6
-"""Tokens before a thing in which its refusal is looked for."""
+"""Tokens before a thing that are searched for its refusal."""
 _REACH = 3
 _SHOWN_REACH = 6
 _PAUSES = (Kind.STOP, Kind.QUESTION)
@@ -62,7 +62,7 @@ _LINKING = _BESIDE | {"with", "using", "via", "by", "from", "as", "at", "and", "
 _HOW_IT_WORKS = frozenset({"in", "with", "without", "via", "by", "from", "using"})
 _CSS_RULE = re.compile(r"\{\s{0,20}[a-z-]{2,30}\s{0,3}:[^\"'{}]{1,200}\}", re.IGNORECASE)
 _DATA_URL = re.compile(r"//api\.|^api\.|/api/|\.(?:json|csv|xml|ics|rss|geojson|gpx)(?:[?#]|$)")
-"""Addresses under which data is kept, not a page."""
+"""URLs of data, not of a page."""
 _SOURCE_CODE = (
     *(".css", ".scss", ".js", ".ts", ".tsx", ".jsx", ".mjs", ".py"),
     *(".vue", ".svelte", ".html", ".htm", ".php", ".json", ".yml", ".yaml", ".sql", ".sh", ".xml", ".toml"),
@@ -74,14 +74,14 @@ def choose_tier(reading: Reading, *, explicit: bool, is_new: bool) -> Choice:
 
     Args:
         reading: the prompt.
-        explicit: whether the caller asked for the agent by flag or stored preference.
-        is_new: whether there is no site yet: then layout, styles and wording are all part of its description.
+        explicit: whether the caller chose the agent by flag or stored preference.
+        is_new: whether there is no site yet, so that layout, styles and wording only describe it.
     """
     return next(matching_rules(reading, explicit=explicit, is_new=is_new))
 
 
 def matching_rules(reading: Reading, *, explicit: bool, is_new: bool) -> Iterator[Choice]:
-    """Yield every rule that matches, in binding order: the first decides, and the last always matches."""
+    """Yield the matching rules in binding order; the first decides, and the last always matches."""
     because = reading.vocabulary.because
     power = tuple(hit for hit in reading.hits.get("power", ()) if not _is_refused(reading, hit))
     if explicit or power:
@@ -93,22 +93,22 @@ def matching_rules(reading: Reading, *, explicit: bool, is_new: bool) -> Iterato
     if light:
         yield Choice(Tier.PATCH, "V1-3", because[light.group], "rule", evidence=light.evidence)
     group = "new_site" if is_new else "copy_fix" if reading.found("copy_fix") else "spec"
-    known = tuple(reading.hits.get(group, ()))
+    evidence = tuple(reading.hits.get(group, ()))
     yield Choice(
         Tier.SPEC,
         "V1-4",
-        because[group] if known else "nothing in it needs more than the page spec",
-        "rule" if known else "default",
-        evidence=known,
+        because[group] if evidence else "nothing in it needs more than the page spec",
+        "rule" if evidence else "default",
+        evidence=evidence,
     )
 
 
 def _heavy(reading: Reading, *, is_new: bool) -> _Cause | None:
-    """Return what calls for the agent, or None."""
+    """Return why the edit needs the agent, or None."""
     groups = [group for group in _HEAVY if group in reading.hits and not (is_new and group == "structural")]
     lighter = (*reading.hits.get("inline_script", ()), *reading.hits.get("markup", ()))  # `Open Graph` draws no graph
     for group in groups:
-        for hit in _said(reading, group):
+        for hit in _unquoted_hits(reading, group):
             if any(_covers(exception, hit) for exception in lighter) or _is_refused(reading, hit):
                 continue
             if _is_shown(reading, hit) or (group in _LIBRARIES and _is_skill(reading, hit)):
@@ -119,8 +119,8 @@ def _heavy(reading: Reading, *, is_new: bool) -> _Cause | None:
     return _Cause("live_data", fed) if fed else None
 
 
-def _said(reading: Reading, group: str) -> list[Hit]:
-    """Return the hits of a group, without those that are one quoted word: `class names: 'Power', 'Database'`."""
+def _unquoted_hits(reading: Reading, group: str) -> list[Hit]:
+    """Return the hits of a group that are not single quoted words (`class names: 'Power', 'Database'`)."""
     return [
         hit
         for hit in reading.hits.get(group, ())
@@ -129,7 +129,7 @@ def _said(reading: Reading, group: str) -> list[Hit]:
 
 
 def _is_shown(reading: Reading, hit: Hit) -> bool:
-    """Tell whether a thing is only what a picture shows: `a photo of a chess game`, `the logos of Stripe`."""
+    """Return whether a picture merely shows the thing: `a photo of a chess game`, `the logos of Stripe`."""
     for shown in reading.hits.get("shows", ()):
         between = reading.tokens[shown.last + 1 : hit.first]
         is_near = shown.first < hit.first and len(between) <= _SHOWN_REACH
@@ -139,19 +139,19 @@ def _is_shown(reading: Reading, hit: Hit) -> bool:
 
 
 def _is_skill(reading: Reading, hit: Hit) -> bool:
-    """`List React and three.js as our skills` installs nothing."""
+    """Return whether a library is only named as a skill: `list React and three.js as our skills`."""
     sentence = reading.sentences[reading.sentence_of(hit.first)]
     skills = reading.vocabulary.words["skill"]
     return any(reading.tokens[at].word in skills for at in range(sentence.first, sentence.end))
 
 
 def _covers(exception: Hit, hit: Hit) -> bool:
-    """Tell whether a named exception holds the whole of a heavy phrase."""
+    """Return whether an exception covers the whole hit."""
     return exception.first <= hit.first and hit.last <= exception.last
 
 
 def _is_refused(reading: Reading, hit: Hit) -> bool:
-    """`No carousel, please` and `I don't need an advanced edit` refuse; `there is no search` misses one."""
+    """Return whether a thing is refused: `no carousel, please`, but not `there is no search`."""
     words, tokens = reading.vocabulary.words, reading.tokens
     at = hit.first - 1
     while at > max(hit.first - _REFUSED_REACH, 0) and tokens[at].word in words["under_refusal"]:
@@ -162,7 +162,7 @@ def _is_refused(reading: Reading, hit: Hit) -> bool:
 
 
 def _is_about_existing(reading: Reading, hit: Hit, group: str) -> bool:
-    """Tell whether a widget is there already: named with `the` or `our` and created by nothing, or broken."""
+    """Return whether a widget exists: it is broken, or named with `the` or `our` and not created."""
     sentence = reading.sentences[reading.sentence_of(hit.first)]
     act = reading.acts[reading.sentence_of(hit.first)]
     creates = any(reading.tokens[at].word in _CREATING for at in reading.orders if sentence.first <= at < hit.first)
@@ -182,18 +182,18 @@ def _is_about_existing(reading: Reading, hit: Hit, group: str) -> bool:
 
 
 def _is_wished(reading: Reading, named: int, hit: Hit) -> bool:
-    """Tell whether a thing that is there is to do something new: `the logo should draw itself`."""
+    """Return whether an existing thing should do something new: `the logo should draw itself`."""
     return any(reading.tokens[at].word in _WISHING for at in range(named + 1, hit.first))
 
 
 def _governs(reading: Reading, at: int, hit: Hit) -> bool:
-    """Tell whether a `the` belongs to the thing itself: in `the browser with WebGL` it does not."""
+    """Return whether a `the` belongs to the thing: in `the browser with WebGL` it does not."""
     between = (reading.tokens[other].word for other in range(at + 1, hit.first))
     return not _relates(reading, at) and _LINKING.isdisjoint(between)
 
 
 def _relates(reading: Reading, at: int) -> bool:
-    """Tell whether a `that` says what a new thing does: `a headline that types itself`."""
+    """Return whether a `that` begins a relative clause: `a headline that types itself`."""
     if at == 0 or reading.tokens[at].word != "that":
         return False
     previous = reading.tokens[at - 1]
@@ -201,26 +201,26 @@ def _relates(reading: Reading, at: int) -> bool:
 
 
 def _stands_beside(reading: Reading, at: int) -> bool:
-    """Tell whether a thing is only what another is added to or shows: `a photo of our cart`, `a link to the shop`."""
+    """Return whether the thing only qualifies another: `a photo of our cart`, `a link to the shop`."""
     is_definite = reading.tokens[at].word in reading.vocabulary.words["definite"]
     return is_definite and reading.tokens[at - 1].word in _BESIDE
 
 
 def _light(reading: Reading) -> _Cause | None:
-    """Return what calls for a patch, or None."""
+    """Return why the edit needs a patch, or None."""
     if not reading.found("copy_fix", "copy_stale"):
         if reading.found("defect") or Act.DEFECT in reading.acts:
             return _Cause("defect", tuple(reading.hits.get("defect") or reading.hits.get("behaves") or ()))
         if repair := _ordered_repair(reading):
             return _Cause("repair", (repair,))
     for group in ("inline_script", "style_code", "markup"):
-        if said := _said(reading, group):
+        if said := _unquoted_hits(reading, group):
             return _Cause(group, tuple(said))
     return _code(reading)
 
 
 def _code(reading: Reading) -> _Cause | None:
-    """Return the source code that stands in the prompt or is named by it, or None."""
+    """Return the source code in the prompt, quoted or named, or None."""
     fenced = _tokens(reading, _FENCES, lambda word: True)
     if fenced:
         return _Cause("markup", fenced)
@@ -232,22 +232,23 @@ def _code(reading: Reading) -> _Cause | None:
 
 
 def _tokens(reading: Reading, kinds: frozenset[Kind], is_wanted: Callable[[str], bool]) -> tuple[Hit, ...]:
-    """Return the tokens of some kinds whose words are wanted."""
+    """Return the tokens of these kinds with a wanted word."""
     if reading.kinds.isdisjoint(kinds):
         return ()
-    found = enumerate(reading.tokens)
-    return tuple(Hit(at, at) for at, token in found if token.kind in kinds and is_wanted(token.word))
+    return tuple(
+        Hit(at, at) for at, token in enumerate(reading.tokens) if token.kind in kinds and is_wanted(token.word)
+    )
 
 
 def repairs(reading: Reading) -> bool:
-    """Tell whether the request repairs or corrects what is there."""
+    """Return whether the request repairs or corrects something."""
     if reading.found("defect", "copy_fix") or Act.DEFECT in reading.acts:
         return True
     return _reports_copy(reading) or _ordered_repair(reading) is not None
 
 
 def _reports_copy(reading: Reading) -> bool:
-    """Tell whether a prompt that orders nothing begins with what the site says: `it says Mundy in the list`."""
+    """Return whether a prompt without orders begins with what the site says: `it says Mundy in the list`."""
     if reading.orders:
         return False
     return any(
@@ -257,13 +258,13 @@ def _reports_copy(reading: Reading) -> bool:
 
 
 def orders_creation(reading: Reading) -> bool:
-    """Tell whether anything but a repair is ordered."""
+    """Return whether anything but a repair is ordered."""
     repair = {hit.first for hit in reading.hits.get("repair", ())}
     return any(at not in repair and reading.tokens[at].word in _CREATING | _RESHAPING for at in reading.orders)
 
 
 def _ordered_repair(reading: Reading) -> Hit | None:
-    """Return the verb of repair that stands where an order stands: `what we fix` is a heading."""
+    """Return a verb of repair in imperative position: `what we fix` is a heading."""
     words = reading.vocabulary.words["order"]
     for hit in reading.hits.get("repair", ()):
         if hit.first in reading.orders or (hit.last > hit.first and reading.tokens[hit.first].word not in words):

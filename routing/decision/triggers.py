@@ -1,7 +1,7 @@
-"""The ACTION triggers of seed 002, counted as its own worked examples count them (rulings A4, A7, A8).
+"""The ACTION triggers of seed 002, its trivial commands and its planning debates (rulings A4, A7, A8, A10, A11).
 
-Every token is consumed once by the first class that matches it: code block, URL, file or path, keyword. A keyword
-counts once for all its forms; the order is that of the text.
+Each token counts for the first class that matches: code block, URL, file or path, keyword. All forms of a keyword count
+once, in the order of the text.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from routing.prompt.vocabulary import Hit, union
 
 
 class Confidence(StrEnum):
-    """How surely a prompt is an ACTION: three triggers or more, one or two, none."""
+    """Confidence in an ACTION: three or more triggers, one or two, none."""
 
     STRONG = "STRONG"
     WEAK = "WEAK"
@@ -33,13 +33,13 @@ TriggerKind = Literal["code", "url", "path", "operation", "search", "execution",
 
 
 class Trigger(BaseModel):
-    """One thing in the prompt that asks for action, and where it stands in the prompt as sent."""
+    """A part of the prompt that asks for action, with its offsets in the prompt as sent."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: TriggerKind
     shown: str
-    """How a log entry names it: the keyword as written, or `file path`, `code block`, `url`."""
+    """Its name in the log: the keyword as written, or `file path`, `code block`, `url`."""
     start: int
     end: int
 
@@ -54,7 +54,7 @@ _words_of_classes = itemgetter(*_CLASSES)
 
 
 def find_triggers(reading: Reading) -> tuple[Trigger, ...]:
-    """Return the distinct triggers of a prompt in the order of the text."""
+    """Return the distinct triggers in the order of the text."""
     found: dict[tuple[str, str], Trigger] = {}
     keywords = _keywords(_words_of_classes(reading.vocabulary.words))
     for at, token in enumerate(reading.tokens):
@@ -70,7 +70,7 @@ def find_triggers(reading: Reading) -> tuple[Trigger, ...]:
 
 
 def confidence_of(count: int) -> Confidence:
-    """Return the confidence that a number of triggers gives (R-089)."""
+    """Return the confidence for a number of triggers (R-089)."""
     if count >= _STRONG_FROM:
         return Confidence.STRONG
     return Confidence.WEAK if count else Confidence.NONE
@@ -83,7 +83,7 @@ def _trigger(reading: Reading, kind: TriggerKind, shown: str, start: int, end: i
 
 @lru_cache(maxsize=8)
 def _keywords(classes: tuple[frozenset[str], ...]) -> dict[str, TriggerKind | None]:
-    """Return the class of each keyword, the first that has it; None for the first word of a name of two."""
+    """Return the first class of each keyword; None for the first word of a two-word name."""
     found: dict[str, TriggerKind | None] = dict.fromkeys((*_LOOKING, "our"))
     for kind, words in reversed(list(zip(_CLASSES, classes, strict=True))):
         found.update(dict.fromkeys(words, kind))
@@ -91,7 +91,7 @@ def _keywords(classes: tuple[frozenset[str], ...]) -> dict[str, TriggerKind | No
 
 
 def _name(reading: Reading, at: int, keywords: Mapping[str, TriggerKind | None]) -> _Named | None:
-    """Return kind, name, canonical form and last token of the trigger that begins at a token."""
+    """Return the trigger that begins at a token, or None."""
     token = reading.tokens[at]
     if token.kind is Kind.WORD:
         return _keyword(reading, at, keywords)
@@ -132,12 +132,11 @@ def _keyword(reading: Reading, at: int, keywords: Mapping[str, TriggerKind | Non
     return None
 
 
-# The five trivial commands of seed 002, and the grammar that a prompt must match as a whole (ruling A10).
-#
-# What matches runs from an argument vector, never through a shell, with no option that reads or writes a file.
+# A trivial command matches the whole prompt. It runs from an argument vector, never through a shell, without options that
+# read or write files.
 
 TRIVIAL_COMMANDS = ("pwd", "date", "whoami", "echo", "ping")
-"""Exactly these; `ls` and `cat` read files and are no part of it."""
+"""Not `ls` or `cat`, which read files."""
 
 _MAX_LENGTH = 1000
 _DATE_ARGUMENT = re.compile(
@@ -146,13 +145,13 @@ _DATE_ARGUMENT = re.compile(
 )
 _SHELL = re.compile(r"[|&;<>`\\(){}\[\]*?!~#\x00-\x1f\x7f\u2028\u2029]|\$(?![A-Z_])")
 _QUOTED = re.compile(r"'[^'\x00-\x1f\x7f\u2028\u2029]*'|\"[^\"$`\\!\x00-\x1f\x7f\u2028\u2029]*\"")
-"""What a shell would print as it stands."""
+"""Text that a shell would print unchanged."""
 _PROSE = re.compile(
     r"\b(?:the|our|my|your|this|these|those)\s+(?:\S+\s+){0,2}?(?:pages?|site|website|hero|header|footer|tagline|headline|heading"
     r"|title|section|logo|menu|banner|text|form|button|intro|slogan|home\w*|top|bottom)\b",
     re.IGNORECASE,
 )
-"""Who says `echo the tagline below` means a page; who prints a text seldom says so."""
+"""`echo the tagline below` is about a page."""
 _LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _HOST = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(?:\.{_LABEL})*\.?", re.IGNORECASE)
 _IPV6 = re.compile(r"[0-9a-f:]{2,39}", re.IGNORECASE)
@@ -160,10 +159,9 @@ _SCHEME = re.compile(r"https?://", re.IGNORECASE)
 
 
 def parse_trivial(prompt: str) -> tuple[str, ...] | None:
-    """Return the argument vector of a trivial command, or None when the prompt is anything else.
+    """Return the argument vector of a trivial command, or None for any other prompt.
 
-    `echo` prints its words and expands nothing. A host is only checked for its form here; the worker holds the list of
-    hosts that may be pinged.
+    `echo` expands nothing. Only the form of a host is checked here; the worker has the list of hosts that may be pinged.
     """
     line = prompt.strip(" \t\r\n")
     if len(line) > _MAX_LENGTH or "\n" in line or "\r" in line:
@@ -201,11 +199,8 @@ def _ping(words: list[str]) -> tuple[str, ...] | None:
     return None
 
 
-# Which requests are debated before they run: the planning triggers of seed 002 and what bypasses them (ruling A11).
-
-
 class Debate(StrEnum):
-    """Whether advocate and critic are heard before the work: no reason to, yes, or reason not to."""
+    """Whether the work is debated first: no reason to, yes, or a reason not to."""
 
     NONE = "none"
     PLANNING = "planning"
@@ -213,19 +208,19 @@ class Debate(StrEnum):
 
 
 class Stakes(StrEnum):
-    """How much a wrong execution would hurt."""
+    """Damage of a wrong execution."""
 
     HIGH = "high"
     MEDIUM = "medium"
 
 
 class Plan(NamedTuple):
-    """The decision about a planning debate."""
+    """Decision about a planning debate."""
 
     debate: Debate
     stakes: Stakes | None = None
     causes: tuple[str, ...] = ()
-    """Names of the vocabulary groups that asked for it."""
+    """Vocabulary groups that require it."""
 
 
 _GREP_IGNORING_CASE = re.compile(
@@ -233,7 +228,7 @@ _GREP_IGNORING_CASE = re.compile(
 )
 _PAUSES = (Kind.STOP, Kind.QUESTION, Kind.COMMA)
 _REACH = 7
-"""Tokens after a verb in which its object is looked for."""
+"""Tokens after a verb that are searched for its object."""
 _SENSITIVE_FILES = frozenset(
     {"auth", "token", "tokens", "password", "passwords", "secret", "secrets", "credential", "credentials", ".env"}
 )
@@ -246,10 +241,10 @@ def plan_debate(
 
     Args:
         reading: the prompt.
-        confidence: of the ACTION; only a weak one can be ambiguous in scope.
-        read_only: whether the request only looks.
+        confidence: of the ACTION; only a weak one can be vague.
+        read_only: whether the request changes nothing.
         debated: whether this session has debated the same request.
-        is_new: whether there is no site yet: nobody's account is at stake then.
+        is_new: whether there is no site yet, so that nobody's access is at stake.
     """
     only_looks = read_only and not _ignores_case(reading)
     if only_looks or debated or reading.found("insist"):
@@ -278,7 +273,7 @@ def plan_debate(
 
 
 def changes_much(reading: Reading) -> bool:
-    """Tell whether the request destroys or deploys something: then it is not read-only whatever else it says."""
+    """Return whether the request destroys or deploys something, so that it is never read-only."""
     return _destroys(reading) or _deploys(reading)
 
 
@@ -295,14 +290,14 @@ def _destroys(reading: Reading) -> bool:
 
 
 def _ignores_case(reading: Reading) -> bool:
-    """Tell whether `grep -i` is ordered, which seed 002 leaves out of the read-only bypass (R-056, A11)."""
+    """Return whether `grep -i` is ordered, which seed 002 excludes from the read-only bypass (R-056, A11)."""
     if all(token.word != "grep" for token in reading.tokens):
         return False
     return _GREP_IGNORING_CASE.search(reading.text.shown.lower()) is not None
 
 
 def _ends_clause(reading: Reading, hit: Hit) -> bool:
-    """`The blog has to go.` takes away; `the photo should go on the left` does not."""
+    """Return whether a stated removal ends its clause: `the blog has to go`, not `it should go on the left`."""
     if reading.tokens[hit.last].word != "go" or hit.last + 1 == len(reading.tokens):
         return True
     after = reading.tokens[hit.last + 1]
@@ -310,39 +305,28 @@ def _ends_clause(reading: Reading, hit: Hit) -> bool:
 
 
 def _is_ordered(reading: Reading, hit: Hit) -> bool:
-    """A verb of another language counts at the start of its sentence or anywhere when it is an infinitive."""
+    """Return whether a destructive verb orders. A verb of another language always does."""
     token = reading.tokens[hit.first]
     english = union(reading.vocabulary.words["order"], _SAID_ANYWHERE)
     if token.word in reading.vocabulary.words["order"]:
         return hit.first in reading.orders and not token.joined
     if token.word not in english and singular(token.word) in english:
-        return False  # `the button clears the form` tells what a thing does
-    return token.word in _SAID_ANYWHERE or not _is_english(token.word)
+        return False  # `the button clears the form` describes
+    return token.word in _SAID_ANYWHERE or token.word not in _ENGLISH_DESTRUCTION
 
 
 _SAID_ANYWHERE = frozenset({"get", "rip", "start", "empty", "reset", "dump", "bin", "axe"})
 _ENGLISH_DESTRUCTION = frozenset({"obliterate", "destroy", "eliminate", "discard", "bin", "axe", "dump", "rip"})
 
 
-def _is_english(word: str) -> bool:
-    return word in _ENGLISH_DESTRUCTION
-
-
 def _takes_only_dressing(reading: Reading, hit: Hit) -> bool:
-    """`Remove the underline` and `drop shadow` take no content away."""
+    """Return whether no content is removed: `remove the underline`, `drop shadow`."""
     words = reading.vocabulary.words
     follows = [reading.tokens[at] for at in range(hit.first + 1, min(hit.last + _REACH, len(reading.tokens)))]
     if follows and follows[0].word in ("down", "shadow", "shadows", "cap", "caps", "in", "a", "by", "below", "to"):
         return reading.tokens[hit.first].word == "drop"
     for token in follows:
-        if token.kind in (Kind.STOP, Kind.QUESTION, Kind.COMMA) or token.word in (
-            "and",
-            "from",
-            "in",
-            "on",
-            "so",
-            "then",
-        ):
+        if token.kind in _PAUSES or token.word in ("and", "from", "in", "on", "so", "then"):
             return False
         if token.word in words["dressing"]:
             return True
@@ -373,7 +357,7 @@ def _is_sensitive(reading: Reading) -> bool:
 
 
 def is_bulk(reading: Reading) -> bool:
-    """Tell whether the request is for all of something on the site."""
+    """Return whether the request concerns all of something on the site."""
     excluded = {at for hit in reading.hits.get("not_bulk", ()) for at in range(hit.first, hit.last + 1)}
     if any(hit.first not in excluded for hit in reading.hits.get("bulk", ())):
         return True
