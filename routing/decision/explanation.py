@@ -1,7 +1,7 @@
 """Explain a route: its evidence in the prompt, the rules that matched, and what would have changed it.
 
-The rules run again in their binding order, and every `what if` is a new decision, so an explanation cannot disagree with
-the router.
+The rules run again in their binding order, and every `what if` is a new decision, so an explanation cannot disagree
+with the router.
 """
 
 from __future__ import annotations

@@ -132,8 +132,8 @@ def _keyword(reading: Reading, at: int, keywords: Mapping[str, TriggerKind | Non
     return None
 
 
-# A trivial command matches the whole prompt. It runs from an argument vector, never through a shell, without options that
-# read or write files.
+# A trivial command matches the whole prompt. It runs from an argument vector, never through a shell, and without options
+# that read or write files.
 
 TRIVIAL_COMMANDS = ("pwd", "date", "whoami", "echo", "ping")
 """Not `ls` or `cat`, which read files."""
@@ -161,7 +161,7 @@ _SCHEME = re.compile(r"https?://", re.IGNORECASE)
 def parse_trivial(prompt: str) -> tuple[str, ...] | None:
     """Return the argument vector of a trivial command, or None for any other prompt.
 
-    `echo` expands nothing. Only the form of a host is checked here; the worker has the list of hosts that may be pinged.
+    `echo` expands nothing. Only the form of a host is checked here; the worker holds the list of allowed hosts.
     """
     line = prompt.strip(" \t\r\n")
     if len(line) > _MAX_LENGTH or "\n" in line or "\r" in line:

@@ -25,7 +25,7 @@ from routing.errors import PolicyError
 from routing.prompt.tokens import WORD, Kind, Token, fold_word, singular
 
 UNSPACED = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\u0e00-\u0e7f]")
-"""Letters of scripts that put no blanks between words."""
+"""Letters of scripts without blanks between words."""
 _GAP_TOKENS = 6
 _KIND_WORDS = {
     Kind.QUOTE: "<quote>",
@@ -38,49 +38,49 @@ _KIND_WORDS = {
     Kind.FENCE: "<code>",
 }
 _END = ("\n",)
-"""The key of what closes a sentence, and of the end of a prompt: no phrase reaches over it."""
+"""The key of the end of a sentence or prompt, which no phrase crosses."""
 _ENDS = frozenset({Kind.STOP, Kind.QUESTION})
 
 Words = frozenset[str]
 
 
 class Hit(NamedTuple):
-    """A phrase of a group, found at the tokens `first` to `last` (both included)."""
+    """A phrase found at the tokens `first` to `last` (inclusive)."""
 
     first: int
     last: int
 
 
 class Phrase(NamedTuple):
-    """What a group looks for."""
+    """A phrase of a group."""
 
     group: str
     words: tuple[Words | None, ...]
-    """The words that may stand at each place; None is a gap. It begins and ends with words."""
+    """The allowed words at each place; None is a gap. It begins and ends with words."""
 
 
 class _Begun(NamedTuple):
-    """A phrase that has been read up to some word."""
+    """A phrase matched up to some word."""
 
     place: int
-    """In the file: phrases that begin at one token are told in its order."""
+    """Position in the file, the order of phrases that begin at the same token."""
     group: str
     left: tuple[Words | None, ...]
-    """What of it is still to be read."""
+    """What is still to match."""
 
 
 _Found = tuple[int, str, int]
-"""Place and group of a phrase that has been read to its end, and its last token."""
+"""Place, group and last token of a matched phrase."""
 
 
 class _Node(NamedTuple):
-    """What may follow after some words."""
+    """A node of the tree of phrases, in which each word leads to what may follow it."""
 
     ended: tuple[_Begun, ...]
     gapped: tuple[_Begun, ...]
-    """The phrases that go on with a gap."""
+    """The phrases that continue with a gap."""
     behind: Words
-    """What stands behind any of these gaps: without one of them in the prompt, none is there."""
+    """Words after these gaps; if the prompt has none of them, no such phrase matches."""
     following: Mapping[str, _Node]
     """By the next word."""
 
@@ -91,7 +91,7 @@ class PhraseIndex:
 
     root: _Node
     unspaced: tuple[tuple[str, str], ...]
-    """(text, group) of phrases in scripts that put no blanks between words."""
+    """(text, group) of phrases in scripts without blanks between words."""
 
     def find(self, tokens: Sequence[Token], shown: str) -> dict[str, list[Hit]]:
         """Return every phrase found, by group, in the order of the text."""
@@ -120,18 +120,13 @@ class PhraseIndex:
 
 
 def build_index(phrases: Sequence[Phrase], unspaced: Sequence[tuple[str, str]]) -> PhraseIndex:
-    """Make an index of phrases.
-
-    Args:
-        phrases: in the order in which they are told.
-        unspaced: (text, group) of phrases in scripts that put no blanks between words.
-    """
+    """Build an index of phrases, given in result order."""
     begun = tuple(_Begun(place, group, words) for place, (group, words) in enumerate(phrases))
     return PhraseIndex(_node(begun, {}), tuple(unspaced))
 
 
 def _node(phrases: tuple[_Begun, ...], made: dict[tuple[_Begun, ...], _Node]) -> _Node:
-    """Return the node from which these phrases go on; `made` holds those that there are."""
+    """Return the node of these phrases; `made` holds the nodes built so far, which are shared."""
     if phrases in made:
         return made[phrases]
     ended: list[_Begun] = []
@@ -154,12 +149,12 @@ def _node(phrases: tuple[_Begun, ...], made: dict[tuple[_Begun, ...], _Node]) ->
 
 
 def _behind_gap(phrase: _Begun) -> Words:
-    """Return the words of which one must stand somewhere behind the gap that a phrase goes on with."""
+    """Return the words of which one must follow the gap."""
     return next(wanted for wanted in phrase.left if wanted is not None)
 
 
 def _read_on(node: _Node, keys: Sequence[tuple[str, ...]], at: int, *, present: set[str], found: list[_Found]) -> None:
-    """Add the phrases that go on from a node after the token `at` and come to their end."""
+    """Add the phrases that continue from a node after the token `at` and match."""
     for place, group, _ in node.ended:
         found.append((place, group, at))
     if not node.behind.isdisjoint(present):
@@ -174,16 +169,16 @@ def _read_on(node: _Node, keys: Sequence[tuple[str, ...]], at: int, *, present: 
 
 
 def _note(hits: dict[str, list[Hit]], first: int, found: list[_Found]) -> None:
-    """Add what begins at one token, in the order of the file; what was found in two ways is one hit."""
+    """Add the phrases that begin at one token, in the order of the file, each once."""
     for _, group, last in sorted(found):
-        known = hits.setdefault(group, [])
-        if not known or known[-1] != (first, last):
-            known.append(Hit(first, last))
+        group_hits = hits.setdefault(group, [])
+        if not group_hits or group_hits[-1] != (first, last):
+            group_hits.append(Hit(first, last))
 
 
 @lru_cache(maxsize=8192)
 def _names(word: str) -> tuple[str, ...]:
-    """Return what phrases call a word: by itself, and by its singular."""
+    """Return a word and its singular."""
     single = singular(word)
     return (word,) if single == word else (word, single)
 
@@ -198,7 +193,7 @@ def _keys_of_mark(token: Token) -> tuple[str, ...]:
 
 
 def _match(keys: Sequence[tuple[str, ...]], at: int, left: Sequence[Words | None]) -> int:
-    """Return the index of the last token of a match of what is left after `at`, or -1."""
+    """Return the last token of a match of `left` after `at`, or -1."""
     for number, wanted in enumerate(left):
         if wanted is None:
             return _match_after_gap(keys, at, left[number + 1 :])
@@ -209,7 +204,7 @@ def _match(keys: Sequence[tuple[str, ...]], at: int, left: Sequence[Words | None
 
 
 def _match_after_gap(keys: Sequence[tuple[str, ...]], at: int, left: Sequence[Words | None]) -> int:
-    """Return the index of the last token of the nearest match behind a gap, or -1."""
+    """Return the last token of the nearest match after a gap, or -1."""
     wanted = left[0]
     for start in range(at, at + _GAP_TOKENS + 1):
         if keys[start] is _END:
@@ -223,7 +218,7 @@ def _match_after_gap(keys: Sequence[tuple[str, ...]], at: int, left: Sequence[Wo
 
 
 def words_of(phrases: Sequence[Phrase]) -> Iterator[str]:
-    """Yield every word that some phrase is made of."""
+    """Yield every word of the phrases."""
     for phrase in phrases:
         for wanted in phrase.words:
             yield from wanted or ()
@@ -248,17 +243,17 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """All lists of words, and all groups of phrases."""
+    """Word lists and phrase groups."""
 
     words: Mapping[str, frozenset[str]]
-    """Groups of single words that rules look up one by one."""
+    """Lists of words by name."""
     bases: Mapping[str, str]
-    """The verb that each listed form belongs to (`tests`: `test`)."""
+    """The verb of each listed form (`tests`: `test`)."""
     because: Mapping[str, str]
-    """What a hit of a group means, in words for a site owner."""
+    """What a hit of a group means, for the site owner."""
     index: PhraseIndex
     known: frozenset[str]
-    """All words that stand in it anywhere, and those that only look misspelt."""
+    """All its words, including some that only look misspelt."""
     version: str
 
     def find(self, tokens: Sequence[Token], shown: str) -> dict[str, list[Hit]]:
@@ -268,7 +263,7 @@ class Vocabulary:
 
 @lru_cache(maxsize=64)
 def union(*lists: frozenset[str]) -> frozenset[str]:
-    """Return the words of several lists together; the same lists are joined once."""
+    """Return the union of word lists, cached."""
     return frozenset().union(*lists)
 
 
@@ -276,11 +271,7 @@ def union(*lists: frozenset[str]) -> frozenset[str]:
 
 
 def parse_vocabulary(text: str, *, source: str) -> Vocabulary:
-    """Read a vocabulary from YAML text.
-
-    Args:
-        text: the YAML document.
-        source: what to call it in an error.
+    """Parse a vocabulary; `source` names it in errors.
 
     Raises:
         PolicyError: the operator's fault; names source, line and rule.
@@ -296,18 +287,18 @@ def parse_vocabulary(text: str, *, source: str) -> Vocabulary:
 
 
 class VocabularyWords(NamedTuple):
-    """An operator's words for the groups of the vocabulary, as YAML text."""
+    """An operator's extension of the vocabulary, as YAML text."""
 
     text: str
     source: str
-    """What to call them in an error."""
+    """Its name in errors."""
 
 
 def extend_vocabulary(*extensions: VocabularyWords) -> Vocabulary:
-    """Return the shipped vocabulary with an operator's words over it.
+    """Return the shipped vocabulary with an operator's extensions.
 
-    An extension has the same form, may leave sections out, and can neither make a group nor say what one means.
-    Lists grow before phrases are read, so a word that is added to a list counts wherever a phrase names `@list`.
+    An extension has the same form but may omit sections; it can neither create a group nor change its meaning. Lists are
+    extended before phrases are read, so that a new word counts wherever a phrase names `@list`.
 
     Raises:
         PolicyError: the operator's fault; names source, line and rule.
@@ -334,7 +325,7 @@ def shipped_vocabulary() -> Vocabulary:
 
 
 def read_words(path: Path) -> VocabularyWords:
-    """Read a file of an operator's words.
+    """Read an extension.
 
     Raises:
         PolicyError: the operator's fault; names the file.
@@ -352,12 +343,12 @@ def _shipped_text() -> str:
 
 
 class _Reader:
-    """Collects groups from YAML nodes, which still know their lines."""
+    """Collects groups from YAML nodes, which have line numbers."""
 
     def __init__(self, source: str) -> None:
         self.source = source
         self.is_extension = False
-        """Whether groups have to exist already, and keep their meaning."""
+        """Whether groups must exist already and keep their meaning."""
         self.lists: dict[str, frozenset[str]] = {}
         self.bases: dict[str, str] = {}
         self.because: dict[str, str] = {}
@@ -369,7 +360,7 @@ class _Reader:
         return PolicyError(f"{self.source}, line {line}: {rule}")
 
     def adder(self, source: str) -> _Reader:
-        """Return a reader of an extension, which collects into the same groups."""
+        """Return a reader of an extension of the same groups."""
         adder = _Reader(source)
         adder.lists, adder.bases, adder.because = self.lists, self.bases, self.because
         adder.phrases, adder.unspaced = self.phrases, self.unspaced
@@ -401,7 +392,7 @@ class _Reader:
             self.read_group(name, group)
 
     def vocabulary(self, text: str) -> Vocabulary:
-        """Return what was read; `text` is all that it was read from."""
+        """Return the vocabulary; `text` is everything that was read, for its version."""
         version = hashlib.sha256(text.encode()).hexdigest()[:12]
         index = build_index(self.phrases, self.unspaced)
         known = frozenset().union(words_of(self.phrases), *self.lists.values())
@@ -469,7 +460,7 @@ class _Reader:
             raise self.refuse(because, f"{name}: an extension adds phrases; it cannot change `because`")
 
     def _variants(self, item: yaml.ScalarNode, name: str) -> list[tuple[frozenset[str] | None, ...]]:
-        """Expand optional words; choices stay together in one set."""
+        """Return the variants with and without optional words."""
         choices: list[list[frozenset[str] | str | None]] = []
         for part in item.value.split():
             if part == _GAP:
@@ -503,7 +494,7 @@ _DOUBLING = re.compile(r"(?:[^aeiou]|qu)[aeiou][bdgmnprt]")
 
 
 def _verb_forms(verb: str) -> set[str]:
-    """Return the regular forms of an English verb; irregular ones are listed in the data."""
+    """Return the regular forms of an English verb; the data lists irregular ones."""
     if verb.endswith("e"):
         return {verb, verb + "s", verb + "d", (verb[:-2] + "y" if verb.endswith("ie") else verb[:-1]) + "ing"}
     if verb.endswith("y") and verb[-2:-1] not in "aeiou":
@@ -515,37 +506,35 @@ def _verb_forms(verb: str) -> set[str]:
     return forms
 
 
-# Whose words decide: an installation's own for every project, and those of one project over them.
-
 SHARED_FILE = "all.yaml"
-"""In a directory of words: those that hold for every project."""
+"""Extension for every project, in a directory of extensions."""
 
 
 @dataclass(frozen=True)
 class Vocabularies:
-    """The words to look for, by project."""
+    """Vocabularies by project."""
 
     shared: Vocabulary
     by_project: Mapping[str, Vocabulary]
-    """Of projects that have words of their own; these go over the shared ones."""
+    """Of projects with their own extension, on top of the shared one."""
 
     def of(self, project: str) -> Vocabulary:
-        """Return the words of a project (a tenant)."""
+        """Return the vocabulary of a project (a tenant)."""
         return self.by_project.get(project, self.shared)
 
 
 @cache
 def shipped_vocabularies() -> Vocabularies:
-    """Return the words that ship with the product, for every project."""
+    """Return the shipped vocabulary for every project."""
     return Vocabularies(shipped_vocabulary(), MappingProxyType({}))
 
 
 def load_vocabularies(path: Path | None) -> Vocabularies:
-    """Return the shipped words, extended by an installation's own.
+    """Return the shipped vocabulary with an installation's extensions.
 
     Args:
-        path: a YAML file of words for every project, or a directory with `all.yaml` for every project and
-            `PROJECT.yaml` for one; None for the shipped words alone.
+        path: a YAML file for every project, or a directory with `all.yaml` for every project and `PROJECT.yaml` for
+            one; None for no extension.
 
     Raises:
         PolicyError: the operator's fault; names file, line and rule.
