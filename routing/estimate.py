@@ -110,16 +110,7 @@ def _share(size: Size, part: float, dear: float) -> tuple[float, float]:
 
 _FIX = ("test-planner", "frontend-dev", "code-review", "qa", "security")
 """Any developer would do: they cost the same."""
-_BUILD = (
-    "research",
-    "architect",
-    "frontend-dev",
-    "backend-dev",
-    "styling",
-    "code-review",
-    "qa",
-    "security",
-)
+_BUILD = ("research", "architect", "frontend-dev", "backend-dev", "styling", "code-review", "qa", "security")
 _PIPELINES: dict[Intent, tuple[str, ...]] = {Intent.FIX: _FIX, Intent.BUILD: _BUILD, Intent.QUESTION: ()}
 
 

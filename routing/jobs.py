@@ -102,15 +102,7 @@ FAILURES = frozenset({State.FAILED, State.TIMED_OUT, State.BUDGET_EXCEEDED, Stat
 
 MOVES: dict[State, frozenset[State]] = {
     State.RECEIVED: frozenset(
-        {
-            State.CLARIFYING,
-            State.DEBATING,
-            State.QUEUED,
-            State.ANSWERED,
-            State.REJECTED,
-            State.CANCELLED,
-            State.EXPIRED,
-        }
+        {State.CLARIFYING, State.DEBATING, State.QUEUED, State.ANSWERED, State.REJECTED, State.CANCELLED, State.EXPIRED}
     )
     | FAILURES,
     State.CLARIFYING: frozenset(

@@ -39,11 +39,7 @@ from routing.model_call import ConstrainedCall, to_json
 MAX_SITES = 20
 """Sites offered; a reply may name any other of the tenant's."""
 _SITES = "sites"
-PLACES = (
-    Option(id="web", label="Web"),
-    Option(id="codebase", label="Codebase"),
-    Option(id="memory", label="Memory"),
-)
+PLACES = (Option(id="web", label="Web"), Option(id="codebase", label="Codebase"), Option(id="memory", label="Memory"))
 """Scopes of a search (R-041)."""
 COMMANDS = TRIVIAL_COMMANDS
 """The registered commands, which queue `tools` runs."""

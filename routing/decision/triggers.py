@@ -132,7 +132,7 @@ def _keyword(reading: Reading, at: int, keywords: Mapping[str, TriggerKind | Non
     return None
 
 
-# A trivial command matches the whole prompt. It runs from an argument vector, never through a shell, and without options
+# A trivial command matches the whole prompt. It runs from an argument vector, not through a shell, and has no options
 # that read or write files.
 
 TRIVIAL_COMMANDS = ("pwd", "date", "whoami", "echo", "ping")
@@ -141,7 +141,7 @@ TRIVIAL_COMMANDS = ("pwd", "date", "whoami", "echo", "ping")
 _MAX_LENGTH = 1000
 _DATE_ARGUMENT = re.compile(
     r"-u|--utc|--universal|-R|--rfc-email|-I(?:date|hours|minutes|seconds|ns)?"
-    r"|--iso-8601(?:=(?:date|hours|minutes|seconds|ns))?|--rfc-3339=(?:date|seconds|ns)|\+[%A-Za-z0-9:./,_-]{1,100}",
+    r"|--iso-8601(?:=(?:date|hours|minutes|seconds|ns))?|--rfc-3339=(?:date|seconds|ns)|\+[%A-Za-z0-9:./,_-]{1,100}"
 )
 _SHELL = re.compile(r"[|&;<>`\\(){}\[\]*?!~#\x00-\x1f\x7f\u2028\u2029]|\$(?![A-Z_])")
 _QUOTED = re.compile(r"'[^'\x00-\x1f\x7f\u2028\u2029]*'|\"[^\"$`\\!\x00-\x1f\x7f\u2028\u2029]*\"")

@@ -17,7 +17,7 @@ from routing.config import InOrder, Section
 from routing.policy.prices import Price, Usage, cost_nanousd
 
 # A path rule has one of three forms, relative to the project's root: `src/` (a whole directory), `package.json` (one
-# file) and `*.test.ts` (a suffix anywhere, except under `artifacts/`, whose directories belong to the agents they name).
+# file) and `*.test.ts` (a suffix anywhere but in `artifacts/`, whose directories belong to the agents they name).
 
 ARTIFACTS = "artifacts/"
 RESULT_FILE = ".agent-result.json"

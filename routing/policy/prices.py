@@ -85,11 +85,7 @@ class BudgetExceeded(NamedTuple):
         return f"{budget} has {left} left, and at least {needed} is needed"
 
 
-_SCOPES = {
-    "tenant_day": "tenant's daily",
-    "key_day": "provider key's daily",
-    "fleet_day": "installation's daily",
-}
+_SCOPES = {"tenant_day": "tenant's daily", "key_day": "provider key's daily", "fleet_day": "installation's daily"}
 """Scopes whose name does not fit a sentence."""
 
 

@@ -267,11 +267,7 @@ def _sentence_of(sentences: Sequence[Sentence], index: int) -> int:
 
 
 def _copied(
-    tokens: Sequence[Token],
-    sentences: Sequence[Sentence],
-    hits: dict[str, list[Hit]],
-    *,
-    vocabulary: Vocabulary,
+    tokens: Sequence[Token], sentences: Sequence[Sentence], hits: dict[str, list[Hit]], *, vocabulary: Vocabulary
 ) -> frozenset[int]:
     """Return the tokens of unquoted page text: after `change the heading to`, `titled`, `headline:`."""
     copied = _copied_before(sentences, hits)

@@ -104,7 +104,7 @@ class _Span(NamedTuple):
 
 
 def _set_apart(folded: str) -> list[_Span]:
-    """Find quotations and code; an unclosed mark, and every mark after TOKEN_LIMIT quotations, is an ordinary character."""
+    """Find quotations and code; an unclosed mark is an ordinary character, as is any after TOKEN_LIMIT spans."""
     spans: list[_Span] = []
     opened, closers = -1, ""
     for mark in _QUOTES.finditer(folded):
@@ -318,8 +318,8 @@ def _touches_hyphen(part: str, first: int, last: int) -> bool:
     return before or (part[last : last + 1] == "-" and last + 1 < len(part))
 
 
-# Canonicalisation: NFKC, case folded, without invisible characters. NFKC is quadratic in long runs of combining marks, so
-# those are cut first.
+# Canonicalisation: NFKC, case folded, without invisible characters. NFKC is quadratic in long runs of combining marks,
+# so those are cut first.
 
 READ_LIMIT = 4800
 """Characters read of a prompt: of a longer one the beginning, and a quarter of this from the end. A prompt that is not

@@ -297,8 +297,8 @@ class VocabularyWords(NamedTuple):
 def extend_vocabulary(*extensions: VocabularyWords) -> Vocabulary:
     """Return the shipped vocabulary with an operator's extensions.
 
-    An extension has the same form but may omit sections; it can neither create a group nor change its meaning. Lists are
-    extended before phrases are read, so that a new word counts wherever a phrase names `@list`.
+    An extension has the same form but may omit sections; it can neither create a group nor change one's meaning. Lists
+    are extended before phrases are read, so a new word counts wherever a phrase names `@list`.
 
     Raises:
         PolicyError: the operator's fault; names source, line and rule.
