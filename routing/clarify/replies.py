@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from routing.decision.triggers import Confidence, confidence_of, find_triggers
 from routing.jobs import Option
-from routing.prompt.parsed_prompt import Talk, mere_talk, read_as_spelled
+from routing.prompt.parsed_prompt import Talk, classify_talk, parse_as_spelled
 from routing.prompt.tokens import Kind, Text, canonicalise, singular
 from routing.prompt.vocabulary import Vocabulary, shipped_vocabulary
 
@@ -154,14 +154,14 @@ class CommandInput:
 
 def canonicalize_command_input(message: str, vocabulary: Vocabulary | None = None) -> CommandInput:
     """Canonicalise a message once for all rules of the ladder."""
-    reading = read_as_spelled(message, vocabulary or shipped_vocabulary())
-    words = _words_of(reading.text)
+    parsed = parse_as_spelled(message, vocabulary or shipped_vocabulary())
+    words = _words_of(parsed.text)
     scope, rest = _take_cue(words)
     return CommandInput(
         forms=(words, *_strip(rest)),
         scope=scope,
-        is_question=mere_talk(reading) is Talk.QUESTION,
-        is_strong=confidence_of(len(find_triggers(reading))) is Confidence.STRONG,
+        is_question=classify_talk(parsed) is Talk.QUESTION,
+        is_strong=confidence_of(len(find_triggers(parsed))) is Confidence.STRONG,
     )
 
 

@@ -18,15 +18,15 @@ from routing.decision.router import (
     Signals,
     SiteSignals,
     action_rules,
+    classify_answer,
     debate_key,
     decide,
     is_read_only,
     lane_of,
-    talk_of,
 )
 from routing.decision.triggers import Debate, Trigger, find_triggers, parse_trivial
 from routing.policy.platform import Policy
-from routing.prompt.parsed_prompt import Reading, Talk, read
+from routing.prompt.parsed_prompt import Reading, Talk, parse_prompt
 from routing.prompt.vocabulary import Hit, Vocabulary, shipped_vocabulary
 from routing.queues import Tier
 
@@ -102,11 +102,11 @@ class Explanation(_Value):
 def explain(signals: Signals, policy: Policy, vocabulary: Vocabulary | None = None) -> Explanation:
     """Explain the decision about a request; the shipped vocabulary is the default."""
     words = vocabulary or shipped_vocabulary()
-    reading = read(signals.prompt, words)
+    parsed = parse_prompt(signals.prompt, words)
     route = decide(signals, policy, words)
-    found = find_triggers(reading)
-    winner, *others = _matched_rules(signals, reading, found)
-    places = _places_to_try(signals.prompt, reading, (*found, *winner.evidence))
+    found = find_triggers(parsed)
+    winner, *others = _matched_rules(signals, parsed, found)
+    places = _places_to_try(signals.prompt, parsed, (*found, *winner.evidence))
     judge = _Judge(signals, route, policy=policy, vocabulary=words)
     what_if = [*judge.without_words(places[:MAX_TRIED]), *judge.with_other_signals()]
     return Explanation(
@@ -123,11 +123,11 @@ def explain(signals: Signals, policy: Policy, vocabulary: Vocabulary | None = No
 # --- rules -----------------------------------------------------------------------------------------------------------
 
 
-def _matched_rules(signals: Signals, reading: Reading, triggers: tuple[Trigger, ...]) -> Iterator[MatchedRule]:
+def _matched_rules(signals: Signals, parsed: Reading, triggers: tuple[Trigger, ...]) -> Iterator[MatchedRule]:
     """Yield the matching rules in binding order; the caller's choice of tier comes first."""
     lane = lane_of(signals)
     chosen = signals.tier is not None
-    rules = [*action_rules(signals, reading, lane=lane, read_only=is_read_only(reading))]
+    rules = [*action_rules(signals, parsed, lane=lane, read_only=is_read_only(parsed))]
     matched = [
         MatchedRule(
             rule=choice.rule,
@@ -135,51 +135,51 @@ def _matched_rules(signals: Signals, reading: Reading, triggers: tuple[Trigger, 
             tier=choice.tier if lane is Lane.SITE and choice.rule != "read-only" else None,
             why=choice.because,
             cause=choice.cause,
-            evidence=_places(signals.prompt, reading, choice.evidence),
+            evidence=_places(signals.prompt, parsed, choice.evidence),
         )
         for choice in rules
     ]
     yield from matched[:chosen]
-    yield from _rules_before_action(signals, reading, triggers)
+    yield from _rules_before_action(signals, parsed, triggers)
     yield from matched[chosen:]
 
 
-def _rules_before_action(signals: Signals, reading: Reading, triggers: tuple[Trigger, ...]) -> Iterator[MatchedRule]:
+def _rules_before_action(signals: Signals, parsed: Reading, triggers: tuple[Trigger, ...]) -> Iterator[MatchedRule]:
     argv = parse_trivial(signals.prompt)
     if argv is not None:
         whole = (Place(text=signals.prompt, start=0, end=len(signals.prompt)),)
         why = f"the whole request is the command {argv[0]}"
         yield MatchedRule(rule="trivial", mode=Mode.ACTION, tier=None, why=why, cause="rule", evidence=whole)
-    talk = talk_of(reading, triggers, lane=lane_of(signals))
+    talk = classify_answer(parsed, triggers, lane=lane_of(signals))
     if talk is not None:
         is_question = talk is Talk.QUESTION
-        hits = [hit for group in _TALK_GROUPS[talk] for hit in reading.hits.get(group, ())]
+        hits = [hit for group in _TALK_GROUPS[talk] for hit in parsed.hits.get(group, ())]
         yield MatchedRule(
             rule="precedence" if is_question else "default",
             mode=Mode.ANSWER,
             tier=None,
             why="it asks a question and orders nothing" if is_question else "it orders nothing",
             cause="rule" if is_question else "default",
-            evidence=_places(signals.prompt, reading, hits),
+            evidence=_places(signals.prompt, parsed, hits),
         )
 
 
 # --- places ----------------------------------------------------------------------------------------------------------
 
 
-def _places(prompt: str, reading: Reading, hits: Iterable[Hit]) -> tuple[Place, ...]:
+def _places(prompt: str, parsed: Reading, hits: Iterable[Hit]) -> tuple[Place, ...]:
     """Return the distinct places of these hits in the prompt as sent, in the order of the text."""
-    origin = reading.text.original_offset
-    spans = {(origin(reading.tokens[hit.first].start), origin(reading.tokens[hit.last].end - 1) + 1) for hit in hits}
+    origin = parsed.text.original_offset
+    spans = {(origin(parsed.tokens[hit.first].start), origin(parsed.tokens[hit.last].end - 1) + 1) for hit in hits}
     return tuple(Place(text=prompt[start:end], start=start, end=end) for start, end in sorted(spans) if start < end)
 
 
-def _places_to_try(prompt: str, reading: Reading, first: Sequence[Trigger | Place]) -> list[Place]:
+def _places_to_try(prompt: str, parsed: Reading, first: Sequence[Trigger | Place]) -> list[Place]:
     """Return what to try removing: triggers and evidence, then other deciding phrases, then orders."""
     places = [Place(text=prompt[item.start : item.end], start=item.start, end=item.end) for item in first]
-    deciding = [hit for group, hits in reading.hits.items() if reading.vocabulary.because.get(group) for hit in hits]
-    places += _places(prompt, reading, deciding)
-    places += _places(prompt, reading, [Hit(at, at) for at in reading.orders])
+    deciding = [hit for group, hits in parsed.hits.items() if parsed.vocabulary.because.get(group) for hit in hits]
+    places += _places(prompt, parsed, deciding)
+    places += _places(prompt, parsed, [Hit(at, at) for at in parsed.orders])
     return list(dict.fromkeys(places))
 
 

@@ -29,7 +29,7 @@ from routing.model_call import (
     to_json,
 )
 from routing.policy.platform import Policy
-from routing.prompt.parsed_prompt import read
+from routing.prompt.parsed_prompt import parse_prompt
 from routing.prompt.vocabulary import Vocabulary, shipped_vocabulary
 from routing.queues import QUEUE_OF_TIER, QueueName, Tier
 
@@ -179,7 +179,7 @@ def system_prompt(mode: Mode) -> str:
     return load_prompt(SYSTEM_PROMPTS[mode])
 
 
-def wants_soft(route: Route) -> bool:
+def wants_llm_router(route: Route) -> bool:
     """Return whether the LLM router applies: not to trivial commands or a tier that the caller chose (A14)."""
     return not route.trivial and route.cause != "override"
 
@@ -193,7 +193,7 @@ def soft_call(signals: Signals) -> ConstrainedCall:
     )
 
 
-def parse_soft(reply: object) -> Mode:
+def parse_mode(reply: object) -> Mode:
     """Return the model's mode; ACTION if the reply is invalid."""
     said = parse_reply(reply, ModeReply)
     return Mode(said.mode) if said is not None else Mode.ACTION
@@ -211,10 +211,10 @@ def soft_route(
         policy: the policy in force.
         vocabulary: the words of the decision; the shipped ones by default.
     """
-    if not wants_soft(route_by_rules):
+    if not wants_llm_router(route_by_rules):
         return route_by_rules
     is_valid = parse_reply(reply, ModeReply) is not None
-    mode = parse_soft(reply)
+    mode = parse_mode(reply)
     if mode is route_by_rules.mode:
         return route_by_rules.model_copy(update={"classifier": SOFT if is_valid else SOFT_DEFAULT})
     if mode is Mode.ANSWER:
@@ -251,7 +251,7 @@ def _as_answer(route: Route) -> Route:
 def _as_action(signals: Signals, policy: Policy, vocabulary: Vocabulary) -> Route:
     """Return the rules' route of the request as an ACTION, with tier, triggers and debate."""
     explicit = signals.advanced_edit or signals.preference == "agent"
-    choice = choose_tier(read(signals.prompt, vocabulary), explicit=explicit, is_new=is_new_site(signals))
+    choice = choose_tier(parse_prompt(signals.prompt, vocabulary), explicit=explicit, is_new=is_new_site(signals))
     forced = decide(signals.model_copy(update={"tier": choice.tier}), policy, vocabulary)
     has_tier = forced.tier is not None
     return forced.model_copy(
@@ -310,7 +310,7 @@ class Stage(NamedTuple):
 
 def is_soft(route: Route, environment: Mapping[str, str]) -> bool:
     """Return whether the LLM router decides the mode (R-098, A33)."""
-    return not is_hard_routing(environment.get(HARD_ROUTING)) and wants_soft(route)
+    return not is_hard_routing(environment.get(HARD_ROUTING)) and wants_llm_router(route)
 
 
 def asks_intent_always(environment: Mapping[str, str]) -> bool:

@@ -27,7 +27,7 @@ from routing.decision.triggers import (
 from routing.jobs import JobRequest
 from routing.policy.platform import Policy
 from routing.prompt.intents import Act
-from routing.prompt.parsed_prompt import Reading, Talk, mere_talk, read
+from routing.prompt.parsed_prompt import Reading, Talk, classify_talk, parse_prompt
 from routing.prompt.vocabulary import Vocabulary, shipped_vocabulary
 from routing.queues import QUEUE_OF_TIER, QueueName, Tier, tier_named
 
@@ -140,12 +140,12 @@ def decide(signals: Signals, policy: Policy, vocabulary: Vocabulary | None = Non
     argv = parse_trivial(signals.prompt) if signals.tier is None else None
     if argv is not None:
         return _trivial_route(argv, stamp)
-    reading = read(signals.prompt, words)
-    triggers = find_triggers(reading)
-    talk = talk_of(reading, triggers, lane=lane) if signals.tier is None else None
+    parsed = parse_prompt(signals.prompt, words)
+    triggers = find_triggers(parsed)
+    talk = classify_answer(parsed, triggers, lane=lane) if signals.tier is None else None
     if talk is not None:
         return _answer_route(talk, stamp)
-    return _action_route(signals, reading, triggers, stamp=stamp)
+    return _action_route(signals, parsed, triggers, stamp=stamp)
 
 
 def lane_of(signals: Signals) -> Lane:
@@ -155,15 +155,15 @@ def lane_of(signals: Signals) -> Lane:
     return Lane.TICKET if signals.project else Lane.NONE
 
 
-def talk_of(reading: Reading, triggers: tuple[Trigger, ...], *, lane: Lane) -> Talk | None:
+def classify_answer(parsed: Reading, triggers: tuple[Trigger, ...], *, lane: Lane) -> Talk | None:
     """Return why the prompt is an ANSWER, or None for an ACTION.
 
     A request bound to a site or project is an ACTION unless it only asks or chats. An unbound one needs a trigger (A4).
     """
-    talk = mere_talk(reading)
+    talk = classify_talk(parsed)
     if talk is not None or lane is not Lane.NONE:
         return talk
-    return None if triggers or reading.has_reference or reading.text.cut else Talk.CHAT
+    return None if triggers or parsed.has_reference or parsed.text.cut else Talk.CHAT
 
 
 def _trivial_route(argv: tuple[str, ...], stamp: dict[str, Any]) -> Route:
@@ -212,18 +212,18 @@ def _answer_route(talk: Talk, stamp: dict[str, Any]) -> Route:
     )
 
 
-def _action_route(signals: Signals, reading: Reading, triggers: tuple[Trigger, ...], *, stamp: dict[str, Any]) -> Route:
+def _action_route(signals: Signals, parsed: Reading, triggers: tuple[Trigger, ...], *, stamp: dict[str, Any]) -> Route:
     lane, is_new = lane_of(signals), _is_new(signals)
-    read_only = signals.tier is None and is_read_only(reading)
+    read_only = signals.tier is None and is_read_only(parsed)
     confidence = confidence_of(max(len(triggers), 1))
     debated = bool(signals.session_debated) and debate_key(signals.prompt) in signals.session_debated
-    plan = plan_debate(reading, confidence=confidence, read_only=read_only, debated=debated, is_new=is_new)
-    choice = next(action_rules(signals, reading, lane=lane, read_only=read_only))
+    plan = plan_debate(parsed, confidence=confidence, read_only=read_only, debated=debated, is_new=is_new)
+    choice = next(action_rules(signals, parsed, lane=lane, read_only=read_only))
     tier = choice.tier if lane is Lane.SITE and not read_only else None
     return Route(
         mode=Mode.ACTION,
         confidence=confidence,
-        intent=_intent(reading, tier=tier, is_new=is_new, read_only=read_only),
+        intent=_intent(parsed, tier=tier, is_new=is_new, read_only=read_only),
         tier=tier,
         queue=_queue(lane, tier, read_only=read_only),
         debate=plan.debate,
@@ -231,7 +231,7 @@ def _action_route(signals: Signals, reading: Reading, triggers: tuple[Trigger, .
         trivial=False,
         triggers=triggers,
         rule=choice.rule,
-        reason=_reason(choice, tier, plan, reading),
+        reason=_reason(choice, tier, plan, parsed),
         cause=choice.cause,
         scope=choice.scope,
         pattern="",
@@ -241,25 +241,25 @@ def _action_route(signals: Signals, reading: Reading, triggers: tuple[Trigger, .
     )
 
 
-def is_read_only(reading: Reading) -> bool:
+def is_read_only(parsed: Reading) -> bool:
     """Return whether an ACTION changes nothing: it searches, lists or shows, or asks about a file."""
-    verbs = {reading.tokens[at].word for at in reading.orders}
-    if not verbs <= reading.vocabulary.words["read"] or Act.DEFECT in reading.acts:
+    verbs = {parsed.tokens[at].word for at in parsed.orders}
+    if not verbs <= parsed.vocabulary.words["read"] or Act.DEFECT in parsed.intents:
         return False
-    if reading.found("write_back") or changes_much(reading):
+    if parsed.found("write_back") or changes_much(parsed):
         return False
-    reads = {hit.first for hit in reading.hits.get("read_only", ())}
-    if reads.intersection(reading.orders):
+    reads = {hit.first for hit in parsed.hits.get("read_only", ())}
+    if reads.intersection(parsed.orders):
         return True
-    return Act.QUESTION in reading.acts and not reading.orders and Act.STATEMENT not in reading.acts
+    return Act.QUESTION in parsed.intents and not parsed.orders and Act.STATEMENT not in parsed.intents
 
 
-def action_rules(signals: Signals, reading: Reading, *, lane: Lane, read_only: bool) -> Iterator[Choice]:
+def action_rules(signals: Signals, parsed: Reading, *, lane: Lane, read_only: bool) -> Iterator[Choice]:
     """Yield the matching ACTION rules in binding order; the first decides."""
     if signals.tier is not None:
         yield Choice(signals.tier, "override", "you chose the tier yourself", "override")
     if read_only:
-        evidence = tuple(reading.hits.get("read_only", ()))
+        evidence = tuple(parsed.hits.get("read_only", ()))
         yield Choice(Tier.SPEC, "read-only", "it only looks and changes nothing", "rule", evidence=evidence)
     if lane is Lane.TICKET:
         yield Choice(Tier.AGENT, "ticket", "work on a project is planned and done in steps", "rule")
@@ -267,7 +267,7 @@ def action_rules(signals: Signals, reading: Reading, *, lane: Lane, read_only: b
         yield Choice(Tier.SPEC, "unbound", "it names no site or project to work on", "rule")
     else:
         explicit = signals.advanced_edit or signals.preference == "agent"
-        yield from matching_rules(reading, explicit=explicit, is_new=_is_new(signals))
+        yield from matching_rules(parsed, explicit=explicit, is_new=_is_new(signals))
 
 
 def _is_new(signals: Signals) -> bool:
@@ -282,19 +282,19 @@ def _queue(lane: Lane, tier: Tier | None, *, read_only: bool) -> QueueName:
     return QUEUE_OF_TIER[tier] if tier is not None else QueueName.INTAKE
 
 
-def _intent(reading: Reading, *, tier: Tier | None, is_new: bool, read_only: bool) -> Intent:
+def _intent(parsed: Reading, *, tier: Tier | None, is_new: bool, read_only: bool) -> Intent:
     if read_only:
         return Intent.QUESTION
-    if is_new or not repairs(reading):
+    if is_new or not repairs(parsed):
         return Intent.BUILD
-    creates = tier is Tier.AGENT and orders_creation(reading)
+    creates = tier is Tier.AGENT and orders_creation(parsed)
     return Intent.BUILD if creates else Intent.FIX
 
 
 _TIER_WORDS = {Tier.SPEC: "Page spec", Tier.PATCH: "Patch", Tier.AGENT: "Code agent"}
 
 
-def _reason(choice: Choice, tier: Tier | None, plan: Plan, reading: Reading) -> str:
+def _reason(choice: Choice, tier: Tier | None, plan: Plan, parsed: Reading) -> str:
     what = (
         f"{_TIER_WORDS[tier]}: {choice.because}"
         if tier is not None
@@ -302,7 +302,7 @@ def _reason(choice: Choice, tier: Tier | None, plan: Plan, reading: Reading) -> 
     )
     if plan.debate is not Debate.PLANNING:
         return what + "."
-    why = " and ".join(reading.vocabulary.because[cause] for cause in plan.causes)
+    why = " and ".join(parsed.vocabulary.because[cause] for cause in plan.causes)
     return f"{what}; it is debated first because {why}."
 
 
@@ -313,8 +313,8 @@ def debate_key(prompt: str) -> str:
 
 def classify_task(message: str) -> Mode:
     """Return the mode of an unbound message (seed 002's `classifyTask`)."""
-    reading = read(message, shipped_vocabulary())
-    return Mode.ACTION if talk_of(reading, find_triggers(reading), lane=Lane.NONE) is None else Mode.ANSWER
+    parsed = parse_prompt(message, shipped_vocabulary())
+    return Mode.ACTION if classify_answer(parsed, find_triggers(parsed), lane=Lane.NONE) is None else Mode.ANSWER
 
 
 def needs_swarm(task: str) -> bool:
@@ -324,9 +324,9 @@ def needs_swarm(task: str) -> bool:
 
 def get_confidence(message: str) -> Confidence:
     """Return the confidence of the distinct triggers; an ANSWER has none (A9, seed 002's `getConfidence`)."""
-    reading = read(message, shipped_vocabulary())
-    triggers = find_triggers(reading)
-    if talk_of(reading, triggers, lane=Lane.NONE) is not None:
+    parsed = parse_prompt(message, shipped_vocabulary())
+    triggers = find_triggers(parsed)
+    if classify_answer(parsed, triggers, lane=Lane.NONE) is not None:
         return Confidence.NONE
     return confidence_of(len(triggers))
 

@@ -53,19 +53,19 @@ _CLASSES: tuple[TriggerKind, ...] = ("operation", "search", "execution", "memory
 _words_of_classes = itemgetter(*_CLASSES)
 
 
-def find_triggers(reading: Reading) -> tuple[Trigger, ...]:
+def find_triggers(parsed: Reading) -> tuple[Trigger, ...]:
     """Return the distinct triggers in the order of the text."""
     found: dict[tuple[str, str], Trigger] = {}
-    keywords = _keywords(_words_of_classes(reading.vocabulary.words))
-    for at, token in enumerate(reading.tokens):
-        if token.kind is WORD and token.word not in keywords and at not in reading.orders:
+    keywords = _keywords(_words_of_classes(parsed.vocabulary.words))
+    for at, token in enumerate(parsed.tokens):
+        if token.kind is WORD and token.word not in keywords and at not in parsed.orders:
             continue
-        named = _name(reading, at, keywords) if at not in reading.copied else None
+        named = _name(parsed, at, keywords) if at not in parsed.copied else None
         if named:
             kind, shown, base, last = named
-            end = reading.tokens[last].end
+            end = parsed.tokens[last].end
             key = (kind if kind in ("code", "url", "path") else "word", base)
-            found.setdefault(key, _trigger(reading, kind, shown, token.start, end))
+            found.setdefault(key, _trigger(parsed, kind, shown, token.start, end))
     return tuple(found.values())
 
 
@@ -76,8 +76,8 @@ def confidence_of(count: int) -> Confidence:
     return Confidence.WEAK if count else Confidence.NONE
 
 
-def _trigger(reading: Reading, kind: TriggerKind, shown: str, start: int, end: int) -> Trigger:
-    origin = reading.text.original_offset
+def _trigger(parsed: Reading, kind: TriggerKind, shown: str, start: int, end: int) -> Trigger:
+    origin = parsed.text.original_offset
     return Trigger(kind=kind, shown=shown, start=origin(start), end=max(origin(end - 1) + 1, origin(start)))
 
 
@@ -90,11 +90,11 @@ def _keywords(classes: tuple[frozenset[str], ...]) -> dict[str, TriggerKind | No
     return found
 
 
-def _name(reading: Reading, at: int, keywords: Mapping[str, TriggerKind | None]) -> _Named | None:
+def _name(parsed: Reading, at: int, keywords: Mapping[str, TriggerKind | None]) -> _Named | None:
     """Return the trigger that begins at a token, or None."""
-    token = reading.tokens[at]
+    token = parsed.tokens[at]
     if token.kind is Kind.WORD:
-        return _keyword(reading, at, keywords)
+        return _keyword(parsed, at, keywords)
     reference = _reference(token)
     return (*reference, at) if reference else None
 
@@ -115,9 +115,9 @@ def _reference(token: Token) -> tuple[TriggerKind, str, str] | None:
     return None
 
 
-def _keyword(reading: Reading, at: int, keywords: Mapping[str, TriggerKind | None]) -> _Named | None:
-    token = reading.tokens[at]
-    following = reading.tokens[at + 1].word if at + 1 < len(reading.tokens) else ""
+def _keyword(parsed: Reading, at: int, keywords: Mapping[str, TriggerKind | None]) -> _Named | None:
+    token = parsed.tokens[at]
+    following = parsed.tokens[at + 1].word if at + 1 < len(parsed.tokens) else ""
     if token.joined:
         return None
     if token.word in _LOOKING and following == "for":
@@ -126,8 +126,8 @@ def _keyword(reading: Reading, at: int, keywords: Mapping[str, TriggerKind | Non
         return "reference", "our code", "our code", at + 1
     kind = keywords.get(token.word)
     if kind is not None:
-        return kind, token.word, reading.vocabulary.bases.get(token.word, token.word.rstrip("s")), at
-    if at in reading.orders and token.word in reading.vocabulary.words["edit_operation"]:
+        return kind, token.word, parsed.vocabulary.bases.get(token.word, token.word.rstrip("s")), at
+    if at in parsed.orders and token.word in parsed.vocabulary.words["edit_operation"]:
         return "edit", token.word, token.word, at
     return None
 
@@ -235,27 +235,27 @@ _SENSITIVE_FILES = frozenset(
 
 
 def plan_debate(
-    reading: Reading, *, confidence: Confidence, read_only: bool, debated: bool, is_new: bool = False
+    parsed: Reading, *, confidence: Confidence, read_only: bool, debated: bool, is_new: bool = False
 ) -> Plan:
     """Decide about the debate of an ACTION.
 
     Args:
-        reading: the prompt.
+        parsed: the prompt.
         confidence: of the ACTION; only a weak one can be vague.
         read_only: whether the request changes nothing.
         debated: whether this session has debated the same request.
         is_new: whether there is no site yet, so that nobody's access is at stake.
     """
-    only_looks = read_only and not _ignores_case(reading)
-    if only_looks or debated or reading.found("insist"):
+    only_looks = read_only and not _ignores_case(parsed)
+    if only_looks or debated or parsed.found("insist"):
         return Plan(Debate.BYPASS)
     high = tuple(
         name
         for name, holds in (
-            ("destructive", _destroys(reading)),
-            ("deployment", _deploys(reading)),
-            ("security", _is_sensitive(reading)),
-            ("access", not is_new and reading.found("access")),
+            ("destructive", _destroys(parsed)),
+            ("deployment", _deploys(parsed)),
+            ("security", _is_sensitive(parsed)),
+            ("access", not is_new and parsed.found("access")),
         )
         if holds
     )
@@ -264,52 +264,52 @@ def plan_debate(
     medium = tuple(
         name
         for name, holds in (
-            ("bulk", is_bulk(reading)),
-            ("vague", confidence is not Confidence.STRONG and _is_vague(reading)),
+            ("bulk", is_bulk(parsed)),
+            ("vague", confidence is not Confidence.STRONG and _is_vague(parsed)),
         )
         if holds
     )
     return Plan(Debate.PLANNING, Stakes.MEDIUM, medium) if medium else Plan(Debate.NONE)
 
 
-def changes_much(reading: Reading) -> bool:
+def changes_much(parsed: Reading) -> bool:
     """Return whether the request destroys or deploys something, so that it is never read-only."""
-    return _destroys(reading) or _deploys(reading)
+    return _destroys(parsed) or _deploys(parsed)
 
 
-def _destroys(reading: Reading) -> bool:
-    if any(_ends_clause(reading, hit) for hit in reading.hits.get("destructive_stated", ())):
+def _destroys(parsed: Reading) -> bool:
+    if any(_ends_clause(parsed, hit) for hit in parsed.hits.get("destructive_stated", ())):
         return True
-    if not reading.found("destructive"):
+    if not parsed.found("destructive"):
         return False
-    harmless = {at for hit in reading.hits.get("harmless_removal", ()) for at in range(hit.first, hit.last + 1)}
+    harmless = {at for hit in parsed.hits.get("harmless_removal", ()) for at in range(hit.first, hit.last + 1)}
     return any(
-        hit.first not in harmless and _is_ordered(reading, hit) and not _takes_only_dressing(reading, hit)
-        for hit in reading.hits["destructive"]
+        hit.first not in harmless and _is_ordered(parsed, hit) and not _takes_only_dressing(parsed, hit)
+        for hit in parsed.hits["destructive"]
     )
 
 
-def _ignores_case(reading: Reading) -> bool:
+def _ignores_case(parsed: Reading) -> bool:
     """Return whether `grep -i` is ordered, which seed 002 excludes from the read-only bypass (R-056, A11)."""
-    if all(token.word != "grep" for token in reading.tokens):
+    if all(token.word != "grep" for token in parsed.tokens):
         return False
-    return _GREP_IGNORING_CASE.search(reading.text.shown.lower()) is not None
+    return _GREP_IGNORING_CASE.search(parsed.text.shown.lower()) is not None
 
 
-def _ends_clause(reading: Reading, hit: Hit) -> bool:
+def _ends_clause(parsed: Reading, hit: Hit) -> bool:
     """Return whether a stated removal ends its clause: `the blog has to go`, not `it should go on the left`."""
-    if reading.tokens[hit.last].word != "go" or hit.last + 1 == len(reading.tokens):
+    if parsed.tokens[hit.last].word != "go" or hit.last + 1 == len(parsed.tokens):
         return True
-    after = reading.tokens[hit.last + 1]
-    return after.kind in _PAUSES or after.word in reading.vocabulary.words["politeness"]
+    after = parsed.tokens[hit.last + 1]
+    return after.kind in _PAUSES or after.word in parsed.vocabulary.words["politeness"]
 
 
-def _is_ordered(reading: Reading, hit: Hit) -> bool:
+def _is_ordered(parsed: Reading, hit: Hit) -> bool:
     """Return whether a destructive verb orders. A verb of another language always does."""
-    token = reading.tokens[hit.first]
-    english = union(reading.vocabulary.words["order"], _SAID_ANYWHERE)
-    if token.word in reading.vocabulary.words["order"]:
-        return hit.first in reading.orders and not token.joined
+    token = parsed.tokens[hit.first]
+    english = union(parsed.vocabulary.words["order"], _SAID_ANYWHERE)
+    if token.word in parsed.vocabulary.words["order"]:
+        return hit.first in parsed.orders and not token.joined
     if token.word not in english and singular(token.word) in english:
         return False  # `the button clears the form` describes
     return token.word in _SAID_ANYWHERE or token.word not in _ENGLISH_DESTRUCTION
@@ -319,12 +319,12 @@ _SAID_ANYWHERE = frozenset({"get", "rip", "start", "empty", "reset", "dump", "bi
 _ENGLISH_DESTRUCTION = frozenset({"obliterate", "destroy", "eliminate", "discard", "bin", "axe", "dump", "rip"})
 
 
-def _takes_only_dressing(reading: Reading, hit: Hit) -> bool:
+def _takes_only_dressing(parsed: Reading, hit: Hit) -> bool:
     """Return whether no content is removed: `remove the underline`, `drop shadow`."""
-    words = reading.vocabulary.words
-    follows = [reading.tokens[at] for at in range(hit.first + 1, min(hit.last + _REACH, len(reading.tokens)))]
+    words = parsed.vocabulary.words
+    follows = [parsed.tokens[at] for at in range(hit.first + 1, min(hit.last + _REACH, len(parsed.tokens)))]
     if follows and follows[0].word in ("down", "shadow", "shadows", "cap", "caps", "in", "a", "by", "below", "to"):
-        return reading.tokens[hit.first].word == "drop"
+        return parsed.tokens[hit.first].word == "drop"
     for token in follows:
         if token.kind in _PAUSES or token.word in ("and", "from", "in", "on", "so", "then"):
             return False
@@ -333,38 +333,38 @@ def _takes_only_dressing(reading: Reading, hit: Hit) -> bool:
     return False
 
 
-def _deploys(reading: Reading) -> bool:
-    if not reading.found("deployment"):
+def _deploys(parsed: Reading) -> bool:
+    if not parsed.found("deployment"):
         return False
-    excluded = {hit.first for hit in reading.hits.get("deployment_noun", ())}
-    for hit in reading.hits["deployment"]:
-        if hit.first in excluded or reading.tokens[hit.first].joined:
+    excluded = {hit.first for hit in parsed.hits.get("deployment_noun", ())}
+    for hit in parsed.hits["deployment"]:
+        if hit.first in excluded or parsed.tokens[hit.first].joined:
             continue
-        word = reading.tokens[hit.first].word
-        if word == "to" or word not in reading.vocabulary.words["order"] or hit.first in reading.orders:
+        word = parsed.tokens[hit.first].word
+        if word == "to" or word not in parsed.vocabulary.words["order"] or hit.first in parsed.orders:
             return True
     return False
 
 
-def _is_sensitive(reading: Reading) -> bool:
-    harmless = {at for hit in reading.hits.get("harmless_key", ()) for at in range(hit.first, hit.last + 1)}
-    if any(not harmless.issuperset(range(hit.first, hit.last + 1)) for hit in reading.hits.get("security", ())):
+def _is_sensitive(parsed: Reading) -> bool:
+    harmless = {at for hit in parsed.hits.get("harmless_key", ()) for at in range(hit.first, hit.last + 1)}
+    if any(not harmless.issuperset(range(hit.first, hit.last + 1)) for hit in parsed.hits.get("security", ())):
         return True
-    return Kind.PATH in reading.kinds and any(
+    return Kind.PATH in parsed.kinds and any(
         token.kind is Kind.PATH and _SENSITIVE_FILES.intersection(token.word.replace(".", "/").split("/"))
-        for token in reading.tokens
+        for token in parsed.tokens
     )
 
 
-def is_bulk(reading: Reading) -> bool:
+def is_bulk(parsed: Reading) -> bool:
     """Return whether the request concerns all of something on the site."""
-    excluded = {at for hit in reading.hits.get("not_bulk", ()) for at in range(hit.first, hit.last + 1)}
-    if any(hit.first not in excluded for hit in reading.hits.get("bulk", ())):
+    excluded = {at for hit in parsed.hits.get("not_bulk", ()) for at in range(hit.first, hit.last + 1)}
+    if any(hit.first not in excluded for hit in parsed.hits.get("bulk", ())):
         return True
-    return Kind.PATH in reading.kinds and any(token.kind is Kind.PATH and "*" in token.word for token in reading.tokens)
+    return Kind.PATH in parsed.kinds and any(token.kind is Kind.PATH and "*" in token.word for token in parsed.tokens)
 
 
-def _is_vague(reading: Reading) -> bool:
-    if reading.found("clear_target") or not reading.found("vague"):
+def _is_vague(parsed: Reading) -> bool:
+    if parsed.found("clear_target") or not parsed.found("vague"):
         return False
-    return Act.DEFECT not in reading.acts
+    return Act.DEFECT not in parsed.intents

@@ -59,7 +59,7 @@ _SECTION_NAMES = frozenset(
 _NAMING_HEADS = frozenset({"why", "who", "how"})
 
 
-class ActReader:
+class IntentReader:
     """Finds orders and intents in the sentences of one prompt."""
 
     def __init__(

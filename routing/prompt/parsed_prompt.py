@@ -12,7 +12,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import NamedTuple
 
-from routing.prompt.intents import CONJUNCTIONS, Act, ActReader, Sentence
+from routing.prompt.intents import CONJUNCTIONS, Act, IntentReader, Sentence
 from routing.prompt.tokens import Kind, Text, Token, canonicalise, is_reference
 from routing.prompt.vocabulary import Hit, Vocabulary, union
 
@@ -122,7 +122,7 @@ class Reading(NamedTuple):
     copied: frozenset[int]
     """Tokens of text meant for the page."""
     sentences: tuple[Sentence, ...]
-    acts: tuple[Act, ...]
+    intents: tuple[Act, ...]
     orders: tuple[int, ...]
     """Tokens of verbs in imperative position."""
     kinds: frozenset[Kind]
@@ -150,86 +150,86 @@ class Reading(NamedTuple):
         return _sentence_of(self.sentences, index)
 
 
-def read(prompt: str, vocabulary: Vocabulary) -> Reading:
+def parse_prompt(prompt: str, vocabulary: Vocabulary) -> Reading:
     """Parse a prompt and correct typos in the words that decide."""
     text = canonicalise(prompt)
     words = vocabulary.words
     tokens = correct_typos(text.tokens, words["spelled"], vocabulary.known, twice=words["spelled_twice"])
-    return _read(text, tokens, vocabulary)
+    return _parse(text, tokens, vocabulary)
 
 
-def read_as_spelled(prompt: str, vocabulary: Vocabulary) -> Reading:
+def parse_as_spelled(prompt: str, vocabulary: Vocabulary) -> Reading:
     """Parse a prompt without correcting typos: misspelt replies go to the model (L-042)."""
     text = canonicalise(prompt)
-    return _read(text, text.tokens, vocabulary)
+    return _parse(text, text.tokens, vocabulary)
 
 
-def _read(text: Text, tokens: tuple[Token, ...], vocabulary: Vocabulary) -> Reading:
+def _parse(text: Text, tokens: tuple[Token, ...], vocabulary: Vocabulary) -> Reading:
     sentences = tuple(_trimmed(sentence, tokens, vocabulary.words) for sentence in _split(tokens))
     hits = _without_exceptions(vocabulary.find(tokens, text.shown))
     _drop_prohibitions(hits, tokens, sentences, filler=vocabulary.words["filler"])
     copied = _copied(tokens, sentences, hits, vocabulary=vocabulary)
     if copied:
         hits = _without(hits, copied)
-    reader = ActReader(tokens, hits, copied=copied, vocabulary=vocabulary)
+    reader = IntentReader(tokens, hits, copied=copied, vocabulary=vocabulary)
     results = [reader.read(sentence) for sentence in sentences]
-    acts = tuple(act for act, _ in results)
+    intents = tuple(act for act, _ in results)
     orders = tuple(at for _, found in results for at in found)
     kinds = frozenset([token.kind for token in tokens])
-    return Reading(text, tokens, vocabulary, hits, copied, sentences, acts, orders, kinds)
+    return Reading(text, tokens, vocabulary, hits, copied, sentences, intents, orders, kinds)
 
 
-def mere_talk(reading: Reading) -> Talk | None:
+def classify_talk(parsed: Reading) -> Talk | None:
     """Return why the prompt orders nothing, or None if it orders, reports a defect or is unclear."""
-    if reading.text.cut or not reading.acts or reading.has_reference:
+    if parsed.text.cut or not parsed.intents or parsed.has_reference:
         return None
-    acts = set(reading.acts)
-    if Act.ORDER in acts or Act.DEFECT in acts:
+    intents = set(parsed.intents)
+    if Act.ORDER in intents or Act.DEFECT in intents:
         return None
-    if Act.QUESTION not in acts:
-        return Talk.CHAT if acts <= {Act.CHAT, Act.HOLD} else None
-    pairs = zip(reading.sentences, reading.acts, strict=True)
+    if Act.QUESTION not in intents:
+        return Talk.CHAT if intents <= {Act.CHAT, Act.HOLD} else None
+    pairs = zip(parsed.sentences, parsed.intents, strict=True)
     statements = [sentence for sentence, act in pairs if act is Act.STATEMENT]
-    if statements and reading.found("asks_for_it"):
+    if statements and parsed.found("asks_for_it"):
         return None
-    return Talk.QUESTION if all(_is_background(reading, sentence) for sentence in statements) else None
+    return Talk.QUESTION if all(_is_background(parsed, sentence) for sentence in statements) else None
 
 
-def _is_background(reading: Reading, sentence: Sentence) -> bool:
+def _is_background(parsed: Reading, sentence: Sentence) -> bool:
     """Return whether a statement only explains a question: `I sell candles.`, not `It should be blue.`."""
-    if reading.hits_in("wish", sentence):
+    if parsed.hits_in("wish", sentence):
         return False
-    if _is_label(reading, sentence):
+    if _is_label(parsed, sentence):
         return True
-    words = reading.vocabulary.words
-    if any(token.kind in _NEW_CONTENT for token in reading.tokens[sentence.first : sentence.end]):
+    words = parsed.vocabulary.words
+    if any(token.kind in _NEW_CONTENT for token in parsed.tokens[sentence.first : sentence.end]):
         return False
-    subject = reading.tokens[sentence.first].word
+    subject = parsed.tokens[sentence.first].word
     is_own = subject in words["first_person"] and subject not in _OTHERS
-    if any(reading.hits_in(group, sentence) for group in (_WRONGS if is_own else _EDITS)):
+    if any(parsed.hits_in(group, sentence) for group in (_WRONGS if is_own else _EDITS)):
         return False
-    said = {reading.tokens[at].word for at in range(sentence.first, sentence.end)}
+    said = {parsed.tokens[at].word for at in range(sentence.first, sentence.end)}
     return subject in words["first_person"] or (
         said.isdisjoint(words["element"]) and not said.isdisjoint(words["telling"])
     )
 
 
-def _is_label(reading: Reading, sentence: Sentence) -> bool:
+def _is_label(parsed: Reading, sentence: Sentence) -> bool:
     """Return whether a sentence is a ticket mark (`[shop-12]`, `(ticket: 4711)`) or an email sign-off (`Best, Tom`)."""
-    tokens = reading.tokens[sentence.first : sentence.end]
-    if any(token.word in reading.vocabulary.words["element"] for token in tokens):
+    tokens = parsed.tokens[sentence.first : sentence.end]
+    if any(token.word in parsed.vocabulary.words["element"] for token in tokens):
         return False
-    if any(reading.hits_in(group, sentence) for group in _EDITS):
+    if any(parsed.hits_in(group, sentence) for group in _EDITS):
         return False
     words = sum(token.kind is Kind.WORD for token in tokens)
     if words > _LABEL_WORDS:
         return False
     if tokens[0].word in ("[", "("):
-        last = reading.tokens[sentence.end - 1 : sentence.end + 1]  # the bracket may be trimmed off the sentence
+        last = parsed.tokens[sentence.end - 1 : sentence.end + 1]  # the bracket may be trimmed off the sentence
         is_closed = any(token.word in ("]", ")") for token in last)
         return is_closed and any(token.word == ":" or token.kind is Kind.NUMBER for token in tokens)
     kinds = {token.kind for token in tokens}
-    return kinds == {Kind.WORD, Kind.COMMA} and tokens[0].word in reading.vocabulary.words["sign_off"]
+    return kinds == {Kind.WORD, Kind.COMMA} and tokens[0].word in parsed.vocabulary.words["sign_off"]
 
 
 def _split(tokens: Sequence[Token]) -> Iterator[Sentence]:
