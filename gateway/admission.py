@@ -20,11 +20,11 @@ from gateway.providers import Provider, UpstreamRequest
 from ledger import money
 from ledger.attempts import hash_token
 from ledger.money import Bearer, CallStart, LaneRefusal, LaneUse, Reserved
+from routing.config import key_fingerprint
 from routing.errors import PolicyError
 from routing.policy.platform import Policy, ProjectOverrides, lower
 from routing.policy.prices import NANOUSD_PER_USD, BudgetExceeded, Price, Usage, nanousd_per_token, price_of
 from routing.queues import Limits
-from routing.redaction import key_fingerprint
 
 # Who may call: the rules between a token and a model call, in the order in which they are asked.
 

@@ -1,7 +1,7 @@
-"""The broker's shape: one direct queue for each kind of work, and what its connections are told.
+"""The broker: its queues, the Celery application, the transport, and its users' access rules.
 
-Messages carry ids, are JSON and are a worker's for good once it has them: recovery is the ledger's business, so no
-acknowledgement, no visibility timeout and no private kombu field takes part in it (docs/why.md).
+A message carries an id as JSON and leaves the broker when a worker receives it. The ledger recovers lost work, so there
+are no acknowledgements and no visibility timeout (docs/why.md).
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ TRANSPORT_OPTIONS: dict[str, Any] = {
     "socket_keepalive": True,
     "health_check_interval": 10,
     "deadletter_queue": QueueName.UNROUTED.value,
-    # Whatever else uses this database sweeps its own unacknowledged messages by its own clock, and not these.
+    # Own keys, so that no other user of this database restores our messages by its clock.
     "unacked_key": "pointsman:unacked",
     "unacked_index_key": "pointsman:unacked_index",
     "unacked_mutex_key": "pointsman:unacked_mutex",
 }
-"""`retry_on_timeout` stays off: after an ambiguous timeout it would push a message twice."""
+"""`retry_on_timeout` stays off: it would push a message twice after an ambiguous timeout."""
 
 PUBLISH_RETRY: dict[str, Any] = {"max_retries": 1, "interval_start": 0.1, "interval_step": 0.2, "interval_max": 0.5}
 
@@ -38,28 +38,28 @@ _DOOR = "intake"
 
 
 def door_of(tenant: str) -> str:
-    """Return the name of the queue at which a tenant's own Celery clients submit: no name of ours looks like one."""
+    """Return the queue of a tenant's Celery clients; none of our names looks like it."""
     return f"{_DOOR}.{tenant}"
 
 
 def lists_at(door: str) -> tuple[str, ...]:
-    """Return where Celery clients put messages for a door: on its list, or one that kombu makes for priorities."""
+    """Return the lists of an intake queue: its own, and those that kombu makes for priorities."""
     return (door, *(f"{door}\x06\x16{step}" for step in (3, 6, 9)))
 
 
 DOOR_LISTS = lists_at(_DOOR)
-"""Where Celery clients put `pointsman.submit` that share one door."""
+"""The lists of the shared intake queue, for `pointsman.submit`."""
 
 
 def list_of(queue: QueueName) -> str:
-    """Return the broker's list behind a queue: its name, but for `intake`, whose name is the Celery door's."""
+    """Return the broker's list for a queue: its name, except for `intake`, a name that Celery clients use."""
     return "jobs.intake" if queue == QueueName.INTAKE else queue.value
 
 
 def build_queues() -> list[Queue]:
     """Return every queue of the fleet, `unrouted` included.
 
-    None waits for an acknowledgement: a message that is lost with its worker is missed on the runway and sent again.
+    None needs acknowledgement: the dispatcher resends a message that was lost with its worker.
     """
     return [
         Queue(name, Exchange(name, type="direct"), routing_key=name, durable=True, no_ack=True)
@@ -67,19 +67,17 @@ def build_queues() -> list[Queue]:
     ]
 
 
-# The Celery application: explicit settings, made by whoever needs it, never global.
-
 SETTINGS: dict[str, Any] = {
     # Only JSON travels: pickle would let anyone who can write to the broker run code.
     "accept_content": ["json"],
     "task_serializer": "json",
     "result_serializer": "json",
-    # A typo must not make a queue that nobody drains; what names no queue lands where an alert sees it.
+    # A typo must not create a queue that nobody drains; a message without a queue raises an alert.
     "task_create_missing_queues": False,
     "task_default_queue": QueueName.UNROUTED.value,
     "task_ignore_result": True,
     "task_store_errors_even_if_ignored": False,
-    # Queues of ours wait for no ack at all: the ledger's lease recovers a crash (DESIGN.md section 4).
+    # The ledger's lease, not an ack, recovers a crash (DESIGN.md section 4).
     "task_acks_late": False,
     "task_reject_on_worker_lost": False,
     "worker_prefetch_multiplier": 1,
@@ -95,7 +93,7 @@ SETTINGS: dict[str, Any] = {
     "broker_channel_error_retry": True,
     "broker_pool_limit": 4,
     "broker_pool_acquire_timeout": 5,
-    # Nothing of ours asks workers over the broker: its reply queues leak when the asker dies (docs/pitfalls.md, 15).
+    # Unused, and its reply queues leak when the caller dies (docs/pitfalls.md, 15).
     "worker_enable_remote_control": False,
     "task_publish_retry_policy": PUBLISH_RETRY,
     "enable_utc": True,
@@ -104,14 +102,9 @@ SETTINGS: dict[str, Any] = {
 
 
 def create_app(broker_url: str, **overrides: Any) -> Celery:
-    """Return a Celery application for the fleet's queues.
-
-    Args:
-        broker_url: a `redis://` or `rediss://` URL.
-        overrides: settings that one program needs otherwise.
-    """
+    """Return a Celery application for the fleet's queues, with one program's setting overrides."""
     if broker_url.startswith("rediss:") and not overrides.get("broker_use_ssl"):
-        # Without a word kombu would take any certificate.
+        # By default kombu accepts any certificate.
         overrides["broker_use_ssl"] = {"ssl_cert_reqs": ssl.CERT_REQUIRED, "ssl_check_hostname": True}
     app = Celery("pointsman", broker=broker_url, set_as_current=False, autofinalize=False)
     app.conf.update(SETTINGS | {"task_queues": build_queues()} | overrides)
@@ -119,41 +112,34 @@ def create_app(broker_url: str, **overrides: Any) -> Celery:
     return app
 
 
-# kombu's Redis transport with one client for each channel, and queues that give their messages away for good.
-#
-# kombu makes a client for every message that it pushes, acknowledges or restores, and each begins with a table of how
-# to
-# read 170 answers: more work than the message itself. A client has no connection of its own, it takes one from its
-# pool
-# for each command; so threads may share it, and it serves for as long as the pool does.
-#
-# Nor does it leave out acknowledging where a queue wants none: what was never noted as delivered is dropped from that
-# note all the same, in a transaction of its own for each message.
+# kombu creates a client, with a table of 170 response callbacks, for every message that it pushes or acknowledges: more
+# work than the message itself. A client takes a connection from its pool for each command, so threads can share it for
+# the life of the pool. kombu also spends a transaction per message on acknowledging where a queue wants none.
 
 
 class Channel(redis.Channel):
-    """A channel whose commands go through the client that it made first for its pool."""
+    """A channel that reuses one client for each pool."""
 
-    _kept: Any = None
+    _shared_client: Any = None
 
     def _create_client(self, asynchronous: bool = False) -> Any:
-        if asynchronous:  # for waiting: its pool tells the poller, and kombu keeps this one itself
+        if asynchronous:  # used for polling; kombu keeps this one itself
             return redis.Channel._create_client(self, asynchronous=True)
-        if self._kept is None or self._kept.connection_pool is not self.pool:
-            self._kept = redis.Channel._create_client(self)
-        return self._kept
+        if self._shared_client is None or self._shared_client.connection_pool is not self.pool:
+            self._shared_client = redis.Channel._create_client(self)
+        return self._shared_client
 
     def basic_ack(self, delivery_tag: str, multiple: bool = False) -> None:
-        """Acknowledge a message, if its queue waits for that."""
-        if self._is_awaited(delivery_tag):
+        """Acknowledge a message if its queue needs that."""
+        if self._needs_ack(delivery_tag):
             redis.Channel.basic_ack(self, delivery_tag, multiple=multiple)
 
     def basic_reject(self, delivery_tag: str, requeue: bool = False) -> None:
-        """Reject a message, if its queue waits for that."""
-        if self._is_awaited(delivery_tag):
+        """Reject a message if its queue needs that."""
+        if self._needs_ack(delivery_tag):
             redis.Channel.basic_reject(self, delivery_tag, requeue=requeue)
 
-    def _is_awaited(self, delivery_tag: str) -> bool:
+    def _needs_ack(self, delivery_tag: str) -> bool:
         try:
             self.qos.get(delivery_tag)
         except KeyError:
@@ -162,32 +148,30 @@ class Channel(redis.Channel):
 
 
 class Transport(redis.Transport):
-    """Takes the URLs that kombu's own does."""
+    """kombu's Redis transport with shared clients."""
 
     Channel = Channel
 
 
-# Who may do what at the broker: one user for each kind of program, and one for each tenant's own door.
-#
-# Valkey and Redis (7 and later) read these rules from an ACL file. They are the least that each program works with; a
-# test runs the fleet under them. Passwords are given as SHA-256 hashes, as `ACL SETUSER` takes them.
+# One broker user for each kind of program, and one for each tenant's Celery clients, with the least rights they work
+# with; a test runs the fleet under them. Valkey and Redis 7 read these rules from an ACL file, with SHA-256 passwords.
 
 PREFIX = "pointsman"
 _CONNECT = ("+auth", "+hello", "+ping", "+select", "+client|setinfo", "+client|setname")
 _TOGETHER = ("+multi", "+exec", "+discard")
 _BINDINGS = ("_kombu.binding.", "_kombu.binding_permanent.")
-"""Sets in which kombu notes which lists an exchange leads to."""
+"""kombu's sets of the lists that an exchange leads to."""
 _UNACKED = "~pointsman:unacked*"
 
 
 _PRIORITIES = "[^a-z0-9-][^a-z0-9-][369]"
-"""Ends the names of lists that kombu keeps for priorities: two bytes that no tenant's name can hold, and a digit. Any
-two bytes would let tenant `a` write to the queue of tenant `a-x3`."""
+"""Suffix of kombu's lists for priorities: two bytes that no tenant's name can hold, and a digit. With any two bytes
+tenant `a` could write to the queue of tenant `a-x3`."""
 
 
 @dataclass(frozen=True)
 class BrokerUser:
-    """One user and its rules."""
+    """A broker user and its access rules."""
 
     name: str
     rules: tuple[str, ...]
@@ -199,71 +183,23 @@ class BrokerUser:
 
 
 def fleet_users() -> tuple[BrokerUser, ...]:
-    """Return the users of an installation's own programs. The gateway needs none."""
+    """Return the users of the product's programs. The gateway needs none."""
     publish = ("+lpush", "+llen", "+sadd", "+smembers", *_TOGETHER)
     queues = _keys_of(tuple(QueueName))
     bindings = tuple(f"~{prefix}*" for prefix in _BINDINGS)
     doors = (f"~{DOOR_LISTS[0]}", f"~{DOOR_LISTS[0]}{_PRIORITIES}", f"~{door_of('*')}", "~pointsman:door:tries")
     consume = (
-        "+brpop",
-        "+rpop",
-        "+rpush",
-        "+hset",
-        "+hget",
-        "+hdel",
-        "+zadd",
-        "+zrem",
-        "+zrevrangebyscore",
-        "+zrange",
-        "+zrangebyscore",
-        "+watch",
-        "+set",
-        "+get",
-        "+del",
-        "+unwatch",
-        "+evalsha",
-        "+eval",
-        "+script|load",
-        "+exists",
-        "+expire",
+        *("+brpop", "+rpop", "+rpush", "+hset", "+hget", "+hdel", "+zadd", "+zrem", "+zrevrangebyscore", "+zrange"),
+        *("+zrangebyscore", "+watch", "+set", "+get", "+del", "+unwatch", "+evalsha", "+eval", "+script|load"),
+        *("+exists", "+expire"),
     )
+    relay = ("+lrange", "+lrem", "+blmove", "+hincrby", "+hdel", "+expire", "+eval", "+evalsha", "+script|load")
+    events = ("+subscribe", "+unsubscribe", "+psubscribe", "+punsubscribe", "+publish")
     return (
         BrokerUser(f"{PREFIX}-api", (*_CONNECT, *publish, *queues, *bindings)),
+        BrokerUser(f"{PREFIX}-dispatcher", (*_CONNECT, *publish, *relay, *queues, *doors, *bindings)),
         BrokerUser(
-            f"{PREFIX}-dispatcher",
-            (
-                *_CONNECT,
-                *publish,
-                "+lrange",
-                "+lrem",
-                "+blmove",
-                "+hincrby",
-                "+hdel",
-                "+expire",
-                "+eval",
-                "+evalsha",
-                "+script|load",
-                *queues,
-                *doors,
-                *bindings,
-            ),
-        ),
-        BrokerUser(
-            f"{PREFIX}-worker",
-            (
-                *_CONNECT,
-                *publish,
-                *consume,
-                "+subscribe",
-                "+unsubscribe",
-                "+psubscribe",
-                "+punsubscribe",
-                "+publish",
-                *queues,
-                _UNACKED,
-                *bindings,
-                "&/*.celeryev/*",
-            ),
+            f"{PREFIX}-worker", (*_CONNECT, *publish, *consume, *events, *queues, _UNACKED, *bindings, "&/*.celeryev/*")
         ),
         BrokerUser(f"{PREFIX}-exporter", (*_CONNECT, "+info", "+llen", *queues, *doors[:2])),
         BrokerUser(f"{PREFIX}-doctor", (*_CONNECT, "+config|get")),
@@ -271,7 +207,7 @@ def fleet_users() -> tuple[BrokerUser, ...]:
 
 
 def tenant_user(tenant: str) -> BrokerUser:
-    """Return the user of a tenant's own Celery clients: it puts messages on one list, and can read nothing."""
+    """Return the user of a tenant's Celery clients, which can push to one list and read nothing."""
     door = door_of(tenant)
     commands = (*_CONNECT, "+lpush", "+llen", "+sadd", *_TOGETHER)
     bindings = (f"%W~{prefix}{door}" for prefix in _BINDINGS)
@@ -280,38 +216,36 @@ def tenant_user(tenant: str) -> BrokerUser:
 
 
 def _keys_of(queues: Sequence[QueueName]) -> tuple[str, ...]:
-    """Return patterns for the queues' lists, those for priorities included."""
+    """Return key patterns of the queues' lists, those for priorities included."""
     return tuple(f"~{list_of(queue)}{more}" for queue in queues for more in ("", _PRIORITIES))
 
-
-# Which connections of an installation cross a network in the clear: told from their URLs alone.
 
 _CHECKED = frozenset({"verify-ca", "verify-full"})
 
 
 def is_exposed_broker(url: str) -> bool:
-    """Tell whether a broker's URL leads over a network without TLS."""
+    """Return whether a broker URL crosses a network without TLS."""
     return url.startswith("redis:") and not _is_here(url)
 
 
 def is_exposed_ledger(url: str) -> bool:
-    """Tell whether a ledger's URL leads over a network to a server whose certificate nobody checks."""
+    """Return whether a ledger URL crosses a network without checking the server's certificate."""
     return not _is_here(url) and _CHECKED.isdisjoint(parse_qs(urlsplit(url).query).get("sslmode", []))
 
 
 def _is_here(url: str) -> bool:
-    """Tell whether a URL names this machine only; a ledger's without a host is a socket's.
+    """Return whether a URL names only this machine; without a host it names a socket.
 
-    The clients of both services take a host from the query, too, in the place of the one before the path.
+    The clients of both services let a host in the query override the one before the path.
     """
     parts = urlsplit(url)
     query = parse_qs(parts.query)
-    named = [host for name in ("host", "hostaddr") for value in query.get(name, []) for host in value.split(",")]
-    return all(_is_this_machine(host) for host in named or [parts.hostname or ""])
+    hosts = [host for name in ("host", "hostaddr") for value in query.get(name, []) for host in value.split(",")]
+    return all(_is_this_machine(host) for host in hosts or [parts.hostname or ""])
 
 
 def _is_this_machine(host: str) -> bool:
-    """Tell whether a name, an address or a socket's directory, with a port or without, is on this machine."""
+    """Return whether a host name, address or socket directory, with or without a port, is on this machine."""
     host = host.partition(":")[0].lower() if host.count(":") == 1 else host.lower()
     try:
         return ip_address(host.strip("[]")).is_loopback

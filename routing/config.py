@@ -1,13 +1,16 @@
-"""Wiring and secrets come from the environment as `POINTSMAN_<SECTION>__<FIELD>`; this reads them, strictly.
+"""Settings from the environment (`POINTSMAN_<SECTION>__<FIELD>`), and secrets removed from text.
 
-A misspelt name would silently leave a default in force, so every `POINTSMAN_` name has to be known. A value that no
-environment should hold, as everybody who may look at a process or a container sees that, stands in a file: the same
-name with `_FILE` after it says in which.
+Reading is strict: a misspelt name would silently leave a default in force, so an unknown `POINTSMAN_` name is an error.
+A secret belongs in a file, because anyone who can inspect a process sees its environment: the same name with `_FILE`
+appended names that file.
 """
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import json
+import re
 import ssl
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -27,50 +30,117 @@ from pydantic import (
 
 from routing.errors import PolicyError
 
+REDACTED = "[redacted]"
+_KEYS = (
+    (("sk-",), r"sk-[A-Za-z0-9_-]{16,}"),
+    (("k_live_", "k_test_"), r"(?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{16,}"),
+    (("akia", "asia"), r"(?:AKIA|ASIA)[A-Z0-9]{16}"),
+    (("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), r"gh[pousr]_[A-Za-z0-9]{30,}"),
+    (("github_pat_",), r"github_pat_[A-Za-z0-9_]{30,}"),
+    (("glpat-",), r"glpat-[A-Za-z0-9_-]{20,}"),
+    (("lin_api_", "lin_oauth_"), r"lin_(?:api|oauth)_[A-Za-z0-9]{20,}"),
+    (("xox",), r"xox[abprs]-[A-Za-z0-9-]{10,}"),
+    (("aiza",), r"AIza[A-Za-z0-9_-]{30,}"),
+    (("pmk_",), r"pmk_[A-Za-z0-9_-]{20,}"),
+    (("whsec_",), r"whsec_[A-Za-z0-9+/=_-]{16,}"),
+    (("eyj",), r"eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}"),
+    (("private key-----",), r"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"),
+    (("bearer ",), r"(?i:(?<=bearer )[A-Za-z0-9._~+/=-]{16,})"),
+    (("password=", "password: "), r"(?i:(?<=password=)\S+|(?<=password: )\S+)"),
+)
+_URL_USER = (("://",), r"(?<=://)[^\s/:@]*:[^\s/@]+(?=@)")
+MARKED = (*_KEYS, _URL_USER)
+"""Case-folded marks, and a pattern that cannot match without one: looking for marks is ten times cheaper."""
+_MARKS = tuple(mark for marks, _ in MARKED for mark in marks)
+SECRETS = re.compile("|".join(pattern for _, pattern in _KEYS))
+"""Keys that no configuration or plan may contain."""
+HIDDEN = re.compile("|".join(pattern for _, pattern in MARKED))
+"""What is redacted everywhere: keys, and the user and password of a URL."""
+
+
+def may_hide(text: str) -> bool:
+    """Return whether `HIDDEN` could match."""
+    folded = text.casefold()
+    return any(mark in folded for mark in _MARKS)
+
+
+def redact(text: str, *, known: tuple[str, ...] = ()) -> str:
+    """Return `text` with keys and the `known` secrets replaced."""
+    for value in known:
+        if value:
+            text = text.replace(value, REDACTED)
+    return HIDDEN.sub(REDACTED, text) if may_hide(text) else text
+
+
+def redact_all(value: Any, *, known: tuple[str, ...] = ()) -> Any:
+    """Return a JSON value with all its texts and field names redacted."""
+    if not known and not may_hide(repr(value)):  # repr holds every text with its marks
+        return value
+    return _redact_each(value, known)
+
+
+def _redact_each(value: Any, known: tuple[str, ...]) -> Any:
+    if isinstance(value, str):
+        return redact(value, known=known)
+    if isinstance(value, Mapping):
+        return {redact(str(name), known=known): _redact_each(item, known) for name, item in value.items()}
+    return [_redact_each(item, known) for item in value] if isinstance(value, list | tuple) else value
+
+
+def key_fingerprint(key: str, *, pepper: str) -> str:
+    """Return a short keyed hash that identifies a key without revealing it (S-064, P-037)."""
+    return hmac.new(pepper.encode(), key.encode(), hashlib.sha256).hexdigest()[:16]
+
+
+# Wiring and secrets come from the environment as `POINTSMAN_<SECTION>__<FIELD>`; this reads them, strictly.
+#
+# A misspelt name would silently leave a default in force, so every `POINTSMAN_` name has to be known. A value that no
+# environment should hold, as everybody who may look at a process or a container sees that, stands in a file: the same
+# name with `_FILE` after it says in which.
+
 PREFIX = "POINTSMAN_"
 IN_FILE = "_FILE"
-"""Ends the name of a variable that names the file in which the value stands. No field of a section may end so."""
+"""Suffix of a variable that names a file with the value. No field may end so."""
 _MAX_FILE_BYTES = 65_536
 SECTIONS = frozenset(
     {"accounts", "api", "audit", "box", "broker", "den", "dispatcher", "exporter", "gateway", "ledger", "logs"}
     | {"mirror", "pages", "policy", "preview", "rehearsal", "runs", "tracing", "webhook", "worker"}
 )
-"""Every section of the product. A program reads those that it needs."""
-
+"""All sections; each program reads those that it needs."""
 
 InOrder = PlainSerializer(sorted, return_type=list[str], when_used="json")
-"""For sets of words: they are written in one order, or every process would have another version of the same policy."""
+"""Serializes a set in one order, so that every process computes the same policy version."""
 
 
 class Section(BaseModel):
-    """Base of all configuration sections."""
+    """Base of the configuration sections."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
 OptionalPath = Annotated[Path | None, BeforeValidator(lambda value: value or None)]
-"""A path, or nothing when the variable is empty."""
+"""A path, or None for an empty variable."""
 
 
 class BrokerConfig(Section):
     """Where the broker is."""
 
     url: str = "redis://127.0.0.1:6379/0"
-    """A Redis or Valkey URL, `rediss://` for TLS. Its `maxmemory-policy` has to be `noeviction`."""
+    """A Redis or Valkey URL, `rediss://` for TLS. Its `maxmemory-policy` must be `noeviction`."""
     ca_path: OptionalPath = None
-    """A PEM file of the authority that signed the broker's certificate; empty for those that the system trusts. Over
-    TLS the certificate and its name are always checked."""
+    """A PEM file of the broker's certificate authority; empty for those that the system trusts. The certificate and its
+    name are always checked."""
     cert_path: OptionalPath = None
-    """A PEM file of this installation's own certificate, where the broker asks for one."""
+    """A PEM file of the client certificate, if the broker asks for one."""
     key_path: OptionalPath = None
-    """The key of that certificate."""
+    """The client certificate's key."""
     shared_door: bool = True
-    """Whether messages on the queue `intake` may name their tenant. When false, Celery clients are taken in only at
-    their tenant's own queue, `intake.TENANT`, and the broker's users decide who may write there."""
+    """Whether messages on the queue `intake` may name their tenant. Otherwise Celery clients can submit only to their
+    tenant's queue, `intake.TENANT`, and the broker's users decide who may write there."""
 
     @property
     def tls(self) -> dict[str, Any]:
-        """What a client of the broker is told about TLS; empty without."""
+        """TLS settings of a broker client; empty without TLS."""
         if not self.url.startswith("rediss:"):
             return {}
         paths = {"ssl_ca_certs": self.ca_path, "ssl_certfile": self.cert_path, "ssl_keyfile": self.key_path}
@@ -79,10 +149,7 @@ class BrokerConfig(Section):
 
     @model_validator(mode="after")
     def _check_tls(self) -> BrokerConfig:
-        """Refuse what cannot be kept, files that are not there included.
-
-        Only the entry points read settings, so this is the edge: what is wrong is told there, by the setting's name.
-        """
+        """Refuse contradictions and missing files here, where the error can name the setting."""
         if not self.url.startswith(("redis://", "rediss://")):
             raise ValueError("url: must begin with redis:// or rediss://")
         if "ssl_" in self.url.partition("?")[2]:
@@ -96,27 +163,23 @@ class BrokerConfig(Section):
 
 
 class PolicyConfig(Section):
-    """Which policy holds."""
+    """The policy in force."""
 
     path: OptionalPath = None
     """An installation's own copy of routing/policy/platform.yaml; empty for the shipped one."""
     vocabulary: OptionalPath = None
-    """A YAML file of words for the groups of routing/prompt/vocabulary.yaml, read over the shipped one; or a directory of
-    such files, `all.yaml` for every project and `PROJECT.yaml` for one. Empty for none."""
+    """A YAML file of words that extends routing/prompt/vocabulary.yaml, or a directory of such files: `all.yaml` for
+    every project, `PROJECT.yaml` for one. Empty for none."""
 
 
 SettingsT = TypeVar("SettingsT", bound=BaseModel)
 
 
 def read_settings(model: type[SettingsT], environ: Mapping[str, str]) -> SettingsT:
-    """Build a program's settings from environment variables.
-
-    Args:
-        model: a frozen model whose fields are sections.
-        environ: the environment.
+    """Build a program's settings, a model whose fields are sections, from environment variables.
 
     Raises:
-        PolicyError: the operator's fault; it names the variable and the rule, and repeats no value.
+        PolicyError: the operator's fault; names variable and rule, and repeats no value.
     """
     found: dict[str, dict[str, Any]] = {}
     names: dict[tuple[str, ...], str] = {}
@@ -144,24 +207,24 @@ def read_settings(model: type[SettingsT], environ: Mapping[str, str]) -> Setting
 
 
 def _name_of(place: tuple[str, ...], names: Mapping[tuple[str, ...], str]) -> str:
-    """Return the variable that gave a place its value, or the one that would have."""
+    """Return the variable that sets a place."""
     return names.get(place, f"{PREFIX}{'__'.join(place).upper()}")
 
 
 def _read_file(name: str, path: Path) -> str:
-    """Return what a file holds, without the line end that editors and `echo` put there.
+    """Return a file's text without the final line end.
 
     Raises:
-        PolicyError: the operator's fault; it repeats neither the value nor the path, which may be a misplaced secret.
+        PolicyError: the operator's fault; repeats neither the value nor the path, which may be a misplaced secret.
     """
     try:
         with path.open("rb") as file:
-            held = file.read(_MAX_FILE_BYTES + 1)
-        text = held.decode().rstrip("\r\n")
+            data = file.read(_MAX_FILE_BYTES + 1)
+        text = data.decode().rstrip("\r\n")
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not a path, or what it holds is not UTF-8"
         raise PolicyError(f"{name}: the file that it names cannot be read: {why}") from None
-    if not text or len(held) > _MAX_FILE_BYTES:
+    if not text or len(data) > _MAX_FILE_BYTES:
         raise PolicyError(
             f"{name}: the file that it names must hold 1 to {_MAX_FILE_BYTES} bytes, the line end not counted"
         )
@@ -169,15 +232,12 @@ def _read_file(name: str, path: Path) -> str:
 
 
 def without_settings(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment for a program of others: without Pointsman's own variables, secrets among them."""
+    """Return the environment for a third-party program: without Pointsman's variables and their secrets."""
     return {name: value for name, value in environ.items() if not name.startswith(PREFIX)}
 
 
 def secrets_of(settings: BaseModel) -> tuple[str, ...]:
-    """Return the secrets that a program holds: secret settings, and of those that are URLs the password alone.
-
-    The scan looks for them in what would be published (notes: threat C9).
-    """
+    """Return the secrets in a program's settings, of URLs the password alone, for the scan of releases (threat C9)."""
     found: set[str] = set()
     for _, value in settings:
         if isinstance(value, BaseModel):
@@ -221,7 +281,7 @@ def _put(target: dict[str, Any], path: list[str], value: str) -> bool:
 
 
 def _decode(value: str) -> Any:
-    """Lists and mappings are given as JSON; everything else is taken as it stands."""
+    """Return a JSON list or mapping decoded, any other value as it is."""
     if not value.startswith(("[", "{")):
         return value
     try:
@@ -230,14 +290,11 @@ def _decode(value: str) -> Any:
         return value
 
 
-# Kinds of fields that outside text is read into.
-
-
 def check_text(text: str) -> str:
-    """Return `text` when a ledger can store it.
+    """Return `text` if the ledger can store it.
 
     Raises:
-        ValueError: the caller's fault; the message is the rule.
+        ValueError: the caller's fault; the message states the rule.
     """
     if any(character == "\x00" or "\ud800" <= character <= "\udfff" for character in text):
         raise ValueError("must be valid Unicode text without NUL")

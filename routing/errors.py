@@ -1,4 +1,4 @@
-"""What routing can refuse, and whose fault it is."""
+"""Errors of routing, each with the party at fault."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ CallFailure = Literal["timeout", "rate_limited", "transport_error", "cost_cap", 
 
 
 class FieldError(NamedTuple):
-    """One field of a request that breaks one rule."""
+    """A field of a request that breaks a rule."""
 
     field: str
-    """Dotted path of the field in the request body, `body` for the whole."""
+    """Dotted path in the request body; `body` for the whole."""
     rule: str
-    """The rule in plain words; it never repeats what the caller sent."""
+    """The rule in plain words, without the caller's value."""
 
 
 class Problem(NamedTuple):
-    """One thing that is wrong with a project's file. Values are never repeated: one of them may be a key."""
+    """A problem in a project's file. It repeats no value, which may be a key."""
 
     line: int
-    """0 where none can be named."""
+    """0 if unknown."""
     place: str
     rule: str
 
@@ -31,11 +31,11 @@ class Problem(NamedTuple):
 
 
 class RoutingError(Exception):
-    """Base of all errors of this package."""
+    """Base of this package's errors."""
 
 
 class InvalidJobError(RoutingError, ValueError):
-    """The caller's request breaks a rule; nothing was enqueued (the caller's fault)."""
+    """A request breaks a rule, and nothing was enqueued (the caller's fault)."""
 
     def __init__(self, errors: tuple[FieldError, ...]) -> None:
         super().__init__(errors)
@@ -46,11 +46,11 @@ class InvalidJobError(RoutingError, ValueError):
 
 
 class PolicyError(RoutingError, ValueError):
-    """A policy file breaks a rule (the operator's fault); the message names file, place and rule."""
+    """A policy file breaks a rule (the operator's fault); names file, place and rule."""
 
 
 class UnknownMessageError(RoutingError, ValueError):
-    """A message is of a version that this process does not read (nobody's fault: a newer one sent it)."""
+    """A message has a version unknown to this process (nobody's fault: a newer one sent it)."""
 
     def __init__(self, version: int, job_id: UUID, fence: int) -> None:
         super().__init__(version, job_id, fence)
@@ -59,11 +59,11 @@ class UnknownMessageError(RoutingError, ValueError):
         self.fence = fence
 
     def __str__(self) -> str:
-        return f"the message for job {self.job_id} is of version {self.version}, which this process does not read"
+        return f"the message for job {self.job_id} has version {self.version}, which this process does not know"
 
 
 class ProjectConfigError(RoutingError, ValueError):
-    """A project's file breaks rules (its owner's fault); names each place with its line."""
+    """A project's file breaks rules (its owner's fault); names each line."""
 
     def __init__(self, source: str, problems: tuple[Problem, ...]) -> None:
         super().__init__(source, problems)
@@ -75,7 +75,7 @@ class ProjectConfigError(RoutingError, ValueError):
 
 
 class MissingKeyError(RoutingError, LookupError):
-    """A run needs a model and nobody's key pays for it (the tenant's fault); nothing was started."""
+    """No key pays for a model that a run needs, and nothing was started (the tenant's fault)."""
 
     def __init__(self, provider: str, agents: tuple[str, ...]) -> None:
         super().__init__(provider, agents)
@@ -90,7 +90,7 @@ class MissingKeyError(RoutingError, LookupError):
 
 
 class CallFailedError(RoutingError):
-    """A model call brought no usable reply (nobody's fault, or the provider's); the decision goes on without it."""
+    """A model call returned no usable reply (nobody's fault, or the provider's); the decision continues without it."""
 
     def __init__(self, reason: CallFailure) -> None:
         super().__init__(reason)
@@ -101,7 +101,7 @@ class CallFailedError(RoutingError):
 
 
 class YamlRefusedError(RoutingError, ValueError):
-    """A YAML text is not taken (its author's fault); line 0 where no line can be named."""
+    """A YAML document was refused (its author's fault); line 0 if unknown."""
 
     def __init__(self, line: int, rule: str) -> None:
         super().__init__(line, rule)

@@ -1,9 +1,8 @@
-"""What a run will probably cost, said before it starts (seed 001, ADR-012).
+"""Estimated cost of a run before it starts (seed 001, ADR-012).
 
-The seed gives three sizes of task with a range each. A task has the smallest size that knows every role in question.
-The share of a role in it follows stated weights, so that one agent on a dearer model raises its own share only.
-
-An estimate binds nobody: caps are the gateway's.
+The seed defines three task sizes, each with a cost range. A task has the smallest size that covers all its roles.
+Weights divide the cost among the roles, so a dearer model raises only its own role's share. An estimate is not a limit:
+the gateway enforces budgets.
 """
 
 from __future__ import annotations
@@ -17,20 +16,20 @@ from routing.policy.agents import AgentDefinition, AgentRole
 from routing.policy.platform import Policy
 
 OPUS_FACTOR = 5
-"""Opus for an agent multiplies what that agent costs by about this (the seed's figure, not the price list's)."""
+"""How much more an agent costs on Opus (the seed's figure, not the price list's)."""
 _OPUS = "claude-opus-"
 
 
 @dataclass(frozen=True)
 class Size:
-    """One of the seed's three sizes of task."""
+    """A task size."""
 
     name: Literal["simple_fix", "standard_feature", "complex_feature"]
     tokens: int
     low_usd: float
     high_usd: float
     weights: Mapping[AgentRole, int]
-    """How the work is divided among the roles that take part: those the seed names, and what our pipelines add."""
+    """Shares of the work by role: the seed's, and those that our pipelines add."""
 
 
 SIZES = (
@@ -67,22 +66,22 @@ SIZES = (
 
 @dataclass(frozen=True)
 class Estimate:
-    """A range, and where it comes from."""
+    """An estimated cost range."""
 
     size: str
     tokens: int
     low_usd: float
     high_usd: float
     shares: Mapping[AgentRole, tuple[float, float]]
-    """USD from and to, by role."""
+    """Low and high USD by role."""
 
 
 def estimate(agents: Iterable[AgentDefinition], *, is_fix: bool) -> Estimate:
-    """Estimate a run from the agents that take part in it.
+    """Estimate a run from its agents.
 
     Args:
-        agents: with the models that the project's configuration gives them. The orchestrator's part is in the figures.
-        is_fix: a fix with no more roles than the seed's bug fix is a simple one; anything else is at least a feature.
+        agents: the agents, with the models that the project configured. The figures include the orchestrator.
+        is_fix: whether it may be a simple fix; anything else is at least a standard feature.
     """
     dear: dict[AgentRole, list[bool]] = {}
     for agent in agents:
@@ -104,54 +103,38 @@ def _size(roles: frozenset[AgentRole], *, is_fix: bool) -> Size:
 
 
 def _share(size: Size, part: float, dear: float) -> tuple[float, float]:
-    """Return a role's range: `part` of the size's, the `dear` part of that again on Opus."""
+    """Return a role's cost range: `part` of the size's, of which the `dear` part runs on Opus."""
     factor = part * (1 + dear * (OPUS_FACTOR - 1))
     return size.low_usd * factor, size.high_usd * factor
 
 
-# The estimate of a run before there is a plan: for the agents that its kind of pipeline has (seeds 001 and 003).
-
 _FIX = ("test-planner", "frontend-dev", "code-review", "qa", "security")
-"""One developer stands for whichever the scope will choose: they cost the same."""
-_BUILD = (
-    "research",
-    "architect",
-    "frontend-dev",
-    "backend-dev",
-    "styling",
-    "code-review",
-    "qa",
-    "security",
-)
+"""Any developer would do: they cost the same."""
+_BUILD = ("research", "architect", "frontend-dev", "backend-dev", "styling", "code-review", "qa", "security")
 _PIPELINES: dict[Intent, tuple[str, ...]] = {Intent.FIX: _FIX, Intent.BUILD: _BUILD, Intent.QUESTION: ()}
 
 
 def estimate_run(policy: Policy, intent: Intent) -> dict[str, Any]:
-    """Return what a run will probably cost, before anything is planned.
-
-    Args:
-        policy: as tenant and project leave it.
-        intent: as the rules read the ticket.
-    """
+    """Estimate a run before it is planned, from the agents of its pipeline."""
     return estimate_agents(policy, _PIPELINES[intent], is_fix=intent is Intent.FIX, basis="pipeline")
 
 
 def estimate_agents(policy: Policy, agents: Iterable[str], *, is_fix: bool, basis: str) -> dict[str, Any]:
-    """Return what a run with these agents will probably cost, as it is stored and shown.
+    """Return a run's estimate as it is stored and shown.
 
     Args:
-        policy: as tenant and project leave it.
-        agents: their names; what is not in the registry is left out.
+        policy: the policy of the tenant and project.
+        agents: names; unknown ones are ignored.
         is_fix: whether it is a fix.
-        basis: what the names come from: `pipeline` or `plan`.
+        basis: the source of the names: `pipeline` or `plan`.
     """
     names = sorted({name for name in agents if name in policy.agents})
-    found = estimate([policy.agents[name] for name in names], is_fix=is_fix)
+    result = estimate([policy.agents[name] for name in names], is_fix=is_fix)
     return {
         "basis": basis,
-        "size": found.size,
+        "size": result.size,
         "agents": names,
-        "tokens": found.tokens,
-        "low_usd": found.low_usd,
-        "high_usd": found.high_usd,
+        "tokens": result.tokens,
+        "low_usd": result.low_usd,
+        "high_usd": result.high_usd,
     }

@@ -1,7 +1,7 @@
-"""What a task's failures lead to: its failure counter, and the one table of nested loop limits (R-051..R-064, A12).
+"""What follows a task's failures: its failure counter, and the limits of nested loops (R-051..R-064, A12).
 
-The counter counts final outcomes only. An attempt that is tried again, a tier that hands on, a rework cycle: all of
-that has a limit of its own in `LOOP_LIMITS`, and happens before an outcome is final.
+Only final outcomes count. Retried attempts, escalation to another tier and rework cycles come before that and have
+their own limits in `LOOP_LIMITS`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import NamedTuple
 from routing.jobs import FAILURES, Reason, State
 
 DEBATE_FROM = 2
-"""Consecutive failures, or rejections, from which a task is debated (R-051, R-053, R-062)."""
+"""Consecutive failures, or rejections, that lead to a debate (R-051, R-053, R-062)."""
 ESCALATE_FROM = 3
-"""Consecutive failures from which a task that was debated goes to a person (R-054)."""
+"""Consecutive failures after which a debated task goes to a person (R-054)."""
 
 
 class FailureEvent(StrEnum):
@@ -31,7 +31,7 @@ class FailureEvent(StrEnum):
 
 
 class FailureAction(StrEnum):
-    """What a final outcome leads to at once."""
+    """What follows a final outcome."""
 
     NONE = "NONE"
     DEBATE_FAILURE = "DEBATE_FAILURE"
@@ -39,7 +39,7 @@ class FailureAction(StrEnum):
 
 
 class FailureOutcome(StrEnum):
-    """What a failure debate can end in (R-063), the least careful first."""
+    """Result of a failure debate (R-063), the least careful first."""
 
     RETRY = "RETRY"
     PIVOT = "PIVOT"
@@ -47,17 +47,17 @@ class FailureOutcome(StrEnum):
 
 
 class NextStep(StrEnum):
-    """What is done then. Whatever it is, the job that failed has ended, and its owner is told (R-064)."""
+    """What happens next. The failed job has ended either way, and its owner is notified (R-064)."""
 
     RESPOND = "respond"
-    """Nothing but telling the owner, who may try again."""
+    """Only the owner is notified, who may try again."""
     DEBATE = "debate"
     SAME_LANE = "same_lane"
-    """A new job, with the first as its parent, as it was (RETRY)."""
+    """The same again as a child job (RETRY)."""
     OTHER_WAY = "other_way"
-    """A new job in another tier, or planned anew (PIVOT)."""
+    """A child job in another tier or with a new plan (PIVOT)."""
     PERSON = "person"
-    """A person decides; nothing runs until then."""
+    """A person decides, and nothing runs until then."""
 
 
 STEP_AFTER: Mapping[FailureAction | FailureOutcome, NextStep] = MappingProxyType(
@@ -75,23 +75,23 @@ STEP_AFTER: Mapping[FailureAction | FailureOutcome, NextStep] = MappingProxyType
 
 @dataclass(frozen=True)
 class FailureHistory:
-    """What is known about a task (a root job with its children) before its newest outcome."""
+    """A task (a root job with its children) before its newest outcome."""
 
     consecutive_failures: int = 0
-    """Final outcomes since the last success that were no success; rejections are among them."""
+    """Failures and rejections since the last success."""
     rejections: int = 0
     is_debated: bool = False
-    """Whether a failure debate was held since the last success; a planning debate does not count (A11)."""
+    """Whether a failure debate, as opposed to a planning debate, was held since the last success (A11)."""
     is_security: bool = False
     same_error_elsewhere: bool = False
     """Whether another task has failed with the newest error's signature."""
 
 
 def event_of(state: State) -> FailureEvent | None:
-    """Return what a job's state means for its task's counter; None for what does not count.
+    """Return the event that a job's state counts as, or None.
 
-    A state that is no end never counts (A12). A cancelled job is its owner's will, and an escalated one is with a
-    person already. A request refused at the door never became a task: its `rejected` is not for this function.
+    States before the end never count (A12). The owner wanted a cancelled job, and a person already has an escalated
+    one. Do not ask about a refused request: it never became a task.
     """
     return _EVENTS.get(state)
 
@@ -109,7 +109,7 @@ _EVENTS: Mapping[State, FailureEvent] = {
 
 
 def advance(history: FailureHistory, event: FailureEvent) -> FailureHistory:
-    """Return the history with an outcome counted; a success starts it anew."""
+    """Return the history with an outcome counted; a success resets it."""
     if event is FailureEvent.SUCCEEDED:
         return FailureHistory(is_security=history.is_security)
     return replace(
@@ -120,12 +120,7 @@ def advance(history: FailureHistory, event: FailureEvent) -> FailureHistory:
 
 
 def after_failure(history: FailureHistory, event: FailureEvent) -> FailureAction:
-    """Return what an outcome leads to.
-
-    Args:
-        history: the task before this outcome.
-        event: the outcome.
-    """
+    """Return what follows an outcome, given the history before it."""
     now = advance(history, event)
     has_failed = event is FailureEvent.FAILED
     if now.is_security and has_failed:
@@ -148,46 +143,41 @@ _FILE = re.compile(r"\.(?:[cm]?[jt]sx?|json|html?|s?css|py|md|ya?ml|svg|png|jpe?
 
 
 def error_signature(reason: str, detail: str) -> str:
-    """Return what two errors of the same kind have in common: their text without numbers, paths and ids (A36).
-
-    Args:
-        reason: the reason code or the exception's class.
-        detail: the message.
-    """
-    words = (_stand_in(word) for word in detail[:_READ_LIMIT].casefold().split())
+    """Return what errors of the same kind share: their reason and text without numbers, paths and ids (A36)."""
+    words = (_placeholder(word) for word in detail[:_READ_LIMIT].casefold().split())
     return f"{reason}: {' '.join(words)}"[:SIGNATURE_LIMIT].rstrip()
 
 
 def is_dead_end(state: State, reason: str | None) -> bool:
-    """Tell whether a job that ended so is a dead letter: nobody wanted that end, and nobody but a person cures it."""
+    """Return whether a job that ended so is a dead letter, which only a person can resolve."""
     return state in FAILURES or (state is State.EXPIRED and reason == Reason.QUEUE_EXPIRED)
 
 
 def dead_letter_signature(state: State, reason: Reason, detail: str) -> str | None:
-    """Return what a dead letter has in common with others of its kind; None for an end that is none."""
+    """Return the error signature of a dead letter; None for any other end."""
     return error_signature(reason.value, detail) if is_dead_end(state, reason) else None
 
 
-def _stand_in(word: str) -> str:
-    """Return a word without what differs from case to case: a path or address, a number, an id, a digest."""
+def _placeholder(word: str) -> str:
+    """Return a placeholder for a path, number, id or digest; any other word as it is."""
     rest = word.lstrip(_BEFORE)
     core = rest.rstrip(_AFTER)
     if "/" in core or "\\" in core or _FILE.search(core):
-        kept = "<path>"
+        placeholder = "<path>"
     elif any(letter.isdigit() for letter in core) or _HEX.fullmatch(core):
-        kept = "<n>"
+        placeholder = "<n>"
     else:
         return word
-    return word[: len(word) - len(rest)] + kept + rest[len(core) :]
+    return word[: len(word) - len(rest)] + placeholder + rest[len(core) :]
 
 
 class LoopLimit(NamedTuple):
-    """How often one of the nested loops goes round, and what follows when it may no more."""
+    """Limit of a nested loop, and what follows when it is reached."""
 
     loop: str
     scope: str
     retries: int
-    """Rounds after the first one."""
+    """Rounds after the first."""
     then: str
 
 
@@ -206,4 +196,4 @@ LOOP_LIMITS: Mapping[str, LoopLimit] = MappingProxyType(
         )
     }
 )
-"""Ruling A12 as DESIGN.md section 4 amends it: tier 2 repairs a patch once. Inner loops end before outer ones count."""
+"""Ruling A12 as amended by DESIGN.md section 4. Inner loops end before outer ones count."""

@@ -1,6 +1,6 @@
-"""A job: what a caller may ask, what travels on the wire, which states exist and which moves are legal.
+"""A job: its request, its broker message, its states and the legal moves between them.
 
-The table of moves below is the only one. The ledger refuses any other move, so an end is final (DESIGN.md section 4).
+The ledger refuses every move that is not in the table below, so an end is final (DESIGN.md section 4).
 """
 
 from __future__ import annotations
@@ -12,16 +12,9 @@ from uuid import UUID
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from routing.config import Text, check_text
+from routing.config import HIDDEN, Text, check_text
 from routing.errors import FieldError, InvalidJobError, RoutingError, UnknownMessageError
 from routing.queues import TierName
-from routing.redaction import HIDDEN
-
-# A ticket: what a run of the ticket lane is asked for, wherever it came from.
-#
-# Everything in it is from outside. Text that its readers would not have seen is taken out: what no person saw must
-# not
-# order anything (threat D7).
 
 MAX_LABELS = 50
 MAX_TITLE = 300
@@ -37,29 +30,29 @@ _PRIORITIES: tuple[Priority, ...] = ("P0", "P1", "P2", "P3")
 
 
 class Ticket(BaseModel):
-    """What a ticket says beside its text, which is the job's prompt."""
+    """The fields of a ticket; its text is the job's prompt."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     title: Annotated[Text, Field(min_length=1, max_length=MAX_TITLE)]
     labels: Annotated[tuple[Label, ...], Field(max_length=MAX_LABELS)] = ()
-    """Rules of the project may ask for a gate because of one (S-102)."""
+    """A project's rules may require a gate for a label (S-102)."""
     source: Annotated[Text, Field(min_length=1, max_length=100)] | None = None
-    """Where it came from: `file`, `github`, `linear`."""
+    """`file`, `github` or `linear`."""
     key: Annotated[Text, Field(min_length=1, max_length=200)] | None = None
-    """What its tracker calls it: `owner/name#12`, `ENG-12`."""
+    """The tracker's name for it: `owner/name#12`, `ENG-12`."""
     reference: Annotated[Text, Field(min_length=1, max_length=200)] | None = None
-    """The tracker's own id, by which its interface is told what became of the ticket."""
+    """The tracker's internal id, used to report the result back."""
     url: Annotated[Text, Field(max_length=2048, pattern=r"^https?://[^\s]+$")] | None = None
 
 
 def visible(text: str) -> str:
-    """Return text as its readers saw it: without comments of its markup and without characters that show nothing."""
+    """Return the text as its readers saw it: what nobody could see must not give orders (threat D7)."""
     return _CONTROL.sub(" ", _INVISIBLE.sub("", _COMMENT.sub("", text.replace("\r\n", "\n")))).strip()
 
 
 def prompt_of(title: str, body: str, *, max_bytes: int) -> str:
-    """Return a ticket's text as a job's prompt, of which too long a one loses its end and says so."""
+    """Return a ticket's text as a prompt; one that is too long is cut and says so."""
     whole = f"{title}\n\n{body}".strip()
     data = whole.encode()
     if len(data) <= max_bytes:
@@ -68,22 +61,21 @@ def prompt_of(title: str, body: str, *, max_bytes: int) -> str:
 
 
 def priority_of(labels: tuple[str, ...]) -> Priority:
-    """Return the most urgent priority that a label names (`P0`, `priority: p1`); P2 where none does."""
-    found = (_PRIORITY.fullmatch(label.strip()) for label in labels)
-    named = {int(match.group(1)) for match in found if match is not None}
-    return _PRIORITIES[min(named, default=2)]
+    """Return the most urgent priority among the labels (`P0`, `priority: p1`), P2 by default."""
+    matches = (_PRIORITY.fullmatch(label.strip()) for label in labels)
+    return _PRIORITIES[min((int(match[1]) for match in matches if match), default=2)]
 
 
 MAX_PROMPT_BYTES = 32 * 1024
 MAX_ERRORS = 50
-"""So many bad fields are named; a flood of them makes no flood of errors."""
+"""Invalid fields that one error reports."""
 SITE_NAME_RULE = "1 to 63 of a-z, 0-9 and hyphen, with a letter or digit at both ends"
 ModelT = TypeVar("ModelT", bound=BaseModel)
 _SITE_NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 
 
 class State(StrEnum):
-    """Where a job is. The ten after `publishing` are ends."""
+    """State of a job; the ten after `publishing` are final."""
 
     RECEIVED = "received"
     CLARIFYING = "clarifying"
@@ -106,19 +98,11 @@ class State(StrEnum):
 
 
 FAILURES = frozenset({State.FAILED, State.TIMED_OUT, State.BUDGET_EXCEEDED, State.OUTPUT_EXCEEDED, State.ESCALATED})
-"""Ends that nobody wanted: a failure, or a limit."""
+"""Unwanted ends: a failure or a limit."""
 
 MOVES: dict[State, frozenset[State]] = {
     State.RECEIVED: frozenset(
-        {
-            State.CLARIFYING,
-            State.DEBATING,
-            State.QUEUED,
-            State.ANSWERED,
-            State.REJECTED,
-            State.CANCELLED,
-            State.EXPIRED,
-        }
+        {State.CLARIFYING, State.DEBATING, State.QUEUED, State.ANSWERED, State.REJECTED, State.CANCELLED, State.EXPIRED}
     )
     | FAILURES,
     State.CLARIFYING: frozenset(
@@ -132,33 +116,33 @@ MOVES: dict[State, frozenset[State]] = {
     State.AWAITING_APPROVAL: frozenset({State.PUBLISHING, State.REJECTED, State.EXPIRED, State.CANCELLED}),
     State.PUBLISHING: frozenset({State.PUBLISHED, State.FAILED}),
 }
-"""Legal moves. A state that is no key here is an end."""
+"""Legal moves. A state without an entry is an end."""
 
 GATE_MOVES: dict[State, frozenset[State]] = {
     State.RUNNING: frozenset({State.AWAITING_APPROVAL}),
     State.AWAITING_APPROVAL: frozenset({State.RUNNING}),
 }
-"""Moves that only a run of the ticket lane can make, besides: it stops at a gate, and goes on behind it."""
+"""Additional moves of a run, which stops at a gate and continues after it."""
 
 ENDS: frozenset[State] = frozenset(state for state in State if state not in MOVES)
 
 USED_ENDS = frozenset({State.ANSWERED.value, State.PUBLISHED.value})
-"""The ends in which somebody got what the job was paid for."""
+"""Ends with a delivered result."""
 PARKED = "parked"
-"""Outcome of an attempt that ended because its lane was parked, and whose work is lost."""
+"""Outcome of an attempt whose provider circuit opened; its work is lost."""
 PARKED_KEPT = "parked_kept"
-"""The same, of one whose work is kept: the job goes on from it."""
+"""The same, but the job continues from the attempt's work."""
 WASTED_OUTCOMES = frozenset({state.value for state in ENDS} - USED_ENDS | {"lost", "escalated", PARKED})
-"""Outcomes of attempts whose result nobody used."""
+"""Outcomes of attempts whose result was not used."""
 
 RESUMABLE = FAILURES
-"""Ends after which the same work can go on."""
+"""Ends from which the same work can be resumed."""
 REVISABLE = RESUMABLE | {State.AWAITING_APPROVAL, State.REJECTED, State.EXPIRED, State.CANCELLED}
-"""States in which what a job made can be changed by a new request; `published` work is changed by a new job."""
+"""States whose result a revision can change; `published` work needs a new job."""
 
 
 class Reason(StrEnum):
-    """Why a job ended or moved on: one code for a failure, decided in one place (workers/retries.py)."""
+    """Why a job ended or moved; workers/retries.py decides which."""
 
     DONE = "done"
     INVALID_REQUEST = "invalid_request"
@@ -204,7 +188,7 @@ class Reason(StrEnum):
 
 
 class Door(StrEnum):
-    """How a job came in."""
+    """How a job was submitted."""
 
     HTTP = "http"
     CELERY = "celery"
@@ -213,15 +197,15 @@ class Door(StrEnum):
 
 
 def is_end(state: State) -> bool:
-    """Tell whether a job in `state` can never move again."""
+    """Return whether `state` is final."""
     return state in ENDS
 
 
 def check_move(origin: State, target: State, *, is_run: bool = False) -> None:
-    """Raise unless the table of moves holds this one.
+    """Raise unless the move is legal.
 
     Raises:
-        RoutingError: our fault; a caller asked the ledger for a move that does not exist.
+        RoutingError: our fault: the caller attempted an illegal move.
     """
     legal = MOVES.get(origin, frozenset()) | (GATE_MOVES.get(origin, frozenset()) if is_run else frozenset())
     if target not in legal:
@@ -237,10 +221,10 @@ def _check_prompt(prompt: str) -> str:
 
 
 def check_site_name(name: str) -> str:
-    """Return `name` when it can name a site.
+    """Return `name` if it is a valid site name.
 
     Raises:
-        ValueError: the caller's fault; the message is the rule.
+        ValueError: the caller's fault; the message states the rule.
     """
     if not _SITE_NAME.fullmatch(name):
         raise ValueError(f"must be {SITE_NAME_RULE}")
@@ -251,7 +235,7 @@ SiteName = Annotated[str, AfterValidator(check_site_name)]
 
 
 class Option(BaseModel):
-    """One choice that a clarification offers (seed 004)."""
+    """A choice offered by a clarification (seed 004)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", str_max_length=200)
 
@@ -267,7 +251,7 @@ def _check_options(options: tuple[Option, ...]) -> tuple[Option, ...]:
 
 
 class JobRequest(BaseModel):
-    """What a caller asks: the body of `POST /v1/jobs`, and the kwargs of the Celery task `pointsman.submit`."""
+    """A submission: the body of `POST /v1/jobs` and the kwargs of the Celery task `pointsman.submit`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -276,30 +260,30 @@ class JobRequest(BaseModel):
     site: SiteName | None = None
     """An existing site of the caller's tenant."""
     new_site: SiteName | None = None
-    """The name of a site to be made."""
+    """The name of a site to create."""
     project: SiteName | None = None
     """A code project of the caller's tenant (ticket lane)."""
     ticket: Ticket | None = None
-    """What a ticket says beside its text; only for a project."""
+    """Requires `project`."""
     session: Annotated[Text, Field(min_length=1, max_length=128)] | None = None
     tier: TierName | None = None
-    """Starting tier chosen by the caller (H-072). It never bypasses scan or approval."""
+    """Starting tier (H-072). It never bypasses scan or approval."""
     pin: bool = False
     """Stay on the chosen tier: no escalation (A14)."""
     advanced_edit: bool = False
     preference: Literal["spec", "agent"] | None = None
     options: Annotated[tuple[Option, ...], Field(max_length=50), AfterValidator(_check_options)] = ()
-    """What to offer if the request has to be clarified. An option whose id is the name of one of the tenant's sites
+    """Choices to offer if the request needs clarification. An option whose id is the name of one of the tenant's sites
     binds the job to that site; any other ends the job with the id as its result."""
     budget_usd: Annotated[float, Field(gt=0, le=25, allow_inf_nan=False)] | None = None
-    """A cap of the caller's own, in USD. It can only lower what the policy allows."""
+    """The caller's budget in USD, which can only lower the policy's."""
     priority: Literal["P0", "P1", "P2", "P3"] = "P2"
     callback_url: Annotated[Text, Field(max_length=2048, pattern=r"^https?://[^\s]+$")] | None = None
     idempotency_key: Annotated[Text, Field(min_length=1, max_length=200)] | None = None
     supersede_key: Annotated[Text, Field(min_length=1, max_length=200)] | None = None
-    """This job takes the place of older ones of the tenant that are about the same target and carry the same key."""
+    """Replaces the tenant's older jobs on the same target with the same key."""
     start_at: AwareDatetime | None = None
-    """Not before then (ISO 8601 with an offset), at most 30 days ahead."""
+    """Earliest start (ISO 8601 with an offset), at most 30 days ahead."""
 
     @model_validator(mode="after")
     def _check_together(self) -> JobRequest:
@@ -314,25 +298,21 @@ class JobRequest(BaseModel):
 
 
 def parse_request(body: object) -> JobRequest:
-    """Read a request from outside.
-
-    Raises:
-        InvalidJobError: the caller's fault; it names each field and the rule it breaks, and repeats no value.
-    """
+    """Validate a submission; raises as `parse_as` does."""
     return parse_as(JobRequest, body)
 
 
 def parse_as(model: type[ModelT], body: object) -> ModelT:
-    """Read what a caller asks, as one of the models for it.
+    """Validate untrusted input as `model`.
 
     Raises:
-        InvalidJobError: the caller's fault; it names each field and the rule it breaks, and repeats no value.
+        InvalidJobError: the caller's fault; names each field and its rule, and repeats no value.
     """
     try:
         return model.model_validate(body)
     except ValidationError as error:
-        found = error.errors(include_url=False)[:MAX_ERRORS]
-        raise InvalidJobError(tuple(_field_error(item) for item in found)) from None
+        errors = error.errors(include_url=False)[:MAX_ERRORS]
+        raise InvalidJobError(tuple(_field_error(item) for item in errors)) from None
 
 
 _RULES = {
@@ -350,38 +330,33 @@ def _field_error(item: Any) -> FieldError:
 
 
 def _printable(name: str) -> str:
-    """The name of an unknown field is the caller's own: it is shown, but it may hold anything."""
+    """Return an unknown field's name, which may hold anything, so that it can be shown."""
     shown = "".join(character if character.isprintable() else "\ufffd" for character in name)
     return HIDDEN.sub("[redacted]", shown)
 
 
 class JobMessage(BaseModel):
-    """What a broker message carries: ids, never content (A21). Unknown fields are ignored: producers deploy first."""
+    """A broker message: ids, never content (A21). Unknown fields are ignored because producers deploy first."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     schema_version: Literal[1] = 1
     job_id: UUID
     fence: int = Field(ge=0, lt=2**31)
-    """The job's fence when it was pushed. A claim succeeds only while it still is the job's fence, so of two copies of
-    a message one is refused."""
+    """The job's fence when the message was pushed. A claim with any other fence fails, so only one of two copies of a
+    message is accepted."""
 
 
-# How what another version of the product wrote is read: a broker's message, and what is stored in the ledger.
-#
-# Fields are added within a version, with a default, and whoever does not know them leaves them out. A new version is
-# for
-# a message that must not be read with an older one's eyes; but `schema_version`, `job_id` and `fence` mean the same
-# in
-# every version, so a worker of any age can say which job it is that it has to leave to others.
+# A field is added within a version, with a default. A new version is for a message that older workers must not
+# interpret; `schema_version`, `job_id` and `fence` never change, so that any worker can requeue the job by its id.
 
 MESSAGE_VERSION = 1
-"""The newest version that this code reads, and the one that it writes."""
+"""The version that this code writes, and the newest that it reads."""
 StoredT = TypeVar("StoredT", bound=BaseModel)
 
 
 class Envelope(BaseModel):
-    """What every version of a message says in the same way."""
+    """The fields that every message version has."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -391,11 +366,11 @@ class Envelope(BaseModel):
 
 
 def read_message(body: object) -> JobMessage:
-    """Read what the broker delivered.
+    """Parse a broker message.
 
     Raises:
-        UnknownMessageError: nobody's fault: a newer version sent it; it names the job, which is left to others.
-        ValidationError: the sender's fault: it is no message of ours.
+        UnknownMessageError: nobody's fault: a newer version sent it; names the job, which is requeued.
+        ValidationError: the sender's fault.
     """
     envelope = Envelope.model_validate(body)
     if envelope.schema_version != MESSAGE_VERSION:
@@ -404,9 +379,5 @@ def read_message(body: object) -> JobMessage:
 
 
 def read_stored(model: type[StoredT], value: object) -> StoredT:
-    """Read what a process of this version or of a neighbouring one has stored.
-
-    Raises:
-        ValidationError: our fault, or of whoever wrote to the ledger past us.
-    """
+    """Parse a value that this or an adjacent version stored; unknown fields are ignored."""
     return model.model_validate(value, extra="ignore")

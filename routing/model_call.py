@@ -1,7 +1,6 @@
-"""One constrained model call: what is asked, the one tool that the reply must use, and how the reply is taken.
+"""A structured model call: the question, the one tool the reply must use, and the check of the reply.
 
-Decisions that a model helps with build such a call and read its reply; who makes it is not their concern. Every reply
-is hostile until its shape was checked, and every text in it is one clean line of bounded length.
+Replies are untrusted until validated, and their texts are single lines of bounded length.
 """
 
 from __future__ import annotations
@@ -20,37 +19,37 @@ from routing.errors import CallFailedError
 from routing.prompt.tokens import canonicalise
 
 MAX_REPLY_CHARACTERS = 4000
-"""A text in a reply that is longer than this makes the whole reply invalid."""
+"""A longer text makes the whole reply invalid."""
 _GAP = " [...] "
 
 
 @dataclass(frozen=True)
 class ConstrainedCall:
-    """A question that can only be answered by filling in one tool."""
+    """A question that can only be answered with one tool."""
 
     system: str
     question: str
-    """The user's message: JSON, so that nothing in a prompt can pass for a part of the frame."""
+    """The user message as JSON, so that a prompt cannot imitate its frame."""
     tool: Mapping[str, Any]
-    """Its name, description and JSON schema (`input_schema`); the caller forces its use."""
+    """Name, description and JSON schema (`input_schema`); the caller forces its use."""
 
 
 Caller = Callable[[ConstrainedCall], Mapping[str, Any]]
-"""Makes a call and returns the tool's input. It may raise CallFailedError."""
+"""Makes a call and returns the tool's input; may raise CallFailedError."""
 Redact = Callable[[str], str]
-"""Takes secrets out of a text."""
+"""Removes secrets from a text."""
 
 
 class Reply(BaseModel):
-    """Base of all shapes that a tool's input may have: nothing is converted, nothing unknown is let through."""
+    """Base of the models of tool input: strict, without unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 def one_line(text: str) -> str:
-    """Return a text on one line, without control characters and without characters that cannot be seen."""
-    kept = (" " if kind in _BREAKS else "" if kind[0] == "C" else letter for letter, kind in _kinds(text))
-    return " ".join("".join(kept).split())
+    """Return the text on one line, without control and invisible characters."""
+    letters = (" " if kind in _BREAKS else "" if kind[0] == "C" else letter for letter, kind in _kinds(text))
+    return " ".join("".join(letters).split())
 
 
 _BREAKS = frozenset({"Cc", "Zl", "Zp"})
@@ -68,15 +67,15 @@ def _some_line(text: str) -> str:
 
 
 Line = Annotated[str, StringConstraints(max_length=MAX_REPLY_CHARACTERS), AfterValidator(_some_line)]
-"""A text of a reply that must say something."""
+"""A text that must not be empty."""
 OptionalLine = Annotated[str, StringConstraints(max_length=MAX_REPLY_CHARACTERS), AfterValidator(one_line)]
-"""A text of a reply that may be empty."""
+"""A text that may be empty."""
 
 ReplyT = TypeVar("ReplyT", bound=Reply)
 
 
 def parse_reply(reply: object, shape: type[ReplyT]) -> ReplyT | None:
-    """Return a tool's input in its shape, or None when it has another."""
+    """Return the tool's input, or None if it is invalid."""
     try:
         return shape.model_validate(reply)
     except ValidationError:
@@ -87,7 +86,7 @@ def ask(caller: Caller, call: ConstrainedCall, shape: type[ReplyT]) -> ReplyT:
     """Make a call and return its reply.
 
     Raises:
-        CallFailedError: nobody's fault: the call failed, or its reply does not have the shape (`invalid`).
+        CallFailedError: the call failed, or its reply is `invalid`.
     """
     reply = parse_reply(caller(call), shape)
     if reply is None:
@@ -96,13 +95,13 @@ def ask(caller: Caller, call: ConstrainedCall, shape: type[ReplyT]) -> ReplyT:
 
 
 def shorten(text: str, limit: int, *, redact: Redact) -> str:
-    """Return a line of at most `limit` characters. It is redacted whole, so that no cut can hide half a secret."""
+    """Return at most `limit` characters; redacted before the cut, which could hide half a secret."""
     line = redact(text)
     return line if len(line) <= limit else line[: limit - 3].rstrip() + "..."
 
 
 def forced_tool(name: str, description: str, shape: type[Reply]) -> dict[str, Any]:
-    """Return the tool definition whose input has a shape."""
+    """Return a tool definition with `shape` as its input."""
     schema = shape.model_json_schema()
     for titled in (schema, *schema["properties"].values()):
         titled.pop("title", None)
@@ -111,10 +110,7 @@ def forced_tool(name: str, description: str, shape: type[Reply]) -> dict[str, An
 
 
 def excerpt(text: str, *, limit_bytes: int) -> str:
-    """Return the canonical text, or its beginning and its last quarter, in at most so many bytes of JSON.
-
-    The bound is what keeps a call's price known before it is made, whatever the prompt is.
-    """
+    """Return the canonical text, cut in the middle to a limit in JSON bytes, which bounds the call's price."""
     shown = canonicalise(text).shown.encode("utf-8", "replace").decode()
     if _json_bytes(shown) <= limit_bytes:
         return shown
@@ -136,11 +132,11 @@ def _json_bytes(text: str) -> int:
 
 
 def to_json(value: object) -> str:
-    """Return a question's payload as JSON, with the letters of every script as they are."""
+    """Return JSON without escaping non-ASCII letters."""
     return json.dumps(value, ensure_ascii=False)
 
 
 @cache
 def load_prompt(name: str) -> str:
-    """Return a prompt that ships with the product (`routing/prompts/NAME.md`)."""
+    """Return the text of `routing/prompts/NAME.md`."""
     return (resources.files("routing") / "prompts" / f"{name}.md").read_text(encoding="utf-8").strip()

@@ -1,7 +1,7 @@
-"""A lane is one model of one provider's account: what trouble in it means, decided from values alone.
+"""Provider circuits: when calls to one model of a provider's account are held back, and for how long.
 
-A provider that says it is busy is believed for the whole fleet at once: the lane is parked, nobody's attempts are spent
-on it, and every other lane flows. A parked lane opens by one call that tries it (ledger/lanes.py).
+When a provider says that it is busy, the circuit opens for the whole fleet and no attempts are wasted; other circuits
+stay closed. A successful trial call closes it again (ledger/provider_circuits.py).
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 ANY = "*"
 LEAST_PAUSE_SECONDS = 1.0
 _MOST_STEPS = 32
-"""A pause that doubles has reached any bound by then."""
+"""Doublings after which any bound is reached."""
 _SPREAD = 0.1
 _MOST_SPREAD_SECONDS = 10.0
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 PerMinute = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 LaneName = Annotated[str, StringConstraints(pattern=r"^[^/\s]{1,64}/[^/\s]{1,128}$")]
-"""`PROVIDER/MODEL`, either of which may be `*`."""
+"""`PROVIDER/MODEL`; either may be `*`."""
 
 
 class Trouble(StrEnum):
-    """Why a lane is parked."""
+    """Why a circuit opens."""
 
     RATE_LIMITED = "rate_limited"
-    """The provider said that this account asks too much (429)."""
+    """The account exceeds its rate limit (429)."""
     OVERLOADED = "overloaded"
-    """The provider said that it has no room (529, 503)."""
+    """The provider is overloaded (529, 503)."""
     FAILING = "failing"
-    """It cannot be reached, breaks calls off or answers with errors of its own (5xx)."""
+    """It is unreachable, drops calls or returns server errors (5xx)."""
 
 
 class LaneState(StrEnum):
-    """How a lane stands."""
+    """State of a circuit."""
 
     FLOWING = "flowing"
     HALF_OPEN = "half_open"
-    """It was parked long enough: one call at a time may try it."""
+    """One trial call at a time."""
     PARKED = "parked"
 
 
@@ -52,25 +52,25 @@ class _Section(BaseModel):
 
 
 class LaneRules(_Section):
-    """How the calls of one lane are held back."""
+    """Limits of one circuit."""
 
     requests_per_minute: PerMinute | None = None
-    """Calls that the whole fleet may make in a minute; None for no limit of ours."""
+    """Calls of the whole fleet; None for no limit."""
     tokens_per_minute: PerMinute | None = None
-    """Tokens, read and written, in a minute; None for no limit of ours."""
+    """Input and output tokens; None for no limit."""
     failures: int = Field(default=5, gt=0)
-    """So many failed calls in a row park a lane. A provider that says it is busy is believed at once."""
+    """Consecutive failed calls that open the circuit; a busy provider opens it at once."""
     pause_seconds: Seconds = 2.0
-    """How long a lane is parked first, where the provider names no time; doubled each time the lane fails its test."""
+    """How long it stays open first, unless the provider names a time; doubled with each failed trial."""
     longest_pause_seconds: Seconds = 120.0
     longest_retry_after_seconds: Seconds = 600.0
-    """A provider that names a longer time is asked again after this one."""
+    """Upper bound of the time that a provider names."""
     probe_seconds: Seconds = 60.0
-    """How long the one call that tests a lane may take to be answered; then another one may."""
+    """Time limit of the trial call; then another is made."""
 
 
 class LaneOverride(_Section):
-    """What is different in some lanes."""
+    """Different limits for some circuits."""
 
     requests_per_minute: PerMinute | None = None
     tokens_per_minute: PerMinute | None = None
@@ -82,20 +82,15 @@ class LaneOverride(_Section):
 
 
 class Lanes(LaneRules):
-    """How all lanes are held back, and those that are different."""
+    """Limits of all circuits, and overrides."""
 
     longest_wait_seconds: Seconds = 3600.0
-    """A job that waited so long for its lane, all waits together, ends `provider_busy`."""
+    """A job that has waited this long in total ends as `provider_busy`."""
     own: dict[LaneName, LaneOverride] = Field(default_factory=dict)
-    """By `PROVIDER/MODEL`; a name wins over `*`, and the model's over the provider's."""
+    """By `PROVIDER/MODEL`; a name wins over `*`, and a model over a provider."""
 
     def of(self, provider: str, model: str) -> LaneRules:
-        """Return the rules of one lane.
-
-        Args:
-            provider: the name by which the gateway knows the account.
-            model: the model.
-        """
+        """Return the limits of one circuit; `provider` is the gateway's name of the account."""
         if not self.own:
             return self
         changed: dict[str, Any] = {}
@@ -106,11 +101,11 @@ class Lanes(LaneRules):
 
 
 def read_retry_after(value: str | None, *, now: datetime) -> float | None:
-    """Return the seconds that a `Retry-After` header asks for, as a number or as a date; None when it says neither.
+    """Return the seconds of a `Retry-After` header, a number or a date; None if it is neither.
 
     Args:
         value: the header.
-        now: what the provider's own clock shows, where it says so; otherwise ours.
+        now: the provider's clock if it sends a date, otherwise ours.
     """
     text = (value or "").strip()
     try:
@@ -126,15 +121,15 @@ def read_retry_after(value: str | None, *, now: datetime) -> float | None:
 
 
 def pauses(trouble: Trouble, rules: LaneRules, *, retry_after: float | None, is_probe: bool) -> tuple[float, ...]:
-    """Return for how many seconds the first, second, ... failure in a row parks a lane; the last holds for all after.
+    """Return how many seconds the first, second, ... consecutive failure opens the circuit; the last one repeats.
 
-    Zero parks it not. How many there were is known only to the ledger, which picks from these under its lock.
+    Zero leaves it closed. Only the ledger, under its lock, knows the number of failures and picks one.
 
     Args:
         trouble: what is wrong.
-        rules: the lane's.
+        rules: the circuit's limits.
         retry_after: seconds that the provider named.
-        is_probe: whether the call tested a lane that had been parked: then its failure always parks it again.
+        is_probe: whether this was the trial call, whose failure always opens the circuit again.
     """
     if retry_after is not None:
         return (min(max(retry_after, LEAST_PAUSE_SECONDS), rules.longest_retry_after_seconds),)
@@ -145,16 +140,14 @@ def pauses(trouble: Trouble, rules: LaneRules, *, retry_after: float | None, is_
 
 
 def job_pause(asked: float | None, lanes: Lanes, *, times: int, waited_seconds: float, salt: int) -> float | None:
-    """Return how many seconds a job stays away from its lane, or None when it has waited for long enough.
-
-    Jobs that were turned away together come back a little apart, each by a share of its own of the wait.
+    """Return how many seconds a job waits for its circuit, or None if it has waited too long; jitter spreads jobs.
 
     Args:
-        asked: seconds until the lane is tried again, where that is known.
-        lanes: the policy's.
-        times: how often the job has waited for a lane already.
-        waited_seconds: how long, all in all.
-        salt: any number of the job's own.
+        asked: seconds until the next trial call, if known.
+        lanes: the policy's limits.
+        times: how often the job has waited before.
+        waited_seconds: for how long in total.
+        salt: a number that differs between jobs, for the jitter.
     """
     left = lanes.longest_wait_seconds - waited_seconds
     if left < LEAST_PAUSE_SECONDS:

@@ -1,7 +1,6 @@
-"""Queues and tiers: one record holds all that is known of a queue, and everything else derives from it.
+"""Queues and tiers: one record per queue, from which everything else derives.
 
-A tier is a class of service (seed 000); a queue is transport. Every tier has its own queue, but a queue such as `tools`
-has no tier.
+A tier is a class of service (seed 000); a queue is transport. Every tier has a queue, but not every queue has a tier.
 """
 
 from __future__ import annotations
@@ -16,20 +15,19 @@ from pydantic import BaseModel, ConfigDict, Field
 from routing.policy.prices import NANOUSD_PER_USD
 
 MEBIBYTE = 1_048_576
-"""What the tier table calls 1 MB (ruling A36)."""
-
+"""1 MB in the tier table (ruling A36)."""
 
 CallPurpose = Literal[
     "answer", "spec_edit", "spec_create", "patch_edit", "patch_built", "agent_session", "assist", "debate"
 ]
-"""What a model is called for. `calls` in platform.yaml prices each, and names the queue whose work makes it."""
+"""Purpose of a model call. `calls` in platform.yaml gives each a model, sizes and the queue whose work makes it."""
 TierName = Literal["spec", "patch", "agent"]
 SUBMIT_TASK = "pointsman.submit"
-"""The task by which Celery clients submit jobs. No worker runs it: the Celery intake takes it from the broker."""
+"""The task with which Celery clients submit jobs. No worker runs it: the Celery intake reads it from the broker."""
 
 
 class Tier(IntEnum):
-    """How much machinery an edit gets: the least that can do it (seed 000)."""
+    """Service class of an edit: the least machinery that can do it (seed 000)."""
 
     SPEC = 1
     PATCH = 2
@@ -37,12 +35,12 @@ class Tier(IntEnum):
 
 
 def tier_named(name: TierName) -> Tier:
-    """Return the tier that a caller names."""
+    """Return the tier with this name."""
     return Tier[name.upper()]
 
 
 class QueueName(StrEnum):
-    """Names of queues. `unrouted` has no worker and no record: a message there is a defect, and alerts."""
+    """Names of queues. `unrouted` has no worker and no record: a message there is a defect and raises an alert."""
 
     INTAKE = "intake"
     TOOLS = "tools"
@@ -57,44 +55,44 @@ class QueueName(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Queue:
-    """All that the code knows of a queue; its limits stand in platform.yaml, its work in `workers.tasks.HANDLERS`."""
+    """One queue. Its limits are in platform.yaml, its handler in `workers.tasks.HANDLERS`."""
 
     work: str
-    """What jobs wait here for, for the reference page."""
+    """The kind of work, for the reference page."""
     task: str
-    """The Celery task that works a job off. Producers publish by this name and import no worker code."""
+    """The Celery task. Producers publish by this name and import no worker code."""
     tier: Tier | None = None
-    """The tier whose edits wait here, and nothing else."""
+    """The tier whose edits, and nothing else, wait here."""
     has_all_tiers: bool = False
-    """Edits of every tier come by, beside jobs of no tier."""
+    """Edits of every tier and jobs without a tier wait here."""
     leaves_open: bool = False
-    """An attempt may end while its job goes on from here."""
+    """An attempt may end without ending its job."""
     waits_forever: bool = False
-    """What waits here finishes work that has begun, so it never expires."""
+    """Jobs here never expire, because they finish work that has begun."""
     writes_site: bool = False
-    """An attempt holds its job's site: one at a time on each."""
+    """An attempt locks its job's site: one at a time per site."""
     box: Literal["none", "on_demand", "warm"] = "none"
-    """Whether its workers reach a container engine, and whether they keep boxes ready."""
+    """Whether its workers use a container engine, and whether they keep boxes warm."""
     volumes: tuple[Literal["den", "runs"], ...] = ()
-    """The shared directories that its workers mount."""
+    """Shared directories that its workers mount."""
     egress: str = ""
-    """Why its workers reach further than the gateway; empty where they do not."""
+    """Why its workers need network access beyond the gateway; empty if they do not."""
     call: CallPurpose | None = None
-    """The model call that its work consists of; None where it calls no model."""
+    """The model call that the work makes; None without one."""
     calls: int = 1
-    """How many such calls a typical attempt makes."""
+    """Such calls in a typical attempt."""
     busy_share: tuple[float, float] | None = None
-    """Median and p95 of an attempt, as shares of the soft limit; None where one call is all of it."""
+    """Median and p95 duration of an attempt as shares of the soft limit; None if it is one call."""
     follows: Mapping[QueueName, float] = field(default_factory=dict)
-    """The share of its attempts after which the job waits on another queue."""
+    """Share of attempts after which the job moves to another queue."""
     arrivals: float = 0
-    """The share of new jobs that begin here where nothing was measured; what is left over begins on `spec`."""
+    """Assumed share of new jobs that begin here; the rest begin on `spec`."""
     target_seconds: float = 5
-    """Seconds that 95 % of the attempts should not wait longer than."""
+    """Target for the 95th percentile of the wait."""
     pool: int = 2
-    """Processes in a worker's pool; a pod of Kubernetes has one where jobs may take minutes."""
+    """Processes per worker; a Kubernetes pod has one if jobs may take minutes."""
     local_worker: Literal["edits", "quick", "agent"] = "quick"
-    """Which of the three workers of a one-machine installation serves it."""
+    """Which worker of a one-machine installation serves it."""
     least_pods: int = 1
     fallback_pods: int = 2
     """Pods while the autoscaler has no metrics."""
@@ -102,7 +100,7 @@ class Queue:
 
     @property
     def needs_box(self) -> bool:
-        """Whether its workers reach a container engine."""
+        """Whether its workers use a container engine."""
         return self.box != "none"
 
 
@@ -216,27 +214,26 @@ QUEUE_OF_TIER: Mapping[Tier, QueueName] = {queue.tier: name for name, queue in Q
 
 
 class Limits(BaseModel):
-    """What one job may use on one queue (DESIGN.md section 5; the seven rows of seed 000's constraint table)."""
+    """Limits of one job on one queue (DESIGN.md section 5; seed 000's constraint table)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     soft_seconds: float = Field(gt=0)
-    """After this many seconds the task is interrupted and may still save what it has."""
+    """Then the task is interrupted and may still save its work."""
     hard_seconds: float = Field(gt=0)
-    """Max duration: the process group is killed."""
+    """Then the process group is killed."""
     llm_usd: float = Field(ge=0)
-    """Max LLM cost of the job on this queue, retries included."""
+    """Maximum LLM cost on this queue, retries included."""
     output_bytes: int = Field(gt=0)
-    """Max output size in bytes."""
     wait_seconds: float | None = Field(default=None, gt=0)
-    """A job that no worker took up within so long expires; None lets it wait for ever."""
+    """A job that has waited this long expires; None lets it wait forever."""
     container: Literal["none", "build_only", "required", "per_role"] = "none"
     network: Literal["none", "registry_allowlist", "per_role"] = "none"
     shell: Literal["none", "restricted", "per_role"] = "none"
     js_budget: Literal["publish_profile"] = "publish_profile"
-    """The JavaScript budget is that of the site's publish profile, the same in every tier (H-106)."""
+    """Every tier has the JavaScript budget of the site's publish profile (H-106)."""
 
     @property
     def llm_nanousd(self) -> int:
-        """Max LLM cost in nanodollars."""
+        """Maximum LLM cost in nanodollars."""
         return round(self.llm_usd * NANOUSD_PER_USD)

@@ -1,7 +1,7 @@
-"""A job that goes on from one that is over: which may, on which tier, at what cap, and what its worker is told.
+"""Rounds: a job that continues from one that has ended, with its tier, its budget and its worker's briefing.
 
-An end is final, so an edit that takes several rounds is a chain of jobs: each starts from what the one before it kept,
-and all of them are on one bill (H-041).
+Ends are final, so an edit of several rounds is a chain of jobs, each starting from the work of the one before, with one
+common budget (H-041).
 """
 
 from __future__ import annotations
@@ -20,43 +20,43 @@ from routing.policy.prices import NANOUSD_PER_USD
 from routing.queues import QUEUE_OF_TIER, QueueName, Tier
 
 WORK_SO_FAR = "work-so-far"
-"""The rule of a route that the rules had put on a lower tier than the work so far needs."""
+"""Rule of a route that was raised to the tier that the existing work needs."""
 REPORT_CHARACTERS = 1_500
-"""So much of the last report a new round is shown."""
+"""Limit of the last report in a briefing."""
 EARLIER_REQUESTS = 4
-"""So many of a session's requests a new round is shown: the first one and the latest."""
+"""Earlier requests in a briefing: the first and the latest."""
 REQUEST_CHARACTERS = 1_000
 
 
 class Verb(StrEnum):
-    """How a job goes on from another one."""
+    """How a job continues from another."""
 
     RESUME = "resume"
     REVISE = "revise"
     REPLAY = "replay"
-    """The same request once more, decided anew, on the site as it is now: for what a defect or a fault ended."""
+    """The same request, routed again, on the site as it is now; for dead letters."""
     OVERRIDE = "override"
-    """The same request once more on the tier that a person chose, in place of a job that is live or over (H-072)."""
+    """The same request on a tier that a person chose, replacing a live or ended job (H-072)."""
 
 
 class Work(NamedTuple):
-    """What a new round starts from."""
+    """The work that a round starts from."""
 
     tier: Tier | None
-    """The tier of the round that made it."""
+    """The tier that made it."""
     total_bytes: int
     has_build: bool
 
 
 class Floor(NamedTuple):
-    """The lowest tier that can go on with a piece of work."""
+    """The lowest tier that can continue a piece of work."""
 
     tier: Tier
     because: str
 
 
 def can_go_on(verb: Verb, state: State, reason: str | None) -> bool:
-    """Tell whether a job in this state can be gone on from."""
+    """Return whether a job in this state can be continued."""
     if verb is Verb.REPLAY:
         return is_dead_end(state, reason)
     if reason == Reason.INVALID_REQUEST:  # it never was a job
@@ -65,7 +65,7 @@ def can_go_on(verb: Verb, state: State, reason: str | None) -> bool:
 
 
 def hard_floor(work: Work, policy: Policy) -> Floor:
-    """Return the lowest tier that can hold a piece of work at all, whoever asks for it."""
+    """Return the lowest tier that can hold the work at all."""
     fitting = [tier for tier in Tier if work.total_bytes <= policy.queues[QUEUE_OF_TIER[tier]].output_bytes]
     least = min(fitting, default=Tier.AGENT)
     if work.has_build and least < Tier.PATCH:
@@ -74,10 +74,10 @@ def hard_floor(work: Work, policy: Policy) -> Floor:
 
 
 def floor_of(work: Work, policy: Policy) -> Floor:
-    """Return the lowest tier on which the rules may put a revision.
+    """Return the lowest tier to which the rules may route a revision.
 
-    What a code agent made with a build stays with it: its sources are its own, and a patch written without seeing them
-    run would be judged by the build alone. A caller who knows better names the tier.
+    A build by a code agent stays with the agent, because only the build would check a patch of it. Callers may still
+    name a lower tier.
     """
     if work.tier is Tier.AGENT and work.has_build:
         return Floor(Tier.AGENT, "a code agent made the work so far, which has a build")
@@ -85,7 +85,7 @@ def floor_of(work: Work, policy: Policy) -> Floor:
 
 
 def raise_to(route: Route, floor: Floor) -> Route:
-    """Return a route that is on no lower tier than the floor; what nobody decides any more is no default either."""
+    """Return the route raised to the floor, if it is lower."""
     if route.tier is None or route.tier >= floor.tier:
         return route
     return route.model_copy(
@@ -100,7 +100,7 @@ def raise_to(route: Route, floor: Floor) -> Route:
 
 
 def check_changes_something(route: Route) -> None:
-    """Refuse a revision that orders no change of the site: what it would send back would be lost for a question.
+    """Refuse a revision that changes nothing: the work would be lost for a question.
 
     Raises:
         InvalidJobError: the caller's fault.
@@ -110,7 +110,7 @@ def check_changes_something(route: Route) -> None:
 
 
 def check_tier(route: Route, floor: Floor) -> None:
-    """Refuse a tier that cannot hold the work so far.
+    """Refuse a tier that cannot hold the work.
 
     Raises:
         InvalidJobError: the caller's fault.
@@ -121,16 +121,16 @@ def check_tier(route: Route, floor: Floor) -> None:
 
 
 def fit_to(route: Route, work: Work, policy: Policy, *, is_chosen: bool) -> Route:
-    """Return a route on a tier that can go on with the work so far.
+    """Return the route on a tier that can continue the work.
 
     Args:
-        route: as the rules decide on the request alone.
+        route: the route of the request alone.
         work: what it starts from.
-        policy: says what each tier may put out.
-        is_chosen: whether a person named the tier, and thereby may go below `floor_of`.
+        policy: holds each tier's output limit.
+        is_chosen: whether a person named the tier, who may go below `floor_of`.
 
     Raises:
-        InvalidJobError: the caller's fault: the tier that was named cannot hold the work.
+        InvalidJobError: the caller's fault: the named tier cannot hold the work.
     """
     if is_chosen:
         check_tier(route, hard_floor(work, policy))
@@ -139,17 +139,14 @@ def fit_to(route: Route, work: Work, policy: Policy, *, is_chosen: bool) -> Rout
 
 
 def higher_stakes(first: str | None, second: Stakes | None) -> Stakes | None:
-    """Return the higher of two stakes: a small revision of risky work still is risky."""
+    """Return the higher of two stakes: a small revision of risky work is still risky."""
     order = [None, Stakes.MEDIUM, Stakes.HIGH]
-    known = Stakes(first) if first in {stakes.value for stakes in Stakes} else None
-    return max(known, second, key=order.index)
+    previous = Stakes(first) if first in {stakes.value for stakes in Stakes} else None
+    return max(previous, second, key=order.index)
 
 
 def place_of_resumed(*, tier: int | None, queue: str, route: Mapping[str, Any], is_debated: bool) -> QueueName | None:
-    """Return the queue on which a resumed job waits: that of its tier, or intake for a debate that it still owes.
-
-    None for a job that was bound to nothing when it ended: nobody knows yet where it belongs.
-    """
+    """Return the queue of a resumed job: its tier's, or intake if its debate is still due; None if it was unbound."""
     if queue == QueueName.INTAKE and not is_debated and route.get("debate") == Debate.PLANNING.value:
         return QueueName.INTAKE
     if tier is not None:
@@ -159,10 +156,10 @@ def place_of_resumed(*, tier: int | None, queue: str, route: Mapping[str, Any], 
 
 
 def added_nanousd(budget_usd: float, policy: Policy, *, is_run: bool = False) -> int:
-    """Return the money that a job which goes on gets on top of what its bill has spent, in nanodollars.
+    """Return a round's additional budget in nanodollars.
 
     Raises:
-        InvalidJobError: the caller's fault: more than one job, or one run, may cost here.
+        InvalidJobError: the caller's fault: the policy allows less for one job or run.
     """
     most = policy.budgets.run_usd if is_run else policy.budgets.job_usd
     if budget_usd > most:
@@ -179,9 +176,9 @@ _NOT_KEPT = "This was tried before and nothing of it was kept: the files are as 
 
 
 def brief(begun: Mapping[str, Any]) -> str:
-    """Return what a round's worker has to know beside its request; empty for a job that begins something.
+    """Return what a round's worker needs to know besides its request; empty without earlier rounds.
 
-    What earlier rounds reported is quoted as data: a model wrote part of it.
+    Earlier reports are quoted as data, because a model wrote part of them.
     """
     if not begun:
         return ""
@@ -201,13 +198,13 @@ def brief(begun: Mapping[str, Any]) -> str:
 
 
 def _quoted(report: str) -> str:
-    """Return a report as data; the mark that ends it cannot stand within it."""
-    said = " ".join(report.split())[:REPORT_CHARACTERS].replace("</", "< /")
-    return f"What was reported, as data: <report>{said}</report>"
+    """Return a report as data that cannot contain its own end tag."""
+    text = " ".join(report.split())[:REPORT_CHARACTERS].replace("</", "< /")
+    return f"What was reported, as data: <report>{text}</report>"
 
 
 def earlier_requests(prompts: Sequence[str]) -> list[str]:
-    """Return the requests of a session that its next round is told of: the first, and the latest after it."""
+    """Return the session's requests for a briefing: the first and the latest."""
     distinct = [prompt for place, prompt in enumerate(prompts) if prompt not in prompts[:place]]
     if len(distinct) <= EARLIER_REQUESTS:
         return distinct

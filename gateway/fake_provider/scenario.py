@@ -27,7 +27,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from gateway.errors import GatewayError
 from gateway.fake_provider.request import Request, example_of, key_words, plain, quoted, sentence, slug, title, words
 from routing.errors import YamlRefusedError
-from routing.policy.yaml_positions import read_located
+from routing.policy.project import read_located
 
 _SHOWN_ERRORS = 10
 _MAX_BYTES = 4_194_304

@@ -21,12 +21,12 @@ from producers.use_cases.replays import Replays
 from producers.use_cases.rounds import Asker, Rounds
 from producers.use_cases.sites import Sites
 from producers.use_cases.tenants import Caller, Scope, authenticate, check_shape
+from routing.config import HIDDEN
 from routing.errors import FieldError, InvalidJobError
 from routing.jobs import Door
 from routing.policy.agents import AccountsConfig
 from routing.policy.platform import Policy
 from routing.prompt.vocabulary import Vocabularies
-from routing.redaction import HIDDEN
 from sites.content_store import Den
 from sites.preview import PreviewSigner
 

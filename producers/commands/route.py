@@ -333,7 +333,7 @@ def replay_decisions(
 ) -> None:
     """Decide recorded jobs again under other rules: who would move tier or mode, at what cost. Changes nothing."""
     from ledger.decisions import measured_work, recorded_decisions
-    from routing.redaction import redact
+    from routing.config import redact
 
     with clear_errors():
         current = _rules(ctx)
@@ -371,7 +371,7 @@ def ladder(
     batch: Annotated[Path, typer.Option(help="A JSON-lines file of clarification replies; prints a decision a line.")],
 ) -> None:
     """Decide what replies to open clarifications mean: offline, with the model's answers given on the lines."""
-    from routing.clarify.ladder_batch import ladder_line
+    from routing.clarify.questions import ladder_line
 
     try:
         text = batch.read_text(encoding="utf-8")

@@ -1,8 +1,8 @@
-"""The ladder of seed 004: a reply to an open clarification is resolved by rule, or by a bounded model, or asked again.
+"""The clarification ladder of seed 004: a reply is resolved by rules, by one bounded model call, or asked again.
 
-A message with no open clarification, and a question, pass through. Everything else is handled here: what rules resolve
-is executed; what is exactly a command and touches no option goes to the commands; the rest reaches one unresolved hook,
-and whatever goes wrong there shows the same options again. Nothing is ever executed on a guess.
+Questions, and messages without an open clarification, pass through. A reply that the rules resolve is executed. One
+that is exactly a command and matches no option goes to the commands. The rest reaches one hook for unresolved replies,
+where every failure shows the same options again. Nothing is executed on a guess.
 """
 
 from __future__ import annotations
@@ -30,13 +30,11 @@ from routing.clarify.replies import (
 )
 from routing.jobs import Option
 
-# What the ladder remembers between two messages of one conversation: a value that is stored and passed back in.
-#
-# The loop guard's memory lives for one cycle: the same input over the same options of the same set. Whatever ends the
-# cycle ends the memory, so that a new cycle may ask the model again.
+# The loop guard's memory lasts for one cycle: the same input over the same options of the same set. A new cycle may ask
+# the model again.
 
 MAX_REPAIR = 4
-"""Unresolved messages of a clarification that are kept."""
+"""Unresolved messages kept per clarification."""
 _MAX_REPAIR_CHARS = 500
 
 
@@ -53,7 +51,7 @@ class CycleBoundary(StrEnum):
 
 
 _CLOSING = frozenset({CycleBoundary.SELECTION_EXECUTED, CycleBoundary.CLARIFICATION_CLEARED, CycleBoundary.CHAT_RESET})
-"""Boundaries after which no clarification is open."""
+"""Boundaries that close the clarification."""
 
 
 class _Value(BaseModel):
@@ -61,45 +59,45 @@ class _Value(BaseModel):
 
 
 class CycleMemory(_Value):
-    """That the model was asked in this cycle, and the order that was shown after it."""
+    """The cycle in which the model was called, and the order shown after it."""
 
     key: str
     order: tuple[str, ...]
 
 
 class LadderState(_Value):
-    """The clarification of one conversation."""
+    """State of a conversation's clarification between two messages."""
 
     active: OptionSet | None = None
-    """The options that a reply chooses from."""
+    """The options to choose from."""
     other: OptionSet | None = None
-    """The snapshot of the other source's options, to which a scope cue can lead back."""
+    """The other source's options, which a scope cue can select."""
     cycle: CycleMemory | None = None
     repair: tuple[str, ...] = Field(default=(), max_length=MAX_REPAIR)
-    """Messages that this clarification could not resolve, newest last: context for the model."""
+    """Unresolved messages, newest last: context for the model."""
 
 
 def guard_key(normalized: str, candidate_ids: Iterable[str], *, option_set_id: str, scope: Source | None = None) -> str:
-    """Return the loop guard's key: the input, the sorted candidates, the option set, and the scope that was named."""
+    """Return the loop guard's key: input, sorted candidates, option set and named scope."""
     return json.dumps([normalized, sorted(candidate_ids), option_set_id, scope])
 
 
 def end_cycle(state: LadderState, boundary: CycleBoundary) -> LadderState:
-    """Forget the cycle, and with a closed clarification its options, snapshot and repair memory too."""
+    """End the cycle; a boundary that closes the clarification resets the whole state."""
     if boundary in _CLOSING:
         return LadderState()
     return state.model_copy(update={"cycle": None})
 
 
 def enter_cycle(state: LadderState, key: str) -> LadderState:
-    """Keep the memory only while the key is the same: another input, candidate set or option set is a new cycle."""
+    """End the cycle unless the key is the same."""
     if state.cycle is None or state.cycle.key == key:
         return state
     return end_cycle(state, CycleBoundary.INPUT_CHANGED)
 
 
 def show_options(state: LadderState, options: OptionSet) -> LadderState:
-    """Open a clarification with new options; those of the other source stay within reach of a scope cue."""
+    """Open a clarification with new options; a scope cue can still select those of the other source."""
     other = state.active if state.active is not None and state.active.source != options.source else state.other
     if other is not None and other.source == options.source:
         other = None
@@ -107,58 +105,55 @@ def show_options(state: LadderState, options: OptionSet) -> LadderState:
 
 
 def re_anchor(state: LadderState, options: OptionSet, *, other: OptionSet | None, message: str) -> LadderState:
-    """Make these options the active ones, in the order shown, and remember the message that they did not resolve."""
+    """Activate options in the order shown, and record the unresolved message."""
     repair = (*state.repair, message[:_MAX_REPAIR_CHARS])[-MAX_REPAIR:]
     return state.model_copy(update={"active": options, "other": other, "repair": repair})
 
 
-# The last chance of an unresolved reply: one bounded question to a model, whose answer re-orders and seldom acts.
-#
-# Here, and nowhere else, the arbiter is called. An answer executes only when kill switch, confidence and reason all
-# allow
-# it (Phase C); whatever fails leaves the options as they are displayed.
+# The model call of an unresolved reply. Its answer re-orders the options; it executes one only if kill switch,
+# confidence and reason all allow it (Phase C).
 
 AUTO_EXECUTE_CONFIDENCE = 0.85
 AUTO_EXECUTE_ALLOWED_REASONS: frozenset[AmbiguityReason] = frozenset({AmbiguityReason.NO_DETERMINISTIC_MATCH})
 LOW_CONFIDENCE_FLOOR = 0.40
-"""Below it an answer counts as `low_confidence` (the product's own figure, ruling A36)."""
+"""Answers below it are `low_confidence` (ruling A36)."""
 AUTO_EXECUTE_FLAG = "NEXT_PUBLIC_LLM_AUTO_EXECUTE_ENABLED"
 CLARIFICATION_LLM_FLAG = "NEXT_PUBLIC_CLARIFICATION_LLM_ENABLED"
-"""Seed 004 takes this flag for granted and does not name it; the name is the product's own (ruling A36)."""
+"""Seed 004 assumes this flag without naming it (ruling A36)."""
 
 
 def is_llm_auto_execute_enabled(environment: Mapping[str, str]) -> bool:
-    """Tell whether the kill switch is on: exactly `true`, anything else is off."""
+    """Return whether the flag is exactly `true`."""
     return environment.get(AUTO_EXECUTE_FLAG) == "true"
 
 
 @dataclass(frozen=True, slots=True)
 class LadderFlags:
-    """The two flags, both off by default. Read them for every decision: a rollback then needs no restart."""
+    """Feature flags, read for every decision so that a rollback needs no restart."""
 
     llm_enabled: bool = False
     auto_execute_enabled: bool = False
 
 
 def read_ladder_flags(environment: Mapping[str, str]) -> LadderFlags:
-    """Read both flags as they are now."""
+    """Return the flags in `environment`."""
     is_enabled = environment.get(CLARIFICATION_LLM_FLAG) == "true"
     return LadderFlags(llm_enabled=is_enabled, auto_execute_enabled=is_llm_auto_execute_enabled(environment))
 
 
 class ArbiterRequest(NamedTuple):
-    """What the model is asked. The candidates are the options in scope and nothing else."""
+    """The question to the model; only options in scope are candidates."""
 
     message: str
     candidates: tuple[Option, ...]
     """In displayed order."""
     reason: AmbiguityReason
     earlier: tuple[str, ...] = ()
-    """Messages that this clarification could not resolve before, oldest first."""
+    """Earlier unresolved messages, oldest first."""
 
 
 class Choice(NamedTuple):
-    """The model's answer; neither field is to be trusted."""
+    """The model's untrusted answer."""
 
     option_id: str
     confidence: float
@@ -180,16 +175,16 @@ Arbiter = Callable[[ArbiterRequest], ArbiterReply]
 
 
 class LastChance(NamedTuple):
-    """What came of it."""
+    """Result of the model call."""
 
     order: tuple[str, ...]
-    """The candidates in the order in which they are to be shown."""
+    """The candidates in display order."""
     suggested: str | None = None
     auto_execute: bool = False
     llm_called: bool = False
     failure: Failure | None = None
     cycle: CycleMemory | None = None
-    """The loop guard after this message."""
+    """The loop guard's memory after this message."""
 
 
 def try_llm_last_chance(
@@ -201,15 +196,15 @@ def try_llm_last_chance(
     key: str,
     cycle: CycleMemory | None,
 ) -> LastChance:
-    """Ask the model once per cycle.
+    """Call the model once per cycle.
 
     Args:
         request: the question; its candidates are the options.
-        options: the options in displayed order.
-        arbiter: makes the call. It returns a `Failure` for what goes wrong and raises nothing of its own.
-        flags: as they are at this decision.
+        options: the options in display order.
+        arbiter: makes the call; returns a `Failure` instead of raising.
+        flags: the flags of this decision.
         key: the loop guard's key of this message.
-        cycle: the loop guard's memory, if the cycle is the same as at the message before.
+        cycle: the loop guard's memory, if this cycle has one.
     """
     if not flags.llm_enabled:
         return LastChance(options.ids, cycle=cycle)
@@ -229,7 +224,7 @@ def try_llm_last_chance(
 
 
 def _within_bounds(answer: ArbiterReply, options: OptionSet) -> ArbiterReply:
-    """An answer outside the options, or with a confidence that is none, is no answer."""
+    """Return the answer, or a failure if its option or confidence is invalid or too low."""
     if isinstance(answer, Failure):
         return answer
     if options.get(answer.option_id) is None or not 0 <= answer.confidence <= 1:
@@ -238,7 +233,7 @@ def _within_bounds(answer: ArbiterReply, options: OptionSet) -> ArbiterReply:
 
 
 def _may_execute(answer: Choice, reason: AmbiguityReason, flags: LadderFlags) -> bool:
-    """The three gates of Phase C."""
+    """Return whether the three gates of Phase C allow execution."""
     return (
         flags.auto_execute_enabled
         and answer.confidence >= AUTO_EXECUTE_CONFIDENCE
@@ -247,16 +242,16 @@ def _may_execute(answer: Choice, reason: AmbiguityReason, flags: LadderFlags) ->
 
 
 class Outcome(StrEnum):
-    """What becomes of a message."""
+    """What happens with a message."""
 
     DETERMINISTIC_EXECUTE = "deterministic_execute"
     AUTO_EXECUTE = "auto_execute"
     CLARIFY = "clarify"
     """The options are shown again."""
     NEED_MORE_INFO = "need_more_info"
-    """The scope that was named has no options; the reader is asked to say more."""
+    """The named scope has no options."""
     EXIT = "exit"
-    """The clarification was dismissed (`none of these`, `cancel`)."""
+    """Dismissed (`none of these`, `cancel`)."""
     ESCAPE = "escape"
     """Not handled here."""
 
@@ -269,7 +264,7 @@ class HandledByTier(StrEnum):
 
 
 class PreGate(StrEnum):
-    """What the pre-gate may decide: two exclusions, and no more."""
+    """Decision of the pre-gate, which has only two exclusions."""
 
     EXCLUDE_QUESTION = "exclude_question"
     EXCLUDE_NO_OPTIONS = "exclude_no_options"
@@ -277,7 +272,7 @@ class PreGate(StrEnum):
 
 
 class LadderEventName(StrEnum):
-    """The log events that are watched while the ladder is rolled out."""
+    """Log events to watch during the rollout."""
 
     BYPASSED = "clarification_selection_bypassed_command_intent"
     LLM_CALLED = "llm_arbitration_called"
@@ -286,11 +281,11 @@ class LadderEventName(StrEnum):
 
 
 BYPASS_REASONS = ("exact_command", "strong_request")
-"""Why a message is let go although a clarification is open."""
+"""Why a message bypasses an open clarification."""
 
 
 class LadderEvent(NamedTuple):
-    """One event, for the caller to log and count. It never repeats what was written."""
+    """An event for the caller to log and count; it never quotes the message."""
 
     name: LadderEventName
     reason: str
@@ -298,14 +293,14 @@ class LadderEvent(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LadderResult:
-    """A decision about one message, and the state for the next one."""
+    """The decision about a message, and the state for the next."""
 
     outcome: Outcome
     state: LadderState
     option: Option | None = None
     """The option to execute."""
     order: tuple[str, ...] = ()
-    """Ids of the options to show, in this order."""
+    """Ids of the options to show."""
     handled: bool = True
     handled_by_tier: HandledByTier | None = None
     auto_execute: bool = False
@@ -320,14 +315,14 @@ class Scope(NamedTuple):
     tier: HandledByTier
     options: OptionSet | None
     rest: OptionSet | None = None
-    """The options of the other source, once these are the active ones."""
+    """The other source's options if these become active."""
     insufficient: bool = False
-    """A source was named that has no options to choose from."""
+    """The named source has no options."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """A message with the options in its scope, and what the model may be asked with."""
+    """A message with the options in its scope and access to the model."""
 
     message: str
     text: CommandInput
@@ -348,15 +343,15 @@ def climb_ladder(
     commands: Iterable[str] = (),
     known: AmbiguityReason | None = None,
 ) -> LadderResult:
-    """Decide about one message.
+    """Decide about a message.
 
     Args:
-        message: as it was written.
-        state: the clarification that is open, as the decision before left it.
-        arbiter: asks the model; called at most once.
-        read_flags: reads the flags; called for every decision that may need the model, so that a rollback is instant.
+        message: the original text.
+        state: the state after the previous message.
+        arbiter: calls the model, at most once.
+        read_flags: reads the flags for each decision that may need the model, so that a rollback is instant.
         commands: the registered commands.
-        known: an ambiguity of this message that the caller sees and the options do not show.
+        known: an ambiguity that the options do not show but the caller sees.
     """
     text = canonicalize_command_input(message)
     scope = resolve_scope(text, state)
@@ -386,10 +381,7 @@ def climb_ladder(
 
 
 def resolve_scope(text: CommandInput, state: LadderState) -> Scope:
-    """Find the options that a message chooses from: those of the source that it names, or else the active ones.
-
-    A source that is named is looked for first, whatever list is on the screen (rules H and I).
-    """
+    """Return the options of the source that a message names, or else the active ones (rules H and I)."""
     active, other = state.active, state.other
     if text.scope is None or _is_label(text, active):
         return Scope(HandledByTier.ACTIVE_OPTIONS, active if active is not None and active.options else None, other)
@@ -402,7 +394,7 @@ def resolve_scope(text: CommandInput, state: LadderState) -> Scope:
 
 
 def pre_gate(text: CommandInput, scope: Scope) -> PreGate:
-    """Exclude what the ladder is not for. A question that is an option's own label is no question."""
+    """Exclude what the ladder does not handle. The label of an option is never a question."""
     if text.is_question and not _is_label(text, scope.options):
         return PreGate.EXCLUDE_QUESTION
     if scope.options is None and not scope.insufficient:
@@ -411,12 +403,12 @@ def pre_gate(text: CommandInput, scope: Scope) -> PreGate:
 
 
 def _is_label(text: CommandInput, options: OptionSet | None) -> bool:
-    """Tell whether the whole message is the label of an option."""
+    """Return whether the whole message is the label of an option."""
     return options is not None and any(text.words == canonicalize_label(option.label) for option in options.options)
 
 
 def act_on_confidence(turn: Turn, confidence: ArbitrationConfidence) -> LadderResult:
-    """Take the one branch that the shared classification allows."""
+    """Take the branch that the shared classification prescribes."""
     if confidence.signal is Signal.UNRESOLVED:
         return _unresolved_hook(turn, confidence)
     if confidence.signal is Signal.DOWNSTREAM:
@@ -438,7 +430,7 @@ def _execute(turn: Turn, option_id: str | None, outcome: Outcome, **more: Any) -
 
 
 def _unresolved_hook(turn: Turn, confidence: ArbitrationConfidence) -> LadderResult:
-    """The one place where a reply that rules cannot resolve is taken to the model (rule E)."""
+    """Handle a reply that the rules cannot resolve; the only way to the model (rule E)."""
     reason = confidence.reason or AmbiguityReason.NO_DETERMINISTIC_MATCH
     key = guard_key(turn.text.normalized, turn.options.ids, option_set_id=turn.options.id, scope=turn.text.scope)
     state = enter_cycle(turn.state, key)

@@ -1,7 +1,7 @@
-"""What a job asks its owner before it can be worked on, and how a reply is taken (seed 004, rulings A28 to A30).
+"""What a job asks its owner before work can begin, and how a reply is decided (seed 004, rulings A28 to A30).
 
-The question stands in the job, with the ladder's state. Where the rules cannot tell what a reply means and a model may
-be asked, nothing is decided here: the reply waits for the one place that calls models.
+The question and the ladder's state are stored with the job. A reply that needs a model waits: only the intake worker
+calls models.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from routing.clarify.ladder import (
     ArbiterRequest,
     Choice,
     CycleBoundary,
+    CycleMemory,
     Failure,
     HandledByTier,
     LadderFlags,
@@ -25,8 +26,10 @@ from routing.clarify.ladder import (
     Outcome,
     climb_ladder,
     end_cycle,
+    enter_cycle,
+    guard_key,
 )
-from routing.clarify.replies import OptionSet, Source
+from routing.clarify.replies import AmbiguityReason, OptionSet, Source, canonicalize_command_input
 from routing.decision.router import Lane, Mode, Route
 from routing.decision.triggers import TRIVIAL_COMMANDS, Confidence
 from routing.errors import FieldError, InvalidJobError
@@ -34,16 +37,12 @@ from routing.jobs import Option
 from routing.model_call import ConstrainedCall, to_json
 
 MAX_SITES = 20
-"""So many of a tenant's sites are offered; a reply may name any other."""
+"""Sites offered; a reply may name any other of the tenant's."""
 _SITES = "sites"
-PLACES = (
-    Option(id="web", label="Web"),
-    Option(id="codebase", label="Codebase"),
-    Option(id="memory", label="Memory"),
-)
-"""Where a search can look (R-041)."""
+PLACES = (Option(id="web", label="Web"), Option(id="codebase", label="Codebase"), Option(id="memory", label="Memory"))
+"""Scopes of a search (R-041)."""
 COMMANDS = TRIVIAL_COMMANDS
-"""The registered commands: what queue `tools` runs."""
+"""The registered commands, which queue `tools` runs."""
 
 ASK_SITE = "Which site is this about?"
 ASK_PLACE = "Search where? Web, codebase, or memory?"
@@ -51,30 +50,30 @@ ASK_OPTIONS = "Which of these do you mean?"
 
 
 class Clarification(BaseModel):
-    """An open question of a job."""
+    """A job's open question."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     question: str
     state: LadderState
     binds: bool = True
-    """Whether an option that is named like a site binds the job to it; a place to search in is no site."""
+    """Whether an option named like a site binds the job to it."""
     pending: str | None = None
-    """A reply that waits for a model's word."""
+    """A reply that waits for the model."""
 
     @property
     def options(self) -> tuple[Option, ...]:
-        """The options in displayed order, those that a reply chooses from first."""
+        """The options in display order, active ones first."""
         shown = (self.state.active, self.state.other)
         return tuple(option for options in shown if options is not None for option in options.options)
 
     @property
     def is_about_sites(self) -> bool:
-        """Whether the options are the tenant's sites, of which only the first are offered."""
+        """Whether the options are (the first of) the tenant's sites."""
         return self.state.active is not None and self.state.active.id == _SITES
 
     def offering(self, site: str) -> Clarification:
-        """Return the same question with one more site to choose, as a reply that names it wants it."""
+        """Return the question with a site added that a reply has named."""
         active = self.state.active
         if active is None or active.get(site) is not None:
             return self
@@ -84,11 +83,11 @@ class Clarification(BaseModel):
 
 
 def open_clarification(route: Route, *, own: Sequence[Option], sites: Sequence[str]) -> Clarification | None:
-    """Return what is asked about a request that is bound to nothing, or None when there is nothing to ask.
+    """Return the question about an unbound request, or None.
 
     Args:
         route: the request's route.
-        own: the options that the caller offered; they come before any of ours.
+        own: the caller's options, which replace ours.
         sites: names of the tenant's sites.
     """
     is_search = _is_weak_search(route)
@@ -103,14 +102,14 @@ def open_clarification(route: Route, *, own: Sequence[Option], sites: Sequence[s
 
 
 def _is_weak_search(route: Route) -> bool:
-    """Tell whether a request looks for something and does not say where; a STRONG one is never asked (R-039)."""
+    """Return whether a WEAK request searches without saying where; a STRONG one is never asked (R-039)."""
     is_unbound = route.mode is Mode.ACTION and route.lane is Lane.NONE and route.rule == "read-only"
     is_weak = route.confidence is Confidence.WEAK
     return is_unbound and is_weak and any(trigger.kind == "search" for trigger in route.triggers)
 
 
 def _state_of(options: Sequence[Option], *, set_id: str) -> LadderState:
-    """Offer the options of the first one's source; those of the other are within reach of a scope cue."""
+    """Return a state that offers the options of the first one's source; a scope cue selects the others."""
     first = Source(options[0].source)
     sets = {source: tuple(option for option in options if option.source == source) for source in Source}
     active = OptionSet(id=set_id, source=first, options=sets.pop(first))
@@ -119,12 +118,12 @@ def _state_of(options: Sequence[Option], *, set_id: str) -> LadderState:
 
 
 def climb(message: str, asked: Clarification, *, arbiter: Arbiter, flags: LadderFlags) -> LadderResult:
-    """Decide what a reply to a question means; the arbiter makes the model call."""
+    """Decide about a reply; the arbiter makes the model call."""
     return climb_ladder(message, asked.state, arbiter=arbiter, read_flags=lambda: flags, commands=COMMANDS)
 
 
 def climb_by_rules(message: str, asked: Clarification, *, flags: LadderFlags) -> LadderResult | None:
-    """Decide what a reply means without any model call, or return None when the ladder wants a model's word first."""
+    """Decide about a reply without the model, or return None if the ladder needs it."""
 
     def nobody(_: ArbiterRequest) -> Failure:
         return Failure.UNAVAILABLE
@@ -134,7 +133,7 @@ def climb_by_rules(message: str, asked: Clarification, *, flags: LadderFlags) ->
 
 
 def choose(option_id: str, asked: Clarification) -> LadderResult:
-    """Choose an option by its id, as a program does whose reader clicked on it.
+    """Choose an option by its id, as after a click.
 
     Raises:
         InvalidJobError: the caller's fault: the question has no such option.
@@ -150,12 +149,6 @@ def choose(option_id: str, asked: Clarification) -> LadderResult:
     )
 
 
-# The question that a clarification puts to a model, and how its answer is read.
-#
-# The model must use one tool whose `choice` is an id of the candidates or the word for none of them. Labels and
-# messages
-# are data inside JSON; what the model writes is believed only as far as `routing.clarify.ladder` checks it.
-
 TOOL_NAME = "choose_option"
 ABSTAIN = "abstain"
 MAX_OUTPUT_TOKENS = 200
@@ -170,7 +163,11 @@ _SYSTEM = (
 
 
 def arbiter_call(request: ArbiterRequest) -> ConstrainedCall:
-    """Return the call that asks which candidate a message means."""
+    """Return the call that asks which candidate a message means.
+
+    The tool's `choice` is a candidate's id or the word for none of them. Labels and messages are
+    data inside JSON, and `routing.clarify.ladder` checks the answer.
+    """
     ids = [option.id for option in request.candidates]
     abstain = _abstain_word(ids)
     user = {
@@ -196,10 +193,7 @@ def arbiter_call(request: ArbiterRequest) -> ConstrainedCall:
 
 
 def parse_arbiter_reply(fields: Mapping[str, Any]) -> ArbiterReply:
-    """Read what the model wrote into the tool.
-
-    The word for none of the options is no candidate's id, so the check against the candidates makes it an abstention.
-    """
+    """Parse the tool's input; the word for none of the options becomes an abstention later."""
     choice, confidence = fields.get("choice"), fields.get("confidence")
     if not isinstance(choice, str) or not isinstance(confidence, int | float) or isinstance(confidence, bool):
         return Failure.ABSTAIN
@@ -211,3 +205,109 @@ def _abstain_word(ids: Iterable[str]) -> str:
     while word in taken:
         word += "_"
     return word
+
+
+# Ladder decisions for recorded messages (`pointsman ladder --batch`): offline, with the model's answer on the line.
+#
+# A line's history passes through the loop guard's own functions, turn by turn, before the message is decided.
+
+_EXECUTED = frozenset({Outcome.DETERMINISTIC_EXECUTE.value, Outcome.AUTO_EXECUTE.value, "execute"})
+_CLOSED = frozenset({Outcome.EXIT.value})
+
+
+def ladder_line(line: Mapping[str, Any]) -> dict[str, Any]:
+    """Decide one line of `pointsman ladder --batch`, offline with the recorded answer of the model.
+
+    Raises:
+        KeyError: the caller's fault; a field is missing.
+        ValueError: the caller's fault; a field has a wrong value (pydantic.ValidationError is one).
+    """
+    result = decide_line(line)
+    return {
+        "id": line.get("id"),
+        "outcome": result.outcome.value,
+        "llm_called": result.llm_called,
+        "option": result.option.id if result.option is not None else None,
+        "order": list(result.order),
+        "handled": result.handled,
+        "reason": result.reason.value if result.reason is not None else None,
+    }
+
+
+def decide_line(line: Mapping[str, Any], arbiter: Arbiter | None = None) -> LadderResult:
+    """Decide one line; `arbiter` overrides the recorded answer.
+
+    Raises:
+        KeyError: the caller's fault; a field is missing.
+        ValueError: the caller's fault; a field has a wrong value.
+    """
+    flags = line.get("flags") or {}
+    switches = LadderFlags(
+        llm_enabled=flags.get("llm_enabled") is True, auto_execute_enabled=flags.get("auto_execute_enabled") is True
+    )
+    recorded = read_reply(line.get("llm"))
+
+    def answer(_: ArbiterRequest) -> ArbiterReply:
+        return recorded
+
+    return climb_ladder(
+        line["input"],
+        read_state(line),
+        arbiter=arbiter or answer,
+        read_flags=lambda: switches,
+        commands=line.get("known_commands") or (),
+        known=AmbiguityReason(line["given_reason"]) if line.get("given_reason") else None,
+    )
+
+
+def read_state(line: Mapping[str, Any]) -> LadderState:
+    """Return the state of a line after its history.
+
+    Raises:
+        KeyError: the caller's fault; a field is missing.
+        ValueError: the caller's fault; a field has a wrong value.
+    """
+    active = _option_set(line, set_id=line["option_set_id"]).in_order(tuple(line.get("displayed_order") or ()))
+    state = LadderState(active=active, other=_other_set(line))
+    for entry in line.get("history") or ():
+        state = _after(state, entry)
+    return state
+
+
+def read_reply(recorded: Mapping[str, Any] | None) -> ArbiterReply:
+    """Return a recorded answer of the model: unavailable if there is none, an abstention if it is invalid."""
+    if recorded is None:
+        return Failure.UNAVAILABLE
+    if recorded.get("result") == "choice":
+        return parse_arbiter_reply(recorded)
+    return Failure(recorded["result"]) if recorded.get("result") in set(Failure) else Failure.ABSTAIN
+
+
+def _option_set(fields: Mapping[str, Any], *, set_id: str) -> OptionSet:
+    source = Source(fields["source"])
+    options = tuple(Option.model_validate({"source": source.value, **option}) for option in fields["options"])
+    return OptionSet(id=set_id, source=source, options=options, fresh=fields.get("fresh", True))
+
+
+def _other_set(line: Mapping[str, Any]) -> OptionSet | None:
+    other = line.get("other_source")
+    if other is None:
+        return None
+    return _option_set(other, set_id=other.get("option_set_id") or line["option_set_id"])
+
+
+def _after(state: LadderState, entry: Mapping[str, Any]) -> LadderState:
+    """Return the state after a recorded turn or event; an event ends the cycle."""
+    if "input" not in entry:
+        return state.model_copy(update={"cycle": None})
+    outcome = entry.get("outcome")
+    if outcome in _EXECUTED | _CLOSED | {Outcome.ESCAPE.value}:
+        return end_cycle(state, CycleBoundary.COMMAND_ESCAPE)
+    text = canonicalize_command_input(entry["input"])
+    candidates = tuple(entry.get("candidate_ids") or ())
+    set_id = entry.get("option_set_id") or ""
+    key = guard_key(text.normalized, candidates, option_set_id=set_id, scope=text.scope)
+    if entry.get("llm_called"):
+        order = tuple(entry.get("order") or candidates)
+        return state.model_copy(update={"cycle": CycleMemory(key=key, order=order)})
+    return enter_cycle(state, key)

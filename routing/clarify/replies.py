@@ -1,7 +1,7 @@
-"""The canonical form of a reply to a clarification: computed once per message, read by every rule of the ladder.
+"""Which option or command a reply to a clarification names, and how surely.
 
-It builds on the one canonicalisation of prompts and on the question detector of the router, so that seeds 002 and 004
-agree on what a question is. Politeness is taken off and spelling is left alone: what is misspelt goes to the model.
+A reply is canonicalised once, like a prompt, and uses the router's question detector, so that seeds 002 and 004 agree
+on what a question is. Politeness is removed, but spelling is not corrected: misspelt replies go to the model.
 """
 
 from __future__ import annotations
@@ -17,22 +17,20 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from routing.decision.triggers import Confidence, confidence_of, find_triggers
 from routing.jobs import Option
-from routing.prompt.parsed_prompt import Talk, mere_talk, read_as_spelled
+from routing.prompt.parsed_prompt import Talk, classify_talk, parse_as_spelled
 from routing.prompt.tokens import Kind, Text, canonicalise, singular
 from routing.prompt.vocabulary import Vocabulary, shipped_vocabulary
 
-# The choices of an open clarification, in the order in which they are displayed.
-
 
 class Source(StrEnum):
-    """Where options were offered."""
+    """Where options are offered."""
 
     CHAT = "chat"
     WIDGET = "widget"
 
 
 class OptionSet(BaseModel):
-    """One set of options; its order is the displayed order, so that `first` means what the reader sees first."""
+    """Options in display order, so that `first` means the first that the reader sees."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
@@ -40,7 +38,7 @@ class OptionSet(BaseModel):
     source: Source
     options: tuple[Option, ...] = Field(default=(), max_length=50)
     fresh: bool = True
-    """Whether the options can still be chosen; what was offered in an older state of the site cannot."""
+    """Whether they can still be chosen; options for an older state of the site cannot."""
 
     @field_validator("options")
     @classmethod
@@ -51,26 +49,26 @@ class OptionSet(BaseModel):
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """The ids in displayed order."""
+        """The ids in display order."""
         return tuple(option.id for option in self.options)
 
     def get(self, option_id: str) -> Option | None:
-        """Return the option with this id, or None when it is not in the set."""
+        """Return the option with this id, or None."""
         return next((option for option in self.options if option.id == option_id), None)
 
     def of_source(self, source: Source) -> OptionSet:
-        """Return the set with the options of one source only."""
+        """Return the options of one source."""
         options = tuple(option for option in self.options if option.source == source)
         return self.model_copy(update={"options": options, "source": source})
 
     def without(self, part: OptionSet) -> OptionSet | None:
-        """Return what is left of a set of both sources once those of one are taken out; None when nothing is."""
-        taken = set(part.ids)
-        options = tuple(option for option in self.options if option.id not in taken)
+        """Return the set without the options of `part`, or None if nothing is left."""
+        removed = set(part.ids)
+        options = tuple(option for option in self.options if option.id not in removed)
         return self.model_copy(update={"options": options, "source": Source(options[0].source)}) if options else None
 
     def in_order(self, ids: tuple[str, ...]) -> OptionSet:
-        """Return the same options with `ids` first, in that order; the others keep theirs. Unknown ids are left out."""
+        """Return the options with `ids` first, in that order; unknown ids are ignored."""
         by_id = {option.id: option for option in self.options}
         first = {option_id: by_id[option_id] for option_id in ids if option_id in by_id}
         return self.model_copy(update={"options": tuple((first | by_id).values())})
@@ -95,14 +93,14 @@ _SELECTING = _phrases(
     "open, show, select, pick, choose, use, view, take, display, get, see, have, try, do, go to, go with, go for, "
     "take me to, pull up, bring up, open up, switch to, jump to, show me, give me"
 )
-"""Verbs that choose what follows them. Any other verb orders something, and leaves the reply to the model."""
+"""Verbs that choose their object. Any other verb orders something, which the model has to judge."""
 _ARTICLES = _phrases("the, a, an, this, that, my, our")
 _NOUNS = _phrases("one, option, item, choice, entry")
 FUNCTION_WORDS = frozenset(
     {"an", "and", "at", "by", "for", "from", "in", "is", "it", "me", "my", "of", "on", "or", "our", "that", "the"}
     | {"this", "to", "us", "we", "with", "you"}
 )
-"""Words that name nothing by themselves."""
+"""Words that name nothing on their own."""
 _EXITS = frozenset(
     _phrases(
         "none of these, none of those, none of them, none of the above, none, neither, cancel, cancel it, never mind, "
@@ -120,22 +118,22 @@ class CommandInput:
     """A message as the ladder reads it."""
 
     forms: tuple[Words, ...]
-    """From all its words to what is chosen: without cue and politeness, verb, article, closing `one`."""
+    """All words; then without scope cue and politeness, without verb, without article, without a final `one`."""
     scope: Source | None
-    """The source that `from chat`, `in the widget` and the like name."""
+    """The source named by `from chat`, `in the widget` and the like."""
     is_question: bool
-    """002's question detector says that it asks and orders nothing."""
+    """Seed 002's detector: it asks and orders nothing."""
     is_strong: bool
-    """002's confidence in an ACTION is STRONG: a request of its own."""
+    """Seed 002's confidence is STRONG: a new request."""
 
     @property
     def words(self) -> Words:
-        """All words of the message."""
+        """All words."""
         return self.forms[0]
 
     @property
     def command(self) -> Words:
-        """The words without scope cue and politeness: what a registered command is compared with."""
+        """The words without scope cue and politeness, to compare with commands."""
         return self.forms[1]
 
     @property
@@ -145,36 +143,36 @@ class CommandInput:
 
     @property
     def normalized(self) -> str:
-        """The input of the loop guard's key."""
+        """The message in the loop guard's key."""
         return " ".join(self.command)
 
     @property
     def is_exit(self) -> bool:
-        """Whether the message is one of the exits of every clarifier (`none of these`, `cancel`)."""
+        """Whether the message dismisses the clarification (`none of these`, `cancel`)."""
         return self.command in _EXITS or self.words in _EXITS
 
 
 def canonicalize_command_input(message: str, vocabulary: Vocabulary | None = None) -> CommandInput:
-    """Read a message once, for pre-gate, scope cue, option match, command match and loop guard alike."""
-    reading = read_as_spelled(message, vocabulary or shipped_vocabulary())
-    words = _words_of(reading.text)
+    """Canonicalise a message once for all rules of the ladder."""
+    parsed = parse_as_spelled(message, vocabulary or shipped_vocabulary())
+    words = _words_of(parsed.text)
     scope, rest = _take_cue(words)
     return CommandInput(
         forms=(words, *_strip(rest)),
         scope=scope,
-        is_question=mere_talk(reading) is Talk.QUESTION,
-        is_strong=confidence_of(len(find_triggers(reading))) is Confidence.STRONG,
+        is_question=classify_talk(parsed) is Talk.QUESTION,
+        is_strong=confidence_of(len(find_triggers(parsed))) is Confidence.STRONG,
     )
 
 
 @lru_cache(maxsize=4096)
 def canonicalize_label(label: str) -> Words:
-    """Return the words of a label or command, by the same canonicalisation; nothing is taken off."""
+    """Return all words of a label or command in canonical form."""
     return _words_of(canonicalise(label))
 
 
 def is_selecting(verb: str) -> bool:
-    """Tell whether a verb chooses what follows it (`open`), rather than ordering something of its own (`close`)."""
+    """Return whether a verb chooses its object (`open`) rather than ordering something (`close`)."""
     return (verb,) in _SELECTING
 
 
@@ -194,7 +192,7 @@ def _words_of(text: Text) -> Words:
 
 
 def _take_cue(words: Words) -> tuple[Source | None, Words]:
-    """Return the scope that the first cue names, and the words without that cue."""
+    """Return the source that the first scope cue names, and the words without it."""
     for at, word in enumerate(words):
         if word not in _CUE_WORDS:
             continue
@@ -233,25 +231,22 @@ def _without_tails(words: Words, phrases: tuple[Words, ...], *, times: int = 8) 
     return words
 
 
-# Which option a reply names beyond doubt, and why it is in doubt otherwise: the one confidence signal of the ladder.
-#
-# A reply names an option by its exact label, by its place in the displayed order, or by words that no other label
-# has.
-# Spelling distance never selects an option; it only tells a typo of one label from a typo of several.
+# A reply names an option by its exact label, by its place, or by words that only this label has. Spelling distance
+# never selects an option; it only distinguishes a typo of one label from a typo of several.
 
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
 _CARDINALS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 _PLACE = re.compile(r"(\d{1,4})(?:st|nd|rd|th)?")
 _NUMBERING = frozenset({"number", "option", "no", "item", "choice"})
 _MAX_TYPED_WORDS = 12
-"""A longer reply is no misspelt label."""
+"""A longer reply is not a misspelt label."""
 _MAX_WORD = 30
 _SHORT_WORD = 4
-"""A word of fewer letters is only known with a letter too many (`olde`): with one changed it is another word."""
+"""In a shorter word only an extra letter is a typo (`olde`); with a letter changed it is another word."""
 
 
 class AmbiguityReason(StrEnum):
-    """Why a reply did not resolve deterministically (L-135)."""
+    """Why the rules could not resolve a reply (L-135)."""
 
     NO_DETERMINISTIC_MATCH = "no_deterministic_match"
     COMMAND_SELECTION_COLLISION = "command_selection_collision"
@@ -262,47 +257,47 @@ class AmbiguityReason(StrEnum):
 
 
 class OptionMatch(NamedTuple):
-    """What deterministic matching found."""
+    """Result of matching a reply with the options by rules."""
 
     ids: tuple[str, ...]
-    """Options that the reply may name, in displayed order. A single one is the winner."""
+    """Options that the reply may name, in display order; a single one wins."""
     verbatim: bool = False
-    """The reply is the label itself, politeness apart."""
+    """The reply is the label, apart from politeness."""
     shares_word: bool = False
-    """Some option has a word of the reply in its label."""
+    """Some label has a word of the reply."""
     off_the_list: bool = False
-    """The reply names nothing, or a place that the list does not have."""
+    """The reply names nothing, or a place beyond the list."""
     near_tie: bool = False
-    """Nothing matches, and spelling is as close to one option as to another."""
+    """Nothing matches, and two options are equally close in spelling."""
 
     @property
     def winner(self) -> str | None:
-        """The one option that the reply names, or None."""
+        """The only match, or None."""
         return self.ids[0] if len(self.ids) == 1 else None
 
 
 class CommandMatch(NamedTuple):
-    """What a reply is among the registered commands."""
+    """Result of matching a reply with the commands."""
 
     exact: str | None = None
-    """The one command that it is exactly."""
+    """The command that it is exactly."""
     begins: bool = False
-    """It begins like a command: with all its words, or with its verb where that chooses no option (`close panel d`)."""
+    """It begins with all words of a command, or with its verb unless that verb chooses options (`close panel d`)."""
 
 
 class Signal(StrEnum):
     """What the ladder may do."""
 
     OPTION = "option"
-    """Deterministic high confidence in an option: execute it."""
+    """Certain: execute the option."""
     DOWNSTREAM = "downstream"
-    """Deterministic high confidence in something else than the options: a command, or a request of its own."""
+    """Certain: a command or a new request."""
     UNRESOLVED = "unresolved"
-    """The one state that reaches the model."""
+    """The only signal that reaches the model."""
 
 
 class ArbitrationConfidence(NamedTuple):
-    """The shared classification of a reply: every branch of the ladder is taken on it."""
+    """Classification of a reply, on which every branch of the ladder depends."""
 
     signal: Signal
     winner: str | None = None
@@ -312,7 +307,7 @@ class ArbitrationConfidence(NamedTuple):
 
 
 def match_options(text: CommandInput, options: OptionSet) -> OptionMatch:
-    """Find the options that a reply names: exact label, then place, then words of the label."""
+    """Match a reply with the options by exact label, then by place, then by words of the label."""
     labels = {option.id: canonicalize_label(option.label) for option in options.options}
     shares = _shares_word(text, labels.values())
     for number, form in enumerate(text.forms):
@@ -336,14 +331,13 @@ def match_options(text: CommandInput, options: OptionSet) -> OptionMatch:
 def classify_arbitration_confidence(
     text: CommandInput, match: OptionMatch, *, command: CommandMatch, known: AmbiguityReason | None = None
 ) -> ArbitrationConfidence:
-    """Say what a reply is certain of. The only gate before the model (L-068).
+    """Classify a reply; the only gate before the model (L-068).
 
     Args:
         text: the reply.
-        match: what it matches among the options in scope.
-        command: what it is among the registered commands. Who names a source chooses from it and gives no command.
-        known: an ambiguity that the caller knows of, such as the same label in a second list on the screen. A scope cue
-            settles it.
+        match: its match among the options in scope.
+        command: its match among the commands; ignored if the reply names a source.
+        known: an ambiguity that the caller sees, such as the same label in a second list; a scope cue resolves it.
     """
     count = len(match.ids)
     if text.scope is not None:
@@ -376,7 +370,7 @@ def _shares_word(text: CommandInput, labels: Iterable[Words]) -> bool:
 
 
 def _place(text: CommandInput, count: int) -> int | None:
-    """Return the place that the reply names, counted from 0; `count` when the list does not have it."""
+    """Return the place that the reply names, from 0; `count` if it is beyond the list."""
     words = text.selection
     while len(words) > 1 and words[0] in _NUMBERING:
         words = words[1:]
@@ -396,7 +390,7 @@ def _place(text: CommandInput, count: int) -> int | None:
 
 
 def _by_label(selection: Words, labels: dict[str, Words]) -> tuple[str, ...]:
-    """Return the options whose labels have all words of the selection: as written, or else with plurals folded."""
+    """Return the options whose labels have all words of the selection, if necessary with plurals folded."""
     if FUNCTION_WORDS.issuperset(selection):
         return ()
     wanted, folded = set(selection), fold_plural(selection)
@@ -408,7 +402,7 @@ def _where(labels: dict[str, Words], holds: Callable[[Words], bool]) -> tuple[st
     return tuple(key for key, label in labels.items() if holds(label))
 
 
-# --- spelling: tells a typo of one label from a typo of several ------------------------------------------------------
+# --- spelling --------------------------------------------------------------------------------------------------------
 
 
 def _is_near_tie(selection: Words, labels: dict[str, Words]) -> bool:
@@ -420,7 +414,7 @@ def _is_near_tie(selection: Words, labels: dict[str, Words]) -> bool:
 
 
 def _nearness(selection: Words, label: Words) -> tuple[int, bool]:
-    """Return how many words stand in the label but for a typo, and whether they are the whole label."""
+    """Return how many words are in the label, typos allowed, and whether they are all of it."""
     found = sum(any(_is_near(word, other) for other in label) for word in selection)
     return found, found > 0 and all(any(_is_near(word, other) for word in selection) for other in label)
 
@@ -437,7 +431,7 @@ def _is_near(word: str, other: str) -> bool:
 
 
 def _distance(word: str, other: str) -> int:
-    """Return how many letters are added, left out, changed, or swapped with their neighbour."""
+    """Return the number of letters inserted, deleted, substituted, or swapped with a neighbour."""
     before: list[int] = []
     row = list(range(len(other) + 1))
     for i, letter in enumerate(word, start=1):
@@ -451,27 +445,22 @@ def _distance(word: str, other: str) -> int:
     return row[-1]
 
 
-# What a message that the ladder let go is next: a registered command, or a new request for the router.
-#
-# Commands are compared in the ladder's canonical form. No model is consulted here.
-
-
 class DownstreamTier(StrEnum):
-    """Who handles a message that the ladder did not."""
+    """Who handles a message that escaped the ladder."""
 
     COMMAND = "command"
     ROUTER = "router"
 
 
 class Dispatch(NamedTuple):
-    """Where a message that the ladder did not handle goes."""
+    """Where an escaped message goes."""
 
     handled_by_tier: DownstreamTier
     command: str | None = None
 
 
 def match_command(text: CommandInput, commands: Iterable[str]) -> CommandMatch:
-    """Compare a message with the registered commands; two that read the same are none."""
+    """Match a message with the commands; two commands with the same words match neither."""
     known = {command: words for command in commands if (words := canonicalize_label(command))}
     exact = [command for command, words in known.items() if words == text.command]
     begins = any(
@@ -482,6 +471,6 @@ def match_command(text: CommandInput, commands: Iterable[str]) -> CommandMatch:
 
 
 def dispatch(message: str, commands: Iterable[str]) -> Dispatch:
-    """Resolve a message that escaped from the ladder, or that met no open clarification."""
+    """Resolve a message that escaped the ladder: a registered command, or a request for the router."""
     command = match_command(canonicalize_command_input(message), commands).exact
     return Dispatch(DownstreamTier.ROUTER) if command is None else Dispatch(DownstreamTier.COMMAND, command)

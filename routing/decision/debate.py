@@ -1,10 +1,8 @@
-"""Advocate and critic: two model calls, put together by a rule into a verdict that is recorded (seed 002, ruling A11).
+"""Debates: two model calls, advocate and critic, that a rule combines into a recorded verdict (seed 002, ruling A11).
 
-The models recommend; the rule decides. The critic sees the advocate's case, so an objection always stands against the
-best that can be said for the work. At high stakes the more careful of the two prevails, because one overlooked harm
-costs more than one needless stop. Below that, the strictest recommendation needs both: if only one gives it, it counts
-as the step before (revise, pivot), because a preview and an approval still follow, and a single timid reply must not
-keep the owner from what was ordered.
+The models recommend; the rule decides. The critic sees the advocate's case. At high stakes the more careful of the two
+prevails, because an overlooked harm costs more than a needless stop. Otherwise the strictest recommendation needs both:
+from one alone it counts as the step before it (revise, pivot), because a preview and an approval still follow.
 """
 
 from __future__ import annotations
@@ -38,20 +36,16 @@ from routing.model_call import (
 )
 from routing.prompt.tokens import canonicalise
 
-# What is debated, and the record of a debate: the values that callers build, store and act on.
-#
-# Who argues and how two arguments become a verdict stands in `routing.decision.debate`.
-
 
 class DebateKind(StrEnum):
-    """Before the work, or after it failed: two different decisions (A11)."""
+    """Before the work, or after it failed (A11)."""
 
     PLANNING = "planning"
     FAILURE = "failure"
 
 
 class Verdict(StrEnum):
-    """What a planning debate ends in, the least careful first."""
+    """Result of a planning debate, the least careful first."""
 
     PROCEED = "proceed"
     REVISE = "revise"
@@ -60,10 +54,10 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Subject:
-    """What is debated."""
+    """The request to debate."""
 
     session: str
-    """The session's id; where there is none the job's own, so that no two jobs share a decision by accident."""
+    """The session's id, or else the job's, so that no two jobs share a decision by accident."""
     prompt: str
     route: Route
     stakes: Stakes | None
@@ -71,7 +65,7 @@ class Subject:
 
 
 class Failure(NamedTuple):
-    """One final failure of the task, the newest last."""
+    """A final failure of the task."""
 
     reason: str
     detail: str
@@ -79,7 +73,7 @@ class Failure(NamedTuple):
 
 @dataclass(frozen=True)
 class Argument:
-    """What one side said, redacted and cut to what is kept."""
+    """One side's argument, redacted and shortened."""
 
     recommendation: str
     case: str
@@ -91,7 +85,7 @@ VerdictT = TypeVar("VerdictT", Verdict, FailureOutcome)
 
 @dataclass(frozen=True)
 class DebateRecord(Generic[VerdictT]):
-    """A debate as it is stored; the work waits until it is (R-050)."""
+    """The record of a debate, stored before the work continues (R-050)."""
 
     kind: DebateKind
     key: str
@@ -100,13 +94,13 @@ class DebateRecord(Generic[VerdictT]):
     critic: Argument | None
     verdict: VerdictT
     note: str
-    """One sentence for the owner: how it came to the verdict."""
+    """One sentence for the owner about the verdict."""
     instruction: str = ""
-    """What the work has to keep to (revise) or do differently (pivot); empty otherwise."""
+    """What the work must observe (revise) or do differently (pivot); otherwise empty."""
     calls_failed: tuple[str, ...] = ()
-    """Which call failed, and why: `critic: timeout`."""
+    """Failed calls: `critic: timeout`."""
     needs_person: bool = False
-    """A person has to pass a gate before anything is published, whatever would have approved it otherwise."""
+    """Whether a person must approve before anything is published."""
 
     def fields(self) -> dict[str, Any]:
         """Return the record as plain JSON."""
@@ -118,9 +112,9 @@ HeldDebate = DebateRecord[Verdict] | DebateRecord[FailureOutcome]
 
 
 def debate_key(session: str, prompt: str, kind: DebateKind) -> str:
-    """Return the digest of what is one decision: the session, the canonical request, the kind of debate (A11).
+    """Return the digest that identifies a decision: session, canonical request, kind of debate (A11).
 
-    A request too long to be canonicalised whole is taken as it is, so that two that differ in the middle stay two.
+    A request too long to canonicalise counts as sent, so that two that differ in the middle stay different.
     """
     text = canonicalise(prompt)
     canonical = decision_key(prompt if text.cut else text.shown)
@@ -128,29 +122,14 @@ def debate_key(session: str, prompt: str, kind: DebateKind) -> str:
 
 
 def constrained_prompt(prompt: str, record: HeldDebate) -> str:
-    """Return the prompt that the work begins with: the owner's own words first, whole, then what the debate added."""
+    """Return the owner's prompt, followed by the debate's constraint."""
     if not record.instruction:
         return prompt
     return f"{prompt}\n\nA debate about this request added a constraint, which can only narrow it: {record.instruction}"
 
 
-__all__ = [
-    "Argument",
-    "DebateKind",
-    "DebateRecord",
-    "Failure",
-    "FailureReply",
-    "PlanningReply",
-    "Subject",
-    "Verdict",
-    "constrained_prompt",
-    "debate_key",
-    "hold_debate",
-    "hold_failure_debate",
-]
-
 CASE_LIMIT = 600
-"""Characters of a case that are kept and shown to the critic."""
+"""Characters of a case that are recorded and shown to the critic."""
 CONSTRAINT_LIMIT = 300
 REQUEST_LIMIT_BYTES = 2500
 SITE_LIMIT_BYTES = 800
@@ -187,13 +166,7 @@ class FailureReply(Reply):
 
 
 def hold_debate(subject: Subject, caller: Caller, *, redact: Redact) -> DebateRecord[Verdict]:
-    """Hold a planning debate. Whatever the models do, it ends in a verdict.
-
-    Args:
-        subject: what is debated.
-        caller: makes the two calls.
-        redact: takes secrets out of what the models wrote.
-    """
+    """Hold a planning debate, which always ends in a verdict; `redact` cleans what the models wrote."""
     heard = _hear(DebateKind.PLANNING, _case_file(subject), caller, shape=PlanningReply, redact=redact)
     verdict = Verdict.PROCEED if heard.failed else _combine(heard, tuple(Verdict), stakes=subject.stakes or Stakes.HIGH)
     needs_person = bool(heard.failed) and subject.stakes is not Stakes.MEDIUM
@@ -212,14 +185,14 @@ def hold_debate(subject: Subject, caller: Caller, *, redact: Redact) -> DebateRe
 def hold_failure_debate(
     subject: Subject, caller: Caller, *, failures: Sequence[Failure], can_pivot: bool, redact: Redact
 ) -> DebateRecord[FailureOutcome]:
-    """Hold a failure debate; without two voices it ends with a person, for nothing is tried again on no grounds.
+    """Hold a failure debate; if a call fails, a person decides.
 
     Args:
         subject: the task.
         caller: makes the two calls.
-        failures: what went wrong, the newest last.
-        can_pivot: whether there is another way: a tier above that the caller has not ruled out, or a plan to make anew.
-        redact: takes secrets out of what the models wrote.
+        failures: the failures, newest last.
+        can_pivot: whether there is another way: a higher tier that the caller allows, or a new plan.
+        redact: removes secrets from what the models wrote.
     """
     case_file = _case_file(subject) | {"can_pivot": can_pivot, "failures": _shown_failures(failures)}
     heard = _hear(DebateKind.FAILURE, case_file, caller, shape=FailureReply, redact=redact)
@@ -274,7 +247,7 @@ def _record(
     instruction: str,
     needs_person: bool,
 ) -> DebateRecord[VerdictT]:
-    """Put a debate on record; `then` tells the owner what follows when it could not be held."""
+    """Return the record of a debate; `then` tells the owner what follows a failed one."""
     failed = f"It could not be debated ({', '.join(heard.failed)}); {then}."
     return DebateRecord(
         kind=kind,
@@ -298,7 +271,7 @@ def _hear(
     shape: type[PlanningReply] | type[FailureReply],
     redact: Redact,
 ) -> _Heard:
-    """Hear the advocate, then the critic, who is shown the advocate's case. Without the one the other is not called."""
+    """Call the advocate, then the critic with the advocate's case; a failed advocate spares the critic."""
 
     def argue(side: str, shown: dict[str, Any]) -> Argument:
         tool = forced_tool("argue", f"Record what the {side} says.", shape)
@@ -323,13 +296,7 @@ def _argument(reply: PlanningReply | FailureReply, redact: Redact) -> Argument:
 
 
 def _combine(heard: _Heard, scale: tuple[VerdictT, ...], *, stakes: Stakes | None) -> VerdictT:
-    """Put two recommendations together; the module's docstring gives the rule and its reason.
-
-    Args:
-        heard: both sides.
-        scale: the recommendations there are, the least careful first.
-        stakes: of the work.
-    """
+    """Combine two recommendations of `scale`, least careful first; the module docstring gives the rule."""
     order = [step.value for step in scale]
     given = [order.index(side.recommendation) for side in (heard.advocate, heard.critic) if side is not None]
     careful = max(given)
@@ -340,7 +307,7 @@ def _combine(heard: _Heard, scale: tuple[VerdictT, ...], *, stakes: Stakes | Non
 
 
 def _instruction(heard: _Heard) -> str:
-    """Return what the sides want kept to, the critic's first; who recommends going on as it is has no say in it."""
+    """Return the constraints of both sides, the critic's first, without those of a side that wants no change."""
     idle = (Verdict.PROCEED, FailureOutcome.RETRY)
     sides = (heard.critic, heard.advocate)
     wanted = [side.constraint for side in sides if side is not None and side.recommendation not in idle]
@@ -348,5 +315,5 @@ def _instruction(heard: _Heard) -> str:
 
 
 def _note(heard: _Heard, verdict: Verdict | FailureOutcome) -> str:
-    said = [side.recommendation for side in (heard.advocate, heard.critic) if side is not None]
-    return f"The advocate said {said[0]} and the critic {said[-1]}: {verdict.value}."
+    advice = [side.recommendation for side in (heard.advocate, heard.critic) if side is not None]
+    return f"The advocate said {advice[0]} and the critic {advice[-1]}: {verdict.value}."

@@ -1,7 +1,6 @@
-"""Rehearse a policy or a vocabulary: what recorded decisions would be under other rules, and what that does.
+"""Evaluate routing rules: replay recorded decisions under other rules, and score labelled samples.
 
-Only decisions are made again; no work is. What a move would cost or save is told at the averages that were measured for
-the queue a job leaves and the one it goes to, with the number of jobs that each average rests on.
+A replay repeats decisions, not work. It prices a move between queues at their measured averages.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from routing.prompt.vocabulary import Vocabularies, Vocabulary
 from routing.queues import QueueName, Tier
 
 SiteSource = Literal["recorded", "claimed", "now"]
-"""Whence the site's signals are: the decision itself, the release that the job was claimed with, the site as it is."""
+"""Source of the site signals: the decision, the release that the job was claimed with, or the site as it is."""
 
 
 class _Value(BaseModel):
@@ -28,7 +27,7 @@ class _Value(BaseModel):
 
 
 class Rules(NamedTuple):
-    """What decides."""
+    """The rules of a decision."""
 
     policy: Policy
     vocabularies: Vocabularies
@@ -39,29 +38,29 @@ class Rules(NamedTuple):
 
 
 class Outcome(_Value):
-    """What a replay compares of a decision."""
+    """The compared fields of a decision."""
 
     mode: Mode
     tier: Tier | None
     queue: QueueName
     is_refused: bool = False
-    """Whether intake refuses it: it orders something and is bound to nothing."""
+    """Whether intake refuses it as an unbound order."""
 
 
 class Recorded(_Value):
-    """A decision as it is on record."""
+    """A recorded decision."""
 
     job_id: str
     tenant: str
     signals: Signals
     outcome: Outcome
     is_by_model: bool
-    """Whether a model had a say: then it is compared with what the rules in force would decide alone."""
+    """Whether a model took part; then the current rules' decision is compared instead."""
     site_source: SiteSource
 
 
 class Work(NamedTuple):
-    """What one job took on one queue, all its ended attempts together."""
+    """All ended attempts of one job on one queue."""
 
     queue: str
     seconds: float
@@ -71,7 +70,7 @@ class Work(NamedTuple):
 
 
 class Average(_Value):
-    """What a job takes on a queue."""
+    """Average of the jobs on a queue."""
 
     jobs: int
     seconds: float
@@ -79,7 +78,7 @@ class Average(_Value):
 
 
 class Move(_Value):
-    """A decision that would come out otherwise. Amounts are None where nothing was measured."""
+    """A decision that would change. Amounts are None without measurements."""
 
     job_id: str
     prompt: str
@@ -88,24 +87,24 @@ class Move(_Value):
     rule: str
     reason: str
     usd: float | None
-    """How much dearer it would be."""
+    """Additional cost."""
     seconds: float | None
-    """How much longer it would take."""
+    """Additional time."""
 
 
 class NewHits(_Value):
-    """Jobs that kept the limits in force and would have hit the new ones."""
+    """Jobs within the current limits that exceed the new ones."""
 
     time: int = 0
     cost: int = 0
 
 
 class Replay(_Value):
-    """What other rules would have decided."""
+    """Result of a replay."""
 
     decisions: int
     unreadable: int
-    """Decisions of versions that recorded them in another form."""
+    """Decisions that other versions recorded in another form."""
     moves: tuple[Move, ...]
     by_model: int
     site_sources: dict[SiteSource, int]
@@ -123,16 +122,16 @@ def read_recorded(
     claimed: Mapping[str, Any] | None = None,
     now: Mapping[str, Any] | None = None,
 ) -> Recorded | None:
-    """Read a decision as the ledger has it; None when this version cannot read it.
+    """Parse a decision of the ledger; None if another version recorded it in another form.
 
     Args:
-        job_id: whose decision it is.
-        tenant: whose job it is.
-        prompt: what was asked.
-        request: the request without its prompt.
+        job_id: the job.
+        tenant: its tenant.
+        prompt: its prompt.
+        request: its request without the prompt.
         route: the decision.
-        claimed: signals of the release that the job was claimed with, for decisions that do not hold any.
-        now: signals of the site's active release, for those that were not claimed either.
+        claimed: signals of the release that the job was claimed with, for decisions without signals.
+        now: signals of the site's active release, for jobs that were not claimed either.
     """
     try:
         site, source = _site(request, route, claimed=claimed, now=now)
@@ -191,11 +190,11 @@ def replay(
     """Decide again under changed rules.
 
     Args:
-        recorded: the decisions, None for what could not be read.
-        work: what jobs took.
+        recorded: the decisions, None for unreadable ones.
+        work: measurements of jobs.
         current: the rules in force.
-        changed: the rules that are rehearsed.
-        redact: removes secrets from a prompt (A31).
+        changed: the rules to try.
+        redact: removes secrets from prompts (A31).
     """
     averages, new_hits = _measure(work, current=current.policy, changed=changed.policy)
     moves: list[Move] = []
@@ -238,7 +237,7 @@ def replay(
 
 
 def _price(was: Outcome, would_be: Outcome, averages: Mapping[str, Average]) -> tuple[float | None, float | None]:
-    """Return by how much a move is dearer and longer; what is refused takes nothing."""
+    """Return a move's additional cost and time; a refused job takes nothing."""
     nothing = Average(jobs=0, seconds=0, usd=0)
     before = nothing if was.is_refused else averages.get(was.queue)
     after = nothing if would_be.is_refused else averages.get(would_be.queue)
@@ -272,15 +271,14 @@ def _measure(
     return averages, hits
 
 
-# Hold decisions against labelled sample tasks, so that words are refined by what they got wrong (R-008, R-102).
-#
-# A label may accept alternatives: `also` (tier), `also_mode`, `also_intent`, `also_debate`, `also_trivial`.
+# Labelled samples (R-008, R-102) may accept alternatives: `also` (tier), `also_mode`, `also_intent`, `also_debate`,
+# `also_trivial`.
 
 FIELDS = ("mode", "tier", "intent", "debate", "trivial")
 
 
 class Miss(NamedTuple):
-    """A field of a decision that its label does not accept."""
+    """A field of a decision that the label does not accept."""
 
     id: str
     prompt: str
@@ -288,19 +286,19 @@ class Miss(NamedTuple):
     got: Any
     accepted: tuple[Any, ...]
     triggers: tuple[str, ...]
-    """The words that decided, as `route --explain` shows them."""
+    """The triggers, as `route --explain` shows them."""
 
 
 @dataclass
 class Evaluation:
-    """How well decisions match their labels."""
+    """Score of decisions against their labels."""
 
     total: int = 0
     misses: list[Miss] = field(default_factory=list)
     false_actions: list[Miss] = field(default_factory=list)
-    """False positives of the ACTION triggers: questions that would start work."""
+    """Questions that would start work."""
     false_answers: list[Miss] = field(default_factory=list)
-    """False negatives of the ACTION triggers: orders that would only be talked about."""
+    """Orders that would only be answered."""
     answers_wanted: int = 0
     debates_wanted: int = 0
     debates_found: int = 0
@@ -312,7 +310,7 @@ class Evaluation:
 
         Args:
             line: a sample, its label in `expect`.
-            decided: the decision, as routing.decision.evaluation returns it.
+            decided: the decision, as `route_fields` returns it.
 
         Raises:
             KeyError: the caller's fault; the line lacks its prompt or a field of its label.
@@ -324,7 +322,7 @@ class Evaluation:
         self.total += 1
         self.answers_wanted += expect["mode"] == "ANSWER"
         for name in FIELDS:
-            # The other fields of a label go with its first mode; under an accepted alternative they say nothing.
+            # The other fields of a label belong to its first mode, not to an alternative.
             if got[name] in accepted[name] or (is_alternative and name != "mode"):
                 continue
             triggers = tuple(decided["triggers"])
@@ -343,22 +341,22 @@ class Evaluation:
             self.debates_right += "planning" in accepted
 
     def accuracy(self, name: str) -> float:
-        """Return the share of right decisions of a field, 0 to 1; 1 of no decision."""
+        """Return the share of correct decisions of a field; 1 without samples."""
         wrong = sum(miss.field == name for miss in self.misses)
         return 1 - wrong / self.total if self.total else 1.0
 
     @property
     def debate_precision(self) -> float:
-        """Return the share of the planning debates held that were wanted, 0 to 1."""
+        """The share of planning debates held that were wanted."""
         return self.debates_right / self.debates_made if self.debates_made else 1.0
 
     @property
     def debate_recall(self) -> float:
-        """Return the share of the planning debates wanted that would be held, 0 to 1."""
+        """The share of wanted planning debates that were held."""
         return self.debates_found / self.debates_wanted if self.debates_wanted else 1.0
 
     def figures(self) -> dict[str, float]:
-        """Return every measure by its name."""
+        """Return all measures by name."""
         return {
             "samples": self.total,
             **{name: round(self.accuracy(name), 4) for name in FIELDS},
@@ -370,7 +368,7 @@ class Evaluation:
 
 
 def _accepted(expect: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
-    """Return the values that a label accepts, the wanted one first. A debate counts with its stakes."""
+    """Return the values that a label accepts, preferred first; a debate includes its stakes."""
     debates = (expect, *expect.get("also_debate", ()))
     return {
         "mode": (expect["mode"], *expect.get("also_mode", ())),
@@ -381,11 +379,8 @@ def _accepted(expect: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
     }
 
 
-# Routes for a file of prompts: one JSON object in, one out (`pointsman route --batch`).
-
-
 def signals_of(line: dict[str, Any]) -> Signals:
-    """Read the signals of one line; fields that are no signals are ignored."""
+    """Return the signals of one line of `pointsman route --batch`; other fields are ignored."""
     site = line.get("site")
     return Signals(
         prompt=line["prompt"],
@@ -399,7 +394,7 @@ def signals_of(line: dict[str, Any]) -> Signals:
 
 
 def route_fields(route: Route) -> dict[str, Any]:
-    """Return a route as the fields that `pointsman route` prints."""
+    """Return the fields that `pointsman route` prints."""
     return {
         "mode": route.mode.value,
         "confidence": route.confidence.value,
@@ -418,15 +413,10 @@ def route_fields(route: Route) -> dict[str, Any]:
 def batch_line(
     line: dict[str, Any], policy: Policy | None = None, *, vocabulary: Vocabulary | None = None
 ) -> dict[str, Any]:
-    """Decide one line of a batch.
-
-    Args:
-        line: the prompt and its signals.
-        policy: the policy in force; the shipped one by default.
-        vocabulary: the words to look for; the shipped ones by default.
+    """Decide one line of a batch, by the shipped rules unless others are given.
 
     Raises:
-        KeyError: the caller's fault; the line has no prompt.
-        pydantic.ValidationError: the caller's fault; a signal has the wrong type.
+        KeyError: the caller's fault: the line has no prompt.
+        pydantic.ValidationError: the caller's fault: a signal has the wrong type.
     """
     return {"id": line.get("id"), **route_fields(decide(signals_of(line), policy or platform_policy(), vocabulary))}

@@ -1,7 +1,7 @@
-"""Why a decision came out as it did: what stood where in the prompt, which rules matched, what would have changed it.
+"""Explain a route: its evidence in the prompt, the rules that matched, and what would have changed it.
 
-Nothing here is told from memory: the rules are walked in their binding order, and every `what if` is found by deciding
-again. So an explanation cannot disagree with the router.
+The rules run again in their binding order, and every `what if` is a new decision, so an explanation cannot disagree
+with the router.
 """
 
 from __future__ import annotations
@@ -18,27 +18,26 @@ from routing.decision.router import (
     Signals,
     SiteSignals,
     action_rules,
+    classify_answer,
     debate_key,
     decide,
     is_read_only,
     lane_of,
-    talk_of,
 )
 from routing.decision.triggers import Debate, Trigger, find_triggers, parse_trivial
 from routing.policy.platform import Policy
-from routing.prompt.parsed_prompt import Reading, Talk, read
-from routing.prompt.phrases import Hit
-from routing.prompt.vocabulary import Vocabulary, shipped_vocabulary
+from routing.prompt.parsed_prompt import Reading, Talk, parse_prompt
+from routing.prompt.vocabulary import Hit, Vocabulary, shipped_vocabulary
 from routing.queues import Tier
 
 MAX_TRIED = 24
-"""Places of a prompt that are left out one by one; each costs a decision."""
+"""Places of a prompt that are removed one by one; each costs a decision."""
 _TALK_GROUPS = {
     Talk.QUESTION: ("question_002", "question", "question_shape", "asking", "musing"),
     Talk.CHAT: ("chat", "hold"),
 }
 _COMPARED = ("mode", "tier", "queue", "debate", "stakes", "intent", "confidence")
-"""What makes two decisions different, weightiest first."""
+"""Fields that distinguish decisions, the weightiest first."""
 
 
 class _Value(BaseModel):
@@ -46,7 +45,7 @@ class _Value(BaseModel):
 
 
 class Place(_Value):
-    """A part of the prompt as it was sent."""
+    """A part of the prompt as sent."""
 
     text: str
     start: int
@@ -54,7 +53,7 @@ class Place(_Value):
 
 
 class MatchedRule(_Value):
-    """A rule that matched the request, whether or not it decided."""
+    """A rule that matched, whether or not it decided."""
 
     rule: str
     mode: Mode
@@ -62,11 +61,11 @@ class MatchedRule(_Value):
     why: str
     cause: str
     evidence: tuple[Place, ...]
-    """The words that made it match; none where a flag, a choice or the lack of anything else did."""
+    """The words that matched; none for a flag, a choice or the default."""
 
 
 class Difference(_Value):
-    """A field of the decision, as it is and as it would have been."""
+    """A field of the decision as it is and would be."""
 
     field: str
     was: Any
@@ -74,10 +73,10 @@ class Difference(_Value):
 
 
 class WhatIf(_Value):
-    """A smallest change of the request that changes the decision."""
+    """A minimal change of the request that changes the decision."""
 
     change: str
-    """In words: `without "webgl"`, `with advanced_edit`."""
+    """`without "webgl"`, `with advanced_edit`."""
     removed: tuple[Place, ...] = ()
     differences: tuple[Difference, ...]
     rule: str
@@ -86,34 +85,28 @@ class WhatIf(_Value):
 
 
 class Explanation(_Value):
-    """A decision and everything that bears on it."""
+    """A decision with its reasons."""
 
     route: Route
     triggers: tuple[Trigger, ...]
     not_counted: tuple[Trigger, ...]
-    """Triggers that an ANSWER is not judged by (A9)."""
+    """Triggers that do not count in an ANSWER (A9)."""
     winner: MatchedRule
     runners_up: tuple[MatchedRule, ...]
     """The other rules that matched, in binding order."""
     what_if: tuple[WhatIf, ...]
     untried: int
-    """Places that were not left out because there are too many."""
+    """Places not tried because there are too many."""
 
 
 def explain(signals: Signals, policy: Policy, vocabulary: Vocabulary | None = None) -> Explanation:
-    """Return the decision about a request and what bears on it. Pure; takes as many decisions as it has questions.
-
-    Args:
-        signals: the prompt and what is known about the request.
-        policy: the policy in force.
-        vocabulary: the words to look for; the shipped ones by default.
-    """
+    """Explain the decision about a request; the shipped vocabulary is the default."""
     words = vocabulary or shipped_vocabulary()
-    reading = read(signals.prompt, words)
+    parsed = parse_prompt(signals.prompt, words)
     route = decide(signals, policy, words)
-    found = find_triggers(reading)
-    winner, *others = _matched_rules(signals, reading, found)
-    places = _places_to_try(signals.prompt, reading, (*found, *winner.evidence))
+    found = find_triggers(parsed)
+    winner, *others = _matched_rules(signals, parsed, found)
+    places = _places_to_try(signals.prompt, parsed, (*found, *winner.evidence))
     judge = _Judge(signals, route, policy=policy, vocabulary=words)
     what_if = [*judge.without_words(places[:MAX_TRIED]), *judge.with_other_signals()]
     return Explanation(
@@ -130,11 +123,11 @@ def explain(signals: Signals, policy: Policy, vocabulary: Vocabulary | None = No
 # --- rules -----------------------------------------------------------------------------------------------------------
 
 
-def _matched_rules(signals: Signals, reading: Reading, triggers: tuple[Trigger, ...]) -> Iterator[MatchedRule]:
-    """Yield the rules that match in binding order: a choice of tier comes before everything."""
+def _matched_rules(signals: Signals, parsed: Reading, triggers: tuple[Trigger, ...]) -> Iterator[MatchedRule]:
+    """Yield the matching rules in binding order; the caller's choice of tier comes first."""
     lane = lane_of(signals)
     chosen = signals.tier is not None
-    rules = [*action_rules(signals, reading, lane=lane, read_only=is_read_only(reading))]
+    rules = [*action_rules(signals, parsed, lane=lane, read_only=is_read_only(parsed))]
     matched = [
         MatchedRule(
             rule=choice.rule,
@@ -142,68 +135,68 @@ def _matched_rules(signals: Signals, reading: Reading, triggers: tuple[Trigger, 
             tier=choice.tier if lane is Lane.SITE and choice.rule != "read-only" else None,
             why=choice.because,
             cause=choice.cause,
-            evidence=_places(signals.prompt, reading, choice.evidence),
+            evidence=_places(signals.prompt, parsed, choice.evidence),
         )
         for choice in rules
     ]
     yield from matched[:chosen]
-    yield from _rules_before_action(signals, reading, triggers)
+    yield from _rules_before_action(signals, parsed, triggers)
     yield from matched[chosen:]
 
 
-def _rules_before_action(signals: Signals, reading: Reading, triggers: tuple[Trigger, ...]) -> Iterator[MatchedRule]:
+def _rules_before_action(signals: Signals, parsed: Reading, triggers: tuple[Trigger, ...]) -> Iterator[MatchedRule]:
     argv = parse_trivial(signals.prompt)
     if argv is not None:
         whole = (Place(text=signals.prompt, start=0, end=len(signals.prompt)),)
         why = f"the whole request is the command {argv[0]}"
         yield MatchedRule(rule="trivial", mode=Mode.ACTION, tier=None, why=why, cause="rule", evidence=whole)
-    talk = talk_of(reading, triggers, lane=lane_of(signals))
+    talk = classify_answer(parsed, triggers, lane=lane_of(signals))
     if talk is not None:
         is_question = talk is Talk.QUESTION
-        hits = [hit for group in _TALK_GROUPS[talk] for hit in reading.hits.get(group, ())]
+        hits = [hit for group in _TALK_GROUPS[talk] for hit in parsed.hits.get(group, ())]
         yield MatchedRule(
             rule="precedence" if is_question else "default",
             mode=Mode.ANSWER,
             tier=None,
             why="it asks a question and orders nothing" if is_question else "it orders nothing",
             cause="rule" if is_question else "default",
-            evidence=_places(signals.prompt, reading, hits),
+            evidence=_places(signals.prompt, parsed, hits),
         )
 
 
 # --- places ----------------------------------------------------------------------------------------------------------
 
 
-def _places(prompt: str, reading: Reading, hits: Iterable[Hit]) -> tuple[Place, ...]:
-    """Return where the tokens of these hits stand in the prompt as sent, each place once, in the order of the text."""
-    origin = reading.text.original_offset
-    spans = {(origin(reading.tokens[hit.first].start), origin(reading.tokens[hit.last].end - 1) + 1) for hit in hits}
+def _places(prompt: str, parsed: Reading, hits: Iterable[Hit]) -> tuple[Place, ...]:
+    """Return the distinct places of these hits in the prompt as sent, in the order of the text."""
+    origin = parsed.text.original_offset
+    spans = {(origin(parsed.tokens[hit.first].start), origin(parsed.tokens[hit.last].end - 1) + 1) for hit in hits}
     return tuple(Place(text=prompt[start:end], start=start, end=end) for start, end in sorted(spans) if start < end)
 
 
-def _places_to_try(prompt: str, reading: Reading, first: Sequence[Trigger | Place]) -> list[Place]:
-    """Return what may be left out: triggers and evidence first, then what else decides something, and the orders."""
+def _places_to_try(prompt: str, parsed: Reading, first: Sequence[Trigger | Place]) -> list[Place]:
+    """Return what to try removing: triggers and evidence, then other deciding phrases, then orders."""
     places = [Place(text=prompt[item.start : item.end], start=item.start, end=item.end) for item in first]
-    deciding = [hit for group, hits in reading.hits.items() if reading.vocabulary.because.get(group) for hit in hits]
-    places += _places(prompt, reading, deciding)
-    places += _places(prompt, reading, [Hit(at, at) for at in reading.orders])
+    deciding = [hit for group, hits in parsed.hits.items() if parsed.vocabulary.because.get(group) for hit in hits]
+    places += _places(prompt, parsed, deciding)
+    places += _places(prompt, parsed, [Hit(at, at) for at in parsed.orders])
     return list(dict.fromkeys(places))
 
 
 def without(prompt: str, places: Iterable[Place]) -> str:
     """Return the prompt without these places, which may overlap."""
-    kept, at = [], 0
+    parts, at = [], 0
     for place in sorted(places, key=lambda item: item.start):
-        kept.append(prompt[at : max(place.start, at)])
+        parts.append(prompt[at : max(place.start, at)])
         at = max(at, place.end)
-    return "".join(kept) + prompt[at:]
+    return "".join(parts) + prompt[at:]
 
 
 # --- what would have changed it --------------------------------------------------------------------------------------
 
 
 class _Judge:
-    """Decides again under a changed request, and compares."""
+    """Decides about changed requests and compares."""
 
     def __init__(self, signals: Signals, route: Route, *, policy: Policy, vocabulary: Vocabulary) -> None:
         self._signals = signals
@@ -212,7 +205,7 @@ class _Judge:
         self._vocabulary = vocabulary
 
     def without_words(self, places: Sequence[Place]) -> Iterator[WhatIf]:
-        """Yield what each place decides alone; where none decides mode or tier alone, the smallest set that does."""
+        """Yield what removing each place changes; if none alone changes mode or tier, a minimal set that does."""
         is_decisive = False
         for place in places:
             other = self._decide_without((place,))
@@ -223,7 +216,7 @@ class _Judge:
             yield from self._compare(self._decide_without(removed), f"without {_quoted(removed)}", removed=removed)
 
     def _shrink(self, removed: list[Place]) -> tuple[Place, ...]:
-        """Put back every place whose removal is not needed; what is left is minimal."""
+        """Return a minimal subset whose removal still changes mode or tier."""
         for place in tuple(removed):
             fewer = [other for other in removed if other != place]
             if fewer and self._moves(self._decide_without(fewer)):
@@ -231,7 +224,7 @@ class _Judge:
         return tuple(removed)
 
     def with_other_signals(self) -> Iterator[WhatIf]:
-        """Yield what the request's other fields would have changed."""
+        """Yield what other values of the request's fields would change."""
         for change, update in _other_signals(self._signals, self._route):
             changed = self._signals.model_copy(update=update)
             yield from self._compare(decide(changed, self._policy, self._vocabulary), change)
@@ -255,7 +248,7 @@ class _Judge:
 
 
 def _other_signals(signals: Signals, route: Route) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield requests that differ in one field, in words and as an update of the signals."""
+    """Yield changes of one field, in words and as an update of the signals."""
     if signals.tier is not None:
         yield "with no tier chosen", {"tier": None}
     change = "without advanced_edit" if signals.advanced_edit else "with advanced_edit"

@@ -1,7 +1,8 @@
-"""The soft router: a model that follows written rules decides the mode, while hard routing is off (R-006, ruling A33).
+"""Model calls that assist routing: tier and intent where rules cannot tell, and the mode if hard routing is off.
 
-Only the mode is the model's. Trivial commands and a tier that the caller chose never reach it, everything that follows
-from the mode comes from the rules, and a reply that is missing or invalid means ACTION that changes nothing unasked.
+The rules always decide first. V2 (seed 000) and the intent call (seed 003, ruling A5) may choose only among candidates
+where the rules fell back to their default; with an invalid reply the rules' route stands. With hard routing off (R-006,
+ruling A33) a model decides only the mode; an invalid reply means an ACTION that changes nothing.
 """
 
 from __future__ import annotations
@@ -28,27 +29,22 @@ from routing.model_call import (
     to_json,
 )
 from routing.policy.platform import Policy
-from routing.prompt.parsed_prompt import read
+from routing.prompt.parsed_prompt import parse_prompt
 from routing.prompt.vocabulary import Vocabulary, shipped_vocabulary
 from routing.queues import QUEUE_OF_TIER, QueueName, Tier
-
-# A small model's word where the rules could not tell: seed 000's classifier V2 and seed 003's intent (ruling A5).
-#
-# The rules decide first, always. A model is asked only when they ended in their default with no word of tier 1's
-# vocabulary, and it may only choose among candidates. Whatever is wrong with its reply, the rules' route stands.
 
 ASSISTED = "v2"
 RULE = "V2"
 REASON_LIMIT = 200
-"""Characters of a model's reason that are kept."""
+"""Recorded characters of a model's reason."""
 PROMPT_LIMIT_BYTES = 1400
-"""How much of a prompt the call shows: with it the call stays below 5 % of the cheapest tier's cap (H-066)."""
+"""Limit of the prompt, which keeps the call below 5 % of the cheapest tier's budget (H-066)."""
 
 _UNDECIDED_RULE = "V1-4"
 
 
 class Classification(Reply):
-    """What V2 says about a prompt (H-064)."""
+    """V2's reply (H-064)."""
 
     tier: Annotated[int, Field(ge=Tier.SPEC, le=Tier.AGENT)]
     reason: Line
@@ -56,28 +52,23 @@ class Classification(Reply):
 
 
 class IntentReply(Reply):
-    """What the intent call says: an ACTION is never a question."""
+    """Reply of the intent call; an ACTION is never a question."""
 
     intent: Literal["build", "fix"]
 
 
 def wants_tier(route: Route, *, enabled: bool) -> bool:
-    """Tell whether V2 is asked for the tier: only where V1's rule 4 found no word of tier 1's vocabulary.
-
-    Args:
-        route: the rules' decision.
-        enabled: whether V2 is switched on.
-    """
+    """Return whether V2 chooses the tier: only if V1's rule 4 matched by default."""
     return enabled and _is_open(route) and route.rule == _UNDECIDED_RULE and route.cause == "default"
 
 
 def wants_intent(route: Route, *, enabled: bool, always: bool) -> bool:
-    """Tell whether the intent call is made (P-011).
+    """Return whether the intent call is made (P-011).
 
     Args:
         route: the rules' decision.
-        enabled: whether it is asked where the rules found no word of repair and a pipeline depends on it.
-        always: seed 003's literal reading: it is asked for every open ACTION.
+        enabled: whether to ask about tickets without a word of repair.
+        always: whether to ask about every open ACTION, as seed 003 literally says.
     """
     if not _is_open(route):
         return False
@@ -85,29 +76,23 @@ def wants_intent(route: Route, *, enabled: bool, always: bool) -> bool:
 
 
 def wants_assist(route: Route, *, enabled: bool, intent_always: bool) -> bool:
-    """Tell whether any call of this module is made for a route.
-
-    Args:
-        route: the rules' decision.
-        enabled: whether V2 is switched on.
-        intent_always: whether every ACTION's intent is asked for (INTENT_CLASSIFIER=always).
-    """
+    """Return whether the tier or the intent call is made."""
     return wants_tier(route, enabled=enabled) or wants_intent(route, enabled=enabled, always=intent_always)
 
 
 def _is_open(route: Route) -> bool:
-    """Tell whether a model may have a say: the work changes something, and nobody chose its tier."""
+    """Return whether a model may assist: the work changes something, and nobody chose its tier."""
     is_work = route.mode is Mode.ACTION and not route.trivial and not route.read_only and route.lane is not Lane.NONE
     return is_work and route.cause not in ("explicit", "override")
 
 
 def is_new_site(signals: Signals) -> bool:
-    """Tell whether there is no page yet."""
+    """Return whether there is no page yet."""
     return signals.new_site or (signals.site is not None and signals.site.files == 0)
 
 
 def candidates(signals: Signals) -> tuple[Tier, ...]:
-    """Return the tiers that V2 may choose: where there is no page yet, there is nothing to patch."""
+    """Return the tiers that V2 may choose; a new site has nothing to patch."""
     return (Tier.SPEC, Tier.AGENT) if is_new_site(signals) else tuple(Tier)
 
 
@@ -120,7 +105,7 @@ def assist_call(signals: Signals) -> ConstrainedCall:
 
 
 def intent_call(signals: Signals) -> ConstrainedCall:
-    """Return the call that tells building from fixing."""
+    """Return the call that distinguishes building from fixing."""
     return _call("intent", signals, tool=forced_tool("classify_intent", "Record what is wanted.", IntentReply))
 
 
@@ -134,13 +119,13 @@ def _call(prompt: str, signals: Signals, *, tool: dict[str, Any]) -> Constrained
 
 
 def merge_assist(route: Route, reply: object, *, signals: Signals, redact: Redact) -> Route:
-    """Return the route with V2's tier, or the rules' route as it is: its `classifier` says which.
+    """Return the route with V2's tier, or unchanged; its `classifier` says which.
 
     Args:
-        route: the rules' decision; one that is not open to V2 comes back unchanged.
-        reply: the tool's input as the model wrote it, or None when the call failed.
-        signals: what the rules decided on.
-        redact: takes secrets out of the model's reason.
+        route: the rules' decision.
+        reply: the untrusted tool input, or None if the call failed.
+        signals: the signals of the decision.
+        redact: removes secrets from the model's reason.
     """
     said = parse_reply(reply, Classification)
     if said is None or not wants_tier(route, enabled=True):
@@ -160,12 +145,7 @@ def merge_assist(route: Route, reply: object, *, signals: Signals, redact: Redac
 
 
 def merge_intent(route: Route, reply: object) -> Route:
-    """Return the route with the intent that a model named, or as it is: nothing but the intent can change.
-
-    Args:
-        route: the rules' decision, or V2's.
-        reply: the tool's input as the model wrote it, or None when the call failed.
-    """
+    """Return the route with the model's intent, or unchanged; `reply` is untrusted, None after a failed call."""
     said = parse_reply(reply, IntentReply)
     if said is None or not _is_open(route):
         return route
@@ -173,43 +153,39 @@ def merge_intent(route: Route, reply: object) -> Route:
 
 
 SOFT = "soft"
-"""The classifier of a mode that the model decided."""
+"""Classifier of a mode that the model decided."""
 SOFT_DEFAULT = "soft-default"
-"""The classifier of a mode that became ACTION because the model said nothing usable."""
+"""Classifier of a mode that became ACTION because the reply was invalid."""
 PATTERN_SOFT = "Soft router (prompt-based)"
 ROUTED_PROMPT_LIMIT_BYTES = 2000
 
 SYSTEM_PROMPTS: Mapping[Mode, str] = {Mode.ACTION: "swarm_orchestrator", Mode.ANSWER: "direct_answer"}
-"""Names of the prompt files that the two modes work with (R-093)."""
+"""Prompt file of each mode (R-093)."""
 
 
 class ModeReply(Reply):
-    """What the soft router says."""
+    """Reply of the LLM router."""
 
     mode: Literal["ANSWER", "ACTION"]
 
 
 def is_hard_routing(value: str | None) -> bool:
-    """Read ENABLE_HARD_ROUTING: on unless it is exactly `false`. Callers read it for every decision.
-
-    Args:
-        value: the variable's text, None when it is not set.
-    """
+    """Return whether ENABLE_HARD_ROUTING is anything but `false`; it is read for every decision."""
     return value != "false"
 
 
 def system_prompt(mode: Mode) -> str:
-    """Return the system prompt that work of a mode begins with (R-093, R-095)."""
+    """Return the system prompt of a mode (R-093, R-095)."""
     return load_prompt(SYSTEM_PROMPTS[mode])
 
 
-def wants_soft(route: Route) -> bool:
-    """Tell whether the soft router is asked: not for a trivial command, nor where the caller chose a tier (A14)."""
+def wants_llm_router(route: Route) -> bool:
+    """Return whether the LLM router applies: not to trivial commands or a tier that the caller chose (A14)."""
     return not route.trivial and route.cause != "override"
 
 
 def soft_call(signals: Signals) -> ConstrainedCall:
-    """Return the call that decides the mode by the shipped rules."""
+    """Return the call that decides the mode."""
     return ConstrainedCall(
         system=load_prompt("router"),
         question=to_json({"message": excerpt(signals.prompt, limit_bytes=ROUTED_PROMPT_LIMIT_BYTES)}),
@@ -217,8 +193,8 @@ def soft_call(signals: Signals) -> ConstrainedCall:
     )
 
 
-def parse_soft(reply: object) -> Mode:
-    """Return the mode that the model named; ACTION when it named none."""
+def parse_mode(reply: object) -> Mode:
+    """Return the model's mode; ACTION if the reply is invalid."""
     said = parse_reply(reply, ModeReply)
     return Mode(said.mode) if said is not None else Mode.ACTION
 
@@ -229,16 +205,16 @@ def soft_route(
     """Return the route of a request whose mode the model decides.
 
     Args:
-        route_by_rules: what the hard router would have decided.
-        reply: the tool's input as the model wrote it, or None when the call failed.
-        signals: what the rules decided on.
+        route_by_rules: the rules' decision.
+        reply: the untrusted tool input, or None if the call failed.
+        signals: the signals of the decision.
         policy: the policy in force.
-        vocabulary: the words that the rules looked for; the shipped ones by default.
+        vocabulary: the words of the decision; the shipped ones by default.
     """
-    if not wants_soft(route_by_rules):
+    if not wants_llm_router(route_by_rules):
         return route_by_rules
     is_valid = parse_reply(reply, ModeReply) is not None
-    mode = parse_soft(reply)
+    mode = parse_mode(reply)
     if mode is route_by_rules.mode:
         return route_by_rules.model_copy(update={"classifier": SOFT if is_valid else SOFT_DEFAULT})
     if mode is Mode.ANSWER:
@@ -249,7 +225,7 @@ def soft_route(
 
 
 def _as_answer(route: Route) -> Route:
-    """Return an ANSWER in the place of an ACTION; it shows no triggers (A9)."""
+    """Return an ANSWER instead of an ACTION, without triggers (A9)."""
     return route.model_copy(
         update={
             "mode": Mode.ANSWER,
@@ -273,9 +249,9 @@ def _as_answer(route: Route) -> Route:
 
 
 def _as_action(signals: Signals, policy: Policy, vocabulary: Vocabulary) -> Route:
-    """Return what the rules make of the request once it is ACTION: its tier, its triggers and its debate."""
+    """Return the rules' route of the request as an ACTION, with tier, triggers and debate."""
     explicit = signals.advanced_edit or signals.preference == "agent"
-    choice = choose_tier(read(signals.prompt, vocabulary), explicit=explicit, is_new=is_new_site(signals))
+    choice = choose_tier(parse_prompt(signals.prompt, vocabulary), explicit=explicit, is_new=is_new_site(signals))
     forced = decide(signals.model_copy(update={"tier": choice.tier}), policy, vocabulary)
     has_tier = forced.tier is not None
     return forced.model_copy(
@@ -290,7 +266,7 @@ def _as_action(signals: Signals, policy: Policy, vocabulary: Vocabulary) -> Rout
 
 
 def _as_looking(route: Route) -> Route:
-    """Return an ACTION that changes nothing: the rules saw no order in the request, and the model named none."""
+    """Return an ACTION that changes nothing, as neither rules nor model found an order."""
     return route.model_copy(
         update={
             "mode": Mode.ACTION,
@@ -308,56 +284,47 @@ def _as_looking(route: Route) -> Route:
     )
 
 
-# Where a decided job goes first: straight to its queue, or to intake because a model has a say or a debate is due.
-
 HARD_ROUTING = "ENABLE_HARD_ROUTING"
 INTENT_CLASSIFIER = "INTENT_CLASSIFIER"
-"""Names that seeds 002 and 003 give these switches; they are read for every decision, so a change holds at once."""
+"""The switches of seeds 002 and 003, read for every decision so that a change applies at once."""
 
 
 def switches_of(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the switches alone, as they are now: nothing else of an environment travels with a decision."""
+    """Return only the switches, since nothing else of an environment belongs to a decision."""
     return {name: environment[name] for name in (HARD_ROUTING, INTENT_CLASSIFIER) if name in environment}
 
 
 class RouteRules(NamedTuple):
-    """What an installation decides a route by, beside its policy."""
+    """Inputs of routing besides the policy."""
 
     switches: Mapping[str, str]
     vocabulary: Vocabulary
-    """The words to look for."""
 
 
 class Stage(NamedTuple):
-    """A state to wait in, and the queue to wait on."""
+    """A state and the queue to wait on."""
 
     state: State
     queue: QueueName
 
 
 def is_soft(route: Route, environment: Mapping[str, str]) -> bool:
-    """Tell whether the soft router decides this request's mode (R-098, A33)."""
-    return not is_hard_routing(environment.get(HARD_ROUTING)) and wants_soft(route)
+    """Return whether the LLM router decides the mode (R-098, A33)."""
+    return not is_hard_routing(environment.get(HARD_ROUTING)) and wants_llm_router(route)
 
 
 def asks_intent_always(environment: Mapping[str, str]) -> bool:
-    """Tell whether seed 003's literal reading is switched on: a model is asked for every intent."""
+    """Return whether a model is asked for every intent."""
     return environment.get(INTENT_CLASSIFIER) == "always"
 
 
 def work_queue(route: Route) -> QueueName:
-    """Return the queue on which a routed job waits for its work: a run is taken forward on `control`, step by step."""
+    """Return the queue of a routed job; runs advance on `control`."""
     return QueueName.CONTROL if route.lane is Lane.TICKET and not route.trivial else route.queue
 
 
 def first_stage(route: Route, policy: Policy, *, environment: Mapping[str, str]) -> Stage:
-    """Return where a job waits first. What needs no model never waits on intake.
-
-    Args:
-        route: the rules' decision, stored before any model is called.
-        policy: says whether V2 is switched on.
-        environment: holds the switches of seeds 002 and 003.
-    """
+    """Return where a job waits first: on intake only if it needs a model call or a debate."""
     always = asks_intent_always(environment)
     if is_soft(route, environment) or wants_assist(route, enabled=policy.assist.enabled, intent_always=always):
         return Stage(State.RECEIVED, QueueName.INTAKE)

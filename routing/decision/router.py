@@ -1,6 +1,6 @@
-"""Decide where a prompt goes, before any model or container is touched: mode, lane, tier, queue, debate, and why.
+"""Route a prompt without a model call: mode, workflow, tier, queue, debate, and why.
 
-The decision is a pure function of the prompt, the request's signals and the vocabulary. It never raises on a prompt.
+The decision is a pure function of prompt, signals, policy and vocabulary, and accepts every prompt.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from routing.decision.triggers import (
 from routing.jobs import JobRequest
 from routing.policy.platform import Policy
 from routing.prompt.intents import Act
-from routing.prompt.parsed_prompt import Reading, Talk, mere_talk, read
+from routing.prompt.parsed_prompt import Reading, Talk, classify_talk, parse_prompt
 from routing.prompt.vocabulary import Vocabulary, shipped_vocabulary
 from routing.queues import QUEUE_OF_TIER, QueueName, Tier, tier_named
 
@@ -35,27 +35,9 @@ CLASSIFIER = "v1"
 PATTERN_QUESTION = "Question + no external refs"
 PATTERN_DEFAULT = "Default (no triggers)"
 
-__all__ = [
-    "Confidence",
-    "Debate",
-    "Intent",
-    "Lane",
-    "Mode",
-    "Route",
-    "RouteTarget",
-    "Signals",
-    "SiteSignals",
-    "Stakes",
-    "Trigger",
-    "classify_task",
-    "decide",
-    "get_confidence",
-    "needs_swarm",
-]
-
 
 class Mode(StrEnum):
-    """Answered directly, or delegated to a worker that acts."""
+    """Answer directly, or delegate to a worker that acts."""
 
     ANSWER = "ANSWER"
     ACTION = "ACTION"
@@ -70,7 +52,7 @@ class Intent(StrEnum):
 
 
 class Lane(StrEnum):
-    """What a request is bound to: a site, a code project, or nothing."""
+    """What a request is bound to."""
 
     SITE = "site"
     TICKET = "ticket"
@@ -78,7 +60,7 @@ class Lane(StrEnum):
 
 
 class RouteTarget(StrEnum):
-    """Where a message goes, in the words of seed 002."""
+    """Where a message goes, in seed 002's terms."""
 
     SWARM_ORCHESTRATOR = "Swarm Orchestrator"
     DIRECT_RESPONSE = "Direct Response"
@@ -98,19 +80,19 @@ class SiteSignals(_Value):
 
 
 class Signals(_Value):
-    """What a decision may depend on."""
+    """Inputs of a decision."""
 
     prompt: str
     site: SiteSignals | None = None
-    """None when the request is bound to no existing site."""
+    """None without an existing site."""
     new_site: bool = False
     project: bool = False
     preference: Literal["spec", "agent"] | None = None
     advanced_edit: bool = False
     tier: Tier | None = None
-    """The caller's own choice of tier (H-072)."""
+    """The caller's choice (H-072)."""
     session_debated: frozenset[str] = frozenset()
-    """Keys of the requests that this session has debated (`debate_key`)."""
+    """Keys of requests already debated in this session (`debate_key`)."""
 
 
 class Route(_Value):
@@ -128,30 +110,24 @@ class Route(_Value):
     triggers: tuple[Trigger, ...]
     rule: str
     reason: str
-    """One sentence that a site owner understands."""
+    """One sentence for the site owner."""
     cause: Literal["explicit", "rule", "default", "override"]
     scope: Scope
     pattern: str
-    """Seed 002's `Pattern` of an ANSWER, otherwise empty."""
+    """Seed 002's `Pattern` of an ANSWER; otherwise empty."""
     target: RouteTarget
     read_only: bool
     classifier: str
     policy_version: str
     vocabulary_version: str = ""
     site: SiteSignals | None = None
-    """What the rules knew of the site (H-009); the other signals stand in the request."""
+    """The site signals used (H-009); the other signals are in the request."""
     argv: tuple[str, ...] = ()
     """Argument vector of a trivial command, run without a shell."""
 
 
 def decide(signals: Signals, policy: Policy, vocabulary: Vocabulary | None = None) -> Route:
-    """Return the route of a request. Pure, deterministic and without any call to a model.
-
-    Args:
-        signals: the prompt and what is known about the request.
-        policy: the policy in force; its version is stored with the decision.
-        vocabulary: the words to look for; the shipped ones by default.
-    """
+    """Return the route of a request; the shipped vocabulary is the default."""
     words = vocabulary or shipped_vocabulary()
     lane = lane_of(signals)
     stamp = {
@@ -164,30 +140,30 @@ def decide(signals: Signals, policy: Policy, vocabulary: Vocabulary | None = Non
     argv = parse_trivial(signals.prompt) if signals.tier is None else None
     if argv is not None:
         return _trivial_route(argv, stamp)
-    reading = read(signals.prompt, words)
-    triggers = find_triggers(reading)
-    talk = talk_of(reading, triggers, lane=lane) if signals.tier is None else None
+    parsed = parse_prompt(signals.prompt, words)
+    triggers = find_triggers(parsed)
+    talk = classify_answer(parsed, triggers, lane=lane) if signals.tier is None else None
     if talk is not None:
         return _answer_route(talk, stamp)
-    return _action_route(signals, reading, triggers, stamp=stamp)
+    return _action_route(signals, parsed, triggers, stamp=stamp)
 
 
 def lane_of(signals: Signals) -> Lane:
-    """Return what a request is bound to."""
+    """Return the workflow that a request is bound to."""
     if signals.site is not None or signals.new_site:
         return Lane.SITE
     return Lane.TICKET if signals.project else Lane.NONE
 
 
-def talk_of(reading: Reading, triggers: tuple[Trigger, ...], *, lane: Lane) -> Talk | None:
-    """Return why the prompt is ANSWER, or None when it is ACTION.
+def classify_answer(parsed: Reading, triggers: tuple[Trigger, ...], *, lane: Lane) -> Talk | None:
+    """Return why the prompt is an ANSWER, or None for an ACTION.
 
-    What is bound to a site or project is ACTION unless it is mere talk. What is bound to nothing needs a trigger (A4).
+    A request bound to a site or project is an ACTION unless it only asks or chats. An unbound one needs a trigger (A4).
     """
-    talk = mere_talk(reading)
+    talk = classify_talk(parsed)
     if talk is not None or lane is not Lane.NONE:
         return talk
-    return None if triggers or reading.has_reference or reading.text.cut else Talk.CHAT
+    return None if triggers or parsed.has_reference or parsed.text.cut else Talk.CHAT
 
 
 def _trivial_route(argv: tuple[str, ...], stamp: dict[str, Any]) -> Route:
@@ -236,18 +212,18 @@ def _answer_route(talk: Talk, stamp: dict[str, Any]) -> Route:
     )
 
 
-def _action_route(signals: Signals, reading: Reading, triggers: tuple[Trigger, ...], *, stamp: dict[str, Any]) -> Route:
+def _action_route(signals: Signals, parsed: Reading, triggers: tuple[Trigger, ...], *, stamp: dict[str, Any]) -> Route:
     lane, is_new = lane_of(signals), _is_new(signals)
-    read_only = signals.tier is None and is_read_only(reading)
+    read_only = signals.tier is None and is_read_only(parsed)
     confidence = confidence_of(max(len(triggers), 1))
     debated = bool(signals.session_debated) and debate_key(signals.prompt) in signals.session_debated
-    plan = plan_debate(reading, confidence=confidence, read_only=read_only, debated=debated, is_new=is_new)
-    choice = next(action_rules(signals, reading, lane=lane, read_only=read_only))
+    plan = plan_debate(parsed, confidence=confidence, read_only=read_only, debated=debated, is_new=is_new)
+    choice = next(action_rules(signals, parsed, lane=lane, read_only=read_only))
     tier = choice.tier if lane is Lane.SITE and not read_only else None
     return Route(
         mode=Mode.ACTION,
         confidence=confidence,
-        intent=_intent(reading, tier=tier, is_new=is_new, read_only=read_only),
+        intent=_intent(parsed, tier=tier, is_new=is_new, read_only=read_only),
         tier=tier,
         queue=_queue(lane, tier, read_only=read_only),
         debate=plan.debate,
@@ -255,7 +231,7 @@ def _action_route(signals: Signals, reading: Reading, triggers: tuple[Trigger, .
         trivial=False,
         triggers=triggers,
         rule=choice.rule,
-        reason=_reason(choice, tier, plan, reading),
+        reason=_reason(choice, tier, plan, parsed),
         cause=choice.cause,
         scope=choice.scope,
         pattern="",
@@ -265,32 +241,25 @@ def _action_route(signals: Signals, reading: Reading, triggers: tuple[Trigger, .
     )
 
 
-def is_read_only(reading: Reading) -> bool:
-    """Tell whether an ACTION only looks: it searches, lists or shows, or it is a question about a file."""
-    verbs = {reading.tokens[at].word for at in reading.orders}
-    if not verbs <= reading.vocabulary.words["read"] or Act.DEFECT in reading.acts:
+def is_read_only(parsed: Reading) -> bool:
+    """Return whether an ACTION changes nothing: it searches, lists or shows, or asks about a file."""
+    verbs = {parsed.tokens[at].word for at in parsed.orders}
+    if not verbs <= parsed.vocabulary.words["read"] or Act.DEFECT in parsed.intents:
         return False
-    if reading.found("write_back") or changes_much(reading):
+    if parsed.found("write_back") or changes_much(parsed):
         return False
-    reads = {hit.first for hit in reading.hits.get("read_only", ())}
-    if reads.intersection(reading.orders):
+    reads = {hit.first for hit in parsed.hits.get("read_only", ())}
+    if reads.intersection(parsed.orders):
         return True
-    return Act.QUESTION in reading.acts and not reading.orders and Act.STATEMENT not in reading.acts
+    return Act.QUESTION in parsed.intents and not parsed.orders and Act.STATEMENT not in parsed.intents
 
 
-def action_rules(signals: Signals, reading: Reading, *, lane: Lane, read_only: bool) -> Iterator[Choice]:
-    """Yield every rule about an ACTION that matches, in binding order: the first decides.
-
-    Args:
-        signals: what is known about the request.
-        reading: its prompt.
-        lane: what it is bound to.
-        read_only: whether it only looks.
-    """
+def action_rules(signals: Signals, parsed: Reading, *, lane: Lane, read_only: bool) -> Iterator[Choice]:
+    """Yield the matching ACTION rules in binding order; the first decides."""
     if signals.tier is not None:
         yield Choice(signals.tier, "override", "you chose the tier yourself", "override")
     if read_only:
-        evidence = tuple(reading.hits.get("read_only", ()))
+        evidence = tuple(parsed.hits.get("read_only", ()))
         yield Choice(Tier.SPEC, "read-only", "it only looks and changes nothing", "rule", evidence=evidence)
     if lane is Lane.TICKET:
         yield Choice(Tier.AGENT, "ticket", "work on a project is planned and done in steps", "rule")
@@ -298,7 +267,7 @@ def action_rules(signals: Signals, reading: Reading, *, lane: Lane, read_only: b
         yield Choice(Tier.SPEC, "unbound", "it names no site or project to work on", "rule")
     else:
         explicit = signals.advanced_edit or signals.preference == "agent"
-        yield from matching_rules(reading, explicit=explicit, is_new=_is_new(signals))
+        yield from matching_rules(parsed, explicit=explicit, is_new=_is_new(signals))
 
 
 def _is_new(signals: Signals) -> bool:
@@ -313,19 +282,19 @@ def _queue(lane: Lane, tier: Tier | None, *, read_only: bool) -> QueueName:
     return QUEUE_OF_TIER[tier] if tier is not None else QueueName.INTAKE
 
 
-def _intent(reading: Reading, *, tier: Tier | None, is_new: bool, read_only: bool) -> Intent:
+def _intent(parsed: Reading, *, tier: Tier | None, is_new: bool, read_only: bool) -> Intent:
     if read_only:
         return Intent.QUESTION
-    if is_new or not repairs(reading):
+    if is_new or not repairs(parsed):
         return Intent.BUILD
-    creates = tier is Tier.AGENT and orders_creation(reading)
+    creates = tier is Tier.AGENT and orders_creation(parsed)
     return Intent.BUILD if creates else Intent.FIX
 
 
 _TIER_WORDS = {Tier.SPEC: "Page spec", Tier.PATCH: "Patch", Tier.AGENT: "Code agent"}
 
 
-def _reason(choice: Choice, tier: Tier | None, plan: Plan, reading: Reading) -> str:
+def _reason(choice: Choice, tier: Tier | None, plan: Plan, parsed: Reading) -> str:
     what = (
         f"{_TIER_WORDS[tier]}: {choice.because}"
         if tier is not None
@@ -333,46 +302,37 @@ def _reason(choice: Choice, tier: Tier | None, plan: Plan, reading: Reading) -> 
     )
     if plan.debate is not Debate.PLANNING:
         return what + "."
-    why = " and ".join(reading.vocabulary.because[cause] for cause in plan.causes)
+    why = " and ".join(parsed.vocabulary.because[cause] for cause in plan.causes)
     return f"{what}; it is debated first because {why}."
 
 
 def debate_key(prompt: str) -> str:
-    """Return what makes two requests of a session the same decision (A11)."""
+    """Return the key by which two requests of a session are the same decision (A11)."""
     return " ".join(prompt.casefold().split())
 
 
 def classify_task(message: str) -> Mode:
-    """Seed 002's `classifyTask`: the mode of a message that is bound to nothing."""
-    reading = read(message, shipped_vocabulary())
-    return Mode.ACTION if talk_of(reading, find_triggers(reading), lane=Lane.NONE) is None else Mode.ANSWER
+    """Return the mode of an unbound message (seed 002's `classifyTask`)."""
+    parsed = parse_prompt(message, shipped_vocabulary())
+    return Mode.ACTION if classify_answer(parsed, find_triggers(parsed), lane=Lane.NONE) is None else Mode.ANSWER
 
 
 def needs_swarm(task: str) -> bool:
-    """Seed 002's `needsSwarm`: whether a task is delegated and not a trivial command."""
+    """Return whether a task is delegated and not a trivial command (seed 002's `needsSwarm`)."""
     return parse_trivial(task) is None and classify_task(task) is Mode.ACTION
 
 
 def get_confidence(message: str) -> Confidence:
-    """Seed 002's `getConfidence`: by the number of distinct triggers; an ANSWER has none (A9)."""
-    reading = read(message, shipped_vocabulary())
-    triggers = find_triggers(reading)
-    if talk_of(reading, triggers, lane=Lane.NONE) is not None:
+    """Return the confidence of the distinct triggers; an ANSWER has none (A9, seed 002's `getConfidence`)."""
+    parsed = parse_prompt(message, shipped_vocabulary())
+    triggers = find_triggers(parsed)
+    if classify_answer(parsed, triggers, lane=Lane.NONE) is not None:
         return Confidence.NONE
     return confidence_of(len(triggers))
 
 
-# What a job request tells the router: one translation, whether its site was named at once or in a later reply.
-
-
 def signals_of(request: JobRequest, *, site: SiteSignals | None, debated: frozenset[str]) -> Signals:
-    """Return the router's signals.
-
-    Args:
-        request: what was asked.
-        site: the site that it is bound to, or None.
-        debated: keys of what its session has debated.
-    """
+    """Return the signals of a submission; `debated` holds the session's debate keys."""
     return Signals(
         prompt=request.prompt,
         site=site,

@@ -1,7 +1,7 @@
-"""The ACTION triggers of seed 002, counted as its own worked examples count them (rulings A4, A7, A8).
+"""The ACTION triggers of seed 002, its trivial commands and its planning debates (rulings A4, A7, A8, A10, A11).
 
-Every token is consumed once by the first class that matches it: code block, URL, file or path, keyword. A keyword
-counts once for all its forms; the order is that of the text.
+Each token counts for the first class that matches: code block, URL, file or path, keyword. All forms of a keyword count
+once, in the order of the text.
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ from pydantic import BaseModel, ConfigDict
 
 from routing.prompt.intents import Act
 from routing.prompt.parsed_prompt import Reading
-from routing.prompt.phrases import Hit
 from routing.prompt.tokens import WORD, Kind, Token, is_reference, singular
-from routing.prompt.vocabulary import union
+from routing.prompt.vocabulary import Hit, union
 
 
 class Confidence(StrEnum):
-    """How surely a prompt is an ACTION: three triggers or more, one or two, none."""
+    """Confidence in an ACTION: three or more triggers, one or two, none."""
 
     STRONG = "STRONG"
     WEAK = "WEAK"
@@ -34,13 +33,13 @@ TriggerKind = Literal["code", "url", "path", "operation", "search", "execution",
 
 
 class Trigger(BaseModel):
-    """One thing in the prompt that asks for action, and where it stands in the prompt as sent."""
+    """A part of the prompt that asks for action, with its offsets in the prompt as sent."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: TriggerKind
     shown: str
-    """How a log entry names it: the keyword as written, or `file path`, `code block`, `url`."""
+    """Its name in the log: the keyword as written, or `file path`, `code block`, `url`."""
     start: int
     end: int
 
@@ -54,48 +53,48 @@ _CLASSES: tuple[TriggerKind, ...] = ("operation", "search", "execution", "memory
 _words_of_classes = itemgetter(*_CLASSES)
 
 
-def find_triggers(reading: Reading) -> tuple[Trigger, ...]:
-    """Return the distinct triggers of a prompt in the order of the text."""
+def find_triggers(parsed: Reading) -> tuple[Trigger, ...]:
+    """Return the distinct triggers in the order of the text."""
     found: dict[tuple[str, str], Trigger] = {}
-    keywords = _keywords(_words_of_classes(reading.vocabulary.words))
-    for at, token in enumerate(reading.tokens):
-        if token.kind is WORD and token.word not in keywords and at not in reading.orders:
+    keywords = _keywords(_words_of_classes(parsed.vocabulary.words))
+    for at, token in enumerate(parsed.tokens):
+        if token.kind is WORD and token.word not in keywords and at not in parsed.orders:
             continue
-        named = _name(reading, at, keywords) if at not in reading.copied else None
+        named = _name(parsed, at, keywords) if at not in parsed.copied else None
         if named:
             kind, shown, base, last = named
-            end = reading.tokens[last].end
+            end = parsed.tokens[last].end
             key = (kind if kind in ("code", "url", "path") else "word", base)
-            found.setdefault(key, _trigger(reading, kind, shown, token.start, end))
+            found.setdefault(key, _trigger(parsed, kind, shown, token.start, end))
     return tuple(found.values())
 
 
 def confidence_of(count: int) -> Confidence:
-    """Return the confidence that a number of triggers gives (R-089)."""
+    """Return the confidence for a number of triggers (R-089)."""
     if count >= _STRONG_FROM:
         return Confidence.STRONG
     return Confidence.WEAK if count else Confidence.NONE
 
 
-def _trigger(reading: Reading, kind: TriggerKind, shown: str, start: int, end: int) -> Trigger:
-    origin = reading.text.original_offset
+def _trigger(parsed: Reading, kind: TriggerKind, shown: str, start: int, end: int) -> Trigger:
+    origin = parsed.text.original_offset
     return Trigger(kind=kind, shown=shown, start=origin(start), end=max(origin(end - 1) + 1, origin(start)))
 
 
 @lru_cache(maxsize=8)
 def _keywords(classes: tuple[frozenset[str], ...]) -> dict[str, TriggerKind | None]:
-    """Return the class of each keyword, the first that has it; None for the first word of a name of two."""
+    """Return the first class of each keyword; None for the first word of a two-word name."""
     found: dict[str, TriggerKind | None] = dict.fromkeys((*_LOOKING, "our"))
     for kind, words in reversed(list(zip(_CLASSES, classes, strict=True))):
         found.update(dict.fromkeys(words, kind))
     return found
 
 
-def _name(reading: Reading, at: int, keywords: Mapping[str, TriggerKind | None]) -> _Named | None:
-    """Return kind, name, canonical form and last token of the trigger that begins at a token."""
-    token = reading.tokens[at]
+def _name(parsed: Reading, at: int, keywords: Mapping[str, TriggerKind | None]) -> _Named | None:
+    """Return the trigger that begins at a token, or None."""
+    token = parsed.tokens[at]
     if token.kind is Kind.WORD:
-        return _keyword(reading, at, keywords)
+        return _keyword(parsed, at, keywords)
     reference = _reference(token)
     return (*reference, at) if reference else None
 
@@ -116,9 +115,9 @@ def _reference(token: Token) -> tuple[TriggerKind, str, str] | None:
     return None
 
 
-def _keyword(reading: Reading, at: int, keywords: Mapping[str, TriggerKind | None]) -> _Named | None:
-    token = reading.tokens[at]
-    following = reading.tokens[at + 1].word if at + 1 < len(reading.tokens) else ""
+def _keyword(parsed: Reading, at: int, keywords: Mapping[str, TriggerKind | None]) -> _Named | None:
+    token = parsed.tokens[at]
+    following = parsed.tokens[at + 1].word if at + 1 < len(parsed.tokens) else ""
     if token.joined:
         return None
     if token.word in _LOOKING and following == "for":
@@ -127,33 +126,32 @@ def _keyword(reading: Reading, at: int, keywords: Mapping[str, TriggerKind | Non
         return "reference", "our code", "our code", at + 1
     kind = keywords.get(token.word)
     if kind is not None:
-        return kind, token.word, reading.vocabulary.bases.get(token.word, token.word.rstrip("s")), at
-    if at in reading.orders and token.word in reading.vocabulary.words["edit_operation"]:
+        return kind, token.word, parsed.vocabulary.bases.get(token.word, token.word.rstrip("s")), at
+    if at in parsed.orders and token.word in parsed.vocabulary.words["edit_operation"]:
         return "edit", token.word, token.word, at
     return None
 
 
-# The five trivial commands of seed 002, and the grammar that a prompt must match as a whole (ruling A10).
-#
-# What matches runs from an argument vector, never through a shell, with no option that reads or writes a file.
+# A trivial command matches the whole prompt. It runs from an argument vector, not through a shell, and has no options
+# that read or write files.
 
 TRIVIAL_COMMANDS = ("pwd", "date", "whoami", "echo", "ping")
-"""Exactly these; `ls` and `cat` read files and are no part of it."""
+"""Not `ls` or `cat`, which read files."""
 
 _MAX_LENGTH = 1000
 _DATE_ARGUMENT = re.compile(
     r"-u|--utc|--universal|-R|--rfc-email|-I(?:date|hours|minutes|seconds|ns)?"
-    r"|--iso-8601(?:=(?:date|hours|minutes|seconds|ns))?|--rfc-3339=(?:date|seconds|ns)|\+[%A-Za-z0-9:./,_-]{1,100}",
+    r"|--iso-8601(?:=(?:date|hours|minutes|seconds|ns))?|--rfc-3339=(?:date|seconds|ns)|\+[%A-Za-z0-9:./,_-]{1,100}"
 )
 _SHELL = re.compile(r"[|&;<>`\\(){}\[\]*?!~#\x00-\x1f\x7f\u2028\u2029]|\$(?![A-Z_])")
 _QUOTED = re.compile(r"'[^'\x00-\x1f\x7f\u2028\u2029]*'|\"[^\"$`\\!\x00-\x1f\x7f\u2028\u2029]*\"")
-"""What a shell would print as it stands."""
+"""Text that a shell would print unchanged."""
 _PROSE = re.compile(
     r"\b(?:the|our|my|your|this|these|those)\s+(?:\S+\s+){0,2}?(?:pages?|site|website|hero|header|footer|tagline|headline|heading"
     r"|title|section|logo|menu|banner|text|form|button|intro|slogan|home\w*|top|bottom)\b",
     re.IGNORECASE,
 )
-"""Who says `echo the tagline below` means a page; who prints a text seldom says so."""
+"""`echo the tagline below` is about a page."""
 _LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _HOST = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(?:\.{_LABEL})*\.?", re.IGNORECASE)
 _IPV6 = re.compile(r"[0-9a-f:]{2,39}", re.IGNORECASE)
@@ -161,10 +159,9 @@ _SCHEME = re.compile(r"https?://", re.IGNORECASE)
 
 
 def parse_trivial(prompt: str) -> tuple[str, ...] | None:
-    """Return the argument vector of a trivial command, or None when the prompt is anything else.
+    """Return the argument vector of a trivial command, or None for any other prompt.
 
-    `echo` prints its words and expands nothing. A host is only checked for its form here; the worker holds the list of
-    hosts that may be pinged.
+    `echo` expands nothing. Only the form of a host is checked here; the worker holds the list of allowed hosts.
     """
     line = prompt.strip(" \t\r\n")
     if len(line) > _MAX_LENGTH or "\n" in line or "\r" in line:
@@ -202,11 +199,8 @@ def _ping(words: list[str]) -> tuple[str, ...] | None:
     return None
 
 
-# Which requests are debated before they run: the planning triggers of seed 002 and what bypasses them (ruling A11).
-
-
 class Debate(StrEnum):
-    """Whether advocate and critic are heard before the work: no reason to, yes, or reason not to."""
+    """Whether the work is debated first: no reason to, yes, or a reason not to."""
 
     NONE = "none"
     PLANNING = "planning"
@@ -214,19 +208,19 @@ class Debate(StrEnum):
 
 
 class Stakes(StrEnum):
-    """How much a wrong execution would hurt."""
+    """Damage of a wrong execution."""
 
     HIGH = "high"
     MEDIUM = "medium"
 
 
 class Plan(NamedTuple):
-    """The decision about a planning debate."""
+    """Decision about a planning debate."""
 
     debate: Debate
     stakes: Stakes | None = None
     causes: tuple[str, ...] = ()
-    """Names of the vocabulary groups that asked for it."""
+    """Vocabulary groups that require it."""
 
 
 _GREP_IGNORING_CASE = re.compile(
@@ -234,34 +228,34 @@ _GREP_IGNORING_CASE = re.compile(
 )
 _PAUSES = (Kind.STOP, Kind.QUESTION, Kind.COMMA)
 _REACH = 7
-"""Tokens after a verb in which its object is looked for."""
+"""Tokens after a verb that are searched for its object."""
 _SENSITIVE_FILES = frozenset(
     {"auth", "token", "tokens", "password", "passwords", "secret", "secrets", "credential", "credentials", ".env"}
 )
 
 
 def plan_debate(
-    reading: Reading, *, confidence: Confidence, read_only: bool, debated: bool, is_new: bool = False
+    parsed: Reading, *, confidence: Confidence, read_only: bool, debated: bool, is_new: bool = False
 ) -> Plan:
     """Decide about the debate of an ACTION.
 
     Args:
-        reading: the prompt.
-        confidence: of the ACTION; only a weak one can be ambiguous in scope.
-        read_only: whether the request only looks.
+        parsed: the prompt.
+        confidence: of the ACTION; only a weak one can be vague.
+        read_only: whether the request changes nothing.
         debated: whether this session has debated the same request.
-        is_new: whether there is no site yet: nobody's account is at stake then.
+        is_new: whether there is no site yet, so that nobody's access is at stake.
     """
-    only_looks = read_only and not _ignores_case(reading)
-    if only_looks or debated or reading.found("insist"):
+    only_looks = read_only and not _ignores_case(parsed)
+    if only_looks or debated or parsed.found("insist"):
         return Plan(Debate.BYPASS)
     high = tuple(
         name
         for name, holds in (
-            ("destructive", _destroys(reading)),
-            ("deployment", _deploys(reading)),
-            ("security", _is_sensitive(reading)),
-            ("access", not is_new and reading.found("access")),
+            ("destructive", _destroys(parsed)),
+            ("deployment", _deploys(parsed)),
+            ("security", _is_sensitive(parsed)),
+            ("access", not is_new and parsed.found("access")),
         )
         if holds
     )
@@ -270,118 +264,107 @@ def plan_debate(
     medium = tuple(
         name
         for name, holds in (
-            ("bulk", is_bulk(reading)),
-            ("vague", confidence is not Confidence.STRONG and _is_vague(reading)),
+            ("bulk", is_bulk(parsed)),
+            ("vague", confidence is not Confidence.STRONG and _is_vague(parsed)),
         )
         if holds
     )
     return Plan(Debate.PLANNING, Stakes.MEDIUM, medium) if medium else Plan(Debate.NONE)
 
 
-def changes_much(reading: Reading) -> bool:
-    """Tell whether the request destroys or deploys something: then it is not read-only whatever else it says."""
-    return _destroys(reading) or _deploys(reading)
+def changes_much(parsed: Reading) -> bool:
+    """Return whether the request destroys or deploys something, so that it is never read-only."""
+    return _destroys(parsed) or _deploys(parsed)
 
 
-def _destroys(reading: Reading) -> bool:
-    if any(_ends_clause(reading, hit) for hit in reading.hits.get("destructive_stated", ())):
+def _destroys(parsed: Reading) -> bool:
+    if any(_ends_clause(parsed, hit) for hit in parsed.hits.get("destructive_stated", ())):
         return True
-    if not reading.found("destructive"):
+    if not parsed.found("destructive"):
         return False
-    harmless = {at for hit in reading.hits.get("harmless_removal", ()) for at in range(hit.first, hit.last + 1)}
+    harmless = {at for hit in parsed.hits.get("harmless_removal", ()) for at in range(hit.first, hit.last + 1)}
     return any(
-        hit.first not in harmless and _is_ordered(reading, hit) and not _takes_only_dressing(reading, hit)
-        for hit in reading.hits["destructive"]
+        hit.first not in harmless and _is_ordered(parsed, hit) and not _takes_only_dressing(parsed, hit)
+        for hit in parsed.hits["destructive"]
     )
 
 
-def _ignores_case(reading: Reading) -> bool:
-    """Tell whether `grep -i` is ordered, which seed 002 leaves out of the read-only bypass (R-056, A11)."""
-    if all(token.word != "grep" for token in reading.tokens):
+def _ignores_case(parsed: Reading) -> bool:
+    """Return whether `grep -i` is ordered, which seed 002 excludes from the read-only bypass (R-056, A11)."""
+    if all(token.word != "grep" for token in parsed.tokens):
         return False
-    return _GREP_IGNORING_CASE.search(reading.text.shown.lower()) is not None
+    return _GREP_IGNORING_CASE.search(parsed.text.shown.lower()) is not None
 
 
-def _ends_clause(reading: Reading, hit: Hit) -> bool:
-    """`The blog has to go.` takes away; `the photo should go on the left` does not."""
-    if reading.tokens[hit.last].word != "go" or hit.last + 1 == len(reading.tokens):
+def _ends_clause(parsed: Reading, hit: Hit) -> bool:
+    """Return whether a stated removal ends its clause: `the blog has to go`, not `it should go on the left`."""
+    if parsed.tokens[hit.last].word != "go" or hit.last + 1 == len(parsed.tokens):
         return True
-    after = reading.tokens[hit.last + 1]
-    return after.kind in _PAUSES or after.word in reading.vocabulary.words["politeness"]
+    after = parsed.tokens[hit.last + 1]
+    return after.kind in _PAUSES or after.word in parsed.vocabulary.words["politeness"]
 
 
-def _is_ordered(reading: Reading, hit: Hit) -> bool:
-    """A verb of another language counts at the start of its sentence or anywhere when it is an infinitive."""
-    token = reading.tokens[hit.first]
-    english = union(reading.vocabulary.words["order"], _SAID_ANYWHERE)
-    if token.word in reading.vocabulary.words["order"]:
-        return hit.first in reading.orders and not token.joined
+def _is_ordered(parsed: Reading, hit: Hit) -> bool:
+    """Return whether a destructive verb orders. A verb of another language always does."""
+    token = parsed.tokens[hit.first]
+    english = union(parsed.vocabulary.words["order"], _SAID_ANYWHERE)
+    if token.word in parsed.vocabulary.words["order"]:
+        return hit.first in parsed.orders and not token.joined
     if token.word not in english and singular(token.word) in english:
-        return False  # `the button clears the form` tells what a thing does
-    return token.word in _SAID_ANYWHERE or not _is_english(token.word)
+        return False  # `the button clears the form` describes
+    return token.word in _SAID_ANYWHERE or token.word not in _ENGLISH_DESTRUCTION
 
 
 _SAID_ANYWHERE = frozenset({"get", "rip", "start", "empty", "reset", "dump", "bin", "axe"})
 _ENGLISH_DESTRUCTION = frozenset({"obliterate", "destroy", "eliminate", "discard", "bin", "axe", "dump", "rip"})
 
 
-def _is_english(word: str) -> bool:
-    return word in _ENGLISH_DESTRUCTION
-
-
-def _takes_only_dressing(reading: Reading, hit: Hit) -> bool:
-    """`Remove the underline` and `drop shadow` take no content away."""
-    words = reading.vocabulary.words
-    follows = [reading.tokens[at] for at in range(hit.first + 1, min(hit.last + _REACH, len(reading.tokens)))]
+def _takes_only_dressing(parsed: Reading, hit: Hit) -> bool:
+    """Return whether no content is removed: `remove the underline`, `drop shadow`."""
+    words = parsed.vocabulary.words
+    follows = [parsed.tokens[at] for at in range(hit.first + 1, min(hit.last + _REACH, len(parsed.tokens)))]
     if follows and follows[0].word in ("down", "shadow", "shadows", "cap", "caps", "in", "a", "by", "below", "to"):
-        return reading.tokens[hit.first].word == "drop"
+        return parsed.tokens[hit.first].word == "drop"
     for token in follows:
-        if token.kind in (Kind.STOP, Kind.QUESTION, Kind.COMMA) or token.word in (
-            "and",
-            "from",
-            "in",
-            "on",
-            "so",
-            "then",
-        ):
+        if token.kind in _PAUSES or token.word in ("and", "from", "in", "on", "so", "then"):
             return False
         if token.word in words["dressing"]:
             return True
     return False
 
 
-def _deploys(reading: Reading) -> bool:
-    if not reading.found("deployment"):
+def _deploys(parsed: Reading) -> bool:
+    if not parsed.found("deployment"):
         return False
-    excluded = {hit.first for hit in reading.hits.get("deployment_noun", ())}
-    for hit in reading.hits["deployment"]:
-        if hit.first in excluded or reading.tokens[hit.first].joined:
+    excluded = {hit.first for hit in parsed.hits.get("deployment_noun", ())}
+    for hit in parsed.hits["deployment"]:
+        if hit.first in excluded or parsed.tokens[hit.first].joined:
             continue
-        word = reading.tokens[hit.first].word
-        if word == "to" or word not in reading.vocabulary.words["order"] or hit.first in reading.orders:
+        word = parsed.tokens[hit.first].word
+        if word == "to" or word not in parsed.vocabulary.words["order"] or hit.first in parsed.orders:
             return True
     return False
 
 
-def _is_sensitive(reading: Reading) -> bool:
-    harmless = {at for hit in reading.hits.get("harmless_key", ()) for at in range(hit.first, hit.last + 1)}
-    if any(not harmless.issuperset(range(hit.first, hit.last + 1)) for hit in reading.hits.get("security", ())):
+def _is_sensitive(parsed: Reading) -> bool:
+    harmless = {at for hit in parsed.hits.get("harmless_key", ()) for at in range(hit.first, hit.last + 1)}
+    if any(not harmless.issuperset(range(hit.first, hit.last + 1)) for hit in parsed.hits.get("security", ())):
         return True
-    return Kind.PATH in reading.kinds and any(
+    return Kind.PATH in parsed.kinds and any(
         token.kind is Kind.PATH and _SENSITIVE_FILES.intersection(token.word.replace(".", "/").split("/"))
-        for token in reading.tokens
+        for token in parsed.tokens
     )
 
 
-def is_bulk(reading: Reading) -> bool:
-    """Tell whether the request is for all of something on the site."""
-    excluded = {at for hit in reading.hits.get("not_bulk", ()) for at in range(hit.first, hit.last + 1)}
-    if any(hit.first not in excluded for hit in reading.hits.get("bulk", ())):
+def is_bulk(parsed: Reading) -> bool:
+    """Return whether the request concerns all of something on the site."""
+    excluded = {at for hit in parsed.hits.get("not_bulk", ()) for at in range(hit.first, hit.last + 1)}
+    if any(hit.first not in excluded for hit in parsed.hits.get("bulk", ())):
         return True
-    return Kind.PATH in reading.kinds and any(token.kind is Kind.PATH and "*" in token.word for token in reading.tokens)
+    return Kind.PATH in parsed.kinds and any(token.kind is Kind.PATH and "*" in token.word for token in parsed.tokens)
 
 
-def _is_vague(reading: Reading) -> bool:
-    if reading.found("clear_target") or not reading.found("vague"):
+def _is_vague(parsed: Reading) -> bool:
+    if parsed.found("clear_target") or not parsed.found("vague"):
         return False
-    return Act.DEFECT not in reading.acts
+    return Act.DEFECT not in parsed.intents

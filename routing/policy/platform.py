@@ -1,7 +1,7 @@
-"""The policy: limits, models, prices and budgets in three layers (seed 001 ADR-006, ruling A22).
+"""The platform policy: limits, models, prices and budgets (seed 001 ADR-006, ruling A22).
 
-Layer 1 is the platform's YAML file, layer 2 a project's overrides, which may lower a limit and never raise it. Layer 3,
-the plan of one run, can hold neither budgets nor models and is therefore no concern of this module.
+Layer 1 is the platform's YAML file. Layer 2, a project's overrides, may lower a limit but never raise it. Layer 3, the
+plan of one run, holds neither budgets nor models.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ class _Section(BaseModel):
 
 
 class Speed(_Section):
-    """How fast a model is stated to write."""
+    """Stated speed of a model."""
 
     first_token_seconds: float = Field(gt=0)
     tokens_per_second: float = Field(gt=0)
 
 
 class ModelCall(_Section):
-    """One purpose that a model is called for."""
+    """The model and the expected size of a call."""
 
     queue: QueueName
     model: str
     max_tokens: int = Field(gt=0)
-    """Tokens the reply may have."""
+    """Limit of the reply."""
     input_tokens: int = Field(gt=0)
-    """Tokens the request is expected to have at most in ordinary use; the feasibility test counts with them."""
+    """Expected maximum of the request, which the feasibility test assumes."""
 
 
 class GatewayRules(_Section):
-    """What the gateway lets through."""
+    """Size limits of the gateway."""
 
     max_body_bytes: int = Field(gt=0)
     min_output_tokens: int = Field(gt=0)
@@ -57,7 +57,7 @@ class GatewayRules(_Section):
 
 
 class Budgets(_Section):
-    """Caps in USD above a queue's own cap."""
+    """Budgets in USD beyond those of the queues."""
 
     call_usd: Usd
     job_usd: Usd
@@ -67,14 +67,14 @@ class Budgets(_Section):
 
 
 class Runway(_Section):
-    """How many jobs may stand in the broker at a time."""
+    """How many jobs may be in the broker at a time."""
 
     per_queue: int = Field(gt=0)
     per_tenant: int = Field(gt=0)
 
 
 class Attempts(_Section):
-    """How long an attempt is believed alive, and how often a job is tried."""
+    """Leases, and how often a job is attempted."""
 
     lease_renew_seconds: float = Field(gt=0)
     lease_seconds: float = Field(gt=0)
@@ -93,105 +93,105 @@ PauseSeconds = Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)]
 
 
 class Pauses(_Section):
-    """How long work rests in the ledger, in seconds, before its second try, its third and so on; the last one repeats.
+    """Seconds before the second try, the third and so on; the last one repeats.
 
-    Nothing of it is a timer of a worker: a job that rests costs nobody anything, and survives every restart.
+    A waiting job is a row of the ledger, not a timer in a worker, so it survives every restart.
     """
 
     lost_worker: tuple[PauseSeconds, ...] = Field(default=(5, 30), min_length=1)
-    """Of a job whose worker died: what killed that one has time to go away."""
+    """After a worker died."""
     step: tuple[PauseSeconds, ...] = Field(default=(2, 15, 60), min_length=1)
-    """Of a run's step that its surroundings failed; one that failed at its work is tried again at once."""
+    """After a step of a run failed because of its environment; one that failed at its work is retried at once."""
     control: tuple[PauseSeconds, ...] = Field(default=(5, 30, 120, 600), min_length=1)
-    """Of a publish or the advance of a run that a forge, the Den or the disk was away for."""
+    """After publishing or advancing a run failed because a forge, the content store or the disk was unavailable."""
     control_hours: float = Field(default=12, gt=0)
-    """After so long without getting through, such work ends."""
+    """After this long, such work fails."""
 
 
 class Assist(_Section):
-    """Whether a model has a say where the rules cannot tell (seed 000, V2)."""
+    """Whether a model decides where the rules cannot (seed 000, V2)."""
 
     enabled: bool = False
 
 
 class AgentRules(_Section):
-    """What a session of tier 3 gets of its queue's limits."""
+    """Limits of a tier 3 session."""
 
     max_turns: int = Field(gt=0)
     start_seconds: float = Field(gt=0)
-    """It has to give its first sign of life within so long."""
+    """Until its first output."""
     idle_seconds: float = Field(gt=0)
-    """It may be silent for so long: longer than the slowest reply takes."""
+    """Longest silence; must exceed the slowest reply."""
     closing_seconds: float = Field(gt=0)
-    """Kept of the soft limit for what comes after the session: extract, scan, preview."""
+    """Reserved from the soft limit for extract, scan and preview."""
     build_seconds: float = Field(gt=0)
-    """Kept for the build of a site that has one."""
+    """Reserved for the build of a site that has one."""
 
 
 class PatchRules(_Section):
-    """What a patch of a site with a build keeps of its queue's limits."""
+    """Limits of a patch on a site with a build."""
 
     build_seconds: float = Field(gt=0)
-    """What is sure to be left for the build; a site whose last build took longer goes to tier 3 at once."""
+    """Reserved for the build; a site whose last build took longer goes to tier 3 at once."""
 
 
 class Approval(_Section):
-    """How a preview is judged."""
+    """Approval of previews."""
 
     hours: float = Field(gt=0)
     preview_hours: float = Field(gt=0)
     requester_may_approve: bool = True
-    """Whether whoever asked for an edit may approve it too; without it every publish needs a second person."""
+    """Whether requesters may approve their own edits; otherwise every publish needs a second person."""
 
 
 Days = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class Retention(_Section):
-    """How long the files of releases are kept that nobody sees any more, and the ledger's rows about what is over."""
+    """How long files of inactive releases and finished rows of the ledger are kept."""
 
     releases: int = Field(ge=1)
     days: float = Field(ge=0)
     draft_hours: float = Field(ge=1)
     job_days: Days = 90
-    """Jobs with all that belongs to them: a session or a run goes as a whole, so long after the last of it ended. Those
-    whose releases still have files stay."""
+    """Jobs with everything that belongs to them, counted from the end of their session or run. Those whose releases
+    still have files stay."""
     dead_letter_days: Days = 180
-    """Jobs that ended as nobody wanted and that nobody has seen to."""
+    """Dead letters that nobody has handled."""
     event_days: Days = 30
-    """The events of jobs that have ended. What metrics are made of them stays for ever."""
+    """Events of ended jobs. Metrics made from them stay forever."""
     audit_days: Days = 365
-    """Rows of the audit trail stay in the ledger so long; then they go into the archive, where one is configured."""
+    """Audit rows; after that they move to the archive, if one is configured."""
 
 
 class Tools(_Section):
-    """What the trivial commands may reach."""
+    """Hosts that trivial commands may reach."""
 
     ping_hosts: tuple[str, ...] = ()
 
 
 _LABEL = "[a-z0-9]([a-z0-9-]*[a-z0-9])?"
 Host = Annotated[str, Field(max_length=253, pattern=rf"^{_LABEL}(\.{_LABEL})+$")]
-"""A host's name as browsers compare it: lower case, punycode, no scheme, port or wildcard. It goes into a header."""
+"""A host name as browsers compare it: lower case, punycode, no scheme, port or wildcard. It goes into a header."""
 
 
 class Profile(_Section):
-    """A publish profile: what a site's release may hold."""
+    """What a site's release may contain."""
 
     js_bytes: int = Field(ge=0)
-    """Bytes of everything that a browser could run, over the whole release."""
+    """All executable bytes of the release."""
     js_gzip_bytes: int = Field(ge=0)
-    """The same, each piece compressed alone."""
+    """The same, each piece compressed separately."""
     script_hosts: tuple[Host, ...] = ()
-    """Hosts that scripts may come from, each with an integrity hash."""
+    """Hosts of scripts, each of which needs an integrity hash."""
     image_hosts: tuple[Host, ...] = ()
     form_hosts: tuple[Host, ...] = ()
-    """Hosts that forms may send to; without one, a page may not ask for passwords or card numbers either."""
+    """Hosts that forms may submit to; without one, a page may not ask for passwords or card numbers."""
     max_files: int = Field(gt=0)
 
 
 class QueueOverride(_Section):
-    """What a project lowers on one queue."""
+    """A project's lower limits of one queue."""
 
     llm_usd: Usd | None = None
     soft_seconds: float | None = Field(default=None, gt=0)
@@ -200,14 +200,14 @@ class QueueOverride(_Section):
 
 
 class ApprovalOverride(_Section):
-    """What a project tightens about approval."""
+    """A project's stricter approval."""
 
     hours: float | None = Field(default=None, gt=0)
     requester_may_approve: Literal[False] | None = None
 
 
 class ProjectOverrides(_Section):
-    """Layer 2: a project's own, lower limits."""
+    """Layer 2: a project's lower limits."""
 
     approval: ApprovalOverride = ApprovalOverride()
     queues: dict[QueueName, QueueOverride] = Field(default_factory=dict)
@@ -215,7 +215,7 @@ class ProjectOverrides(_Section):
 
 
 class Policy(_Section):
-    """Everything that decisions read and an operator may change."""
+    """Everything an operator may tune."""
 
     queues: dict[QueueName, Limits]
     prices_as_of: str
@@ -291,12 +291,7 @@ class Policy(_Section):
         return self.queues[QUEUE_OF_TIER[tier]]
 
     def limits_for(self, queue: QueueName, agent: str | None) -> Limits:
-        """Return the limits of work on a queue, with what the queue leaves to an agent's runtime settled.
-
-        Args:
-            queue: where the work waits.
-            agent: whose step it is; None for any other work, and for a step that calls no model.
-        """
+        """Return a queue's limits with `per_role` resolved for an agent's step; None is any other work."""
         limits = self.queues[queue]
         if agent is None or limits.container != "per_role":
             return limits
@@ -304,24 +299,20 @@ class Policy(_Section):
         return limits.model_copy(update={"container": "required" if has_box else "none"})
 
     def models_of(self, queue: QueueName) -> frozenset[str]:
-        """Return the models that work on `queue` may call; a step's are those of the agents and of `runs.models`."""
+        """Return the models that work on `queue` may call; steps may use those of agents and `runs.models`."""
         models = frozenset(call.model for call in self.calls.values() if call.queue == queue)
         if queue == QueueName.STEPS:
             return models | self.runs.models | {agent.model for agent in self.agents.values()}
         return models
 
     def job_cap_nanousd(self, budget_usd: float | None) -> int:
-        """Return what one job may spend over all its tiers: the policy's cap or the caller's, whichever is lower."""
+        """Return the budget of one job over all its tiers: the policy's or the caller's, whichever is lower."""
         cap = self.budgets.job_usd if budget_usd is None else min(self.budgets.job_usd, budget_usd)
         return round(cap * NANOUSD_PER_USD)
 
 
 def parse_policy(text: str, *, source: str) -> Policy:
-    """Read a platform policy from YAML text.
-
-    Args:
-        text: the YAML document.
-        source: what to call it in an error.
+    """Parse a platform policy; `source` names it in errors.
 
     Raises:
         PolicyError: the operator's fault; names source, place and rule.
@@ -348,7 +339,7 @@ def platform_policy() -> Policy:
 
 
 def load_policy(path: Path | None) -> Policy:
-    """Return an installation's own policy, or the shipped one when it has none.
+    """Return the policy in `path`, or the shipped one for None.
 
     Raises:
         PolicyError: the operator's fault.
@@ -365,7 +356,7 @@ def load_policy(path: Path | None) -> Policy:
 
 
 def lower(policy: Policy, overrides: ProjectOverrides) -> Policy:
-    """Return the policy as a project's overrides leave it.
+    """Return the policy lowered by a project's overrides.
 
     Raises:
         PolicyError: the project owner's fault: an override would raise a limit.

@@ -1,7 +1,7 @@
-"""What a model call costs, and how money and a spent budget are worded: exact integer arithmetic over a price table.
+"""Cost of a model call, and the text of amounts and spent budgets.
 
-Money is an integer number of nanodollars (1 USD = 10^9), so that one cached token of the cheapest model (100 of them)
-is still a whole number and sums never drift.
+Money is an integer number of nanodollars (1 USD = 10^9), so that even a cached token of the cheapest model (100 of
+them) is a whole number and sums never drift.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class Usage(NamedTuple):
 
 
 def nanousd_per_token(usd_per_million: float) -> int:
-    """Turn a listed price into nanodollars for one token."""
+    """Convert a listed price to nanodollars per token."""
     return round(usd_per_million * NANOUSD_PER_USD / TOKENS_PER_PRICE)
 
 
 def cost_nanousd(price: Price, usage: Usage) -> int:
-    """Return what `usage` costs at `price`, in nanodollars."""
+    """Return the cost of `usage` in nanodollars."""
     return (
         usage.input_tokens * nanousd_per_token(price.input)
         + usage.output_tokens * nanousd_per_token(price.output)
@@ -54,7 +54,7 @@ def cost_nanousd(price: Price, usage: Usage) -> int:
 
 
 def price_of(prices: Mapping[str, Price], model: str) -> Price:
-    """Return the price of `model`, or the dearest known price of each kind for a model that is not listed (A15)."""
+    """Return the price of `model`; for an unlisted one the highest listed price of each kind (A15)."""
     if (listed := prices.get(model)) is not None:
         return listed
     return Price(
@@ -66,14 +66,14 @@ def price_of(prices: Mapping[str, Price], model: str) -> Price:
 
 
 class BudgetExceeded(NamedTuple):
-    """A budget without room for what is asked of it; worded here and nowhere else."""
+    """A budget that cannot cover a request; the only text about that."""
 
     scope: str
     left_nanousd: int = 0
     needed_nanousd: int | None = None
-    """What was asked of it at least, where that is known."""
+    """The least that was requested, if known."""
     limit_nanousd: int | None = None
-    """The whole budget, where all of it is spent."""
+    """The whole budget, if all of it is spent."""
 
     def __str__(self) -> str:
         budget = f"the {_SCOPES.get(self.scope, self.scope)} budget"
@@ -85,16 +85,12 @@ class BudgetExceeded(NamedTuple):
         return f"{budget} has {left} left, and at least {needed} is needed"
 
 
-_SCOPES = {
-    "tenant_day": "tenant's daily",
-    "key_day": "provider key's daily",
-    "fleet_day": "installation's daily",
-}
-"""How a scope is called in a sentence, where its name does not do."""
+_SCOPES = {"tenant_day": "tenant's daily", "key_day": "provider key's daily", "fleet_day": "installation's daily"}
+"""Scopes whose name does not fit a sentence."""
 
 
 def decimal_usd(nanousd: int) -> str:
-    """Return an amount in USD as an exact decimal for programs: never rounded, at least two digits after the point."""
+    """Return USD as an exact decimal with at least two decimal places, for programs."""
     sign, rest = ("-", -nanousd) if nanousd < 0 else ("", nanousd)
     whole, fraction = divmod(rest, NANOUSD_PER_USD)
     digits = f"{fraction:09d}".rstrip("0").ljust(_CENT_DIGITS, "0")
@@ -102,12 +98,12 @@ def decimal_usd(nanousd: int) -> str:
 
 
 def nanousd_of(usd: float | str) -> int:
-    """Return an amount in USD, a number or an exact decimal, in nanodollars."""
+    """Convert USD, a number or an exact decimal, to nanodollars."""
     return round(Decimal(usd) * NANOUSD_PER_USD)
 
 
 def format_usd(nanousd: int, *, digits: int | None = None) -> str:
-    """Print an amount for people: with so many digits after the point, or exactly."""
+    """Format an amount for people, exactly or with `digits` decimal places."""
     if digits is None:
         digits = len(decimal_usd(nanousd).partition(".")[2])
     return f"{'-' if nanousd < 0 else ''}${Decimal(abs(nanousd)) / NANOUSD_PER_USD:,.{digits}f}"

@@ -1,19 +1,20 @@
-"""Layer 2 of the configuration: what a project's owner settles about its runs (seed 001, ADR-006; ruling A22).
+"""The configuration of a code project: what its owner may settle about its runs (seed 001, ADR-006; ruling A22).
 
-Six parts: repository, keys, models, budgets, rules, integrations; and the declared stack. A project lowers budgets and
-limits, adds rules, and chooses among the platform's models. It never holds a key: it names an account that the operator
-gave to the gateway, where the key, its address and its spending limit are kept together.
+A project lowers budgets and limits, adds rules, and chooses among the platform's models. It never holds a key: it names
+an account that the operator gave to the gateway, which keeps the key, its address and its spending limit together.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
+import yaml
 from pydantic import AfterValidator, Field, StringConstraints, ValidationError
 
-from routing.config import Section
+from routing.config import SECRETS, Section
 from routing.errors import MissingKeyError, PolicyError, Problem, ProjectConfigError, YamlRefusedError
 from routing.policy.agents import (
     AgentDefinition,
@@ -27,13 +28,115 @@ from routing.policy.agents import (
 )
 from routing.policy.platform import Policy
 from routing.policy.prices import NANOUSD_PER_USD, Usage, cost_nanousd
-from routing.policy.yaml_positions import LocatedDocument, Place, read_located
 from routing.queues import QueueName
-from routing.redaction import SECRETS
+
+MAX_BYTES = 65_536
+_MAX_DEPTH = 20
+_BYTES_PER_VALUE = 8
+"""Bytes of the size limit for each value allowed."""
+
+Place = tuple[str | int, ...]
+"""Where a value stands: keys and indices from the top."""
+
+
+@dataclass(frozen=True)
+class LocatedDocument:
+    """A YAML value, with the line on which each part begins."""
+
+    value: Any
+    _lines: Mapping[Place, int]
+
+    def line_of(self, place: Sequence[str | int]) -> int:
+        """Return the line of a place, or of the nearest enclosing place."""
+        at = tuple(place)
+        while at and at not in self._lines:
+            at = at[:-1]
+        return self._lines.get(at, 1)
+
+
+def read_located(text: str, *, max_bytes: int = MAX_BYTES) -> LocatedDocument:
+    """Parse an untrusted YAML document, so that every error can name a line.
+
+    Size, depth and number of values are checked before anything is built. Aliases, tags and duplicate keys are refused.
+
+    Raises:
+        YamlRefusedError: its author's fault.
+    """
+    if len(text.encode("utf-8", "replace")) > max_bytes:
+        raise YamlRefusedError(0, f"has more than {max_bytes} bytes")
+    try:
+        _check_events(text, most=max_bytes // _BYTES_PER_VALUE)
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        raise YamlRefusedError(mark.line + 1 if mark else 0, error.problem or "is no YAML") from None
+    except yaml.YAMLError:
+        raise YamlRefusedError(0, "is no YAML text: it holds characters that YAML does not allow") from None
+    if node is None:
+        raise YamlRefusedError(0, "is empty")
+    lines: dict[Place, int] = {}
+    return LocatedDocument(_value(node, (), lines), lines)
+
+
+def _check_events(text: str, *, most: int) -> None:
+    depth = 0
+    for number, event in enumerate(yaml.parse(text, Loader=yaml.SafeLoader)):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if rule := _broken_rule(event, depth=depth, is_over=number > most):
+            raise YamlRefusedError(event.start_mark.line + 1 if event.start_mark else 0, rule)
+
+
+def _broken_rule(event: yaml.Event, *, depth: int, is_over: bool) -> str | None:
+    if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
+        return "anchors and aliases are not taken"
+    if isinstance(event, yaml.NodeEvent) and getattr(event, "tag", None) is not None:
+        return "tags are not taken"
+    if depth > _MAX_DEPTH:
+        return f"is nested deeper than {_MAX_DEPTH} levels"
+    return "has too many values" if is_over else None
+
+
+def _value(node: yaml.Node, place: Place, lines: dict[Place, int]) -> Any:
+    lines.setdefault(place, node.start_mark.line + 1)
+    if isinstance(node, yaml.MappingNode):
+        return _mapping(node, place, lines)
+    if isinstance(node, yaml.SequenceNode):
+        return [_value(item, (*place, index), lines) for index, item in enumerate(node.value)]
+    return _scalar(node)
+
+
+def _mapping(node: yaml.MappingNode, place: Place, lines: dict[Place, int]) -> dict[str, Any]:
+    mapping: dict[str, Any] = {}
+    for key_node, value_node in node.value:
+        line = key_node.start_mark.line + 1
+        if not isinstance(key_node, yaml.ScalarNode):
+            raise YamlRefusedError(line, "a key must be a word")
+        key = str(key_node.value)
+        if key in mapping:
+            raise YamlRefusedError(line, "the same key stands twice")
+        lines[(*place, key)] = line
+        mapping[key] = _value(value_node, (*place, key), lines)
+    return mapping
+
+
+def _scalar(node: yaml.Node) -> Any:
+    try:
+        return yaml.SafeLoader("").construct_object(node)
+    except (ValueError, yaml.YAMLError, OverflowError):
+        raise YamlRefusedError(node.start_mark.line + 1, "is no value that can be read") from None
+
+
+# Layer 2 of the configuration: what a project's owner settles about its runs (seed 001, ADR-006; ruling A22).
+#
+# Six parts: repository, keys, models, budgets, rules, integrations; and the declared stack. A project lowers budgets
+# and
+# limits, adds rules, and chooses among the platform's models. It never holds a key: it names an account that the
+# operator
+# gave to the gateway, where the key, its address and its spending limit are kept together.
 
 Usd = Annotated[float, Field(gt=0, le=1_000_000, allow_inf_nan=False)]
 SecretName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$")]
-"""The name of a secret in the operator's configuration, never the secret."""
+"""The name of a secret in the operator's configuration."""
 _REMOTE = re.compile(r"(?P<scheme>https|http|ssh|file)://(?:(?P<user>[^/@\s]*)@)?[^\s@\\]{1,400}")
 _SCP = re.compile(r"git@[A-Za-z0-9.-]{1,253}:[A-Za-z0-9._/~-]{1,200}")
 
@@ -54,30 +157,30 @@ class Repository(Section):
 
     url: Annotated[str, AfterValidator(_check_remote)]
     branch: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,99}$")] = "main"
-    """What runs start from and pull requests ask to be merged into."""
+    """Base of runs and target of pull requests."""
 
     @property
     def scheme(self) -> str:
-        """How the repository is reached."""
+        """The URL's scheme."""
         return "ssh" if _SCP.fullmatch(self.url) else self.url.partition("://")[0]
 
 
 class ProjectBudgets(Section):
-    """Lower caps, USD."""
+    """Lower budgets in USD."""
 
     run_usd: Usd | None = None
     call_usd: Usd | None = None
     step_usd: dict[AgentName, Usd] = Field(default_factory=dict)
-    """By agent: what one of its steps may spend."""
+    """Budget of one step, by agent."""
 
 
 class ProjectRules(Section):
-    """Rules added to the platform's, and loops made shorter."""
+    """Additional rules and shorter loops."""
 
     gates: Annotated[tuple[GateRule, ...], Field(max_length=50)] = ()
     steps: Annotated[tuple[StepRule, ...], Field(max_length=50)] = ()
     autonomy: Literal["ask", "auto"] | None = None
-    """`auto`: gates that the plan suggests are skipped for low-risk work."""
+    """`auto` skips gates that the plan suggests for low-risk work."""
     max_retries: Annotated[int, Field(ge=0)] | None = None
     remediation_cycles: Annotated[int, Field(ge=0)] | None = None
     rework_cycles: Annotated[int, Field(ge=0)] | None = None
@@ -86,18 +189,18 @@ class ProjectRules(Section):
 
 
 class GitHub(Section):
-    """Issues in, pull requests out. The API's address stands with the secret, so that no project can redirect it."""
+    """Issues in, pull requests out. The API's URL is kept with the secret, so that no project can redirect it."""
 
     repository: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9-]{0,38}/[A-Za-z0-9._-]{1,100}$")]
     token: SecretName
     webhook: SecretName | None = None
-    """Secret that signs its webhooks; without one none is taken."""
+    """Secret that signs its webhooks; without one they are refused."""
     label: Annotated[str, StringConstraints(min_length=1, max_length=50)] | None = None
     """Only issues with this label become tickets."""
 
 
 class Linear(Section):
-    """Issues of a team in, their state and comments out."""
+    """A team's issues in, their state and comments out."""
 
     team: Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9]{0,9}$")]
     token: SecretName
@@ -106,7 +209,7 @@ class Linear(Section):
 
 
 class Integrations(Section):
-    """What a project is connected with."""
+    """Connected services."""
 
     github: GitHub | None = None
     linear: Linear | None = None
@@ -117,28 +220,24 @@ class ProjectConfig(Section):
 
     repo: Repository
     stack: dict[StackPart, Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.+-]{0,31}$")]]
-    """What it is built with; only declared stacks are worked on (S-088)."""
+    """Only declared stacks are supported (S-088)."""
     keys: dict[ProviderName, ProviderName] = Field(default_factory=dict)
-    """By provider of models: the gateway's account that pays. Without one, the tenant's own; there is no other."""
+    """The gateway's account that pays, by model provider; without one the tenant's."""
     models: dict[AgentName, str] = Field(default_factory=dict)
-    """By agent: another of the platform's models."""
+    """Another of the platform's models, by agent."""
     budgets: ProjectBudgets = ProjectBudgets()
     rules: ProjectRules = ProjectRules()
     integrations: Integrations = Integrations()
 
 
 def parse_project(text: str, *, source: str) -> tuple[ProjectConfig, LocatedDocument]:
-    """Read a project's file, apart from what depends on the platform's policy.
-
-    Args:
-        text: YAML.
-        source: what to call it in an error.
+    """Parse a project's file without checking it against the platform's policy.
 
     Returns:
-        The configuration, and where each of its parts stands.
+        The configuration, and the document with its lines.
 
     Raises:
-        ProjectConfigError: the owner's fault; all that is wrong at once.
+        ProjectConfigError: the owner's fault; lists every problem.
     """
     try:
         document = read_located(text)
@@ -154,13 +253,13 @@ def parse_project(text: str, *, source: str) -> tuple[ProjectConfig, LocatedDocu
 
 
 def account_of(keys: Mapping[str, str], provider: str, *, agents: Iterable[str], tenant_account: str | None) -> str:
-    """Return the gateway's account that pays for the calls of some agents.
+    """Return the gateway's account that pays for calls to a provider.
 
     Args:
-        keys: the project's.
-        provider: of the agents' models.
-        agents: who needs it, for the error.
-        tenant_account: the tenant's own account, which serves any provider that the project names none for.
+        keys: the project's keys.
+        provider: the provider.
+        agents: the agents that need it, for the error.
+        tenant_account: the tenant's own account, for providers without a key.
 
     Raises:
         MissingKeyError: the tenant's fault.
@@ -193,7 +292,7 @@ def _texts(value: Any, place: Place) -> Iterator[tuple[Place, str]]:
 def _problem(item: Any, document: LocatedDocument) -> Problem:
     place: Place = tuple(part for part in item["loc"] if part != "[key]")
     if item["type"] == "extra_forbidden":
-        return Problem(document.line_of(place), _printed(place[:-1]), "has a field that there is not")
+        return Problem(document.line_of(place), _printed(place[:-1]), "has an unknown field")
     return Problem(document.line_of(place), _printed(place), str(item["msg"]).removeprefix("Value error, "))
 
 
@@ -201,26 +300,17 @@ def _printed(place: Place) -> str:
     return ".".join(str(part) for part in place)[:200]
 
 
-# The layers laid over each other: the platform's policy as a project's configuration leaves it.
-#
-# Overriding is for what may be tuned. Rules are a union, caps and loops only get lower, and the plan of a run (layer
-# 3)
-# does not come here at all: it has no budgets, models or keys to merge.
+# Rules of the layers are united; budgets and loops can only get lower.
 
 _LOOPS = ("max_retries", "remediation_cycles", "rework_cycles", "max_parallel", "gate_hours")
 Conflict = tuple[Place, str]
 
 
 def read_project(text: str, *, source: str, policy: Policy) -> ProjectConfig:
-    """Read a project's file and hold it against the platform's policy.
-
-    Args:
-        text: YAML.
-        source: what to call it in an error.
-        policy: as the tenant's overrides leave it.
+    """Parse a project's file and check it against the tenant's policy; `source` names it in errors.
 
     Raises:
-        ProjectConfigError: the owner's fault; every problem with its line.
+        ProjectConfigError: the owner's fault; lists every problem with its line.
     """
     config, document = parse_project(text, source=source)
     problems = tuple(
@@ -233,10 +323,10 @@ def read_project(text: str, *, source: str, policy: Policy) -> ProjectConfig:
 
 
 def for_project(policy: Policy, config: ProjectConfig) -> Policy:
-    """Return the policy that holds for a project's runs.
+    """Return the policy of a project's runs.
 
     Raises:
-        PolicyError: the operator's fault: a stored configuration does not fit the platform's policy any more.
+        PolicyError: the operator's fault: the stored configuration no longer fits the platform's policy.
     """
     for place, rule in conflicts(config, policy):
         raise PolicyError(f"project: {'.'.join(str(part) for part in place)}: {rule}")
@@ -252,9 +342,9 @@ def accounts_for(config: ProjectConfig, policy: Policy, *, tenant_account: str |
     """Return the gateway's account for each provider that the project's agents need.
 
     Args:
-        config: the project's.
-        policy: as `for_project` returned it.
-        tenant_account: the tenant's own account; None when it has none.
+        config: the project's configuration.
+        policy: the result of `for_project`.
+        tenant_account: the tenant's own account, if any.
 
     Raises:
         MissingKeyError: the tenant's fault: nothing may be started.
@@ -269,7 +359,7 @@ def accounts_for(config: ProjectConfig, policy: Policy, *, tenant_account: str |
 
 
 def conflicts(config: ProjectConfig, policy: Policy) -> Iterator[Conflict]:
-    """Yield what a project's configuration asks for and cannot have."""
+    """Yield the conflicts of a project's configuration with the policy."""
     if config.repo.scheme not in policy.runs.remotes:
         yield ("repo", "url"), f"must be reached by {' or '.join(sorted(policy.runs.remotes))}"
     yield from _stack_conflicts(config, policy.runs)
@@ -282,9 +372,9 @@ def _stack_conflicts(config: ProjectConfig, runs: RunRules) -> Iterator[Conflict
     if "language" not in config.stack:
         yield ("stack",), "must declare its language"
     for part, choice in config.stack.items():
-        known = runs.stack.get(part, frozenset())
-        if choice not in known:
-            offer = ", ".join(sorted(known)) or "nothing"
+        supported = runs.stack.get(part, frozenset())
+        if choice not in supported:
+            offer = ", ".join(sorted(supported)) or "nothing"
             yield ("stack", part), f"this installation's agents and images are made for {offer} only"
 
 

@@ -1,6 +1,6 @@
-"""What each sentence of a prompt does: it asks, orders, reports a defect, holds back, chats or states.
+"""The intent of each sentence of a prompt: question, order, defect, hold, chat or statement.
 
-A question wins only when nothing is ordered beside it; where the form leaves a doubt, the sentence counts as an order.
+A question wins only if no order stands beside it; an ambiguous sentence is an order.
 """
 
 from __future__ import annotations
@@ -9,13 +9,12 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from routing.prompt.phrases import Hit
 from routing.prompt.tokens import COMMA, WORD, Kind, Token
-from routing.prompt.vocabulary import Vocabulary, union
+from routing.prompt.vocabulary import Hit, Vocabulary, union
 
 
 class Act(StrEnum):
-    """What a sentence does."""
+    """Intent of a sentence."""
 
     QUESTION = "question"
     ORDER = "order"
@@ -26,7 +25,7 @@ class Act(StrEnum):
 
 
 class Sentence(NamedTuple):
-    """Tokens `first` to `end` (excluded); `asks` when a question mark closes it."""
+    """Tokens `first` to `end` (exclusive); `asks` if it ends with a question mark."""
 
     first: int
     end: int
@@ -36,22 +35,22 @@ class Sentence(NamedTuple):
 CONJUNCTIONS = frozenset({"and", "then", "so", "but", "or", "also", "plus"})
 _OBJECTS = (Kind.QUOTE, Kind.PATH, Kind.CODE, Kind.NUMBER)
 _LOOK_BACK = 12
-"""Tokens before a coordinated verb in which its subject is looked for."""
+"""Tokens before a coordinated verb that are searched for its subject."""
 _GOVERNORS = frozenset({"i", "we", "to", "you", "me", "want"})
-"""After `how do I`, a verb that follows belongs to the question."""
+"""After `how do I`, a following verb belongs to the question."""
 _SELF = frozenset({"myself", "ourselves"})
 _OWN_FUTURE = frozenset({"i'll", "we'll", "ill", "i", "we", "let"})
 _STATING_HEADS = frozenset(
     {"is", "are", "was", "were", "does", "do", "did", "can", "could", "has", "have", "will", "would"}
     | {"where", "when", "who", "which", "isn't", "aren't", "doesn't", "don't", "can't"}
 )
-"""Heads after which a broken thing is reported rather than asked about; `why is it broken?` asks (R-017)."""
+"""First words of a question that reports a defect; `why is it broken?` only asks (R-017)."""
 _WHOLE_SITE = frozenset({"site", "website", "page", "everything", "it"})
 _OURS = frozenset({"the", "our", "my", "this", "these"})
 _ASKING_LEAVE = frozenset({"can", "could", "should", "would", "may", "might"})
 _NAMED_BEFORE = frozenset({"it", "they", "that", "this", "these", "those"})
 _SUBJECT_REACH = 3
-"""Tokens before the noun that a sentence begins with: `the`, and up to two that describe it."""
+"""Tokens before the subject of a sentence: `the` and up to two more."""
 _EXPLAINING = frozenset({"explain", "describe"})
 _HOW = frozenset({"how", "why", "what", "when", "whether"})
 _SECTION_NAMES = frozenset(
@@ -60,8 +59,8 @@ _SECTION_NAMES = frozenset(
 _NAMING_HEADS = frozenset({"why", "who", "how"})
 
 
-class ActReader:
-    """Works out orders and acts from the phrases found; one per prompt."""
+class IntentReader:
+    """Finds orders and intents in the sentences of one prompt."""
 
     def __init__(
         self,
@@ -81,15 +80,15 @@ class ActReader:
         self._starts: dict[str, dict[int, Hit]] = {}
 
     def read(self, sentence: Sentence) -> tuple[Act, tuple[int, ...]]:
-        """Return what a sentence does, and the tokens of its verbs in imperative position."""
+        """Return the intent of a sentence and its verbs in imperative position."""
         head = self._head(sentence)
         if self._is_only_filler(head) or self._only_shows_code(sentence):
             return Act.CHAT, ()
         orders = tuple(self._orders(sentence, head))
         if not orders and self._tokens[head].word == "do" and self._is_plain_do(sentence, head):
             return Act.ORDER, (head,)
-        asked = self._question(sentence, head, orders)
-        return (asked or self._statement(sentence, head, orders)), orders
+        intent = self._question(sentence, head, orders) or self._statement(sentence, head, orders)
+        return intent, orders
 
     # -- looking up
 
@@ -107,7 +106,7 @@ class ActReader:
         return self._tokens[at].word if at < sentence.end else ""
 
     def _head(self, sentence: Sentence) -> int:
-        """Return the first token that is no greeting, filler or mark."""
+        """Return the first token that is not a greeting, filler or punctuation."""
         filler = self._words["filler"]
         at = sentence.first
         while at < sentence.end - 1 and (self._tokens[at].word in filler or self._tokens[at].kind is COMMA):
@@ -118,7 +117,7 @@ class ActReader:
         return self._tokens[head].word in self._words["politeness"] or self._tokens[head].kind is COMMA
 
     def _only_shows_code(self, sentence: Sentence) -> bool:
-        """A block of code that stands by itself is what the other sentences speak of."""
+        """Return whether the sentence is a bare code block, which other sentences refer to."""
         return all(self._tokens[at].kind is Kind.FENCE for at in range(sentence.first, sentence.end))
 
     # -- orders
@@ -137,7 +136,7 @@ class ActReader:
         ]
 
     def _is_imperative(self, at: int, sentence: Sentence, *, head: int, asks: bool) -> bool:
-        """Tell whether the verb at `at` stands where an order stands."""
+        """Return whether the verb at `at` is in imperative position."""
         if self._at("behaves", at + 1) or self._at("noun_pair", at):
             return False  # `search button searches the wrong page`
         if at == head and self._names_pair(at, sentence):
@@ -160,7 +159,7 @@ class ActReader:
         )
 
     def _names_pair(self, at: int, sentence: Sentence) -> bool:
-        """`Search & Rescue charity: ...` begins with a name; `copy & paste the address` orders."""
+        """Return whether the verb begins a name (`Search & Rescue charity`), unlike `copy & paste the address`."""
         if self._word(at + 1, sentence) != "and" or at + 2 >= sentence.end:
             return False
         second = self._tokens[at + 2]
@@ -168,7 +167,7 @@ class ActReader:
         return is_word and second.word not in self._verbs and second.word not in self._words["determiner"]
 
     def _is_plain_do(self, sentence: Sentence, head: int) -> bool:
-        """`Do it.` and `do the second one?` order; `do the images load?` asks."""
+        """Return whether a leading `do` orders: `do it.`, not `do the images load?`."""
         asks = self._at("question_002", head) or self._at("question", head)
         return not asks and (bool(self._at("suggestion", head)) or not sentence.asks) and head not in self._holds
 
@@ -179,7 +178,7 @@ class ActReader:
         return following.word in self._words["determiner"] or following.kind in _OBJECTS
 
     def _is_described(self, before: int, head: int) -> bool:
-        """Tell whether a verb after `before` continues what somebody else does: `users can add and delete items`."""
+        """Return whether the verb after `before` describes what others do: `users can add and delete items`."""
         subjects = self._words["subject"]
         for at in range(before - 1, max(head, before - _LOOK_BACK), -1):
             is_lead = at in self._lead_ends or at + 1 in self._lead_ends
@@ -190,7 +189,7 @@ class ActReader:
     # -- questions
 
     def _question(self, sentence: Sentence, head: int, orders: tuple[int, ...]) -> Act | None:
-        """Return QUESTION, or what a sentence does instead that looks like a question; None when it looks like none."""
+        """Return the intent of a sentence with the form of a question; None for any other form."""
         if self._at("cleft", head) and not sentence.asks:
             return Act.ORDER
         if self._checks_hearsay(sentence, head):
@@ -231,17 +230,17 @@ class ActReader:
         return None
 
     def _proposes(self, at: int, sentence: Sentence) -> bool:
-        """`The title, can it be in capitals?` and `One thing: could we have a table?` order."""
+        """Return whether a late question orders: `the title, can it be in capitals?`."""
         if self._at("suggestion", at) and not self._inside("asking", sentence):
             return True
         return self._tokens[at].word in _ASKING_LEAVE and self._word(at + 1, sentence) in _NAMED_BEFORE
 
     def _is_labelled(self, at: int) -> bool:
-        """`FAQ entry: Do you deliver?` gives wording."""
+        """Return whether a question is page text: `FAQ entry: Do you deliver?`."""
         return any(hit.last == at - 1 for hit in self._hits.get("copy_label", ()))
 
     def _checks_hearsay(self, sentence: Sentence, head: int) -> bool:
-        """`I was told that I need a privacy page, is that true?` asks; `the logo is broken, right?` does not."""
+        """Return whether a tag question asks (`I heard I need cookies, is that true?`, not `it is broken, right?`)."""
         if not sentence.asks or not (self._at("hearsay", sentence.first) or self._at("hearsay", head)):
             return False
         if not any(hit.last == sentence.end - 1 for hit in self._inside("tag_question", sentence)):
@@ -250,7 +249,7 @@ class ActReader:
         return not (is_ours and (self._inside("defect", sentence) or self._inside("wish", sentence)))
 
     def _suggestion(self, sentence: Sentence, head: int, orders: tuple[int, ...]) -> Act:
-        """`Can you make it bigger?` orders, `can you explain it?` asks."""
+        """Return the intent of a suggestion: `can you make it bigger?` orders, `can you explain it?` asks."""
         asking = self._inside("asking", sentence)
         if asking and asking[0].first <= head + 5:
             return Act.ORDER if self._has_order_beside(sentence, asking[0], orders) else Act.QUESTION
@@ -258,14 +257,14 @@ class ActReader:
         return Act.QUESTION if by_themselves else Act.ORDER
 
     def _names_section(self, sentence: Sentence, head: int) -> bool:
-        """`Why choose us section with three icons` names a section and asks nothing."""
+        """Return whether a question only names a section: `why choose us section with three icons`."""
         if sentence.asks or not self._at("nominal_question", head):
             return False
         has_name = any(self._tokens[at].word in _SECTION_NAMES for at in range(head, sentence.end))
         return has_name or self._tokens[head].word in _NAMING_HEADS
 
     def _writes_on_site(self, sentence: Sentence, head: int) -> bool:
-        """`Explain our refund policy in the FAQ` orders a text; `explain how grep works` does not."""
+        """Return whether `explain` orders page text: `explain our refunds in the FAQ`, not `explain how it works`."""
         if sentence.asks or self._tokens[head].word not in _EXPLAINING:
             return False
         places = self._inside("place_on_site", sentence)
@@ -274,7 +273,7 @@ class ActReader:
         return any(self._closes_part(hit, sentence) and self._names_ours(hit, sentence) for hit in places)
 
     def _closes_part(self, hit: Hit, sentence: Sentence) -> bool:
-        """Tell whether a place ends the sentence, or what is to be said there follows after a mark."""
+        """Return whether a place ends the sentence or its clause."""
         after = hit.last + 1
         return after == sentence.end or self._tokens[after].kind is COMMA
 
@@ -282,7 +281,7 @@ class ActReader:
         return any(self._word(at, sentence) in _OURS for at in range(hit.first + 1, hit.last))
 
     def _has_order_beside(self, sentence: Sentence, question: Hit, orders: tuple[int, ...]) -> bool:
-        """Tell whether an order stands beside the question in the same sentence."""
+        """Return whether the sentence also holds an order."""
         is_governed = self._tokens[question.last].word in _GOVERNORS or self._tokens[question.first].word in _EXPLAINING
         for at in orders:
             if at <= question.last:
@@ -315,7 +314,7 @@ class ActReader:
         return Act.DEFECT if is_broken else Act.STATEMENT
 
     def _misbehaves(self, sentence: Sentence) -> bool:
-        """`The close icon closes the whole window` tells what is; `a button that closes it` and `should close` wish."""
+        """Return whether a thing is said to misbehave: `the close icon closes the window`, not `it should close`."""
         if self._inside("wish", sentence) or self._tokens[sentence.first].word not in _OURS:
             return False
         return any(hit.first - sentence.first <= _SUBJECT_REACH for hit in self._inside("behaves", sentence))
@@ -339,7 +338,7 @@ class ActReader:
         )
 
     def _holds_back(self, sentence: Sentence) -> bool:
-        """`Don't change anything yet` holds back; `no need to change the text, just the photo` orders."""
+        """Return whether nothing is to change yet: not in `no need to change the text, just the photo`."""
         if not self._inside("hold", sentence):
             return False
         named = self._words["element"] - _WHOLE_SITE

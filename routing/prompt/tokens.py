@@ -1,7 +1,7 @@
-"""Words, references, quotations and marks of a prompt, each with its place.
+"""Canonicalise a prompt and split it into words, references, quotations and punctuation, each with its offsets.
 
-What is quoted or fenced becomes one token, so that no rule takes the words of a headline for an order. Every step is
-linear in the length of the text.
+A quotation or code block is one token, so that no rule takes the words of a headline for an order. Every step is linear
+in the length of the text.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from itertools import islice
 from typing import NamedTuple
 
 TOKEN_LIMIT = 600
-"""Tokens that are read of a prompt: three quarters of them from its beginning, the rest from its end."""
+"""Tokens read of a prompt: three quarters from its beginning, the rest from its end."""
 MAX_CHUNK = 400
-"""Characters that are read of a run without blanks; no word, path or URL that a rule needs is longer."""
+"""Characters read of a run without blanks; no word, path or URL that rules need is longer."""
 MAX_QUOTE = 600
-"""Characters after which a new quotation mark opens a quotation of its own."""
+"""Characters after which another quotation mark opens a new quotation."""
 
 
 class Kind(StrEnum):
-    """What a token is."""
+    """Kind of a token."""
 
     WORD = "word"
     NUMBER = "number"
@@ -43,10 +43,10 @@ class Kind(StrEnum):
 
 
 class Token(NamedTuple):
-    """One word, reference, quotation or mark of a prompt."""
+    """A word, reference, quotation or punctuation mark."""
 
     word: str
-    """The key that rules compare: folded, without accents, with straight apostrophes. What a quotation holds."""
+    """What rules compare: folded, without accents, with straight apostrophes; or the content of a quotation."""
     kind: Kind
     start: int
     end: int
@@ -73,7 +73,7 @@ def fold_word(word: str) -> str:
 
 @lru_cache(maxsize=8192)
 def singular(word: str) -> str:
-    """Return the word without a plural or possessive ending, as far as spelling tells."""
+    """Return the word without a plural or possessive ending, judged by spelling."""
     if word.endswith("'s"):
         word = word[:-2]
     if len(word) < 4 or not word.endswith("s") or word.endswith(("ss", "us", "is")):
@@ -104,10 +104,7 @@ class _Span(NamedTuple):
 
 
 def _set_apart(folded: str) -> list[_Span]:
-    """Find quotations and code from left to right; an opening mark that nothing closes is an ordinary character.
-
-    After as many quotations as there are tokens to be read, marks are ordinary characters too.
-    """
+    """Find quotations and code; an unclosed mark is an ordinary character, as is any after TOKEN_LIMIT spans."""
     spans: list[_Span] = []
     opened, closers = -1, ""
     for mark in _QUOTES.finditer(folded):
@@ -133,7 +130,7 @@ def _opens(folded: str, at: int, sign: str) -> bool:
 
 
 def _mask(folded: str) -> tuple[str, dict[int, str]]:
-    """Blank out what is set apart, place for place; return the rest, and what was blanked by its start."""
+    """Replace quotations and code by fillers of the same length; return the text, and their contents by start."""
     if not _QUOTES.search(folded):
         return folded, {}
     spans = _set_apart(folded)
@@ -156,7 +153,7 @@ def _mask(folded: str) -> tuple[str, dict[int, str]]:
 
 
 def _is_all_quoted(folded: str, spans: list[_Span]) -> bool:
-    """A prompt that is one quotation as a whole quotes nothing."""
+    """Return whether the whole prompt is one quotation, which then quotes nothing."""
     if len(spans) != 1 or spans[0].kind is Kind.FENCE:
         return False
     return not (folded[: spans[0].start] + folded[spans[0].end :]).strip(" \t\r\n.!")
@@ -174,7 +171,7 @@ _PROSE_PAIR = re.compile(
     r"|24/7|a/b|b/w|on/off|yes/no|light/dark|dark/light|n/a|am/pm|pros/cons|input/output|q/a|km/h|left/right|before/after"
     r"|up/down|true/false|male/female|read/write|client/server|seo/sem|b2b/b2c|drag/drop|png/jpe?g|jpe?g/png|serif/sans|\d.*"
 )
-"""Words with a slash that are no path (A7)."""
+"""Words with a slash that are not paths (A7)."""
 _LIBRARY = re.compile(
     r"(?:node|next|nuxt|vue|three|d3|p5|chart|alpine|anime|express|react|matter|backbone|ember|moment|day|swiper|leaflet|tone"
     r"|pixi|fullpage|aos|typed|particles|fuse|masonry)\.js|socket\.io"
@@ -188,14 +185,14 @@ _WHOLE_REFERENCE = re.compile(rf"https?://\S+|(?:[\w@~.*-]*/)+[\w@.*-]*|[\w@~.-]
 
 
 def is_reference(inner: str) -> bool:
-    """Tell whether what stands in quotes or code is a path, a file name or a URL and nothing else."""
+    """Return whether quoted text is just a path, a file name or a URL."""
     if not 1 < len(inner) <= MAX_CHUNK or _PROSE_PAIR.fullmatch(inner):
         return False
     return _WHOLE_REFERENCE.fullmatch(inner) is not None
 
 
 def _reference_kind(core: str) -> Kind | None:
-    """Return what a run without blanks refers to, or None when it is made of words and marks."""
+    """Return the kind of reference of a run without blanks, or None for words and punctuation."""
     if "://" in core:
         return Kind.URL if core.startswith(("http://", "https://")) else None
     if _LIBRARY.fullmatch(core):
@@ -225,7 +222,7 @@ def _slashed_kind(core: str) -> Kind | None:
 # --- tokens ----------------------------------------------------------------------------------------------------------
 
 _BLANK = r"[^\S\x1d-\x1f]*"
-"""White space; what is set apart is filled with separators, which Python counts as white space."""
+"""White space without the fillers, which Python counts as white space."""
 _CHUNK = re.compile(rf"[\x1d-\x1f]+|[^\s\x1d-\x1f]+|{_BLANK}\n{_BLANK}\n{_BLANK}")
 _PIECE = re.compile(r"</?[a-z][^<>\s]{0,40}>?|[^\W_]+(?:['’][^\W_]+)*|[.!?;,:()\[\]{}&+–—…|=*¿¡。？！、，-]")
 _EDGE = ".,;:!?()[]{}\"'“”‘’„«»…"
@@ -234,7 +231,7 @@ _ASKS = frozenset("?？¿")
 
 
 def tokenise(folded: str) -> tuple[list[Token], bool]:
-    """Return the tokens of a folded text, and whether they are all of them."""
+    """Return the tokens of a folded text, and whether it was read whole."""
     masked, inner = _mask(folded)
     tokens: list[Token] = []
     beginning = TOKEN_LIMIT * 3 // 4
@@ -247,7 +244,7 @@ def tokenise(folded: str) -> tuple[list[Token], bool]:
 
 
 def _add_tokens(tokens: list[Token], masked: str, at: int, inner: dict[int, str], *, stop_at: int) -> int:
-    """Add tokens from a place on until there are so many, and return the end of the last."""
+    """Add tokens from `at` up to `stop_at` tokens in total; return the end of the last."""
     for chunk in _CHUNK.finditer(masked, at):
         part, start = chunk[0], chunk.start()
         if part.isalpha() and part.isascii():
@@ -261,7 +258,7 @@ def _add_tokens(tokens: list[Token], masked: str, at: int, inner: dict[int, str]
 
 
 def _add_token(tokens: list[Token], part: str, start: int, inner: dict[int, str]) -> None:
-    """Add the tokens of a run without blanks that is no plain word."""
+    """Add the tokens of a run without blanks that is not a plain word."""
     end = start + len(part)
     if part.isalnum() and part.isascii():
         kind = NUMBER if part[0].isdigit() and _NUMBER.fullmatch(part) else WORD
@@ -275,7 +272,7 @@ def _add_token(tokens: list[Token], part: str, start: int, inner: dict[int, str]
 
 
 def _add_chunk(tokens: list[Token], part: str, start: int) -> None:
-    """Add the tokens of a run without blanks that is more than one plain word."""
+    """Add a reference with the punctuation around it, or separate words."""
     core = part.rstrip(_EDGE) if part[0] == "." else part.strip(_EDGE)
     kind = _reference_kind(core) if core else None
     if kind is None:
@@ -301,7 +298,7 @@ def _add_pieces(tokens: list[Token], part: str, start: int) -> None:
 
 
 def _piece_kind(sign: str, part: str, end: int) -> Kind | None:
-    """Return what a piece of a run is, or None when it is to be passed over."""
+    """Return the kind of a piece of a run, or None to skip it."""
     if sign[0].isalnum():
         return NUMBER if sign[0].isdigit() and _NUMBER.fullmatch(sign) else WORD
     if sign in "&+":
@@ -321,17 +318,14 @@ def _touches_hyphen(part: str, first: int, last: int) -> bool:
     return before or (part[last : last + 1] == "-" and last + 1 < len(part))
 
 
-# The one canonicalisation: every rule reads the same text, and knows where each word stood in what was sent.
-#
-# NFKC, case folded, invisible characters stripped. NFKC is quadratic in long runs of combining marks, so those are
-# cut
-# first, and a prompt longer than `READ_LIMIT` is read at its beginning and its end.
+# Canonicalisation: NFKC, case folded, without invisible characters. NFKC is quadratic in long runs of combining marks,
+# so those are cut first.
 
 READ_LIMIT = 4800
-"""Characters that are read of a prompt: of a longer one the beginning and the last quarter of this. What is not read as
-a whole is never taken for a mere question."""
+"""Characters read of a prompt: of a longer one the beginning, and a quarter of this from the end. A prompt that is not
+read whole never counts as a mere question."""
 MAX_MARKS = 30
-"""Combining marks that may follow one another."""
+"""Consecutive combining marks."""
 
 _SEAM = "\n\n"
 _UNSEEN = (
@@ -345,18 +339,18 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
 class Text(NamedTuple):
-    """A prompt as the rules read it."""
+    """A canonical prompt."""
 
     shown: str
-    """Normalised, in the caller's letters; the places of tokens refer to it."""
+    """Normalised but not folded; token offsets refer to it."""
     tokens: tuple[Token, ...]
     cut: bool
-    """Whether it was too long to be read whole."""
+    """Whether it was too long to read whole."""
     breaks: tuple[tuple[int, int], ...] = ()
-    """Starts of normalised segments and where they began in the original; empty when nothing was moved."""
+    """Starts of normalised segments with their original starts; empty if nothing moved."""
 
     def original_offset(self, offset: int) -> int:
-        """Return where in the prompt as sent the character at `offset` stands."""
+        """Convert an offset in `shown` to one in the prompt as sent."""
         if not self.breaks:
             return offset
         shown_at, sent_at = self.breaks[max(bisect_right(self.breaks, (offset, 1 << 62)) - 1, 0)]
@@ -364,7 +358,7 @@ class Text(NamedTuple):
 
 
 def canonicalise(prompt: str) -> Text:
-    """Normalise a prompt and cut it into tokens, quotations and code set apart."""
+    """Normalise and tokenise a prompt."""
     sent, skipped = _shorten(prompt)
     shown, breaks = _normalise(sent)
     if skipped:
@@ -377,7 +371,7 @@ def canonicalise(prompt: str) -> Text:
 
 
 def _shorten(prompt: str) -> tuple[str, int]:
-    """Return what is read of a prompt, and how many characters are skipped at its seam."""
+    """Return the part of a prompt to read, and the number of characters skipped at the seam."""
     if len(prompt) <= READ_LIMIT:
         return prompt, 0
     tail = READ_LIMIT // 4
@@ -400,7 +394,7 @@ def _normalise(sent: str) -> tuple[str, tuple[tuple[int, int], ...]]:
 
 
 def _segments(sent: str) -> Iterator[tuple[int, str]]:
-    """Cut where no character can combine with the next, and at the seam; normalise each part."""
+    """Yield normalised segments with their starts, split where no character can combine, and at the seam."""
     seam = READ_LIMIT - READ_LIMIT // 4
     for half, begin in ((sent[:seam], 0), (sent[seam:], seam)):
         for segment in _SEGMENT.finditer(half):
@@ -415,17 +409,17 @@ def _segments(sent: str) -> Iterator[tuple[int, str]]:
 def _cut_marks(run: str) -> str:
     if len(run) <= MAX_MARKS:
         return run
-    kept: list[str] = []
+    letters: list[str] = []
     marks = 0
     for character in run:
         marks = marks + 1 if unicodedata.category(character)[0] == "M" else 0
         if marks <= MAX_MARKS:
-            kept.append(character)
-    return "".join(kept)
+            letters.append(character)
+    return "".join(letters)
 
 
 def _fold(shown: str) -> str:
-    """Fold case without moving any character."""
+    """Fold case without changing offsets."""
     folded = shown.lower() if shown.isascii() else shown.casefold()
     if len(folded) != len(shown):
         folded = "".join(low if len(low := character.casefold()) == 1 else character for character in shown)

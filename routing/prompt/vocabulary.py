@@ -1,9 +1,9 @@
-"""The words that rules look for, read from data that an operator can extend.
+"""The words that rules look for: groups of phrases read from YAML and found in one pass over a prompt's tokens.
 
-`routing/prompt/vocabulary.yaml` holds groups of phrases. A phrase is a row of words: `a|b` is a choice, a trailing
-`?` makes a word optional, a trailing `~` stands for all forms of a verb, `..` skips up to six tokens of the same
-sentence, and `<quote>`, `<path>`, `<url>`, `<num>`, `<tag>`, `<code>`, `<colon>` stand for a token of that kind, and
-`@name` for the words of a list under `words`. A word also matches its plural.
+In `routing/prompt/vocabulary.yaml` a phrase is a row of words: `a|b` is a choice, a trailing `?` makes a word optional,
+a trailing `~` stands for all forms of a verb, `..` skips up to six tokens of the same sentence, `<quote>`, `<path>`,
+`<url>`, `<num>`, `<tag>`, `<code>` and `<colon>` stand for a token of that kind, and `@name` for the words of a list
+under `words`. A word also matches its plural.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import resources
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
@@ -22,8 +22,215 @@ from typing import NamedTuple
 import yaml
 
 from routing.errors import PolicyError
-from routing.prompt.phrases import UNSPACED, Hit, Phrase, PhraseIndex, build_index, words_of
-from routing.prompt.tokens import Token, fold_word
+from routing.prompt.tokens import WORD, Kind, Token, fold_word, singular
+
+UNSPACED = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\u0e00-\u0e7f]")
+"""Letters of scripts without blanks between words."""
+_GAP_TOKENS = 6
+_KIND_WORDS = {
+    Kind.QUOTE: "<quote>",
+    Kind.PATH: "<path>",
+    Kind.URL: "<url>",
+    Kind.DOMAIN: "<url>",
+    Kind.NUMBER: "<num>",
+    Kind.TAG: "<tag>",
+    Kind.CODE: "<code>",
+    Kind.FENCE: "<code>",
+}
+_END = ("\n",)
+"""The key of the end of a sentence or prompt, which no phrase crosses."""
+_ENDS = frozenset({Kind.STOP, Kind.QUESTION})
+
+Words = frozenset[str]
+
+
+class Hit(NamedTuple):
+    """A phrase found at the tokens `first` to `last` (inclusive)."""
+
+    first: int
+    last: int
+
+
+class Phrase(NamedTuple):
+    """A phrase of a group."""
+
+    group: str
+    words: tuple[Words | None, ...]
+    """The allowed words at each place; None is a gap. It begins and ends with words."""
+
+
+class _Begun(NamedTuple):
+    """A phrase matched up to some word."""
+
+    place: int
+    """Position in the file, the order of phrases that begin at the same token."""
+    group: str
+    left: tuple[Words | None, ...]
+    """What is still to match."""
+
+
+_Found = tuple[int, str, int]
+"""Place, group and last token of a matched phrase."""
+
+
+class _Node(NamedTuple):
+    """A node of the tree of phrases, in which each word leads to what may follow it."""
+
+    ended: tuple[_Begun, ...]
+    gapped: tuple[_Begun, ...]
+    """The phrases that continue with a gap."""
+    behind: Words
+    """Words after these gaps; if the prompt has none of them, no such phrase matches."""
+    following: Mapping[str, _Node]
+    """By the next word."""
+
+
+@dataclass(frozen=True, slots=True)
+class PhraseIndex:
+    """All phrases of a vocabulary."""
+
+    root: _Node
+    unspaced: tuple[tuple[str, str], ...]
+    """(text, group) of phrases in scripts without blanks between words."""
+
+    def find(self, tokens: Sequence[Token], shown: str) -> dict[str, list[Hit]]:
+        """Return every phrase found, by group, in the order of the text."""
+        hits: dict[str, list[Hit]] = {}
+        keys = [_names(token.word) if token.kind is WORD else _keys_of_mark(token) for token in tokens]
+        keys.append(_END)
+        present = set(chain.from_iterable(keys))
+        openings = self.root.following
+        for at, names in enumerate(keys):
+            for name in names:
+                if name in openings:
+                    found: list[_Found] = []
+                    _read_on(openings[name], keys, at, present=present, found=found)
+                    if found:
+                        _note(hits, at, found)
+        if not shown.isascii() and UNSPACED.search(shown):
+            self._find_unspaced(tokens, hits)
+        return hits
+
+    def _find_unspaced(self, tokens: Sequence[Token], hits: dict[str, list[Hit]]) -> None:
+        for at, token in enumerate(tokens):
+            if token.kind is Kind.WORD and UNSPACED.search(token.word):
+                for text, group in self.unspaced:
+                    if text in token.word:
+                        hits.setdefault(group, []).append(Hit(at, at))
+
+
+def build_index(phrases: Sequence[Phrase], unspaced: Sequence[tuple[str, str]]) -> PhraseIndex:
+    """Build an index of phrases, given in result order."""
+    begun = tuple(_Begun(place, group, words) for place, (group, words) in enumerate(phrases))
+    return PhraseIndex(_node(begun, {}), tuple(unspaced))
+
+
+def _node(phrases: tuple[_Begun, ...], made: dict[tuple[_Begun, ...], _Node]) -> _Node:
+    """Return the node of these phrases; `made` holds the nodes built so far, which are shared."""
+    if phrases in made:
+        return made[phrases]
+    ended: list[_Begun] = []
+    gapped: list[_Begun] = []
+    following: dict[str, list[_Begun]] = {}
+    for phrase in phrases:
+        place, group, left = phrase
+        if not left:
+            ended.append(phrase)
+        elif left[0] is None:
+            gapped.append(phrase)
+        else:
+            begun = _Begun(place, group, left[1:])
+            for word in left[0]:
+                following.setdefault(word, []).append(begun)
+    behind = frozenset().union(*map(_behind_gap, gapped))
+    further = {word: _node(tuple(rest), made) for word, rest in following.items()}
+    made[phrases] = _Node(tuple(ended), tuple(gapped), behind, further)
+    return made[phrases]
+
+
+def _behind_gap(phrase: _Begun) -> Words:
+    """Return the words of which one must follow the gap."""
+    return next(wanted for wanted in phrase.left if wanted is not None)
+
+
+def _read_on(node: _Node, keys: Sequence[tuple[str, ...]], at: int, *, present: set[str], found: list[_Found]) -> None:
+    """Add the phrases that continue from a node after the token `at` and match."""
+    for place, group, _ in node.ended:
+        found.append((place, group, at))
+    if not node.behind.isdisjoint(present):
+        for phrase in node.gapped:
+            if not _behind_gap(phrase).isdisjoint(present):
+                last = _match(keys, at, phrase.left)
+                if last >= 0:
+                    found.append((phrase.place, phrase.group, last))
+    for name in keys[at + 1]:
+        if name in node.following:
+            _read_on(node.following[name], keys, at + 1, present=present, found=found)
+
+
+def _note(hits: dict[str, list[Hit]], first: int, found: list[_Found]) -> None:
+    """Add the phrases that begin at one token, in the order of the file, each once."""
+    for _, group, last in sorted(found):
+        group_hits = hits.setdefault(group, [])
+        if not group_hits or group_hits[-1] != (first, last):
+            group_hits.append(Hit(first, last))
+
+
+@lru_cache(maxsize=8192)
+def _names(word: str) -> tuple[str, ...]:
+    """Return a word and its singular."""
+    single = singular(word)
+    return (word,) if single == word else (word, single)
+
+
+def _keys_of_mark(token: Token) -> tuple[str, ...]:
+    if token.kind in _ENDS:
+        return _END
+    if token.word == ":":
+        return ("<colon>",)
+    word = _KIND_WORDS.get(token.kind)
+    return (word, token.word) if word else ()
+
+
+def _match(keys: Sequence[tuple[str, ...]], at: int, left: Sequence[Words | None]) -> int:
+    """Return the last token of a match of `left` after `at`, or -1."""
+    for number, wanted in enumerate(left):
+        if wanted is None:
+            return _match_after_gap(keys, at, left[number + 1 :])
+        at += 1
+        if wanted.isdisjoint(keys[at]):
+            return -1
+    return at
+
+
+def _match_after_gap(keys: Sequence[tuple[str, ...]], at: int, left: Sequence[Words | None]) -> int:
+    """Return the last token of the nearest match after a gap, or -1."""
+    wanted = left[0]
+    for start in range(at, at + _GAP_TOKENS + 1):
+        if keys[start] is _END:
+            return -1
+        if wanted is not None and wanted.isdisjoint(keys[start + 1]):
+            continue
+        last = _match(keys, start, left)
+        if last >= 0:
+            return last
+    return -1
+
+
+def words_of(phrases: Sequence[Phrase]) -> Iterator[str]:
+    """Yield every word of the phrases."""
+    for phrase in phrases:
+        for wanted in phrase.words:
+            yield from wanted or ()
+
+
+# The words that rules look for, read from data that an operator can extend.
+#
+# `routing/prompt/vocabulary.yaml` holds groups of phrases. A phrase is a row of words: `a|b` is a choice, a trailing
+# `?` makes a word optional, a trailing `~` stands for all forms of a verb, `..` skips up to six tokens of the same
+# sentence, and `<quote>`, `<path>`, `<url>`, `<num>`, `<tag>`, `<code>`, `<colon>` stand for a token of that kind,
+# and
+# `@name` for the words of a list under `words`. A word also matches its plural.
 
 _GAP = ".."
 _MAX_VARIANTS = 600
@@ -36,17 +243,17 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """All lists of words, and all groups of phrases."""
+    """Word lists and phrase groups."""
 
     words: Mapping[str, frozenset[str]]
-    """Groups of single words that rules look up one by one."""
+    """Lists of words by name."""
     bases: Mapping[str, str]
-    """The verb that each listed form belongs to (`tests`: `test`)."""
+    """The verb of each listed form (`tests`: `test`)."""
     because: Mapping[str, str]
-    """What a hit of a group means, in words for a site owner."""
+    """What a hit of a group means, for the site owner."""
     index: PhraseIndex
     known: frozenset[str]
-    """All words that stand in it anywhere, and those that only look misspelt."""
+    """All its words, including some that only look misspelt."""
     version: str
 
     def find(self, tokens: Sequence[Token], shown: str) -> dict[str, list[Hit]]:
@@ -56,7 +263,7 @@ class Vocabulary:
 
 @lru_cache(maxsize=64)
 def union(*lists: frozenset[str]) -> frozenset[str]:
-    """Return the words of several lists together; the same lists are joined once."""
+    """Return the union of word lists, cached."""
     return frozenset().union(*lists)
 
 
@@ -64,11 +271,7 @@ def union(*lists: frozenset[str]) -> frozenset[str]:
 
 
 def parse_vocabulary(text: str, *, source: str) -> Vocabulary:
-    """Read a vocabulary from YAML text.
-
-    Args:
-        text: the YAML document.
-        source: what to call it in an error.
+    """Parse a vocabulary; `source` names it in errors.
 
     Raises:
         PolicyError: the operator's fault; names source, line and rule.
@@ -83,19 +286,19 @@ def parse_vocabulary(text: str, *, source: str) -> Vocabulary:
     return reader.vocabulary(text)
 
 
-class Words(NamedTuple):
-    """An operator's words for the groups of the vocabulary, as YAML text."""
+class VocabularyWords(NamedTuple):
+    """An operator's extension of the vocabulary, as YAML text."""
 
     text: str
     source: str
-    """What to call them in an error."""
+    """Its name in errors."""
 
 
-def extend_vocabulary(*extensions: Words) -> Vocabulary:
-    """Return the shipped vocabulary with an operator's words over it.
+def extend_vocabulary(*extensions: VocabularyWords) -> Vocabulary:
+    """Return the shipped vocabulary with an operator's extensions.
 
-    An extension has the same form, may leave sections out, and can neither make a group nor say what one means.
-    Lists grow before phrases are read, so a word that is added to a list counts wherever a phrase names `@list`.
+    An extension has the same form but may omit sections; it can neither create a group nor change one's meaning. Lists
+    are extended before phrases are read, so a new word counts wherever a phrase names `@list`.
 
     Raises:
         PolicyError: the operator's fault; names source, line and rule.
@@ -121,14 +324,14 @@ def shipped_vocabulary() -> Vocabulary:
     return parse_vocabulary(_shipped_text(), source=_SHIPPED)
 
 
-def read_words(path: Path) -> Words:
-    """Read a file of an operator's words.
+def read_words(path: Path) -> VocabularyWords:
+    """Read an extension.
 
     Raises:
         PolicyError: the operator's fault; names the file.
     """
     try:
-        return Words(path.read_text(encoding="utf-8"), str(path))
+        return VocabularyWords(path.read_text(encoding="utf-8"), str(path))
     except OSError as error:
         raise PolicyError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
@@ -140,12 +343,12 @@ def _shipped_text() -> str:
 
 
 class _Reader:
-    """Collects groups from YAML nodes, which still know their lines."""
+    """Collects groups from YAML nodes, which have line numbers."""
 
     def __init__(self, source: str) -> None:
         self.source = source
         self.is_extension = False
-        """Whether groups have to exist already, and keep their meaning."""
+        """Whether groups must exist already and keep their meaning."""
         self.lists: dict[str, frozenset[str]] = {}
         self.bases: dict[str, str] = {}
         self.because: dict[str, str] = {}
@@ -157,7 +360,7 @@ class _Reader:
         return PolicyError(f"{self.source}, line {line}: {rule}")
 
     def adder(self, source: str) -> _Reader:
-        """Return a reader of an extension, which collects into the same groups."""
+        """Return a reader of an extension of the same groups."""
         adder = _Reader(source)
         adder.lists, adder.bases, adder.because = self.lists, self.bases, self.because
         adder.phrases, adder.unspaced = self.phrases, self.unspaced
@@ -189,7 +392,7 @@ class _Reader:
             self.read_group(name, group)
 
     def vocabulary(self, text: str) -> Vocabulary:
-        """Return what was read; `text` is all that it was read from."""
+        """Return the vocabulary; `text` is everything that was read, for its version."""
         version = hashlib.sha256(text.encode()).hexdigest()[:12]
         index = build_index(self.phrases, self.unspaced)
         known = frozenset().union(words_of(self.phrases), *self.lists.values())
@@ -257,7 +460,7 @@ class _Reader:
             raise self.refuse(because, f"{name}: an extension adds phrases; it cannot change `because`")
 
     def _variants(self, item: yaml.ScalarNode, name: str) -> list[tuple[frozenset[str] | None, ...]]:
-        """Expand optional words; choices stay together in one set."""
+        """Return the variants with and without optional words."""
         choices: list[list[frozenset[str] | str | None]] = []
         for part in item.value.split():
             if part == _GAP:
@@ -291,7 +494,7 @@ _DOUBLING = re.compile(r"(?:[^aeiou]|qu)[aeiou][bdgmnprt]")
 
 
 def _verb_forms(verb: str) -> set[str]:
-    """Return the regular forms of an English verb; irregular ones are listed in the data."""
+    """Return the regular forms of an English verb; the data lists irregular ones."""
     if verb.endswith("e"):
         return {verb, verb + "s", verb + "d", (verb[:-2] + "y" if verb.endswith("ie") else verb[:-1]) + "ing"}
     if verb.endswith("y") and verb[-2:-1] not in "aeiou":
@@ -303,37 +506,35 @@ def _verb_forms(verb: str) -> set[str]:
     return forms
 
 
-# Whose words decide: an installation's own for every project, and those of one project over them.
-
 SHARED_FILE = "all.yaml"
-"""In a directory of words: those that hold for every project."""
+"""Extension for every project, in a directory of extensions."""
 
 
 @dataclass(frozen=True)
 class Vocabularies:
-    """The words to look for, by project."""
+    """Vocabularies by project."""
 
     shared: Vocabulary
     by_project: Mapping[str, Vocabulary]
-    """Of projects that have words of their own; these go over the shared ones."""
+    """Of projects with their own extension, on top of the shared one."""
 
     def of(self, project: str) -> Vocabulary:
-        """Return the words of a project (a tenant)."""
+        """Return the vocabulary of a project (a tenant)."""
         return self.by_project.get(project, self.shared)
 
 
 @cache
 def shipped_vocabularies() -> Vocabularies:
-    """Return the words that ship with the product, for every project."""
+    """Return the shipped vocabulary for every project."""
     return Vocabularies(shipped_vocabulary(), MappingProxyType({}))
 
 
 def load_vocabularies(path: Path | None) -> Vocabularies:
-    """Return the shipped words, extended by an installation's own.
+    """Return the shipped vocabulary with an installation's extensions.
 
     Args:
-        path: a YAML file of words for every project, or a directory with `all.yaml` for every project and
-            `PROJECT.yaml` for one; None for the shipped words alone.
+        path: a YAML file for every project, or a directory with `all.yaml` for every project and `PROJECT.yaml` for
+            one; None for no extension.
 
     Raises:
         PolicyError: the operator's fault; names file, line and rule.

@@ -33,9 +33,9 @@ from gateway.fake_provider.config import LoggedCall, RehearsalConfig, billed_nan
 from gateway.fake_provider.server import running_rehearsal
 from ledger.money import presume_lost_calls
 from ledger.store import Ledger
+from routing.config import key_fingerprint
 from routing.policy.platform import platform_policy
 from routing.policy.prices import Usage, cost_nanousd
-from routing.redaction import key_fingerprint
 from tests.integration.gateway_world import (
     HAIKU,
     KEY,

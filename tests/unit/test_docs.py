@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -111,3 +112,104 @@ def test_every_command_and_make_target_that_the_readme_names_exists() -> None:
 
     assert set(re.findall(r"(?:^ +|`)(?:\S+/)?pointsman ([a-z]+)", readme, re.MULTILINE)) <= known
     assert set(re.findall(r"(?:^ +|`)make ([a-z]+)", readme, re.MULTILINE)) <= targets
+
+
+# docs/why.md holds the facts of seeds 001 and 003, and what it names is there.
+
+PAGE = (ROOT / "docs" / "why.md").read_text()
+WORDS = " ".join(PAGE.split())
+ROWS = {
+    cells[0]: cells[1:]
+    for line in PAGE.splitlines()
+    if line.startswith("| ") and (cells := [cell.strip() for cell in line.strip("|").split("|")])
+}
+
+
+def requirement(row: str, *values: Any) -> Any:
+    return pytest.param(*values, marks=pytest.mark.req(row))
+
+
+def row(name: str) -> str:
+    return " | ".join(ROWS[name])
+
+
+@pytest.mark.req("S-001")
+def test_every_record_of_seed_001_is_cited_by_a_name_of_its_own() -> None:
+    assert [name for name in ROWS if name.startswith("S:ADR-")] == [f"S:ADR-{number:03}" for number in range(1, 14)]
+
+
+@pytest.mark.parametrize(
+    ("record", "title", "status"),
+    [
+        requirement("S-002", "S:ADR-001", "Multi-Agent Orchestration Over Single Agent", "Accepted, 2026-02-10"),
+        requirement("S-010", "S:ADR-002", "Hybrid Orchestration (Service Shell + Agent Core)", "Accepted, 2026-02-10"),
+        requirement("S-038", "S:ADR-003", "Filesystem as Message Bus", "Accepted, 2026-02-10"),
+        requirement("S-053", "S:ADR-004", "Claude Code as Agent Runtime", "Accepted, 2026-02-10"),
+        requirement("S-064", "S:ADR-005", "BYOK (Bring Your Own Key) Model", "Accepted, 2026-02-10"),
+        requirement("S-070", "S:ADR-006", "Three-Layer Configuration", "Accepted, 2026-02-10"),
+        requirement("S-079", "S:ADR-007", "Agents Never See Credentials", "Accepted, 2026-02-10"),
+        requirement("S-086", "S:ADR-008", "Scope Limited to Web Applications", "Accepted, 2026-02-10"),
+        requirement("S-090", "S:ADR-009", "How This Differs From Existing Products", "Informational, 2026-02-10"),
+        requirement("S-098", "S:ADR-010", "Human Review Gates Strategy", "Accepted, 2026-02-10"),
+        requirement("S-107", "S:ADR-011", "Rework Loop Design", "Accepted, 2026-02-10"),
+        requirement("S-115", "S:ADR-012", "Cost Model and Estimation", "Accepted, 2026-02-10"),
+        requirement("S-125", "S:ADR-013", "Keep Guarded Codex CLI 401 Retry for `CODEX_HOME`", "Accepted, 2026-02-20"),
+        requirement(
+            "P-001", "P:ADR-002", "Agent Architecture", "Accepted, superseded by its implementation, 2026-02-18"
+        ),
+    ],
+)
+def test_titles_statuses_and_dates_are_those_of_the_records(record: str, title: str, status: str) -> None:
+    assert ROWS[record][:2] == [title, status]
+
+
+@pytest.mark.parametrize(
+    ("approach", "stars"),
+    [
+        requirement("S-013", "orchestration in code only", "5 | 2 | 5 | 2"),
+        requirement("S-014", "an orchestrator agent only", "2 | 5 | 3 | 5"),
+        requirement("S-015", "a graph engine (Airflow, Prefect)", "4 | 2 | 4 | 3"),
+        requirement("S-016", "events on a message queue", "3 | 4 | 3 | 3"),
+    ],
+)
+def test_the_four_approaches_have_their_ratings(approach: str, stars: str) -> None:
+    assert row(approach) == stars
+
+
+@pytest.mark.parametrize(
+    ("product", "lacked"),
+    [
+        requirement("S-091", "Devin", ["specialised agents", "security review", "product analysis"]),
+        requirement("S-092", "Cosine, Genie", ["product, UX and security"]),
+        requirement("S-093", "OpenHands", ["open-source agent SDK", "infrastructure toolkit"]),
+        requirement("S-094", "Lovable, Bolt, v0", ["QA", "security", "architecture"]),
+        requirement("S-095", "CrewAI, AutoGen", ["general frameworks", "how software is developed"]),
+        requirement("S-096", "Claude Code, Cursor", ["single agent", "orchestration"]),
+    ],
+)
+def test_what_others_lacked_is_told(product: str, lacked: list[str]) -> None:
+    assert all(words in row(product) for words in lacked)
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        requirement("S-009", ["more complex orchestration", "higher total of tokens", "passed between agents"]),
+        requirement("S-062", ["OpenHands SDK", "MIT", "`enterprise/`", "a paid one"]),
+        requirement("S-105", ["technical product manager or a small team", "tech lead"]),
+        requirement("S-134", ["Removing the retry would fail steps", "triggering it on more", "Both were rejected"]),
+        requirement(
+            "P-008", ["Research, Architect, Frontend Dev, Styling, QA and Security strictly one after the other"]
+        ),
+        requirement("P-009", ["It was simpler and slower"]),
+        requirement("P-059", ["rejects the single monolithic agent", "harder to debug"]),
+    ],
+)
+def test_prices_and_rejected_ways_are_told(facts: list[str]) -> None:
+    assert all(fact in WORDS for fact in facts)
+
+
+def test_the_modules_that_the_page_names_are_there() -> None:
+    named = re.findall(r"`((?:routing|workers|sandbox|producers)/[\w/]+?)(\.py|/)?`", PAGE)
+    gone = [path for path, _ in named if find_spec(path.replace("/", ".")) is None and not (ROOT / path).is_dir()]
+    assert gone == []

@@ -1,11 +1,14 @@
 """The environment is read strictly: a misspelt name must not leave a default in force."""
 
+import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
-from routing.config import BrokerConfig, PolicyConfig, Section, read_settings, secrets_of
+from routing.config import HIDDEN, MARKED, BrokerConfig, PolicyConfig, Section, may_hide, read_settings, secrets_of
 from routing.errors import PolicyError
 
 
@@ -172,3 +175,32 @@ def test_the_secrets_of_named_parts_are_found_too() -> None:
 
     found = secrets_of(Named(parts={"a": Held(key="first-key"), "b": Held(url="redis://:hunter2@host/0")}))
     assert set(found) == {"first-key", "hunter2"}
+
+
+# A text without a mark holds no secret: each pattern's marks stand in everything that it finds.
+
+
+@pytest.mark.parametrize(("marks", "pattern"), MARKED, ids=lambda part: part[0] if isinstance(part, tuple) else "")
+def test_whatever_a_pattern_finds_holds_one_of_its_marks(marks: tuple[str, ...], pattern: str) -> None:
+    # What has to stand before or behind a find becomes a part of it.
+    whole = re.compile(pattern.replace("(?<=", "(?:").replace("(?=", "(?:"))
+
+    @settings(max_examples=20)
+    @given(text=st.from_regex(whole), before=st.text(max_size=5))
+    def hold(text: str, before: str) -> None:
+        assert any(mark in text.casefold() for mark in marks)
+        assert may_hide(before + text)
+        assert may_hide(repr({"before": [before + text]}))
+
+    hold()
+
+
+@given(text=st.text(alphabet="skpmghwear_-=:/@ \u017f\u212a\n'\"\\0", max_size=60))
+def test_what_has_no_mark_has_nothing_to_hide(text: str) -> None:
+    assert may_hide(text) or HIDDEN.search(text) is None
+
+
+@pytest.mark.parametrize("text", ["my pa\u017f\u017fword=hunter2", "PASSWORD: x", "BEARER abcdefghijklmnop"])
+def test_a_mark_is_one_whatever_the_case_of_its_letters(text: str) -> None:
+    assert HIDDEN.search(text)
+    assert may_hide(text)

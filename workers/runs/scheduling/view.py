@@ -256,7 +256,7 @@ class Rulebook:
     rules: RunRules
     agents: Mapping[str, AgentDefinition]
     redact: Callable[[str], str]
-    """Replaces key-like text (routing.redaction with the project's known keys); a text that it changes holds a key."""
+    """Replaces key-like text (routing.config with the project's known keys); a text that it changes holds a key."""
 
 
 # What follows at once from a run's records: the words in which the scheduler's rules are written.

@@ -12,9 +12,9 @@ import pytest
 from gateway.fake_provider.scenario import RuleBook, load_rules
 from gateway.fake_provider.team import run_agent
 from gateway.fake_provider.wire import ToolUse
+from routing.config import redact
 from routing.policy.agents import is_covered
 from routing.policy.platform import platform_policy
-from routing.redaction import redact
 from tests.unit.gateway.fake_provider.factories import make_request, tool, user
 from tests.unit.gateway.fake_provider.theatre import AGENTS, FEATURE, FIX, MIXED, PROJECT, Theatre, text_of
 from workers.runs.scheduling.planning import Surroundings, judge_plan

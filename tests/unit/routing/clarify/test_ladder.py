@@ -2,21 +2,46 @@
 
 from __future__ import annotations
 
-import pytest
+import inspect
+import string
+from itertools import product
+from typing import get_type_hints
 
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from routing.clarify import ladder
 from routing.clarify.ladder import (
+    AUTO_EXECUTE_ALLOWED_REASONS,
+    AUTO_EXECUTE_CONFIDENCE,
+    AUTO_EXECUTE_FLAG,
+    CLARIFICATION_LLM_FLAG,
+    LOW_CONFIDENCE_FLOOR,
     ArbiterReply,
+    ArbiterRequest,
+    Choice,
+    CycleBoundary,
     Failure,
     HandledByTier,
     LadderFlags,
+    LadderResult,
     LadderState,
+    LastChance,
     Outcome,
+    climb_ladder,
+    end_cycle,
+    guard_key,
+    is_llm_auto_execute_enabled,
     read_ladder_flags,
     show_options,
+    try_llm_last_chance,
 )
 from routing.clarify.replies import AmbiguityReason, DownstreamTier, OptionSet, Source
-from tests.unit.routing.ladder_world import (
+from routing.jobs import Option
+from tests.unit.routing.clarify.conversation import (
     A2_FIRST,
+    COMMANDS,
     INVOICES,
     LINKS,
     RECENT,
@@ -364,3 +389,448 @@ def test_no_event_repeats_what_was_written() -> None:
         result = Conversation(reply=Failure.TIMEOUT).say(said)
         told = " ".join(event.reason for event in result.events)
         assert not {"xyzzy", "hunter2", "links", "recent", "close"} & set(told.replace("_", " ").split())
+
+
+# Phase C: the three gates, each alone able to keep an answer of the model from executing.
+
+MISSPELT = "ope panel d"
+
+
+def last_chance(
+    reply: ArbiterReply, *, reason: AmbiguityReason = AmbiguityReason.NO_DETERMINISTIC_MATCH, auto: bool = True
+) -> LastChance:
+    return try_llm_last_chance(
+        ArbiterRequest(MISSPELT, LINKS.options, reason),
+        LINKS,
+        arbiter=lambda _: reply,
+        flags=LadderFlags(llm_enabled=True, auto_execute_enabled=auto),
+        key="key",
+        cycle=None,
+    )
+
+
+@pytest.mark.req("L-020", "L-040", "L-122", "L-123", "L-124", "L-144")
+@pytest.mark.parametrize(("switch", "is_sure", "is_allowed"), list(product([True, False], repeat=3)))
+def test_only_all_three_gates_together_execute(switch: bool, is_sure: bool, is_allowed: bool) -> None:
+    reason = AmbiguityReason.NO_DETERMINISTIC_MATCH if is_allowed else AmbiguityReason.CROSS_SOURCE_TIE
+    chance = last_chance(sure("a2", 0.9 if is_sure else 0.6), reason=reason, auto=switch)
+    assert chance.auto_execute is (switch and is_sure and is_allowed)
+    assert chance.order == A2_FIRST
+
+
+@pytest.mark.req("L-141", "L-124")
+def test_with_all_gates_passed_the_option_is_executed_once() -> None:
+    talk = Conversation(reply=sure("a2", 0.93), auto=True)
+    result = talk.say(MISSPELT)
+    assert (result.outcome, result.auto_execute, talk.executed) == (Outcome.AUTO_EXECUTE, True, ["a2"])
+
+
+@pytest.mark.req("L-125", "L-139")
+def test_the_kill_switch_is_on_for_exactly_true() -> None:
+    assert is_llm_auto_execute_enabled({AUTO_EXECUTE_FLAG: "true"}) is True
+    for value in ("", "false", "1", "True", "TRUE", " true", "true ", "yes", "on"):
+        assert is_llm_auto_execute_enabled({AUTO_EXECUTE_FLAG: value}) is False
+    assert is_llm_auto_execute_enabled({}) is False
+    assert AUTO_EXECUTE_FLAG == "NEXT_PUBLIC_LLM_AUTO_EXECUTE_ENABLED"
+    assert LadderFlags() == read_ladder_flags({}) == LadderFlags(llm_enabled=False, auto_execute_enabled=False)
+    assert read_ladder_flags({CLARIFICATION_LLM_FLAG: "true"}) == LadderFlags(llm_enabled=True)
+
+
+@pytest.mark.req("L-140", "L-147", "L-128")
+def test_with_the_switch_off_a_certain_answer_only_re_orders() -> None:
+    talk = Conversation(reply=sure("a2", 1.0), auto=False)
+    result = talk.say(MISSPELT)
+    assert (result.outcome, result.order, talk.executed) == (Outcome.CLARIFY, A2_FIRST, [])
+
+
+@pytest.mark.req("L-142")
+def test_the_flags_are_read_for_every_decision() -> None:
+    environment = {CLARIFICATION_LLM_FLAG: "true", AUTO_EXECUTE_FLAG: "true"}
+
+    def decide() -> Outcome:
+        return climb_ladder(
+            MISSPELT,
+            LadderState(active=LINKS),
+            arbiter=lambda _: sure("a2"),
+            read_flags=lambda: read_ladder_flags(environment),
+        ).outcome
+
+    assert decide() is Outcome.AUTO_EXECUTE
+    environment[AUTO_EXECUTE_FLAG] = "false"
+    assert decide() is Outcome.CLARIFY
+    environment[AUTO_EXECUTE_FLAG] = "true"
+    assert decide() is Outcome.AUTO_EXECUTE
+
+
+@pytest.mark.req("L-126", "L-148")
+@pytest.mark.parametrize(("confidence", "executes"), [(0.849, False), (0.85, True), (1.0, True), (0.8499999, False)])
+def test_the_threshold_is_085(confidence: float, executes: bool) -> None:
+    assert AUTO_EXECUTE_CONFIDENCE == 0.85
+    chance = last_chance(sure("a2", confidence))
+    assert (chance.auto_execute, chance.order) == (executes, A2_FIRST)
+
+
+@pytest.mark.req("L-126")
+@pytest.mark.parametrize("confidence", [float("nan"), float("inf"), float("-inf"), -0.01, -1, 1.0001, 85])
+def test_a_confidence_that_is_no_probability_is_no_answer(confidence: float) -> None:
+    chance = last_chance(Choice("a2", confidence))
+    assert (chance.failure, chance.order, chance.auto_execute) == (Failure.ABSTAIN, LINKS.ids, False)
+
+
+def test_below_the_floor_an_answer_counts_as_low_confidence() -> None:
+    assert LOW_CONFIDENCE_FLOOR == 0.40
+    assert last_chance(sure("a2", 0.399)).failure is Failure.LOW_CONFIDENCE
+    assert last_chance(sure("a2", 0.399)).order == LINKS.ids
+    assert last_chance(sure("a2", 0.40)).order == A2_FIRST
+
+
+@pytest.mark.req("L-127", "L-129", "L-135", "L-143")
+def test_the_allowlist_holds_one_of_six_reasons() -> None:
+    assert [reason.value for reason in AmbiguityReason] == [
+        "no_deterministic_match",
+        "command_selection_collision",
+        "multi_match_no_exact_winner",
+        "cross_source_tie",
+        "typo_ambiguous",
+        "no_candidate",
+    ]
+    assert frozenset({AmbiguityReason.NO_DETERMINISTIC_MATCH}) == AUTO_EXECUTE_ALLOWED_REASONS
+    assert isinstance(AUTO_EXECUTE_ALLOWED_REASONS, frozenset)
+    assert all(hasattr(ladder, name) for name in ("AUTO_EXECUTE_CONFIDENCE", "is_llm_auto_execute_enabled"))
+
+
+@pytest.mark.req("L-014", "L-130", "L-131", "L-132", "L-133", "L-134", "L-149")
+@pytest.mark.parametrize("reason", sorted(set(AmbiguityReason) - {AmbiguityReason.NO_DETERMINISTIC_MATCH}))
+def test_every_other_reason_keeps_a_certain_answer_from_executing(reason: AmbiguityReason) -> None:
+    talk = Conversation(reply=sure("a2", 0.99), auto=True, other=WIDGET)
+    result = talk.say("panel d", known=reason)
+    assert (result.outcome, result.reason, result.order, talk.executed) == (Outcome.CLARIFY, reason, A2_FIRST, [])
+    assert last_chance(sure("a2", 0.99), reason=reason).auto_execute is False
+
+
+@pytest.mark.req("L-130", "L-131", "L-133", "L-134")
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("close panel", AmbiguityReason.COMMAND_SELECTION_COLLISION),
+        ("panel", AmbiguityReason.MULTI_MATCH_NO_EXACT_WINNER),
+        ("panle", AmbiguityReason.TYPO_AMBIGUOUS),
+        ("the 9th", AmbiguityReason.NO_CANDIDATE),
+    ],
+)
+def test_the_ladder_finds_these_reasons_by_itself(said: str, reason: AmbiguityReason) -> None:
+    talk = Conversation(reply=sure("a2", 0.99), auto=True)
+    assert (talk.say(said).reason, talk.executed) == (reason, [])
+
+
+@pytest.mark.req("L-137", "L-146")
+@pytest.mark.parametrize("failure", list(Failure))
+def test_no_failure_executes_though_every_gate_is_open(failure: Failure) -> None:
+    talk = Conversation(reply=failure, auto=True)
+    result = talk.say(MISSPELT)
+    assert (result.auto_execute, talk.executed, last_chance(failure).auto_execute) == (False, [], False)
+
+
+@pytest.mark.req("L-145")
+@pytest.mark.parametrize("scoped", [False, True])
+def test_after_an_execution_options_snapshot_repair_memory_and_guard_are_gone(scoped: bool) -> None:
+    talk = Conversation(*((WIDGET,) if scoped else (LINKS,)), other=LINKS if scoped else WIDGET, reply=sure("a2", 0.6))
+    cue = " from chat" if scoped else ""
+    talk.say("xyzzy" + cue)
+    assert talk.state.cycle is not None
+    assert talk.state.repair
+    talk.reply, talk.flags = sure("a2", 0.95), Conversation(auto=True).flags
+    result = talk.say(MISSPELT + cue)
+    assert result.outcome is Outcome.AUTO_EXECUTE
+    assert result.handled_by_tier is (HandledByTier.SCOPE_CUE if scoped else HandledByTier.ACTIVE_OPTIONS)
+    assert talk.state == LadderState()
+
+
+@pytest.mark.req("L-144")
+def test_the_last_chance_says_whether_to_execute() -> None:
+    assert inspect.signature(try_llm_last_chance).return_annotation == "LastChance"
+    assert get_type_hints(LastChance)["auto_execute"] is bool
+
+
+# The loop guard: one call per cycle, what the key is made of, what ends a cycle, and the order that stays.
+
+SAID = "ope panel d"
+
+
+@pytest.mark.req("L-023", "L-034", "L-084", "L-085", "L-103", "L-104", "L-032")
+def test_the_same_message_in_one_cycle_asks_once_and_keeps_the_order() -> None:
+    talk = Conversation(reply=sure("a2", 0.8))
+    first = talk.say(SAID)
+    talk.reply = sure("a3", 0.99)
+    later = [talk.say("Can you OPE panel d, please?"), talk.say(SAID)]
+    assert len(talk.asked) == 1
+    assert [result.order for result in (first, *later)] == [A2_FIRST] * 3
+    assert [result.llm_called for result in (first, *later)] == [True, False, False]
+
+
+@pytest.mark.req("L-136", "L-150")
+def test_a_repeated_message_never_auto_executes() -> None:
+    talk = Conversation(reply=sure("a2", 0.8))
+    talk.say(SAID)
+    talk.reply = sure("a3", 0.99)
+    talk.flags = Conversation(auto=True).flags
+    again = talk.say(SAID)
+    assert (again.outcome, again.auto_execute, again.order, talk.executed) == (Outcome.CLARIFY, False, A2_FIRST, [])
+
+
+@pytest.mark.req("L-073", "L-074")
+def test_the_key_sorts_the_candidates_and_holds_input_set_and_scope() -> None:
+    key = guard_key("x", ("b", "a"), option_set_id="s", scope=None)
+    assert key == guard_key("x", ("a", "b"), option_set_id="s", scope=None)
+    others = {
+        guard_key("y", ("a", "b"), option_set_id="s"),
+        guard_key("x", ("a",), option_set_id="s"),
+        guard_key("x", ("a", "b"), option_set_id="t"),
+        guard_key("x", ("a", "b"), option_set_id="s", scope=Source.CHAT),
+        guard_key("x", ("a", "b"), option_set_id="s", scope=Source.WIDGET),
+    }
+    assert key not in others
+    assert len(others) == 5
+
+
+@pytest.mark.req("L-073")
+def test_the_parts_of_the_key_cannot_run_into_each_other() -> None:
+    keys = {
+        guard_key("x", ("a,b",), option_set_id="s"),
+        guard_key("x", ("a", "b"), option_set_id="s"),
+        guard_key('x", ["a"', ("b",), option_set_id="s"),
+        guard_key("x", (), option_set_id='a", "b'),
+    }
+    assert len(keys) == 4
+
+
+@pytest.mark.req("L-075")
+def test_the_guard_is_set_by_an_attempt_failed_or_not_and_by_nothing_else() -> None:
+    failed = Conversation(reply=Failure.TIMEOUT)
+    failed.say(SAID)
+    failed.say(SAID)
+    assert len(failed.asked) == 1
+    for said in ("what is panel d?", "open recent", "none of these", "panel d"):
+        talk = Conversation()
+        talk.say(said)
+        assert talk.state.cycle is None
+
+
+@pytest.mark.req("L-075", "L-103")
+def test_a_cycle_that_began_with_the_flag_off_may_still_ask() -> None:
+    talk = Conversation(llm=False, reply=sure("a2"))
+    talk.say(SAID)
+    talk.flags = Conversation(llm=True).flags
+    assert talk.say(SAID).llm_called is True
+
+
+@pytest.mark.req("L-076", "L-083")
+def test_another_input_is_another_cycle_and_so_is_the_return_to_the_first() -> None:
+    talk = Conversation(reply=sure("a2", 0.8))
+    for said in (SAID, "ope panel e", SAID):
+        assert talk.say(said).llm_called is True
+    assert len(talk.asked) == 3
+
+
+@pytest.mark.req("L-076")
+def test_a_question_in_between_is_another_input() -> None:
+    talk = Conversation(reply=sure("a2", 0.8))
+    talk.say(SAID)
+    talk.say("what is panel d?")
+    assert talk.say(SAID).llm_called is True
+
+
+@pytest.mark.req("L-077")
+def test_other_candidates_are_another_cycle() -> None:
+    talk = Conversation(reply=sure("a2", 0.8))
+    talk.say(SAID)
+    fewer = LINKS.model_copy(update={"options": LINKS.options[:2]})
+    talk.state = talk.state.model_copy(update={"active": fewer})
+    assert talk.say(SAID).llm_called is True
+
+
+@pytest.mark.req("L-078")
+def test_another_option_set_is_another_cycle_though_its_options_are_the_same() -> None:
+    talk = Conversation(reply=sure("a2", 0.8))
+    talk.say(SAID)
+    talk.state = talk.state.model_copy(update={"active": LINKS.model_copy(update={"id": "set-2"})})
+    assert talk.say(SAID).llm_called is True
+
+
+@pytest.mark.req("L-073")
+def test_the_same_options_in_another_order_are_the_same_cycle() -> None:
+    talk = Conversation(reply=sure("a2", 0.8))
+    talk.say(SAID)
+    talk.state = talk.state.model_copy(update={"active": LINKS.in_order(("a3", "a1"))})
+    assert talk.say(SAID).order == A2_FIRST
+    assert len(talk.asked) == 1
+
+
+@pytest.mark.req("L-079")
+def test_an_executed_selection_ends_the_cycle() -> None:
+    talk = Conversation(reply=sure("a2", 0.8))
+    talk.say(SAID)
+    talk.say("last")
+    assert talk.state.cycle is None
+    talk.state = talk.state.model_copy(update={"active": LINKS})
+    assert talk.say(SAID).llm_called is True
+
+
+@pytest.mark.req("L-080", "L-082")
+@pytest.mark.parametrize("boundary", [CycleBoundary.CLARIFICATION_CLEARED, CycleBoundary.CHAT_RESET])
+def test_a_cleared_clarification_and_a_reset_chat_end_the_cycle(boundary: CycleBoundary) -> None:
+    talk = Conversation(reply=sure("a2", 0.8), other=WIDGET)
+    talk.say(SAID)
+    assert end_cycle(talk.state, boundary) == LadderState()
+
+
+@pytest.mark.req("L-081")
+def test_an_escape_to_a_command_ends_the_cycle_and_keeps_the_options() -> None:
+    talk = Conversation(reply=sure("a2", 0.8))
+    talk.say(SAID)
+    talk.say("open recent")
+    assert talk.state.cycle is None
+    assert talk.state.active is not None
+    assert talk.say(SAID).llm_called is True
+
+
+@pytest.mark.parametrize("boundary", list(CycleBoundary))
+def test_every_boundary_ends_the_cycle(boundary: CycleBoundary) -> None:
+    talk = Conversation(reply=sure("a2", 0.8))
+    talk.say(SAID)
+    assert talk.state.cycle is not None
+    assert end_cycle(talk.state, boundary).cycle is None
+
+
+def test_there_are_the_seven_boundaries_of_the_seed() -> None:
+    assert len(CycleBoundary) == 7
+
+
+@pytest.mark.req("L-074")
+def test_the_same_message_in_another_scope_is_another_cycle() -> None:
+    talk = Conversation(LINKS, other=WIDGET, reply=Failure.ABSTAIN)
+    talk.say(SAID)
+    talk.say(f"{SAID} from widget")
+    assert talk.pools == [set(LINKS.ids), set(WIDGET.ids)]
+
+
+def test_unresolved_messages_are_remembered_for_the_model_up_to_a_bound() -> None:
+    talk = Conversation(reply=Failure.ABSTAIN)
+    for number in range(6):
+        talk.say(f"xyzzy {number} {'y' * 2000}")
+    assert [len(request.earlier) for request in talk.asked] == [0, 1, 2, 3, 4, 4]
+    assert all(len(message) <= 500 for message in talk.asked[-1].earlier)
+
+
+def test_the_state_survives_storage() -> None:
+    talk = Conversation(reply=sure("a2", 0.8), other=WIDGET)
+    talk.say(SAID)
+    assert LadderState.model_validate_json(talk.state.model_dump_json()) == talk.state
+
+
+# What holds for every message, every option list and every answer of a model.
+
+LABELS = st.sampled_from(
+    ["Links Panels", "Links Panel D", "Recent", "Contact form", "Budget 2025", "2", "The Office", "Über uns", "🙂"]
+)
+WORDS = st.sampled_from(
+    [
+        *("open", "ope", "panel", "d", "first", "2", "the", "one", "from", "chat", "in", "widget", "please", "recent"),
+        *("budget", "contakt", "none", "of", "these", "what", "is", "?", "not", "close"),
+    ]
+)
+MESSAGES = st.one_of(st.text(max_size=40), st.lists(WORDS, max_size=7).map(" ".join))
+CONFIDENCES = st.one_of(st.floats(), st.sampled_from([0.0, 0.4, 0.85, 1.0]))
+REPLIES: st.SearchStrategy[ArbiterReply] = st.one_of(
+    st.sampled_from(list(Failure)), st.builds(Choice, st.sampled_from(["o1", "o2", "o9", "", "x1"]), CONFIDENCES)
+)
+FLAGS = st.builds(LadderFlags, st.booleans(), st.booleans())
+
+
+@st.composite
+def option_sets(draw: st.DrawFn, prefix: str, source: Source) -> OptionSet:
+    labels = draw(st.lists(LABELS, min_size=1, max_size=5))
+    options = tuple(
+        Option(id=f"{prefix}{at}", label=label, source=source.value) for at, label in enumerate(labels, start=1)
+    )
+    return OptionSet(id="s", source=source, options=options)
+
+
+def decide(
+    message: str, state: LadderState, reply: ArbiterReply, flags: LadderFlags
+) -> tuple[LadderResult, list[ArbiterRequest]]:
+    asked: list[ArbiterRequest] = []
+
+    def arbiter(request: ArbiterRequest) -> ArbiterReply:
+        asked.append(request)
+        return reply
+
+    return climb_ladder(message, state, arbiter=arbiter, read_flags=lambda: flags, commands=COMMANDS), asked
+
+
+@pytest.mark.req("L-029", "L-041", "L-043", "L-137")
+@settings(max_examples=70, deadline=None)
+@given(MESSAGES, option_sets("o", Source.CHAT), option_sets("x", Source.WIDGET), REPLIES, FLAGS)
+def test_pool_order_and_execution_stay_within_the_options_in_scope(
+    message: str, active: OptionSet, other: OptionSet, reply: ArbiterReply, flags: LadderFlags
+) -> None:
+    result, asked = decide(message, LadderState(active=active, other=other), reply, flags)
+    pools = [[option.id for option in request.candidates] for request in asked]
+    assert len(asked) == int(result.llm_called) <= int(flags.llm_enabled)
+    assert all(sorted(pool) in (sorted(active.ids), sorted(other.ids)) for pool in pools)
+    if result.outcome is Outcome.CLARIFY:
+        assert result.handled
+        assert sorted(result.order) in (sorted(active.ids), sorted(other.ids))
+        assert result.option is None
+        assert result.state.active is not None
+        assert result.state.active.ids == result.order
+    if result.outcome is Outcome.AUTO_EXECUTE:
+        assert isinstance(reply, Choice)
+        assert flags.auto_execute_enabled
+        assert 0.85 <= reply.confidence <= 1
+        assert result.option is not None
+        assert result.option.id == reply.option_id
+    if isinstance(reply, Failure) and asked:
+        assert result.option is None
+    assert (result.option is None) == (result.outcome not in (Outcome.AUTO_EXECUTE, Outcome.DETERMINISTIC_EXECUTE))
+    assert result.handled == (result.outcome is not Outcome.ESCAPE)
+
+
+@pytest.mark.req("L-023")
+@settings(max_examples=40, deadline=None)
+@given(MESSAGES, REPLIES, REPLIES)
+def test_a_message_that_is_repeated_keeps_its_order_and_asks_once(
+    message: str, reply: ArbiterReply, later: ArbiterReply
+) -> None:
+    talk = Conversation(reply=reply)
+    first = talk.say(message)
+    talk.reply = later
+    second = talk.say(message)
+    if first.outcome is Outcome.CLARIFY:
+        assert (second.outcome, second.order, len(talk.asked)) == (Outcome.CLARIFY, first.order, 1)
+
+
+@pytest.mark.req("L-042", "L-059")
+@settings(max_examples=40, deadline=None)
+@given(st.text(string.ascii_lowercase, min_size=3, max_size=9), st.sampled_from(["panel d", "panel e", "links"]))
+def test_an_unknown_verb_before_a_label_never_acts_by_rule_and_never_escapes(verb: str, rest: str) -> None:
+    talk = Conversation(reply=sure("a2", 0.5), commands=())
+    result = talk.say(f"{verb}q {rest}")
+    assert (result.outcome, result.handled, len(talk.asked)) == (Outcome.CLARIFY, True, 1)
+
+
+@settings(max_examples=40, deadline=None)
+@given(MESSAGES, st.sampled_from(["{}", "  {} ", "please {}", "{} pls", "{}!", "ok, {}"]))
+def test_politeness_blanks_and_case_change_no_decision(message: str, frame: str) -> None:
+    plain, framed = Conversation(reply=Failure.ABSTAIN), Conversation(reply=Failure.ABSTAIN)
+    if not any(word in message for word in ("panel", "recent", "first", "2")) or not message.isascii():
+        message = "panel d"
+    before, after = plain.say(message), framed.say(frame.format(message).upper())
+    assert (before.outcome, before.option, before.reason) == (after.outcome, after.option, after.reason)
+
+
+@pytest.mark.parametrize("message", ["panel " * 5000, "from chat " * 3000, "\u0301" * 30000, "please " * 4000])
+def test_a_hostile_message_is_decided_like_any_other(message: str) -> None:
+    result = Conversation(other=WIDGET).say(message)
+    assert result.outcome in (Outcome.CLARIFY, Outcome.NEED_MORE_INFO)
+    assert all(len(kept) <= 500 for kept in result.state.repair)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from routing.config import redact
 from routing.decision.debate import (
     CASE_LIMIT,
     CONSTRAINT_LIMIT,
@@ -31,8 +32,7 @@ from routing.failures import FailureOutcome
 from routing.policy.platform import platform_policy
 from routing.policy.prices import Usage, cost_nanousd
 from routing.queues import QueueName
-from routing.redaction import redact
-from tests.unit.routing.replies import ANY_JSON, Stage, failing
+from tests.unit.routing.model_replies import ANY_JSON, Stage, failing
 
 POLICY = platform_policy()
 PROMPT = "Delete every page but the home page"

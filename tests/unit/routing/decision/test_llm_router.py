@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from producers.use_cases.routing_log import format_entry
+from routing.config import redact
 from routing.decision.llm_router import (
     PATTERN_SOFT,
     REASON_LIMIT,
@@ -25,13 +26,13 @@ from routing.decision.llm_router import (
     is_hard_routing,
     merge_assist,
     merge_intent,
-    parse_soft,
+    parse_mode,
     soft_call,
     soft_route,
     system_prompt,
     wants_assist,
     wants_intent,
-    wants_soft,
+    wants_llm_router,
     wants_tier,
 )
 from routing.decision.router import Intent, Lane, Mode, Route, RouteTarget, Signals, SiteSignals, decide
@@ -41,8 +42,7 @@ from routing.model_call import excerpt, load_prompt
 from routing.policy.platform import platform_policy
 from routing.policy.prices import Usage, cost_nanousd
 from routing.queues import QUEUE_OF_TIER, QueueName, Tier
-from routing.redaction import redact
-from tests.unit.routing.replies import ANY_JSON
+from tests.unit.routing.model_replies import ANY_JSON
 
 POLICY = platform_policy()
 SITE = SiteSignals(files=3, has_js=True)
@@ -355,7 +355,7 @@ def test_the_rules_that_the_soft_router_reads_name_every_word_of_the_document() 
 @pytest.mark.req("R-099")
 @pytest.mark.parametrize("reply", INVALID)
 def test_an_invalid_or_missing_reply_is_action(reply: object) -> None:
-    assert parse_soft(reply) is Mode.ACTION
+    assert parse_mode(reply) is Mode.ACTION
     assert softly(QUESTION, reply).mode is Mode.ACTION
     assert softly(ORDER, reply).mode is Mode.ACTION
 
@@ -408,14 +408,14 @@ def test_where_model_and_rules_agree_the_rules_route_stands_and_names_who_decide
 @pytest.mark.req("R-088")
 def test_a_trivial_command_is_no_business_of_the_model() -> None:
     signals = Signals(prompt="pwd")
-    assert not wants_soft(decide(signals, POLICY))
+    assert not wants_llm_router(decide(signals, POLICY))
     assert softly(signals, {"mode": "ANSWER"}) == decide(signals, POLICY)
 
 
 @pytest.mark.req("H-072")
 def test_no_model_turns_a_request_with_a_chosen_tier_into_a_question() -> None:
     signals = Signals(prompt="What about a bolder hero?", site=SOFT_SITE, tier=Tier.AGENT)
-    assert not wants_soft(decide(signals, POLICY))
+    assert not wants_llm_router(decide(signals, POLICY))
     assert softly(signals, {"mode": "ANSWER"}) == decide(signals, POLICY)
 
 

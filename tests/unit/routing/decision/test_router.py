@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import random
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from producers.use_cases.routing_log import format_entry
 from routing.decision.evaluation import batch_line
 from routing.decision.llm_router import first_stage
 from routing.decision.router import (
@@ -26,10 +32,11 @@ from routing.decision.router import (
     decide,
     needs_swarm,
 )
-from routing.decision.triggers import Confidence, Debate, Stakes
+from routing.decision.triggers import Confidence, Debate, Stakes, parse_trivial
 from routing.jobs import State
 from routing.policy.platform import platform_policy
 from routing.queues import QueueName, Tier
+from tests.unit.producers.use_cases.test_routing_log import ENTRY
 from tests.unit.routing.prompt.test_tokens import HOSTILE
 
 SITE = SiteSignals(files=4)
@@ -636,3 +643,180 @@ def test_a_line_of_a_batch_has_the_fields_of_the_format() -> None:
         "it is debated first because it takes something away.",
         "classifier": "v1",
     }
+
+
+# Rows of seeds 000 and 002 that no single rule owns.
+
+EDITS = (
+    "Change the headline to Welcome",
+    "Add a hover underline effect to the links",
+    "The menu is broken on phones",
+    "Remove the last section",
+    "Make the whole thing a bit friendlier",
+)
+
+
+def on_site(prompt: str, **signals: object) -> Signals:
+    return Signals.model_validate({"prompt": prompt, "site": SiteSignals(files=3), **signals})
+
+
+@pytest.mark.req("H-003")
+def test_the_decision_names_both_ends_and_the_middle() -> None:
+    assert {tier.name: tier.value for tier in Tier} == {"SPEC": 1, "PATCH": 2, "AGENT": 3}
+
+
+@pytest.mark.req("H-008")
+def test_a_decision_takes_far_less_than_ten_milliseconds() -> None:
+    decide(on_site(EDITS[0]), platform_policy())
+    taken = []
+    for _ in range(40):
+        for prompt in EDITS:
+            started = time.perf_counter()
+            decide(on_site(prompt), platform_policy())
+            taken.append(time.perf_counter() - started)
+    assert sorted(taken)[len(taken) // 2] < 0.010
+
+
+@pytest.mark.req("H-047")
+def test_tier_3_may_use_more_than_tiers_1_and_2_in_every_number() -> None:
+    spec, patch, agent = (platform_policy().limits_of(tier) for tier in Tier)
+    for field in ("soft_seconds", "hard_seconds", "llm_usd", "output_bytes"):
+        assert getattr(agent, field) > max(getattr(spec, field), getattr(patch, field))
+
+
+@pytest.mark.req("H-120")
+@pytest.mark.parametrize("prompt", EDITS)
+def test_an_explicit_request_always_reaches_the_agent(prompt: str) -> None:
+    assert decide(on_site(prompt, advanced_edit=True), platform_policy()).tier is Tier.AGENT
+    assert decide(on_site(prompt, tier=Tier.AGENT), platform_policy()).queue is QueueName.AGENT
+
+
+@pytest.mark.req("R-042")
+def test_an_answer_has_no_triggers_and_no_confidence() -> None:
+    route = decide(Signals(prompt="What is the difference between HPOS and classic?"), platform_policy())
+    assert (route.mode, route.triggers, route.confidence) == (Mode.ANSWER, (), Confidence.NONE)
+    assert (route.queue, route.target) == (QueueName.ANSWER, RouteTarget.DIRECT_RESPONSE)
+
+
+@pytest.mark.req("R-002", "R-114")
+@pytest.mark.parametrize(
+    "prompt", ["fix the bug in src/api/auth.ts and update tests", "find, fix and deploy our project"]
+)
+def test_strong_action_is_always_delegated(prompt: str) -> None:
+    for signals in (on_site(prompt), Signals(prompt=prompt), Signals(prompt=prompt, project=True)):
+        route = decide(signals, platform_policy())
+        assert (route.mode, route.confidence) == (Mode.ACTION, Confidence.STRONG)
+        assert route.target is RouteTarget.SWARM_ORCHESTRATOR
+        assert route.queue is not QueueName.ANSWER
+
+
+# What never changes a decision, over all labelled prompts: politeness, case, white space, slips of the keyboard.
+
+GOLDEN_FILE = Path(__file__).resolve().parents[3] / "data" / "routing_golden.jsonl"
+GOLDEN = [json.loads(line) for line in GOLDEN_FILE.read_text(encoding="utf-8").splitlines() if line.strip()]
+GOLDEN_PROMPTS = [line["prompt"] for line in GOLDEN if parse_trivial(line["prompt"]) is None]
+QUESTIONS = [line["prompt"] for line in GOLDEN if line["expect"]["mode"] == "ANSWER"]
+ORDERS = [line["prompt"] for line in GOLDEN if line["expect"]["mode"] == "ACTION" and not line["expect"]["trivial"]]
+STRIDE = 13
+"""Every thirteenth prompt is enough to be quick; another start takes others."""
+KEYWORDS = [
+    *("implement", "refactor", "search", "execute", "restart", "remember", "download", "create", "update", "delete"),
+    *("publish", "convert", "redesign", "overwrite", "truncate", "release", "install", "replace", "rename", "remove"),
+]
+FORMS: dict[str, Callable[[str], str]] = {
+    "shouted": str.upper,
+    "spread": lambda prompt: "  " + prompt.replace(" ", "   ") + "\n",
+    "on its own lines": lambda prompt: "\n\n" + prompt + "\n\n",
+    "please before": lambda prompt: "please " + prompt,
+    "please after": lambda prompt: prompt.rstrip(". ") + ", please",
+    "pls after": lambda prompt: prompt + " pls",
+    "greeting": lambda prompt: "Hi, " + prompt,
+    "thanks": lambda prompt: prompt.rstrip() + " Thanks!",
+    "thank you": lambda prompt: prompt.rstrip(". ") + ". Thank you!",
+}
+
+
+def decided(prompt: str) -> Route:
+    return decide(Signals(prompt=prompt, site=SiteSignals(files=3)), platform_policy())
+
+
+def outline(prompt: str) -> tuple[object, ...]:
+    decision = decided(prompt)
+    shown = tuple(trigger.shown for trigger in decision.triggers)
+    return (decision.mode, decision.tier, decision.intent, decision.debate, decision.stakes, decision.rule, shown)
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS.keys())
+def test_form_and_politeness_never_change_a_decision(form: Callable[[str], str]) -> None:
+    changed = [prompt for prompt in GOLDEN_PROMPTS[::STRIDE] if outline(form(prompt)) != outline(prompt)]
+    assert changed == []
+
+
+@pytest.mark.req("R-016", "R-112")
+@pytest.mark.parametrize("path", ["src/app.js", "./index.html", "config.yaml"])
+def test_a_path_beside_a_question_makes_it_an_action(path: str) -> None:
+    answered = [prompt for prompt in QUESTIONS if decided(f"{prompt} {path}").mode is Mode.ANSWER]
+    assert answered == []
+
+
+BESIDE = ["Quick question first: what is HPOS? {}", "Hi there! {}", "{}. What do you think?", "{}. Is that possible?"]
+
+
+@pytest.mark.req("R-112")
+@pytest.mark.parametrize("talk", BESIDE)
+def test_a_question_or_chat_beside_an_order_never_hides_it(talk: str) -> None:
+    answered = [
+        prompt for prompt in ORDERS[::STRIDE] if decided(talk.format(prompt.rstrip(".!? "))).mode is Mode.ANSWER
+    ]
+    assert len(answered) <= len(ORDERS[::STRIDE]) / 100, answered
+
+
+def _slip(word: str, rng: random.Random) -> str:
+    at = rng.randrange(1, len(word) - 1)
+    slips = (
+        word[:at] + word[at + 1] + word[at] + word[at + 2 :],
+        word[:at] + word[at + 1 :],
+        word[:at] + word[at] + word[at:],
+    )
+    return rng.choice(slips)
+
+
+@pytest.mark.req("R-112")
+@given(
+    st.sampled_from(KEYWORDS),
+    st.sampled_from(["{} the team section", "pls {} the old footer text", "can you {} the page", "{} it"]),
+    st.integers(min_value=0),
+)
+@settings(deadline=None)
+def test_two_slips_in_a_keyword_never_turn_an_order_into_a_question(keyword: str, order: str, seed: int) -> None:
+    rng = random.Random(seed)
+    assert decided(order.format(_slip(_slip(keyword, rng), rng))).mode is Mode.ACTION
+
+
+CHARACTERS = st.sampled_from(
+    [
+        "fix",
+        " ",
+        "\n",
+        '"',
+        "13:26 ROUTE",
+        "→ ANSWER",
+        "\n  Triggers: []",
+        "a]\n/b/",
+        "src/x.ts",
+        "`",
+        "```",
+        "[",
+        "\r",
+        ",",
+    ]
+)
+
+
+@pytest.mark.req("R-072")
+@given(st.lists(CHARACTERS, max_size=20).map("".join))
+@settings(deadline=None)
+def test_nothing_in_a_prompt_can_forge_a_log_entry(prompt: str) -> None:
+    entry = format_entry(prompt, decided(prompt), moment=datetime(2026, 1, 1, 13, 26, tzinfo=UTC), redact=str)
+    assert ENTRY.fullmatch(entry)
+    assert [line for line in entry.splitlines() if " ROUTE " in line] == entry.splitlines()[:1]

@@ -6,12 +6,12 @@ import pytest
 
 from routing.decision.router import classify_task, get_confidence
 from routing.decision.triggers import TRIVIAL_COMMANDS, Confidence, confidence_of, find_triggers, parse_trivial
-from routing.prompt.parsed_prompt import read
+from routing.prompt.parsed_prompt import parse_prompt
 from routing.prompt.vocabulary import shipped_vocabulary
 
 
 def shown(prompt: str) -> list[str]:
-    return [trigger.shown for trigger in find_triggers(read(prompt, shipped_vocabulary()))]
+    return [trigger.shown for trigger in find_triggers(parse_prompt(prompt, shipped_vocabulary()))]
 
 
 @pytest.mark.req("R-031", "R-032", "R-033", "R-038", "R-040", "R-090")
@@ -121,7 +121,7 @@ def test_three_triggers_are_strong_and_one_is_weak() -> None:
 
 def test_the_place_of_a_trigger_is_that_in_the_prompt_as_sent() -> None:
     prompt = "bitte e\u0301 \u200bＤＥＬＥＴＥ it in src/a.js"
-    first, second = find_triggers(read(prompt, shipped_vocabulary()))
+    first, second = find_triggers(parse_prompt(prompt, shipped_vocabulary()))
     assert prompt[second.start : second.end] == "src/a.js"
     assert prompt[first.start : first.end].endswith("ＤＥＬＥＴＥ")
 

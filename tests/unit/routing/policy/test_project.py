@@ -1,14 +1,26 @@
 """A project's file: six parts and a stack, errors by line, references instead of keys, limits only lowered."""
 
 import pickle
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
-from routing.errors import MissingKeyError, PolicyError, ProjectConfigError
+from routing.errors import MissingKeyError, PolicyError, ProjectConfigError, YamlRefusedError
 from routing.policy.platform import Policy, platform_policy
-from routing.policy.project import ProjectConfig, account_of, accounts_for, for_project, read_project
+from routing.policy.project import (
+    MAX_BYTES,
+    ProjectConfig,
+    account_of,
+    accounts_for,
+    for_project,
+    read_located,
+    read_project,
+)
 from routing.queues import QueueName
 
 POLICY = platform_policy()
@@ -124,7 +136,7 @@ def test_rules_are_a_union_and_none_can_be_taken_away_or_replaced() -> None:
     for name in ("p0-review", "qa-after-development"):
         again = {"name": name, "priorities": ["P3"], "reason": "never"}
         assert "no rule can be replaced" in refusal(rules={"gates": [again]})
-    assert "rules: has a field that there is not" in refusal(rules={"remove": ["p0-review"]})
+    assert "rules: has an unknown field" in refusal(rules={"remove": ["p0-review"]})
 
 
 @pytest.mark.req("S-102", "S-100")
@@ -330,3 +342,78 @@ def test_a_configuration_survives_being_stored() -> None:
     config = read_project(WHOLE, source="p", policy=POLICY)
     assert ProjectConfig.model_validate_json(config.model_dump_json()) == config
     assert config.rules.steps == ()
+
+
+# YAML from outside: every part knows its line, and what could blow up or deceive is refused.
+
+
+def yaml_positions_refusal(text: str) -> str:
+    with pytest.raises(YamlRefusedError) as refused:
+        read_located(text)
+    return str(refused.value)
+
+
+def test_every_part_knows_its_line() -> None:
+    document = read_located("a: 1\nb:\n  - x\n  - c: 2\n    d: 3\n")
+    assert document.value == {"a": 1, "b": ["x", {"c": 2, "d": 3}]}
+    assert [document.line_of(place) for place in [("a",), ("b", 0), ("b", 1, "d")]] == [1, 3, 5]
+
+
+def test_a_place_that_is_not_there_has_the_line_of_what_is_around_it() -> None:
+    document = read_located("a: 1\nb:\n  c: 2\n")
+    assert document.line_of(("b", "missing", 3)) == 2
+    assert document.line_of(("missing",)) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: 1\na: 2", "line 2: the same key stands twice"),
+        ("a: &x 1\nb: *x", "line 1: anchors and aliases are not taken"),
+        ("a: 1\nb: *x", "line 2: anchors and aliases are not taken"),
+        ("a: !!python/object:os.system x", "line 1: tags are not taken"),
+        ("a: 1\nb: [1, 2", "line 2: expected ',' or ']'"),
+        ("a: b: c", "line 1: mapping values are not allowed here"),
+        ("? [a, b]\n: 1", "line 1: a key must be a word"),
+        ("a: 2026-99-99", "line 1: is no value that can be read"),
+        ("n: " + "9" * 5000, "line 1: is no value that can be read"),
+        ("", "is empty"),
+        ("a: 1\n---\nb: 2", "line 2: but found another document"),
+        ("a: \x00", "is no YAML text"),
+        ("[" * 500, "line 1: is nested deeper than 20 levels"),
+        ("a: [" + "1," * 9000 + "]", "line 1: has too many values"),
+        ("#" * (MAX_BYTES + 1), f"has more than {MAX_BYTES} bytes"),
+    ],
+)
+def test_what_is_not_taken_is_told_with_its_line(text: str, said: str) -> None:
+    assert yaml_positions_refusal(text).startswith(said)
+
+
+@given(st.text(alphabet="ab:-[]{}&*!|>'\" \n#?,0123456789", max_size=60))
+def test_whatever_is_written_there_is_a_value_or_a_refusal(text: str) -> None:
+    try:
+        document = read_located(text)
+    except YamlRefusedError:
+        return
+    assert document.line_of(()) >= 1
+
+
+# The example of a project's file in the documentation is one that is taken.
+
+PAGE = (Path(__file__).parents[4] / "docs" / "project.md").read_text()
+
+
+def test_the_example_is_taken_and_has_every_part() -> None:
+    example = re.search(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    assert example is not None
+    policy = platform_policy()
+    config = read_project(example[1], source="docs/project.md", policy=policy)
+    assert config.model_fields_set == set(type(config).model_fields)
+    lowered = for_project(policy, config)
+    assert lowered.budgets.run_usd == 10
+    assert len(lowered.runs.rules.gates) == len(policy.runs.rules.gates) + 1
+
+
+def test_every_choice_of_the_stack_is_named() -> None:
+    for choices in platform_policy().runs.stack.values():
+        assert all(re.search(rf"\b{choice}\b", PAGE) for choice in choices)

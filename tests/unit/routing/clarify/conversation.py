@@ -1,4 +1,4 @@
-"""Option lists, and a conversation that plays messages through the ladder and records what is asked and executed."""
+"""A conversation that plays messages through the ladder and records what is asked and executed; and option lists."""
 
 from __future__ import annotations
 
