@@ -1,16 +1,19 @@
-"""The life of an attempt, the same for every tier: claim, work under limits, and settle exactly once.
+"""The soft time limit and the end of a worker's grace, as interrupts that no handler can swallow by accident.
 
-A handler returns an outcome or raises. Only here does that become a move of the ledger, and only while the attempt
-still holds the job.
+billiard raises its SoftTimeLimitExceeded, an ordinary Exception, from a SIGUSR1 handler; model clients that catch
+Exception and retry would eat it. Pool children therefore install these handlers instead. They raise only inside a
+task's body, so a late signal cannot hit the pool's own code.
 """
 
 from __future__ import annotations
 
 import logging
+import signal
 import time
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any, NamedTuple
 
 from sqlalchemy import func, select
@@ -45,11 +48,50 @@ from workers.attempt import Attempt
 from workers.boxes import Boxes, NoBoxes
 from workers.config import RunsConfig
 from workers.errors import HandBack, SoftTimeLimit
-from workers.interrupts import interruptible
 from workers.lease import Lease, LeaseKeeper
 from workers.outcomes import Ended, Outcome, Parked
 from workers.retries import Abandon, decide_end
 from workers.settlement import Settlement, end_with, prepare
+
+SOFT_LIMIT_SIGNAL = signal.SIGUSR1
+"""What billiard sends to a pool child at the soft limit."""
+HAND_BACK_SIGNAL = signal.SIGUSR2
+"""What a stopping worker sends to its pool children when their grace is over."""
+_RAISES: dict[int, type[BaseException]] = {SOFT_LIMIT_SIGNAL: SoftTimeLimit, HAND_BACK_SIGNAL: HandBack}
+
+
+class _Interrupts:
+    is_armed = False
+
+    def on_signal(self, signum: int, frame: FrameType | None) -> None:
+        if self.is_armed:
+            self.is_armed = False
+            raise _RAISES[signum]
+
+
+_interrupts = _Interrupts()
+
+
+def install_interrupts() -> None:
+    """Take over the signals. Called in each pool child after its start, and again when billiard has set its own."""
+    for signum in _RAISES:
+        signal.signal(signum, _interrupts.on_signal)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Let a signal interrupt this block, once."""
+    _interrupts.is_armed = True
+    try:
+        yield
+    finally:
+        _interrupts.is_armed = False
+
+
+# The life of an attempt, the same for every tier: claim, work under limits, and settle exactly once.
+#
+# A handler returns an outcome or raises. Only here does that become a move of the ledger, and only while the attempt
+# still holds the job.
 
 # What an attempt adds to its job's trace: how long the job waited, its claim, and the work with all its parts.
 #

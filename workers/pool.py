@@ -32,7 +32,7 @@ from ledger.tables import Job
 from monitoring import logs, traces
 from routing.jobs import JobMessage, Reason
 from workers.heartbeat import Presence
-from workers.interrupts import HAND_BACK_SIGNAL, install_interrupts
+from workers.lifecycle import HAND_BACK_SIGNAL, install_interrupts
 from workers.tasks import keep_unknown
 
 # A worker that is told to stop takes no new work, lets running jobs end, and hands back what would take too long.

@@ -31,8 +31,7 @@ from workers.attempt import Attempt
 from workers.errors import CancelledByOwnerError, LeaseLostError
 from workers.handlers.publish import run_control
 from workers.heartbeat import Presence
-from workers.interrupts import install_interrupts
-from workers.lifecycle import Handler, Resources, run_attempt
+from workers.lifecycle import Handler, Resources, install_interrupts, run_attempt
 from workers.outcomes import Answered, Candidate, Ended, Escalate, Outcome
 from workers.pool import PoolHooks
 

@@ -24,8 +24,8 @@ from tests.unit.workers.runs.played import Played
 from workers.attempt import Attempt
 from workers.lifecycle import Resources
 from workers.runs.runners.api import ApiRunner
-from workers.runs.runners.protocol import AgentOrder, AgentRun, AgentRunner, Failed
 from workers.runs.step import StepHandler
+from workers.runs.step_context import AgentOrder, AgentRun, AgentRunner, Failed
 
 CANARY = "sk-ant-canary-of-the-steps-0123456789abcdef"
 SCENARIO = """

@@ -44,10 +44,9 @@ from workers.boxes import Boxes, BoxPool, NoBoxes, PoolOnDemand
 from workers.config import RunsConfig
 from workers.errors import ResultInvalidError, WorkerError
 from workers.runs.git.trees import LeftOut, Snapshot, TreeLimits
-from workers.runs.runners.protocol import AgentOrder
 from workers.runs.scheduling.view import parse_result
 from workers.runs.step import RUNNERS, take_over
-from workers.runs.step_context import StepWords, claude_md, order_text, stage
+from workers.runs.step_context import AgentOrder, StepWords, claude_md, order_text, stage
 
 # One agent against a directory, without a run, a ledger or a queue (P-061).
 #

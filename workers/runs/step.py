@@ -33,9 +33,8 @@ from workers.runs.git.workspace import Step, Workspace
 from workers.runs.runners.api import ApiRunner
 from workers.runs.runners.claude_code import ClaudeCodeRunner, run_check
 from workers.runs.runners.codex import CodexRunner
-from workers.runs.runners.protocol import AgentOrder, AgentRun, AgentRunner, Failed
 from workers.runs.scheduling.view import AgentResult, parse_result
-from workers.runs.step_context import StepWords, claude_md, order_text, stage
+from workers.runs.step_context import AgentOrder, AgentRun, AgentRunner, Failed, StepWords, claude_md, order_text, stage
 
 # What of an agent's files is taken: within its paths, under proper names, free of secrets; all else is dropped.
 #

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import resources
-from typing import Any
+from typing import Any, Protocol
 
 from routing.errors import PolicyError
+from routing.jobs import Reason, State
 from routing.policy.agents import CONTEXT_DIRECTORY, AgentDefinition, instruction_file, is_covered
+from workers.attempt import Attempt
 from workers.runs.git.trees import Snapshot
 
 INDEX = f"{CONTEXT_DIRECTORY}index.md"
@@ -253,3 +255,68 @@ def _shipped(name: str) -> str:
 
 def _instruction_text(file: str) -> str:
     return (_TEXTS / file).read_text(encoding="utf-8")
+
+
+# What every runner promises: it takes an agent, its order and files, and gives back what the agent left.
+#
+# A runner knows nothing of runs, plans or the ledger, and never decides which of an agent's files are kept. Moving an
+# agent to another runtime changes the runner alone: its instructions and the service stay as they are (S-063).
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentOrder:
+    """One agent and what it is to do."""
+
+    name: str
+    agent: AgentDefinition
+    model: str
+    """What the layers of the configuration chose for it."""
+    instructions: str
+    """Its CLAUDE.md."""
+    prompt: str
+    """What is asked in this step: told apart from the instructions, and never on a command line (threat D9)."""
+    files: Mapping[str, bytes]
+    """The workspace as it is laid before the agent, `.agent-context/` included."""
+    writes: tuple[str, ...]
+    """Path rules (routing.policy.agents): what of the agent's files is kept."""
+    cap_usd: float
+    """What the step may spend; the gateway has the last word."""
+
+
+@dataclass(frozen=True)
+class Failed:
+    """Why an agent did not come to an end of its own."""
+
+    state: State
+    reason: Reason
+    detail: str
+
+
+@dataclass(frozen=True)
+class AgentRun:
+    """What an agent left."""
+
+    files: Mapping[str, bytes] | None
+    """The whole workspace as it left it, its result file included; None when its files are not taken."""
+    failed: Failed | None = None
+    """None when it ended by itself. What it says about its work is in its result file, not here."""
+    refused: tuple[str, ...] = ()
+    """What it tried to write and was kept from, each with the reason."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """How it went, for the record: turns, seconds, tools, digests."""
+
+
+class AgentRunner(Protocol):
+    """Runs agents of one runtime."""
+
+    def run(self, order: AgentOrder, attempt: Attempt) -> AgentRun:
+        """Run an agent to its end.
+
+        Args:
+            order: who, and what.
+            attempt: the model client, boxes, limits and reports of this attempt.
+
+        Raises:
+            SandboxError: the step ends, or is tried again, by the table of retries (workers/retries.py).
+            CancelledByOwnerError, LeaseLostError: nobody's fault: nothing that it did counts.
+        """

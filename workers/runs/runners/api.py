@@ -23,8 +23,8 @@ from sites.errors import PathRefusedError
 from sites.files import check_path, is_planted
 from workers.attempt import Attempt
 from workers.errors import ResultInvalidError, ToolRefusedError
-from workers.runs.runners.protocol import AgentOrder, AgentRun, Failed
 from workers.runs.scheduling.view import AgentResult, parse_result
+from workers.runs.step_context import AgentOrder, AgentRun, Failed
 
 # The file tools of an agent without a box: a workspace in memory, in which it may write within its paths alone.
 #

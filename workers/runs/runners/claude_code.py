@@ -26,9 +26,8 @@ from workers.attempt import Attempt
 from workers.handlers.agent import ENDS, TOO_LARGE
 from workers.handlers.build import build_commands
 from workers.runs.runners.api import session_seconds
-from workers.runs.runners.protocol import AgentOrder, AgentRun, Failed
 from workers.runs.scheduling.view import MAX_ISSUES
-from workers.runs.step_context import INSTRUCTIONS
+from workers.runs.step_context import INSTRUCTIONS, AgentOrder, AgentRun, Failed
 from workers.session import Held, hold_session, obstacle_of
 
 # A step's files in a box and out of it again, for everything of a run that executes commands.

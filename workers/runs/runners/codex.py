@@ -18,7 +18,7 @@ from sandbox.local_box import UnwalledBox
 from workers.attempt import Attempt
 from workers.runs.runners.api import session_seconds
 from workers.runs.runners.claude_code import collect
-from workers.runs.runners.protocol import AgentOrder, AgentRun, Failed
+from workers.runs.step_context import AgentOrder, AgentRun, Failed
 
 logger = logging.getLogger(__name__)
 

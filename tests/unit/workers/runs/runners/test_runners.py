@@ -24,8 +24,7 @@ from workers.attempt import Attempt
 from workers.config import RunsConfig
 from workers.runs.runners.claude_code import ClaudeCodeRunner
 from workers.runs.runners.codex import CodexRunner
-from workers.runs.runners.protocol import AgentOrder, AgentRun, Failed
-from workers.runs.step_context import INSTRUCTIONS
+from workers.runs.step_context import INSTRUCTIONS, AgentOrder, AgentRun, Failed
 
 FILES = {"README.md": b"# Shop\n", "src/app.ts": b"app\n", ".agent-context/index.md": b"index\n"}
 RESULT = {".agent-result.json": b'{"status": "complete", "summary": "Done."}'}
