@@ -99,14 +99,6 @@ class Presence:
         return True
 
 
-# Signs of life from a worker's consumer: a file for whoever starts workers, a pulse for the registry of workers.
-#
-# They come from the consumer's event loop while the consumer is connected: a process that answers but takes in
-# nothing
-# falls silent (docs/pitfalls.md, 8). `pointsman worker --check` reads the file, and `python -m monitoring.heartbeat`
-# at
-# less cost; no broker and no other worker is asked.
-
 FILE_BEAT_SECONDS = 5.0
 
 

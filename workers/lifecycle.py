@@ -88,11 +88,6 @@ def interruptible() -> Iterator[None]:
         _interrupts.is_armed = False
 
 
-# The life of an attempt, the same for every tier: claim, work under limits, and settle exactly once.
-#
-# A handler returns an outcome or raises. Only here does that become a move of the ledger, and only while the attempt
-# still holds the job.
-
 # What an attempt adds to its job's trace: how long the job waited, its claim, and the work with all its parts.
 #
 # An attempt learns its trace from the job's row, so waiting and claim are over by then. They, and each attempt, a
@@ -389,11 +384,6 @@ def _settle(claimed: Claim, settlement: Settlement, resources: Resources) -> Non
     logger.info("attempt_ended", extra=ended)
     traces.note({f"pointsman.job.{name}": value for name, value in ended.items()})
 
-
-# Control work that meets a forge, a Den or a disk that is away waits in the ledger, with growing pauses.
-#
-# No worker waits with it: the attempt ends, the job is held for a time, and any worker takes it up then. Publishing
-# and advancing a run can be done again from the start and come to the same, so nothing but the tries is kept.
 
 _HOUR_SECONDS = 3600.0
 _WHY_LIMIT = 400

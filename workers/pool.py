@@ -35,14 +35,6 @@ from workers.heartbeat import Presence
 from workers.lifecycle import HAND_BACK_SIGNAL, install_interrupts
 from workers.tasks import keep_unknown
 
-# A worker that is told to stop takes no new work, lets running jobs end, and hands back what would take too long.
-#
-# Celery's own warm shutdown does the first two and waits without limit; its soft and cold shutdowns know nothing of
-# the
-# ledger, do not watch time limits meanwhile, and kill without a group (docs/pitfalls.md, 6). So SIGTERM stays warm,
-# and
-# when the grace is over this module asks the pool children to let go of their jobs; what does not listen is killed.
-
 logger = logging.getLogger(__name__)
 
 LET_GO_SECONDS = 10.0
@@ -219,11 +211,6 @@ def _tell_of_loss(session: Session, *, message: JobMessage, cause: Reason) -> No
         facts = {"pointsman.job.id": str(message.job_id), "error.type": cause.value}
         traces.past("lost", trace, began=at, ended=at, facts=facts)
 
-
-# A worker's own directory for temporary files: what a killed worker leaves there goes when the next one starts.
-#
-# Everything that Python puts into a temporary place in the worker and its pool children lies in it, that of libraries
-# too (billiard keeps a directory for each pool). A worker is known to live by the lock that it and its children hold.
 
 _PREFIX = "pointsman-worker-"
 _LOCK = "lock"

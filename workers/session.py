@@ -18,8 +18,6 @@ from sandbox.claude_code.command import SessionPlan, arguments, environment, ord
 from sandbox.claude_code.session import End, SessionReader, Verdict
 from workers.attempt import Attempt
 
-# What a session printed, kept so that a run can be explained later; the attempt's token is not in it.
-
 HIDDEN = "[token]"
 LEAST_CHARACTERS = 16
 """Of a token that is worth hiding: the gateway's have 47, and a shorter one would take ordinary words with it."""

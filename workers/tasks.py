@@ -96,8 +96,6 @@ def _reading(
     return body
 
 
-# What no task here is named for is kept on `unrouted`, where an alert sees it, and not thrown away as Celery does.
-
 logger = logging.getLogger(__name__)
 
 

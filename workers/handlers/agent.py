@@ -30,10 +30,6 @@ from workers.outcomes import Candidate, Ended, Outcome, Parked
 from workers.retries import decide_end
 from workers.session import hold_session, obstacle_of
 
-# How a session's end becomes its job's end: one table, worked out from values alone.
-#
-# Nothing here is ever tried again by itself: a session that ran out of time or money would do so once more.
-
 ENDS: dict[End, tuple[State, Reason]] = {
     End.REFUSED: (State.FAILED, Reason.BOX_FAILED),
     End.FAILED: (State.FAILED, Reason.AGENT_FAILED),

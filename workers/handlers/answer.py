@@ -84,11 +84,6 @@ def serve_tool(call: ToolUse, files: Mapping[str, bytes]) -> ToolResult:
     return ToolResult(call.id, part + more)
 
 
-# The trivial commands of seed 002: a fixed grammar, run without a shell and without a model.
-#
-# The router has already matched the whole prompt against the grammar; what arrives here is its argument vector. It is
-# checked again, because a queue is no place to trust.
-
 _ACCOUNT = "pointsman"
 _PLACE = "/"
 

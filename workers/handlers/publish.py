@@ -169,11 +169,6 @@ def _tell_of_lag(claimed: Claim, resources: Resources, lag: str) -> None:
         note_projection(session, claimed.job.id, text)
 
 
-# The body of queue `control`: what happens to a job there follows from the job, and no model is ever called.
-#
-# A run of the ticket lane is advanced or published; the job of a site is published.
-
-
 def run_control(message: JobMessage, resources: Resources, *, observe: Observe = unobserved) -> None:
     """Work off one message of queue `control`.
 

@@ -30,13 +30,6 @@ from sites.spec.render import contrast_notes, detached_files, render, render_ont
 from workers.attempt import Attempt
 from workers.outcomes import Candidate, Escalate, Outcome
 
-# Tier 1 on pages that are no render of a spec: imported ones, and those whose files were edited.
-#
-# Such a page is edited in place, by structured HTML operations, when the request means exactly one; a page that still
-# is
-# its spec's render never is, for that would detach it. Everything else about plain HTML is for tier 2, with the
-# reason.
-
 IMPORTED = "the site was imported without a spec"
 EDITED = "their bytes are not the render of the site's spec"
 

@@ -48,11 +48,6 @@ from workers.runs.scheduling.view import parse_result
 from workers.runs.step import RUNNERS, take_over
 from workers.runs.step_context import AgentOrder, StepWords, claude_md, order_text, stage
 
-# One agent against a directory, without a run, a ledger or a queue (P-061).
-#
-# The same runner, order, staging and judging as in a run, so that an agent's instructions can be worked on by
-# themselves.
-
 _UNLIMITED_USD = 5.0
 _TENANT = "alone"
 

@@ -40,8 +40,6 @@ from workers.runs.scheduling.actions import (
 )
 from workers.runs.scheduling.view import NewGate, NewStep
 
-# What a run tells the people who have a say in it: at a gate, at its end, when it needs somebody (S-105, S-112).
-
 _MAX_FILES = 100
 _SUMMARY_CHARACTERS = 2_000
 
@@ -230,12 +228,6 @@ def tell_move(scene: Scene, explanation: str) -> None:
         change_run(scene.session, scene.rows.run, RunChange(explanation=explanation))
         record(scene.session, EventKind.PROGRESS, job=scene.job, text=explanation)
 
-
-# The limiter of a run: whether there is enough left for a batch (P-038, S-123, S-124; ruling A15).
-#
-# The gateway's reservation is what no call can pass. This stops a loop earlier, between batches, while what was done
-# is
-# whole: a batch that would probably run into the cap half-way is not begun.
 
 Spent = Mapping[str, Sequence[int]]
 """Nanodollars of each completed execution in this run, by agent."""

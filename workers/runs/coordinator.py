@@ -48,12 +48,6 @@ from workers.runs.scheduling.view import (
     StepView,
 )
 
-# Take what finished executions left into the run's branch, before the ledger takes note of it.
-#
-# The branch's head is a column of the ledger, so nothing here counts until a transaction stores it. Done again after
-# a
-# crash it makes the same objects: times and messages come from the rows.
-
 _PACKAGE = "package.json"
 
 
@@ -126,8 +120,6 @@ def _join(row: AgentExecution, head: str | None, workspace: RunWorkspace) -> str
     return workspace.absorb(head, row.commit, base=row.base_commit, message=message, when=when).head
 
 
-# Scan what a run changed, without a model, before anything of it leaves: keys and tokens, plain or encoded (S-080).
-
 MAX_SHOWN = 5
 
 
@@ -158,9 +150,6 @@ def scan_changes(changes: Mapping[str, bytes | None], *, known_keys: tuple[str, 
         return ScanResult("passed", "")
     shown = "; ".join(f"{one.file or 'the whole'}, line {one.line}: {one.message}" for one in found[:MAX_SHOWN])
     return ScanResult("refused", f"{len(found)} findings: {shown}")
-
-
-# A run's rows as the values that its schedule decides from: a translation, and no decision.
 
 
 def view_of(rows: RunRows, *, has_build: bool, budget_spent: bool) -> RunView:

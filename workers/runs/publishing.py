@@ -30,12 +30,6 @@ from workers.runs.apply_actions import end_facts
 from workers.runs.git.sync import push, remote_of, remote_rules
 from workers.runs.git.workspace import Workspace
 
-# The words of a pull request: what a reviewer of the whole run has to know, and nothing that an agent can misuse.
-#
-# Agents' sentences are shown as quotations. What would make the forge do something (name people, load a picture,
-# close
-# other tickets) is taken apart in them, since whoever wrote the ticket may have ordered it.
-
 MAX_TITLE = 200
 MAX_SUMMARY = 8_000
 MAX_LISTED = 60

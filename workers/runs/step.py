@@ -36,12 +36,6 @@ from workers.runs.runners.codex import CodexRunner
 from workers.runs.scheduling.view import AgentResult, parse_result
 from workers.runs.step_context import AgentOrder, AgentRun, AgentRunner, Failed, StepWords, claude_md, order_text, stage
 
-# What of an agent's files is taken: within its paths, under proper names, free of secrets; all else is dropped.
-#
-# Nothing that an agent wrote is believed because of where it ran. A reviewer that edits source has edited nothing
-# (S-008,
-# ruling A17), and every drop is reported.
-
 _KNOWN_KEY = "known-key"
 _MAX_REPORTED = 50
 _MAX_CHANGES = 5_000

@@ -215,13 +215,6 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-# What an agent is told about itself: its CLAUDE.md, with the ending that fits what runs it.
-#
-# The texts are package data, one file for each shipped agent; an agent that an installation adds brings its text in
-# the
-# policy. How a step ends depends on the runtime, and configuration may move an agent to another one, so that part is
-# added here.
-
 _TEXTS = resources.files("workers.runs") / "instructions"
 
 
@@ -255,12 +248,6 @@ def _shipped(name: str) -> str:
 
 def _instruction_text(file: str) -> str:
     return (_TEXTS / file).read_text(encoding="utf-8")
-
-
-# What every runner promises: it takes an agent, its order and files, and gives back what the agent left.
-#
-# A runner knows nothing of runs, plans or the ledger, and never decides which of an agent's files are kept. Moving an
-# agent to another runtime changes the runner alone: its instructions and the service stay as they are (S-063).
 
 
 @dataclass(frozen=True, kw_only=True)

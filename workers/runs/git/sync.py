@@ -204,9 +204,6 @@ def _new_in_tree(store: BaseObjectStore, before: ObjectID | None, after: ObjectI
             yield object_of(store, entry.target, ShaFile)
 
 
-# Where a project's repository is, for whom it is opened, and with what account: layers 1 and 2 put together.
-
-
 def remote_of(project: ProjectConfig, accounts: AccountsConfig, *, tenant: str) -> Remote:
     """Return a project's remote.
 

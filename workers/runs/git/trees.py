@@ -204,12 +204,6 @@ class _Reader:
         self.left_out.append(LeftOut(path.encode("utf-8", "surrogateescape").decode("utf-8", "replace"), reason))
 
 
-# Looks through a pack before anything unpacks it: how many objects, how large each, how large all together.
-#
-# A pack of a few kilobytes can unfold into gigabytes. The library reads each object as a whole, so a hostile one has
-# to
-# be refused first; here every object is inflated piece by piece and thrown away.
-
 _HEADER = struct.Struct(">4sLL")
 _TRAILER_BYTES = 20
 _OFFSET_DELTA, _REFERENCE_DELTA = 6, 7

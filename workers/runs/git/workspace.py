@@ -39,10 +39,6 @@ from workers.runs.git.trees import (
     tree_of,
 )
 
-# Trees made from trees: what a step changed goes into a project's repository, and everything else stays as it is.
-#
-# Only new objects are made, whose names follow from their content, so the same change always gives the same tree.
-
 _PLAIN = 0o100644
 
 

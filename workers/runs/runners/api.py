@@ -26,11 +26,6 @@ from workers.errors import ResultInvalidError, ToolRefusedError
 from workers.runs.scheduling.view import AgentResult, parse_result
 from workers.runs.step_context import AgentOrder, AgentRun, Failed
 
-# The file tools of an agent without a box: a workspace in memory, in which it may write within its paths alone.
-#
-# No path of these tools ever reaches a disk, and there is no shell (ruling A37). What a tool refuses it says to the
-# model, which may do better; what an agent tried to write elsewhere is reported like a write that was dropped.
-
 MAX_SHOWN_CHARS = 60_000
 """Of a file, in one reply."""
 MAX_LISTED = 1_000

@@ -30,8 +30,6 @@ from workers.runs.scheduling.view import MAX_ISSUES
 from workers.runs.step_context import INSTRUCTIONS, AgentOrder, AgentRun, Failed
 from workers.session import Held, hold_session, obstacle_of
 
-# A step's files in a box and out of it again, for everything of a run that executes commands.
-
 _IGNORED = frozenset({"node_modules", ".next", ".turbo", ".cache"})
 """Directories that commands fill by themselves: nobody's work, and passed over unread."""
 _SPARE_FILES = 5_000
@@ -172,11 +170,6 @@ def _failure(verdict: Verdict, *, exceeded: BudgetExceeded | None) -> Failed | N
     state, reason = ENDS[verdict.end]
     return Failed(state, reason, f"the agent's session ended: {verdict.text}")
 
-
-# The project's own build, as a step without an agent: its errors become the findings that a developer is given.
-#
-# It runs in a box of its own, without a token for any model; packages come from the mirror, and their scripts never
-# run.
 
 _CHECK_GRACE_SECONDS = 3.0
 _CHECK_CLOSING_SECONDS = 10.0

@@ -13,8 +13,6 @@ from routing.jobs import Reason, State
 from workers.runs.scheduling.plan import Plan
 from workers.runs.scheduling.view import Facts, Issue, NewGate, NewStep, Status
 
-# What a person gets with a run that the agents could not finish: everything that is known, in one value (S-112).
-
 
 @dataclass(frozen=True)
 class StepRecord:

@@ -41,14 +41,6 @@ from workers.runs.scheduling.view import (
     find_final_reviews,
 )
 
-# Where a person looks before a run goes on (seed 001, ADR-010).
-#
-# Rules of the platform and of the project are never skipped. Gates that the orchestrator suggests are optional: where
-# the
-# project's autonomy is `auto`, low-risk work that was tested passes them without a person. A waiting gate holds
-# nothing
-# but the steps that depend on it: no worker, no box, no lock.
-
 _PAST = frozenset({GateState.PASSED, GateState.SKIPPED})
 
 

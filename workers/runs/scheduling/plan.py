@@ -100,10 +100,6 @@ class SequentialChoice(_Value):
 TemplateChoice = Annotated[BuildChoice | FixChoice | SequentialChoice, Field(discriminator="template")]
 
 
-# Which agents change the product and which judge it: the distinction that the service's own rules rest on.
-#
-# It goes by role and never by name, so an agent that is only an entry of platform.yaml takes its place (S-089).
-
 MAKERS = frozenset({AgentRole.DEVELOPER, AgentRole.UI_UX})
 """They write the product's own files."""
 JUDGES = frozenset({AgentRole.QA, AgentRole.SECURITY})
@@ -135,12 +131,6 @@ def writes_of(agent: str, agents: Mapping[str, AgentDefinition]) -> tuple[str, .
     return agents[agent].writes if agent in agents else ()
 
 
-# The names of a run's steps and gates: unique in the run, the same whenever they are computed.
-#
-# A plan's own ids hold no `_`. Every name that the service makes does, and so does every name of a rework plan's
-# step, so
-# no plan can take the name of another step. The characters are safe in file names and git references.
-
 SUMMARY = "summary_1"
 CLASSIFY = "classify_1"
 ANSWER = "answer"
@@ -162,12 +152,6 @@ def is_key(reference: str) -> bool:
     """Tell whether an entry of a plan's context can only mean a step: a path has a `/`, a `.` or a capital."""
     return _KEY.fullmatch(reference) is not None
 
-
-# The pipelines of seed 003 as plans: build, fix and sequential, and the single step that answers a question.
-#
-# The orchestrator picks one with parameters, and the service takes one where no valid plan came (ruling A38). They
-# pass
-# the same validation as a plan of the orchestrator's own.
 
 SCOPES = {"frontend": "frontend-dev", "backend": "backend-dev", "styling": "styling"}
 """Which agent a scope of the fix pipeline is for (P-027)."""
@@ -286,8 +270,6 @@ def _sequential_steps() -> tuple[PlanStep, ...]:
     return tuple(steps)
 
 
-# What follows from who depends on whom: cycles, and which steps can never run at the same time.
-
 Edges = Mapping[str, Sequence[str]]
 """The keys that a key depends on. Names that are no key themselves are ignored."""
 
@@ -323,14 +305,6 @@ def find_concurrent(edges: Edges) -> Iterator[tuple[str, str]]:
         if one not in ancestors[other] and other not in ancestors[one]:
             yield one, other
 
-
-# Who may write where, and whether two steps could ever write the same file (ruling A17, S-047).
-#
-# The rules are those of routing.policy.agents. Parallel steps merge without conflict because no file is covered by
-# rules of
-# both; that is decided here, on the rules, before anything runs. Names are compared as the strictest file system
-# would:
-# `src/App/` and `src/app/` are one directory to some.
 
 HANDOFFS = "artifacts/handoff/"
 

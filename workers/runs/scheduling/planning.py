@@ -42,12 +42,6 @@ from workers.runs.scheduling.plan import (
 from workers.runs.scheduling.remedies import is_reviewed, plain_rework
 from workers.runs.scheduling.view import Facts, NewStep, Phase, Rulebook, Status, StepState, StepView
 
-# What can be wrong with a plan: each problem has a code, the step that it is about, and words for its author.
-#
-# The words go back to the orchestrator, into events and onto screens. Names in them come from a model, so they are
-# cut
-# and made printable; values other than names are never repeated.
-
 MAX_PROBLEMS = 30
 
 
@@ -130,11 +124,6 @@ def _step_at(place: Sequence[int | str], raw: dict[str, Any]) -> str | None:
 def _printable(text: str) -> str:
     return "".join(character if character.isprintable() else "\ufffd" for character in text)
 
-
-# The service's judgement of a plan: whoever wrote it, it runs only if no rule is broken (seed 001's hard shell).
-#
-# All problems are named at once, so that the orchestrator can mend them in the one re-plan that it has. One kind the
-# service can put right itself: a mandatory step that is missing (S-018). It does so only when no re-plan is left.
 
 _TEST = "Test what the steps before have made against the ticket, and run every test there is."
 _MAX_NODES = 20_000

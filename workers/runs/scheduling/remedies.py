@@ -19,8 +19,6 @@ from workers.runs.scheduling.ending import escalate
 from workers.runs.scheduling.plan import PLANNER, Plan, PlanStep, find_overlap, is_plannable, judges, makes, writes_of
 from workers.runs.scheduling.view import Facts, NewStep, Phase, StepState, StepView
 
-# What has to be mended, and by whom: findings of reviewers and errors of builds, as tasks for those who own them.
-
 _MAX_LISTED = 40
 """Findings that a task spells out; all of them are in the results that are staged for the step."""
 _MAX_DETAIL = 400
@@ -101,13 +99,6 @@ def _line(finding: Finding) -> str:
     place = f" ({finding.file})" if finding.file else ""
     detail = f": {finding.detail[:_MAX_DETAIL]}" if finding.detail else ""
     return f"[{source}] {finding.title[:_MAX_DETAIL]}{place}{detail}"
-
-
-# The rework loop: made things have to change, the orchestrator plans how, and after so many cycles a person is asked.
-#
-# The service counts and bounds (seed 001, ADR-011). Which agents do the rework is the orchestrator's to say, and need
-# not
-# be the ones that failed; only where it brings no valid plan does the service fall back to a plain one.
 
 
 def begin_rework(facts: Facts, about: Sequence[StepView], *, why: str) -> Decision:

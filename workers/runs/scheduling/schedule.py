@@ -23,12 +23,6 @@ from workers.runs.scheduling.planning import decide_plan
 from workers.runs.scheduling.remedies import begin_rework, decide_check, decide_reviews
 from workers.runs.scheduling.view import Facts, NewStep, Phase, Rulebook, RunView, StepState, StepView
 
-# One round of a run: the plan's steps in the order of their dependencies, its build, its reviews.
-#
-# Every step whose dependencies are done starts at once (P-035), as many as may be under way together. Only what
-# judges
-# the whole round waits for more: for everything that is made in it, and for a build that works.
-
 _AFTER_ANY_RESULT = frozenset({Phase.PLAN, Phase.REPAIR})
 """They are there to deal with results that are not good: that what they depend on has ended is enough."""
 

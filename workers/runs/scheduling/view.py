@@ -22,12 +22,6 @@ from sites.files import check_path
 from workers.errors import ResultInvalidError
 from workers.runs.scheduling.plan import find_ancestors, judges, makes
 
-# The form of `.agent-result.json`: the only thing of a step that decisions are made from.
-#
-# An agent writes the file, so every value is hostile: sizes are bounded, unknown fields are refused (a misspelt
-# `issues`
-# would lose what QA found), and an invalid file fails the step (S-051).
-
 MAX_ISSUES = 100
 MAX_ARTIFACTS = 200
 MAX_NAMED_ERRORS = 20
@@ -258,8 +252,6 @@ class Rulebook:
     redact: Callable[[str], str]
     """Replaces key-like text (routing.redaction with the project's known keys); a text that it changes holds a key."""
 
-
-# What follows at once from a run's records: the words in which the scheduler's rules are written.
 
 NOT_RETRIED = frozenset(
     {
