@@ -38,7 +38,7 @@ from routing.queues import QUEUES, QueueName
 from sandbox.config import BoxConfig
 from sites.config import DenConfig
 from sites.content_store import Den
-from workers.boxes import BoxPool, NoBoxes, PoolOnDemand
+from workers.boxes import BoxPool, NoBoxes, PoolOnDemand, open_engine_pool
 from workers.config import RunsConfig, WorkerConfig
 from workers.handlers.agent import session_plan
 from workers.heartbeat import Presence, show_life
@@ -104,13 +104,11 @@ class ProcessResources:
         self._boxes.close()
 
     def _open_pool(self) -> BoxPool:
-        from workers.engine import open_engine_pool
-
         config = self._settings.box
         mine = config if self._has_spares else config.model_copy(update={"warm": 0})
-        return open_engine_pool(mine, tell=self._tell_reaped, session=session_plan(self._policy))
+        return open_engine_pool(mine, on_swept=self._record_swept, session=session_plan(self._policy))
 
-    def _tell_reaped(self, swept: Swept) -> None:
+    def _record_swept(self, swept: Swept) -> None:
         """Put on record what dead workers had left behind, for the metrics; a ledger that is away misses it."""
         try:
             with self().ledger.begin() as session:

@@ -40,7 +40,7 @@ from sites.directories import Worktree
 from sites.errors import PathRefusedError, SiteError, TreeRefusedError
 from sites.files import NameSet, is_planted
 from workers.attempt import Attempt
-from workers.boxes import Boxes, BoxPool, NoBoxes, PoolOnDemand
+from workers.boxes import Boxes, BoxPool, NoBoxes, PoolOnDemand, open_engine_pool
 from workers.config import RunsConfig
 from workers.errors import ResultInvalidError, WorkerError
 from workers.runs.git.trees import LeftOut, Snapshot, TreeLimits
@@ -285,8 +285,6 @@ def _tell(news: str) -> None:
 
 
 def _open_pool(config: BoxConfig, url: str, *, is_here: bool) -> BoxPool:
-    from workers.engine import open_engine_pool
-
     parts = urlsplit(url)
     host = "" if is_here else parts.hostname or ""
     changes = {"warm": 0, "gateway_host": host, "gateway_port": parts.port or 80, "network": ""}
