@@ -30,18 +30,18 @@ from sites.content_store import Den
 from sites.releases import manifest_of
 from workers.boxes import Boxes, NoBoxes
 from workers.config import RunsConfig
-from workers.retries import LONGEST_WAIT_SECONDS, decide_call
+from workers.retries import MAX_WAIT_SECONDS, decide_call
 
 ResultT = TypeVar("ResultT")
 Report = Callable[[EventKind, Mapping[str, Any]], None]
 
-_LEAST_NANOUSD = 100_000
+_MIN_NANOUSD = 100_000
 CHECK_SECONDS = 2.0
 """How often an attempt whose command runs in a box asks whether its job is still wanted."""
 logger = logging.getLogger(__name__)
 
 
-def _flows(model: str) -> float | None:
+def _closed_circuit(model: str) -> float | None:
     return None
 
 
@@ -68,7 +68,7 @@ class Attempt:
     bind_door: Callable[[str | None, str | None], None]
     """Lets the attempt's token be used from one address alone, the forwarder's of its box: its own token, or the one
     that a session which stood by there has. Without an address the token ends."""
-    lane_wait: Callable[[str], float | None] = _flows
+    lane_wait: Callable[[str], float | None] = _closed_circuit
     """Says for how many seconds the lane of a model is parked; 0 while it has to be tested yet, None while it flows."""
     begun: Release | None = None
     """What an earlier round of the session kept, and the work goes on from; None when it starts from the base."""
@@ -76,7 +76,7 @@ class Attempt:
     """What the job's bill had spent when the attempt began, over all rounds and tiers."""
     boxes: Boxes = field(default_factory=NoBoxes)
     """Where code runs that nobody here wrote."""
-    charge_whole: Callable[[int, str], BudgetExceeded | None] = _cannot_charge
+    charge_unmetered: Callable[[int, str], BudgetExceeded | None] = _cannot_charge
     """Books, in nanodollars, all that a step may cost whose calls no gateway sees; returns the budget without room."""
     step_order: StepOrder | None = None
     """What is to be done, where the job is a step of a run."""
@@ -134,9 +134,9 @@ class Attempt:
         return self.begun is not None and bool((self.claim.job.result.get("begun") or {}).get("is_kept"))
 
     @property
-    def room_nanousd(self) -> int:
+    def remaining_nanousd(self) -> int:
         """What the job's bill had left when the attempt began, in nanodollars: never nothing, which means no limit."""
-        return max(self.claim.job.cap_nanousd - self.spent_nanousd, _LEAST_NANOUSD)
+        return max(self.claim.job.cap_nanousd - self.spent_nanousd, _MIN_NANOUSD)
 
     @property
     def policy(self) -> Policy:
@@ -219,7 +219,7 @@ class Attempt:
             ProviderBusyError: nobody's fault: it is parked for longer than an attempt waits.
         """
         wait = self.lane_wait(model)
-        if wait is not None and wait > LONGEST_WAIT_SECONDS:
+        if wait is not None and wait > MAX_WAIT_SECONDS:
             raise ProviderBusyError(f"{model} is parked for the whole fleet", wait)
 
     @contextmanager

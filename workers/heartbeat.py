@@ -26,7 +26,7 @@ _LEAVE_SECONDS = 2.0
 """How long the end of a worker waits for its last sign."""
 
 
-class Presence:
+class WorkerHeartbeat:
     """One worker's row in the registry, kept by its parent process.
 
     Args:
@@ -102,7 +102,7 @@ class Presence:
 FILE_BEAT_SECONDS = 5.0
 
 
-def show_life(app: Celery, *signs: Callable[[], None]) -> None:
+def install_heartbeat(app: Celery, *signs: Callable[[], None]) -> None:
     """Let the consumer of an application's worker give these signs every few seconds while it is connected."""
 
     class Heartbeat(bootsteps.StartStopStep):  # type: ignore[misc]

@@ -106,12 +106,12 @@ def trace_claim(claimed: Claim, *, asked: float) -> None:
     if not traces.is_on():
         return
     trace, queue = claimed.job.trace, claimed.attempt.queue
-    facts = _facts(claimed)
+    facts = _trace_facts(claimed)
     traces.past(f"wait {queue}", trace, began=asked - claimed.waited_seconds, ended=asked, facts=facts)
     traces.past(f"claim {queue}", trace, began=asked, ended=time.time(), facts=facts)
 
 
-def of_attempt(claimed: Claim) -> AbstractContextManager[traces.Span]:
+def trace_attempt(claimed: Claim) -> AbstractContextManager[traces.Span]:
     """Trace the work of an attempt."""
     if not traces.is_on():
         return traces.UNRECORDED
@@ -125,12 +125,12 @@ def of_attempt(claimed: Claim) -> AbstractContextManager[traces.Span]:
             "messaging.operation.type": "process",
             "messaging.destination.name": queue,
             "pointsman.worker": claimed.attempt.worker,
-            **_facts(claimed),
+            **_trace_facts(claimed),
         },
     )
 
 
-def _facts(claimed: Claim) -> traces.Facts:
+def _trace_facts(claimed: Claim) -> traces.Facts:
     job, attempt = claimed.job, claimed.attempt
     return {
         "pointsman.job.id": str(job.id),
@@ -142,7 +142,7 @@ def _facts(claimed: Claim) -> traces.Facts:
 
 logger = logging.getLogger(__name__)
 
-LEDGER_AWAY = (OperationalError, InterfaceError)
+LEDGER_UNREACHABLE = (OperationalError, InterfaceError)
 """The ledger is away or restarting: nobody's defect. The attempt's lease runs out, and the job waits again."""
 
 SETTLE_PAUSES = (0.2, 1.0, 3.0)
@@ -182,7 +182,7 @@ class Resources:
     """Keeps what this process has claimed."""
 
 
-def take(message: JobMessage, queue: QueueName, resources: Resources) -> Claim | None:
+def claim_job(message: JobMessage, queue: QueueName, resources: Resources) -> Claim | None:
     """Claim a message's job for this process, or nothing when the message is stale."""
     asked = time.time()
     with resources.ledger.begin() as session:
@@ -196,35 +196,35 @@ def take(message: JobMessage, queue: QueueName, resources: Resources) -> Claim |
     return claimed
 
 
-def leave_to_others(unread: UnknownMessageError, queue: QueueName, resources: Resources) -> None:
+def requeue_unknown(unread: UnknownMessageError, queue: QueueName, resources: Resources) -> None:
     """Give back the job of a message that a newer version sent. Without a ledger the dispatcher finds it missing."""
     logger.warning("message_of_unknown_version", extra={"job_id": str(unread.job_id), "version": unread.version})
-    with suppress(*LEDGER_AWAY), resources.ledger.begin() as session:
+    with suppress(*LEDGER_UNREACHABLE), resources.ledger.begin() as session:
         requeue_unknown_version(session, unread, queue=queue)
 
 
 def run_attempt(message: JobMessage, queue: QueueName, handler: Handler, resources: Resources) -> None:
     """Work off one message: one attempt at one job."""
     began = time.monotonic()
-    claimed = take(message, queue, resources)
+    claimed = claim_job(message, queue, resources)
     if claimed is None:
         return
     try:
-        with of_attempt(claimed), Lease(resources.ledger, claimed, resources.leases) as lease:
-            attempt = _open(claimed, resources, lease=lease, began=began)
+        with trace_attempt(claimed), Lease(resources.ledger, claimed, resources.leases) as lease:
+            attempt = _open_attempt(claimed, resources, lease=lease, began=began)
             if attempt.site is not None:
                 attempt.report_step("lock", seconds=time.monotonic() - began)
             try:
-                settlement = _work(attempt, handler, resources)
+                settlement = _run_handler(attempt, handler, resources)
             finally:
                 attempt.close()
             if settlement is not None:
-                _settle_surely(claimed, settlement, resources)
+                _settle_with_retries(claimed, settlement, resources)
     except FencedError:
         logger.warning("attempt_fenced")
     except HandBack:
         hand_back(message, resources)
-    except LEDGER_AWAY:
+    except LEDGER_UNREACHABLE:
         logger.warning("attempt_given_up_without_ledger", exc_info=True)
 
 
@@ -234,13 +234,13 @@ def hand_back(message: JobMessage, resources: Resources) -> None:
     try:
         with resources.ledger.begin() as session:
             report_loss(session, message, cause=Reason.WORKER_STOPPED)
-    except LEDGER_AWAY:
+    except LEDGER_UNREACHABLE:
         logger.warning("ledger_unreachable")  # the lease runs out by itself
 
 
-def _open(claimed: Claim, resources: Resources, *, lease: Lease, began: float) -> Attempt:
-    found = _look(claimed, resources) if _stands_on_more(claimed.job) else _Found()
-    books = _Books(resources, claimed)
+def _open_attempt(claimed: Claim, resources: Resources, *, lease: Lease, began: float) -> Attempt:
+    found = _load_subject(claimed, resources) if _has_subject(claimed.job) else _Subject()
+    books = _LedgerReporter(resources, claimed)
     return Attempt(
         claim=claimed,
         site=found.site,
@@ -256,7 +256,7 @@ def _open(claimed: Claim, resources: Resources, *, lease: Lease, began: float) -
         spent_nanousd=claimed.booked_nanousd,
         boxes=resources.boxes,
         began=began,
-        charge_whole=books.charge,
+        charge_unmetered=books.charge,
         step_order=found.order,
         accounts=resources.accounts,
         runs=resources.runs,
@@ -265,7 +265,7 @@ def _open(claimed: Claim, resources: Resources, *, lease: Lease, began: float) -
     )
 
 
-class _Found(NamedTuple):
+class _Subject(NamedTuple):
     """What a job stands on besides its own row."""
 
     order: StepOrder | None = None
@@ -274,12 +274,12 @@ class _Found(NamedTuple):
     begun: Release | None = None
 
 
-def _stands_on_more(job: Job) -> bool:
+def _has_subject(job: Job) -> bool:
     """Tell whether there is anything to look up for a job: of one without, its claim has said all."""
     return is_step(job) or any(own is not None for own in (job.site_id, job.base_release_id, job.start_release_id))
 
 
-def _look(claimed: Claim, resources: Resources) -> _Found:
+def _load_subject(claimed: Claim, resources: Resources) -> _Subject:
     """Look up what a job stands on: after its claim, since where that fails there has to be an attempt that failed."""
     with resources.ledger.begin() as session:
         job = hold(session, claimed.attempt)
@@ -292,10 +292,10 @@ def _look(claimed: Claim, resources: Resources) -> _Found:
             if claimed.attempt.queue != QueueName.INTAKE:  # which does not hold the site: the base may still change
                 job.base_release_id = base.id if base else None
         begun = session.get(Release, job.start_release_id) if job.start_release_id is not None else None
-    return _Found(order, site, base, begun)
+    return _Subject(order, site, base, begun)
 
 
-class _Books:
+class _LedgerReporter:
     """What an attempt tells the ledger and asks of it while it works, each in a transaction of its own."""
 
     def __init__(self, resources: Resources, claimed: Claim) -> None:
@@ -307,7 +307,7 @@ class _Books:
         try:
             with self._ledger.begin() as session:
                 record(session, kind, job=self._claimed.job, **data)
-        except LEDGER_AWAY:  # news for people: not worth the work that it is about
+        except LEDGER_UNREACHABLE:  # news for people: not worth the work that it is about
             logger.warning("report_not_recorded", exc_info=True, extra={"kind": kind.value})
 
     def budget_exceeded(self) -> BudgetExceeded | None:
@@ -327,14 +327,14 @@ class _Books:
             return charge_unmetered_step(session, self._claimed, nanousd=nanousd, model=model, worker=self._worker)
 
 
-def _work(attempt: Attempt, handler: Handler, resources: Resources) -> Settlement | None:
+def _run_handler(attempt: Attempt, handler: Handler, resources: Resources) -> Settlement | None:
     if attempt.has_site_moved_on:
         return end_with(_MOVED_ON)
     try:
         with interruptible():
             outcome = handler(attempt)
             return prepare(attempt, outcome, ledger=resources.ledger, known_keys=attempt.secrets)
-    except (FencedError, *LEDGER_AWAY):
+    except (FencedError, *LEDGER_UNREACHABLE):
         raise
     except (SoftTimeLimit, Exception) as error:
         decision = decide_end(error, kept=attempt.kept[-1] if attempt.kept else "nothing was kept")
@@ -349,7 +349,7 @@ def _work(attempt: Attempt, handler: Handler, resources: Resources) -> Settlemen
         return end_with(decision)
 
 
-def _settle_surely(claimed: Claim, settlement: Settlement, resources: Resources) -> None:
+def _settle_with_retries(claimed: Claim, settlement: Settlement, resources: Resources) -> None:
     """Settle, again if the ledger was away; a settlement that cannot be stored at all ends the job.
 
     A try whose commit got through although its answer was lost is fenced off: the attempt has ended then.
@@ -357,7 +357,7 @@ def _settle_surely(claimed: Claim, settlement: Settlement, resources: Resources)
     for pause in SETTLE_PAUSES:
         try:
             return _settle(claimed, settlement, resources)
-        except LEDGER_AWAY:
+        except LEDGER_UNREACHABLE:
             logger.warning("settlement_delayed", exc_info=True)
             time.sleep(pause)
         except FencedError:
@@ -389,7 +389,7 @@ _HOUR_SECONDS = 3600.0
 _WHY_LIMIT = 400
 
 
-def try_later(claimed: Claim, resources: Resources, *, reason: Reason, why: str) -> bool:
+def retry_later(claimed: Claim, resources: Resources, *, reason: Reason, why: str) -> bool:
     """Let control work be done again after a pause; False when it has waited as long as the policy lets it.
 
     Args:
@@ -403,7 +403,7 @@ def try_later(claimed: Claim, resources: Resources, *, reason: Reason, why: str)
     """
     with resources.ledger.begin() as session:
         job = hold(session, claimed.attempt)
-        seconds = _next_pause(session, job, claimed.policy.pauses, why=why)
+        seconds = _count_try(session, job, claimed.policy.pauses, why=why)
         if seconds is None:
             return False
         close_attempt(session, job, outcome="resting", reason=reason)
@@ -414,7 +414,7 @@ def try_later(claimed: Claim, resources: Resources, *, reason: Reason, why: str)
     return True
 
 
-def _next_pause(session: Session, job: Job, pauses: Pauses, *, why: str) -> float | None:
+def _count_try(session: Session, job: Job, pauses: Pauses, *, why: str) -> float | None:
     """Note one more try on a held job, and return how long it rests; None when its time is over."""
     at = float(session.scalar(select(func.extract("epoch", now()))) or 0)
     before: dict[str, Any] = job.result.get(RESTING) or {"since": at, "tries": 0}
@@ -427,6 +427,6 @@ def _next_pause(session: Session, job: Job, pauses: Pauses, *, why: str) -> floa
     return seconds
 
 
-def came_through(job: Job) -> None:
+def clear_retries(job: Job) -> None:
     """Note on a held job that nothing it waited for is away any more."""
     job.result = {name: value for name, value in job.result.items() if name != RESTING}

@@ -41,9 +41,9 @@ from sites.content_store import Den
 from workers.boxes import BoxPool, NoBoxes, PoolOnDemand, open_engine_pool
 from workers.config import RunsConfig, WorkerConfig
 from workers.handlers.agent import session_plan
-from workers.heartbeat import Presence, show_life
+from workers.heartbeat import WorkerHeartbeat, install_heartbeat
 from workers.lifecycle import Handler, Resources
-from workers.pool import PoolHooks, take_scratch
+from workers.pool import PoolHooks, create_scratch
 from workers.tasks import HANDLERS, register_tasks
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def build_worker(
         vocabularies=vocabularies,
         handlers=handlers,
     )
-    presence = Presence(
+    presence = WorkerHeartbeat(
         _ledger_for_parent(settings),
         Sign(id=worker, host=socket.gethostname(), pid=os.getpid(), queues=tuple(queues), slots=concurrency),
     )
@@ -174,7 +174,7 @@ def build_worker(
     )
     hooks.connect()
     file = settings.worker.heartbeat
-    show_life(app, presence.pulse, *(() if file is None else (partial(beat, file),)))
+    install_heartbeat(app, presence.pulse, *(() if file is None else (partial(beat, file),)))
     return app, hooks
 
 
@@ -213,7 +213,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.check:
             return check(settings.worker)
         traces.start(settings.tracing, program="worker")
-        take_scratch()
+        create_scratch()
         await_schema(settings.ledger.url.get_secret_value(), patience_seconds=settings.ledger.migration_wait_seconds)
         with _for_good():
             app, hooks = build_worker(

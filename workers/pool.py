@@ -31,19 +31,19 @@ from ledger.attempts import hand_back_all, report_loss
 from ledger.tables import Job
 from monitoring import logs, traces
 from routing.jobs import JobMessage, Reason
-from workers.heartbeat import Presence
+from workers.heartbeat import WorkerHeartbeat
 from workers.lifecycle import HAND_BACK_SIGNAL, install_interrupts
-from workers.tasks import keep_unknown
+from workers.tasks import keep_unrouted
 
 logger = logging.getLogger(__name__)
 
 LET_GO_SECONDS = 10.0
 """How long a job may take to let go of what it holds, a box above all, once its worker's grace is over."""
-_ASK_SECONDS = 0.25
+_POLL_SECONDS = 0.25
 """Between two times of asking: a child that is just claiming a job hears it the next time."""
 
 
-class Stopping:
+class GracefulStop:
     """The end of a worker's life, in its parent process."""
 
     def __init__(self, *, grace_seconds: float, hand_back: Callable[[], None]) -> None:
@@ -89,7 +89,7 @@ class Stopping:
             for child in children:
                 with suppress(psutil.NoSuchProcess):
                     child.send_signal(HAND_BACK_SIGNAL)
-            time.sleep(_ASK_SECONDS)
+            time.sleep(_POLL_SECONDS)
         for child in psutil.Process().children():
             logger.warning("pool_child_killed", extra={"pid": child.pid})
             with suppress(ProcessLookupError):
@@ -109,7 +109,7 @@ def lead_process_group() -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def bound_memory(kib: int) -> None:
+def limit_memory(kib: int) -> None:
     """Bound the memory that this process may have of its own; beyond it an allocation fails (MemoryError)."""
     _, most = resource.getrlimit(resource.RLIMIT_DATA)
     wanted = kib * 1024
@@ -121,7 +121,7 @@ class PoolHooks:
 
     def __init__(
         self,
-        presence: Presence,
+        presence: WorkerHeartbeat,
         *,
         log_level: str,
         prepare: Callable[[], None],
@@ -135,7 +135,7 @@ class PoolHooks:
         self._prepare = prepare
         self._close = close
         self._most_memory_kib = most_memory_kib
-        self._stopping = Stopping(grace_seconds=stop_seconds, hand_back=self._hand_back)
+        self._stopping = GracefulStop(grace_seconds=stop_seconds, hand_back=self._hand_back)
 
     def connect(self) -> None:
         """Connect every hook."""
@@ -145,7 +145,7 @@ class PoolHooks:
         signals.task_prerun.connect(self.on_prerun)
         signals.task_postrun.connect(self.on_postrun)
         signals.task_failure.connect(self.on_failure)
-        signals.task_unknown.connect(keep_unknown)
+        signals.task_unknown.connect(keep_unrouted)
         signals.worker_ready.connect(self._stopping.on_ready)
         signals.worker_ready.connect(self._presence.on_ready)
         signals.worker_shutting_down.connect(self._stopping.on_shutting_down)
@@ -160,7 +160,7 @@ class PoolHooks:
         lead_process_group()
         install_interrupts()
         if self._most_memory_kib is not None:
-            bound_memory(self._most_memory_kib)
+            limit_memory(self._most_memory_kib)
         self._prepare()
 
     def on_process_shutdown(self, **_: Any) -> None:
@@ -190,7 +190,7 @@ class PoolHooks:
         except (ValidationError, IndexError):
             return
         logger.warning("pool_child_lost", extra={"job_id": str(message.job_id), "cause": cause.value})
-        self._presence.tell(partial(_tell_of_loss, message=message, cause=cause))
+        self._presence.tell(partial(_record_loss, message=message, cause=cause))
 
     def finish(self) -> None:
         """Wait for what a stop still has to tell the ledger, and sign off."""
@@ -202,7 +202,7 @@ class PoolHooks:
         self._presence.tell(lambda session: hand_back_all(session, self._worker))
 
 
-def _tell_of_loss(session: Session, *, message: JobMessage, cause: Reason) -> None:
+def _record_loss(session: Session, *, message: JobMessage, cause: Reason) -> None:
     """Put a loss on record, and on the job's trace: the attempt's own span died with the child."""
     report_loss(session, message, cause=cause)
     if traces.is_on():
@@ -216,7 +216,7 @@ _PREFIX = "pointsman-worker-"
 _LOCK = "lock"
 
 
-def take_scratch() -> Path:
+def create_scratch() -> Path:
     """Make this process's directory, let temporary files go there, and remove what dead workers left.
 
     Called once, before anything asks for a temporary file. It is removed when the process ends by itself.
@@ -225,7 +225,7 @@ def take_scratch() -> Path:
         OSError: there is no place for temporary files (the operator's fault).
     """
     base = Path(tempfile.gettempdir())
-    with _alone(base):
+    with _sweep_lock(base):
         sweep_scratch(base)
         made = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
         descriptor = os.open(made / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -242,7 +242,7 @@ def sweep_scratch(base: Path) -> list[Path]:
 
 
 @contextmanager
-def _alone(base: Path) -> Iterator[None]:
+def _sweep_lock(base: Path) -> Iterator[None]:
     """Let nobody sweep between the making of a directory and its lock."""
     path = base / f"pointsman-workers-{os.getuid()}.lock"
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

@@ -48,12 +48,12 @@ from workers.outcomes import Ended, Parked
 
 BUSY_RETRIES = 2
 """How often a call that the provider or the gateway was too busy for is made again within one attempt."""
-LONGEST_WAIT_SECONDS = 5.0
-_SHARE_OF_TIME = 0.25
+MAX_WAIT_SECONDS = 5.0
+_MAX_TIME_SHARE = 0.25
 """A wait may take so much of the time that the attempt has left."""
 
 
-_SURROUNDINGS = frozenset(
+_EXTERNAL_CAUSES = frozenset(
     {
         Reason.PROVIDER_BUSY,
         Reason.PROVIDER_ERROR,
@@ -102,7 +102,7 @@ def decide_call(error: GatewayError, *, tries: int, left_seconds: float = math.i
         return None
     asked = error.retry_after if isinstance(error, ProviderBusyError) else None
     wait = asked if asked is not None else 0.5 * 2**tries
-    return Retry(wait) if wait <= min(LONGEST_WAIT_SECONDS, left_seconds * _SHARE_OF_TIME) else None
+    return Retry(wait) if wait <= min(MAX_WAIT_SECONDS, left_seconds * _MAX_TIME_SHARE) else None
 
 
 def decide_call_failure(error: GatewayError) -> CallFailure | None:
@@ -126,7 +126,7 @@ def is_passing(error: Exception) -> bool:
     return isinstance(error, OSError)
 
 
-def away_of(error: Exception) -> Reason:
+def unavailable_reason(error: Exception) -> Reason:
     """Return what was away for control work that may come off later: an error of a file names it, or is a disk's."""
     is_local = isinstance(error, OSError) and (error.errno in _STORAGE_ERRORS or error.filename is not None)
     return Reason.STORAGE_UNAVAILABLE if is_local else Reason.REMOTE_UNREACHABLE
@@ -140,7 +140,7 @@ def step_pause(pauses: Sequence[float], *, tries: int, failure: str | None) -> f
         tries: how often it was tried.
         failure: the reason code of its last try.
     """
-    return pause_before(pauses, tries=tries) if failure in _SURROUNDINGS else 0.0
+    return pause_before(pauses, tries=tries) if failure in _EXTERNAL_CAUSES else 0.0
 
 
 def decide_end(error: BaseException, *, kept: str = "nothing was kept") -> Ended | Parked | Abandon:

@@ -25,7 +25,7 @@ MAX_BYTES = 2_097_152
 """Of one session; the beginning and the end are kept."""
 
 
-class Hider:
+class TokenMasker:
     """Takes an attempt's token out of what is put on record.
 
     Any process in the box knows it and may print it, in the letters of JSON too: so lines are cleaned, and what is read
@@ -66,7 +66,7 @@ class Transcript:
 
 
 @dataclass(frozen=True)
-class Held:
+class SessionResult:
     """A session that is over."""
 
     verdict: Verdict
@@ -74,7 +74,7 @@ class Held:
     """What is put on record: a session can be explained by it, though never repeated (H-048)."""
 
 
-def hold_session(attempt: Attempt, box: Box, plan: SessionPlan, *, prompt: str, clocks: Clocks) -> Held:
+def hold_session(attempt: Attempt, box: Box, plan: SessionPlan, *, prompt: str, clocks: Clocks) -> SessionResult:
     """Run the CLI in a box until it ends, or has to.
 
     Args:
@@ -91,7 +91,7 @@ def hold_session(attempt: Attempt, box: Box, plan: SessionPlan, *, prompt: str, 
     """
     argv = arguments(plan, is_walled=box.is_walled)
     transcript = Transcript()
-    hider = Hider(attempt.token)
+    hider = TokenMasker(attempt.token)
     reader = SessionReader(plan, tell=lambda news: attempt.report(EventKind.PROGRESS, {"text": hider.text(news)}))
 
     def on_line(line: bytes) -> bool:
@@ -113,10 +113,10 @@ def hold_session(attempt: Attempt, box: Box, plan: SessionPlan, *, prompt: str, 
         "transcript_sha256": attempt.den.put(transcript.packed()),
     }
     verdict = reader.judge(result)
-    return Held(replace(verdict, text=hider.text(verdict.text)), facts)
+    return SessionResult(replace(verdict, text=hider.text(verdict.text)), facts)
 
 
-def obstacle_of(
+def obstacle_to(
     attempt: Attempt, verdict: Verdict, *, model: str, exceeded: BudgetExceeded | None
 ) -> GatewayError | None:
     """Return what kept a session's model calls from being made; None when it failed of something else.

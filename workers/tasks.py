@@ -20,7 +20,7 @@ from workers.handlers.intake import Environment, intake
 from workers.handlers.patch import patch_files
 from workers.handlers.publish import run_control
 from workers.handlers.spec import edit_spec
-from workers.lifecycle import Handler, Resources, leave_to_others, run_attempt
+from workers.lifecycle import Handler, Resources, requeue_unknown, run_attempt
 from workers.runs.step import run_step
 
 HANDLERS: Mapping[QueueName, Handler] = {
@@ -72,24 +72,24 @@ def _attempt_body(
     def work(message: JobMessage) -> None:
         run_attempt(message, queue, handler, resources())
 
-    return _reading(queue, work, resources)
+    return _decoding(queue, work, resources)
 
 
 def _control_body(resources: Callable[[], Resources]) -> Callable[[dict[str, Any]], None]:
     def work(message: JobMessage) -> None:
         run_control(message, resources())
 
-    return _reading(QueueName.CONTROL, work, resources)
+    return _decoding(QueueName.CONTROL, work, resources)
 
 
-def _reading(
+def _decoding(
     queue: QueueName, work: Callable[[JobMessage], None], resources: Callable[[], Resources]
 ) -> Callable[[dict[str, Any]], None]:
     def body(message: dict[str, Any]) -> None:
         try:
             read = read_message(message)
         except UnknownMessageError as unread:
-            leave_to_others(unread, queue, resources())
+            requeue_unknown(unread, queue, resources())
         else:
             work(read)
 
@@ -99,7 +99,7 @@ def _reading(
 logger = logging.getLogger(__name__)
 
 
-def keep_unknown(sender: Any, message: Any, name: str, **_: Any) -> None:
+def keep_unrouted(sender: Any, message: Any, name: str, **_: Any) -> None:
     """Move a message with an unknown task's name to `unrouted`. Called in the parent; Celery drops it afterwards.
 
     Args:

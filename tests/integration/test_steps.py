@@ -434,7 +434,7 @@ class ChargesWhole:
     """A runner whose calls nobody meters."""
 
     def run(self, order: AgentOrder, attempt: Attempt) -> AgentRun:
-        exceeded = attempt.charge_whole(15_000_000_000, order.model)
+        exceeded = attempt.charge_unmetered(15_000_000_000, order.model)
         failed = Failed(State.FAILED, Reason.AGENT_FAILED, exceeded.scope) if exceeded else None
         result = {".agent-result.json": b'{"status": "complete", "summary": "Done."}'}
         return AgentRun({**order.files, **result}, failed)

@@ -28,7 +28,7 @@ from workers.attempt import Attempt
 from workers.handlers.build import build_candidate, build_commands
 from workers.outcomes import Candidate, Ended, Outcome, Parked
 from workers.retries import decide_end
-from workers.session import hold_session, obstacle_of
+from workers.session import hold_session, obstacle_to
 
 ENDS: dict[End, tuple[State, Reason]] = {
     End.REFUSED: (State.FAILED, Reason.BOX_FAILED),
@@ -118,7 +118,7 @@ def edit_with_agent(attempt: Attempt) -> Outcome:
     ended: Ended | Parked | None = end_of(session)
     obstacle = None
     if ended is not None:
-        obstacle = obstacle_of(attempt, work.verdict, model=_model(attempt), exceeded=session.exceeded)
+        obstacle = obstacle_to(attempt, work.verdict, model=_model(attempt), exceeded=session.exceeded)
     if obstacle is not None and isinstance(parked := decide_end(obstacle), Parked):
         ended = parked
     if work.files is None or work.changes.is_empty:
@@ -142,7 +142,7 @@ def _in_a_box(attempt: Attempt, files: Mapping[str, bytes], before: Manifest) ->
             injected = box.put(files)
         with attempt.step("execute"):
             clocks = session_clocks(attempt, has_build=before.has_build, now=time.monotonic())
-            plan = session_plan(attempt.policy, room_nanousd=attempt.room_nanousd)
+            plan = session_plan(attempt.policy, remaining_nanousd=attempt.remaining_nanousd)
             held = hold_session(attempt, box, plan, prompt=attempt.order, clocks=clocks)
         facts = {"how": "a code agent", "agent": held.facts}
         with attempt.step("extract"):
@@ -159,15 +159,15 @@ def _model(attempt: Attempt) -> str:
     return attempt.policy.calls["agent_session"].model
 
 
-def session_plan(policy: Policy, *, room_nanousd: int | None = None) -> SessionPlan:
+def session_plan(policy: Policy, *, remaining_nanousd: int | None = None) -> SessionPlan:
     """Return what a session of tier 3 may do.
 
     Args:
         policy: as the tenant's overrides leave it.
-        room_nanousd: what the job's bill has left; None for one that leaves the tier its whole cap, as most do.
+        remaining_nanousd: what the job's bill has left; None for one that leaves the tier its whole cap, as most do.
     """
     call, cap = policy.calls["agent_session"], policy.queues[QueueName.AGENT].llm_nanousd
-    left = cap if room_nanousd is None else min(cap, room_nanousd)
+    left = cap if remaining_nanousd is None else min(cap, remaining_nanousd)
     return SessionPlan(
         role=SITE,
         model=call.model,

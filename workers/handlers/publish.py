@@ -30,8 +30,8 @@ from routing.queues import QueueName
 from sites.errors import DenAwayError, SiteError
 from sites.releases import check_whole, lay_out, try_to_show_active
 from workers.lease import Lease
-from workers.lifecycle import LEDGER_AWAY, Resources, of_attempt, take, try_later
-from workers.retries import away_of, is_passing
+from workers.lifecycle import LEDGER_UNREACHABLE, Resources, claim_job, retry_later, trace_attempt
+from workers.retries import is_passing, unavailable_reason
 from workers.runs.coordinator import Advance
 from workers.runs.git.workspace import Workspace
 from workers.runs.publishing import publish_run
@@ -91,7 +91,7 @@ def publish(claimed: Claim, resources: Resources, observe: Observe) -> None:
     with traces.span("show"):
         lag = try_to_show_active(resources.ledger, resources.den, approved.site.id)
     if lag is not None:
-        _tell_of_lag(claimed, resources, lag)
+        _record_lag(claimed, resources, lag)
     observe(Step.SHOWN)
     logger.info("published")
 
@@ -160,7 +160,7 @@ def _put_steps_on_record(session: Session, job: Job, seconds: Mapping[str, float
         record(session, EventKind.STEP, job=job, step=step, seconds=round(taken, 3))
 
 
-def _tell_of_lag(claimed: Claim, resources: Resources, lag: str) -> None:
+def _record_lag(claimed: Claim, resources: Resources, lag: str) -> None:
     text = (
         f"published in the ledger, as live pages show; its copy for web servers could not be written at once ({lag}); "
         "the dispatcher tries again until it can"
@@ -177,28 +177,28 @@ def run_control(message: JobMessage, resources: Resources, *, observe: Observe =
         resources: what every task needs.
         observe: told after each step of a site's publish.
     """
-    claimed = take(message, QueueName.CONTROL, resources)
+    claimed = claim_job(message, QueueName.CONTROL, resources)
     if claimed is None:
         return
     try:
-        with of_attempt(claimed), Lease(resources.ledger, claimed, resources.leases):
-            _do_or_rest(claimed, resources, observe)
+        with trace_attempt(claimed), Lease(resources.ledger, claimed, resources.leases):
+            _run_or_defer(claimed, resources, observe)
     except FencedError:
         logger.warning("attempt_fenced")
-    except LEDGER_AWAY:
+    except LEDGER_UNREACHABLE:
         logger.warning("attempt_given_up_without_ledger", exc_info=True)
 
 
-def _do_or_rest(claimed: Claim, resources: Resources, observe: Observe) -> None:
+def _run_or_defer(claimed: Claim, resources: Resources, observe: Observe) -> None:
     """Do what is due; when disk or Den are away, let it wait, and end it once it has waited long enough."""
     try:
-        _do(claimed, resources, observe)
+        _publish_or_advance(claimed, resources, observe)
     except OSError as error:
         logger.warning("control_work_failed", exc_info=True)
         why = f"{type(error).__name__}: {error.strerror or error}"
         if not is_passing(error):
             raise
-        if not try_later(claimed, resources, reason=away_of(error), why=why):
+        if not retry_later(claimed, resources, reason=unavailable_reason(error), why=why):
             _give_up(claimed, resources, f"{why}; it was tried again until the policy allowed no more")
 
 
@@ -209,7 +209,7 @@ def _give_up(claimed: Claim, resources: Resources, detail: str) -> None:
         end(session, job, State.FAILED, reason=reason, detail=detail)
 
 
-def _do(claimed: Claim, resources: Resources, observe: Observe) -> None:
+def _publish_or_advance(claimed: Claim, resources: Resources, observe: Observe) -> None:
     job = claimed.job
     if not is_run(job):
         with traces.span("publish"):

@@ -45,15 +45,15 @@ from workers.config import RunsConfig
 from workers.errors import ResultInvalidError, WorkerError
 from workers.runs.git.trees import LeftOut, Snapshot, TreeLimits
 from workers.runs.scheduling.view import parse_result
-from workers.runs.step import RUNNERS, take_over
-from workers.runs.step_context import AgentOrder, StepWords, claude_md, order_text, stage
+from workers.runs.step import RUNNERS, collect_output
+from workers.runs.step_context import AgentOrder, StepBrief, claude_md, order_text, stage_context
 
 _UNLIMITED_USD = 5.0
 _TENANT = "alone"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class AloneContext:
     """What an agent alone works with."""
 
     policy: Policy
@@ -69,7 +69,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Alone:
+class AloneResult:
     """What came of it."""
 
     result: Mapping[str, Any] | None
@@ -78,7 +78,7 @@ class Alone:
     dropped: tuple[str, ...]
     facts: Mapping[str, Any]
 
-    def told(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """Return it as JSON has it."""
         changed = {path: None if data is None else len(data) for path, data in sorted(self.changes.items())}
         return {
@@ -90,7 +90,7 @@ class Alone:
         }
 
 
-def run_alone(name: str, *, task: str, project: Snapshot, place: Place) -> Alone:
+def run_alone(name: str, *, task: str, project: Snapshot, place: AloneContext) -> AloneResult:
     """Run one agent against a project's files; nothing is written.
 
     Raises:
@@ -100,7 +100,7 @@ def run_alone(name: str, *, task: str, project: Snapshot, place: Place) -> Alone
     definition = place.policy.agents.get(name)
     if definition is None:
         raise PolicyError(f"there is no agent {name!a}; there are {', '.join(sorted(place.policy.agents))}")
-    words = StepWords(
+    words = StepBrief(
         key="alone",
         agent=name,
         task=task,
@@ -109,7 +109,7 @@ def run_alone(name: str, *, task: str, project: Snapshot, place: Place) -> Alone
         context=(),
         writes=definition.writes,
     )
-    staged = stage(words, project, definition, most_bytes=place.policy.runs.context_bytes, redact=str)
+    staged = stage_context(words, project, definition, most_bytes=place.policy.runs.context_bytes, redact=str)
     order = AgentOrder(
         name=name,
         agent=definition,
@@ -127,8 +127,8 @@ def run_alone(name: str, *, task: str, project: Snapshot, place: Place) -> Alone
         attempt.close()
     failure = ran.failed.detail if ran.failed is not None else None
     if ran.files is None:
-        return Alone(None, failure or "it left no files", {}, ran.refused, ran.facts)
-    taken = take_over(
+        return AloneResult(None, failure or "it left no files", {}, ran.refused, ran.facts)
+    taken = collect_output(
         project,
         order.files,
         ran.files,
@@ -139,7 +139,7 @@ def run_alone(name: str, *, task: str, project: Snapshot, place: Place) -> Alone
         result = parse_result(ran.files.get(RESULT_FILE, b"")).model_dump(mode="json", exclude_none=True)
     except ResultInvalidError as error:
         result, failure = None, failure or f"its {RESULT_FILE} is missing or not valid: {error}"
-    return Alone(result, failure, taken.changes, (*taken.report(), *ran.refused), ran.facts)
+    return AloneResult(result, failure, taken.changes, (*taken.report(), *ran.refused), ran.facts)
 
 
 def read_project(worktree: Worktree, limits: TreeLimits) -> Snapshot:
@@ -177,7 +177,7 @@ def _objection(path: str, names: NameSet) -> str | None:
         return error.reason
 
 
-def _attempt(place: Place) -> Attempt:
+def _attempt(place: AloneContext) -> Attempt:
     """Return an attempt that nothing but this process knows of."""
     queue = QueueName.STEPS.value
     tenant = place.runs.codex_tenant or _TENANT
@@ -202,7 +202,7 @@ def _attempt(place: Place) -> Attempt:
         budget_exceeded=lambda: None,
         bind_door=lambda address, token: None,
         boxes=place.boxes,
-        charge_whole=lambda nanousd, model: None,
+        charge_unmetered=lambda nanousd, model: None,
         runs=place.runs,
         environment=place.environment,
     )
@@ -236,7 +236,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         settings = read_settings(AloneSettings, os.environ)
         worktree = Worktree(given.dir)
-        with _place(given, settings) as place:
+        with _context(given, settings) as place:
             project = read_project(worktree, TreeLimits(max_bytes=place.policy.runs.workspace_bytes))
             alone = run_alone(given.name, task=given.task, project=project, place=place)
     except (PolicyError, TreeRefusedError, OSError) as error:
@@ -247,12 +247,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     if not given.dry_run and alone.failure is None:
         worktree.write(alone.changes, {})
-    sys.stdout.write(json.dumps(alone.told()) + "\n" if given.json else _shown(alone))
+    sys.stdout.write(json.dumps(alone.as_dict()) + "\n" if given.json else _format(alone))
     return 1 if alone.failure is not None else 0
 
 
 @contextmanager
-def _place(given: argparse.Namespace, settings: AloneSettings) -> Iterator[Place]:
+def _context(given: argparse.Namespace, settings: AloneSettings) -> Iterator[AloneContext]:
     policy = load_policy(settings.policy.path)
     agent = policy.agents.get(given.name)
     needs_box = agent is not None and agent.needs_box
@@ -268,7 +268,7 @@ def _place(given: argparse.Namespace, settings: AloneSettings) -> Iterator[Place
         if needs_box:
             boxes = PoolOnDemand(lambda: _open_pool(settings.box, url, is_here=given.url is None))
         stack.callback(boxes.close)
-        yield Place(
+        yield AloneContext(
             policy=policy,
             url=url,
             token=token,
@@ -291,7 +291,7 @@ def _open_pool(config: BoxConfig, url: str, *, is_here: bool) -> BoxPool:
     return open_engine_pool(BoxConfig.model_validate(config.model_dump() | changes))
 
 
-def _shown(alone: Alone) -> str:
+def _format(alone: AloneResult) -> str:
     lines = [f"{'deleted' if data is None else 'wrote  '} {path}" for path, data in sorted(alone.changes.items())]
     lines += [f"dropped {line}" for line in alone.dropped]
     if alone.failure is not None:

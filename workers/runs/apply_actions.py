@@ -109,9 +109,9 @@ class Scene:
     """The gateway's account that pays, by provider."""
 
 
-def carry_out(scene: Scene, action: Action) -> None:
+def apply_action(scene: Scene, action: Action) -> None:
     """Carry out one action of a decision."""
-    _DOING[type(action)](scene, action)
+    _APPLY[type(action)](scene, action)
 
 
 def _adopt(scene: Scene, action: AdoptPlan) -> None:
@@ -209,7 +209,7 @@ def _gate_spec(gate: NewGate) -> GateSpec:
     return GateSpec(key=gate.key, kind=gate.kind.value, reason=gate.reason, after=gate.after)
 
 
-_DOING: Mapping[type, Callable[[Scene, Any], None]] = {
+_APPLY: Mapping[type, Callable[[Scene, Any], None]] = {
     AdoptPlan: _adopt,
     AddSteps: _add,
     StartStep: _start,
@@ -222,7 +222,7 @@ _DOING: Mapping[type, Callable[[Scene, Any], None]] = {
 }
 
 
-def tell_move(scene: Scene, explanation: str) -> None:
+def record_explanation(scene: Scene, explanation: str) -> None:
     """Put on record, for people, why the run moves as it does."""
     if explanation != scene.rows.run.explanation:
         change_run(scene.session, scene.rows.run, RunChange(explanation=explanation))

@@ -31,8 +31,8 @@ from sites.scan.rules import Notes, TooManyFindingsError
 from sites.scan.secrets import SecretBudget, find_secrets
 from workers.errors import WorkspaceMissingError, WriteConflictError
 from workers.handlers.build import build_commands
-from workers.lifecycle import Resources, came_through
-from workers.runs.apply_actions import Scene, carry_out, fits, spent_by_agent, tell_move
+from workers.lifecycle import Resources, clear_retries
+from workers.runs.apply_actions import Scene, apply_action, fits, record_explanation, spent_by_agent
 from workers.runs.git.workspace import Absorbed as Joined
 from workers.runs.scheduling.actions import Decision, ScanChanges, StartStep
 from workers.runs.scheduling.schedule import next_actions
@@ -70,7 +70,7 @@ class RunWorkspace(Protocol):
         """Let a ref name a commit."""
 
 
-class Taken(NamedTuple):
+class MergedResults(NamedTuple):
     """What an advance takes note of."""
 
     absorbed: Sequence[StepOutcome]
@@ -78,7 +78,7 @@ class Taken(NamedTuple):
     head_commit: str | None
 
 
-def take_in(rows: RunRows, workspace: RunWorkspace) -> Taken:
+def merge_results(rows: RunRows, workspace: RunWorkspace) -> MergedResults:
     """Absorb the commits of executions that completed, oldest first; a conflict fails its step and nothing else.
 
     Args:
@@ -94,13 +94,13 @@ def take_in(rows: RunRows, workspace: RunWorkspace) -> Taken:
         if head is None:
             base = head = row.base_commit
         try:
-            head = _join(row, head, workspace)
+            head = _merge(row, head, workspace)
             absorbed.append(StepOutcome(row.job_id, "completed"))
         except WriteConflictError as error:
             absorbed.append(StepOutcome(row.job_id, "failed", Reason.OUTPUT_REFUSED.value, str(error)))
         except WorkspaceMissingError as error:
             absorbed.append(StepOutcome(row.job_id, "failed", Reason.INTERNAL_ERROR.value, str(error)))
-    return Taken(absorbed, base, head)
+    return MergedResults(absorbed, base, head)
 
 
 def has_build(workspace: RunWorkspace, head: str | None) -> bool:
@@ -111,7 +111,7 @@ def has_build(workspace: RunWorkspace, head: str | None) -> bool:
     return package is not None and bool(build_commands({_PACKAGE: package}))
 
 
-def _join(row: AgentExecution, head: str | None, workspace: RunWorkspace) -> str | None:
+def _merge(row: AgentExecution, head: str | None, workspace: RunWorkspace) -> str | None:
     if row.commit is None or head is None or row.base_commit is None:
         return head
     assert row.settled_at is not None
@@ -120,7 +120,7 @@ def _join(row: AgentExecution, head: str | None, workspace: RunWorkspace) -> str
     return workspace.absorb(head, row.commit, base=row.base_commit, message=message, when=when).head
 
 
-MAX_SHOWN = 5
+MAX_LISTED = 5
 
 
 class ScanResult(NamedTuple):
@@ -148,7 +148,7 @@ def scan_changes(changes: Mapping[str, bytes | None], *, known_keys: tuple[str, 
     found = notes.sorted_findings()
     if not found:
         return ScanResult("passed", "")
-    shown = "; ".join(f"{one.file or 'the whole'}, line {one.line}: {one.message}" for one in found[:MAX_SHOWN])
+    shown = "; ".join(f"{one.file or 'the whole'}, line {one.line}: {one.message}" for one in found[:MAX_LISTED])
     return ScanResult("refused", f"{len(found)} findings: {shown}")
 
 
@@ -163,7 +163,7 @@ def view_of(rows: RunRows, *, has_build: bool, budget_spent: bool) -> RunView:
     job, run = rows.job, rows.run
     return RunView(
         state=State(job.state),
-        intent=known_intent(job.route),
+        intent=intent_of_route(job.route),
         read_only=job.route.get("mode") == Mode.ACTION and bool(job.route.get("read_only")),
         priority=job.priority,  # type: ignore[arg-type]
         labels=tuple(run.ticket.get("labels", ())),
@@ -178,7 +178,7 @@ def view_of(rows: RunRows, *, has_build: bool, budget_spent: bool) -> RunView:
     )
 
 
-def known_intent(route: Mapping[str, Any]) -> Intent | None:
+def intent_of_route(route: Mapping[str, Any]) -> Intent | None:
     """Return what the rules could tell of a ticket's intent: talk is a question, words of repair a fix (ruling A5).
 
     What is neither is asked of the classifier, which chooses between build and fix only.
@@ -285,14 +285,14 @@ class Advance:
             self._give_up(f"{error}: the disk of the runs lost it")
 
     def _go(self, rows: RunRows) -> None:
-        taken = take_in(rows, self._workspace)
+        taken = merge_results(rows, self._workspace)
         self._has_build = has_build(self._workspace, taken.head_commit)
         self._observe(Point.TAKEN_IN)
         following: _Next = "again"
         for _ in range(MAX_MOVES):
             following = self._move(taken)
             self._observe(Point.MOVED)
-            taken = Taken((), None, None)
+            taken = MergedResults((), None, None)
             if following == "over":
                 return
             if following == "scan":
@@ -311,7 +311,7 @@ class Advance:
                 move(session, job, State.RUNNING)
             return load_run(session, job)
 
-    def _move(self, taken: Taken) -> _Next:
+    def _move(self, taken: MergedResults) -> _Next:
         """Make one move: what to do next, and doing it, in one transaction."""
         with self._resources.ledger.begin() as session:
             job = hold(session, self._claimed.attempt)
@@ -323,16 +323,16 @@ class Advance:
             decision = self._decision(scene)
             if any(isinstance(action, ScanChanges) for action in decision.actions):
                 return "scan"
-            tell_move(scene, decision.explanation)
+            record_explanation(scene, decision.explanation)
             for action in decision.actions:
-                carry_out(scene, action)
+                apply_action(scene, action)
             self._observe(Point.DECIDING)
             if decision.actions and job.state == State.RUNNING:
                 return "again"
             self._rest(session, job)
             return "over"
 
-    def _note(self, session: Session, job: Job, taken: Taken) -> None:
+    def _note(self, session: Session, job: Job, taken: MergedResults) -> None:
         run = session.get_one(Run, job.id, populate_existing=True)
         change_run(session, run, RunChange(base_commit=taken.base_commit, head_commit=taken.head_commit))
         absorb(session, job, taken.absorbed)
@@ -390,7 +390,7 @@ class Advance:
                 return
             move(session, job, State.AWAITING_APPROVAL)
         job.lost_attempts = 0  # what cost workers before is behind it
-        came_through(job)
+        clear_retries(job)
         close_attempt(session, job, outcome=job.state, reason=Reason.DONE)
         job.fence += 1  # as at every end of an attempt: a late effect of it must be refused
         if rows.settled():

@@ -24,8 +24,8 @@ from routing.policy.agents import Account
 from routing.policy.prices import NANOUSD_PER_USD, format_usd, nanousd_of
 from routing.policy.project import GitHub, ProjectConfig
 from workers.errors import WorkspaceError
-from workers.lifecycle import Resources, try_later
-from workers.retries import away_of, is_passing
+from workers.lifecycle import Resources, retry_later
+from workers.retries import is_passing, unavailable_reason
 from workers.runs.apply_actions import end_facts
 from workers.runs.git.sync import push, remote_of, remote_rules
 from workers.runs.git.workspace import Workspace
@@ -163,7 +163,7 @@ def publish_run(claimed: Claim, resources: Resources, workspace: Workspace) -> N
     try:
         facts = _hand_over(rows, resources, workspace, check=lambda: _check(claimed, resources))
     except (WorkspaceError, ForgeError, OSError) as error:
-        if is_passing(error) and try_later(claimed, resources, reason=away_of(error), why=str(error)):
+        if is_passing(error) and retry_later(claimed, resources, reason=unavailable_reason(error), why=str(error)):
             return
         detail = f"{error}; what was done is kept at {rows.run.head_commit}, and nothing was merged"
         _end(

@@ -34,7 +34,16 @@ from workers.runs.runners.api import ApiRunner
 from workers.runs.runners.claude_code import ClaudeCodeRunner, run_check
 from workers.runs.runners.codex import CodexRunner
 from workers.runs.scheduling.view import AgentResult, parse_result
-from workers.runs.step_context import AgentOrder, AgentRun, AgentRunner, Failed, StepWords, claude_md, order_text, stage
+from workers.runs.step_context import (
+    AgentOrder,
+    AgentRun,
+    AgentRunner,
+    Failed,
+    StepBrief,
+    claude_md,
+    order_text,
+    stage_context,
+)
 
 _KNOWN_KEY = "known-key"
 _MAX_REPORTED = 50
@@ -50,7 +59,7 @@ class Dropped(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Taken:
+class Accepted:
     """What becomes a step's commit, and what does not."""
 
     changes: Mapping[str, bytes | None]
@@ -66,14 +75,14 @@ class Taken:
         return (*lines, f"and {rest} more") if rest > 0 else lines
 
 
-def take_over(
+def collect_output(
     before: Snapshot,
     given: Mapping[str, bytes],
     after: Mapping[str, bytes],
     *,
     may_write: Callable[[str], bool],
     known_keys: tuple[str, ...] = (),
-) -> Taken:
+) -> Accepted:
     """Decide what of an agent's files is taken.
 
     Args:
@@ -95,17 +104,17 @@ def take_over(
         else:
             dropped.append(Dropped(path, reason))
     dropped += _drop_collisions(before, changes)
-    secrets = _Secrets(known_keys)
+    secrets = _SecretScan(known_keys)
     keys = tuple(path for path, data in changes.items() if data is not None and secrets.has_key(path, data))
     for path in [path for path, data in changes.items() if data and secrets.is_new(path, before.files.get(path), data)]:
         del changes[path]
         dropped.append(Dropped(path, "secret"))
-    return Taken(changes, tuple(dropped), keys)
+    return Accepted(changes, tuple(dropped), keys)
 
 
 def holds_key(path: str, data: bytes, known_keys: tuple[str, ...]) -> bool:
     """Return whether the value of a known key stands in a file, plain or encoded."""
-    return _Secrets(known_keys).has_key(path, data)
+    return _SecretScan(known_keys).has_key(path, data)
 
 
 def _objection(path: str, before: Snapshot, may_write: Callable[[str], bool]) -> str | None:
@@ -138,7 +147,7 @@ def _drop_collisions(before: Snapshot, changes: dict[str, bytes | None]) -> Iter
             yield Dropped(path, error.reason)
 
 
-class _Secrets:
+class _SecretScan:
     """Looks for secrets in changed files, once in each."""
 
     def __init__(self, known_keys: tuple[str, ...]) -> None:
@@ -257,7 +266,7 @@ def _start(attempt: Attempt, order: StepOrder) -> _Start:
 def _agent_order(start: _Start, name: str, definition: AgentDefinition, attempt: Attempt) -> AgentOrder:
     order = start.order
     known = attempt.secrets
-    words = StepWords(
+    words = StepBrief(
         key=order.key,
         agent=name,
         task=order.task,
@@ -270,7 +279,7 @@ def _agent_order(start: _Start, name: str, definition: AgentDefinition, attempt:
     def clean(text: str) -> str:
         return redact(text, known=known)
 
-    staged = stage(words, start.snapshot, definition, most_bytes=start.policy.runs.context_bytes, redact=clean)
+    staged = stage_context(words, start.snapshot, definition, most_bytes=start.policy.runs.context_bytes, redact=clean)
     cap = order.cap_nanousd if order.cap_nanousd is not None else attempt.claim.job.cap_nanousd
     return AgentOrder(
         name=name,
@@ -290,7 +299,7 @@ def _conclude(start: _Start, work: _Work, attempt: Attempt) -> Outcome:
     if ran.files is None:
         return _ended(ran.failed or _failure("none of its files are taken"), ran)
     with attempt.step("judge"):
-        taken = _taken(start, work, attempt, ran.files)
+        taken = _accept(start, work, attempt, ran.files)
     dropped = (*taken.report(), *ran.refused)
     if dropped:
         attempt.report(EventKind.PROGRESS, {"text": f"{len(dropped)} writes were dropped", "dropped": list(dropped)})
@@ -311,11 +320,11 @@ def _conclude(start: _Start, work: _Work, attempt: Attempt) -> Outcome:
     )
 
 
-def _taken(start: _Start, work: _Work, attempt: Attempt, files: Mapping[str, bytes]) -> Taken:
+def _accept(start: _Start, work: _Work, attempt: Attempt, files: Mapping[str, bytes]) -> Accepted:
     """Take files over within the step's paths and, whatever its plan says, within its agent's."""
     agent = start.order.agent
     widest = start.policy.agents[agent].writes if agent is not None else ()
-    return take_over(
+    return collect_output(
         start.snapshot,
         work.given,
         files,
@@ -324,7 +333,7 @@ def _taken(start: _Start, work: _Work, attempt: Attempt, files: Mapping[str, byt
     )
 
 
-def _refusal(taken: Taken, attempt: Attempt) -> Failed | None:
+def _refusal(taken: Accepted, attempt: Attempt) -> Failed | None:
     """Return why nothing of a step may be kept."""
     if taken.keys:
         where = ", ".join(ascii(path) for path in taken.keys[:5])
@@ -350,7 +359,7 @@ def _result(files: Mapping[str, bytes], policy: Policy, known: tuple[str, ...]) 
         return _failure(f"its {RESULT_FILE} is not valid: {error}")
 
 
-def _with_real_artifacts(result: AgentResult, before: Snapshot, taken: Taken) -> tuple[AgentResult, tuple[str, ...]]:
+def _with_real_artifacts(result: AgentResult, before: Snapshot, taken: Accepted) -> tuple[AgentResult, tuple[str, ...]]:
     """Take from a result the artifacts that are in no commit: whoever reads it next must find what it names (S-044)."""
     there = {path for path in (*before.files, *taken.changes) if taken.changes.get(path, b"") is not None}
     missing = tuple(path for path in result.artifacts if path not in there)
@@ -359,7 +368,7 @@ def _with_real_artifacts(result: AgentResult, before: Snapshot, taken: Taken) ->
     return result.model_copy(update={"artifacts": kept}), named
 
 
-def _with_kept(failed: Failed, start: _Start, taken: Taken, attempt: Attempt) -> Failed:
+def _with_kept(failed: Failed, start: _Start, taken: Accepted, attempt: Attempt) -> Failed:
     """Keep, for people, what a step had written when it was cut off; its run takes nothing of it."""
     if failed.state not in (State.TIMED_OUT, State.BUDGET_EXCEEDED) or not taken.changes:
         return failed

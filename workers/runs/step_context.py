@@ -36,7 +36,7 @@ _MAX_ISSUES = 60
 
 
 @dataclass(frozen=True, kw_only=True)
-class StepWords:
+class StepBrief:
     """What is known of a step before it starts, apart from the project's files."""
 
     key: str
@@ -61,8 +61,8 @@ class Staged:
     """What did not fit and is only named."""
 
 
-def stage(
-    words: StepWords, project: Snapshot, definition: AgentDefinition, *, most_bytes: int, redact: Callable[[str], str]
+def stage_context(
+    words: StepBrief, project: Snapshot, definition: AgentDefinition, *, most_bytes: int, redact: Callable[[str], str]
 ) -> Staged:
     """Return what goes into `.agent-context/`.
 
@@ -73,7 +73,7 @@ def stage(
         most_bytes: size of everything together.
         redact: takes keys out of a text; it is applied to everything (S-078).
     """
-    room = _Room(most_bytes, redact)
+    room = _Staging(most_bytes, redact)
     room.take(TICKET, ticket_text(words.ticket))
     for key, result in words.results.items():
         room.take(f"{CONTEXT_DIRECTORY}steps/{key}/result.json", json.dumps(result, indent=2, ensure_ascii=False))
@@ -88,7 +88,7 @@ def stage(
     return Staged(room.files, tuple(room.listed))
 
 
-def order_text(words: StepWords, *, redact: Callable[[str], str]) -> str:
+def order_text(words: StepBrief, *, redact: Callable[[str], str]) -> str:
     """Return what an agent is asked in this step; it holds no key (S-078)."""
     parts = [
         f"Step `{words.key}` for agent `{words.agent}`.",
@@ -117,7 +117,7 @@ def ticket_text(ticket: Mapping[str, Any]) -> str:
     return "\n".join(heads) + f"\n\n{_text(ticket.get('body'))}\n"
 
 
-class _Room:
+class _Staging:
     """Takes texts while there is room, and names those for which there is none."""
 
     def __init__(self, most_bytes: int, redact: Callable[[str], str]) -> None:
@@ -141,7 +141,7 @@ class _Room:
 
 
 def _index(
-    words: StepWords, project: Snapshot, definition: AgentDefinition, *, staged: Iterable[str], listed: Sequence[str]
+    words: StepBrief, project: Snapshot, definition: AgentDefinition, *, staged: Iterable[str], listed: Sequence[str]
 ) -> str:
     first = [path for path in sorted(project.files) if is_covered(path, definition.reads) or path in words.context]
     sections = {

@@ -30,7 +30,7 @@ from workers.errors import (
     SoftTimeLimit,
 )
 from workers.outcomes import Ended, Parked
-from workers.retries import BUSY_RETRIES, LONGEST_WAIT_SECONDS, Abandon, Retry, decide_call, decide_end
+from workers.retries import BUSY_RETRIES, MAX_WAIT_SECONDS, Abandon, Retry, decide_call, decide_end
 
 TABLE: list[tuple[BaseException, State, Reason]] = [
     (SoftTimeLimit(), State.TIMED_OUT, Reason.TIME_LIMIT),
@@ -110,7 +110,7 @@ def test_a_limit_says_what_was_kept(error: BaseException) -> None:
     ],
 )
 def test_only_a_busy_moment_is_waited_for_twice_and_never_long(error: Any, waits: list[float | None]) -> None:
-    assert (BUSY_RETRIES, LONGEST_WAIT_SECONDS) == (2, 5.0)
+    assert (BUSY_RETRIES, MAX_WAIT_SECONDS) == (2, 5.0)
     found = [decide_call(error, tries=tries) for tries in (1, 2, 3)]
     assert found == [None if wait is None else Retry(wait) for wait in waits]
 

@@ -14,7 +14,7 @@ from routing.policy.platform import platform_policy
 from routing.scheduling import pause_before
 from workers.errors import RemoteError, RepositoryRefusedError, WorkspaceError, WorkspaceMissingError
 from workers.outcomes import Ended, Parked
-from workers.retries import away_of, decide_end, is_passing, step_pause
+from workers.retries import decide_end, is_passing, step_pause, unavailable_reason
 
 
 @pytest.mark.parametrize(("tries", "seconds"), [(0, 0), (1, 5), (2, 30), (3, 30), (99, 30)])
@@ -59,7 +59,7 @@ def test_what_is_away_may_come_back_and_what_is_wrong_stays_wrong(error: Excepti
     ],
 )
 def test_it_is_told_apart_what_was_away(error: Exception, reason: Reason) -> None:
-    assert away_of(error) is reason
+    assert unavailable_reason(error) is reason
 
 
 def test_a_step_rests_only_where_its_surroundings_failed_it() -> None:

@@ -28,7 +28,7 @@ from workers.handlers.build import build_commands
 from workers.runs.runners.api import session_seconds
 from workers.runs.scheduling.view import MAX_ISSUES
 from workers.runs.step_context import INSTRUCTIONS, AgentOrder, AgentRun, Failed
-from workers.session import Held, hold_session, obstacle_of
+from workers.session import SessionResult, hold_session, obstacle_to
 
 _IGNORED = frozenset({"node_modules", ".next", ".turbo", ".cache"})
 """Directories that commands fill by themselves: nobody's work, and passed over unread."""
@@ -109,7 +109,7 @@ class ClaudeCodeRunner:
                     attempt, box, _plan(order), prompt=order.prompt, clocks=session_clocks(order, attempt)
                 )
             exceeded = attempt.budget_exceeded() if held.verdict.end in (End.FAILED, End.BUDGET) else None
-            obstacle = obstacle_of(attempt, held.verdict, model=order.model, exceeded=exceeded)
+            obstacle = obstacle_to(attempt, held.verdict, model=order.model, exceeded=exceeded)
             if obstacle is not None:
                 raise obstacle
             with attempt.step("extract"):
@@ -143,7 +143,9 @@ def session_clocks(order: AgentOrder, attempt: Attempt) -> Clocks:
     )
 
 
-def _extract(attempt: Attempt, box: Box, held: Held, order: AgentOrder, *, exceeded: BudgetExceeded | None) -> AgentRun:
+def _extract(
+    attempt: Attempt, box: Box, held: SessionResult, order: AgentOrder, *, exceeded: BudgetExceeded | None
+) -> AgentRun:
     """Take the files out, whatever the session's end was; they are given back without the instructions."""
     failed = _failure(held.verdict, exceeded=exceeded)
     facts = {"agent": held.facts}

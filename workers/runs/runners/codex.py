@@ -72,7 +72,7 @@ def _refusal(order: AgentOrder, attempt: Attempt) -> Failed | None:
     if attempt.claim.job.tenant != tenant:
         detail = "runtime codex_local has no wall: it is for the installation's one tenant alone"
         return Failed(State.FAILED, Reason.NOT_AVAILABLE, detail)
-    exceeded = attempt.charge_whole(nanousd_of(order.cap_usd), order.model)
+    exceeded = attempt.charge_unmetered(nanousd_of(order.cap_usd), order.model)
     return Failed(State.BUDGET_EXCEEDED, Reason.COST_CAP, str(exceeded)) if exceeded is not None else None
 
 

@@ -86,7 +86,7 @@ class Problem(NamedTuple):
 _CHOICE: TypeAdapter[Any] = TypeAdapter(TemplateChoice)
 
 
-def shown(name: object) -> str:
+def quote_name(name: object) -> str:
     """Return a model's word as it may be repeated: short and printable."""
     return _printable(str(name)[:80]) or "(empty)"
 
@@ -101,7 +101,7 @@ def read_plan(raw: dict[str, Any]) -> BaseModel | tuple[Problem, ...]:
 
 
 def _form_problem(kind: str, place: Sequence[int | str], rule: str, *, raw: dict[str, Any]) -> Problem:
-    step, field = _step_at(place, raw), shown(".".join(str(part) for part in place)) if place else "plan"
+    step, field = _step_at(place, raw), quote_name(".".join(str(part) for part in place)) if place else "plan"
     if kind == "extra_forbidden":
         message = (
             f"{field} is no part of a plan: agents, order, context and gates are; the service decides everything else"
@@ -117,7 +117,11 @@ def _step_at(place: Sequence[int | str], raw: dict[str, Any]) -> str | None:
     match place:
         case ["steps", int(index), *_]:
             step = raw["steps"][index]
-            return shown(step["id"]) if isinstance(step, dict) and isinstance(step.get("id"), str) else f"#{index + 1}"
+            return (
+                quote_name(step["id"])
+                if isinstance(step, dict) and isinstance(step.get("id"), str)
+                else f"#{index + 1}"
+            )
     return None
 
 
@@ -131,7 +135,7 @@ _MAX_NODES = 20_000
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class PlanContext:
     """What a plan is judged against, beside the rules."""
 
     known: frozenset[str] = frozenset()
@@ -153,7 +157,7 @@ class Judgement:
     """The agents that it names, valid or not: what is known of the ticket's needs when a template stands in."""
 
 
-def judge_plan(raw: Mapping[str, Any] | None, book: Rulebook, *, around: Surroundings) -> Judgement:
+def judge_plan(raw: Mapping[str, Any] | None, book: Rulebook, *, around: PlanContext) -> Judgement:
     """Judge what the orchestrator wrote.
 
     Args:
@@ -178,11 +182,11 @@ def judge_plan(raw: Mapping[str, Any] | None, book: Rulebook, *, around: Surroun
     return judge(read, book, around=around)
 
 
-def judge(plan: Plan, book: Rulebook, *, around: Surroundings) -> Judgement:
+def judge(plan: Plan, book: Rulebook, *, around: PlanContext) -> Judgement:
     """Judge a plan that is well formed; the arguments are those of `judge_plan`."""
     named = frozenset(step.agent for step in plan.steps)
     problems = (*_whole(plan, book), *_references(plan, around.known))
-    if any(problem.code in _BLINDING for problem in problems):
+    if any(problem.code in _FATAL for problem in problems):
         return Judgement(problems, None, agents=named)
     problems += (*_contexts(plan), *_agents(plan, book.agents), *_writes(plan, book.agents))
     missing = missing_steps(plan, book, around=around)
@@ -193,11 +197,11 @@ def judge(plan: Plan, book: Rulebook, *, around: Surroundings) -> Judgement:
     return Judgement((), plan, agents=named)
 
 
-_BLINDING = frozenset({ProblemCode.TOO_MANY_STEPS, ProblemCode.DUPLICATE_ID, ProblemCode.CYCLE})
+_FATAL = frozenset({ProblemCode.TOO_MANY_STEPS, ProblemCode.DUPLICATE_ID, ProblemCode.CYCLE})
 """With one of these it cannot be said which steps may run together."""
 
 
-def missing_steps(plan: Plan, book: Rulebook, *, around: Surroundings) -> dict[str, tuple[str, ...]]:
+def missing_steps(plan: Plan, book: Rulebook, *, around: PlanContext) -> dict[str, tuple[str, ...]]:
     """Return the agents that mandatory rules still want a step of, each with the steps that it has to come after."""
     ancestors = find_ancestors({step.id: step.depends_on for step in plan.steps})
     answers = {step.id for step in plan.steps if around.reviewed and not judges(step.agent, book.agents)}
@@ -275,13 +279,15 @@ def _references(plan: Plan, known: Collection[str]) -> Iterator[Problem]:
     for step in plan.steps:
         for name in step.depends_on:
             if name not in ids:
-                yield Problem(ProblemCode.UNKNOWN_DEPENDENCY, step.id, f"there is no step {shown(name)}")
+                yield Problem(ProblemCode.UNKNOWN_DEPENDENCY, step.id, f"there is no step {quote_name(name)}")
         for name in step.context:
             if name not in ids and name not in known and not _is_path(name):
-                yield Problem(ProblemCode.UNKNOWN_CONTEXT, step.id, f"{shown(name)} is neither a step nor a path")
+                yield Problem(ProblemCode.UNKNOWN_CONTEXT, step.id, f"{quote_name(name)} is neither a step nor a path")
     for gate in plan.gates:
         if gate.after not in ids:
-            yield Problem(ProblemCode.UNKNOWN_GATE_STEP, None, f"a gate stands after {shown(gate.after)}: no such step")
+            yield Problem(
+                ProblemCode.UNKNOWN_GATE_STEP, None, f"a gate stands after {quote_name(gate.after)}: no such step"
+            )
     cycle = find_cycle({step.id: step.depends_on for step in plan.steps})
     if cycle is not None:
         yield Problem(ProblemCode.CYCLE, cycle[0], f"these wait for each other: {' -> '.join((*cycle, cycle[0]))}")
@@ -307,7 +313,7 @@ def _is_path(name: str) -> bool:
 def _agents(plan: Plan, agents: Mapping[str, AgentDefinition]) -> Iterator[Problem]:
     for step in plan.steps:
         if step.agent not in agents:
-            yield Problem(ProblemCode.UNKNOWN_AGENT, step.id, f"there is no agent {shown(step.agent)}")
+            yield Problem(ProblemCode.UNKNOWN_AGENT, step.id, f"there is no agent {quote_name(step.agent)}")
         elif not is_plannable(step.agent):
             yield Problem(ProblemCode.NOT_PLANNABLE, step.id, f"only the service calls {step.agent}")
 
@@ -331,8 +337,9 @@ def _writes(plan: Plan, agents: Mapping[str, AgentDefinition]) -> Iterator[Probl
     for one, other in find_concurrent({step.id: step.depends_on for step in plan.steps}):
         overlap = find_overlap(writes[one], writes[other])
         if overlap is not None:
-            both = f"{shown(overlap.first)} overlaps {shown(overlap.second)} of step {other}, which may run meanwhile"
-            yield Problem(ProblemCode.WRITE_OVERLAP, one, both)
+            first, second = quote_name(overlap.first), quote_name(overlap.second)
+            message = f"{first} overlaps {second} of step {other}, which may run meanwhile"
+            yield Problem(ProblemCode.WRITE_OVERLAP, one, message)
 
 
 def _write_rules(step: PlanStep, agents: Mapping[str, AgentDefinition]) -> Iterator[Problem]:
@@ -340,10 +347,10 @@ def _write_rules(step: PlanStep, agents: Mapping[str, AgentDefinition]) -> Itera
         try:
             check_path_rule(rule)
         except ValueError as error:
-            yield Problem(ProblemCode.WRITE_RULE, step.id, f"{shown(rule)}: {error}")
+            yield Problem(ProblemCode.WRITE_RULE, step.id, f"{quote_name(rule)}: {error}")
             continue
         if step.agent in agents and not any(narrows(rule, wider) for wider in agents[step.agent].writes):
-            yield Problem(ProblemCode.WRITE_OUTSIDE, step.id, f"{step.agent} may not write {shown(rule)}")
+            yield Problem(ProblemCode.WRITE_OUTSIDE, step.id, f"{step.agent} may not write {quote_name(rule)}")
 
 
 def decide_plan(facts: Facts, round: int) -> Decision:
@@ -355,7 +362,7 @@ def decide_plan(facts: Facts, round: int) -> Decision:
     if last.result is not None and last.result.status is Status.BLOCKED:
         return escalate(facts, Reason.AGENT_BLOCKED, f"{PLANNER} cannot plan: {last.result.summary[:500]}")
     judgements = [_judge(step, facts) for step in plans]
-    return _weigh(facts, last, judgements)
+    return _decide_on_plan(facts, last, judgements)
 
 
 def intent_of(facts: Facts) -> Intent | None:
@@ -407,11 +414,11 @@ def _ask_planner(facts: Facts, *, round: int, cycle: int, task: str, why: str) -
 
 def _judge(step: StepView, facts: Facts) -> Judgement:
     done = frozenset(one.key for one in facts.view.steps if one.state is StepState.COMPLETED)
-    around = Surroundings(known=done, reviewed=is_reviewed(facts, step.round))
+    around = PlanContext(known=done, reviewed=is_reviewed(facts, step.round))
     return judge_plan(step.result.plan if step.result else None, facts.book, around=around)
 
 
-def _weigh(facts: Facts, last: StepView, judgements: list[Judgement]) -> Decision:
+def _decide_on_plan(facts: Facts, last: StepView, judgements: list[Judgement]) -> Decision:
     latest = judgements[-1]
     if latest.plan is not None:
         return _adopt(facts, latest.plan, round=last.round, origin="agent", why="the orchestrator's plan is valid")
@@ -435,7 +442,7 @@ def _fall_back(facts: Facts, round: int, judgements: list[Judgement]) -> Decisio
         named = frozenset[str]().union(*(judgement.agents for judgement in judgements))
         choice = choose_template(intent_of(facts) or Intent.BUILD, agents=named)
         plan, name = expand_template(choice), f"the {choice.template} template"
-    around = Surroundings(known=frozenset(facts.by_key), reviewed=is_reviewed(facts, round))
+    around = PlanContext(known=frozenset(facts.by_key), reviewed=is_reviewed(facts, round))
     judged = judge(plan, facts.book, around=around)
     good = judged.plan or judged.corrected
     if good is None:

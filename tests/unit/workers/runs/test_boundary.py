@@ -19,21 +19,10 @@ from tests.unit.workers.runs.test_table_top import play
 from tests.unit.workers.runs.world import BOOK, Game, Players, make_view
 from workers.runs.scheduling.plan import Plan, PlanStep
 from workers.runs.scheduling.view import AgentResult, Phase, StepView
-from workers.runs.step_context import StepWords, order_text
+from workers.runs.step_context import StepBrief, order_text
 
 ROOT = Path(__file__).parents[4]
-DECISIONS = (
-    "schedule",
-    "rounds",
-    "planning",
-    "validation",
-    "remedies",
-    "rework",
-    "gates",
-    "ending",
-    "templates",
-    "writes",
-)
+DECISIONS = ("actions", "ending", "plan", "planning", "remedies", "schedule", "view")
 """Where the service decides."""
 OUTSIDE = (
     "anthropic",
@@ -112,7 +101,7 @@ def test_nothing_that_an_agent_writes_can_choose_a_key_a_model_a_budget_or_a_tim
 
 @pytest.mark.req("S-023")
 def test_an_order_has_no_place_for_an_account() -> None:
-    words = set(StepWords.__dataclass_fields__)
+    words = set(StepBrief.__dataclass_fields__)
     assert words == {"key", "agent", "task", "ticket", "results", "context", "writes"}
     given: dict[str, Any] = {
         "key": "a",
@@ -123,7 +112,7 @@ def test_an_order_has_no_place_for_an_account() -> None:
         "context": (),
         "writes": (),
     }
-    assert "anthropic" not in order_text(StepWords(**given), redact=lambda text: text)
+    assert "anthropic" not in order_text(StepBrief(**given), redact=lambda text: text)
 
 
 @pytest.mark.req("S-043")

@@ -54,7 +54,7 @@ class Desk:
 
         inherited = {"PATH": os.defpath, "HOME": str(self.home), "POINTSMAN_SECRET": "no", **environment}
         return replace(
-            made, den=Den(self.home / "den"), runs=config or default, environment=inherited, charge_whole=charge
+            made, den=Den(self.home / "den"), runs=config or default, environment=inherited, charge_unmetered=charge
         )
 
     def run(self, body: str, environment: Mapping[str, str] | None = None, **fields: Any) -> AgentRun:

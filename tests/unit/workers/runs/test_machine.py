@@ -15,7 +15,7 @@ from routing.decision.router import Intent
 from routing.jobs import Reason, State, is_end
 from tests.unit.workers.runs.world import BOOK, Game, Players, blocking, done, make_book, make_view, plan_of, step
 from workers.runs.scheduling.actions import StartStep
-from workers.runs.scheduling.planning import Surroundings, judge_plan
+from workers.runs.scheduling.planning import PlanContext, judge_plan
 from workers.runs.scheduling.schedule import next_actions
 from workers.runs.scheduling.view import AgentResult, GateKind, GateState, GateView, Phase, RunView, StepState, StepView
 
@@ -105,7 +105,7 @@ def test_any_run_ends_and_no_step_runs_twice_or_too_early(data: st.DataObject) -
 @settings(max_examples=15)
 @given(plan=plans(), data=st.data())
 def test_batches_are_maximal_and_in_the_order_of_the_dependencies(plan: dict[str, Any], data: st.DataObject) -> None:
-    judged = judge_plan(plan, BOOK, around=Surroundings()).plan
+    judged = judge_plan(plan, BOOK, around=PlanContext()).plan
     assert judged is not None
     held = {one.id for one in judged.steps if BOOK.agents[one.agent].role in ("qa", "security")}
     needs = {one.id: set(one.depends_on) for one in judged.steps}

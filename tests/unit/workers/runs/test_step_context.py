@@ -14,7 +14,7 @@ from routing.redaction import REDACTED, redact
 from workers.runs.git.trees import LeftOut, Snapshot
 from workers.runs.scheduling.plan import handoff_path
 from workers.runs.scheduling.view import AgentResult, Status
-from workers.runs.step_context import INDEX, TICKET, TREE, StepWords, claude_md, order_text, stage
+from workers.runs.step_context import INDEX, TICKET, TREE, StepBrief, claude_md, order_text, stage_context
 
 AGENTS = platform_policy().agents
 NAMES = sorted(AGENTS)
@@ -137,7 +137,7 @@ PROJECT = Snapshot(
     },
     (LeftOut("vendor", "submodule"),),
 )
-WORDS = StepWords(
+WORDS = StepBrief(
     key="dev_1",
     agent="frontend-dev",
     task="Build the header.",
@@ -155,8 +155,8 @@ WORDS = StepWords(
 )
 
 
-def staged(words: StepWords = WORDS, project: Snapshot = PROJECT, *, agent: str = "frontend-dev", most: int = 262_144):
-    return stage(words, project, AGENTS[agent], most_bytes=most, redact=lambda text: redact(text, known=(KEY,)))
+def staged(words: StepBrief = WORDS, project: Snapshot = PROJECT, *, agent: str = "frontend-dev", most: int = 262_144):
+    return stage_context(words, project, AGENTS[agent], most_bytes=most, redact=lambda text: redact(text, known=(KEY,)))
 
 
 @pytest.mark.req("S-052")

@@ -90,7 +90,7 @@ class Shop:
         program.write_text(body)
         program.chmod(0o755)
         config = RunsConfig(codex_tenant="acme", codex_command=str(program))
-        attempt = attempt_in(self.home, runs=config, charge_whole=lambda nanousd, model: None)
+        attempt = attempt_in(self.home, runs=config, charge_unmetered=lambda nanousd, model: None)
         return CodexRunner().run(ORDER, attempt)
 
 
