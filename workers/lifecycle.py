@@ -1,8 +1,7 @@
-"""The soft time limit and the end of a worker's grace, as interrupts that no handler can swallow by accident.
+"""The life of an attempt, the same for every tier: claim, work under limits, settle exactly once.
 
-billiard raises its SoftTimeLimitExceeded, an ordinary Exception, from a SIGUSR1 handler; model clients that catch
-Exception and retry would eat it. Pool children therefore install these handlers instead. They raise only inside a
-task's body, so a late signal cannot hit the pool's own code.
+A handler returns an outcome or raises. Only this module turns that into a ledger transition, and only while the attempt
+still holds the job. Its effects need the attempt's fence, so a worker that lost the job changes nothing.
 """
 
 from __future__ import annotations
@@ -54,9 +53,14 @@ from workers.retries import Abandon, decide_end
 from workers.settlement import Settlement, end_with, prepare
 
 SOFT_LIMIT_SIGNAL = signal.SIGUSR1
-"""What billiard sends to a pool child at the soft limit."""
+"""billiard sends it to a pool child at the soft limit.
+
+Its own handler raises SoftTimeLimitExceeded, an ordinary Exception that a retrying model client would swallow. Pool
+children use `install_interrupts` instead: it raises BaseExceptions, and only inside a task's body, so that a late
+signal cannot hit the pool's own code.
+"""
 HAND_BACK_SIGNAL = signal.SIGUSR2
-"""What a stopping worker sends to its pool children when their grace is over."""
+"""A stopping worker sends it to its pool children when their grace is over."""
 _RAISES: dict[int, type[BaseException]] = {SOFT_LIMIT_SIGNAL: SoftTimeLimit, HAND_BACK_SIGNAL: HandBack}
 
 
@@ -73,7 +77,7 @@ _interrupts = _Interrupts()
 
 
 def install_interrupts() -> None:
-    """Take over the signals. Called in each pool child after its start, and again when billiard has set its own."""
+    """Install the handlers. Called in each pool child after its start, and again once billiard has set its own."""
     for signum in _RAISES:
         signal.signal(signum, _interrupts.on_signal)
 
@@ -97,12 +101,7 @@ def interruptible() -> Iterator[None]:
 
 
 def trace_claim(claimed: Claim, *, asked: float) -> None:
-    """Put on the trace what went before the work.
-
-    Args:
-        claimed: the job and this attempt.
-        asked: when the claim began, in seconds since the epoch.
-    """
+    """Trace the wait and the claim, which are over before the attempt learns of its trace from the row."""
     if not traces.is_on():
         return
     trace, queue = claimed.job.trace, claimed.attempt.queue
@@ -112,7 +111,7 @@ def trace_claim(claimed: Claim, *, asked: float) -> None:
 
 
 def trace_attempt(claimed: Claim) -> AbstractContextManager[traces.Span]:
-    """Trace the work of an attempt."""
+    """Trace the attempt below the request that submitted the job: one job is one trace, whoever works on it."""
     if not traces.is_on():
         return traces.UNRECORDED
     queue = claimed.attempt.queue
@@ -143,12 +142,13 @@ def _trace_facts(claimed: Claim) -> traces.Facts:
 logger = logging.getLogger(__name__)
 
 LEDGER_UNREACHABLE = (OperationalError, InterfaceError)
-"""The ledger is away or restarting: nobody's defect. The attempt's lease runs out, and the job waits again."""
+"""The ledger is down or restarting. The attempt's lease runs out, and the job waits again."""
 
 SETTLE_PAUSES = (0.2, 1.0, 3.0)
-"""Seconds between tries to settle while the ledger is away: a restart must not throw away work that was paid for.
+"""Seconds between tries to settle while the ledger is unreachable: a restart must not discard paid work.
 
-The one wait of a worker that no row can hold, since it is for the ledger itself; the attempt's lease bounds it."""
+The one wait of a worker that no row can hold, since it is for the ledger itself; the attempt's lease bounds it.
+"""
 
 Handler = Callable[[Attempt], Outcome]
 
@@ -169,9 +169,9 @@ class Resources:
     gateway_url: str
     worker: str
     boxes: Boxes = field(default_factory=NoBoxes)
-    """Where code runs that nobody here wrote."""
+    """Where untrusted code runs."""
     known_keys: tuple[str, ...] = ()
-    """Secrets of this installation, which no release may hold."""
+    """Secrets of this installation, which no release may contain."""
     accounts: AccountsConfig = field(default_factory=AccountsConfig)
     """Accounts at forges and trackers."""
     runs: RunsConfig = field(default_factory=RunsConfig)
@@ -179,11 +179,11 @@ class Resources:
     environment: Mapping[str, str] = field(default_factory=dict)
     """The worker's own, without Pointsman's settings."""
     leases: LeaseKeeper = field(default_factory=LeaseKeeper)
-    """Keeps what this process has claimed."""
+    """Renews the leases of this process's claims."""
 
 
 def claim_job(message: JobMessage, queue: QueueName, resources: Resources) -> Claim | None:
-    """Claim a message's job for this process, or nothing when the message is stale."""
+    """Claim a message's job for this process; None when the message is stale."""
     asked = time.time()
     with resources.ledger.begin() as session:
         claimed = claim(session, message, queue=queue, worker=resources.worker, policy=resources.policy)
@@ -197,14 +197,14 @@ def claim_job(message: JobMessage, queue: QueueName, resources: Resources) -> Cl
 
 
 def requeue_unknown(unread: UnknownMessageError, queue: QueueName, resources: Resources) -> None:
-    """Give back the job of a message that a newer version sent. Without a ledger the dispatcher finds it missing."""
+    """Requeue the job of a message from a newer version; without a ledger the dispatcher finds it missing."""
     logger.warning("message_of_unknown_version", extra={"job_id": str(unread.job_id), "version": unread.version})
     with suppress(*LEDGER_UNREACHABLE), resources.ledger.begin() as session:
         requeue_unknown_version(session, unread, queue=queue)
 
 
 def run_attempt(message: JobMessage, queue: QueueName, handler: Handler, resources: Resources) -> None:
-    """Work off one message: one attempt at one job."""
+    """Process one message: one attempt at one job."""
     began = time.monotonic()
     claimed = claim_job(message, queue, resources)
     if claimed is None:
@@ -229,7 +229,7 @@ def run_attempt(message: JobMessage, queue: QueueName, handler: Handler, resourc
 
 
 def hand_back(message: JobMessage, resources: Resources) -> None:
-    """Give a job back, whose box is gone by now, because this worker stops; the dispatcher lets it wait again."""
+    """Give a job back because this worker stops; its box is gone by now. The dispatcher queues it again."""
     logger.info("attempt_handed_back")
     try:
         with resources.ledger.begin() as session:
@@ -239,25 +239,25 @@ def hand_back(message: JobMessage, resources: Resources) -> None:
 
 
 def _open_attempt(claimed: Claim, resources: Resources, *, lease: Lease, began: float) -> Attempt:
-    found = _load_subject(claimed, resources) if _has_subject(claimed.job) else _Subject()
-    books = _LedgerReporter(resources, claimed)
+    subject = _load_subject(claimed, resources) if _has_subject(claimed.job) else _Subject()
+    reporter = _LedgerReporter(resources, claimed)
     return Attempt(
         claim=claimed,
-        site=found.site,
-        base=found.base,
+        site=subject.site,
+        base=subject.base,
         den=resources.den,
         gateway_url=resources.gateway_url,
         check=lease.check,
-        report=books.report,
-        budget_exceeded=books.budget_exceeded,
-        bind_door=books.bind,
-        begun=found.begun,
-        lane_wait=books.lane_wait,
+        report=reporter.report,
+        budget_exceeded=reporter.budget_exceeded,
+        bind_door=reporter.bind,
+        begun=subject.begun,
+        lane_wait=reporter.lane_wait,
         spent_nanousd=claimed.booked_nanousd,
         boxes=resources.boxes,
         began=began,
-        charge_unmetered=books.charge,
-        step_order=found.order,
+        charge_unmetered=reporter.charge,
+        step_order=subject.order,
         accounts=resources.accounts,
         runs=resources.runs,
         environment=resources.environment,
@@ -266,7 +266,7 @@ def _open_attempt(claimed: Claim, resources: Resources, *, lease: Lease, began: 
 
 
 class _Subject(NamedTuple):
-    """What a job stands on besides its own row."""
+    """What a job builds on besides its own row."""
 
     order: StepOrder | None = None
     site: Site | None = None
@@ -275,12 +275,12 @@ class _Subject(NamedTuple):
 
 
 def _has_subject(job: Job) -> bool:
-    """Tell whether there is anything to look up for a job: of one without, its claim has said all."""
-    return is_step(job) or any(own is not None for own in (job.site_id, job.base_release_id, job.start_release_id))
+    """Whether there is anything to load besides the claim."""
+    return is_step(job) or any(value is not None for value in (job.site_id, job.base_release_id, job.start_release_id))
 
 
 def _load_subject(claimed: Claim, resources: Resources) -> _Subject:
-    """Look up what a job stands on: after its claim, since where that fails there has to be an attempt that failed."""
+    """Load what a job builds on. This follows the claim, so that a failure here has an attempt to fail."""
     with resources.ledger.begin() as session:
         job = hold(session, claimed.attempt)
         order = step_order(session, job) if is_step(job) else None
@@ -289,14 +289,14 @@ def _load_subject(claimed: Claim, resources: Resources) -> _Subject:
             base = session.get(Release, job.base_release_id)
         else:
             base = active_release(session, site) if site else None
-            if claimed.attempt.queue != QueueName.INTAKE:  # which does not hold the site: the base may still change
+            if claimed.attempt.queue != QueueName.INTAKE:  # intake does not hold the site: its base may still change
                 job.base_release_id = base.id if base else None
         begun = session.get(Release, job.start_release_id) if job.start_release_id is not None else None
     return _Subject(order, site, base, begun)
 
 
 class _LedgerReporter:
-    """What an attempt tells the ledger and asks of it while it works, each in a transaction of its own."""
+    """An attempt's reads and writes of the ledger while it works, each in its own transaction."""
 
     def __init__(self, resources: Resources, claimed: Claim) -> None:
         self._ledger = resources.ledger
@@ -307,7 +307,7 @@ class _LedgerReporter:
         try:
             with self._ledger.begin() as session:
                 record(session, kind, job=self._claimed.job, **data)
-        except LEDGER_UNREACHABLE:  # news for people: not worth the work that it is about
+        except LEDGER_UNREACHABLE:  # a lost progress report is not worth losing the work
             logger.warning("report_not_recorded", exc_info=True, extra={"kind": kind.value})
 
     def budget_exceeded(self) -> BudgetExceeded | None:
@@ -350,9 +350,9 @@ def _run_handler(attempt: Attempt, handler: Handler, resources: Resources) -> Se
 
 
 def _settle_with_retries(claimed: Claim, settlement: Settlement, resources: Resources) -> None:
-    """Settle, again if the ledger was away; a settlement that cannot be stored at all ends the job.
+    """Settle, retrying while the ledger is unreachable; a settlement that cannot be stored at all fails the job.
 
-    A try whose commit got through although its answer was lost is fenced off: the attempt has ended then.
+    A try whose commit succeeded although its reply was lost is fenced on retry: the attempt has ended by then.
     """
     for pause in SETTLE_PAUSES:
         try:
@@ -364,14 +364,14 @@ def _settle_with_retries(claimed: Claim, settlement: Settlement, resources: Reso
             raise
         except Exception:
             logger.exception("settlement_failed")
-            detail = "a defect ended it: its result could not be stored"
+            detail = "internal error: its result could not be stored"
             settlement = end_with(Ended(State.FAILED, Reason.INTERNAL_ERROR, detail))
     return _settle(claimed, settlement, resources)
 
 
 def _settle(claimed: Claim, settlement: Settlement, resources: Resources) -> None:
     with resources.ledger.begin() as session:
-        take_turn(session, claimed.job)  # what a reply means may bind it to a site
+        take_turn(session, claimed.job)  # a reply may bind it to a site
         job = hold(session, claimed.attempt)
         if job.cancel_requested_at is not None:
             cancelled = Ended(State.CANCELLED, Reason.CANCELLED, "cancelled while it ran")
@@ -390,12 +390,15 @@ _WHY_LIMIT = 400
 
 
 def retry_later(claimed: Claim, resources: Resources, *, reason: Reason, why: str) -> bool:
-    """Let control work be done again after a pause; False when it has waited as long as the policy lets it.
+    """Schedule control work again after a pause; False when it has waited as long as the policy allows.
+
+    No worker waits with it: the attempt ends, and any worker takes the job up later. Publishing and advancing a run are
+    idempotent, so only the number of tries is stored.
 
     Args:
         claimed: the job and this attempt.
         resources: what every task needs.
-        reason: what is away.
+        reason: what is unavailable.
         why: the same in words, for the job's owner.
 
     Raises:
@@ -407,26 +410,26 @@ def retry_later(claimed: Claim, resources: Resources, *, reason: Reason, why: st
         if seconds is None:
             return False
         close_attempt(session, job, outcome="resting", reason=reason)
-        job.fence += 1  # as at every end of an attempt: a late effect of it must be refused
-        record(session, EventKind.PROGRESS, job=job, text=f"waits {seconds:g} s and tries again: {why[:_WHY_LIMIT]}")
+        job.fence += 1  # fences late effects of this attempt
+        record(session, EventKind.PROGRESS, job=job, text=f"retries in {seconds:g} s: {why[:_WHY_LIMIT]}")
         rest(session, job, QueueName.CONTROL, seconds=seconds)
     logger.warning("control_work_rests", extra={"seconds": seconds, "reason": reason.value, "why": why[:200]})
     return True
 
 
 def _count_try(session: Session, job: Job, pauses: Pauses, *, why: str) -> float | None:
-    """Note one more try on a held job, and return how long it rests; None when its time is over."""
+    """Count one more try of a job, and return its pause in seconds; None when its time is over."""
     at = float(session.scalar(select(func.extract("epoch", now()))) or 0)
-    before: dict[str, Any] = job.result.get(RESTING) or {"since": at, "tries": 0}
-    tries = int(before["tries"]) + 1
+    past: dict[str, Any] = job.result.get(RESTING) or {"since": at, "tries": 0}
+    tries = int(past["tries"]) + 1
     seconds = pause_before(pauses.control, tries=tries)
-    if at + seconds - float(before["since"]) > pauses.control_hours * _HOUR_SECONDS:
+    if at + seconds - float(past["since"]) > pauses.control_hours * _HOUR_SECONDS:
         return None
-    job.result = {**job.result, RESTING: {"since": before["since"], "tries": tries, "why": why[:_WHY_LIMIT]}}
+    job.result = {**job.result, RESTING: {"since": past["since"], "tries": tries, "why": why[:_WHY_LIMIT]}}
     session.flush()
     return seconds
 
 
 def clear_retries(job: Job) -> None:
-    """Note on a held job that nothing it waited for is away any more."""
+    """Forget the retries of a job whose control work got through."""
     job.result = {name: value for name, value in job.result.items() if name != RESTING}

@@ -1,4 +1,4 @@
-"""`python -m workers.main QUEUE...`: a real Celery prefork worker for one or several queues.
+"""`python -m workers.main QUEUE...`: a Celery prefork worker for one or several queues.
 
 The composition root of the workers: the only module here that reads the environment or has effects when it runs.
 """
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 DEFAULT_CONCURRENCY = 2
-"""Processes in a pool where nobody says how many."""
+"""Processes in a pool."""
 
 
 class WorkerSettings(BaseModel):
@@ -74,7 +74,7 @@ class WorkerSettings(BaseModel):
 
 
 class ProcessResources:
-    """Opens the ledger and the Den once in each process: connections must not cross a fork."""
+    """Opens the ledger and the content store once per process: connections must not cross a fork."""
 
     def __init__(self, settings: WorkerSettings, policy: Policy, *, worker: str, queues: Collection[str]) -> None:
         self._settings = settings
@@ -95,7 +95,7 @@ class ProcessResources:
         return self._opened[1]
 
     def prepare(self) -> None:
-        """Begin, right after the fork, what takes long: boxes and the sweeping of what dead workers left."""
+        """Start what takes long, right after the fork: boxes, and the sweep of what dead workers left."""
         if self._has_spares:
             self._boxes.prepare()
 
@@ -109,7 +109,7 @@ class ProcessResources:
         return open_engine_pool(mine, on_swept=self._record_swept, session=session_plan(self._policy))
 
     def _record_swept(self, swept: Swept) -> None:
-        """Put on record what dead workers had left behind, for the metrics; a ledger that is away misses it."""
+        """Record for the metrics what dead workers left behind; an unreachable ledger misses it."""
         try:
             with self().ledger.begin() as session:
                 record(
@@ -142,7 +142,7 @@ def build_worker(
     handlers: Mapping[QueueName, Handler] = HANDLERS,
 ) -> tuple[Celery, PoolHooks]:
     """Return a worker's application with the tasks of every queue, and the hooks that must stay alive with it."""
-    configure_mappers()  # or each pool child would, for as long as a dozen small jobs take
+    configure_mappers()  # once here: in a pool child it takes as long as a dozen small jobs
     policy = load_policy(settings.policy.path)
     vocabularies = load_vocabularies(settings.policy.vocabulary)
     app = create_app(
@@ -191,13 +191,13 @@ def _environment() -> Mapping[str, str]:
 
 def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(prog="pointsman worker", description="Work off one or several queues.")
+    parser = argparse.ArgumentParser(prog="pointsman worker", description="Work on one or several queues.")
     served = [queue.value for queue in QUEUES]
     parser.add_argument("queues", nargs="*", metavar="QUEUE", help=", ".join(served))
     parser.add_argument(
         "--concurrency", type=int, default=DEFAULT_CONCURRENCY, help="processes in the pool (default %(default)s)"
     )
-    parser.add_argument("--check", action="store_true", help="tell by the exit code whether the worker here is well")
+    parser.add_argument("--check", action="store_true", help="exit 0 if this machine's worker is well")
     arguments = parser.parse_args(argv)
     if not arguments.check and not (arguments.queues and set(arguments.queues) <= set(served)):
         parser.error(f"name one or several queues of {', '.join(served)}")
@@ -215,7 +215,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         traces.start(settings.tracing, program="worker")
         create_scratch()
         await_schema(settings.ledger.url.get_secret_value(), patience_seconds=settings.ledger.migration_wait_seconds)
-        with _for_good():
+        with _frozen_heap():
             app, hooks = build_worker(
                 settings, worker=worker, queues=arguments.queues, concurrency=arguments.concurrency
             )
@@ -231,8 +231,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 @contextmanager
-def _for_good() -> Iterator[None]:
-    """Whatever there is at the end stays as long as the process: no collection looks at it, so no child copies it."""
+def _frozen_heap() -> Iterator[None]:
+    """Freeze what exists at the end, so that no collection touches it and no child copies it."""
     gc.disable()
     try:
         yield
@@ -242,7 +242,7 @@ def _for_good() -> Iterator[None]:
 
 
 def check(config: WorkerConfig) -> int:
-    """Return the exit code that says whether the worker which writes the configured heartbeat is well."""
+    """Return the exit code for the health of the worker that writes the configured heartbeat."""
     if config.heartbeat is None:
         print("pointsman worker: --check needs POINTSMAN_WORKER__HEARTBEAT, as the worker has it", file=sys.stderr)
         return 2
@@ -250,23 +250,18 @@ def check(config: WorkerConfig) -> int:
 
 
 def run_worker(app: Celery, lists: Sequence[str], *, concurrency: int, worker: str) -> None:
-    """Run Celery's worker in this process, on lists of the broker."""
+    """Run Celery's worker in this process."""
     app.worker_main(
         [
             "worker",
-            "--pool",
-            "prefork",
-            "--concurrency",
-            str(concurrency),
-            "--queues",
-            ",".join(lists),
-            "--hostname",
-            worker,
+            "--pool=prefork",
+            f"--concurrency={concurrency}",
+            f"--queues={','.join(lists)}",
+            f"--hostname={worker}",
             "--without-mingle",
             "--without-gossip",
             "--without-heartbeat",
-            "--loglevel",
-            "INFO",
+            "--loglevel=INFO",
         ]
     )
 

@@ -1,4 +1,4 @@
-"""Celery tasks of the tiers: thin, by explicit name, with the time limits of their queue."""
+"""Celery tasks of the queues: thin, explicitly named, with the time limits of their queue."""
 
 from __future__ import annotations
 
@@ -100,13 +100,15 @@ logger = logging.getLogger(__name__)
 
 
 def keep_unrouted(sender: Any, message: Any, name: str, **_: Any) -> None:
-    """Move a message with an unknown task's name to `unrouted`. Called in the parent; Celery drops it afterwards.
+    """Move a message with an unknown task name to `unrouted`, where an alert sees it; Celery then drops its copy.
+
+    Called in the parent.
 
     Args:
         sender: the consumer that got it.
         message: as it came.
-        name: what its sender calls the task.
-        _: what else Celery tells.
+        name: the unknown task.
+        _: Celery's other keywords.
     """
     logger.error("unknown_task", extra={"task": name[:100]})
     try:

@@ -61,7 +61,7 @@ def requirements() -> set[str]:
 @pytest.mark.req("S-011", "S-021")
 def test_the_hard_shell_decides_without_a_model_a_database_or_a_container() -> None:
     for name in DECISIONS:
-        reached = {module for module in imports_of(f"workers.runs.{name}") if module.startswith(OUTSIDE)}
+        reached = {module for module in imports_of(f"workers.runs.scheduling.{name}") if module.startswith(OUTSIDE)}
         assert reached == set(), name
 
 
