@@ -85,9 +85,7 @@ class GracefulStop:
         os.kill(os.getpid(), signal.SIGTERM)
 
     def _run(self) -> None:
-        """End the pool children that are left after the grace; the process ends when they have, and this thread with
-        it.
-        """
+        """End the pool children that are left after the grace, and thereby the process with this thread."""
         self._at_once.wait(self._grace_seconds)
         self._is_grace_over = True
         logger.warning("grace_is_over")

@@ -1,8 +1,8 @@
-"""Publish an approved release: checked, laid out, swapped by one commit of the ledger, then shown.
+"""Publish an approved release: check it, lay it out, swap it in by one commit, then update the projection.
 
-The ledger row is the truth, and one transaction both makes the release active and ends the job: there is no moment at
-which a publish has half happened (H-084, H-087). What goes before that commit changes nothing that anybody sees; what
-comes after it only brings the projection on disk to what the ledger says, and the dispatcher does that too.
+The ledger row is the truth, and one transaction both activates the release and ends the job: a publish never half
+happens (H-084, H-087). What precedes that commit is invisible; what follows it only brings the projection on disk up to
+date, and the dispatcher does that too.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Observe = Callable[[Step], None]
 
 
 def unobserved(_: Step) -> None:
-    """Let nobody look on."""
+    """Ignore a step."""
 
 
 class _Approved(NamedTuple):
@@ -63,11 +63,6 @@ class _Approved(NamedTuple):
 
 def publish(claimed: Claim, resources: Resources, observe: Observe) -> None:
     """Publish the release that a claimed job was approved for.
-
-    Args:
-        claimed: the job and this attempt.
-        resources: what every task needs.
-        observe: told after each step.
 
     Raises:
         FencedError: nobody's fault: the job was taken away.
@@ -110,11 +105,7 @@ def _check(claimed: Claim, resources: Resources) -> _Approved | None:
 
 
 def _lay_out(claimed: Claim, approved: _Approved, resources: Resources) -> bool:
-    """Make the files ready. What cannot be read back is never published; a full disk only delays its showing.
-
-    Raises:
-        DenAwayError: the surroundings' fault: the publish has to wait.
-    """
+    """Prepare the files. Unreadable content is never published; a full disk only delays the projection."""
     try:
         lay_out(resources.den, approved.site, approved.release, release_id=approved.release.id)
     except DenAwayError:
@@ -151,7 +142,7 @@ def _swap(claimed: Claim, resources: Resources, *, began: float) -> bool:
 
 
 def _waited_seconds(session: Session, job: Job, release: Release) -> float:
-    """Return how long the preview waited for its judgement."""
+    """Return how long the preview waited for approval."""
     return (session.get_one(Approval, job.id).at - release.created_at).total_seconds()
 
 
@@ -170,13 +161,7 @@ def _record_lag(claimed: Claim, resources: Resources, lag: str) -> None:
 
 
 def run_control(message: JobMessage, resources: Resources, *, observe: Observe = unobserved) -> None:
-    """Work off one message of queue `control`.
-
-    Args:
-        message: what the broker delivered.
-        resources: what every task needs.
-        observe: told after each step of a site's publish.
-    """
+    """Process one message of queue `control`, without any model: advance or publish a run, or publish a site."""
     claimed = claim_job(message, QueueName.CONTROL, resources)
     if claimed is None:
         return
@@ -190,7 +175,9 @@ def run_control(message: JobMessage, resources: Resources, *, observe: Observe =
 
 
 def _run_or_defer(claimed: Claim, resources: Resources, observe: Observe) -> None:
-    """Do what is due; when disk or Den are away, let it wait, and end it once it has waited long enough."""
+    """Do what is due; while the disk or the content store is unavailable, retry later, and fail after the policy's
+    time.
+    """
     try:
         _publish_or_advance(claimed, resources, observe)
     except OSError as error:
@@ -199,7 +186,7 @@ def _run_or_defer(claimed: Claim, resources: Resources, observe: Observe) -> Non
         if not is_passing(error):
             raise
         if not retry_later(claimed, resources, reason=unavailable_reason(error), why=why):
-            _give_up(claimed, resources, f"{why}; it was tried again until the policy allowed no more")
+            _give_up(claimed, resources, f"{why}; it was retried for as long as the policy allows")
 
 
 def _give_up(claimed: Claim, resources: Resources, detail: str) -> None:
