@@ -58,7 +58,7 @@ class WorkerHeartbeat:
     def on_ready(self, **_: Any) -> None:
         """Start. Called in the parent when the worker can consume; its pool has been forked by then."""
         self.pulse()
-        self._thread = threading.Thread(target=self._run, name="presence", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
         self._thread.start()
 
     def on_shutting_down(self, **_: Any) -> None:

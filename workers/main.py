@@ -11,7 +11,7 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -156,16 +156,20 @@ def build_worker(
         app,
         resources=resources,
         policy=policy,
-        environment=_environment,
+        environment=lambda: os.environ,
         vocabularies=vocabularies,
         handlers=handlers,
     )
-    presence = WorkerHeartbeat(
-        _ledger_for_parent(settings),
+
+    def open_ledger() -> Ledger:
+        return Ledger(create_ledger_engine(settings.ledger.url.get_secret_value(), pool_size=0))
+
+    heartbeat = WorkerHeartbeat(
+        open_ledger,
         Sign(id=worker, host=socket.gethostname(), pid=os.getpid(), queues=tuple(queues), slots=concurrency),
     )
     hooks = PoolHooks(
-        presence,
+        heartbeat,
         log_level=settings.logs.level,
         prepare=resources.prepare,
         close=resources.close,
@@ -174,19 +178,8 @@ def build_worker(
     )
     hooks.connect()
     file = settings.worker.heartbeat
-    install_heartbeat(app, presence.pulse, *(() if file is None else (partial(beat, file),)))
+    install_heartbeat(app, heartbeat.pulse, *(() if file is None else (partial(beat, file),)))
     return app, hooks
-
-
-def _ledger_for_parent(settings: WorkerSettings) -> Callable[[], Ledger]:
-    def open_ledger() -> Ledger:
-        return Ledger(create_ledger_engine(settings.ledger.url.get_secret_value(), pool_size=0))
-
-    return open_ledger
-
-
-def _environment() -> Mapping[str, str]:
-    return os.environ
 
 
 def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:

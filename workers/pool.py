@@ -126,7 +126,7 @@ class PoolHooks:
 
     def __init__(
         self,
-        presence: WorkerHeartbeat,
+        heartbeat: WorkerHeartbeat,
         *,
         log_level: str,
         prepare: Callable[[], None],
@@ -135,8 +135,8 @@ class PoolHooks:
         most_memory_kib: int | None = None,
     ) -> None:
         self._log_level = log_level
-        self._presence = presence
-        self._worker = presence.worker
+        self._heartbeat = heartbeat
+        self._worker = heartbeat.worker
         self._prepare = prepare
         self._close = close
         self._most_memory_kib = most_memory_kib
@@ -152,9 +152,9 @@ class PoolHooks:
         signals.task_failure.connect(self.on_failure)
         signals.task_unknown.connect(keep_unrouted)
         signals.worker_ready.connect(self._stopping.on_ready)
-        signals.worker_ready.connect(self._presence.on_ready)
+        signals.worker_ready.connect(self._heartbeat.on_ready)
         signals.worker_shutting_down.connect(self._stopping.on_shutting_down)
-        signals.worker_shutting_down.connect(self._presence.on_shutting_down)
+        signals.worker_shutting_down.connect(self._heartbeat.on_shutting_down)
 
     def on_setup_logging(self, **_: Any) -> None:
         """Configure logging in the parent, before anything is logged."""
@@ -195,16 +195,16 @@ class PoolHooks:
         except (ValidationError, IndexError):
             return
         logger.warning("pool_child_lost", extra={"job_id": str(message.job_id), "cause": cause.value})
-        self._presence.tell(partial(_record_loss, message=message, cause=cause))
+        self._heartbeat.tell(partial(_record_loss, message=message, cause=cause))
 
     def finish(self) -> None:
         """Wait for the ledger writes of a stop, and sign off."""
         self._stopping.finish()
-        self._presence.leave()
+        self._heartbeat.leave()
 
     def _hand_back(self) -> None:
         """Hand back every job that this worker still holds."""
-        self._presence.tell(lambda session: hand_back_all(session, self._worker))
+        self._heartbeat.tell(lambda session: hand_back_all(session, self._worker))
 
 
 def _record_loss(session: Session, *, message: JobMessage, cause: Reason) -> None:

@@ -178,7 +178,7 @@ def session_plan(policy: Policy, *, remaining_nanousd: int | None = None) -> Ses
 
 
 def session_clocks(attempt: Attempt, *, has_build: bool, now: float) -> Clocks:
-    """Return a session's clocks: the queue's soft limit less what has passed, the scan and, if there is one, the build."""
+    """Return a session's clocks: the queue's soft limit less what has passed, the scan and a build, if there is one."""
     rules = attempt.policy.agent
     following = rules.closing_seconds + (rules.build_seconds if has_build else 0)
     left = attempt.limits.soft_seconds - (now - attempt.began) - following - _GRACE_SECONDS

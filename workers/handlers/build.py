@@ -28,7 +28,7 @@ CLOSING_SECONDS = 5.0
 _SHOWN = 600
 """Characters of a failed command's last output that its owner sees."""
 _INSTALL = ("npm", "install", "--ignore-scripts", "--no-audit", "--no-fund")
-"""Not `npm ci`: both install what the lock file says, but only this one accepts a package that an edit has just added."""
+"""Not `npm ci`: both install what the lock file says, but only this one accepts a package that an edit just added."""
 _BUILD = ("npm", "run", "build")
 _TIDY = ("rm", "-rf", INSTALLED)
 """Packages never leave the box; without them its files are read in a fraction of the time."""

@@ -175,9 +175,7 @@ def run_control(message: JobMessage, resources: Resources, *, observe: Observe =
 
 
 def _run_or_defer(claimed: Claim, resources: Resources, observe: Observe) -> None:
-    """Do what is due; while the disk or the content store is unavailable, retry later, and fail after the policy's
-    time.
-    """
+    """Do what is due; while the disk or the content store is unavailable, retry later, as long as the policy allows."""
     try:
         _publish_or_advance(claimed, resources, observe)
     except OSError as error:

@@ -1,7 +1,7 @@
-"""`python -m workers.runs.alone AGENT`: the command line of one agent alone; a composition root of its own.
+"""`python -m workers.runs.alone AGENT`: run one agent against a directory, without a run, a ledger or a queue (P-061).
 
-Without an address of a model it brings the rehearsal model; a box then reaches it through the door, as it would a
-gateway.
+Runner, order, staging and checks are those of a run, so that an agent's instructions can be developed by themselves.
+Without the URL of a model the fake provider answers. A composition root of its own.
 """
 
 from __future__ import annotations
@@ -58,19 +58,19 @@ class AloneContext:
 
     policy: Policy
     url: str
-    """A Messages API: a gateway, or the rehearsal model."""
+    """A Messages API: a gateway, or the fake provider."""
     token: str
     den: Den
     boxes: Boxes
     runs: RunsConfig
     environment: Mapping[str, str]
     tell: Callable[[str], None]
-    """Takes news, one line each."""
+    """Prints one line of progress."""
 
 
 @dataclass(frozen=True)
 class AloneResult:
-    """What came of it."""
+    """The result of an agent alone."""
 
     result: Mapping[str, Any] | None
     failure: str | None
@@ -79,7 +79,7 @@ class AloneResult:
     facts: Mapping[str, Any]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
+        """Return it for JSON."""
         changed = {path: None if data is None else len(data) for path, data in sorted(self.changes.items())}
         return {
             "result": self.result,
@@ -143,7 +143,7 @@ def run_alone(name: str, *, task: str, project: Snapshot, place: AloneContext) -
 
 
 def read_project(worktree: Worktree, limits: TreeLimits) -> Snapshot:
-    """Return a directory's files as agents see them, under the rules of a repository's.
+    """Return a directory's files as agents see them, under the rules for a repository's.
 
     Raises:
         TreeRefusedError: `too_many_bytes` (the caller's fault).
@@ -178,7 +178,7 @@ def _objection(path: str, names: NameSet) -> str | None:
 
 
 def _attempt(place: AloneContext) -> Attempt:
-    """Return an attempt that nothing but this process knows of."""
+    """Return an attempt that exists in this process only."""
     queue = QueueName.STEPS.value
     tenant = place.runs.codex_tenant or _TENANT
     job_id = uuid4()
@@ -221,9 +221,9 @@ class AloneSettings(BaseModel):
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="pointsman agent run", description="Run one agent against a directory.")
     parser.add_argument("name", help="an agent of the policy, such as frontend-dev")
-    parser.add_argument("--task", required=True, help="what it is to do")
+    parser.add_argument("--task", required=True, help="its task")
     parser.add_argument("--dir", type=Path, required=True, help="the project")
-    parser.add_argument("--url", help="a Messages API; without one the rehearsal model plays")
+    parser.add_argument("--url", help="a Messages API; without one the fake provider answers")
     parser.add_argument("--token-file", type=Path, help="a file with the token for --url")
     parser.add_argument("--dry-run", action="store_true", help="write nothing into the directory")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -231,7 +231,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one agent. Returns the exit code: 0 it did its task, 1 it did not, 2 it could not be asked."""
+    """Run one agent and return the exit code: 0 it did its task, 1 it did not, 2 it could not start."""
     given = _parser().parse_args(sys.argv[1:] if argv is None else argv)
     try:
         settings = read_settings(AloneSettings, os.environ)
@@ -261,7 +261,7 @@ def _context(given: argparse.Namespace, settings: AloneSettings) -> Iterator[Alo
         home = stack.enter_context(tempfile.TemporaryDirectory(prefix="pointsman-alone-"))
         url = given.url
         if url is None:
-            # A box reaches this machine by the address of its engine's outer network, so there it listens on all.
+            # A box reaches this machine through its engine's outer network, so listen on every address.
             config = RehearsalConfig(host="0.0.0.0" if needs_box else "127.0.0.1", speed="max")
             url = stack.enter_context(running_rehearsal(config)).url
         boxes: PoolOnDemand | NoBoxes = NoBoxes()

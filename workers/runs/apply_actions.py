@@ -1,4 +1,4 @@
-"""Carry out what the schedule decided, in the transaction of its caller: one function for each kind of action."""
+"""Carry out the schedule's actions in the caller's transaction, one function per kind of action."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def gate_facts(rows: RunRows, *, after: Sequence[str]) -> dict[str, Any]:
 
     Args:
         rows: the run.
-        after: keys of the steps that the gate stands behind; none = all of them.
+        after: keys of the steps that precede the gate; empty for all.
     """
     looked_at = [step for step in rows.steps if step.result is not None and (not after or step.key in after)]
     return {
@@ -64,25 +64,25 @@ def gate_facts(rows: RunRows, *, after: Sequence[str]) -> dict[str, Any]:
 
 
 def end_facts(rows: RunRows, state: State, record: EscalationRecord | None = None) -> dict[str, Any]:
-    """Return what is told of a run at its end: its words, and what is kept whatever the end is.
+    """Return what a run's owner learns at its end, and what is kept whatever the end.
 
     Args:
         rows: the run.
         state: the end.
-        record: what the person needs whom an escalated run is handed to (S-112).
+        record: what the person needs who takes over an escalated run (S-112).
     """
     results = [step.result for step in rows.steps if step.result is not None]
     done = [step.key for step in rows.steps if step.state == "completed"]
-    told: dict[str, Any] = {"kept": {"head": rows.run.head_commit, "base": rows.run.base_commit, "completed": done}}
+    facts: dict[str, Any] = {"kept": {"head": rows.run.head_commit, "base": rows.run.base_commit, "completed": done}}
     answer = next((result["answer"] for result in reversed(results) if result.get("answer")), None)
     if state is State.ANSWERED and answer is not None:
-        told["answer"] = answer
+        facts["answer"] = answer
     if summary := next((_summary(step) for step in reversed(rows.steps) if step.phase == "summary"), ""):
-        told["summary"] = summary
+        facts["summary"] = summary
     if record is not None:
         context = {"ticket": rows.run.ticket, "plans": rows.run.plans, "head": rows.run.head_commit}
-        told["escalation"] = {**context, **to_jsonable_python(record)}
-    return told
+        facts["escalation"] = {**context, **to_jsonable_python(record)}
+    return facts
 
 
 def _summary(step: RunStep) -> str:
@@ -94,12 +94,12 @@ def _changed(steps: Iterable[RunStep]) -> list[str]:
 
 
 _AT_A_GATE = frozenset({State.REJECTED, State.EXPIRED})
-"""Ends that come from a gate: a run that goes on working beside it stops there first."""
+"""Ends that come from a gate: a run that is still working stops at the gate first."""
 
 
 @dataclass(frozen=True)
 class Scene:
-    """What actions are carried out on: a held run, and the layers of the configuration as they hold for it."""
+    """The context of an action: a held run, and its layers of configuration."""
 
     session: Session
     job: Job
@@ -110,7 +110,7 @@ class Scene:
 
 
 def apply_action(scene: Scene, action: Action) -> None:
-    """Carry out one action of a decision."""
+    """Carry out one action."""
     _APPLY[type(action)](scene, action)
 
 
@@ -178,7 +178,7 @@ def _publish(scene: Scene, action: Publish) -> None:
     audit.append(
         scene.session, "approved", actor=action.approved_by, job=job, gates=gates, head=scene.rows.run.head_commit
     )
-    job.lost_attempts = 0  # publishing is other work than what may have cost workers before
+    job.lost_attempts = 0  # publishing is not the work that cost workers before
     move(scene.session, job, State.SCANNING, verdict=scene.rows.run.scan)
     move(scene.session, job, State.PUBLISHING, actor=action.approved_by)
     wait_on(scene.session, job, QueueName.CONTROL)
@@ -223,7 +223,7 @@ _APPLY: Mapping[type, Callable[[Scene, Any], None]] = {
 
 
 def record_explanation(scene: Scene, explanation: str) -> None:
-    """Put on record, for people, why the run moves as it does."""
+    """Record, for people, why the run moves as it does."""
     if explanation != scene.rows.run.explanation:
         change_run(scene.session, scene.rows.run, RunChange(explanation=explanation))
         record(scene.session, EventKind.PROGRESS, job=scene.job, text=explanation)
@@ -234,9 +234,9 @@ Spent = Mapping[str, Sequence[int]]
 
 
 def expected_nanousd(agent: str | None, policy: Policy, spent: Spent) -> int:
-    """Return what one more step of an agent will probably cost.
+    """Return the probable cost of one more step of an agent.
 
-    What its steps have cost in this run tells most; before the first of them, what it uses at most in ordinary work.
+    The average of its steps in this run; before the first of them, the most that ordinary work takes.
 
     Args:
         agent: its name; None for the project's own build, which calls no model.
@@ -253,12 +253,15 @@ def expected_nanousd(agent: str | None, policy: Policy, spent: Spent) -> int:
 def fits(
     batch: Iterable[str | None], running: Iterable[str | None], *, left_nanousd: int, policy: Policy, spent: Spent
 ) -> bool:
-    """Tell whether a batch may begin.
+    """Whether the budget covers a batch (P-038, S-123, S-124; ruling A15).
+
+    The gateway's reservation is the hard limit. This stops a loop earlier, between batches, so that none is cut off
+    half-way.
 
     Args:
         batch: the agents that are to start.
-        running: the agents that work now and are still going to spend.
-        left_nanousd: of the run's cap.
+        running: the agents that are working and still spending.
+        left_nanousd: of the run's budget.
         policy: as tenant and project leave it.
         spent: by this run so far.
     """
@@ -267,7 +270,7 @@ def fits(
 
 
 def spent_by_agent(executions: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
-    """Group what executions cost by their agents."""
+    """Group the costs of executions by agent."""
     grouped: defaultdict[str, list[int]] = defaultdict(list)
     for agent, cost in executions:
         grouped[agent].append(cost)

@@ -1,8 +1,8 @@
-"""Take a run forward: note what its steps left, decide, carry the decision out, and let go until something settles.
+"""Advance a run: record what its steps left, decide, carry the decision out, and let go until something settles.
 
 Nothing of a run is in memory between two advances. Each decision is one transaction of the worker that holds the run's
-job, and what it depends on is read in it; so wherever a coordinator is killed, the next one finds either all of a move
-or none, and a step that completed is never begun again.
+job and reads all that it depends on; so wherever a coordinator is killed, the next one finds either all of a move or
+none, and a completed step is never started again.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 from sqlmodel import Session
 
@@ -33,7 +33,7 @@ from workers.errors import WorkspaceMissingError, WriteConflictError
 from workers.handlers.build import build_commands
 from workers.lifecycle import Resources, clear_retries
 from workers.runs.apply_actions import Scene, apply_action, fits, record_explanation, spent_by_agent
-from workers.runs.git.workspace import Absorbed as Joined
+from workers.runs.git.workspace import Workspace
 from workers.runs.scheduling.actions import Decision, ScanChanges, StartStep
 from workers.runs.scheduling.schedule import next_actions
 from workers.runs.scheduling.view import (
@@ -51,39 +51,19 @@ from workers.runs.scheduling.view import (
 _PACKAGE = "package.json"
 
 
-class RunWorkspace(Protocol):
-    """What the coordinator needs of a run's workspace (workers/runs/git/workspace.py)."""
-
-    def absorb(self, head: str, commit: str, *, base: str, message: str, when: int) -> Joined:
-        """Take a step's commit into the head."""
-
-    def squash(self, base: str, head: str, *, message: str, when: int) -> str:
-        """Return one commit on `base` with all that the run changed."""
-
-    def changes(self, base: str, commit: str) -> dict[str, bytes | None]:
-        """Return the files in which a commit differs from another."""
-
-    def read_file(self, commit: str, path: str) -> bytes | None:
-        """Return one file of a commit."""
-
-    def point(self, ref: str, commit: str) -> None:
-        """Let a ref name a commit."""
-
-
 class MergedResults(NamedTuple):
-    """What an advance takes note of."""
+    """What an advance records first."""
 
     absorbed: Sequence[StepOutcome]
     base_commit: str | None
     head_commit: str | None
 
 
-def merge_results(rows: RunRows, workspace: RunWorkspace) -> MergedResults:
-    """Absorb the commits of executions that completed, oldest first; a conflict fails its step and nothing else.
+def merge_results(rows: RunRows, workspace: Workspace) -> MergedResults:
+    """Merge the commits of completed executions into the run's branch, oldest first; a conflict fails its step alone.
 
-    Args:
-        rows: the run.
-        workspace: its repository.
+    The branch's head is a column of the ledger, so nothing counts until a transaction stores it. Repeated after a
+    crash, this makes the same objects: times and messages come from the rows.
     """
     base, head = rows.run.base_commit, rows.run.head_commit
     absorbed: list[StepOutcome] = []
@@ -103,15 +83,15 @@ def merge_results(rows: RunRows, workspace: RunWorkspace) -> MergedResults:
     return MergedResults(absorbed, base, head)
 
 
-def has_build(workspace: RunWorkspace, head: str | None) -> bool:
-    """Tell whether the project has a build of its own, as the run's branch stands (workers/handlers/build.py)."""
+def has_build(workspace: Workspace, head: str | None) -> bool:
+    """Whether the project has a build of its own, as the run's branch stands (workers/handlers/build.py)."""
     if head is None:
         return False
     package = workspace.read_file(head, _PACKAGE)
     return package is not None and bool(build_commands({_PACKAGE: package}))
 
 
-def _merge(row: AgentExecution, head: str | None, workspace: RunWorkspace) -> str | None:
+def _merge(row: AgentExecution, head: str | None, workspace: Workspace) -> str | None:
     if row.commit is None or head is None or row.base_commit is None:
         return head
     assert row.settled_at is not None
@@ -128,14 +108,14 @@ class ScanResult(NamedTuple):
 
     verdict: Literal["passed", "refused"]
     detail: str
-    """The first findings, which never hold what was found."""
+    """The first findings, which never contain the secret."""
 
 
 def scan_changes(changes: Mapping[str, bytes | None], *, known_keys: tuple[str, ...]) -> ScanResult:
-    """Look for secrets in every file that a run changed.
+    """Scan the files that a run changed for secrets, plain or encoded, before any leave (S-080).
 
     Args:
-        changes: contents by path; None for a file that is gone.
+        changes: contents by path; None for a deleted file.
         known_keys: values of this installation's keys.
     """
     notes, budget = Notes(), SecretBudget()
@@ -145,20 +125,20 @@ def scan_changes(changes: Mapping[str, bytes | None], *, known_keys: tuple[str, 
                 find_secrets(path, data, notes=notes, budget=budget, known_keys=known_keys)
     except TooManyFindingsError:
         notes.give_up()
-    found = notes.sorted_findings()
-    if not found:
+    findings = notes.sorted_findings()
+    if not findings:
         return ScanResult("passed", "")
-    shown = "; ".join(f"{one.file or 'the whole'}, line {one.line}: {one.message}" for one in found[:MAX_LISTED])
-    return ScanResult("refused", f"{len(found)} findings: {shown}")
+    shown = "; ".join(f"{one.file or 'the whole'}, line {one.line}: {one.message}" for one in findings[:MAX_LISTED])
+    return ScanResult("refused", f"{len(findings)} findings: {shown}")
 
 
 def view_of(rows: RunRows, *, has_build: bool, budget_spent: bool) -> RunView:
-    """Return a run as its schedule sees it.
+    """Convert a run's rows to the view that its schedule decides from.
 
     Args:
         rows: as they stand in this transaction.
         has_build: the project has a build of its own.
-        budget_spent: nothing more fits what is left of the run's cap.
+        budget_spent: nothing more fits the rest of the run's budget.
     """
     job, run = rows.job, rows.run
     return RunView(
@@ -179,9 +159,9 @@ def view_of(rows: RunRows, *, has_build: bool, budget_spent: bool) -> RunView:
 
 
 def intent_of_route(route: Mapping[str, Any]) -> Intent | None:
-    """Return what the rules could tell of a ticket's intent: talk is a question, words of repair a fix (ruling A5).
+    """Return the intent that the rules found: talk is a question, words of repair a fix (ruling A5).
 
-    What is neither is asked of the classifier, which chooses between build and fix only.
+    Anything else goes to the classifier, which chooses between build and fix only.
     """
     intent = Intent(str(route.get("intent", Intent.BUILD)))
     return None if intent is Intent.BUILD else intent
@@ -218,13 +198,13 @@ def _gate(gate: Gate) -> GateView:
 logger = logging.getLogger(__name__)
 
 MAX_MOVES = 60
-"""A schedule that has not come to rest after so many moves has a defect: the run ends, and the fleet goes on."""
+"""A schedule that has not settled after this many moves has a bug: the run ends, and the fleet goes on."""
 
 Decide = Callable[[RunView, Rulebook], Decision]
 
 
 class Point(StrEnum):
-    """Moments of an advance, named when they are over; `deciding` lies within a transaction."""
+    """Moments of an advance, named when they are over; `deciding` is within a transaction."""
 
     CLAIMED = "claimed"
     TAKEN_IN = "taken_in"
@@ -242,7 +222,7 @@ def _unobserved(_: Point) -> None:
 
 
 class Advance:
-    """One advance of one run, by the worker that holds its job.
+    """One advance of one run by the worker that holds its job.
 
     Args:
         claimed: the run's job and this attempt.
@@ -256,7 +236,7 @@ class Advance:
         self,
         claimed: Claim,
         resources: Resources,
-        workspace: RunWorkspace,
+        workspace: Workspace,
         *,
         decide: Decide = next_actions,
         observe: Observe = _unobserved,
@@ -270,7 +250,7 @@ class Advance:
         self._has_build = False
 
     def run(self) -> None:
-        """Advance the run until it waits for something else, or ends.
+        """Advance the run until it waits for something, or ends.
 
         Raises:
             FencedError: nobody's fault: the run was taken away; what was committed until then counts.
@@ -282,7 +262,7 @@ class Advance:
         try:
             self._go(rows)
         except WorkspaceMissingError as error:
-            self._give_up(f"{error}: the disk of the runs lost it")
+            self._give_up(f"{error}: the runs' disk lost it")
 
     def _go(self, rows: RunRows) -> None:
         taken = merge_results(rows, self._workspace)
@@ -298,13 +278,13 @@ class Advance:
             if following == "scan":
                 self._scan()
                 self._observe(Point.SCANNED)
-        self._give_up(f"a defect ended it: its schedule did not come to rest in {MAX_MOVES} moves")
+        self._give_up(f"internal error: its schedule did not settle in {MAX_MOVES} moves")
 
     def _begin(self) -> RunRows | None:
         with self._resources.ledger.begin() as session:
             job = hold(session, self._claimed.attempt)
             if ensure_run(session, job) is None:
-                detail = "its project is not there any more"
+                detail = "its project no longer exists"
                 end(session, job, State.FAILED, reason=Reason.INVALID_REQUEST, detail=detail)
                 return None
             if job.state == State.AWAITING_APPROVAL:
@@ -312,7 +292,7 @@ class Advance:
             return load_run(session, job)
 
     def _move(self, taken: MergedResults) -> _Next:
-        """Make one move: what to do next, and doing it, in one transaction."""
+        """Decide and carry out one move, in one transaction."""
         with self._resources.ledger.begin() as session:
             job = hold(session, self._claimed.attempt)
             self._note(session, job, taken)
@@ -338,7 +318,7 @@ class Advance:
         absorb(session, job, taken.absorbed)
 
     def _scene(self, session: Session, job: Job, rows: RunRows) -> Scene | None:
-        """Return the run with the layers of its configuration, or end it where they do not hold."""
+        """Return the run with its layers of configuration, or end it where they are invalid."""
         config = ProjectConfig.model_validate(rows.project.config)
         tenant = session.get_one(Tenant, job.tenant)
         try:
@@ -353,7 +333,7 @@ class Advance:
         return Scene(session, job, rows, policy, accounts)
 
     def _decision(self, scene: Scene) -> Decision:
-        """Decide; and where the batch would not fit what is left, decide again for a budget that is spent."""
+        """Decide; if the batch exceeds the rest of the budget, decide again for a spent one."""
         rows, policy = scene.rows, scene.policy
         book = Rulebook(policy.runs, policy.agents, self._without_keys)
         left = rows.cap_nanousd - rows.spent_nanousd
@@ -364,7 +344,7 @@ class Advance:
         return self._decide(view_of(rows, has_build=self._has_build, budget_spent=True), book)
 
     def _without_keys(self, text: str) -> str:
-        """Change every text that holds a key, or held one until its result was stored: neither may stand in a plan."""
+        """Replace keys in a text, also those removed when a result was stored: neither may be in a plan."""
         return redact(text, known=self._known_keys).replace(REDACTED, "[a key]")
 
     def _fits(self, batch: list[str], rows: RunRows, policy: Policy, *, left: int) -> bool:
@@ -379,25 +359,25 @@ class Advance:
         return fits(wanted, running, left_nanousd=left, policy=policy, spent=spent)
 
     def _rest(self, session: Session, job: Job) -> None:
-        """Let go of the run: it waits for a step, a person, publishing, or nothing any more."""
+        """Let go of the run: it waits for a step, a person or publishing, or is over."""
         if job.ended_at is not None:
             return
         rows = load_run(session, job)
         if job.state == State.RUNNING and not any(step.state == "running" for step in rows.steps):
             if not any(gate.state == "open" for gate in rows.gates):
-                detail = "a defect ended it: its schedule waits for nothing"
+                detail = "internal error: its schedule waits for nothing"
                 end(session, job, State.FAILED, reason=Reason.INTERNAL_ERROR, detail=detail)
                 return
             move(session, job, State.AWAITING_APPROVAL)
-        job.lost_attempts = 0  # what cost workers before is behind it
+        job.lost_attempts = 0  # the steps that cost workers are behind it
         clear_retries(job)
         close_attempt(session, job, outcome=job.state, reason=Reason.DONE)
-        job.fence += 1  # as at every end of an attempt: a late effect of it must be refused
+        job.fence += 1  # fences late effects of this attempt
         if rows.settled():
             wake_run(session, job)
 
     def _scan(self) -> None:
-        """Scan what the run changed, outside of any transaction, and put on record what came of it."""
+        """Scan what the run changed, outside any transaction, and record the verdict."""
         with self._resources.ledger.begin() as session:
             run = session.get_one(Run, self._claimed.job.id)
             base, head = run.base_commit, run.head_commit

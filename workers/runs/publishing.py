@@ -1,8 +1,8 @@
-"""Publish a run: one commit of what it changed, pushed under a branch of its own, and a pull request (ruling A25).
+"""Publish a run: one commit of its changes, pushed under a branch of its own, and a pull request (ruling A25).
 
-Only the service does this, after scan and gates (S-029). What agents used among themselves is no part of it. Every part
-can be done twice and is then done once: the same commit, the same branch, the pull request that is open already. So a
-worker that dies in between costs nothing, and for a forge that is away the run waits in the ledger.
+Only the service does this, after scan and gates (S-029). Every part is idempotent: the same commit, the same branch,
+the pull request that is already open. So a worker that dies in between costs nothing, and while a forge is unavailable
+the run waits in the ledger.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class StepLine:
 
 @dataclass(frozen=True)
 class GateLine:
-    """One gate that was decided."""
+    """One decided gate."""
 
     reason: str
     state: str
@@ -67,16 +67,16 @@ class PullRequestFacts:
     steps: Sequence[StepLine]
     gates: Sequence[GateLine] = ()
     open_issues: Sequence[str] = ()
-    """What reviewers found and nobody mended: their titles."""
+    """Titles of the reviewers' findings that nobody fixed."""
     changed: Sequence[str] = ()
     cost_usd: float
     estimate_usd: tuple[float, float] | None = None
-    """What it was thought to cost, from and to."""
+    """From and to."""
 
 
 @dataclass(frozen=True)
 class PullRequestText:
-    """What the forge is given."""
+    """Title and text for the forge."""
 
     title: str
     body: str
@@ -89,9 +89,13 @@ def branch_of(ticket: Ticket, run_id: UUID) -> str:
 
 
 def describe(facts: PullRequestFacts) -> PullRequestText:
-    """Return title and text of a run's pull request."""
+    """Return title and text of a run's pull request.
+
+    Agents' sentences are quoted, and what the forge would act on (mentions, pictures, closing keywords) is neutralized,
+    since the ticket's author may have planted it.
+    """
     ticket = facts.ticket
-    name = _cell(ticket.key or "of nobody's tracker")
+    name = _cell(ticket.key or "without a tracker")
     about = f"[{name}]({ticket.url})" if ticket.url else name
     parts = [
         f"Made by Pointsman for the ticket {about}: {_cell(ticket.title)}",
@@ -101,7 +105,7 @@ def describe(facts: PullRequestFacts) -> PullRequestText:
         _bullets("Looked at by people", [f"{gate.reason}: {gate.state} by {gate.actor}" for gate in facts.gates]),
         _bullets("Changed files", facts.changed),
         _money(facts),
-        "Nothing was merged: that is for people to do.",
+        "Nothing was merged: that is up to you.",
     ]
     title = inert(" ".join(ticket.title.split()))[:MAX_TITLE]
     return PullRequestText(title, "\n\n".join(part for part in parts if part))
@@ -142,14 +146,14 @@ def _usd(amount: float) -> str:
 
 
 def _cell(text: str) -> str:
-    """One line that can stand in a table."""
+    """Return a text as one line that fits a table."""
     return inert(" ".join(text.split()))[:300].replace("|", "\\|")
 
 
 logger = logging.getLogger(__name__)
 
 PUSH_SECONDS = 8.0
-"""For one push."""
+"""Time limit of one push."""
 
 
 def publish_run(claimed: Claim, resources: Resources, workspace: Workspace) -> None:
@@ -174,7 +178,7 @@ def publish_run(claimed: Claim, resources: Resources, workspace: Workspace) -> N
 
 
 def _check(claimed: Claim, resources: Resources) -> None:
-    """Let nothing more leave the house for a run that somebody else publishes by now, or that has ended."""
+    """Refuse further effects for a run that somebody else publishes by now, or that has ended."""
     with resources.ledger.begin() as session:
         hold(session, claimed.attempt)
 
@@ -189,7 +193,7 @@ def _end(
 def _hand_over(
     rows: RunRows, resources: Resources, workspace: Workspace, *, check: Callable[[], None]
 ) -> dict[str, Any]:
-    """Bring a run's changes to its forge; returns what its owner is told of it. `check` goes before each word to it."""
+    """Push a run's changes to its forge and return the facts for its owner. `check` precedes each request to it."""
     commit = _squash(rows, workspace)
     if commit is None:
         return {"branch": None, "commit": None}
@@ -201,18 +205,18 @@ def _hand_over(
     rules = remote_rules(resources.runs, resources.policy.runs, seconds=PUSH_SECONDS)
     check()
     push(workspace, commit, branch=branch, remote=remote, rules=rules)
-    told: dict[str, Any] = {"branch": branch, "commit": commit}
+    facts: dict[str, Any] = {"branch": branch, "commit": commit}
     github = config.integrations.github
     if github is None:
-        return told
+        return facts
     account = account_for(github, resources, tenant=rows.job.tenant)
     check()
     pull = _open(rows, ticket, branch, config=config, github=github, account=account)
-    return {**told, "pull_request": {"number": pull.number, "url": pull.url}}
+    return {**facts, "pull_request": {"number": pull.number, "url": pull.url}}
 
 
 def account_for(github: GitHub, resources: Resources, *, tenant: str) -> Account:
-    """Return the account that a project's pull requests are opened with.
+    """Return the account that opens a project's pull requests.
 
     Raises:
         ForgeError: the operator's fault: the installation gives this tenant no such account.
@@ -255,12 +259,11 @@ def facts_of(rows: RunRows, ticket: Ticket) -> PullRequestFacts:
     for execution in rows.executions:
         cost = rows.costs.get(execution.job_id, 0)
         costs[execution.step_key] = costs.get(execution.step_key, 0) + cost
-    told = end_facts(rows, State.PUBLISHED)
     low, high = (rows.run.estimate.get(name) for name in ("low_usd", "high_usd"))
     return PullRequestFacts(
         run_id=rows.job.id,
         ticket=ticket,
-        summary=str(told.get("summary", "")),
+        summary=str(end_facts(rows, State.PUBLISHED).get("summary", "")),
         steps=[
             StepLine(step.key, step.agent or "build", step.state, step.tries, costs.get(step.key, 0) / NANOUSD_PER_USD)
             for step in rows.steps
@@ -274,7 +277,7 @@ def facts_of(rows: RunRows, ticket: Ticket) -> PullRequestFacts:
 
 
 def _open_issues(rows: RunRows) -> list[str]:
-    """Return what each agent that looks for issues still found when it looked last."""
+    """Return the titles of each agent's latest findings."""
     last = {step.agent: step.result for step in rows.steps if step.result is not None and step.agent is not None}
     return [str(issue.get("title", "")) for result in last.values() for issue in result.get("issues", [])]
 

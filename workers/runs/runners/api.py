@@ -198,25 +198,20 @@ class ApiRunner:
     """Runs agents of runtime `api`."""
 
     def run(self, order: AgentOrder, attempt: Attempt) -> AgentRun:
-        """See `AgentRunner.run`."""
-        return run_agent(order, attempt)
+        """Let an agent work until it finishes or has to stop.
 
-
-def run_agent(order: AgentOrder, attempt: Attempt) -> AgentRun:
-    """Let an agent work until it finishes, or must.
-
-    Raises:
-        GatewayError: a model call failed for good.
-        CancelledByOwnerError, LeaseLostError: nobody's fault.
-    """
-    conversation = _Conversation(order, attempt)
-    failed = conversation.hold()
-    return AgentRun(
-        files=conversation.workspace.files,
-        failed=failed,
-        refused=tuple(conversation.workspace.refused),
-        facts={"turns": conversation.turns, "tools_used": conversation.tools_used, "tokens": conversation.tokens},
-    )
+        Raises:
+            GatewayError: a model call failed for good.
+            CancelledByOwnerError, LeaseLostError: nobody's fault.
+        """
+        conversation = _Conversation(order, attempt)
+        failed = conversation.hold()
+        return AgentRun(
+            files=conversation.workspace.files,
+            failed=failed,
+            refused=tuple(conversation.workspace.refused),
+            facts={"turns": conversation.turns, "tools_used": conversation.tools_used, "tokens": conversation.tokens},
+        )
 
 
 def session_seconds(order: AgentOrder, attempt: Attempt, *, closing: float = _CLOSING_SECONDS) -> float:

@@ -306,11 +306,6 @@ def find_concurrent(edges: Edges) -> Iterator[tuple[str, str]]:
             yield one, other
 
 
-HANDOFFS = "artifacts/handoff/"
-
-_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,80}")
-
-
 class Overlap(NamedTuple):
     """Two rules that some file is covered by both of."""
 
@@ -337,18 +332,6 @@ def find_overlap(one: Sequence[str], other: Sequence[str]) -> Overlap | None:
             if _meet(key, its_key) and not (_spares(mine, its) or _spares(its, mine)):
                 return Overlap(mine, its)
     return None
-
-
-def handoff_path(sender: str, receiver: str) -> str:
-    """Return where the handoff document of one agent or step to another lies (S-050).
-
-    Raises:
-        ValueError: our fault; a name that could lead out of the directory.
-    """
-    for name in (sender, receiver):
-        if not _NAME.fullmatch(name) or "-to-" in name:
-            raise ValueError("a handoff is named after two agents or steps: a-z, 0-9, - and _, without -to-")
-    return f"{HANDOFFS}{sender}-to-{receiver}.md"
 
 
 def _spares(suffix: str, rule: str) -> bool:

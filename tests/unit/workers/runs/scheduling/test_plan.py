@@ -14,7 +14,6 @@ from workers.runs.scheduling.plan import (
     find_concurrent,
     find_cycle,
     find_overlap,
-    handoff_path,
     narrows,
 )
 
@@ -139,17 +138,3 @@ def test_the_agents_that_the_templates_run_side_by_side_write_nothing_in_common(
     for group in (("research", "architect"), ("code-review", "qa", "security")):
         rules = [BOOK.agents[agent].writes for agent in group]
         assert not any(find_overlap(one, other) for one in rules for other in rules if one is not other)
-
-
-@pytest.mark.req("S-050")
-def test_a_handoff_is_named_after_its_two_agents() -> None:
-    assert handoff_path("developer", "qa") == "artifacts/handoff/developer-to-qa.md"
-
-
-@pytest.mark.req("S-050")
-@pytest.mark.parametrize("name", ["", "../qa", "a/b", "A", "qa.md", "a-to-b", ".hidden", "x" * 200, "a\n", "a\x00"])
-def test_a_handoff_of_a_bad_name_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="handoff"):
-        handoff_path(name, "qa")
-    with pytest.raises(ValueError, match="handoff"):
-        handoff_path("qa", name)
