@@ -100,7 +100,7 @@ def run_alone(name: str, *, task: str, project: Snapshot, place: AloneContext) -
     definition = place.policy.agents.get(name)
     if definition is None:
         raise PolicyError(f"there is no agent {name!a}; there are {', '.join(sorted(place.policy.agents))}")
-    words = StepBrief(
+    brief = StepBrief(
         key="alone",
         agent=name,
         task=task,
@@ -109,13 +109,13 @@ def run_alone(name: str, *, task: str, project: Snapshot, place: AloneContext) -
         context=(),
         writes=definition.writes,
     )
-    staged = stage_context(words, project, definition, most_bytes=place.policy.runs.context_bytes, redact=str)
+    staged = stage_context(brief, project, definition, most_bytes=place.policy.runs.context_bytes, redact=str)
     order = AgentOrder(
         name=name,
         agent=definition,
         model=definition.model,
         instructions=claude_md(name, definition),
-        prompt=order_text(words, redact=str),
+        prompt=order_text(brief, redact=str),
         files={**project.files, **staged.files},
         writes=definition.writes,
         cap_usd=definition.step_usd or _UNLIMITED_USD,

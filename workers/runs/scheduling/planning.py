@@ -1,4 +1,9 @@
-"""From a ticket or a demand for rework to a plan that may run: classify, plan, judge, plan once more, fall back."""
+"""From a ticket or a demand for rework to a plan that may run: classify, plan, judge, replan, fall back.
+
+Whoever wrote a plan, it runs only if it breaks no rule. All problems are named at once, so that the orchestrator can
+fix them in its one replan. The service can correct one kind itself, a missing mandatory step (S-018), and does so only
+when no replan is left.
+"""
 
 from __future__ import annotations
 
@@ -71,11 +76,11 @@ class ProblemCode(StrEnum):
 
 
 class Problem(NamedTuple):
-    """One rule that a plan breaks."""
+    """One rule that a plan breaks, with words for its author."""
 
     code: ProblemCode
     step: str | None
-    """Id of the step, or None where the problem is the whole plan's."""
+    """Id of the step, or None for the whole plan."""
     message: str
 
     def __str__(self) -> str:
@@ -92,7 +97,7 @@ def quote_name(name: object) -> str:
 
 
 def read_plan(raw: dict[str, Any]) -> BaseModel | tuple[Problem, ...]:
-    """Read what the orchestrator wrote: a `Plan`, the choice of a template, or what is wrong with its form."""
+    """Parse the orchestrator's output: a `Plan`, the choice of a template, or the problems of its form."""
     try:
         return _CHOICE.validate_python(raw) if "template" in raw else Plan.model_validate(raw)
     except ValidationError as error:
@@ -113,7 +118,7 @@ def _form_problem(kind: str, place: Sequence[int | str], rule: str, *, raw: dict
 
 
 def _step_at(place: Sequence[int | str], raw: dict[str, Any]) -> str | None:
-    """The id that the step at a place claims, if there is one: the whole step may be malformed."""
+    """Return the id that the step at a place claims, if any: the whole step may be malformed."""
     match place:
         case ["steps", int(index), *_]:
             step = raw["steps"][index]
@@ -131,17 +136,17 @@ def _printable(text: str) -> str:
 
 _TEST = "Test what the steps before have made against the ticket, and run every test there is."
 _MAX_NODES = 20_000
-"""Values in a plan that are looked at; a larger one is refused unread."""
+"""Limit of scanned values in a plan; a larger one is refused unread."""
 
 
 @dataclass(frozen=True)
 class PlanContext:
-    """What a plan is judged against, beside the rules."""
+    """What a plan is judged against, besides the rules."""
 
     known: frozenset[str] = frozenset()
     """Keys of steps that were completed before this plan; its context may name them."""
     reviewed: bool = False
-    """Whether a reviewer asked for this plan: then the last word must be a reviewer's too, whatever it changes."""
+    """Whether a reviewer asked for this plan: then a reviewer must also have the last word."""
 
 
 @dataclass(frozen=True)
@@ -152,16 +157,16 @@ class Judgement:
     plan: Plan | None
     """None unless there is no problem."""
     corrected: Plan | None = None
-    """With every problem put right, where the service can do that."""
+    """With every problem fixed, where the service can do that."""
     agents: frozenset[str] = frozenset()
-    """The agents that it names, valid or not: what is known of the ticket's needs when a template stands in."""
+    """The agents that it names, valid or not: they show the ticket's needs when a template stands in."""
 
 
 def judge_plan(raw: Mapping[str, Any] | None, book: Rulebook, *, around: PlanContext) -> Judgement:
     """Judge what the orchestrator wrote.
 
     Args:
-        raw: its `plan`, as it stands in the result; None where there is none.
+        raw: its `plan` in the result; None where there is none.
         book: the rules of the service.
         around: what the run already has.
     """
@@ -183,7 +188,7 @@ def judge_plan(raw: Mapping[str, Any] | None, book: Rulebook, *, around: PlanCon
 
 
 def judge(plan: Plan, book: Rulebook, *, around: PlanContext) -> Judgement:
-    """Judge a plan that is well formed; the arguments are those of `judge_plan`."""
+    """Judge a well-formed plan; the arguments are those of `judge_plan`."""
     named = frozenset(step.agent for step in plan.steps)
     problems = (*_whole(plan, book), *_references(plan, around.known))
     if any(problem.code in _FATAL for problem in problems):
@@ -198,11 +203,11 @@ def judge(plan: Plan, book: Rulebook, *, around: PlanContext) -> Judgement:
 
 
 _FATAL = frozenset({ProblemCode.TOO_MANY_STEPS, ProblemCode.DUPLICATE_ID, ProblemCode.CYCLE})
-"""With one of these it cannot be said which steps may run together."""
+"""With one of these it is unclear which steps may run together."""
 
 
 def missing_steps(plan: Plan, book: Rulebook, *, around: PlanContext) -> dict[str, tuple[str, ...]]:
-    """Return the agents that mandatory rules still want a step of, each with the steps that it has to come after."""
+    """Return the agents that mandatory rules still want a step of, each with the steps that must precede it."""
     ancestors = find_ancestors({step.id: step.depends_on for step in plan.steps})
     answers = {step.id for step in plan.steps if around.reviewed and not judges(step.agent, book.agents)}
     missing: dict[str, tuple[str, ...]] = {}
@@ -319,9 +324,9 @@ def _agents(plan: Plan, agents: Mapping[str, AgentDefinition]) -> Iterator[Probl
 
 
 def effective_writes(step: PlanStep, agents: Mapping[str, AgentDefinition]) -> tuple[str, ...]:
-    """Return where a step of a plan may write: what the plan says, else all that its agent may.
+    """Return where a plan's step may write: what the plan says, else all that its agent may.
 
-    Steps that share an agent each keep a directory of their own for documents, where the agent has one.
+    Steps that share an agent each have a directory of their own for documents, where the agent has one.
     """
     allowed = writes_of(step.agent, agents)
     if not step.writes:
@@ -354,7 +359,7 @@ def _write_rules(step: PlanStep, agents: Mapping[str, AgentDefinition]) -> Itera
 
 
 def decide_plan(facts: Facts, round: int) -> Decision:
-    """Return the next move of a round that has no plan yet. Nothing of the run is under way or waiting."""
+    """Return the next move of a round without a plan. Nothing of the run is running or pending."""
     plans = facts.select(round, Phase.PLAN)
     if round == 0 and not plans:
         return _begin(facts)
@@ -366,7 +371,7 @@ def decide_plan(facts: Facts, round: int) -> Decision:
 
 
 def intent_of(facts: Facts) -> Intent | None:
-    """Return what kind of ticket it is, or None while that is not known (ruling A5)."""
+    """Return the ticket's intent, or None while it is unknown (ruling A5)."""
     view = facts.view
     if view.read_only or view.intent is Intent.QUESTION:  # no model turns an order into a question, or back
         return Intent.QUESTION
@@ -422,14 +427,14 @@ def _decide_on_plan(facts: Facts, last: StepView, judgements: list[Judgement]) -
     latest = judgements[-1]
     if latest.plan is not None:
         return _adopt(facts, latest.plan, round=last.round, origin="agent", why="the orchestrator's plan is valid")
-    told = [str(problem) for problem in latest.problems]
+    problems = [str(problem) for problem in latest.problems]
     if len(judgements) <= facts.book.rules.replans:
         first = facts.select(last.round, Phase.PLAN)[0].task
-        task = "\n".join((first[:4000], "Your plan was refused. Mend all of this:", *told))[:7900]
-        why = f"the plan is refused and asked for again: {'; '.join(told)}"
+        task = "\n".join((first[:4000], "Your plan was refused. Mend all of this:", *problems))[:7900]
+        why = f"the plan is refused and requested again: {'; '.join(problems)}"
         return _ask_planner(facts, round=last.round, cycle=last.cycle + 1, task=task, why=why)
     if latest.corrected is not None:
-        why = f"the service corrects the plan: {'; '.join(told)}"
+        why = f"the service corrects the plan: {'; '.join(problems)}"
         return _adopt(facts, latest.corrected, round=last.round, origin="corrected", why=why, notes=latest.problems)
     return _fall_back(facts, last.round, judgements)
 
