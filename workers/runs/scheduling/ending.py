@@ -154,7 +154,7 @@ def _rule_gate(rule: GateRule, steps: Sequence[NewStep], facts: Facts) -> NewGat
 
 
 def _place(after: tuple[str, ...], steps: Sequence[NewStep], facts: Facts) -> tuple[str, ...]:
-    """Return where a gate stands. After the last reviews it moves to the end: a person then sees what was fixed since."""
+    """Return where a gate stands: at the end if it follows the last reviews, to show a person what was fixed since."""
     needed = {key for step in steps for key in step.depends_on}
     is_last = all(key in find_final_reviews(steps, facts.book.agents) and key not in needed for key in after)
     return () if is_last else after
