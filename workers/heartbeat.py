@@ -27,13 +27,7 @@ _LEAVE_SECONDS = 2.0
 
 
 class WorkerHeartbeat:
-    """One worker's row in the registry, maintained by its parent process.
-
-    Args:
-        open_ledger: opens connections that no pool child inherits.
-        sign: what the worker reports.
-        every_seconds: the interval.
-    """
+    """One worker's row in the registry, maintained by its parent process."""
 
     def __init__(self, open_ledger: Callable[[], Ledger], sign: Sign, *, every_seconds: float = BEAT_SECONDS) -> None:
         self._open_ledger = open_ledger

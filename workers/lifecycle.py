@@ -395,12 +395,6 @@ def retry_later(claimed: Claim, resources: Resources, *, reason: Reason, why: st
     No worker waits with it: the attempt ends, and any worker takes the job up later. Publishing and advancing a run are
     idempotent, so only the number of tries is stored.
 
-    Args:
-        claimed: the job and this attempt.
-        resources: what every task needs.
-        reason: what is unavailable.
-        why: the same in words, for the job's owner.
-
     Raises:
         FencedError: nobody's fault: the job was taken away.
     """

@@ -88,11 +88,6 @@ Decision = Ended | Parked | Retry | Abandon
 def decide_call(error: GatewayError, *, tries: int, left_seconds: float = math.inf) -> Retry | None:
     """Decide whether to retry a failed model call.
 
-    Args:
-        error: why it failed.
-        tries: how often it was tried so far.
-        left_seconds: the time that the attempt has left.
-
     Returns:
         The wait, or None when the attempt has to deal with the error.
     """
@@ -133,23 +128,12 @@ def unavailable_reason(error: Exception) -> Reason:
 
 
 def step_pause(pauses: Sequence[float], *, tries: int, failure: str | None) -> float:
-    """Return the pause before the next try of a step, in seconds.
-
-    Args:
-        pauses: the policy's.
-        tries: how often it was tried.
-        failure: the reason code of its last try.
-    """
+    """Return the pause before the next try of a step, in seconds."""
     return pause_before(pauses, tries=tries) if failure in _EXTERNAL_CAUSES else 0.0
 
 
 def decide_end(error: BaseException, *, kept: str = "nothing was kept") -> Ended | Parked | Abandon:
-    """Turn what ended an attempt into the job's end, or into a wait without a worker.
-
-    Args:
-        error: what a handler raised.
-        kept: what of the work done so far is kept.
-    """
+    """Turn what ended an attempt into the job's end, or into a wait without a worker."""
     if isinstance(error, FencedCallError | LeaseLostError):
         return Abandon()
     if isinstance(error, SoftTimeLimit):

@@ -103,12 +103,6 @@ def keep_unrouted(sender: Any, message: Any, name: str, **_: Any) -> None:
     """Move a message with an unknown task name to `unrouted`, where an alert sees it; Celery then drops its copy.
 
     Called in the parent.
-
-    Args:
-        sender: the consumer that got it.
-        message: as it came.
-        name: the unknown task.
-        _: Celery's other keywords.
     """
     logger.error("unknown_task", extra={"task": name[:100]})
     try:

@@ -139,9 +139,5 @@ def _candidate(applied: Applied, files: Mapping[str, bytes], *, summary: str) ->
         "needs_person": applied.fuzz.needs_approval,
     }
     return Candidate(
-        files=applied.onto(files),
-        summary=summary[:300],
-        facts=facts,
-        diff=applied.canonical,
-        reverse=applied.reverse,
+        files=applied.onto(files), summary=summary[:300], facts=facts, diff=applied.canonical, reverse=applied.reverse
     )

@@ -257,13 +257,6 @@ def fits(
 
     The gateway's reservation is the hard limit. This stops a loop earlier, between batches, so that none is cut off
     half-way.
-
-    Args:
-        batch: the agents that are to start.
-        running: the agents that are working and still spending.
-        left_nanousd: of the run's budget.
-        policy: as tenant and project leave it.
-        spent: by this run so far.
     """
     needed = sum(expected_nanousd(agent, policy, spent) for agent in (*batch, *running))
     return needed <= left_nanousd

@@ -222,15 +222,7 @@ def _unobserved(_: Point) -> None:
 
 
 class Advance:
-    """One advance of one run by the worker that holds its job.
-
-    Args:
-        claimed: the run's job and this attempt.
-        resources: what every task needs.
-        workspace: the run's repository.
-        decide: the schedule.
-        observe: told after each point.
-    """
+    """One advance of one run by the worker that holds its job."""
 
     def __init__(
         self,

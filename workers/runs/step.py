@@ -210,11 +210,7 @@ class _Work:
 
 
 class StepHandler:
-    """Runs the steps of runs.
-
-    Args:
-        runners: by runtime.
-    """
+    """Runs the steps of runs."""
 
     def __init__(self, runners: Mapping[Runtime, AgentRunner] = RUNNERS) -> None:
         self._runners = runners

@@ -224,10 +224,6 @@ def claude_md(name: str, agent: AgentDefinition) -> str:
     Shipped agents' texts are package data; an agent that an installation adds has its text in the policy. How a step
     ends depends on the runtime, which configuration may change, so that part is added here.
 
-    Args:
-        name: of the agent, as in the policy.
-        agent: its definition.
-
     Raises:
         PolicyError: the operator's fault: an agent that the product does not ship has no `instructions`.
     """

@@ -50,12 +50,6 @@ def create_workspace(
     Only that commit is fetched, without its history. A remote without any commit gives an empty first one. If another
     worker was first, its workspace stays.
 
-    Args:
-        workspace: where to create it.
-        remote: the project's repository.
-        rules: where remotes may be.
-        limits: what the repository may contain.
-
     Raises:
         RepositoryRefusedError: too large, no such branch, or a forbidden location (its owner's fault).
         RemoteError: it cannot be reached (its owner's fault, or transient).

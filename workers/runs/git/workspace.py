@@ -44,11 +44,7 @@ _PLAIN = 0o100644
 
 @dataclass
 class TreeEditor:
-    """Derives trees from other trees, and collects the new objects; the same change always gives the same tree.
-
-    Args:
-        store: has the trees.
-    """
+    """Derives trees from other trees, and collects the new objects; the same change always gives the same tree."""
 
     store: BaseObjectStore
     objects: list[ShaFile] = field(default_factory=list)
@@ -201,12 +197,7 @@ class Absorbed:
 
 
 class Workspace:
-    """One run's repository.
-
-    Args:
-        path: its directory.
-        limits: how much of it agents are shown.
-    """
+    """One run's repository."""
 
     def __init__(self, path: Path, *, limits: TreeLimits | None = None) -> None:
         self.path = path
@@ -323,12 +314,6 @@ class Workspace:
 
     def squash(self, base: str, head: str, *, message: str, when: int) -> str:
         """Return one commit on `base` with all that the run changed, without what its agents used among themselves.
-
-        Args:
-            base: the commit of the project that the run began with.
-            head: the run's head.
-            message: of the commit.
-            when: Unix seconds; the same when it is repeated.
 
         Raises:
             WorkspaceMissingError: one of the commits is missing.

@@ -49,13 +49,7 @@ _PAST = frozenset({GateState.PASSED, GateState.SKIPPED})
 
 
 def plan_gates(plan: Plan, steps: Sequence[NewStep], facts: Facts) -> tuple[NewGate, ...]:
-    """Return the gates of an adopted plan: its own, and for a run's first plan those of the rules.
-
-    Args:
-        plan: the plan.
-        steps: its steps as recorded, in the same order.
-        facts: of the run.
-    """
+    """Return the gates of an adopted plan: its own, and for a run's first plan those of the rules."""
     round = steps[0].round
     own = tuple(
         NewGate(

@@ -249,11 +249,7 @@ def _fix_steps(choice: FixChoice) -> tuple[PlanStep, ...]:
         task = f"Fix the {scope} part of the defect. {choice.task or 'The ticket describes it.'}"
         steps.append(  # one after the other: their directories overlap
             PlanStep(
-                id=f"fix-{scope}",
-                agent=SCOPES[scope],
-                task=task,
-                depends_on=(steps[-1].id,),
-                context=("test-planner",),
+                id=f"fix-{scope}", agent=SCOPES[scope], task=task, depends_on=(steps[-1].id,), context=("test-planner",)
             )
         )
     return (*steps, *review_steps((steps[-1].id,), context=("test-planner",)))

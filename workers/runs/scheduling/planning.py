@@ -163,13 +163,7 @@ class Judgement:
 
 
 def judge_plan(raw: Mapping[str, Any] | None, book: Rulebook, *, around: PlanContext) -> Judgement:
-    """Judge what the orchestrator wrote.
-
-    Args:
-        raw: its `plan` in the result; None where there is none.
-        book: the rules of the service.
-        around: what the run already has.
-    """
+    """Judge what the orchestrator wrote."""
     if raw is None:
         return _refused(Problem(ProblemCode.PLAN_MISSING, None, "the result holds no plan"))
     if _holds_secret(raw, book):

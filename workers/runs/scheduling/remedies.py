@@ -103,13 +103,7 @@ def _line(finding: Finding) -> str:
 
 
 def begin_rework(facts: Facts, about: Sequence[StepView], *, why: str) -> Decision:
-    """Ask the orchestrator to plan the next cycle of rework, or a person when there is none left.
-
-    Args:
-        facts: of the run; nothing of it may be running.
-        about: the steps whose results demand it.
-        why: what made it necessary.
-    """
+    """Ask the orchestrator to plan the next cycle of rework, or a person when there is none left."""
     cycle, limit = facts.last_round + 1, facts.book.rules.rework_cycles
     if cycle > limit:
         return escalate(facts, Reason.REWORK_EXHAUSTED, f"{why}; all {limit} cycles of rework are used up")

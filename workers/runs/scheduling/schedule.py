@@ -128,12 +128,7 @@ def _stuck(facts: Facts) -> Decision:
 
 
 def next_actions(view: RunView, book: Rulebook) -> Decision:
-    """Return the next move of a run; the same facts always give the same move.
-
-    Args:
-        view: the run as the ledger has it.
-        book: what bounds it.
-    """
+    """Return the next move of a run; the same facts always give the same move."""
     facts = Facts(view, book)
     for move in (decide_stop(facts), _decide_retry(facts), decide_answer(facts)):
         if move is not None:
