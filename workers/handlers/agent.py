@@ -122,15 +122,12 @@ def edit_with_agent(attempt: Attempt) -> Outcome:
     if obstacle is not None and isinstance(parked := decide_end(obstacle), Parked):
         ended = parked
     if work.files is None or work.changes.is_empty:
-        return replace(ended or _lost(), facts=work.facts)
+        assert ended is not None, "a finished session has changed files, or a reason why they are not accepted"
+        return replace(ended, facts=work.facts)
     candidate = _candidate(files, work)
     if ended is not None:
         return replace(ended, facts=work.facts, kept=candidate)
     return _built(attempt, candidate)
-
-
-def _lost() -> Ended:
-    raise AssertionError("a session that is done has files, or a reason why they are not accepted")
 
 
 def _in_a_box(attempt: Attempt, files: Mapping[str, bytes], before: Manifest) -> _Work:

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from enum import StrEnum
 from typing import NamedTuple
-
-from sqlmodel import Session
 
 from ledger.approvals import approved_release
 from ledger.attempts import hold
@@ -23,7 +21,7 @@ from ledger.jobs import end
 from ledger.releases import activate, note_projection
 from ledger.start_attempt import Claim
 from ledger.step_ends import is_run
-from ledger.tables import Approval, Job, Release, Site
+from ledger.tables import Approval, Release, Site
 from monitoring import traces
 from routing.jobs import JobMessage, Reason, State
 from routing.queues import QueueName
@@ -136,24 +134,20 @@ def _swap(claimed: Claim, resources: Resources, *, began: float) -> bool:
             return False
         published = time.monotonic()
         end(session, job, State.PUBLISHED, reason=Reason.DONE)
-        seconds = {"publish": published - began, "unlock": time.monotonic() - published}
-        _put_steps_on_record(session, job, {"approval": _waited_seconds(session, job, release), **seconds})
+        approved_at = session.get_one(Approval, job.id).at
+        durations = {
+            "approval": (approved_at - release.created_at).total_seconds(),
+            "publish": published - began,
+            "unlock": time.monotonic() - published,
+        }
+        for step, seconds in durations.items():
+            record(session, EventKind.STEP, job=job, step=step, seconds=round(seconds, 3))
     return True
-
-
-def _waited_seconds(session: Session, job: Job, release: Release) -> float:
-    """Return how long the preview waited for approval."""
-    return (session.get_one(Approval, job.id).at - release.created_at).total_seconds()
-
-
-def _put_steps_on_record(session: Session, job: Job, seconds: Mapping[str, float]) -> None:
-    for step, taken in seconds.items():
-        record(session, EventKind.STEP, job=job, step=step, seconds=round(taken, 3))
 
 
 def _record_lag(claimed: Claim, resources: Resources, lag: str) -> None:
     text = (
-        f"published in the ledger, as live pages show; its copy for web servers could not be written at once ({lag}); "
+        f"published in the ledger, as live pages show; its copy for web servers could not be written yet ({lag}); "
         "the dispatcher tries again until it can"
     )
     with resources.ledger.begin() as session:

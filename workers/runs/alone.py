@@ -276,12 +276,8 @@ def _context(given: argparse.Namespace, settings: AloneSettings) -> Iterator[Alo
             boxes=boxes,
             runs=settings.runs,
             environment=without_settings(os.environ),
-            tell=_tell,
+            tell=lambda news: print(news, file=sys.stderr),
         )
-
-
-def _tell(news: str) -> None:
-    sys.stderr.write(f"{news}\n")
 
 
 def _open_pool(config: BoxConfig, url: str, *, is_here: bool) -> BoxPool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -56,7 +56,7 @@ def gate_facts(rows: RunRows, *, after: Sequence[str]) -> dict[str, Any]:
         "ticket": rows.run.ticket.get("title", ""),
         "summaries": {step.key: _summary(step) for step in looked_at},
         "issues": [issue for step in looked_at for issue in (step.result or {}).get("issues", [])],
-        "changed": _changed(rows.steps),
+        "changed": sorted({path for step in rows.steps for path in step.changed})[:_MAX_FILES],
         "spent_nanousd": rows.spent_nanousd,
         "cap_nanousd": rows.cap_nanousd,
         "head": rows.run.head_commit,
@@ -89,10 +89,6 @@ def _summary(step: RunStep) -> str:
     return str((step.result or {}).get("summary", ""))[:_SUMMARY_CHARACTERS]
 
 
-def _changed(steps: Iterable[RunStep]) -> list[str]:
-    return sorted({path for step in steps for path in step.changed})[:_MAX_FILES]
-
-
 _AT_A_GATE = frozenset({State.REJECTED, State.EXPIRED})
 """Ends that come from a gate: a run that is still working stops at the gate first."""
 
@@ -110,8 +106,28 @@ class Scene:
 
 
 def apply_action(scene: Scene, action: Action) -> None:
-    """Carry out one action."""
-    _APPLY[type(action)](scene, action)
+    """Carry out one action, except `ScanChanges`: the coordinator scans outside the transaction."""
+    session, job = scene.session, scene.job
+    match action:
+        case AdoptPlan():
+            _adopt(scene, action)
+        case AddSteps():
+            add_steps(session, job, [_spec(step) for step in action.steps])
+        case StartStep():
+            _start(scene, action)
+        case SkipSteps():
+            skip_steps(session, job, action.keys, reason=action.why)
+        case CancelSteps():
+            cancel_steps(session, job, keys=action.keys)
+        case OpenGate():
+            facts = gate_facts(scene.rows, after=action.gate.after)
+            open_gate(session, job, _gate_spec(action.gate), hours=scene.policy.runs.gate_hours, facts=facts)
+        case SkipGate():
+            skip_gate(session, job, key=action.key, why=action.why)
+        case Publish():
+            _publish(scene, action)
+        case EndRun():
+            _end(scene, action)
 
 
 def _adopt(scene: Scene, action: AdoptPlan) -> None:
@@ -139,10 +155,6 @@ def _first_plan(scene: Scene, action: AdoptPlan) -> dict[str, Any]:
     return {"intent": action.plan.classification, "estimate": {**scene.rows.run.estimate, "planned": planned}}
 
 
-def _add(scene: Scene, action: AddSteps) -> None:
-    add_steps(scene.session, scene.job, [_spec(step) for step in action.steps])
-
-
 def _start(scene: Scene, action: StartStep) -> None:
     step = next(step for step in scene.rows.steps if step.key == action.key)
     agent = scene.policy.agents.get(step.agent) if step.agent is not None else None
@@ -152,23 +164,6 @@ def _start(scene: Scene, action: StartStep) -> None:
         cap = None if agent.step_usd is None else round(agent.step_usd * NANOUSD_PER_USD)
         start = replace(start, model=agent.model, provider=scene.accounts[agent.provider], cap_nanousd=cap)
     start_steps(scene.session, scene.job, [start])
-
-
-def _skip(scene: Scene, action: SkipSteps) -> None:
-    skip_steps(scene.session, scene.job, action.keys, reason=action.why)
-
-
-def _cancel(scene: Scene, action: CancelSteps) -> None:
-    cancel_steps(scene.session, scene.job, keys=action.keys)
-
-
-def _open(scene: Scene, action: OpenGate) -> None:
-    facts = gate_facts(scene.rows, after=action.gate.after)
-    open_gate(scene.session, scene.job, _gate_spec(action.gate), hours=scene.policy.runs.gate_hours, facts=facts)
-
-
-def _skip_gate(scene: Scene, action: SkipGate) -> None:
-    skip_gate(scene.session, scene.job, key=action.key, why=action.why)
 
 
 def _publish(scene: Scene, action: Publish) -> None:
@@ -207,19 +202,6 @@ def _spec(step: NewStep) -> StepSpec:
 
 def _gate_spec(gate: NewGate) -> GateSpec:
     return GateSpec(key=gate.key, kind=gate.kind.value, reason=gate.reason, after=gate.after)
-
-
-_APPLY: Mapping[type, Callable[[Scene, Any], None]] = {
-    AdoptPlan: _adopt,
-    AddSteps: _add,
-    StartStep: _start,
-    SkipSteps: _skip,
-    CancelSteps: _cancel,
-    OpenGate: _open,
-    SkipGate: _skip_gate,
-    Publish: _publish,
-    EndRun: _end,
-}
 
 
 def record_explanation(scene: Scene, explanation: str) -> None:

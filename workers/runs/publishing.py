@@ -162,10 +162,15 @@ def publish_run(claimed: Claim, resources: Resources, workspace: Workspace) -> N
     Raises:
         FencedError: nobody's fault: the run was taken away; done again it comes to the same.
     """
+
+    def check() -> None:
+        with resources.ledger.begin() as session:
+            hold(session, claimed.attempt)
+
     with resources.ledger.begin() as session:
         rows = load_run(session, hold(session, claimed.attempt))
     try:
-        facts = _hand_over(rows, resources, workspace, check=lambda: _check(claimed, resources))
+        facts = _hand_over(rows, resources, workspace, check=check)
     except (WorkspaceError, ForgeError, OSError) as error:
         if is_passing(error) and retry_later(claimed, resources, reason=unavailable_reason(error), why=str(error)):
             return
@@ -175,12 +180,6 @@ def publish_run(claimed: Claim, resources: Resources, workspace: Workspace) -> N
         )
         return
     _end(claimed, resources, State.PUBLISHED, Reason.DONE, facts={**end_facts(rows, State.PUBLISHED), **facts})
-
-
-def _check(claimed: Claim, resources: Resources) -> None:
-    """Refuse further effects for a run that somebody else publishes by now, or that has ended."""
-    with resources.ledger.begin() as session:
-        hold(session, claimed.attempt)
 
 
 def _end(
@@ -193,7 +192,10 @@ def _end(
 def _hand_over(
     rows: RunRows, resources: Resources, workspace: Workspace, *, check: Callable[[], None]
 ) -> dict[str, Any]:
-    """Push a run's changes to its forge and return the facts for its owner. `check` precedes each request to it."""
+    """Push a run's changes to its forge and return the facts for its owner.
+
+    `check` precedes each request: it refuses a run that was taken away.
+    """
     commit = _squash(rows, workspace)
     if commit is None:
         return {"branch": None, "commit": None}

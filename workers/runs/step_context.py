@@ -73,19 +73,19 @@ def stage_context(
         most_bytes: limit of everything together.
         redact: removes keys from a text; applied to everything (S-078).
     """
-    room = _Staging(most_bytes, redact)
-    room.take(TICKET, ticket_text(brief.ticket))
+    staging = _Staging(most_bytes, redact)
+    staging.take(TICKET, ticket_text(brief.ticket))
     for key, result in brief.results.items():
-        room.take(f"{CONTEXT_DIRECTORY}steps/{key}/result.json", json.dumps(result, indent=2, ensure_ascii=False))
-    room.take(TREE, _tree(project, most_bytes // _MAX_TREE_SHARE))
+        staging.take(f"{CONTEXT_DIRECTORY}steps/{key}/result.json", json.dumps(result, indent=2, ensure_ascii=False))
+    staging.take(TREE, _tree(project, most_bytes // _MAX_TREE_SHARE))
     for key, result in brief.results.items():
-        for path in _artifacts(result):
-            data = project.files.get(path)
+        for path in result.get("artifacts") or ():
+            data = project.files.get(path) if isinstance(path, str) else None
             if data is not None:
-                room.take(f"{CONTEXT_DIRECTORY}steps/{key}/{path}", data.decode("utf-8", "replace"))
-    index = _index(brief, project, definition, staged=room.files, listed=room.listed)
-    room.files[INDEX] = room.clean(index)
-    return Staged(room.files, tuple(room.listed))
+                staging.take(f"{CONTEXT_DIRECTORY}steps/{key}/{path}", data.decode("utf-8", "replace"))
+    index = _index(brief, project, definition, staged=staging.files, listed=staging.listed)
+    staging.files[INDEX] = staging.clean(index)
+    return Staged(staging.files, tuple(staging.listed))
 
 
 def order_text(brief: StepBrief, *, redact: Callable[[str], str]) -> str:
@@ -199,10 +199,6 @@ def _issue(issue: Mapping[str, Any]) -> str:
     return f"- {_text(issue.get('severity'))}: {_text(issue.get('title'))}{where}\n  {detail}".rstrip()
 
 
-def _artifacts(result: Mapping[str, Any]) -> list[str]:
-    return [path for path in result.get("artifacts") or () if isinstance(path, str)]
-
-
 def _quoted(text: str) -> str:
     return "\n".join(f"| {line}" for line in text.splitlines())
 
@@ -227,22 +223,18 @@ def claude_md(name: str, agent: AgentDefinition) -> str:
     Raises:
         PolicyError: the operator's fault: an agent that the product does not ship has no `instructions`.
     """
-    own = agent.instructions if agent.instructions is not None else _shipped(name)
-    ending = _instruction_text("_ending-api.md" if agent.runtime == "api" else "_ending-claude_code.md")
-    return f"{_heading(name)}{own.strip()}\n\n{ending.strip()}\n\n{_instruction_text('_ending.md').strip()}\n"
-
-
-def _heading(name: str) -> str:
-    return (
-        f"You are the agent `{name}` of a run. These are your standing instructions; your task comes in the order.\n\n"
-    )
-
-
-def _shipped(name: str) -> str:
     try:
-        return _instruction_text(instruction_file(name))
+        own = agent.instructions if agent.instructions is not None else _instruction_text(instruction_file(name))
     except FileNotFoundError:
         raise PolicyError(f"agents.{name}: instructions: the product ships none for this name") from None
+    runtime = "api" if agent.runtime == "api" else "claude_code"
+    parts = (
+        f"You are the agent `{name}` of a run. These are your standing instructions; your task comes in the order.",
+        own.strip(),
+        _instruction_text(f"_ending-{runtime}.md").strip(),
+        _instruction_text("_ending.md").strip(),
+    )
+    return "\n\n".join(parts) + "\n"
 
 
 def _instruction_text(file: str) -> str:

@@ -49,7 +49,7 @@ def put(box: Box, files: Mapping[str, bytes]) -> None:
         PathRefusedError, TreeRefusedError: they do not fit into a box (the project's fault).
         BoxLostError: the box is gone.
     """
-    box.put(files, planted=_planted_but_ours)
+    box.put(files, planted=lambda path: path != INSTRUCTIONS and is_planted(path))
 
 
 def collect(box: Box, attempt: Attempt, given: Mapping[str, bytes]) -> Collected:
@@ -59,7 +59,10 @@ def collect(box: Box, attempt: Attempt, given: Mapping[str, bytes]) -> Collected
         BoxLostError: the box is gone, and its files with it.
     """
     room = sum(map(len, given.values())) + attempt.limits.output_bytes
-    rules = CollectRules(max_bytes=room, max_files=len(given) + _SPARE_FILES, ignored=_IGNORED, planted=_nothing)
+    # Planted files may come out: they are dropped and reported one by one (workers/runs/step.py).
+    rules = CollectRules(
+        max_bytes=room, max_files=len(given) + _SPARE_FILES, ignored=_IGNORED, planted=lambda path: False
+    )
     try:
         files = attempt.den.read_tree(box.collect(attempt.den, rules))
     except (PathRefusedError, TreeRefusedError) as error:
@@ -68,15 +71,6 @@ def collect(box: Box, attempt: Attempt, given: Mapping[str, bytes]) -> Collected
         return Collected(None, Failed(state, reason, f"its files are not accepted: {error}"))
     passed_over = {path: data for path, data in given.items() if not _IGNORED.isdisjoint(path.split("/")[:-1])}
     return Collected({**files, **passed_over})
-
-
-def _planted_but_ours(path: str) -> bool:
-    return path != INSTRUCTIONS and is_planted(path)
-
-
-def _nothing(path: str) -> bool:
-    """Let planted files out: they are dropped and reported one by one (workers/runs/step.py)."""
-    return False
 
 
 _CLOSING_SECONDS = 20.0
