@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from sandbox.docker.engine import Engine
     from sandbox.pool import Pool, PooledBox, Prepare, Swept
 
+
 logger = logging.getLogger(__name__)
 
 

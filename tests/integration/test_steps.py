@@ -20,7 +20,7 @@ from routing.queues import QueueName
 from sites.content_store import Den
 from tests.factories import Shop
 from tests.integration.step_world import StepYard, policy_with_file_remotes
-from tests.unit.workers.runs.played import Played
+from tests.unit.workers.runs.fake_runner import Played
 from workers.attempt import Attempt
 from workers.lifecycle import Resources
 from workers.runs.runners.api import ApiRunner

@@ -18,7 +18,7 @@ from sandbox.errors import UnwalledSessionError
 from sites.content_store import Den
 from tests.factories import make_attempt
 from tests.played_cli import PlayedMaker
-from tests.unit.workers.runs.played import Played
+from tests.unit.workers.runs.fake_runner import Played
 from tests.well import well_gateway
 from workers.attempt import Attempt
 from workers.config import RunsConfig

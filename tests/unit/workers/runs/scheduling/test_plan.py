@@ -7,15 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from routing.policy.agents import check_path_rule, is_covered
-from tests.unit.workers.runs.world import BOOK
+from tests.unit.workers.runs.scheduling.fake_run import BOOK
 from workers.runs.scheduling import plan
-from workers.runs.scheduling.plan import (
-    find_ancestors,
-    find_concurrent,
-    find_cycle,
-    find_overlap,
-    narrows,
-)
+from workers.runs.scheduling.plan import find_ancestors, find_concurrent, find_cycle, find_overlap, narrows
 
 KEYS = [f"s{number}" for number in range(7)]
 GRAPHS = st.fixed_dictionaries({key: st.lists(st.sampled_from(KEYS), max_size=3) for key in KEYS})

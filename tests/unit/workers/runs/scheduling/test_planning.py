@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.workers.runs.world import BOOK, make_book, plan_of, step
+from tests.unit.workers.runs.scheduling.fake_run import BOOK, make_book, plan_of, step
 from workers.runs.scheduling.plan import choose_template, expand_template
 from workers.runs.scheduling.planning import Judgement, PlanContext, ProblemCode, effective_writes, judge, judge_plan
 
