@@ -1,4 +1,4 @@
-"""What a handler gets to see of the attempt it works in: the job, its limits, its model client, and nothing else."""
+"""What a handler sees of its attempt: the job, its limits, its model client, and nothing else."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ from sites.content_store import Den
 from sites.releases import manifest_of
 from workers.boxes import Boxes, NoBoxes
 from workers.config import RunsConfig
-from workers.retries import LONGEST_WAIT_SECONDS, decide_call
+from workers.retries import MAX_WAIT_SECONDS, decide_call
 
 ResultT = TypeVar("ResultT")
 Report = Callable[[EventKind, Mapping[str, Any]], None]
 
-_LEAST_NANOUSD = 100_000
+_MIN_NANOUSD = 100_000
 CHECK_SECONDS = 2.0
-"""How often an attempt whose command runs in a box asks whether its job is still wanted."""
+"""How often an attempt checks, while its command runs in a box, that its job is still wanted."""
 logger = logging.getLogger(__name__)
 
 
-def _flows(model: str) -> float | None:
+def _closed_circuit(model: str) -> float | None:
     return None
 
 
@@ -56,44 +56,47 @@ class Attempt:
     claim: Claim
     site: Site | None
     base: Release | None
-    """The active release, with which the work is compared; None for a site that has none yet."""
+    """The active release, with which the work is compared; None for a site without one."""
     den: Den
     gateway_url: str
     check: Callable[[], None]
     """Raises when the job was cancelled or taken away; called between steps."""
     report: Report
-    """Tells the job's owner what is being done."""
+    """Records an event for the job's owner."""
     budget_exceeded: Callable[[], BudgetExceeded | None]
-    """Returns the budget, if any, that has refused or cut a model call of this attempt."""
+    """Returns the budget, if any, that refused or cut a model call of this attempt."""
     bind_door: Callable[[str | None, str | None], None]
-    """Lets the attempt's token be used from one address alone, the forwarder's of its box: its own token, or the one
-    that a session which stood by there has. Without an address the token ends."""
-    lane_wait: Callable[[str], float | None] = _flows
+    """Restricts the attempt's token to one address, that of its box's forwarder: its own token, or the standby
+    session's. Without an address the token is revoked.
+    """
+    lane_wait: Callable[[str], float | None] = _closed_circuit
     """Says for how many seconds the lane of a model is parked; 0 while it has to be tested yet, None while it flows."""
     begun: Release | None = None
-    """What an earlier round of the session kept, and the work goes on from; None when it starts from the base."""
+    """What an earlier round of the session kept, from which the work continues; None when it starts from the base."""
     spent_nanousd: int = 0
-    """What the job's bill had spent when the attempt began, over all rounds and tiers."""
+    """What the job had spent when the attempt began, over all rounds and tiers."""
     boxes: Boxes = field(default_factory=NoBoxes)
-    """Where code runs that nobody here wrote."""
-    charge_whole: Callable[[int, str], BudgetExceeded | None] = _cannot_charge
-    """Books, in nanodollars, all that a step may cost whose calls no gateway sees; returns the budget without room."""
+    """Where untrusted code runs."""
+    charge_unmetered: Callable[[int, str], BudgetExceeded | None] = _cannot_charge
+    """Charges, in nanodollars, the most that a step may cost whose calls bypass the gateway; returns the budget that it
+    exceeds.
+    """
     step_order: StepOrder | None = None
-    """What is to be done, where the job is a step of a run."""
+    """The order, where the job is a step of a run."""
     accounts: AccountsConfig = field(default_factory=AccountsConfig)
-    """Accounts at forges, by whose leave a project is fetched."""
+    """Accounts at forges, with which projects are fetched."""
     runs: RunsConfig = field(default_factory=RunsConfig)
-    """Where the workspaces of runs are, and how they come by their projects."""
+    """Where workspaces of runs are, and how they reach their projects."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """The worker's own, without Pointsman's settings: for the one runner that works on its machine (ADR-013)."""
     known_keys: tuple[str, ...] = ()
-    """Secrets of this installation, which nothing that is kept may hold."""
+    """Secrets of this installation, which no output may contain."""
     tokens: list[str] = field(default_factory=list)
-    """Those of sessions that stood by, once it took them."""
+    """Tokens of the standby sessions that it took over."""
     began: float = field(default_factory=time.monotonic)
-    """When the attempt began, in seconds on the monotonic clock."""
+    """When the attempt began, on the monotonic clock."""
     kept: list[str] = field(default_factory=list)
-    """What would be kept if the attempt ended now, for the job's owner to read."""
+    """What would be kept if the attempt ended now, in words for the job's owner."""
 
     @property
     def job_id(self) -> UUID:
@@ -102,17 +105,17 @@ class Attempt:
 
     @property
     def prompt(self) -> str:
-        """What was asked."""
+        """The request."""
         return self.claim.job.prompt
 
     @property
     def instruction(self) -> str:
-        """What its debate decided that the work has to keep to; empty for most jobs."""
+        """What the job's debate decided that the work must respect; empty for most jobs."""
         return str((self.claim.job.result.get("debate") or {}).get("instruction", ""))
 
     @property
     def order(self) -> str:
-        """The prompt as a model is given it: with what was begun and a debate added, which replace no word of it."""
+        """The prompt for a model: the request unchanged, then what was begun and what a debate decided."""
         keep_to = f"Keep to this: {self.instruction}" if self.instruction else ""
         begun = brief(self.claim.job.result.get("begun") or {})
         return "\n\n".join(part for part in (self.prompt, begun, keep_to) if part)
@@ -124,53 +127,53 @@ class Attempt:
 
     @property
     def has_site_moved_on(self) -> bool:
-        """Whether what was begun can never be published: another release became active since (H-084)."""
+        """Whether what was begun can no longer be published: another release became active since (H-084)."""
         active = self.site.active_release_id if self.site is not None else None
         return self.begun is not None and self.begun.base_release_id != active
 
     @property
     def is_finishing(self) -> bool:
-        """Whether it goes on with the very request that was begun, so that what was kept may be all that it wanted."""
+        """Whether it continues the same request, so that what was kept may already be all of it."""
         return self.begun is not None and bool((self.claim.job.result.get("begun") or {}).get("is_kept"))
 
     @property
-    def room_nanousd(self) -> int:
-        """What the job's bill had left when the attempt began, in nanodollars: never nothing, which means no limit."""
-        return max(self.claim.job.cap_nanousd - self.spent_nanousd, _LEAST_NANOUSD)
+    def remaining_nanousd(self) -> int:
+        """What the job's budget had left when the attempt began, in nanodollars; never 0, which means no limit."""
+        return max(self.claim.job.cap_nanousd - self.spent_nanousd, _MIN_NANOUSD)
 
     @property
     def policy(self) -> Policy:
-        """The policy that holds for this job's tenant."""
+        """The policy of this job's tenant."""
         return self.claim.policy
 
     @property
     def limits(self) -> Limits:
-        """What this attempt may use."""
+        """The limits of this attempt."""
         return self.policy.queues[QueueName(self.claim.attempt.queue)]
 
     @property
     def token(self) -> str:
-        """What its session calls models with."""
+        """The token with which its session calls models."""
         return self.tokens[-1] if self.tokens else self.claim.token
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What nothing that is kept may hold: the installation's keys, and the tokens that its sessions had."""
+        """What no output may contain: the installation's keys and the tokens of its sessions."""
         return (*self.known_keys, self.claim.token, *self.tokens)
 
     @property
     def is_pinned(self) -> bool:
-        """Whether the caller wants no other tier than the one chosen (A14)."""
+        """Whether the caller pinned the tier (A14)."""
         return bool(self.claim.job.request.get("pin"))
 
     @cached_property
     def models(self) -> ModelClient:
-        """The model client, which knows nothing but the gateway and this attempt's token."""
+        """The model client, which knows only the gateway and this attempt's token."""
         return ModelClient(self.gateway_url, self.claim.token, timeout_seconds=self.limits.hard_seconds)
 
     @cached_property
     def base_files(self) -> dict[str, bytes]:
-        """The files of the active release, by path, which a candidate is compared with; empty for a new site."""
+        """The files of the active release by path, with which a candidate is compared; empty for a new site."""
         return self.den.read_tree(manifest_of(self.base)) if self.base is not None else {}
 
     @cached_property
@@ -179,20 +182,16 @@ class Attempt:
         return self.den.read_tree(manifest_of(self.begun)) if self.begun is not None else self.base_files
 
     def close(self) -> None:
-        """Close what the attempt opened. Called by the lifecycle, whatever became of the work."""
+        """Close what the attempt opened, whatever its outcome."""
         if "models" in self.__dict__:
             self.models.close()
 
     def call(self, purpose: CallPurpose, make: Callable[[ModelClient, ModelCall], ResultT]) -> ResultT:
-        """Make one model call of the policy's, and again where the table of retries says so.
-
-        Raises:
-            GatewayError: whatever the table leaves to the attempt.
-        """
+        """Make one model call of the policy's, with retries; raises as `ask` does."""
         return self.ask(purpose, lambda models: make(models, self.policy.calls[purpose]))
 
     def ask(self, name: str, make: Callable[[ModelClient], ResultT]) -> ResultT:
-        """Make one model call under a name for the record, and again where the table of retries says so.
+        """Make one model call, recorded under a name, and retry it as the retry table says.
 
         Raises:
             GatewayError: whatever the table leaves to the attempt.
@@ -213,18 +212,18 @@ class Attempt:
             time.sleep(retry.delay_seconds)
 
     def await_lane(self, model: str) -> None:
-        """Look whether the lane of a model flows, before something is begun that costs more than a model call.
+        """Check a model's circuit before starting what costs more than a model call.
 
         Raises:
             ProviderBusyError: nobody's fault: it is parked for longer than an attempt waits.
         """
         wait = self.lane_wait(model)
-        if wait is not None and wait > LONGEST_WAIT_SECONDS:
+        if wait is not None and wait > MAX_WAIT_SECONDS:
             raise ProviderBusyError(f"{model} is parked for the whole fleet", wait)
 
     @contextmanager
     def step(self, name: str, *, kind: traces.Kind = traces.Kind.INTERNAL) -> Iterator[None]:
-        """Time one visible step of the job."""
+        """Time and trace one visible step of the job."""
         started = time.monotonic()
         try:
             with traces.span(name, kind=kind):
@@ -233,10 +232,10 @@ class Attempt:
             self.report_step(name, seconds=time.monotonic() - started)
 
     def watcher(self) -> Callable[[], None]:
-        """Return what asks from time to time, while a command runs in a box, whether the job is still wanted.
+        """Return a callback that checks periodically, while a command runs in a box, that the job is still wanted.
 
-        A command may be silent for minutes; a job that was cancelled must not be worked on so long. A ledger that is
-        away for a moment says nothing about the job, and the attempt's lease goes on by itself.
+        A command may be silent for minutes, and a cancelled job must not be worked on that long. An unreachable ledger
+        says nothing about the job, and the attempt's lease is renewed elsewhere.
         """
         asked = time.monotonic()
 
@@ -253,11 +252,11 @@ class Attempt:
         return watch
 
     def enter(self, box: Box, *, token: str | None = None) -> None:
-        """Work through a box's door from now on, and put on record whether the box was ready (H-075).
+        """Work in a box from now on, and record whether it was warm (H-075).
 
         Args:
             box: where the work is done.
-            token: what the session that stands by there was started with, to be this attempt's from now on.
+            token: of the box's standby session, which becomes this attempt's.
 
         Raises:
             FencedError: nobody's fault: the job was taken away.
@@ -268,7 +267,7 @@ class Attempt:
         self.report(EventKind.BOX, {"queue": self.claim.attempt.queue, "warm": box.is_warm})
 
     def leave(self) -> None:
-        """End the attempt's token, before the box goes that has seen it: no model is called in this attempt any more.
+        """Revoke the attempt's token before its box goes: this attempt calls no model any more.
 
         Raises:
             FencedError: nobody's fault: the job was taken away.
@@ -276,5 +275,5 @@ class Attempt:
         self.bind_door(None, None)
 
     def report_step(self, name: str, *, seconds: float) -> None:
-        """Put one step on record that is done."""
+        """Record one finished step."""
         self.report(EventKind.STEP, {"step": name, "seconds": round(seconds, 3)})

@@ -1,7 +1,7 @@
-"""Where a handler gets a box from: this process's pool, or nowhere, which is then said in words that help.
+"""A worker's boxes: a pool opened on demand, or a refusal that names the reason.
 
-A module that every worker may import: what talks to an engine is loaded when the first box is wanted, so workers of the
-other queues never load it (H-088, H-119).
+Every worker imports this module, so what loads the engine's client is imported when the first pool opens: workers of
+queues without boxes never load it (H-088, H-119).
 """
 
 from __future__ import annotations
@@ -9,11 +9,19 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from ledger.attempts import new_token
 from monitoring import traces
 from sandbox.box import Box
+from sandbox.claude_code.command import SessionPlan, arguments, environment
+from sandbox.config import BoxConfig
 from sandbox.errors import SandboxError, SandboxUnavailableError
+
+if TYPE_CHECKING:
+    from sandbox.docker.engine import Engine
+    from sandbox.pool import Pool, PooledBox, Prepare, Swept
+
 
 logger = logging.getLogger(__name__)
 
@@ -22,11 +30,11 @@ class Boxes(Protocol):
     """Gives boxes."""
 
     def acquire(self) -> Box:
-        """Return a box that nobody has used.
+        """Return an unused box.
 
         Raises:
             SandboxUnavailableError: none can be had here (the operator's fault).
-            SandboxStartupError: one could not be started as it has to be.
+            SandboxStartupError: one could not be started as required.
         """
 
 
@@ -34,25 +42,25 @@ class BoxPool(Boxes, Protocol):
     """Gives boxes, and keeps some ready until it is closed."""
 
     def close(self) -> None:
-        """Destroy what is ready."""
+        """Destroy the spares."""
 
 
 class NoBoxes:
-    """Of a worker whose queues need none."""
+    """The boxes of a worker whose queues need none."""
 
     def acquire(self) -> Box:
-        """See `Boxes`; there never is one."""
+        """Refuse."""
         raise SandboxUnavailableError("not_configured", "this worker serves no queue that works in boxes")
 
     def prepare(self) -> None:
-        """Nothing can be prepared."""
+        """Do nothing."""
 
     def close(self) -> None:
-        """Nothing is ready."""
+        """Do nothing."""
 
 
 class PoolOnDemand:
-    """This process's pool, opened once the engine is there: one that is away must not stop a worker."""
+    """This process's pool, opened once the engine is reachable: an engine that is away must not stop a worker."""
 
     def __init__(self, open_pool: Callable[[], BoxPool]) -> None:
         self._open_pool = open_pool
@@ -60,7 +68,7 @@ class PoolOnDemand:
         self._lock = threading.Lock()
 
     def acquire(self) -> Box:
-        """See `Boxes`."""
+        """Return an unused box; raises as `Boxes.acquire` does."""
         with traces.span("box open"):
             return self._opened().acquire()
 
@@ -71,7 +79,7 @@ class PoolOnDemand:
     def _try_to_open(self) -> None:
         try:
             self._opened()
-        except SandboxError as error:  # the first job will say so to somebody
+        except SandboxError as error:  # the first job reports it to its owner
             logger.warning("boxes_unavailable", extra={"reason": getattr(error, "reason", type(error).__name__)})
 
     def _opened(self) -> BoxPool:
@@ -81,8 +89,87 @@ class PoolOnDemand:
             return self._pool
 
     def close(self) -> None:
-        """Destroy what is ready. May be called again."""
+        """Destroy the spares. Idempotent."""
         with self._lock:
             pool, self._pool = self._pool, None
         if pool is not None:
             pool.close()
+
+
+class EnginePool:
+    """Spare boxes on an engine, and a thread that removes what dead workers left there.
+
+    Args:
+        engine: closed with the pool.
+        pool: of spares.
+        on_swept: called in the sweeping thread with what a sweep removed.
+    """
+
+    def __init__(self, engine: Engine, pool: Pool, *, on_swept: Callable[[Swept], None]) -> None:
+        from sandbox.pool import Reaper, keep_swept
+
+        self._engine = engine
+        self._pool = pool
+        self._stopping = threading.Event()
+        self._sweeper = threading.Thread(
+            target=keep_swept,
+            args=(Reaper(engine), self._stopping),
+            kwargs={"before": pool.renew, "after": on_swept},
+            name="box-reaper",
+            daemon=True,
+        )
+
+    def start(self) -> None:
+        """Sweep and make the first spares, in the background."""
+        self._sweeper.start()
+
+    def acquire(self) -> Box:
+        """Return an unused box; raises as `Boxes.acquire` does."""
+        return self._pool.acquire()
+
+    def close(self) -> None:
+        """Destroy the spares and disconnect from the engine."""
+        self._stopping.set()
+        self._pool.close()
+        self._sweeper.join()
+        self._engine.close()
+
+
+def standby_session(plan: SessionPlan) -> Prepare:
+    """Return the callback that starts the CLI in a spare box, where it waits for its prompt.
+
+    Its token is worthless until an attempt binds it (`bind_door`).
+    """
+
+    def start(box: PooledBox) -> None:
+        token = new_token()
+        env = environment(plan, gateway_url=box.door.gateway_url, token=token)
+        box.stand_by(arguments(plan, is_walled=box.is_walled), env=env, token=token)
+
+    return start
+
+
+def open_engine_pool(
+    config: BoxConfig, *, on_swept: Callable[[Swept], None] = lambda swept: None, session: SessionPlan | None = None
+) -> EnginePool:
+    """Open this process's pool.
+
+    Args:
+        config: which engine and image.
+        on_swept: called in a thread with what a sweep removed.
+        session: what spares prepare for, if the configuration wants that; None for no session at all.
+
+    Raises:
+        SandboxUnavailableError: no engine, or no image (the operator's fault).
+    """
+    from sandbox.pool import build_pool, open_engine
+
+    engine = open_engine(config)
+    prepare = standby_session(session) if session is not None and config.warm_sessions else lambda box: None
+    try:
+        pool = EnginePool(engine, build_pool(config, engine, prepare=prepare), on_swept=on_swept)
+    except BaseException:
+        engine.close()
+        raise
+    pool.start()
+    return pool

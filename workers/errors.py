@@ -1,4 +1,4 @@
-"""What can go wrong while a job is worked on, by whose fault it is."""
+"""Errors of the workers, by whose fault they are."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ class WorkerError(Exception):
 
 
 class SoftTimeLimit(BaseException):
-    """The soft time limit has passed: save what there is and end (notes/fleet.md, 11)."""
+    """The soft time limit has passed: save what there is and end."""
 
 
 class HandBack(BaseException):
-    """The worker is stopping and its grace is over: let go of everything, another worker does the job."""
+    """The worker is stopping and its grace is over: release everything, another worker does the job."""
 
 
 class CancelledByOwnerError(WorkerError):
-    """The owner cancelled the job; seen between two steps."""
+    """The owner cancelled the job; raised between two steps."""
 
 
 class LeaseLostError(WorkerError):
-    """The job was taken away from this attempt; nothing it does counts any more (nobody's fault)."""
+    """The job was taken away from this attempt, whose effects no longer count (nobody's fault)."""
 
 
 class BuildFailedError(WorkerError):
-    """A site's build did not give a site (the site's fault, or that of whoever edited it)."""
+    """A site's build failed (the site's fault, or that of whoever edited it)."""
 
     def __init__(self, state: State, reason: Reason, detail: str) -> None:
         super().__init__(state, reason, detail)
@@ -42,19 +42,19 @@ class ResultInvalidError(WorkerError, ValueError):
 
 
 class ToolRefusedError(WorkerError):
-    """A tool cannot do what it was asked (the agent's fault); the text is for the model."""
+    """A tool refuses a call (the agent's fault); the text is for the model."""
 
 
 class WorkspaceError(WorkerError):
-    """Base of what is wrong with a run's workspace."""
+    """Base of errors of a run's workspace."""
 
 
 class WorkspaceMissingError(WorkspaceError, LookupError):
-    """The workspace, or a commit of it, is not there (our fault, or a lost disk)."""
+    """The workspace, or a commit of it, is missing (our fault, or a lost disk)."""
 
 
 class RepositoryRefusedError(WorkspaceError, ValueError):
-    """A project's repository is not taken (its owner's fault). The reason is a short, stable code."""
+    """A project's repository is refused (its owner's fault); the reason is a short, stable code."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(reason, detail)
@@ -66,11 +66,11 @@ class RepositoryRefusedError(WorkspaceError, ValueError):
 
 
 class RemoteError(WorkspaceError, ConnectionError):
-    """A project's remote cannot be reached, or breaks off (its owner's fault, or a passing one)."""
+    """A project's remote cannot be reached, or breaks off (its owner's fault, or transient)."""
 
 
 class WriteConflictError(WorkspaceError):
-    """A step changed files that the run's head has changed meanwhile (the plan's fault): the step fails."""
+    """A step changed files that changed on the run's head meanwhile (the plan's fault): the step fails."""
 
     def __init__(self, paths: tuple[str, ...]) -> None:
         super().__init__(paths)
@@ -82,7 +82,7 @@ class WriteConflictError(WorkspaceError):
 
 
 class ObstructedError(WorkspaceError, ValueError):
-    """A file cannot stand where something else stands: a directory, a link, a submodule (the agent's fault)."""
+    """A file cannot replace a directory, a link or a submodule (the agent's fault)."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path)

@@ -1,7 +1,7 @@
-"""A worker says in the ledger that it is there: for operators, dashboards and whoever scales pools.
+"""A worker's heartbeats: a row in the ledger for operators and autoscalers, and a file for `pointsman worker --check`.
 
-The worker's parent process says it, in a thread, so that a ledger that does not answer holds up no job. It goes on
-only while the consumer's own event loop gives a pulse: a worker that takes in nothing any more has no slots to offer.
+Both come from the consumer's event loop while it is connected: a worker that answers but consumes nothing falls silent
+(docs/pitfalls.md, 8). The parent process writes the row in a thread, so that a slow ledger delays no job.
 """
 
 from __future__ import annotations
@@ -23,17 +23,11 @@ from monitoring.heartbeat import SILENT_SECONDS
 logger = logging.getLogger(__name__)
 
 _LEAVE_SECONDS = 2.0
-"""How long the end of a worker waits for its last sign."""
+"""How long a stopping worker waits for its last heartbeat."""
 
 
-class Presence:
-    """One worker's row in the registry, kept by its parent process.
-
-    Args:
-        open_ledger: opens connections of its own, which no pool child inherits.
-        sign: what the worker says of itself.
-        every_seconds: how often.
-    """
+class WorkerHeartbeat:
+    """One worker's row in the registry, maintained by its parent process."""
 
     def __init__(self, open_ledger: Callable[[], Ledger], sign: Sign, *, every_seconds: float = BEAT_SECONDS) -> None:
         self._open_ledger = open_ledger
@@ -52,17 +46,17 @@ class Presence:
         return self._sign.id
 
     def pulse(self) -> None:
-        """Note that the consumer takes in work. Called by its event loop."""
+        """Note that the consumer is alive. Called by its event loop."""
         self._pulsed_at = time.monotonic()
 
     def on_ready(self, **_: Any) -> None:
-        """Begin. Called in the parent when the worker can take in work; its pool has been forked by then."""
+        """Start. Called in the parent when the worker can consume; its pool has been forked by then."""
         self.pulse()
-        self._thread = threading.Thread(target=self._run, name="presence", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
         self._thread.start()
 
     def on_shutting_down(self, **_: Any) -> None:
-        """Say at once that nothing new is taken in. Called when a signal tells the worker to stop."""
+        """Report at once that the worker drains. Called when a signal tells it to stop."""
         self._is_draining = True
         self._wake.set()
 
@@ -80,38 +74,30 @@ class Presence:
                 self._is_known |= self.tell(self._sign_in)
             self._wake.wait(self._every_seconds)
             self._wake.clear()
-        self.tell(lambda session: sign_off(session, self.worker))  # after the last sign, however long that took
+        self.tell(lambda session: sign_off(session, self.worker))  # after the last heartbeat, however long that took
 
     def _sign_in(self, session: Session) -> None:
         sign_in(session, self._sign, is_first=not self._is_known, is_draining=self._is_draining)
 
     def tell(self, what: Callable[[Session], object]) -> bool:
-        """Write to the ledger, over a connection of its own; False when it cannot be reached."""
+        """Write to the ledger over a connection of its own; False when it is unreachable."""
         ledger = self._open_ledger()
         try:
             with ledger.begin() as session:
                 what(session)
         except SQLAlchemyError:
-            logger.warning("ledger_unreachable")  # the next sign comes in a moment, and leases lapse by themselves
+            logger.warning("ledger_unreachable")  # the next heartbeat follows soon, and leases expire by themselves
             return False
         finally:
             ledger.close()
         return True
 
 
-# Signs of life from a worker's consumer: a file for whoever starts workers, a pulse for the registry of workers.
-#
-# They come from the consumer's event loop while the consumer is connected: a process that answers but takes in
-# nothing
-# falls silent (docs/pitfalls.md, 8). `pointsman worker --check` reads the file, and `python -m monitoring.heartbeat`
-# at
-# less cost; no broker and no other worker is asked.
-
 FILE_BEAT_SECONDS = 5.0
 
 
-def show_life(app: Celery, *signs: Callable[[], None]) -> None:
-    """Let the consumer of an application's worker give these signs every few seconds while it is connected."""
+def install_heartbeat(app: Celery, *signs: Callable[[], None]) -> None:
+    """Let the consumer of an application's worker call these functions every few seconds while it is connected."""
 
     class Heartbeat(bootsteps.StartStopStep):  # type: ignore[misc]
         requires = ("celery.worker.consumer.tasks:Tasks",)

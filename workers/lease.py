@@ -1,4 +1,4 @@
-"""Keep an attempt's lease alive while it works, and hear what the ledger says about it."""
+"""Keep an attempt's lease alive while it works, and learn whether the job is still its own."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ logger = logging.getLogger(__name__)
 
 
 class LeaseKeeper:
-    """Renews the leases of a process's attempts, from one thread that ends when it finds none.
+    """Renews the leases of a process's attempts in one thread, which ends when none are left.
 
-    An attempt that is over before its first renewal costs no thread: the one that an earlier attempt began looks after
-    those that come in the meantime.
+    An attempt that ends before its first renewal costs no thread: an earlier attempt's thread serves later ones too.
     """
 
     def __init__(self) -> None:
@@ -34,7 +33,7 @@ class LeaseKeeper:
         self._is_running = False
 
     def add(self, lease: Lease) -> None:
-        """Renew a lease from now on, each time its policy's seconds have passed."""
+        """Renew a lease from now on, at its policy's interval."""
         with self._changed:
             self._due[lease] = time.monotonic() + lease.renew_seconds
             if not self._is_running:
@@ -44,7 +43,7 @@ class LeaseKeeper:
                 self._changed.notify()
 
     def drop(self, lease: Lease) -> None:
-        """Renew a lease no more; a renewal that has begun finds its attempt ended."""
+        """Stop renewing a lease; a renewal under way finds its attempt ended."""
         with self._changed:
             self._due.pop(lease, None)
 
@@ -55,11 +54,11 @@ class LeaseKeeper:
                     lease.renew()
         except BaseException:
             with self._changed:
-                self._is_running = False  # the next attempt begins a new one
+                self._is_running = False  # the next attempt starts a new thread
             raise
 
     def _await_due(self) -> list[Lease]:
-        """Return the leases that are due, waiting for the first; none when there are none any more."""
+        """Wait for the first due leases and return them; none when no lease is left."""
         with self._changed:
             while self._due:
                 now = time.monotonic()
@@ -72,7 +71,7 @@ class LeaseKeeper:
 
 
 class Lease:
-    """A claim's heartbeat: renewed by the process's keeper until the block ends."""
+    """A claim's lease, renewed by the process's keeper until the block ends."""
 
     def __init__(self, ledger: Ledger, claim: Claim, keeper: LeaseKeeper) -> None:
         self._ledger = ledger
@@ -82,7 +81,7 @@ class Lease:
 
     @property
     def renew_seconds(self) -> float:
-        """How often it is renewed."""
+        """The interval of renewals."""
         return self._claim.policy.attempts.lease_renew_seconds
 
     def __enter__(self) -> Self:
@@ -95,7 +94,7 @@ class Lease:
         self._keeper.drop(self)
 
     def renew(self) -> None:
-        """Prolong it; a ledger that is away is asked again when it is due the next time."""
+        """Extend the lease; an unreachable ledger is retried at the next interval."""
         try:
             with self._ledger.begin() as session:
                 answer = renew(session, self._claim.attempt, lease_seconds=self._claim.policy.attempts.lease_seconds)
@@ -105,7 +104,7 @@ class Lease:
         self._is_lost = self._is_lost or not answer.holds
 
     def check(self) -> None:
-        """Ask the ledger whether to go on: to be called between steps.
+        """Check with the ledger whether to go on. Called between steps.
 
         Raises:
             LeaseLostError: nobody's fault: the job was taken away.

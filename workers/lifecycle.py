@@ -1,16 +1,18 @@
-"""The life of an attempt, the same for every tier: claim, work under limits, and settle exactly once.
+"""The life of an attempt, the same for every tier: claim, work under limits, settle exactly once.
 
-A handler returns an outcome or raises. Only here does that become a move of the ledger, and only while the attempt
-still holds the job.
+A handler returns an outcome or raises. Only this module turns that into a ledger transition, and only while the attempt
+still holds the job. Its effects need the attempt's fence, so a worker that lost the job changes nothing.
 """
 
 from __future__ import annotations
 
 import logging
+import signal
 import time
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any, NamedTuple
 
 from sqlalchemy import func, select
@@ -43,11 +45,50 @@ from workers.attempt import Attempt
 from workers.boxes import Boxes, NoBoxes
 from workers.config import RunsConfig
 from workers.errors import HandBack, SoftTimeLimit
-from workers.interrupts import interruptible
 from workers.lease import Lease, LeaseKeeper
 from workers.outcomes import Ended, Outcome, Parked
 from workers.retries import Abandon, decide_end
 from workers.settlement import Settlement, end_with, prepare
+
+SOFT_LIMIT_SIGNAL = signal.SIGUSR1
+"""billiard sends it to a pool child at the soft limit.
+
+Its own handler raises SoftTimeLimitExceeded, an ordinary Exception that a retrying model client would swallow. Pool
+children use `install_interrupts` instead: it raises BaseExceptions, and only inside a task's body, so that a late
+signal cannot hit the pool's own code.
+"""
+HAND_BACK_SIGNAL = signal.SIGUSR2
+"""A stopping worker sends it to its pool children when their grace is over."""
+_RAISES: dict[int, type[BaseException]] = {SOFT_LIMIT_SIGNAL: SoftTimeLimit, HAND_BACK_SIGNAL: HandBack}
+
+
+class _Interrupts:
+    is_armed = False
+
+    def on_signal(self, signum: int, frame: FrameType | None) -> None:
+        if self.is_armed:
+            self.is_armed = False
+            raise _RAISES[signum]
+
+
+_interrupts = _Interrupts()
+
+
+def install_interrupts() -> None:
+    """Install the handlers. Called in each pool child after its start, and again once billiard has set its own."""
+    for signum in _RAISES:
+        signal.signal(signum, _interrupts.on_signal)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Let a signal interrupt this block, once."""
+    _interrupts.is_armed = True
+    try:
+        yield
+    finally:
+        _interrupts.is_armed = False
+
 
 # What an attempt adds to its job's trace: how long the job waited, its claim, and the work with all its parts.
 #
@@ -58,22 +99,17 @@ from workers.settlement import Settlement, end_with, prepare
 
 
 def trace_claim(claimed: Claim, *, asked: float) -> None:
-    """Put on the trace what went before the work.
-
-    Args:
-        claimed: the job and this attempt.
-        asked: when the claim began, in seconds since the epoch.
-    """
+    """Trace the wait and the claim, which are over before the attempt learns of its trace from the row."""
     if not traces.is_on():
         return
     trace, queue = claimed.job.trace, claimed.attempt.queue
-    facts = _facts(claimed)
+    facts = _trace_facts(claimed)
     traces.past(f"wait {queue}", trace, began=asked - claimed.waited_seconds, ended=asked, facts=facts)
     traces.past(f"claim {queue}", trace, began=asked, ended=time.time(), facts=facts)
 
 
-def of_attempt(claimed: Claim) -> AbstractContextManager[traces.Span]:
-    """Trace the work of an attempt."""
+def trace_attempt(claimed: Claim) -> AbstractContextManager[traces.Span]:
+    """Trace the attempt below the request that submitted the job: one job is one trace, whoever works on it."""
     if not traces.is_on():
         return traces.UNRECORDED
     queue = claimed.attempt.queue
@@ -86,12 +122,12 @@ def of_attempt(claimed: Claim) -> AbstractContextManager[traces.Span]:
             "messaging.operation.type": "process",
             "messaging.destination.name": queue,
             "pointsman.worker": claimed.attempt.worker,
-            **_facts(claimed),
+            **_trace_facts(claimed),
         },
     )
 
 
-def _facts(claimed: Claim) -> traces.Facts:
+def _trace_facts(claimed: Claim) -> traces.Facts:
     job, attempt = claimed.job, claimed.attempt
     return {
         "pointsman.job.id": str(job.id),
@@ -103,13 +139,14 @@ def _facts(claimed: Claim) -> traces.Facts:
 
 logger = logging.getLogger(__name__)
 
-LEDGER_AWAY = (OperationalError, InterfaceError)
-"""The ledger is away or restarting: nobody's defect. The attempt's lease runs out, and the job waits again."""
+LEDGER_UNREACHABLE = (OperationalError, InterfaceError)
+"""The ledger is down or restarting. The attempt's lease runs out, and the job waits again."""
 
 SETTLE_PAUSES = (0.2, 1.0, 3.0)
-"""Seconds between tries to settle while the ledger is away: a restart must not throw away work that was paid for.
+"""Seconds between tries to settle while the ledger is unreachable: a restart must not discard paid work.
 
-The one wait of a worker that no row can hold, since it is for the ledger itself; the attempt's lease bounds it."""
+The one wait of a worker that no row can hold, since it is for the ledger itself; the attempt's lease bounds it.
+"""
 
 Handler = Callable[[Attempt], Outcome]
 
@@ -130,9 +167,9 @@ class Resources:
     gateway_url: str
     worker: str
     boxes: Boxes = field(default_factory=NoBoxes)
-    """Where code runs that nobody here wrote."""
+    """Where untrusted code runs."""
     known_keys: tuple[str, ...] = ()
-    """Secrets of this installation, which no release may hold."""
+    """Secrets of this installation, which no release may contain."""
     accounts: AccountsConfig = field(default_factory=AccountsConfig)
     """Accounts at forges and trackers."""
     runs: RunsConfig = field(default_factory=RunsConfig)
@@ -140,11 +177,11 @@ class Resources:
     environment: Mapping[str, str] = field(default_factory=dict)
     """The worker's own, without Pointsman's settings."""
     leases: LeaseKeeper = field(default_factory=LeaseKeeper)
-    """Keeps what this process has claimed."""
+    """Renews the leases of this process's claims."""
 
 
-def take(message: JobMessage, queue: QueueName, resources: Resources) -> Claim | None:
-    """Claim a message's job for this process, or nothing when the message is stale."""
+def claim_job(message: JobMessage, queue: QueueName, resources: Resources) -> Claim | None:
+    """Claim a message's job for this process; None when the message is stale."""
     asked = time.time()
     with resources.ledger.begin() as session:
         claimed = claim(session, message, queue=queue, worker=resources.worker, policy=resources.policy)
@@ -157,68 +194,68 @@ def take(message: JobMessage, queue: QueueName, resources: Resources) -> Claim |
     return claimed
 
 
-def leave_to_others(unread: UnknownMessageError, queue: QueueName, resources: Resources) -> None:
-    """Give back the job of a message that a newer version sent. Without a ledger the dispatcher finds it missing."""
+def requeue_unknown(unread: UnknownMessageError, queue: QueueName, resources: Resources) -> None:
+    """Requeue the job of a message from a newer version; without a ledger the dispatcher finds it missing."""
     logger.warning("message_of_unknown_version", extra={"job_id": str(unread.job_id), "version": unread.version})
-    with suppress(*LEDGER_AWAY), resources.ledger.begin() as session:
+    with suppress(*LEDGER_UNREACHABLE), resources.ledger.begin() as session:
         requeue_unknown_version(session, unread, queue=queue)
 
 
 def run_attempt(message: JobMessage, queue: QueueName, handler: Handler, resources: Resources) -> None:
-    """Work off one message: one attempt at one job."""
+    """Process one message: one attempt at one job."""
     began = time.monotonic()
-    claimed = take(message, queue, resources)
+    claimed = claim_job(message, queue, resources)
     if claimed is None:
         return
     try:
-        with of_attempt(claimed), Lease(resources.ledger, claimed, resources.leases) as lease:
-            attempt = _open(claimed, resources, lease=lease, began=began)
+        with trace_attempt(claimed), Lease(resources.ledger, claimed, resources.leases) as lease:
+            attempt = _open_attempt(claimed, resources, lease=lease, began=began)
             if attempt.site is not None:
                 attempt.report_step("lock", seconds=time.monotonic() - began)
             try:
-                settlement = _work(attempt, handler, resources)
+                settlement = _run_handler(attempt, handler, resources)
             finally:
                 attempt.close()
             if settlement is not None:
-                _settle_surely(claimed, settlement, resources)
+                _settle_with_retries(claimed, settlement, resources)
     except FencedError:
         logger.warning("attempt_fenced")
     except HandBack:
         hand_back(message, resources)
-    except LEDGER_AWAY:
+    except LEDGER_UNREACHABLE:
         logger.warning("attempt_given_up_without_ledger", exc_info=True)
 
 
 def hand_back(message: JobMessage, resources: Resources) -> None:
-    """Give a job back, whose box is gone by now, because this worker stops; the dispatcher lets it wait again."""
+    """Give a job back because this worker stops; its box is gone by now. The dispatcher queues it again."""
     logger.info("attempt_handed_back")
     try:
         with resources.ledger.begin() as session:
             report_loss(session, message, cause=Reason.WORKER_STOPPED)
-    except LEDGER_AWAY:
+    except LEDGER_UNREACHABLE:
         logger.warning("ledger_unreachable")  # the lease runs out by itself
 
 
-def _open(claimed: Claim, resources: Resources, *, lease: Lease, began: float) -> Attempt:
-    found = _look(claimed, resources) if _stands_on_more(claimed.job) else _Found()
-    books = _Books(resources, claimed)
+def _open_attempt(claimed: Claim, resources: Resources, *, lease: Lease, began: float) -> Attempt:
+    subject = _load_subject(claimed, resources) if _has_subject(claimed.job) else _Subject()
+    reporter = _LedgerReporter(resources, claimed)
     return Attempt(
         claim=claimed,
-        site=found.site,
-        base=found.base,
+        site=subject.site,
+        base=subject.base,
         den=resources.den,
         gateway_url=resources.gateway_url,
         check=lease.check,
-        report=books.report,
-        budget_exceeded=books.budget_exceeded,
-        bind_door=books.bind,
-        begun=found.begun,
-        lane_wait=books.lane_wait,
+        report=reporter.report,
+        budget_exceeded=reporter.budget_exceeded,
+        bind_door=reporter.bind,
+        begun=subject.begun,
+        lane_wait=reporter.lane_wait,
         spent_nanousd=claimed.booked_nanousd,
         boxes=resources.boxes,
         began=began,
-        charge_whole=books.charge,
-        step_order=found.order,
+        charge_unmetered=reporter.charge,
+        step_order=subject.order,
         accounts=resources.accounts,
         runs=resources.runs,
         environment=resources.environment,
@@ -226,8 +263,8 @@ def _open(claimed: Claim, resources: Resources, *, lease: Lease, began: float) -
     )
 
 
-class _Found(NamedTuple):
-    """What a job stands on besides its own row."""
+class _Subject(NamedTuple):
+    """What a job builds on besides its own row."""
 
     order: StepOrder | None = None
     site: Site | None = None
@@ -235,13 +272,13 @@ class _Found(NamedTuple):
     begun: Release | None = None
 
 
-def _stands_on_more(job: Job) -> bool:
-    """Tell whether there is anything to look up for a job: of one without, its claim has said all."""
-    return is_step(job) or any(own is not None for own in (job.site_id, job.base_release_id, job.start_release_id))
+def _has_subject(job: Job) -> bool:
+    """Whether there is anything to load besides the claim."""
+    return is_step(job) or any(value is not None for value in (job.site_id, job.base_release_id, job.start_release_id))
 
 
-def _look(claimed: Claim, resources: Resources) -> _Found:
-    """Look up what a job stands on: after its claim, since where that fails there has to be an attempt that failed."""
+def _load_subject(claimed: Claim, resources: Resources) -> _Subject:
+    """Load what a job builds on. This follows the claim, so that a failure here has an attempt to fail."""
     with resources.ledger.begin() as session:
         job = hold(session, claimed.attempt)
         order = step_order(session, job) if is_step(job) else None
@@ -250,14 +287,14 @@ def _look(claimed: Claim, resources: Resources) -> _Found:
             base = session.get(Release, job.base_release_id)
         else:
             base = active_release(session, site) if site else None
-            if claimed.attempt.queue != QueueName.INTAKE:  # which does not hold the site: the base may still change
+            if claimed.attempt.queue != QueueName.INTAKE:  # intake does not hold the site: its base may still change
                 job.base_release_id = base.id if base else None
         begun = session.get(Release, job.start_release_id) if job.start_release_id is not None else None
-    return _Found(order, site, base, begun)
+    return _Subject(order, site, base, begun)
 
 
-class _Books:
-    """What an attempt tells the ledger and asks of it while it works, each in a transaction of its own."""
+class _LedgerReporter:
+    """An attempt's reads and writes of the ledger while it works, each in its own transaction."""
 
     def __init__(self, resources: Resources, claimed: Claim) -> None:
         self._ledger = resources.ledger
@@ -268,7 +305,7 @@ class _Books:
         try:
             with self._ledger.begin() as session:
                 record(session, kind, job=self._claimed.job, **data)
-        except LEDGER_AWAY:  # news for people: not worth the work that it is about
+        except LEDGER_UNREACHABLE:  # a lost progress report is not worth losing the work
             logger.warning("report_not_recorded", exc_info=True, extra={"kind": kind.value})
 
     def budget_exceeded(self) -> BudgetExceeded | None:
@@ -288,14 +325,14 @@ class _Books:
             return charge_unmetered_step(session, self._claimed, nanousd=nanousd, model=model, worker=self._worker)
 
 
-def _work(attempt: Attempt, handler: Handler, resources: Resources) -> Settlement | None:
+def _run_handler(attempt: Attempt, handler: Handler, resources: Resources) -> Settlement | None:
     if attempt.has_site_moved_on:
         return end_with(_MOVED_ON)
     try:
         with interruptible():
             outcome = handler(attempt)
             return prepare(attempt, outcome, ledger=resources.ledger, known_keys=attempt.secrets)
-    except (FencedError, *LEDGER_AWAY):
+    except (FencedError, *LEDGER_UNREACHABLE):
         raise
     except (SoftTimeLimit, Exception) as error:
         decision = decide_end(error, kept=attempt.kept[-1] if attempt.kept else "nothing was kept")
@@ -310,29 +347,29 @@ def _work(attempt: Attempt, handler: Handler, resources: Resources) -> Settlemen
         return end_with(decision)
 
 
-def _settle_surely(claimed: Claim, settlement: Settlement, resources: Resources) -> None:
-    """Settle, again if the ledger was away; a settlement that cannot be stored at all ends the job.
+def _settle_with_retries(claimed: Claim, settlement: Settlement, resources: Resources) -> None:
+    """Settle, retrying while the ledger is unreachable; a settlement that cannot be stored at all fails the job.
 
-    A try whose commit got through although its answer was lost is fenced off: the attempt has ended then.
+    A try whose commit succeeded although its reply was lost is fenced on retry: the attempt has ended by then.
     """
     for pause in SETTLE_PAUSES:
         try:
             return _settle(claimed, settlement, resources)
-        except LEDGER_AWAY:
+        except LEDGER_UNREACHABLE:
             logger.warning("settlement_delayed", exc_info=True)
             time.sleep(pause)
         except FencedError:
             raise
         except Exception:
             logger.exception("settlement_failed")
-            detail = "a defect ended it: its result could not be stored"
+            detail = "internal error: its result could not be stored"
             settlement = end_with(Ended(State.FAILED, Reason.INTERNAL_ERROR, detail))
     return _settle(claimed, settlement, resources)
 
 
 def _settle(claimed: Claim, settlement: Settlement, resources: Resources) -> None:
     with resources.ledger.begin() as session:
-        take_turn(session, claimed.job)  # what a reply means may bind it to a site
+        take_turn(session, claimed.job)  # a reply may bind it to a site
         job = hold(session, claimed.attempt)
         if job.cancel_requested_at is not None:
             cancelled = Ended(State.CANCELLED, Reason.CANCELLED, "cancelled while it ran")
@@ -346,53 +383,45 @@ def _settle(claimed: Claim, settlement: Settlement, resources: Resources) -> Non
     traces.note({f"pointsman.job.{name}": value for name, value in ended.items()})
 
 
-# Control work that meets a forge, a Den or a disk that is away waits in the ledger, with growing pauses.
-#
-# No worker waits with it: the attempt ends, the job is held for a time, and any worker takes it up then. Publishing
-# and advancing a run can be done again from the start and come to the same, so nothing but the tries is kept.
-
 _HOUR_SECONDS = 3600.0
 _WHY_LIMIT = 400
 
 
-def try_later(claimed: Claim, resources: Resources, *, reason: Reason, why: str) -> bool:
-    """Let control work be done again after a pause; False when it has waited as long as the policy lets it.
+def retry_later(claimed: Claim, resources: Resources, *, reason: Reason, why: str) -> bool:
+    """Schedule control work again after a pause; False when it has waited as long as the policy allows.
 
-    Args:
-        claimed: the job and this attempt.
-        resources: what every task needs.
-        reason: what is away.
-        why: the same in words, for the job's owner.
+    No worker waits with it: the attempt ends, and any worker takes the job up later. Publishing and advancing a run are
+    idempotent, so only the number of tries is stored.
 
     Raises:
         FencedError: nobody's fault: the job was taken away.
     """
     with resources.ledger.begin() as session:
         job = hold(session, claimed.attempt)
-        seconds = _next_pause(session, job, claimed.policy.pauses, why=why)
+        seconds = _count_try(session, job, claimed.policy.pauses, why=why)
         if seconds is None:
             return False
         close_attempt(session, job, outcome="resting", reason=reason)
-        job.fence += 1  # as at every end of an attempt: a late effect of it must be refused
-        record(session, EventKind.PROGRESS, job=job, text=f"waits {seconds:g} s and tries again: {why[:_WHY_LIMIT]}")
+        job.fence += 1  # fences late effects of this attempt
+        record(session, EventKind.PROGRESS, job=job, text=f"retries in {seconds:g} s: {why[:_WHY_LIMIT]}")
         rest(session, job, QueueName.CONTROL, seconds=seconds)
     logger.warning("control_work_rests", extra={"seconds": seconds, "reason": reason.value, "why": why[:200]})
     return True
 
 
-def _next_pause(session: Session, job: Job, pauses: Pauses, *, why: str) -> float | None:
-    """Note one more try on a held job, and return how long it rests; None when its time is over."""
+def _count_try(session: Session, job: Job, pauses: Pauses, *, why: str) -> float | None:
+    """Count one more try of a job, and return its pause in seconds; None when its time is over."""
     at = float(session.scalar(select(func.extract("epoch", now()))) or 0)
-    before: dict[str, Any] = job.result.get(RESTING) or {"since": at, "tries": 0}
-    tries = int(before["tries"]) + 1
+    past: dict[str, Any] = job.result.get(RESTING) or {"since": at, "tries": 0}
+    tries = int(past["tries"]) + 1
     seconds = pause_before(pauses.control, tries=tries)
-    if at + seconds - float(before["since"]) > pauses.control_hours * _HOUR_SECONDS:
+    if at + seconds - float(past["since"]) > pauses.control_hours * _HOUR_SECONDS:
         return None
-    job.result = {**job.result, RESTING: {"since": before["since"], "tries": tries, "why": why[:_WHY_LIMIT]}}
+    job.result = {**job.result, RESTING: {"since": past["since"], "tries": tries, "why": why[:_WHY_LIMIT]}}
     session.flush()
     return seconds
 
 
-def came_through(job: Job) -> None:
-    """Note on a held job that nothing it waited for is away any more."""
+def clear_retries(job: Job) -> None:
+    """Forget the retries of a job whose control work got through."""
     job.result = {name: value for name, value in job.result.items() if name != RESTING}

@@ -1,4 +1,4 @@
-"""`python -m workers.main QUEUE...`: a real Celery prefork worker for one or several queues.
+"""`python -m workers.main QUEUE...`: a Celery prefork worker for one or several queues.
 
 The composition root of the workers: the only module here that reads the environment or has effects when it runs.
 """
@@ -11,7 +11,7 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -38,12 +38,12 @@ from routing.queues import QUEUES, QueueName
 from sandbox.config import BoxConfig
 from sites.config import DenConfig
 from sites.content_store import Den
-from workers.boxes import BoxPool, NoBoxes, PoolOnDemand
+from workers.boxes import BoxPool, NoBoxes, PoolOnDemand, open_engine_pool
 from workers.config import RunsConfig, WorkerConfig
 from workers.handlers.agent import session_plan
-from workers.heartbeat import Presence, show_life
+from workers.heartbeat import WorkerHeartbeat, install_heartbeat
 from workers.lifecycle import Handler, Resources
-from workers.pool import PoolHooks, take_scratch
+from workers.pool import PoolHooks, create_scratch
 from workers.tasks import HANDLERS, register_tasks
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 DEFAULT_CONCURRENCY = 2
-"""Processes in a pool where nobody says how many."""
+"""Processes in a pool."""
 
 
 class WorkerSettings(BaseModel):
@@ -74,7 +74,7 @@ class WorkerSettings(BaseModel):
 
 
 class ProcessResources:
-    """Opens the ledger and the Den once in each process: connections must not cross a fork."""
+    """Opens the ledger and the content store once per process: connections must not cross a fork."""
 
     def __init__(self, settings: WorkerSettings, policy: Policy, *, worker: str, queues: Collection[str]) -> None:
         self._settings = settings
@@ -95,7 +95,7 @@ class ProcessResources:
         return self._opened[1]
 
     def prepare(self) -> None:
-        """Begin, right after the fork, what takes long: boxes and the sweeping of what dead workers left."""
+        """Start what takes long, right after the fork: boxes, and the sweep of what dead workers left."""
         if self._has_spares:
             self._boxes.prepare()
 
@@ -104,14 +104,12 @@ class ProcessResources:
         self._boxes.close()
 
     def _open_pool(self) -> BoxPool:
-        from workers.engine import open_engine_pool
-
         config = self._settings.box
         mine = config if self._has_spares else config.model_copy(update={"warm": 0})
-        return open_engine_pool(mine, tell=self._tell_reaped, session=session_plan(self._policy))
+        return open_engine_pool(mine, on_swept=self._record_swept, session=session_plan(self._policy))
 
-    def _tell_reaped(self, swept: Swept) -> None:
-        """Put on record what dead workers had left behind, for the metrics; a ledger that is away misses it."""
+    def _record_swept(self, swept: Swept) -> None:
+        """Record for the metrics what dead workers left behind; an unreachable ledger misses it."""
         try:
             with self().ledger.begin() as session:
                 record(
@@ -144,7 +142,7 @@ def build_worker(
     handlers: Mapping[QueueName, Handler] = HANDLERS,
 ) -> tuple[Celery, PoolHooks]:
     """Return a worker's application with the tasks of every queue, and the hooks that must stay alive with it."""
-    configure_mappers()  # or each pool child would, for as long as a dozen small jobs take
+    configure_mappers()  # once here: in a pool child it takes as long as a dozen small jobs
     policy = load_policy(settings.policy.path)
     vocabularies = load_vocabularies(settings.policy.vocabulary)
     app = create_app(
@@ -158,16 +156,20 @@ def build_worker(
         app,
         resources=resources,
         policy=policy,
-        environment=_environment,
+        environment=lambda: os.environ,
         vocabularies=vocabularies,
         handlers=handlers,
     )
-    presence = Presence(
-        _ledger_for_parent(settings),
+
+    def open_ledger() -> Ledger:
+        return Ledger(create_ledger_engine(settings.ledger.url.get_secret_value(), pool_size=0))
+
+    heartbeat = WorkerHeartbeat(
+        open_ledger,
         Sign(id=worker, host=socket.gethostname(), pid=os.getpid(), queues=tuple(queues), slots=concurrency),
     )
     hooks = PoolHooks(
-        presence,
+        heartbeat,
         log_level=settings.logs.level,
         prepare=resources.prepare,
         close=resources.close,
@@ -176,30 +178,19 @@ def build_worker(
     )
     hooks.connect()
     file = settings.worker.heartbeat
-    show_life(app, presence.pulse, *(() if file is None else (partial(beat, file),)))
+    install_heartbeat(app, heartbeat.pulse, *(() if file is None else (partial(beat, file),)))
     return app, hooks
-
-
-def _ledger_for_parent(settings: WorkerSettings) -> Callable[[], Ledger]:
-    def open_ledger() -> Ledger:
-        return Ledger(create_ledger_engine(settings.ledger.url.get_secret_value(), pool_size=0))
-
-    return open_ledger
-
-
-def _environment() -> Mapping[str, str]:
-    return os.environ
 
 
 def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(prog="pointsman worker", description="Work off one or several queues.")
+    parser = argparse.ArgumentParser(prog="pointsman worker", description="Work on one or several queues.")
     served = [queue.value for queue in QUEUES]
     parser.add_argument("queues", nargs="*", metavar="QUEUE", help=", ".join(served))
     parser.add_argument(
         "--concurrency", type=int, default=DEFAULT_CONCURRENCY, help="processes in the pool (default %(default)s)"
     )
-    parser.add_argument("--check", action="store_true", help="tell by the exit code whether the worker here is well")
+    parser.add_argument("--check", action="store_true", help="exit 0 if this machine's worker is well")
     arguments = parser.parse_args(argv)
     if not arguments.check and not (arguments.queues and set(arguments.queues) <= set(served)):
         parser.error(f"name one or several queues of {', '.join(served)}")
@@ -215,9 +206,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.check:
             return check(settings.worker)
         traces.start(settings.tracing, program="worker")
-        take_scratch()
+        create_scratch()
         await_schema(settings.ledger.url.get_secret_value(), patience_seconds=settings.ledger.migration_wait_seconds)
-        with _for_good():
+        with _frozen_heap():
             app, hooks = build_worker(
                 settings, worker=worker, queues=arguments.queues, concurrency=arguments.concurrency
             )
@@ -233,8 +224,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 @contextmanager
-def _for_good() -> Iterator[None]:
-    """Whatever there is at the end stays as long as the process: no collection looks at it, so no child copies it."""
+def _frozen_heap() -> Iterator[None]:
+    """Freeze what exists at the end, so that no collection touches it and no child copies it."""
     gc.disable()
     try:
         yield
@@ -244,7 +235,7 @@ def _for_good() -> Iterator[None]:
 
 
 def check(config: WorkerConfig) -> int:
-    """Return the exit code that says whether the worker which writes the configured heartbeat is well."""
+    """Return the exit code for the health of the worker that writes the configured heartbeat."""
     if config.heartbeat is None:
         print("pointsman worker: --check needs POINTSMAN_WORKER__HEARTBEAT, as the worker has it", file=sys.stderr)
         return 2
@@ -252,23 +243,18 @@ def check(config: WorkerConfig) -> int:
 
 
 def run_worker(app: Celery, lists: Sequence[str], *, concurrency: int, worker: str) -> None:
-    """Run Celery's worker in this process, on lists of the broker."""
+    """Run Celery's worker in this process."""
     app.worker_main(
         [
             "worker",
-            "--pool",
-            "prefork",
-            "--concurrency",
-            str(concurrency),
-            "--queues",
-            ",".join(lists),
-            "--hostname",
-            worker,
+            "--pool=prefork",
+            f"--concurrency={concurrency}",
+            f"--queues={','.join(lists)}",
+            f"--hostname={worker}",
             "--without-mingle",
             "--without-gossip",
             "--without-heartbeat",
-            "--loglevel",
-            "INFO",
+            "--loglevel=INFO",
         ]
     )
 

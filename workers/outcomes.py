@@ -1,4 +1,4 @@
-"""What a handler can say about a job: values, which the lifecycle turns into moves of the ledger."""
+"""What a handler can return; the lifecycle turns it into a ledger transition."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ class Answered:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A whole new content of the site, to be scanned, previewed and approved."""
+    """The complete new content of the site, to be scanned, previewed and approved."""
 
     files: Mapping[str, bytes]
     summary: str
-    """One sentence for the reviewer: what was changed."""
+    """One sentence for the reviewer."""
     spec: bytes | None = None
-    """The site's spec, when pages of this content are rendered from a new one; None keeps the base's."""
+    """The site's new spec, if pages of this content are rendered from one; None keeps the base's."""
     diff: bytes | None = None
-    """The change for review, when it was made by a patch."""
+    """The change for review, when a patch made it."""
     reverse: bytes | None = None
     """The patch that undoes it, byte for byte (H-034)."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     build_seconds: float | None = None
-    """How long its build took; None for a site that is not built."""
+    """None for a site without a build."""
 
 
 @dataclass(frozen=True)
 class Escalate:
-    """This tier cannot do it: the next one takes over on the same bill. Only content failures escalate."""
+    """This tier cannot do it: the next one takes over on the same budget. Only content failures escalate."""
 
     to: Tier
     reason: Reason
@@ -60,7 +60,7 @@ class Routed:
 
 @dataclass(frozen=True)
 class Replied:
-    """The ladder decided what a reply to the job's question means."""
+    """The clarification ladder decided what a reply to the job's question means."""
 
     result: LadderResult
     rules: RouteRules
@@ -78,20 +78,20 @@ class Ended:
     debate: HeldDebate | None = None
     """The debate that ended it."""
     kept: Candidate | None = None
-    """The work done until then, which is stored, scanned and never published: another job may go on from it."""
+    """The work done so far: stored and scanned, never published; another job may continue from it."""
 
 
 @dataclass(frozen=True)
 class Parked:
-    """Its model's lane is parked, or gateway or disk are away, for longer than an attempt can wait: the job waits."""
+    """The provider's circuit is open, or gateway or disk are unavailable, for longer than an attempt can wait."""
 
     reason: Reason
     detail: str
     seconds: float | None = None
-    """When to try again, where that is known."""
+    """When to retry, if known."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     kept: Candidate | None = None
-    """The work done so far, which the next attempt goes on from; without it, it begins anew."""
+    """The work done so far, from which the next attempt continues; without it, it starts over."""
 
 
 Outcome = Answered | Candidate | Escalate | Routed | Replied | StepReport | Parked | Ended

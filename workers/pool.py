@@ -1,4 +1,4 @@
-"""What happens around the tasks in a prefork pool: process groups, the soft limit, log context, and dead children."""
+"""What happens around the tasks in a prefork pool: process groups, signals, log context, dead children, stopping."""
 
 from __future__ import annotations
 
@@ -31,28 +31,25 @@ from ledger.attempts import hand_back_all, report_loss
 from ledger.tables import Job
 from monitoring import logs, traces
 from routing.jobs import JobMessage, Reason
-from workers.heartbeat import Presence
-from workers.interrupts import HAND_BACK_SIGNAL, install_interrupts
-from workers.tasks import keep_unknown
-
-# A worker that is told to stop takes no new work, lets running jobs end, and hands back what would take too long.
-#
-# Celery's own warm shutdown does the first two and waits without limit; its soft and cold shutdowns know nothing of
-# the
-# ledger, do not watch time limits meanwhile, and kill without a group (docs/pitfalls.md, 6). So SIGTERM stays warm,
-# and
-# when the grace is over this module asks the pool children to let go of their jobs; what does not listen is killed.
+from workers.heartbeat import WorkerHeartbeat
+from workers.lifecycle import HAND_BACK_SIGNAL, install_interrupts
+from workers.tasks import keep_unrouted
 
 logger = logging.getLogger(__name__)
 
 LET_GO_SECONDS = 10.0
-"""How long a job may take to let go of what it holds, a box above all, once its worker's grace is over."""
-_ASK_SECONDS = 0.25
-"""Between two times of asking: a child that is just claiming a job hears it the next time."""
+"""How long a job may take to release what it holds, above all a box, once its worker's grace is over."""
+_POLL_SECONDS = 0.25
+"""Between two signals: a child that is just claiming a job receives the next one."""
 
 
-class Stopping:
-    """The end of a worker's life, in its parent process."""
+class GracefulStop:
+    """The end of a worker's life, in its parent process.
+
+    Celery's warm shutdown takes no new work and waits without limit; its soft and cold shutdowns ignore the ledger and
+    time limits, and kill without a group (docs/pitfalls.md, 6). So SIGTERM stays warm; once the grace is over, the pool
+    children are told to release their jobs, and those that do not are killed.
+    """
 
     def __init__(self, *, grace_seconds: float, hand_back: Callable[[], None]) -> None:
         self._grace_seconds = grace_seconds
@@ -63,20 +60,20 @@ class Stopping:
 
     @property
     def is_grace_over(self) -> bool:
-        """Whether pool children are being ended: one that dies before that died of its job."""
+        """Whether pool children are being ended: one that dies earlier died of its job."""
         return self._is_grace_over
 
     def finish(self) -> None:
-        """Wait until what this worker held is given back: called when the pool has ended, before the process does."""
+        """Wait until this worker's jobs are handed back. Called when the pool has ended, before the process does."""
         if self._thread is not None and self._is_grace_over:
             self._thread.join(timeout=LET_GO_SECONDS)
 
     def on_ready(self, **_: Any) -> None:
-        """Let SIGQUIT mean: without any grace. Called when Celery has installed its own handlers."""
+        """Let SIGQUIT stop without grace. Called when Celery has installed its own handlers."""
         signal.signal(signal.SIGQUIT, self._stop_at_once)
 
     def on_shutting_down(self, **_: Any) -> None:
-        """Start the grace. Called in the main thread, each time a signal tells the worker to stop."""
+        """Start the grace. Called in the main thread each time a signal tells the worker to stop."""
         for signum in (signal.SIGQUIT, signal.SIGINT):
             signal.signal(signum, self._stop_at_once)
         if self._thread is None:
@@ -88,7 +85,7 @@ class Stopping:
         os.kill(os.getpid(), signal.SIGTERM)
 
     def _run(self) -> None:
-        """End every pool child that is left after the grace. The process ends when they have, and this with it."""
+        """End the pool children that are left after the grace, and thereby the process with this thread."""
         self._at_once.wait(self._grace_seconds)
         self._is_grace_over = True
         logger.warning("grace_is_over")
@@ -97,7 +94,7 @@ class Stopping:
             for child in children:
                 with suppress(psutil.NoSuchProcess):
                     child.send_signal(HAND_BACK_SIGNAL)
-            time.sleep(_ASK_SECONDS)
+            time.sleep(_POLL_SECONDS)
         for child in psutil.Process().children():
             logger.warning("pool_child_killed", extra={"pid": child.pid})
             with suppress(ProcessLookupError):
@@ -117,19 +114,19 @@ def lead_process_group() -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def bound_memory(kib: int) -> None:
-    """Bound the memory that this process may have of its own; beyond it an allocation fails (MemoryError)."""
+def limit_memory(kib: int) -> None:
+    """Limit the memory that this process can allocate; beyond it an allocation fails (MemoryError)."""
     _, most = resource.getrlimit(resource.RLIMIT_DATA)
-    wanted = kib * 1024
-    resource.setrlimit(resource.RLIMIT_DATA, (wanted if most < 0 else min(wanted, most), most))
+    limit = kib * 1024
+    resource.setrlimit(resource.RLIMIT_DATA, (limit if most < 0 else min(limit, most), most))
 
 
 class PoolHooks:
-    """Connects the fleet's rules to Celery's signals. Celery holds them weakly: keep this object alive."""
+    """The handlers of Celery's signals. Celery holds them weakly: keep this object alive."""
 
     def __init__(
         self,
-        presence: Presence,
+        heartbeat: WorkerHeartbeat,
         *,
         log_level: str,
         prepare: Callable[[], None],
@@ -138,26 +135,26 @@ class PoolHooks:
         most_memory_kib: int | None = None,
     ) -> None:
         self._log_level = log_level
-        self._presence = presence
-        self._worker = presence.worker
+        self._heartbeat = heartbeat
+        self._worker = heartbeat.worker
         self._prepare = prepare
         self._close = close
         self._most_memory_kib = most_memory_kib
-        self._stopping = Stopping(grace_seconds=stop_seconds, hand_back=self._hand_back)
+        self._stopping = GracefulStop(grace_seconds=stop_seconds, hand_back=self._hand_back)
 
     def connect(self) -> None:
-        """Connect every hook."""
+        """Connect every handler."""
         signals.setup_logging.connect(self.on_setup_logging)
         signals.worker_process_init.connect(self.on_process_init)
         signals.worker_process_shutdown.connect(self.on_process_shutdown)
         signals.task_prerun.connect(self.on_prerun)
         signals.task_postrun.connect(self.on_postrun)
         signals.task_failure.connect(self.on_failure)
-        signals.task_unknown.connect(keep_unknown)
+        signals.task_unknown.connect(keep_unrouted)
         signals.worker_ready.connect(self._stopping.on_ready)
-        signals.worker_ready.connect(self._presence.on_ready)
+        signals.worker_ready.connect(self._heartbeat.on_ready)
         signals.worker_shutting_down.connect(self._stopping.on_shutting_down)
-        signals.worker_shutting_down.connect(self._presence.on_shutting_down)
+        signals.worker_shutting_down.connect(self._heartbeat.on_shutting_down)
 
     def on_setup_logging(self, **_: Any) -> None:
         """Configure logging in the parent, before anything is logged."""
@@ -168,25 +165,25 @@ class PoolHooks:
         lead_process_group()
         install_interrupts()
         if self._most_memory_kib is not None:
-            bound_memory(self._most_memory_kib)
+            limit_memory(self._most_memory_kib)
         self._prepare()
 
     def on_process_shutdown(self, **_: Any) -> None:
-        """Let go, in the child and at its end, of what would outlive it."""
+        """Release, at a child's end, what would outlive it."""
         self._close()
-        traces.stop()  # nothing that runs at an interpreter's end runs in a pool child
+        traces.stop()  # no atexit handler runs in a pool child
 
     def on_prerun(self, task: Any = None, **_: Any) -> None:
-        """Bind the log context in the child, before a task's body; billiard has set its own signal handler by now."""
+        """Bind the log context in the child before a task's body; billiard has set its own signal handler by now."""
         install_interrupts()
         logs.bind(worker=self._worker, task=task.name if task is not None else None)
 
     def on_postrun(self, **_: Any) -> None:
-        """Drop the log context in the child, after a task's body, so that nothing leaks into the next task."""
+        """Clear the log context in the child after a task's body."""
         logs.clear()
 
     def on_failure(self, exception: BaseException | None = None, args: Any = (), **_: Any) -> None:
-        """Tell the ledger, from the parent, that the child which worked on a job was killed or died."""
+        """Report from the parent that the child which worked on a job was killed or died."""
         if not isinstance(exception, TimeLimitExceeded | WorkerLostError):
             return
         if isinstance(exception, TimeLimitExceeded):
@@ -198,20 +195,20 @@ class PoolHooks:
         except (ValidationError, IndexError):
             return
         logger.warning("pool_child_lost", extra={"job_id": str(message.job_id), "cause": cause.value})
-        self._presence.tell(partial(_tell_of_loss, message=message, cause=cause))
+        self._heartbeat.tell(partial(_record_loss, message=message, cause=cause))
 
     def finish(self) -> None:
-        """Wait for what a stop still has to tell the ledger, and sign off."""
+        """Wait for the ledger writes of a stop, and sign off."""
         self._stopping.finish()
-        self._presence.leave()
+        self._heartbeat.leave()
 
     def _hand_back(self) -> None:
-        """Tell the ledger that nothing works any more on what this worker still holds."""
-        self._presence.tell(lambda session: hand_back_all(session, self._worker))
+        """Hand back every job that this worker still holds."""
+        self._heartbeat.tell(lambda session: hand_back_all(session, self._worker))
 
 
-def _tell_of_loss(session: Session, *, message: JobMessage, cause: Reason) -> None:
-    """Put a loss on record, and on the job's trace: the attempt's own span died with the child."""
+def _record_loss(session: Session, *, message: JobMessage, cause: Reason) -> None:
+    """Record a loss, also on the job's trace: the attempt's own span died with the child."""
     report_loss(session, message, cause=cause)
     if traces.is_on():
         trace = session.scalar(select(col(Job.trace)).where(col(Job.id) == message.job_id))
@@ -220,43 +217,39 @@ def _tell_of_loss(session: Session, *, message: JobMessage, cause: Reason) -> No
         traces.past("lost", trace, began=at, ended=at, facts=facts)
 
 
-# A worker's own directory for temporary files: what a killed worker leaves there goes when the next one starts.
-#
-# Everything that Python puts into a temporary place in the worker and its pool children lies in it, that of libraries
-# too (billiard keeps a directory for each pool). A worker is known to live by the lock that it and its children hold.
-
 _PREFIX = "pointsman-worker-"
 _LOCK = "lock"
 
 
-def take_scratch() -> Path:
-    """Make this process's directory, let temporary files go there, and remove what dead workers left.
+def create_scratch() -> Path:
+    """Create this process's directory for temporary files, and remove those of dead workers.
 
-    Called once, before anything asks for a temporary file. It is removed when the process ends by itself.
+    Everything that Python puts into a temporary place in the worker and its pool children goes there, libraries' files
+    too. A worker lives as long as it or a child locks its directory. Called once, before anything asks for a temporary
+    file.
 
     Raises:
         OSError: there is no place for temporary files (the operator's fault).
     """
     base = Path(tempfile.gettempdir())
-    with _alone(base):
+    with _sweep_lock(base):
         sweep_scratch(base)
-        made = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
-        descriptor = os.open(made / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        directory = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
+        descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    tempfile.tempdir = str(made)
-    owner = os.getpid()
-    atexit.register(_remove_own, made, owner)
-    return made
+    tempfile.tempdir = str(directory)
+    atexit.register(_remove_own, directory, os.getpid())
+    return directory
 
 
 def sweep_scratch(base: Path) -> list[Path]:
-    """Remove the directories of workers that are dead; return them. What another user left is that user's."""
+    """Remove the directories of dead workers and return them; other users' directories stay."""
     return [left for left in sorted(base.glob(f"{_PREFIX}*")) if _is_abandoned(left) and _remove(left)]
 
 
 @contextmanager
-def _alone(base: Path) -> Iterator[None]:
-    """Let nobody sweep between the making of a directory and its lock."""
+def _sweep_lock(base: Path) -> Iterator[None]:
+    """Prevent a sweep between the creation of a directory and its lock."""
     path = base / f"pointsman-workers-{os.getuid()}.lock"
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
@@ -267,7 +260,7 @@ def _alone(base: Path) -> Iterator[None]:
 
 
 def _is_abandoned(directory: Path) -> bool:
-    """Whether nobody holds its lock. One without a lock was left by a worker that was killed while it made it."""
+    """Whether nobody holds its lock. One without a lock was left by a worker that was killed while creating it."""
     try:
         if directory.lstat().st_uid != os.getuid() or directory.is_symlink():
             return False
@@ -289,6 +282,6 @@ def _remove(directory: Path) -> bool:
 
 
 def _remove_own(directory: Path, owner: int) -> None:
-    """A pool child that ends is not the worker."""
+    """Remove it, unless this is a pool child that ends: it is not the worker."""
     if os.getpid() == owner:
         _remove(directory)

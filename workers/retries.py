@@ -1,6 +1,6 @@
-"""The one table that turns a failure into what happens next. Nobody else decides it.
+"""The retry table: the one place that decides what a failure leads to.
 
-Each known error has one reason code and one end, or a wait: a short one before the same step is tried again within the
+Each known error has one reason code and one end, or a wait: a short one before the same call is made again within the
 attempt, or a long one for which the job gives its worker back.
 """
 
@@ -47,13 +47,13 @@ from workers.errors import (
 from workers.outcomes import Ended, Parked
 
 BUSY_RETRIES = 2
-"""How often a call that the provider or the gateway was too busy for is made again within one attempt."""
-LONGEST_WAIT_SECONDS = 5.0
-_SHARE_OF_TIME = 0.25
-"""A wait may take so much of the time that the attempt has left."""
+"""Retries of a call within one attempt when the provider or the gateway was busy."""
+MAX_WAIT_SECONDS = 5.0
+_MAX_TIME_SHARE = 0.25
+"""A wait may take this share of the attempt's remaining time."""
 
 
-_SURROUNDINGS = frozenset(
+_EXTERNAL_CAUSES = frozenset(
     {
         Reason.PROVIDER_BUSY,
         Reason.PROVIDER_ERROR,
@@ -64,34 +64,29 @@ _SURROUNDINGS = frozenset(
         Reason.STORAGE_UNAVAILABLE,
     }
 )
-"""Why a step failed although nobody did anything wrong: its next try waits until that may be over."""
+"""Failures of a step with an external cause: its next try waits until that may be over."""
 
 _STORAGE_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE})
-"""What a disk that is full, read-only or away answers; any other error of a file is a defect of ours."""
+"""Errors of a disk that is full, read-only or away; any other file error is a bug of ours."""
 
 
 @dataclass(frozen=True)
 class Retry:
-    """Make the same call again after so many seconds."""
+    """Make the same call again after a pause."""
 
     delay_seconds: float
 
 
 @dataclass(frozen=True)
 class Abandon:
-    """The job is not this attempt's any more: stop without a word."""
+    """The job is no longer this attempt's: stop silently."""
 
 
 Decision = Ended | Parked | Retry | Abandon
 
 
 def decide_call(error: GatewayError, *, tries: int, left_seconds: float = math.inf) -> Retry | None:
-    """Tell whether a failed model call is made again.
-
-    Args:
-        error: why it failed.
-        tries: how often it was tried so far.
-        left_seconds: the time that the attempt has left.
+    """Decide whether to retry a failed model call.
 
     Returns:
         The wait, or None when the attempt has to deal with the error.
@@ -102,11 +97,11 @@ def decide_call(error: GatewayError, *, tries: int, left_seconds: float = math.i
         return None
     asked = error.retry_after if isinstance(error, ProviderBusyError) else None
     wait = asked if asked is not None else 0.5 * 2**tries
-    return Retry(wait) if wait <= min(LONGEST_WAIT_SECONDS, left_seconds * _SHARE_OF_TIME) else None
+    return Retry(wait) if wait <= min(MAX_WAIT_SECONDS, left_seconds * _MAX_TIME_SHARE) else None
 
 
 def decide_call_failure(error: GatewayError) -> CallFailure | None:
-    """Name why a call that only advises brought nothing, or None for what ends the attempt all the same."""
+    """Classify the failure of an advisory call; None for what ends the attempt all the same."""
     if isinstance(error, FencedCallError | CancelledCallError):
         return None
     if isinstance(error, BudgetExceededError):
@@ -118,7 +113,7 @@ def decide_call_failure(error: GatewayError) -> CallFailure | None:
 
 
 def is_passing(error: Exception) -> bool:
-    """Tell whether control work that failed so may come off later: a forge, a remote, the Den or the disk was away."""
+    """Whether failed control work may succeed later: a forge, a remote, storage or the disk was unavailable."""
     if isinstance(error, ForgeError):
         return error.is_passing
     if isinstance(error, WorkspaceError):
@@ -126,30 +121,19 @@ def is_passing(error: Exception) -> bool:
     return isinstance(error, OSError)
 
 
-def away_of(error: Exception) -> Reason:
-    """Return what was away for control work that may come off later: an error of a file names it, or is a disk's."""
+def unavailable_reason(error: Exception) -> Reason:
+    """Return what control work found unavailable: an error that names a file, or a disk's errno, is local."""
     is_local = isinstance(error, OSError) and (error.errno in _STORAGE_ERRORS or error.filename is not None)
     return Reason.STORAGE_UNAVAILABLE if is_local else Reason.REMOTE_UNREACHABLE
 
 
 def step_pause(pauses: Sequence[float], *, tries: int, failure: str | None) -> float:
-    """Return how many seconds the next try of a step waits.
-
-    Args:
-        pauses: the policy's.
-        tries: how often it was tried.
-        failure: the reason code of its last try.
-    """
-    return pause_before(pauses, tries=tries) if failure in _SURROUNDINGS else 0.0
+    """Return the pause before the next try of a step, in seconds."""
+    return pause_before(pauses, tries=tries) if failure in _EXTERNAL_CAUSES else 0.0
 
 
 def decide_end(error: BaseException, *, kept: str = "nothing was kept") -> Ended | Parked | Abandon:
-    """Turn what ended an attempt into the job's end, or into a wait without a worker.
-
-    Args:
-        error: what a handler raised.
-        kept: what of the work done so far is kept.
-    """
+    """Turn what ended an attempt into the job's end, or into a wait without a worker."""
     if isinstance(error, FencedCallError | LeaseLostError):
         return Abandon()
     if isinstance(error, SoftTimeLimit):
@@ -164,7 +148,7 @@ def decide_end(error: BaseException, *, kept: str = "nothing was kept") -> Ended
         return Parked(Reason.STORAGE_UNAVAILABLE, f"its files could not be written: {os.strerror(error.errno)}")
     if (ended := _end_of_call(error, kept) or _end_of_box(error, kept) or _end_of_workspace(error)) is not None:
         return ended
-    return Ended(State.FAILED, Reason.INTERNAL_ERROR, f"a defect ended it: {type(error).__name__}")
+    return Ended(State.FAILED, Reason.INTERNAL_ERROR, f"internal error: {type(error).__name__}")
 
 
 def _end_of_call(error: BaseException, kept: str) -> Ended | None:

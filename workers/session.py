@@ -1,4 +1,4 @@
-"""One session of the Claude Code CLI in a box, followed from its first line to its last, for every lane alike."""
+"""One session of the Claude Code CLI in a box, from its first line to its last."""
 
 from __future__ import annotations
 
@@ -18,36 +18,34 @@ from sandbox.claude_code.command import SessionPlan, arguments, environment, ord
 from sandbox.claude_code.session import End, SessionReader, Verdict
 from workers.attempt import Attempt
 
-# What a session printed, kept so that a run can be explained later; the attempt's token is not in it.
-
-HIDDEN = "[token]"
+TOKEN_PLACEHOLDER = "[token]"
 LEAST_CHARACTERS = 16
-"""Of a token that is worth hiding: the gateway's have 47, and a shorter one would take ordinary words with it."""
+"""Shortest token worth masking: the gateway's have 47, and a shorter one would mask ordinary words."""
 MAX_BYTES = 2_097_152
 """Of one session; the beginning and the end are kept."""
 
 
-class Hider:
-    """Takes an attempt's token out of what is put on record.
+class TokenMasker:
+    """Masks an attempt's token in what is recorded.
 
-    Any process in the box knows it and may print it, in the letters of JSON too: so lines are cleaned, and what is read
-    out of them once more.
+    Any process in the box knows it and may print it, JSON-escaped too: so lines are masked, and what is parsed from
+    them once more.
     """
 
     def __init__(self, token: str) -> None:
         self._token = token if len(token) >= LEAST_CHARACTERS else ""
 
     def line(self, line: bytes) -> bytes:
-        """Return a line as it may be kept."""
-        return line.replace(self._token.encode(), HIDDEN.encode()) if self._token else line
+        """Return a line with the token masked."""
+        return line.replace(self._token.encode(), TOKEN_PLACEHOLDER.encode()) if self._token else line
 
     def text(self, text: str) -> str:
-        """Return a text as it may be kept."""
-        return text.replace(self._token, HIDDEN) if self._token else text
+        """Return a text with the token masked."""
+        return text.replace(self._token, TOKEN_PLACEHOLDER) if self._token else text
 
 
 class Transcript:
-    """Collects lines, as they are once the attempt's token is out of them."""
+    """Collects a session's masked lines."""
 
     def __init__(self) -> None:
         self._head = bytearray()
@@ -68,23 +66,23 @@ class Transcript:
 
 
 @dataclass(frozen=True)
-class Held:
-    """A session that is over."""
+class SessionResult:
+    """A finished session."""
 
     verdict: Verdict
     facts: Mapping[str, Any]
-    """What is put on record: a session can be explained by it, though never repeated (H-048)."""
+    """What is recorded: a session can be explained by it, though never repeated (H-048)."""
 
 
-def hold_session(attempt: Attempt, box: Box, plan: SessionPlan, *, prompt: str, clocks: Clocks) -> Held:
-    """Run the CLI in a box until it ends, or has to.
+def hold_session(attempt: Attempt, box: Box, plan: SessionPlan, *, prompt: str, clocks: Clocks) -> SessionResult:
+    """Run the CLI in a box until it ends or has to.
 
     Args:
-        attempt: whose session it is; it is asked from time to time whether its job is still wanted.
-        box: where it runs; its files are laid already.
+        attempt: whose session it is; it is checked periodically that its job is still wanted.
+        box: with the files in place.
         plan: what it may do.
-        prompt: what is asked; it goes over stdin.
-        clocks: when it has to give signs of life, and when to end.
+        prompt: sent over stdin.
+        clocks: its idle and time limits.
 
     Raises:
         UnwalledSessionError: the plan is for a container and the box is none; nothing was started.
@@ -93,7 +91,7 @@ def hold_session(attempt: Attempt, box: Box, plan: SessionPlan, *, prompt: str, 
     """
     argv = arguments(plan, is_walled=box.is_walled)
     transcript = Transcript()
-    hider = Hider(attempt.token)
+    hider = TokenMasker(attempt.token)
     reader = SessionReader(plan, tell=lambda news: attempt.report(EventKind.PROGRESS, {"text": hider.text(news)}))
 
     def on_line(line: bytes) -> bool:
@@ -115,16 +113,15 @@ def hold_session(attempt: Attempt, box: Box, plan: SessionPlan, *, prompt: str, 
         "transcript_sha256": attempt.den.put(transcript.packed()),
     }
     verdict = reader.judge(result)
-    return Held(replace(verdict, text=hider.text(verdict.text)), facts)
+    return SessionResult(replace(verdict, text=hider.text(verdict.text)), facts)
 
 
-def obstacle_of(
+def obstacle_to(
     attempt: Attempt, verdict: Verdict, *, model: str, exceeded: BudgetExceeded | None
 ) -> GatewayError | None:
-    """Return what kept a session's model calls from being made; None when it failed of something else.
+    """Return what prevented a session's model calls; None when it failed of something else.
 
-    The session's own words are not asked: that it failed, and that the gateway is away or its lane not open again by
-    now, is what others know.
+    Not what the session says decides, but whether the gateway answers and the model's circuit is closed by now.
     """
     if verdict.end is not End.FAILED or exceeded is not None:
         return None

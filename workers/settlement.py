@@ -1,4 +1,4 @@
-"""Turn an outcome into a move of the ledger: the slow part first, then one transaction that counts or does not."""
+"""Turn an outcome into a ledger transition: first the slow part, then one transaction that counts or does not."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Settlement = Callable[[Session, Job], None]
 
 
 def prepare(attempt: Attempt, outcome: Outcome, *, ledger: Ledger, known_keys: tuple[str, ...] = ()) -> Settlement:
-    """Check an outcome against the limits, do what takes time (store, scan), and return what is left to commit."""
+    """Check an outcome against the limits, do the slow work (store, scan), and return what is left to commit."""
     if isinstance(outcome, Answered):
         size = len(outcome.text.encode("utf-8", "surrogatepass"))
         done = Ended(State.ANSWERED, Reason.DONE, "", {"answer": outcome.text, **outcome.facts})
@@ -83,21 +83,21 @@ def _too_large(attempt: Attempt, size: int) -> Ended:
 
 
 def _queue(outcome: Routed) -> Settlement:
-    """Let the job wait on the queue of its route; its debate is on record first (R-050)."""
+    """Queue the job on its route; its debate is recorded first (R-050)."""
 
     def settle(session: Session, job: Job) -> None:
         if outcome.debate is not None:
             add_debate(session, job, outcome.debate)
         name = job.request.get("new_site")
         if job.site_id is None and name and QUEUES[outcome.route.queue].tier is not None:
-            job.site_id = ensure_site(session, job.tenant, name).id  # the rules had taken it for a question
+            job.site_id = ensure_site(session, job.tenant, name).id  # the rules took it for a question
         route_job(session, job, outcome.route)
 
     return settle
 
 
 def _act(attempt: Attempt, outcome: Replied) -> Settlement:
-    """Do what a reply means, or ask again."""
+    """Apply the meaning of a reply, or ask again."""
 
     def settle(session: Session, job: Job) -> None:
         act_on_reply(session, job, outcome.result, policy=attempt.policy, rules=outcome.rules, actor="pointsman")
@@ -130,15 +130,15 @@ def _prepare_candidate(
 
 
 def _with_hidden_text(attempt: Attempt, outcome: Candidate) -> Candidate:
-    """Say what a model may have read that no visitor sees (threat D7): then a person decides, never policy alone."""
+    """Report text that a model may have read and no visitor sees (threat D7): then a person decides, not policy."""
     if not (found := hidden_text({**attempt.base_files, **outcome.files})):
         return outcome
-    told = {"hidden_text": [place.as_dict() for place in found], "needs_person": True}
-    return replace(outcome, facts={**outcome.facts, **told})
+    places = [place.as_dict() for place in found]
+    return replace(outcome, facts={**outcome.facts, "hidden_text": places, "needs_person": True})
 
 
 def _release_of(attempt: Attempt, outcome: Candidate, *, known_keys: tuple[str, ...]) -> NewRelease:
-    """Store and scan a candidate; what it is compared with is the active release, whatever its work went on from."""
+    """Store and scan a candidate, compared with the active release whatever the work continued from."""
     assert attempt.site is not None
     if attempt.begun is not None:
         outcome = _from_base(attempt, outcome)
@@ -158,7 +158,7 @@ def _release_of(attempt: Attempt, outcome: Candidate, *, known_keys: tuple[str, 
 
 
 def _from_base(attempt: Attempt, outcome: Candidate) -> Candidate:
-    """Return a candidate with its patches against the base: its handler may only know what it went on from."""
+    """Return a candidate with its patches against the base: its handler may only know what it continued from."""
     base = attempt.base_files
     return replace(
         outcome,
@@ -184,14 +184,14 @@ def _prepare_kept(attempt: Attempt, ended: Ended, kept: Candidate, *, known_keys
 
 
 def _prepare_parked(attempt: Attempt, parked: Parked, *, known_keys: tuple[str, ...]) -> Settlement:
-    """Let the job wait with what it has done so far, or end when it has waited for long enough."""
+    """Let the job wait with what it has done so far, or end once it has waited long enough."""
     new = None
     if parked.kept is not None:
         try:
             with attempt.step("salvage"):
                 new = _release_of(attempt, parked.kept, known_keys=known_keys)
         except (TreeRefusedError, PathRefusedError):
-            new = None  # what cannot be stored is begun anew
+            new = None  # start over from the base
 
     def settle(session: Session, job: Job) -> None:
         release = add_release(session, new) if new is not None else None
@@ -210,14 +210,14 @@ def _prepare_parked(attempt: Attempt, parked: Parked, *, known_keys: tuple[str, 
         if release is not None:
             job.release_id = release.id
             facts |= {"is_salvaged": True}
-        detail = f"{parked.detail}; it has waited for as long as it may"
+        detail = f"{parked.detail}; it has waited as long as it may"
         end(session, job, State.FAILED, reason=parked.reason, detail=detail, result=facts)
 
     return settle
 
 
 def _kept_spec(attempt: Attempt) -> bytes | None:
-    """Return the edited spec: an edit of files leaves it in force for the pages whose bytes still are its render."""
+    """Return the edited spec: an edit of files leaves it in force for pages that still are its render."""
     digest = attempt.start.spec_sha256 if attempt.start else None
     return None if digest is None else attempt.den.get(digest)
 
@@ -243,13 +243,15 @@ def _offer(attempt: Attempt, outcome: Candidate, new: NewRelease) -> Settlement:
 
 
 def _first_finding(new: NewRelease) -> str:
-    findings = new.scan.get("findings", [])
+    findings = new.scan["findings"]
     first = findings[0]
     return f"{len(findings)} findings of the scan; the first: {first['file']}, line {first['line']}: {first['message']}"
 
 
 def may_auto_approve(job: Job, tenant: Tenant) -> bool:
-    """Tell whether policy may approve in a person's place: opt-in, tier 1, not P0, no high stakes (ruling A24).
+    """Whether policy may approve in a person's place: opt-in, tier 1, not P0, no high stakes (ruling A24).
+
+    A later round offers what earlier ones made, perhaps on another tier, and what a person has sent back: never that.
 
     A later round offers what earlier ones made, perhaps on another tier, and what a person has sent back: never that.
     """

@@ -1,4 +1,4 @@
-"""Celery tasks of the tiers: thin, by explicit name, with the time limits of their queue."""
+"""Celery tasks of the queues: thin, explicitly named, with the time limits of their queue."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from workers.handlers.intake import Environment, intake
 from workers.handlers.patch import patch_files
 from workers.handlers.publish import run_control
 from workers.handlers.spec import edit_spec
-from workers.lifecycle import Handler, Resources, leave_to_others, run_attempt
+from workers.lifecycle import Handler, Resources, requeue_unknown, run_attempt
 from workers.runs.step import run_step
 
 HANDLERS: Mapping[QueueName, Handler] = {
@@ -72,43 +72,37 @@ def _attempt_body(
     def work(message: JobMessage) -> None:
         run_attempt(message, queue, handler, resources())
 
-    return _reading(queue, work, resources)
+    return _decoding(queue, work, resources)
 
 
 def _control_body(resources: Callable[[], Resources]) -> Callable[[dict[str, Any]], None]:
     def work(message: JobMessage) -> None:
         run_control(message, resources())
 
-    return _reading(QueueName.CONTROL, work, resources)
+    return _decoding(QueueName.CONTROL, work, resources)
 
 
-def _reading(
+def _decoding(
     queue: QueueName, work: Callable[[JobMessage], None], resources: Callable[[], Resources]
 ) -> Callable[[dict[str, Any]], None]:
     def body(message: dict[str, Any]) -> None:
         try:
             read = read_message(message)
         except UnknownMessageError as unread:
-            leave_to_others(unread, queue, resources())
+            requeue_unknown(unread, queue, resources())
         else:
             work(read)
 
     return body
 
 
-# What no task here is named for is kept on `unrouted`, where an alert sees it, and not thrown away as Celery does.
-
 logger = logging.getLogger(__name__)
 
 
-def keep_unknown(sender: Any, message: Any, name: str, **_: Any) -> None:
-    """Move a message with an unknown task's name to `unrouted`. Called in the parent; Celery drops it afterwards.
+def keep_unrouted(sender: Any, message: Any, name: str, **_: Any) -> None:
+    """Move a message with an unknown task name to `unrouted`, where an alert sees it; Celery then drops its copy.
 
-    Args:
-        sender: the consumer that got it.
-        message: as it came.
-        name: what its sender calls the task.
-        _: what else Celery tells.
+    Called in the parent.
     """
     logger.error("unknown_task", extra={"task": name[:100]})
     try:

@@ -27,7 +27,7 @@ from tests.engine import Listener, TestEngine
 from tests.factories import Shop
 from tests.services import Postgres, wait_until
 from tests.well import well_gateway
-from workers.engine import EnginePool, open_engine_pool
+from workers.boxes import EnginePool, open_engine_pool
 from workers.handlers.agent import edit_with_agent
 from workers.lifecycle import Resources, run_attempt
 

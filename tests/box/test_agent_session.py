@@ -30,7 +30,7 @@ from sites.releases import manifest_of
 from tests.engine import TestEngine
 from tests.factories import Shop
 from tests.services import Postgres, wait_until
-from workers.engine import EnginePool, open_engine_pool
+from workers.boxes import EnginePool, open_engine_pool
 from workers.handlers.agent import edit_with_agent
 from workers.handlers.publish import run_control
 from workers.lifecycle import Resources, run_attempt

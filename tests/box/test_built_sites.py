@@ -40,7 +40,7 @@ from tests.engine import Listener, TestEngine
 from tests.factories import Shop
 from tests.outside_mirror import unreachable
 from tests.services import Postgres, wait_until
-from workers.engine import EnginePool, open_engine_pool
+from workers.boxes import EnginePool, open_engine_pool
 from workers.handlers.agent import edit_with_agent
 from workers.handlers.patch import patch_files
 from workers.handlers.publish import run_control

@@ -18,7 +18,7 @@ from sites.content_store import Den
 from tests.engine import Listener, TestEngine
 from workers.runs.runners.claude_code import put
 from workers.runs.scheduling.view import AgentResult, Status, parse_result
-from workers.runs.step_context import INSTRUCTIONS, StepWords, claude_md, order_text
+from workers.runs.step_context import INSTRUCTIONS, StepBrief, claude_md, order_text
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]
 
@@ -56,7 +56,7 @@ def step(
 ) -> tuple[AgentResult, dict[str, bytes]]:
     """Run one agent of runtime claude_code, and return its result and the files that it left."""
     definition = AGENTS[agent]
-    words = StepWords(
+    words = StepBrief(
         key=agent,
         agent=agent,
         task="Do your part of the fix.",

@@ -28,7 +28,7 @@ from tests.factories import Shop
 from tests.integration.step_world import FILES, StepYard, policy_with_file_remotes
 from tests.integration.test_whole_run import RealYard
 from tests.services import Postgres, wait_until
-from workers.engine import EnginePool, open_engine_pool
+from workers.boxes import EnginePool, open_engine_pool
 from workers.lifecycle import Resources
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]

@@ -38,7 +38,7 @@ from tests.unit.workers.runs.repositories import make_project
 from workers.attempt import Attempt
 from workers.config import RunsConfig
 from workers.handlers.publish import run_control
-from workers.lifecycle import Resources, run_attempt, take
+from workers.lifecycle import Resources, claim_job, run_attempt
 from workers.outcomes import Ended, Outcome
 from workers.runs.coordinator import Advance, Observe
 from workers.runs.git.sync import create_workspace
@@ -222,7 +222,7 @@ class Yard:
         if observe is None or job.state == State.PUBLISHING:
             run_control(self.shop.message(job.id), self.resources)
             return
-        claimed = take(self.shop.message(job.id), QueueName.CONTROL, self.resources)
+        claimed = claim_job(self.shop.message(job.id), QueueName.CONTROL, self.resources)
         assert claimed is not None
         Advance(claimed, self.resources, self.workspace(job.id), observe=observe).run()
 

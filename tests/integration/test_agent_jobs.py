@@ -30,8 +30,7 @@ from sites.scan.rules import GATES
 from tests.integration.test_patch_jobs import PAGE, STYLE, plain_site
 from tests.integration.test_spec_jobs import Rig, rig, servers
 from tests.played_cli import PlayedMaker
-from workers.boxes import Boxes
-from workers.engine import standing_by
+from workers.boxes import Boxes, standby_session
 from workers.handlers.agent import edit_with_agent, session_plan
 from workers.handlers.publish import run_control
 
@@ -146,7 +145,7 @@ write("seen.json", json.dumps([prompt, status, token, os.getpid()]))
 result("I used " + os.environ["ANTHROPIC_AUTH_TOKEN"])
 """,
     )
-    pool = Pool(maker, prepare=standing_by(session_plan(rig.resources.policy)))
+    pool = Pool(maker, prepare=standby_session(session_plan(rig.resources.policy)))
     pool.fill()
     assert pool.wait_until_filled(seconds=10)
     job = edit(rig, plain_site(rig, tmp_path), pool, **bill)

@@ -32,7 +32,7 @@ from routing.jobs import State
 from tests.integration.test_intake import submit, take_in
 from tests.integration.test_spec_jobs import Rig, rig, servers
 from tests.services import wait_until
-from workers.interrupts import install_interrupts
+from workers.lifecycle import install_interrupts
 
 __all__ = ["rig", "servers"]
 

@@ -35,7 +35,7 @@ from tests.integration.test_run_publishing import yard as _yard
 from workers.attempt import Attempt
 from workers.errors import LeaseLostError
 from workers.handlers.publish import Step, publish, run_control
-from workers.lifecycle import take
+from workers.lifecycle import claim_job
 from workers.outcomes import Candidate, Ended, Outcome
 from workers.runs import publishing
 from workers.runs.coordinator import Advance
@@ -173,7 +173,7 @@ def test_a_publishing_twin_makes_nothing_active_and_its_successor_publishes_once
     job_id = rig.shop.accept(site_id=site_id)
     rig.run(job_id, change)
     rig.shop.approve(job_id)
-    twin = take(rig.shop.message(job_id), QueueName.CONTROL, rig.resources)
+    twin = claim_job(rig.shop.message(job_id), QueueName.CONTROL, rig.resources)
     assert twin is not None
 
     def pause(step: Step) -> None:
@@ -237,7 +237,7 @@ def test_a_step_s_twin_leaves_nothing_in_its_run(yard: Yard) -> None:
 
 def test_a_coordinator_s_twin_starts_no_step_and_moves_no_run(yard: Yard) -> None:
     run_id = yard.submit()
-    twin = take(yard.shop.message(run_id), QueueName.CONTROL, yard.resources)
+    twin = claim_job(yard.shop.message(run_id), QueueName.CONTROL, yard.resources)
     assert twin is not None
     lose(yard.shop, twin)
     yard.turn()
@@ -253,7 +253,7 @@ def test_a_publishing_run_s_twin_says_nothing_more_to_the_forge(
     yard: Yard, forge: Any, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
     run_id = to_publishing(yard)
-    twin = take(yard.shop.message(run_id), QueueName.CONTROL, yard.resources)
+    twin = claim_job(yard.shop.message(run_id), QueueName.CONTROL, yard.resources)
     assert twin is not None
     target = "_squash" if at == "_squash" else "account_for"
     through: Callable[..., Any] = getattr(publishing, target)
@@ -279,7 +279,7 @@ def test_a_publishing_run_s_twin_says_nothing_more_to_the_forge(
 def test_a_sender_that_was_away_has_no_say_in_a_delivery_that_another_makes(shop: Shop) -> None:
     shop.end(shop.running(tier=None, callback_url="https://owner.example/hook"), State.ANSWERED, Reason.DONE)
 
-    def take() -> Due:
+    def claim_job() -> Due:
         with shop.ledger.begin() as session:
             (due,) = claim_due(session, 1)
         return due
@@ -288,9 +288,9 @@ def test_a_sender_that_was_away_has_no_say_in_a_delivery_that_another_makes(shop
         with shop.ledger.begin() as session:
             book(session, due, Delivery(job_id=due.job_id, number=due.number, outcome=outcome), again_in=5)
 
-    slow = take()
+    slow = claim_job()
     shop.execute("UPDATE notification SET next_at = now() - interval '1 s'")
-    other = take()
+    other = claim_job()
     assert (slow.number, other.number) == (1, 2)
     state = "SELECT attempts, next_at, delivered_at FROM notification"
     before = shop.rows(state)

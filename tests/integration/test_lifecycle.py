@@ -29,9 +29,8 @@ from tests.services import wait_until
 from workers.attempt import Attempt
 from workers.errors import CancelledByOwnerError, LeaseLostError
 from workers.handlers.publish import run_control
-from workers.heartbeat import Presence
-from workers.interrupts import install_interrupts
-from workers.lifecycle import Handler, Resources, run_attempt
+from workers.heartbeat import WorkerHeartbeat
+from workers.lifecycle import Handler, Resources, install_interrupts, run_attempt
 from workers.outcomes import Answered, Candidate, Ended, Escalate, Outcome
 from workers.pool import PoolHooks
 
@@ -470,7 +469,7 @@ def test_a_worker_s_parent_tells_the_ledger_at_once_how_its_child_died(
         return Ledger(create_ledger_engine(rig.shop.url, pool_size=0))
 
     hooks = PoolHooks(
-        Presence(open_ledger, Sign(id="w1", host="h", pid=1, queues=("spec",), slots=1)),
+        WorkerHeartbeat(open_ledger, Sign(id="w1", host="h", pid=1, queues=("spec",), slots=1)),
         log_level="INFO",
         prepare=lambda: None,
         close=lambda: None,

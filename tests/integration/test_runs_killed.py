@@ -18,7 +18,7 @@ from routing.queues import QueueName
 from tests.factories import Shop
 from tests.integration.run_world import MAX_TURNS, Killed, Yard, done, issues
 from workers.attempt import Attempt
-from workers.lifecycle import take
+from workers.lifecycle import claim_job
 from workers.outcomes import Outcome
 from workers.runs.coordinator import Point
 from workers.runs.git.workspace import Workspace
@@ -159,8 +159,8 @@ def test_a_message_that_arrives_twice_begins_nothing_twice(yard: Yard) -> None:
     (job,) = yard.waiting(QueueName.STEPS)
     message = yard.shop.message(job.id)
     yard.work_step(job)
-    assert take(message, QueueName.STEPS, yard.resources) is None
-    assert take(message, QueueName.CONTROL, yard.resources) is None
+    assert claim_job(message, QueueName.STEPS, yard.resources) is None
+    assert claim_job(message, QueueName.CONTROL, yard.resources) is None
     play(yard, run_id, yard.turn)
     check(yard, run_id)
 
@@ -191,7 +191,7 @@ def test_a_worker_killed_while_it_publishes_a_run_leaves_one_that_is_published_o
         if not yard.turn():
             yard.decide(yard.open_gate(run_id))
     for moment in ("squash", "point", "after-point"):
-        claimed = take(yard.shop.message(run_id), QueueName.CONTROL, yard.resources)
+        claimed = claim_job(yard.shop.message(run_id), QueueName.CONTROL, yard.resources)
         assert claimed is not None
         workspace = DyingWorkspace(yard.workspace(run_id).path)
         workspace.dies_at = moment

@@ -27,7 +27,7 @@ from routing.queues import QueueName
 from tests.factories import Shop
 from tests.integration.run_world import BUILD, HAIKU, PROJECT, Yard, done
 from workers.attempt import Attempt
-from workers.lifecycle import take
+from workers.lifecycle import claim_job
 from workers.outcomes import Outcome
 from workers.runs.coordinator import Point
 from workers.runs.git.workspace import Step
@@ -147,7 +147,7 @@ def test_a_run_whose_coordinator_died_is_cancelled_when_its_step_has_let_go(yard
     def handler(attempt: Attempt) -> Outcome:
         with yard.shop.ledger.begin() as session:
             wake_run(session, lock_job(session, run_id))
-        claimed = take(yard.shop.message(run_id), QueueName.CONTROL, yard.resources)
+        claimed = claim_job(yard.shop.message(run_id), QueueName.CONTROL, yard.resources)
         assert claimed is not None
         yard.shop.lapse(claimed)
         with yard.shop.ledger.begin() as session:
@@ -166,7 +166,7 @@ def test_a_run_whose_coordinator_died_is_cancelled_when_its_step_has_let_go(yard
 
 def test_an_advance_that_took_too_long_is_made_again(yard: Yard) -> None:
     run_id = yard.submit("Fix the broken header")
-    claimed = take(yard.shop.message(run_id), QueueName.CONTROL, yard.resources)
+    claimed = claim_job(yard.shop.message(run_id), QueueName.CONTROL, yard.resources)
     assert claimed is not None
     yard.shop.lapse(claimed, past_deadline=True)
     with yard.shop.ledger.begin() as session:
@@ -307,7 +307,7 @@ def test_a_step_that_ends_while_its_run_is_being_stopped_is_waited_for_and_not_c
     run_id = yard.submit("Fix the broken header")
     while not (waiting := yard.waiting(QueueName.STEPS)):
         yard.turn()
-    step = take(yard.shop.message(waiting[0].id), QueueName.STEPS, yard.resources)
+    step = claim_job(yard.shop.message(waiting[0].id), QueueName.STEPS, yard.resources)
     assert step is not None
     cancel(yard, run_id)
     with yard.shop.ledger.begin() as session:

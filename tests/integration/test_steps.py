@@ -20,12 +20,12 @@ from routing.queues import QueueName
 from sites.content_store import Den
 from tests.factories import Shop
 from tests.integration.step_world import StepYard, policy_with_file_remotes
-from tests.unit.workers.runs.played import Played
+from tests.unit.workers.runs.fake_runner import Played
 from workers.attempt import Attempt
 from workers.lifecycle import Resources
 from workers.runs.runners.api import ApiRunner
-from workers.runs.runners.protocol import AgentOrder, AgentRun, AgentRunner, Failed
 from workers.runs.step import StepHandler
+from workers.runs.step_context import AgentOrder, AgentRun, AgentRunner, Failed
 
 CANARY = "sk-ant-canary-of-the-steps-0123456789abcdef"
 SCENARIO = """
@@ -434,7 +434,7 @@ class ChargesWhole:
     """A runner whose calls nobody meters."""
 
     def run(self, order: AgentOrder, attempt: Attempt) -> AgentRun:
-        exceeded = attempt.charge_whole(15_000_000_000, order.model)
+        exceeded = attempt.charge_unmetered(15_000_000_000, order.model)
         failed = Failed(State.FAILED, Reason.AGENT_FAILED, exceeded.scope) if exceeded else None
         result = {".agent-result.json": b'{"status": "complete", "summary": "Done."}'}
         return AgentRun({**order.files, **result}, failed)

@@ -28,7 +28,7 @@ from tests.factories import Shop
 from tests.integration.worker_world import World
 from tests.services import Valkey, wait_until
 from workers import heartbeat as presence_module
-from workers.heartbeat import Presence
+from workers.heartbeat import WorkerHeartbeat
 
 
 def sign(name: str, *queues: str, slots: int = 2) -> Sign:
@@ -119,7 +119,7 @@ def opener(url: str) -> Ledger:
 
 
 def test_a_worker_says_that_it_is_there_that_it_drains_and_that_it_is_gone(shop: Shop) -> None:
-    presence = Presence(lambda: opener(shop.url), sign("w1", "spec"), every_seconds=0.05)
+    presence = WorkerHeartbeat(lambda: opener(shop.url), sign("w1", "spec"), every_seconds=0.05)
     presence.on_ready()
     try:
         wait_until(lambda: known(shop), seconds=10, what="it is known")
@@ -133,7 +133,7 @@ def test_a_worker_says_that_it_is_there_that_it_drains_and_that_it_is_gone(shop:
 
 
 def test_a_worker_whose_consumer_takes_in_nothing_falls_silent_until_it_does_again(shop: Shop) -> None:
-    presence = Presence(lambda: opener(shop.url), sign("w1", "spec"), every_seconds=0.02)
+    presence = WorkerHeartbeat(lambda: opener(shop.url), sign("w1", "spec"), every_seconds=0.02)
     presence.on_ready()
     try:
         wait_until(lambda: known(shop), seconds=10, what="it is known")
@@ -147,7 +147,7 @@ def test_a_worker_whose_consumer_takes_in_nothing_falls_silent_until_it_does_aga
 
 def test_a_ledger_that_is_away_costs_a_worker_nothing_but_its_row(tmp_path: Path, shop: Shop) -> None:
     urls = [f"postgresql://postgres@/nothing?host={tmp_path}"] * 3
-    presence = Presence(lambda: opener(urls.pop() if urls else shop.url), sign("w1", "spec"), every_seconds=0.02)
+    presence = WorkerHeartbeat(lambda: opener(urls.pop() if urls else shop.url), sign("w1", "spec"), every_seconds=0.02)
     presence.on_ready()
     wait_until(lambda: known(shop), seconds=10, what="it is known once the ledger is back")
     urls += [f"postgresql://postgres@/nothing?host={tmp_path}"] * 1000
@@ -167,7 +167,7 @@ def test_a_sign_that_the_ledger_took_late_is_not_a_worker_s_last_one(
             is_over.wait(10)
         return opener(shop.url)
 
-    presence = Presence(slow_opener, sign("w1", "spec"), every_seconds=0.02)
+    presence = WorkerHeartbeat(slow_opener, sign("w1", "spec"), every_seconds=0.02)
     presence.on_ready()
     assert is_slow.wait(10)
     presence.leave()

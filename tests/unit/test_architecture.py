@@ -212,15 +212,8 @@ def test_an_error_survives_the_way_from_a_pool_child_to_its_parent(error: type[B
 def test_what_works_on_the_common_path_knows_no_container_engine() -> None:
     for queue in (QueueName.SPEC, QueueName.ANSWER, QueueName.TOOLS, QueueName.INTAKE, QueueName.CONTROL):
         assert platform_policy().queues[queue].container == "none"
-    names = (
-        "handlers.spec",
-        "handlers.answer",
-        "handlers.publish",
-        "handlers.intake",
-        "handlers.agent",
-        "tasks",
-        "main",
-    )
+    handlers = ("spec", "answer", "publish", "intake", "agent")
+    names = (*(f"handlers.{name}" for name in handlers), "boxes", "tasks", "main")
     modules = ", ".join(f"workers.{name}" for name in names)
     done = python("-c", f"import sys, {modules}; print('docker' in sys.modules)")
     assert done.stdout.strip() == "False", done.stderr

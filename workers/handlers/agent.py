@@ -1,8 +1,8 @@
-"""Tier 3: the real Claude Code CLI edits the site's files in a box that nothing leaves (H-038 to H-041).
+"""Tier 3: the Claude Code CLI edits the site's files in a box without a way out (H-038 to H-041).
 
-The steps of H are timed as they are done, and none of them touches the active release: snapshot, provision, inject,
-execute, extract and teardown here, build in a box of its own, scan and preview in the settlement. What a session left
-behind when its time or money ran out is kept, and its owner is told; nothing is tried again by itself.
+Each step is timed and none touches the active release: snapshot, provision, inject, execute, extract and teardown here,
+build in a box of its own, scan and preview in the settlement. What a session left when its time or money ran out is
+kept and its owner is informed; nothing is retried automatically, for it would run out again.
 """
 
 from __future__ import annotations
@@ -28,11 +28,7 @@ from workers.attempt import Attempt
 from workers.handlers.build import build_candidate, build_commands
 from workers.outcomes import Candidate, Ended, Outcome, Parked
 from workers.retries import decide_end
-from workers.session import hold_session, obstacle_of
-
-# How a session's end becomes its job's end: one table, worked out from values alone.
-#
-# Nothing here is ever tried again by itself: a session that ran out of time or money would do so once more.
+from workers.session import hold_session, obstacle_to
 
 ENDS: dict[End, tuple[State, Reason]] = {
     End.REFUSED: (State.FAILED, Reason.BOX_FAILED),
@@ -43,7 +39,7 @@ ENDS: dict[End, tuple[State, Reason]] = {
     End.RESOURCES: (State.FAILED, Reason.RESOURCE_LIMIT),
     End.BOX_LOST: (State.FAILED, Reason.BOX_FAILED),
 }
-"""How a session's end is told in a job's words."""
+"""How a session's end becomes its job's end."""
 TOO_LARGE = frozenset({"too_many_bytes", "stream_too_long", "file_too_large"})
 
 
@@ -53,9 +49,9 @@ class Session:
 
     verdict: Verdict
     exceeded: BudgetExceeded | None
-    """The budget that refused or cut one of its model calls, by the ledger's account."""
+    """The budget that refused or cut one of its model calls, by the ledger."""
     refused: PathRefusedError | TreeRefusedError | None
-    """Why none of its files are taken."""
+    """Why none of its files are accepted."""
     has_changes: bool
 
 
@@ -76,7 +72,7 @@ def _end_of_done(session: Session) -> Ended | None:
         state, reason = (
             (State.OUTPUT_EXCEEDED, Reason.OUTPUT_CAP) if is_large else (State.FAILED, Reason.OUTPUT_REFUSED)
         )
-        return Ended(state, reason, f"the agent's files are not taken: {session.refused}; nothing was kept")
+        return Ended(state, reason, f"the agent's files are not accepted: {session.refused}; nothing was kept")
     if not session.has_changes:
         said = session.verdict.text or "it said nothing"
         return Ended(State.FAILED, Reason.AGENT_FAILED, f"the agent changed no file; its own words: {said[:500]}")
@@ -85,7 +81,7 @@ def _end_of_done(session: Session) -> Ended | None:
 
 def _kept(session: Session) -> str:
     if session.refused is not None:
-        return f"its files are not taken: {session.refused}"
+        return f"its files are not accepted: {session.refused}"
     return "the files as it left them are kept" if session.has_changes else "nothing was changed"
 
 
@@ -96,11 +92,11 @@ _RULES = CollectRules(max_bytes=0)
 
 @dataclass(frozen=True)
 class _Work:
-    """What came of a session."""
+    """The result of a session."""
 
     verdict: Verdict
     files: Mapping[str, bytes] | None
-    """The site as the session left it; None when its files are not taken."""
+    """The site as the session left it; None when its files are not accepted."""
     changes: ChangeSet
     refused: PathRefusedError | TreeRefusedError | None
     facts: Mapping[str, Any]
@@ -122,19 +118,16 @@ def edit_with_agent(attempt: Attempt) -> Outcome:
     ended: Ended | Parked | None = end_of(session)
     obstacle = None
     if ended is not None:
-        obstacle = obstacle_of(attempt, work.verdict, model=_model(attempt), exceeded=session.exceeded)
+        obstacle = obstacle_to(attempt, work.verdict, model=_model(attempt), exceeded=session.exceeded)
     if obstacle is not None and isinstance(parked := decide_end(obstacle), Parked):
         ended = parked
     if work.files is None or work.changes.is_empty:
-        return replace(ended or _lost(), facts=work.facts)
+        assert ended is not None, "a finished session has changed files, or a reason why they are not accepted"
+        return replace(ended, facts=work.facts)
     candidate = _candidate(files, work)
     if ended is not None:
         return replace(ended, facts=work.facts, kept=candidate)
     return _built(attempt, candidate)
-
-
-def _lost() -> Ended:
-    raise AssertionError("a session that is done has files, or a reason why they are not taken")
 
 
 def _in_a_box(attempt: Attempt, files: Mapping[str, bytes], before: Manifest) -> _Work:
@@ -146,7 +139,7 @@ def _in_a_box(attempt: Attempt, files: Mapping[str, bytes], before: Manifest) ->
             injected = box.put(files)
         with attempt.step("execute"):
             clocks = session_clocks(attempt, has_build=before.has_build, now=time.monotonic())
-            plan = session_plan(attempt.policy, room_nanousd=attempt.room_nanousd)
+            plan = session_plan(attempt.policy, remaining_nanousd=attempt.remaining_nanousd)
             held = hold_session(attempt, box, plan, prompt=attempt.order, clocks=clocks)
         facts = {"how": "a code agent", "agent": held.facts}
         with attempt.step("extract"):
@@ -163,15 +156,15 @@ def _model(attempt: Attempt) -> str:
     return attempt.policy.calls["agent_session"].model
 
 
-def session_plan(policy: Policy, *, room_nanousd: int | None = None) -> SessionPlan:
+def session_plan(policy: Policy, *, remaining_nanousd: int | None = None) -> SessionPlan:
     """Return what a session of tier 3 may do.
 
     Args:
-        policy: as the tenant's overrides leave it.
-        room_nanousd: what the job's bill has left; None for one that leaves the tier its whole cap, as most do.
+        policy: with the tenant's overrides.
+        remaining_nanousd: of the job's budget; None for the tier's whole budget.
     """
     call, cap = policy.calls["agent_session"], policy.queues[QueueName.AGENT].llm_nanousd
-    left = cap if room_nanousd is None else min(cap, room_nanousd)
+    left = cap if remaining_nanousd is None else min(cap, remaining_nanousd)
     return SessionPlan(
         role=SITE,
         model=call.model,
@@ -182,13 +175,7 @@ def session_plan(policy: Policy, *, room_nanousd: int | None = None) -> SessionP
 
 
 def session_clocks(attempt: Attempt, *, has_build: bool, now: float) -> Clocks:
-    """Return a session's clocks: below the queue's soft limit by what has passed, and by what has to follow.
-
-    Args:
-        attempt: has the limits.
-        has_build: whether a build follows.
-        now: seconds on the clock of `attempt.began`.
-    """
+    """Return a session's clocks: the queue's soft limit less what has passed, the scan and a build, if there is one."""
     rules = attempt.policy.agent
     following = rules.closing_seconds + (rules.build_seconds if has_build else 0)
     left = attempt.limits.soft_seconds - (now - attempt.began) - following - _GRACE_SECONDS
@@ -203,7 +190,7 @@ def session_clocks(attempt: Attempt, *, has_build: bool, now: float) -> Clocks:
 
 
 def _left_out(files: Mapping[str, bytes], dropped: tuple[str, ...]) -> dict[str, bytes]:
-    """Return the files of the base that no box shows or gives back: they stay as they are."""
+    """Return the base's files that no box shows or returns: they stay unchanged."""
     return {
         path: data
         for path, data in files.items()
@@ -214,7 +201,7 @@ def _left_out(files: Mapping[str, bytes], dropped: tuple[str, ...]) -> dict[str,
 def _extract(
     attempt: Attempt, box: Box, verdict: Verdict, *, left_out: Mapping[str, bytes], facts: Mapping[str, Any]
 ) -> _Work:
-    """Take the files out, whatever the session's end was: what is there when time or money ran out is worth keeping."""
+    """Take the files out, however the session ended: what is there when time or money ran out is worth keeping."""
     nothing = ChangeSet((), (), ())
     before = _manifest(attempt.start)
     compared = _manifest(attempt.base) if attempt.is_finishing else before

@@ -1,4 +1,4 @@
-"""Answer a question, or do read-only work: a model with two file tools over the release, which can change nothing."""
+"""Answer a question or do read-only work: a model with two file tools over the release, which can change nothing."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from workers.attempt import Attempt
 from workers.outcomes import Answered, Ended, Outcome
 
 MAX_TURNS = 6
-"""Model turns of one answer: reading files takes one each."""
+"""Of one answer: reading a file takes one."""
 MAX_FILE_CHARACTERS = 12_000
-"""How much of a file one reading shows."""
+"""How much of a file one call shows."""
 
 _SYSTEM = (
     "You answer questions for the owner of a website. Answer in plain words, briefly, in the language of the question. "
@@ -63,7 +63,7 @@ def _ask(attempt: Attempt, conversation: list[Turn], *, tools: list[dict[str, An
 
 
 def serve_tool(call: ToolUse, files: Mapping[str, bytes]) -> ToolResult:
-    """Answer one tool call from the release's files; what is wrong with the call is told to the model."""
+    """Answer one tool call from the release's files; errors are reported to the model."""
     arguments = call.input if isinstance(call.input, dict) else {}
     if call.name == "list_files":
         return ToolResult(call.id, "\n".join(f"{path}\t{len(data)}" for path, data in sorted(files.items())))
@@ -84,17 +84,15 @@ def serve_tool(call: ToolUse, files: Mapping[str, bytes]) -> ToolResult:
     return ToolResult(call.id, part + more)
 
 
-# The trivial commands of seed 002: a fixed grammar, run without a shell and without a model.
-#
-# The router has already matched the whole prompt against the grammar; what arrives here is its argument vector. It is
-# checked again, because a queue is no place to trust.
-
 _ACCOUNT = "pointsman"
 _PLACE = "/"
 
 
 def run_tool(attempt: Attempt) -> Outcome:
-    """Answer one trivial command."""
+    """Answer one trivial command, without a shell and without a model.
+
+    The router has matched the prompt against the grammar; it is checked again, because a queue is not to be trusted.
+    """
     route = read_stored(Route, attempt.claim.job.route)
     argv = parse_trivial(attempt.prompt)
     if argv is None or tuple(argv) != tuple(route.argv):
@@ -105,7 +103,7 @@ def run_tool(attempt: Attempt) -> Outcome:
 def answer_tool(argv: tuple[str, ...], *, tools: Tools, timeout_seconds: float) -> Outcome:
     """Answer an argument vector of the grammar.
 
-    `pwd` and `whoami` answer for the fleet, not for the machine: paths and accounts of a host are nobody's business.
+    `pwd` and `whoami` answer for the fleet: paths and accounts of a host are private.
     """
     name, arguments = argv[0], argv[1:]
     if name == "pwd":
@@ -132,7 +130,7 @@ def _ping(arguments: tuple[str, ...], *, tools: Tools, timeout_seconds: float) -
 
 def _run(argv: tuple[str, ...], *, timeout_seconds: float) -> Outcome:
     try:
-        done = subprocess.run(  # argv is a list from the grammar; there is no shell
+        done = subprocess.run(  # no shell; argv comes from the grammar
             argv, capture_output=True, text=True, timeout=timeout_seconds, check=False, env={"LC_ALL": "C", "TZ": "UTC"}
         )
     except subprocess.TimeoutExpired:

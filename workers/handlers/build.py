@@ -1,7 +1,7 @@
-"""Builds a site that has a build, in a box of its own: after the agent's is gone, without a token, for tiers 2 and 3.
+"""Build a site in a box of its own: after the agent's is gone, without a token, for tiers 2 and 3.
 
 Packages come from the mirror and their scripts never run. The build starts from the sources alone, so that nothing of
-an older build stays, and what it writes becomes what the release serves, scanned like everything else (H-080).
+an older build remains; its output becomes what the release serves, scanned like everything else (H-080).
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from workers.outcomes import Candidate, Ended
 
 GRACE_SECONDS = 3.0
 CLOSING_SECONDS = 5.0
-"""Kept of the soft limit for the scan that follows."""
+"""Reserved within the soft limit for the scan that follows."""
 _SHOWN = 600
-"""Characters of a failed command's last output that its owner is shown."""
+"""Characters of a failed command's last output that its owner sees."""
 _INSTALL = ("npm", "install", "--ignore-scripts", "--no-audit", "--no-fund")
-"""Not `npm ci`: both install what the lock file says, but only this one takes a package that an edit has just added."""
+"""Not `npm ci`: both install what the lock file says, but only this one accepts a package that an edit just added."""
 _BUILD = ("npm", "run", "build")
 _TIDY = ("rm", "-rf", INSTALLED)
-"""Packages are never taken out of the box; without them its files are read in a fraction of the time."""
+"""Packages never leave the box; without them its files are read in a fraction of the time."""
 _NO_PAGES = (
     f"the build wrote no {INDEX} into {', '.join(CONVENTIONAL)}; where it writes elsewhere, or pages of your own lie "
     'there, package.json has to say so: "pointsman": {"public": "..."}; the files before it are kept'
@@ -40,7 +40,7 @@ _TIMED_OUT = frozenset({Ending.SOFT_TIMEOUT, Ending.HARD_TIMEOUT, Ending.IDLE_TI
 
 
 def build_commands(files: Mapping[str, bytes]) -> tuple[tuple[str, ...], ...]:
-    """Return what has to be run to build a site; nothing for one without a build script."""
+    """Return the commands that build a site; none without a build script."""
     if not is_built(files):
         return ()
     package = package_of(files)
@@ -51,12 +51,12 @@ def build_commands(files: Mapping[str, bytes]) -> tuple[tuple[str, ...], ...]:
 
 
 def build_candidate(attempt: Attempt, candidate: Candidate, box: Box) -> Candidate | Ended:
-    """Run a site's build in a box that nothing has run in; what it wrote becomes part of the candidate.
+    """Run a site's build in a fresh box; its output becomes part of the candidate.
 
     Raises:
-        BoxLostError: the box went away (the operator's fault, or a passing one).
+        BoxLostError: the box went away (the operator's fault, or transient).
     """
-    attempt.leave()  # the files may hold the token, which an agent had; the door is the mirror's from now on
+    attempt.leave()  # an agent knew the token, and the files may hold it
     attempt.enter(box)
     began = time.monotonic()
     seconds: dict[str, float] = {}
@@ -77,7 +77,7 @@ def build_candidate(attempt: Attempt, candidate: Candidate, box: Box) -> Candida
 
 
 def _build(attempt: Attempt, box: Box, files: Mapping[str, bytes], seconds: dict[str, float]) -> dict[str, bytes]:
-    """Return the files of the built site; what each command took goes into `seconds`."""
+    """Return the files of the built site; the duration of each command goes into `seconds`."""
     _check_sources(files)
     try:
         dropped = box.put(sources_of(files)).dropped
@@ -86,7 +86,7 @@ def _build(attempt: Attempt, box: Box, files: Mapping[str, bytes], seconds: dict
             seconds[" ".join(command[:3])] = _run(attempt, box, command, until=until)
         built = box.collect(attempt.den, CollectRules(max_bytes=attempt.limits.output_bytes))
     except (PathRefusedError, TreeRefusedError) as error:
-        detail = f"what the build wrote is not taken: {error}; the files before it are kept"
+        detail = f"the build's output is not accepted: {error}; the files before it are kept"
         raise BuildFailedError(State.FAILED, Reason.OUTPUT_REFUSED, detail) from None
     result = {**attempt.den.read_tree(built), **{path: files[path] for path in dropped}}
     if public_of(result) is None:
@@ -95,15 +95,15 @@ def _build(attempt: Attempt, box: Box, files: Mapping[str, bytes], seconds: dict
 
 
 def _check_sources(files: Mapping[str, bytes]) -> None:
-    """Refuse packages from elsewhere before npm sees them (threat D8); the scan alone would come after it."""
+    """Refuse packages from elsewhere before npm sees them (threat D8); the scan comes only after it."""
     for path, data in sorted(files.items()):
         if is_package_file(path) and (fault := next(foreign_sources(path, data), None)) is not None:
-            detail = f"{path} wants a package from elsewhere than the registry: {show(fault)}; nothing was installed"
+            detail = f"{path} wants a package from outside the registry: {show(fault)}; nothing was installed"
             raise BuildFailedError(State.FAILED, Reason.OUTPUT_REFUSED, detail)
 
 
 def _run(attempt: Attempt, box: Box, command: Sequence[str], *, until: float) -> float:
-    """Run one command of a build, with whatever time the others left; return its seconds."""
+    """Run one command of a build in the time that is left; return its seconds."""
     attempt.check()
     ends = min(until, attempt.began + attempt.limits.soft_seconds - CLOSING_SECONDS - GRACE_SECONDS)
     soft = max(1.0, ends - time.monotonic())

@@ -1,6 +1,6 @@
-"""Intake: what of a job's routing needs a model, done once and on the job's own bill, before its work is queued.
+"""Intake: the part of routing that needs a model, done once and on the job's own budget, before its work is queued.
 
-The rules' route stands in the ledger before this begins. A model may only choose among what the rules left open, and a
+The rules' route stands in the ledger before this begins. A model only chooses among what the rules left open, and a
 failed call never stops a job: the rules' route stands, or a person is asked (rulings A5, A11, A33).
 """
 
@@ -62,22 +62,22 @@ def intake(environment: Environment, vocabularies: Vocabularies | None = None) -
     """Return the handler of queue `intake`.
 
     Args:
-        environment: read for every decision, so that a switch holds at once.
-        vocabularies: the words that the soft router's ACTION is routed by; the shipped ones by default.
+        environment: read for every decision, so that a switch takes effect at once.
+        vocabularies: the words of the LLM router's ACTION; the shipped ones by default.
     """
     words = vocabularies or shipped_vocabularies()
 
     def take_in(attempt: Attempt) -> Outcome:
         rules = RouteRules(switches_of(environment()), words.of(attempt.claim.job.tenant))
-        asked = pending_question(attempt.claim.job)
-        if asked is not None and asked.pending is not None:
-            return _replied(attempt, asked, asked.pending, flags=read_ladder_flags(environment()), rules=rules)
+        question = pending_question(attempt.claim.job)
+        if question is not None and question.pending is not None:
+            return _replied(attempt, question, question.pending, flags=read_ladder_flags(environment()), rules=rules)
         route = read_stored(Route, attempt.claim.job.route)
         try:
             if attempt.claim.job.state == State.RECEIVED:
                 route = _assisted(attempt, route, rules)
             return _debated(attempt, route, lambda call: ask(attempt, call, "debate"))
-        except SoftTimeLimit:  # a silent provider: what advises has had its time, and the job goes on without it
+        except SoftTimeLimit:  # a silent provider: the job continues without advice
             return _debated(attempt, route, _no_time)
 
     return take_in
@@ -87,24 +87,26 @@ def _no_time(call: ConstrainedCall) -> Mapping[str, Any]:
     raise CallFailedError("timeout")
 
 
-def _replied(attempt: Attempt, asked: Clarification, reply: str, *, flags: LadderFlags, rules: RouteRules) -> Outcome:
-    """Climb the ladder with a model at hand. Whatever goes wrong with its call, the same options are shown again."""
+def _replied(
+    attempt: Attempt, question: Clarification, reply: str, *, flags: LadderFlags, rules: RouteRules
+) -> Outcome:
+    """Climb the clarification ladder with a model. If its call fails, the same options are shown again."""
 
     def arbiter(request: ArbiterRequest) -> ArbiterReply:
         try:
             return parse_arbiter_reply(ask(attempt, arbiter_call(request), "assist"))
         except CallFailedError as error:
             return _FAILURES[error.reason]
-        except SoftTimeLimit:  # there are seconds left to put the question back; the job must not end over it (rule D)
+        except SoftTimeLimit:  # seconds are left to ask again; the job must not end over it (rule D)
             return ArbiterFailure.TIMEOUT
 
-    result = climb(reply, asked, arbiter=arbiter, flags=flags)
+    result = climb(reply, question, arbiter=arbiter, flags=flags)
     return Replied(result, rules)
 
 
 def _assisted(attempt: Attempt, route: Route, rules: RouteRules) -> Route:
     signals = _signals(attempt)
-    if is_soft(route, rules.switches) and attempt.begun is None:  # a revision is no question: that was looked at
+    if is_soft(route, rules.switches) and attempt.begun is None:  # a revision is no question
         reply = _reply(attempt, soft_call(signals))
         route = soft_route(route, reply, signals=signals, policy=attempt.policy, vocabulary=rules.vocabulary)
     if wants_tier(route, enabled=attempt.policy.assist.enabled):
@@ -128,7 +130,7 @@ def _debated(attempt: Attempt, route: Route, caller: Caller) -> Outcome:
 
 
 def _failure_debated(attempt: Attempt, route: Route, caller: Caller) -> Outcome:
-    """Hold the debate about a task that failed: the same way again, the next tier, or a person (R-063)."""
+    """Debate a failed task: the same way again, the next tier, or a person (R-063)."""
     here = attempt.claim.job.tier
     is_top = here is None or here == max(Tier) or attempt.is_pinned
     record = hold_failure_debate(
@@ -166,10 +168,10 @@ def _site_summary(attempt: Attempt) -> str:
 
 def _signals(attempt: Attempt) -> Signals:
     request = attempt.claim.job.request
-    known = read_stored(SiteSignals, attempt.start.signals) if attempt.start else SiteSignals()
+    site = read_stored(SiteSignals, attempt.start.signals) if attempt.start else SiteSignals()
     return Signals(
         prompt=attempt.prompt,
-        site=known if attempt.site is not None else None,
+        site=site if attempt.site is not None else None,
         new_site="new_site" in request,
         project="project" in request,
         preference=request.get("preference"),
@@ -178,7 +180,7 @@ def _signals(attempt: Attempt) -> Signals:
 
 
 def _reply(attempt: Attempt, call: ConstrainedCall) -> Mapping[str, Any] | None:
-    """Return what the model wrote, or None where the rules have to stand."""
+    """Return the model's reply, or None where the rules' route has to stand."""
     try:
         return ask(attempt, call, "assist")
     except CallFailedError:
@@ -186,7 +188,7 @@ def _reply(attempt: Attempt, call: ConstrainedCall) -> Mapping[str, Any] | None:
 
 
 def ask(attempt: Attempt, call: ConstrainedCall, purpose: CallPurpose) -> Mapping[str, Any]:
-    """Make a constrained call through the gateway.
+    """Make a structured call through the gateway.
 
     Raises:
         CallFailedError: nobody's fault, or the provider's: the decision goes on without it.

@@ -1,7 +1,7 @@
 """Tier 2: a model writes a patch, a deterministic applier applies it. Nothing that a model wrote is executed.
 
-A patch that does not apply is sent back once with what is wrong; after that the job goes to tier 3 (H-069). One that
-reaches where no patch may reach ends the job.
+A patch that does not apply goes back once with the reason; then the job goes to tier 3 (H-069). One that reaches where
+no patch may reach ends the job.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _FORBIDDEN = frozenset(
         Refusal.PLANTED,
     }
 )
-"""What no patch may do: a stronger tool is no answer to that."""
+"""What no patch may do, and a stronger tool would not make right."""
 MAX_QUOTED_PATCH = 12_000
-"""Characters of a refused patch that its author is shown again."""
+"""Characters of a refused patch that its author sees again."""
 
 _SYSTEM = (
     "You change the files of a static website by a patch. Call the tool once. For each place give the path on a line "
@@ -51,7 +51,7 @@ _BUILT = "The website's sources, from which `npm run build` writes its pages:"
 
 
 def patch_tool() -> dict[str, Any]:
-    """Return the tool that a model is forced to call with its patch."""
+    """Return the tool that a model must call with its patch."""
     return {
         "name": "patch_files",
         "description": "Hand over the patch that does what the request asks.",
@@ -87,7 +87,7 @@ def patch_files(attempt: Attempt) -> Outcome:
 
 
 def _patch(attempt: Attempt) -> Outcome:
-    files = sources_of(attempt.files)  # a change of what a build wrote would be lost in the next build
+    files = sources_of(attempt.files)  # the next build would undo a change of its output
     intro, policy = (_BUILT, SOURCES) if is_built(files) else (_PLAIN, SITE)
     shown = f"{intro}\n{show_tree(files, attempt.prompt)}"
     refused, last = "", ""
@@ -111,7 +111,7 @@ def _patch(attempt: Attempt) -> Outcome:
 
 
 def _refused(error: DiffRefusedError) -> Outcome:
-    """A patch that is wrong in what it wants, not in how it says it."""
+    """Handle a patch that is wrong in what it wants, not in how it says so."""
     if error.reason in _FORBIDDEN:
         return Ended(State.FAILED, Reason.PATCH_REFUSED, str(error))
     return Escalate(Tier.AGENT, Reason.PATCH_INVALID, str(error))
@@ -138,9 +138,5 @@ def _candidate(applied: Applied, files: Mapping[str, bytes], *, summary: str) ->
         "needs_person": applied.fuzz.needs_approval,
     }
     return Candidate(
-        files=applied.onto(files),
-        summary=summary[:300],
-        facts=facts,
-        diff=applied.canonical,
-        reverse=applied.reverse,
+        files=applied.onto(files), summary=summary[:300], facts=facts, diff=applied.canonical, reverse=applied.reverse
     )

@@ -1,20 +1,20 @@
-"""Publish an approved release: checked, laid out, swapped by one commit of the ledger, then shown.
+"""Publish an approved release: check it, lay it out, swap it in by one commit, then update the projection.
 
-The ledger row is the truth, and one transaction both makes the release active and ends the job: there is no moment at
-which a publish has half happened (H-084, H-087). What goes before that commit changes nothing that anybody sees; what
-comes after it only brings the projection on disk to what the ledger says, and the dispatcher does that too.
+The ledger row is the truth, and one transaction both activates the release and ends the job: a publish never half
+happens (H-084, H-087). What precedes that commit is invisible; what follows it only brings the projection on disk up to
+date, and the dispatcher does that too.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from enum import StrEnum
 from typing import NamedTuple
 
 from sqlmodel import Session
-
+from ledger.job_control import approved_release
 from ledger.attempts import hold
 from ledger.errors import FencedError, PublishConflictError, ReleaseSweptError, WrongStateError
 from ledger.events import EventKind, record
@@ -23,15 +23,19 @@ from ledger.job_ends import is_run
 from ledger.jobs import end
 from ledger.releases import activate, note_projection
 from ledger.start_attempt import Claim
-from ledger.tables import Approval, Job, Release, Site
+from ledger.tables import Approval
+from ledger.tables import Job
+from ledger.tables import Release
+from ledger.tables import Site
+from ledger.job_ends import is_run
 from monitoring import traces
 from routing.jobs import JobMessage, Reason, State
 from routing.queues import QueueName
 from sites.errors import DenAwayError, SiteError
 from sites.releases import check_whole, lay_out, try_to_show_active
 from workers.lease import Lease
-from workers.lifecycle import LEDGER_AWAY, Resources, of_attempt, take, try_later
-from workers.retries import away_of, is_passing
+from workers.lifecycle import LEDGER_UNREACHABLE, Resources, claim_job, retry_later, trace_attempt
+from workers.retries import is_passing, unavailable_reason
 from workers.runs.coordinator import Advance
 from workers.runs.git.workspace import Workspace
 from workers.runs.publishing import publish_run
@@ -53,7 +57,7 @@ Observe = Callable[[Step], None]
 
 
 def unobserved(_: Step) -> None:
-    """Let nobody look on."""
+    """Ignore a step."""
 
 
 class _Approved(NamedTuple):
@@ -63,11 +67,6 @@ class _Approved(NamedTuple):
 
 def publish(claimed: Claim, resources: Resources, observe: Observe) -> None:
     """Publish the release that a claimed job was approved for.
-
-    Args:
-        claimed: the job and this attempt.
-        resources: what every task needs.
-        observe: told after each step.
 
     Raises:
         FencedError: nobody's fault: the job was taken away.
@@ -91,7 +90,7 @@ def publish(claimed: Claim, resources: Resources, observe: Observe) -> None:
     with traces.span("show"):
         lag = try_to_show_active(resources.ledger, resources.den, approved.site.id)
     if lag is not None:
-        _tell_of_lag(claimed, resources, lag)
+        _record_lag(claimed, resources, lag)
     observe(Step.SHOWN)
     logger.info("published")
 
@@ -110,11 +109,7 @@ def _check(claimed: Claim, resources: Resources) -> _Approved | None:
 
 
 def _lay_out(claimed: Claim, approved: _Approved, resources: Resources) -> bool:
-    """Make the files ready. What cannot be read back is never published; a full disk only delays its showing.
-
-    Raises:
-        DenAwayError: the surroundings' fault: the publish has to wait.
-    """
+    """Prepare the files. Unreadable content is never published; a full disk only delays the projection."""
     try:
         lay_out(resources.den, approved.site, approved.release, release_id=approved.release.id)
     except DenAwayError:
@@ -145,66 +140,51 @@ def _swap(claimed: Claim, resources: Resources, *, began: float) -> bool:
             return False
         published = time.monotonic()
         end(session, job, State.PUBLISHED, reason=Reason.DONE)
-        seconds = {"publish": published - began, "unlock": time.monotonic() - published}
-        _put_steps_on_record(session, job, {"approval": _waited_seconds(session, job, release), **seconds})
+        approved_at = session.get_one(Approval, job.id).at
+        durations = {
+            "approval": (approved_at - release.created_at).total_seconds(),
+            "publish": published - began,
+            "unlock": time.monotonic() - published,
+        }
+        for step, seconds in durations.items():
+            record(session, EventKind.STEP, job=job, step=step, seconds=round(seconds, 3))
     return True
 
 
-def _waited_seconds(session: Session, job: Job, release: Release) -> float:
-    """Return how long the preview waited for its judgement."""
-    return (session.get_one(Approval, job.id).at - release.created_at).total_seconds()
-
-
-def _put_steps_on_record(session: Session, job: Job, seconds: Mapping[str, float]) -> None:
-    for step, taken in seconds.items():
-        record(session, EventKind.STEP, job=job, step=step, seconds=round(taken, 3))
-
-
-def _tell_of_lag(claimed: Claim, resources: Resources, lag: str) -> None:
+def _record_lag(claimed: Claim, resources: Resources, lag: str) -> None:
     text = (
-        f"published in the ledger, as live pages show; its copy for web servers could not be written at once ({lag}); "
+        f"published in the ledger, as live pages show; its copy for web servers could not be written yet ({lag}); "
         "the dispatcher tries again until it can"
     )
     with resources.ledger.begin() as session:
         note_projection(session, claimed.job.id, text)
 
 
-# The body of queue `control`: what happens to a job there follows from the job, and no model is ever called.
-#
-# A run of the ticket lane is advanced or published; the job of a site is published.
-
-
 def run_control(message: JobMessage, resources: Resources, *, observe: Observe = unobserved) -> None:
-    """Work off one message of queue `control`.
-
-    Args:
-        message: what the broker delivered.
-        resources: what every task needs.
-        observe: told after each step of a site's publish.
-    """
-    claimed = take(message, QueueName.CONTROL, resources)
+    """Process one message of queue `control`, without any model: advance or publish a run, or publish a site."""
+    claimed = claim_job(message, QueueName.CONTROL, resources)
     if claimed is None:
         return
     try:
-        with of_attempt(claimed), Lease(resources.ledger, claimed, resources.leases):
-            _do_or_rest(claimed, resources, observe)
+        with trace_attempt(claimed), Lease(resources.ledger, claimed, resources.leases):
+            _run_or_defer(claimed, resources, observe)
     except FencedError:
         logger.warning("attempt_fenced")
-    except LEDGER_AWAY:
+    except LEDGER_UNREACHABLE:
         logger.warning("attempt_given_up_without_ledger", exc_info=True)
 
 
-def _do_or_rest(claimed: Claim, resources: Resources, observe: Observe) -> None:
-    """Do what is due; when disk or Den are away, let it wait, and end it once it has waited long enough."""
+def _run_or_defer(claimed: Claim, resources: Resources, observe: Observe) -> None:
+    """Do what is due; while the disk or the content store is unavailable, retry later, as long as the policy allows."""
     try:
-        _do(claimed, resources, observe)
+        _publish_or_advance(claimed, resources, observe)
     except OSError as error:
         logger.warning("control_work_failed", exc_info=True)
         why = f"{type(error).__name__}: {error.strerror or error}"
         if not is_passing(error):
             raise
-        if not try_later(claimed, resources, reason=away_of(error), why=why):
-            _give_up(claimed, resources, f"{why}; it was tried again until the policy allowed no more")
+        if not retry_later(claimed, resources, reason=unavailable_reason(error), why=why):
+            _give_up(claimed, resources, f"{why}; it was retried for as long as the policy allows")
 
 
 def _give_up(claimed: Claim, resources: Resources, detail: str) -> None:
@@ -214,7 +194,7 @@ def _give_up(claimed: Claim, resources: Resources, detail: str) -> None:
         end(session, job, State.FAILED, reason=reason, detail=detail)
 
 
-def _do(claimed: Claim, resources: Resources, observe: Observe) -> None:
+def _publish_or_advance(claimed: Claim, resources: Resources, observe: Observe) -> None:
     job = claimed.job
     if not is_run(job):
         with traces.span("publish"):

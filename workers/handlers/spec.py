@@ -2,8 +2,9 @@
 
 A direct edit costs nothing. Otherwise a model writes a patch of the spec, or an outline that the catalog expands, and a
 deterministic builder makes the pages. What cannot be done here goes to tier 2 with the reason: an invalid or poor spec
-after one automatic retry (H-067, H-068), and an edit of pages that are plain HTML, unless it means exactly one change
-of their text, an attribute or an element: that is made in place, with every other byte as it was.
+after one retry (H-067, H-068), and an edit of plain HTML pages, unless it means exactly one change of their text, an
+attribute or an element. That is made in place, byte for byte; but never on a page that still is its spec's render,
+which it would detach.
 """
 
 from __future__ import annotations
@@ -29,26 +30,19 @@ from sites.spec.render import contrast_notes, detached_files, render, render_ont
 from workers.attempt import Attempt
 from workers.outcomes import Candidate, Escalate, Outcome
 
-# Tier 1 on pages that are no render of a spec: imported ones, and those whose files were edited.
-#
-# Such a page is edited in place, by structured HTML operations, when the request means exactly one; a page that still
-# is
-# its spec's render never is, for that would detach it. Everything else about plain HTML is for tier 2, with the
-# reason.
-
 IMPORTED = "the site was imported without a spec"
 EDITED = "their bytes are not the render of the site's spec"
 
 
 def spec_of(attempt: Attempt) -> Site | None:
-    """Return the site document that is edited; which pages still are its render is another question."""
+    """Return the site document that is edited; whether pages still are its render is another question."""
     assert attempt.start is not None
     digest = attempt.start.spec_sha256
     return None if digest is None else parse_site(attempt.den.get(digest))
 
 
 def edit_plain_html(attempt: Attempt) -> Candidate | Escalate:
-    """Edit pages of plain HTML in place, or hand on with the reason."""
+    """Edit pages of plain HTML in place, or escalate with the reason."""
     files, site = attempt.files, spec_of(attempt)
     detached = detached_files(site, files) if site else frozenset()
     managed = site.pages.keys() - detached if site else frozenset()
@@ -69,7 +63,7 @@ def edit_plain_html(attempt: Attempt) -> Candidate | Escalate:
 
 
 def also_on(attempt: Attempt, sought: Sequence[str], detached: frozenset[str]) -> str:
-    """Return why an edit of the spec would not be all that was asked, since plain pages have it too; or nothing."""
+    """Return why an edit of the spec would be incomplete, since plain pages are affected too; empty if it is not."""
     if not detached:
         return ""
     if path := page_with(sought, detached, attempt.files):
@@ -81,19 +75,19 @@ def also_on(attempt: Attempt, sought: Sequence[str], detached: frozenset[str]) -
 
 
 def page_with(texts: Sequence[str], paths: Iterable[str], files: Mapping[str, bytes]) -> str:
-    """Return the first of some files whose source holds one of some texts, or nothing."""
+    """Return the first of some files whose source contains one of some texts, or an empty string."""
     wanted = [escape(text, quote=False).encode().lower() for text in texts]
     return next((path for path in sorted(paths) if any(text in files.get(path, b"").lower() for text in wanted)), "")
 
 
 def is_about(prompt: str, site: Site, paths: frozenset[str]) -> bool:
-    """Whether all that a request names on a site stands on some of its pages."""
+    """Whether everything that a request names is on some of the site's pages."""
     pages = relevant_part(site, prompt).document["pages"]
     return {path for path, page in pages.items() if page["elements"].keys() - {page["root"]}} <= paths
 
 
 def pages_fact(paths: Iterable[str], kind: str) -> str:
-    """Return which files an edit changed and of what kind they are, for the job's owner."""
+    """Return which files an edit changed and their kind, for the job's owner."""
     return f"{', '.join(sorted(paths))}: {kind}"
 
 
@@ -110,7 +104,7 @@ _OUTLINE_SYSTEM = (
 
 @dataclass(frozen=True)
 class _Poor:
-    """Why a reply of the model does not do."""
+    """Why a model's reply is unusable."""
 
     reason: Reason
     detail: str
@@ -194,7 +188,7 @@ def _create(attempt: Attempt, problem: str) -> Outcome | _Poor:
 def _ask(
     attempt: Attempt, purpose: CallPurpose, system: str, question: str, *, tool: Mapping[str, Any], problem: str
 ) -> ToolCall:
-    # Cached up to here: a second try, and the next job on the same document, reads it at a tenth of the price.
+    # Cached up to here: a retry, or the next job on the same document, reads it at a tenth of the price.
     parts = [Text(question, ends_prefix=True)]
     if problem:
         parts.append(Text(f"Your last reply was refused:\n{problem}\nMend it."))
@@ -206,7 +200,7 @@ def _ask(
 
 
 def _candidate(attempt: Attempt, site: Site, *, before: Site | None, summary: str, how: str) -> Candidate | Escalate:
-    """Render a changed site around the pages that are no longer its own, or hand on if the change needs one of them."""
+    """Render a changed site around its detached pages, or escalate if the change affects one of them."""
     with attempt.step("render"):
         if before is None:
             files = dict(attempt.files) | render(site)
@@ -217,7 +211,7 @@ def _candidate(attempt: Attempt, site: Site, *, before: Site | None, summary: st
                 return Escalate(Tier.PATCH, Reason.NOT_SPEC_MANAGED, str(error))
     changed = {path for path, data in files.items() if attempt.files.get(path) != data}
     facts = {"how": how, "pages": pages_fact(changed, "spec-managed")}
-    known = contrast_notes(before) if before is not None else ()
-    notes = [note for note in contrast_notes(site) if note not in known]
+    old = contrast_notes(before) if before is not None else ()
+    notes = [note for note in contrast_notes(site) if note not in old]
     summary = " ".join([summary, *(f"Note: {note}." for note in notes)])
     return Candidate(files=files, summary=summary, spec=site.canonical().encode(), facts=facts)

@@ -1,7 +1,7 @@
-"""`python -m workers.runs.alone AGENT`: the command line of one agent alone; a composition root of its own.
+"""`python -m workers.runs.alone AGENT`: run one agent against a directory, without a run, a ledger or a queue (P-061).
 
-Without an address of a model it brings the rehearsal model; a box then reaches it through the door, as it would a
-gateway.
+Runner, order, staging and checks are those of a run, so that an agent's instructions can be developed by themselves.
+Without the URL of a model the fake provider answers. A composition root of its own.
 """
 
 from __future__ import annotations
@@ -40,43 +40,37 @@ from sites.directories import Worktree
 from sites.errors import PathRefusedError, SiteError, TreeRefusedError
 from sites.files import NameSet, is_planted
 from workers.attempt import Attempt
-from workers.boxes import Boxes, BoxPool, NoBoxes, PoolOnDemand
+from workers.boxes import Boxes, BoxPool, NoBoxes, PoolOnDemand, open_engine_pool
 from workers.config import RunsConfig
 from workers.errors import ResultInvalidError, WorkerError
 from workers.runs.git.trees import LeftOut, Snapshot, TreeLimits
-from workers.runs.runners.protocol import AgentOrder
 from workers.runs.scheduling.view import parse_result
-from workers.runs.step import RUNNERS, take_over
-from workers.runs.step_context import StepWords, claude_md, order_text, stage
-
-# One agent against a directory, without a run, a ledger or a queue (P-061).
-#
-# The same runner, order, staging and judging as in a run, so that an agent's instructions can be worked on by
-# themselves.
+from workers.runs.step import RUNNERS, collect_output
+from workers.runs.step_context import AgentOrder, StepBrief, claude_md, order_text, stage_context
 
 _UNLIMITED_USD = 5.0
 _TENANT = "alone"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class AloneContext:
     """What an agent alone works with."""
 
     policy: Policy
     url: str
-    """A Messages API: a gateway, or the rehearsal model."""
+    """A Messages API: a gateway, or the fake provider."""
     token: str
     den: Den
     boxes: Boxes
     runs: RunsConfig
     environment: Mapping[str, str]
     tell: Callable[[str], None]
-    """Takes news, one line each."""
+    """Prints one line of progress."""
 
 
 @dataclass(frozen=True)
-class Alone:
-    """What came of it."""
+class AloneResult:
+    """The result of an agent alone."""
 
     result: Mapping[str, Any] | None
     failure: str | None
@@ -84,8 +78,8 @@ class Alone:
     dropped: tuple[str, ...]
     facts: Mapping[str, Any]
 
-    def told(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
+    def as_dict(self) -> dict[str, Any]:
+        """Return it for JSON."""
         changed = {path: None if data is None else len(data) for path, data in sorted(self.changes.items())}
         return {
             "result": self.result,
@@ -96,7 +90,7 @@ class Alone:
         }
 
 
-def run_alone(name: str, *, task: str, project: Snapshot, place: Place) -> Alone:
+def run_alone(name: str, *, task: str, project: Snapshot, place: AloneContext) -> AloneResult:
     """Run one agent against a project's files; nothing is written.
 
     Raises:
@@ -106,7 +100,7 @@ def run_alone(name: str, *, task: str, project: Snapshot, place: Place) -> Alone
     definition = place.policy.agents.get(name)
     if definition is None:
         raise PolicyError(f"there is no agent {name!a}; there are {', '.join(sorted(place.policy.agents))}")
-    words = StepWords(
+    brief = StepBrief(
         key="alone",
         agent=name,
         task=task,
@@ -115,13 +109,13 @@ def run_alone(name: str, *, task: str, project: Snapshot, place: Place) -> Alone
         context=(),
         writes=definition.writes,
     )
-    staged = stage(words, project, definition, most_bytes=place.policy.runs.context_bytes, redact=str)
+    staged = stage_context(brief, project, definition, most_bytes=place.policy.runs.context_bytes, redact=str)
     order = AgentOrder(
         name=name,
         agent=definition,
         model=definition.model,
         instructions=claude_md(name, definition),
-        prompt=order_text(words, redact=str),
+        prompt=order_text(brief, redact=str),
         files={**project.files, **staged.files},
         writes=definition.writes,
         cap_usd=definition.step_usd or _UNLIMITED_USD,
@@ -133,8 +127,8 @@ def run_alone(name: str, *, task: str, project: Snapshot, place: Place) -> Alone
         attempt.close()
     failure = ran.failed.detail if ran.failed is not None else None
     if ran.files is None:
-        return Alone(None, failure or "it left no files", {}, ran.refused, ran.facts)
-    taken = take_over(
+        return AloneResult(None, failure or "it left no files", {}, ran.refused, ran.facts)
+    taken = collect_output(
         project,
         order.files,
         ran.files,
@@ -145,11 +139,11 @@ def run_alone(name: str, *, task: str, project: Snapshot, place: Place) -> Alone
         result = parse_result(ran.files.get(RESULT_FILE, b"")).model_dump(mode="json", exclude_none=True)
     except ResultInvalidError as error:
         result, failure = None, failure or f"its {RESULT_FILE} is missing or not valid: {error}"
-    return Alone(result, failure, taken.changes, (*taken.report(), *ran.refused), ran.facts)
+    return AloneResult(result, failure, taken.changes, (*taken.report(), *ran.refused), ran.facts)
 
 
 def read_project(worktree: Worktree, limits: TreeLimits) -> Snapshot:
-    """Return a directory's files as agents see them, under the rules of a repository's.
+    """Return a directory's files as agents see them, under the rules for a repository's.
 
     Raises:
         TreeRefusedError: `too_many_bytes` (the caller's fault).
@@ -183,8 +177,8 @@ def _objection(path: str, names: NameSet) -> str | None:
         return error.reason
 
 
-def _attempt(place: Place) -> Attempt:
-    """Return an attempt that nothing but this process knows of."""
+def _attempt(place: AloneContext) -> Attempt:
+    """Return an attempt that exists in this process only."""
     queue = QueueName.STEPS.value
     tenant = place.runs.codex_tenant or _TENANT
     job_id = uuid4()
@@ -208,7 +202,7 @@ def _attempt(place: Place) -> Attempt:
         budget_exceeded=lambda: None,
         bind_door=lambda address, token: None,
         boxes=place.boxes,
-        charge_whole=lambda nanousd, model: None,
+        charge_unmetered=lambda nanousd, model: None,
         runs=place.runs,
         environment=place.environment,
     )
@@ -227,9 +221,9 @@ class AloneSettings(BaseModel):
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="pointsman agent run", description="Run one agent against a directory.")
     parser.add_argument("name", help="an agent of the policy, such as frontend-dev")
-    parser.add_argument("--task", required=True, help="what it is to do")
+    parser.add_argument("--task", required=True, help="its task")
     parser.add_argument("--dir", type=Path, required=True, help="the project")
-    parser.add_argument("--url", help="a Messages API; without one the rehearsal model plays")
+    parser.add_argument("--url", help="a Messages API; without one the fake provider answers")
     parser.add_argument("--token-file", type=Path, help="a file with the token for --url")
     parser.add_argument("--dry-run", action="store_true", help="write nothing into the directory")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -237,12 +231,12 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one agent. Returns the exit code: 0 it did its task, 1 it did not, 2 it could not be asked."""
+    """Run one agent and return the exit code: 0 it did its task, 1 it did not, 2 it could not start."""
     given = _parser().parse_args(sys.argv[1:] if argv is None else argv)
     try:
         settings = read_settings(AloneSettings, os.environ)
         worktree = Worktree(given.dir)
-        with _place(given, settings) as place:
+        with _context(given, settings) as place:
             project = read_project(worktree, TreeLimits(max_bytes=place.policy.runs.workspace_bytes))
             alone = run_alone(given.name, task=given.task, project=project, place=place)
     except (PolicyError, TreeRefusedError, OSError) as error:
@@ -253,12 +247,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     if not given.dry_run and alone.failure is None:
         worktree.write(alone.changes, {})
-    sys.stdout.write(json.dumps(alone.told()) + "\n" if given.json else _shown(alone))
+    sys.stdout.write(json.dumps(alone.as_dict()) + "\n" if given.json else _format(alone))
     return 1 if alone.failure is not None else 0
 
 
 @contextmanager
-def _place(given: argparse.Namespace, settings: AloneSettings) -> Iterator[Place]:
+def _context(given: argparse.Namespace, settings: AloneSettings) -> Iterator[AloneContext]:
     policy = load_policy(settings.policy.path)
     agent = policy.agents.get(given.name)
     needs_box = agent is not None and agent.needs_box
@@ -267,14 +261,14 @@ def _place(given: argparse.Namespace, settings: AloneSettings) -> Iterator[Place
         home = stack.enter_context(tempfile.TemporaryDirectory(prefix="pointsman-alone-"))
         url = given.url
         if url is None:
-            # A box reaches this machine by the address of its engine's outer network, so there it listens on all.
+            # A box reaches this machine through its engine's outer network, so listen on every address.
             config = RehearsalConfig(host="0.0.0.0" if needs_box else "127.0.0.1", speed="max")
             url = stack.enter_context(running_rehearsal(config)).url
         boxes: PoolOnDemand | NoBoxes = NoBoxes()
         if needs_box:
             boxes = PoolOnDemand(lambda: _open_pool(settings.box, url, is_here=given.url is None))
         stack.callback(boxes.close)
-        yield Place(
+        yield AloneContext(
             policy=policy,
             url=url,
             token=token,
@@ -282,24 +276,18 @@ def _place(given: argparse.Namespace, settings: AloneSettings) -> Iterator[Place
             boxes=boxes,
             runs=settings.runs,
             environment=without_settings(os.environ),
-            tell=_tell,
+            tell=lambda news: print(news, file=sys.stderr),
         )
 
 
-def _tell(news: str) -> None:
-    sys.stderr.write(f"{news}\n")
-
-
 def _open_pool(config: BoxConfig, url: str, *, is_here: bool) -> BoxPool:
-    from workers.engine import open_engine_pool
-
     parts = urlsplit(url)
     host = "" if is_here else parts.hostname or ""
     changes = {"warm": 0, "gateway_host": host, "gateway_port": parts.port or 80, "network": ""}
     return open_engine_pool(BoxConfig.model_validate(config.model_dump() | changes))
 
 
-def _shown(alone: Alone) -> str:
+def _format(alone: AloneResult) -> str:
     lines = [f"{'deleted' if data is None else 'wrote  '} {path}" for path, data in sorted(alone.changes.items())]
     lines += [f"dropped {line}" for line in alone.dropped]
     if alone.failure is not None:

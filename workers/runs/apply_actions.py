@@ -1,9 +1,9 @@
-"""Carry out what the schedule decided, in the transaction of its caller: one function for each kind of action."""
+"""Carry out the schedule's actions in the caller's transaction, one function per kind of action."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -39,8 +39,6 @@ from workers.runs.scheduling.actions import (
 )
 from workers.runs.scheduling.view import NewGate, NewStep
 
-# What a run tells the people who have a say in it: at a gate, at its end, when it needs somebody (S-105, S-112).
-
 _MAX_FILES = 100
 _SUMMARY_CHARACTERS = 2_000
 
@@ -50,14 +48,14 @@ def gate_facts(rows: RunRows, *, after: Sequence[str]) -> dict[str, Any]:
 
     Args:
         rows: the run.
-        after: keys of the steps that the gate stands behind; none = all of them.
+        after: keys of the steps that precede the gate; empty for all.
     """
     looked_at = [step for step in rows.steps if step.result is not None and (not after or step.key in after)]
     return {
         "ticket": rows.run.ticket.get("title", ""),
         "summaries": {step.key: _summary(step) for step in looked_at},
         "issues": [issue for step in looked_at for issue in (step.result or {}).get("issues", [])],
-        "changed": _changed(rows.steps),
+        "changed": sorted({path for step in rows.steps for path in step.changed})[:_MAX_FILES],
         "spent_nanousd": rows.spent_nanousd,
         "cap_nanousd": rows.cap_nanousd,
         "head": rows.run.head_commit,
@@ -65,42 +63,38 @@ def gate_facts(rows: RunRows, *, after: Sequence[str]) -> dict[str, Any]:
 
 
 def end_facts(rows: RunRows, state: State, record: EscalationRecord | None = None) -> dict[str, Any]:
-    """Return what is told of a run at its end: its words, and what is kept whatever the end is.
+    """Return what a run's owner learns at its end, and what is kept whatever the end.
 
     Args:
         rows: the run.
         state: the end.
-        record: what the person needs whom an escalated run is handed to (S-112).
+        record: what the person needs who takes over an escalated run (S-112).
     """
     results = [step.result for step in rows.steps if step.result is not None]
     done = [step.key for step in rows.steps if step.state == "completed"]
-    told: dict[str, Any] = {"kept": {"head": rows.run.head_commit, "base": rows.run.base_commit, "completed": done}}
+    facts: dict[str, Any] = {"kept": {"head": rows.run.head_commit, "base": rows.run.base_commit, "completed": done}}
     answer = next((result["answer"] for result in reversed(results) if result.get("answer")), None)
     if state is State.ANSWERED and answer is not None:
-        told["answer"] = answer
+        facts["answer"] = answer
     if summary := next((_summary(step) for step in reversed(rows.steps) if step.phase == "summary"), ""):
-        told["summary"] = summary
+        facts["summary"] = summary
     if record is not None:
         context = {"ticket": rows.run.ticket, "plans": rows.run.plans, "head": rows.run.head_commit}
-        told["escalation"] = {**context, **to_jsonable_python(record)}
-    return told
+        facts["escalation"] = {**context, **to_jsonable_python(record)}
+    return facts
 
 
 def _summary(step: RunStep) -> str:
     return str((step.result or {}).get("summary", ""))[:_SUMMARY_CHARACTERS]
 
 
-def _changed(steps: Iterable[RunStep]) -> list[str]:
-    return sorted({path for step in steps for path in step.changed})[:_MAX_FILES]
-
-
 _AT_A_GATE = frozenset({State.REJECTED, State.EXPIRED})
-"""Ends that come from a gate: a run that goes on working beside it stops there first."""
+"""Ends that come from a gate: a run that is still working stops at the gate first."""
 
 
 @dataclass(frozen=True)
 class Scene:
-    """What actions are carried out on: a held run, and the layers of the configuration as they hold for it."""
+    """The context of an action: a held run, and its layers of configuration."""
 
     session: Session
     job: Job
@@ -110,9 +104,29 @@ class Scene:
     """The gateway's account that pays, by provider."""
 
 
-def carry_out(scene: Scene, action: Action) -> None:
-    """Carry out one action of a decision."""
-    _DOING[type(action)](scene, action)
+def apply_action(scene: Scene, action: Action) -> None:
+    """Carry out one action, except `ScanChanges`: the coordinator scans outside the transaction."""
+    session, job = scene.session, scene.job
+    match action:
+        case AdoptPlan():
+            _adopt(scene, action)
+        case AddSteps():
+            add_steps(session, job, [_spec(step) for step in action.steps])
+        case StartStep():
+            _start(scene, action)
+        case SkipSteps():
+            skip_steps(session, job, action.keys, reason=action.why)
+        case CancelSteps():
+            cancel_steps(session, job, keys=action.keys)
+        case OpenGate():
+            facts = gate_facts(scene.rows, after=action.gate.after)
+            open_gate(session, job, _gate_spec(action.gate), hours=scene.policy.runs.gate_hours, facts=facts)
+        case SkipGate():
+            skip_gate(session, job, key=action.key, why=action.why)
+        case Publish():
+            _publish(scene, action)
+        case EndRun():
+            _end(scene, action)
 
 
 def _adopt(scene: Scene, action: AdoptPlan) -> None:
@@ -140,10 +154,6 @@ def _first_plan(scene: Scene, action: AdoptPlan) -> dict[str, Any]:
     return {"intent": action.plan.classification, "estimate": {**scene.rows.run.estimate, "planned": planned}}
 
 
-def _add(scene: Scene, action: AddSteps) -> None:
-    add_steps(scene.session, scene.job, [_spec(step) for step in action.steps])
-
-
 def _start(scene: Scene, action: StartStep) -> None:
     step = next(step for step in scene.rows.steps if step.key == action.key)
     agent = scene.policy.agents.get(step.agent) if step.agent is not None else None
@@ -155,23 +165,6 @@ def _start(scene: Scene, action: StartStep) -> None:
     start_steps(scene.session, scene.job, [start])
 
 
-def _skip(scene: Scene, action: SkipSteps) -> None:
-    skip_steps(scene.session, scene.job, action.keys, reason=action.why)
-
-
-def _cancel(scene: Scene, action: CancelSteps) -> None:
-    cancel_steps(scene.session, scene.job, keys=action.keys)
-
-
-def _open(scene: Scene, action: OpenGate) -> None:
-    facts = gate_facts(scene.rows, after=action.gate.after)
-    open_gate(scene.session, scene.job, _gate_spec(action.gate), hours=scene.policy.runs.gate_hours, facts=facts)
-
-
-def _skip_gate(scene: Scene, action: SkipGate) -> None:
-    skip_gate(scene.session, scene.job, key=action.key, why=action.why)
-
-
 def _publish(scene: Scene, action: Publish) -> None:
     """Write the approval record of ruling A24 and hand the run to publishing."""
     job = scene.job
@@ -179,7 +172,7 @@ def _publish(scene: Scene, action: Publish) -> None:
     audit.append(
         scene.session, "approved", actor=action.approved_by, job=job, gates=gates, head=scene.rows.run.head_commit
     )
-    job.lost_attempts = 0  # publishing is other work than what may have cost workers before
+    job.lost_attempts = 0  # publishing is not the work that cost workers before
     move(scene.session, job, State.SCANNING, verdict=scene.rows.run.scan)
     move(scene.session, job, State.PUBLISHING, actor=action.approved_by)
     wait_on(scene.session, job, QueueName.CONTROL)
@@ -210,40 +203,21 @@ def _gate_spec(gate: NewGate) -> GateSpec:
     return GateSpec(key=gate.key, kind=gate.kind.value, reason=gate.reason, after=gate.after)
 
 
-_DOING: Mapping[type, Callable[[Scene, Any], None]] = {
-    AdoptPlan: _adopt,
-    AddSteps: _add,
-    StartStep: _start,
-    SkipSteps: _skip,
-    CancelSteps: _cancel,
-    OpenGate: _open,
-    SkipGate: _skip_gate,
-    Publish: _publish,
-    EndRun: _end,
-}
-
-
-def tell_move(scene: Scene, explanation: str) -> None:
-    """Put on record, for people, why the run moves as it does."""
+def record_explanation(scene: Scene, explanation: str) -> None:
+    """Record, for people, why the run moves as it does."""
     if explanation != scene.rows.run.explanation:
         change_run(scene.session, scene.rows.run, RunChange(explanation=explanation))
         record(scene.session, EventKind.PROGRESS, job=scene.job, text=explanation)
 
-
-# The limiter of a run: whether there is enough left for a batch (P-038, S-123, S-124; ruling A15).
-#
-# The gateway's reservation is what no call can pass. This stops a loop earlier, between batches, while what was done
-# is
-# whole: a batch that would probably run into the cap half-way is not begun.
 
 Spent = Mapping[str, Sequence[int]]
 """Nanodollars of each completed execution in this run, by agent."""
 
 
 def expected_nanousd(agent: str | None, policy: Policy, spent: Spent) -> int:
-    """Return what one more step of an agent will probably cost.
+    """Return the probable cost of one more step of an agent.
 
-    What its steps have cost in this run tells most; before the first of them, what it uses at most in ordinary work.
+    The average of its steps in this run; before the first of them, the most that ordinary work takes.
 
     Args:
         agent: its name; None for the project's own build, which calls no model.
@@ -260,21 +234,17 @@ def expected_nanousd(agent: str | None, policy: Policy, spent: Spent) -> int:
 def fits(
     batch: Iterable[str | None], running: Iterable[str | None], *, left_nanousd: int, policy: Policy, spent: Spent
 ) -> bool:
-    """Tell whether a batch may begin.
+    """Whether the budget covers a batch (P-038, S-123, S-124; ruling A15).
 
-    Args:
-        batch: the agents that are to start.
-        running: the agents that work now and are still going to spend.
-        left_nanousd: of the run's cap.
-        policy: as tenant and project leave it.
-        spent: by this run so far.
+    The gateway's reservation is the hard limit. This stops a loop earlier, between batches, so that none is cut off
+    half-way.
     """
     needed = sum(expected_nanousd(agent, policy, spent) for agent in (*batch, *running))
     return needed <= left_nanousd
 
 
 def spent_by_agent(executions: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
-    """Group what executions cost by their agents."""
+    """Group the costs of executions by agent."""
     grouped: defaultdict[str, list[int]] = defaultdict(list)
     for agent, cost in executions:
         grouped[agent].append(cost)

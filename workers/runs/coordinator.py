@@ -1,8 +1,8 @@
-"""Take a run forward: note what its steps left, decide, carry the decision out, and let go until something settles.
+"""Advance a run: record what its steps left, decide, carry the decision out, and let go until something settles.
 
 Nothing of a run is in memory between two advances. Each decision is one transaction of the worker that holds the run's
-job, and what it depends on is read in it; so wherever a coordinator is killed, the next one finds either all of a move
-or none, and a step that completed is never begun again.
+job and reads all that it depends on; so wherever a coordinator is killed, the next one finds either all of a move or
+none, and a completed step is never started again.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 from sqlmodel import Session
 
@@ -31,9 +31,9 @@ from sites.scan.rules import Notes, TooManyFindingsError
 from sites.scan.secrets import SecretBudget, find_secrets
 from workers.errors import WorkspaceMissingError, WriteConflictError
 from workers.handlers.build import build_commands
-from workers.lifecycle import Resources, came_through
-from workers.runs.apply_actions import Scene, carry_out, fits, spent_by_agent, tell_move
-from workers.runs.git.workspace import Absorbed as Joined
+from workers.lifecycle import Resources, clear_retries
+from workers.runs.apply_actions import Scene, apply_action, fits, record_explanation, spent_by_agent
+from workers.runs.git.workspace import Workspace
 from workers.runs.scheduling.actions import Decision, ScanChanges, StartStep
 from workers.runs.scheduling.schedule import next_actions
 from workers.runs.scheduling.view import (
@@ -48,48 +48,22 @@ from workers.runs.scheduling.view import (
     StepView,
 )
 
-# Take what finished executions left into the run's branch, before the ledger takes note of it.
-#
-# The branch's head is a column of the ledger, so nothing here counts until a transaction stores it. Done again after
-# a
-# crash it makes the same objects: times and messages come from the rows.
-
 _PACKAGE = "package.json"
 
 
-class RunWorkspace(Protocol):
-    """What the coordinator needs of a run's workspace (workers/runs/git/workspace.py)."""
-
-    def absorb(self, head: str, commit: str, *, base: str, message: str, when: int) -> Joined:
-        """Take a step's commit into the head."""
-
-    def squash(self, base: str, head: str, *, message: str, when: int) -> str:
-        """Return one commit on `base` with all that the run changed."""
-
-    def changes(self, base: str, commit: str) -> dict[str, bytes | None]:
-        """Return the files in which a commit differs from another."""
-
-    def read_file(self, commit: str, path: str) -> bytes | None:
-        """Return one file of a commit."""
-
-    def point(self, ref: str, commit: str) -> None:
-        """Let a ref name a commit."""
-
-
-class Taken(NamedTuple):
-    """What an advance takes note of."""
+class MergedResults(NamedTuple):
+    """What an advance records first."""
 
     absorbed: Sequence[StepOutcome]
     base_commit: str | None
     head_commit: str | None
 
 
-def take_in(rows: RunRows, workspace: RunWorkspace) -> Taken:
-    """Absorb the commits of executions that completed, oldest first; a conflict fails its step and nothing else.
+def merge_results(rows: RunRows, workspace: Workspace) -> MergedResults:
+    """Merge the commits of completed executions into the run's branch, oldest first; a conflict fails its step alone.
 
-    Args:
-        rows: the run.
-        workspace: its repository.
+    The branch's head is a column of the ledger, so nothing counts until a transaction stores it. Repeated after a
+    crash, this makes the same objects: times and messages come from the rows.
     """
     base, head = rows.run.base_commit, rows.run.head_commit
     absorbed: list[StepOutcome] = []
@@ -100,24 +74,24 @@ def take_in(rows: RunRows, workspace: RunWorkspace) -> Taken:
         if head is None:
             base = head = row.base_commit
         try:
-            head = _join(row, head, workspace)
+            head = _merge(row, head, workspace)
             absorbed.append(StepOutcome(row.job_id, "completed"))
         except WriteConflictError as error:
             absorbed.append(StepOutcome(row.job_id, "failed", Reason.OUTPUT_REFUSED.value, str(error)))
         except WorkspaceMissingError as error:
             absorbed.append(StepOutcome(row.job_id, "failed", Reason.INTERNAL_ERROR.value, str(error)))
-    return Taken(absorbed, base, head)
+    return MergedResults(absorbed, base, head)
 
 
-def has_build(workspace: RunWorkspace, head: str | None) -> bool:
-    """Tell whether the project has a build of its own, as the run's branch stands (workers/handlers/build.py)."""
+def has_build(workspace: Workspace, head: str | None) -> bool:
+    """Whether the project has a build of its own, as the run's branch stands (workers/handlers/build.py)."""
     if head is None:
         return False
     package = workspace.read_file(head, _PACKAGE)
     return package is not None and bool(build_commands({_PACKAGE: package}))
 
 
-def _join(row: AgentExecution, head: str | None, workspace: RunWorkspace) -> str | None:
+def _merge(row: AgentExecution, head: str | None, workspace: Workspace) -> str | None:
     if row.commit is None or head is None or row.base_commit is None:
         return head
     assert row.settled_at is not None
@@ -126,9 +100,7 @@ def _join(row: AgentExecution, head: str | None, workspace: RunWorkspace) -> str
     return workspace.absorb(head, row.commit, base=row.base_commit, message=message, when=when).head
 
 
-# Scan what a run changed, without a model, before anything of it leaves: keys and tokens, plain or encoded (S-080).
-
-MAX_SHOWN = 5
+MAX_LISTED = 5
 
 
 class ScanResult(NamedTuple):
@@ -136,14 +108,14 @@ class ScanResult(NamedTuple):
 
     verdict: Literal["passed", "refused"]
     detail: str
-    """The first findings, which never hold what was found."""
+    """The first findings, which never contain the secret."""
 
 
 def scan_changes(changes: Mapping[str, bytes | None], *, known_keys: tuple[str, ...]) -> ScanResult:
-    """Look for secrets in every file that a run changed.
+    """Scan the files that a run changed for secrets, plain or encoded, before any leave (S-080).
 
     Args:
-        changes: contents by path; None for a file that is gone.
+        changes: contents by path; None for a deleted file.
         known_keys: values of this installation's keys.
     """
     notes, budget = Notes(), SecretBudget()
@@ -153,28 +125,25 @@ def scan_changes(changes: Mapping[str, bytes | None], *, known_keys: tuple[str, 
                 find_secrets(path, data, notes=notes, budget=budget, known_keys=known_keys)
     except TooManyFindingsError:
         notes.give_up()
-    found = notes.sorted_findings()
-    if not found:
+    findings = notes.sorted_findings()
+    if not findings:
         return ScanResult("passed", "")
-    shown = "; ".join(f"{one.file or 'the whole'}, line {one.line}: {one.message}" for one in found[:MAX_SHOWN])
-    return ScanResult("refused", f"{len(found)} findings: {shown}")
-
-
-# A run's rows as the values that its schedule decides from: a translation, and no decision.
+    shown = "; ".join(f"{one.file or 'the whole'}, line {one.line}: {one.message}" for one in findings[:MAX_LISTED])
+    return ScanResult("refused", f"{len(findings)} findings: {shown}")
 
 
 def view_of(rows: RunRows, *, has_build: bool, budget_spent: bool) -> RunView:
-    """Return a run as its schedule sees it.
+    """Convert a run's rows to the view that its schedule decides from.
 
     Args:
         rows: as they stand in this transaction.
         has_build: the project has a build of its own.
-        budget_spent: nothing more fits what is left of the run's cap.
+        budget_spent: nothing more fits the rest of the run's budget.
     """
     job, run = rows.job, rows.run
     return RunView(
         state=State(job.state),
-        intent=known_intent(job.route),
+        intent=intent_of_route(job.route),
         read_only=job.route.get("mode") == Mode.ACTION and bool(job.route.get("read_only")),
         priority=job.priority,  # type: ignore[arg-type]
         labels=tuple(run.ticket.get("labels", ())),
@@ -189,10 +158,10 @@ def view_of(rows: RunRows, *, has_build: bool, budget_spent: bool) -> RunView:
     )
 
 
-def known_intent(route: Mapping[str, Any]) -> Intent | None:
-    """Return what the rules could tell of a ticket's intent: talk is a question, words of repair a fix (ruling A5).
+def intent_of_route(route: Mapping[str, Any]) -> Intent | None:
+    """Return the intent that the rules found: talk is a question, words of repair a fix (ruling A5).
 
-    What is neither is asked of the classifier, which chooses between build and fix only.
+    Anything else goes to the classifier, which chooses between build and fix only.
     """
     intent = Intent(str(route.get("intent", Intent.BUILD)))
     return None if intent is Intent.BUILD else intent
@@ -229,13 +198,13 @@ def _gate(gate: Gate) -> GateView:
 logger = logging.getLogger(__name__)
 
 MAX_MOVES = 60
-"""A schedule that has not come to rest after so many moves has a defect: the run ends, and the fleet goes on."""
+"""A schedule that has not settled after this many moves has a bug: the run ends, and the fleet goes on."""
 
 Decide = Callable[[RunView, Rulebook], Decision]
 
 
 class Point(StrEnum):
-    """Moments of an advance, named when they are over; `deciding` lies within a transaction."""
+    """Moments of an advance, named when they are over; `deciding` is within a transaction."""
 
     CLAIMED = "claimed"
     TAKEN_IN = "taken_in"
@@ -253,21 +222,13 @@ def _unobserved(_: Point) -> None:
 
 
 class Advance:
-    """One advance of one run, by the worker that holds its job.
-
-    Args:
-        claimed: the run's job and this attempt.
-        resources: what every task needs.
-        workspace: the run's repository.
-        decide: the schedule.
-        observe: told after each point.
-    """
+    """One advance of one run by the worker that holds its job."""
 
     def __init__(
         self,
         claimed: Claim,
         resources: Resources,
-        workspace: RunWorkspace,
+        workspace: Workspace,
         *,
         decide: Decide = next_actions,
         observe: Observe = _unobserved,
@@ -281,7 +242,7 @@ class Advance:
         self._has_build = False
 
     def run(self) -> None:
-        """Advance the run until it waits for something else, or ends.
+        """Advance the run until it waits for something, or ends.
 
         Raises:
             FencedError: nobody's fault: the run was taken away; what was committed until then counts.
@@ -293,37 +254,37 @@ class Advance:
         try:
             self._go(rows)
         except WorkspaceMissingError as error:
-            self._give_up(f"{error}: the disk of the runs lost it")
+            self._give_up(f"{error}: the runs' disk lost it")
 
     def _go(self, rows: RunRows) -> None:
-        taken = take_in(rows, self._workspace)
+        taken = merge_results(rows, self._workspace)
         self._has_build = has_build(self._workspace, taken.head_commit)
         self._observe(Point.TAKEN_IN)
         following: _Next = "again"
         for _ in range(MAX_MOVES):
             following = self._move(taken)
             self._observe(Point.MOVED)
-            taken = Taken((), None, None)
+            taken = MergedResults((), None, None)
             if following == "over":
                 return
             if following == "scan":
                 self._scan()
                 self._observe(Point.SCANNED)
-        self._give_up(f"a defect ended it: its schedule did not come to rest in {MAX_MOVES} moves")
+        self._give_up(f"internal error: its schedule did not settle in {MAX_MOVES} moves")
 
     def _begin(self) -> RunRows | None:
         with self._resources.ledger.begin() as session:
             job = hold(session, self._claimed.attempt)
             if ensure_run(session, job) is None:
-                detail = "its project is not there any more"
+                detail = "its project no longer exists"
                 end(session, job, State.FAILED, reason=Reason.INVALID_REQUEST, detail=detail)
                 return None
             if job.state == State.AWAITING_APPROVAL:
                 move(session, job, State.RUNNING)
             return load_run(session, job)
 
-    def _move(self, taken: Taken) -> _Next:
-        """Make one move: what to do next, and doing it, in one transaction."""
+    def _move(self, taken: MergedResults) -> _Next:
+        """Decide and carry out one move, in one transaction."""
         with self._resources.ledger.begin() as session:
             job = hold(session, self._claimed.attempt)
             self._note(session, job, taken)
@@ -334,22 +295,22 @@ class Advance:
             decision = self._decision(scene)
             if any(isinstance(action, ScanChanges) for action in decision.actions):
                 return "scan"
-            tell_move(scene, decision.explanation)
+            record_explanation(scene, decision.explanation)
             for action in decision.actions:
-                carry_out(scene, action)
+                apply_action(scene, action)
             self._observe(Point.DECIDING)
             if decision.actions and job.state == State.RUNNING:
                 return "again"
             self._rest(session, job)
             return "over"
 
-    def _note(self, session: Session, job: Job, taken: Taken) -> None:
+    def _note(self, session: Session, job: Job, taken: MergedResults) -> None:
         run = session.get_one(Run, job.id, populate_existing=True)
         change_run(session, run, RunChange(base_commit=taken.base_commit, head_commit=taken.head_commit))
         absorb(session, job, taken.absorbed)
 
     def _scene(self, session: Session, job: Job, rows: RunRows) -> Scene | None:
-        """Return the run with the layers of its configuration, or end it where they do not hold."""
+        """Return the run with its layers of configuration, or end it where they are invalid."""
         config = ProjectConfig.model_validate(rows.project.config)
         tenant = session.get_one(Tenant, job.tenant)
         try:
@@ -364,7 +325,7 @@ class Advance:
         return Scene(session, job, rows, policy, accounts)
 
     def _decision(self, scene: Scene) -> Decision:
-        """Decide; and where the batch would not fit what is left, decide again for a budget that is spent."""
+        """Decide; if the batch exceeds the rest of the budget, decide again for a spent one."""
         rows, policy = scene.rows, scene.policy
         book = Rulebook(policy.runs, policy.agents, self._without_keys)
         left = rows.cap_nanousd - rows.spent_nanousd
@@ -375,7 +336,7 @@ class Advance:
         return self._decide(view_of(rows, has_build=self._has_build, budget_spent=True), book)
 
     def _without_keys(self, text: str) -> str:
-        """Change every text that holds a key, or held one until its result was stored: neither may stand in a plan."""
+        """Replace keys in a text, also those removed when a result was stored: neither may be in a plan."""
         return redact(text, known=self._known_keys).replace(REDACTED, "[a key]")
 
     def _fits(self, batch: list[str], rows: RunRows, policy: Policy, *, left: int) -> bool:
@@ -390,25 +351,25 @@ class Advance:
         return fits(wanted, running, left_nanousd=left, policy=policy, spent=spent)
 
     def _rest(self, session: Session, job: Job) -> None:
-        """Let go of the run: it waits for a step, a person, publishing, or nothing any more."""
+        """Let go of the run: it waits for a step, a person or publishing, or is over."""
         if job.ended_at is not None:
             return
         rows = load_run(session, job)
         if job.state == State.RUNNING and not any(step.state == "running" for step in rows.steps):
             if not any(gate.state == "open" for gate in rows.gates):
-                detail = "a defect ended it: its schedule waits for nothing"
+                detail = "internal error: its schedule waits for nothing"
                 end(session, job, State.FAILED, reason=Reason.INTERNAL_ERROR, detail=detail)
                 return
             move(session, job, State.AWAITING_APPROVAL)
-        job.lost_attempts = 0  # what cost workers before is behind it
-        came_through(job)
+        job.lost_attempts = 0  # the steps that cost workers are behind it
+        clear_retries(job)
         close_attempt(session, job, outcome=job.state, reason=Reason.DONE)
-        job.fence += 1  # as at every end of an attempt: a late effect of it must be refused
+        job.fence += 1  # fences late effects of this attempt
         if rows.settled():
             wake_run(session, job)
 
     def _scan(self) -> None:
-        """Scan what the run changed, outside of any transaction, and put on record what came of it."""
+        """Scan what the run changed, outside any transaction, and record the verdict."""
         with self._resources.ledger.begin() as session:
             run = session.get_one(Run, self._claimed.job.id)
             base, head = run.base_commit, run.head_commit

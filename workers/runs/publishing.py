@@ -1,8 +1,8 @@
-"""Publish a run: one commit of what it changed, pushed under a branch of its own, and a pull request (ruling A25).
+"""Publish a run: one commit of its changes, pushed under a branch of its own, and a pull request (ruling A25).
 
-Only the service does this, after scan and gates (S-029). What agents used among themselves is no part of it. Every part
-can be done twice and is then done once: the same commit, the same branch, the pull request that is open already. So a
-worker that dies in between costs nothing, and for a forge that is away the run waits in the ledger.
+Only the service does this, after scan and gates (S-029). Every part is idempotent: the same commit, the same branch,
+the pull request that is already open. So a worker that dies in between costs nothing, and while a forge is unavailable
+the run waits in the ledger.
 """
 
 from __future__ import annotations
@@ -24,17 +24,11 @@ from routing.policy.agents import Account
 from routing.policy.prices import NANOUSD_PER_USD, format_usd, nanousd_of
 from routing.policy.project import GitHub, ProjectConfig
 from workers.errors import WorkspaceError
-from workers.lifecycle import Resources, try_later
-from workers.retries import away_of, is_passing
+from workers.lifecycle import Resources, retry_later
+from workers.retries import is_passing, unavailable_reason
 from workers.runs.apply_actions import end_facts
 from workers.runs.git.sync import push, remote_of, remote_rules
 from workers.runs.git.workspace import Workspace
-
-# The words of a pull request: what a reviewer of the whole run has to know, and nothing that an agent can misuse.
-#
-# Agents' sentences are shown as quotations. What would make the forge do something (name people, load a picture,
-# close
-# other tickets) is taken apart in them, since whoever wrote the ticket may have ordered it.
 
 MAX_TITLE = 200
 MAX_SUMMARY = 8_000
@@ -55,7 +49,7 @@ class StepLine:
 
 @dataclass(frozen=True)
 class GateLine:
-    """One gate that was decided."""
+    """One decided gate."""
 
     reason: str
     state: str
@@ -73,16 +67,16 @@ class PullRequestFacts:
     steps: Sequence[StepLine]
     gates: Sequence[GateLine] = ()
     open_issues: Sequence[str] = ()
-    """What reviewers found and nobody mended: their titles."""
+    """Titles of the reviewers' findings that nobody fixed."""
     changed: Sequence[str] = ()
     cost_usd: float
     estimate_usd: tuple[float, float] | None = None
-    """What it was thought to cost, from and to."""
+    """From and to."""
 
 
 @dataclass(frozen=True)
 class PullRequestText:
-    """What the forge is given."""
+    """Title and text for the forge."""
 
     title: str
     body: str
@@ -95,9 +89,13 @@ def branch_of(ticket: Ticket, run_id: UUID) -> str:
 
 
 def describe(facts: PullRequestFacts) -> PullRequestText:
-    """Return title and text of a run's pull request."""
+    """Return title and text of a run's pull request.
+
+    Agents' sentences are quoted, and what the forge would act on (mentions, pictures, closing keywords) is neutralized,
+    since the ticket's author may have planted it.
+    """
     ticket = facts.ticket
-    name = _cell(ticket.key or "of nobody's tracker")
+    name = _cell(ticket.key or "without a tracker")
     about = f"[{name}]({ticket.url})" if ticket.url else name
     parts = [
         f"Made by Pointsman for the ticket {about}: {_cell(ticket.title)}",
@@ -107,7 +105,7 @@ def describe(facts: PullRequestFacts) -> PullRequestText:
         _bullets("Looked at by people", [f"{gate.reason}: {gate.state} by {gate.actor}" for gate in facts.gates]),
         _bullets("Changed files", facts.changed),
         _money(facts),
-        "Nothing was merged: that is for people to do.",
+        "Nothing was merged: that is up to you.",
     ]
     title = inert(" ".join(ticket.title.split()))[:MAX_TITLE]
     return PullRequestText(title, "\n\n".join(part for part in parts if part))
@@ -148,14 +146,14 @@ def _usd(amount: float) -> str:
 
 
 def _cell(text: str) -> str:
-    """One line that can stand in a table."""
+    """Return a text as one line that fits a table."""
     return inert(" ".join(text.split()))[:300].replace("|", "\\|")
 
 
 logger = logging.getLogger(__name__)
 
 PUSH_SECONDS = 8.0
-"""For one push."""
+"""Time limit of one push."""
 
 
 def publish_run(claimed: Claim, resources: Resources, workspace: Workspace) -> None:
@@ -164,12 +162,17 @@ def publish_run(claimed: Claim, resources: Resources, workspace: Workspace) -> N
     Raises:
         FencedError: nobody's fault: the run was taken away; done again it comes to the same.
     """
+
+    def check() -> None:
+        with resources.ledger.begin() as session:
+            hold(session, claimed.attempt)
+
     with resources.ledger.begin() as session:
         rows = load_run(session, hold(session, claimed.attempt))
     try:
-        facts = _hand_over(rows, resources, workspace, check=lambda: _check(claimed, resources))
+        facts = _hand_over(rows, resources, workspace, check=check)
     except (WorkspaceError, ForgeError, OSError) as error:
-        if is_passing(error) and try_later(claimed, resources, reason=away_of(error), why=str(error)):
+        if is_passing(error) and retry_later(claimed, resources, reason=unavailable_reason(error), why=str(error)):
             return
         detail = f"{error}; what was done is kept at {rows.run.head_commit}, and nothing was merged"
         _end(
@@ -177,12 +180,6 @@ def publish_run(claimed: Claim, resources: Resources, workspace: Workspace) -> N
         )
         return
     _end(claimed, resources, State.PUBLISHED, Reason.DONE, facts={**end_facts(rows, State.PUBLISHED), **facts})
-
-
-def _check(claimed: Claim, resources: Resources) -> None:
-    """Let nothing more leave the house for a run that somebody else publishes by now, or that has ended."""
-    with resources.ledger.begin() as session:
-        hold(session, claimed.attempt)
 
 
 def _end(
@@ -195,7 +192,10 @@ def _end(
 def _hand_over(
     rows: RunRows, resources: Resources, workspace: Workspace, *, check: Callable[[], None]
 ) -> dict[str, Any]:
-    """Bring a run's changes to its forge; returns what its owner is told of it. `check` goes before each word to it."""
+    """Push a run's changes to its forge and return the facts for its owner.
+
+    `check` precedes each request: it refuses a run that was taken away.
+    """
     commit = _squash(rows, workspace)
     if commit is None:
         return {"branch": None, "commit": None}
@@ -207,18 +207,18 @@ def _hand_over(
     rules = remote_rules(resources.runs, resources.policy.runs, seconds=PUSH_SECONDS)
     check()
     push(workspace, commit, branch=branch, remote=remote, rules=rules)
-    told: dict[str, Any] = {"branch": branch, "commit": commit}
+    facts: dict[str, Any] = {"branch": branch, "commit": commit}
     github = config.integrations.github
     if github is None:
-        return told
+        return facts
     account = account_for(github, resources, tenant=rows.job.tenant)
     check()
     pull = _open(rows, ticket, branch, config=config, github=github, account=account)
-    return {**told, "pull_request": {"number": pull.number, "url": pull.url}}
+    return {**facts, "pull_request": {"number": pull.number, "url": pull.url}}
 
 
 def account_for(github: GitHub, resources: Resources, *, tenant: str) -> Account:
-    """Return the account that a project's pull requests are opened with.
+    """Return the account that opens a project's pull requests.
 
     Raises:
         ForgeError: the operator's fault: the installation gives this tenant no such account.
@@ -261,12 +261,11 @@ def facts_of(rows: RunRows, ticket: Ticket) -> PullRequestFacts:
     for execution in rows.executions:
         cost = rows.costs.get(execution.job_id, 0)
         costs[execution.step_key] = costs.get(execution.step_key, 0) + cost
-    told = end_facts(rows, State.PUBLISHED)
     low, high = (rows.run.estimate.get(name) for name in ("low_usd", "high_usd"))
     return PullRequestFacts(
         run_id=rows.job.id,
         ticket=ticket,
-        summary=str(told.get("summary", "")),
+        summary=str(end_facts(rows, State.PUBLISHED).get("summary", "")),
         steps=[
             StepLine(step.key, step.agent or "build", step.state, step.tries, costs.get(step.key, 0) / NANOUSD_PER_USD)
             for step in rows.steps
@@ -280,7 +279,7 @@ def facts_of(rows: RunRows, ticket: Ticket) -> PullRequestFacts:
 
 
 def _open_issues(rows: RunRows) -> list[str]:
-    """Return what each agent that looks for issues still found when it looked last."""
+    """Return the titles of each agent's latest findings."""
     last = {step.agent: step.result for step in rows.steps if step.result is not None and step.agent is not None}
     return [str(issue.get("title", "")) for result in last.values() for issue in result.get("issues", [])]
 

@@ -1,7 +1,8 @@
-"""One step of a run, from its order to a commit: read the workspace, run the agent, take over what it may leave.
+"""One step of a run, from its order to a commit: read the workspace, run the agent, collect what it may leave.
 
 The run's coordinator decides what follows; a step settles itself and touches nothing of its run. What an agent left is
-judged here and only here: its result by its schema, its files by their paths, both by what must never be kept.
+judged only here, whatever it ran in: its result by its schema, its files by their paths, both for secrets. A reviewer
+that edits source has edited nothing (S-008, ruling A17), and every dropped file is reported.
 """
 
 from __future__ import annotations
@@ -34,15 +35,17 @@ from workers.runs.git.workspace import Step, Workspace
 from workers.runs.runners.api import ApiRunner
 from workers.runs.runners.claude_code import ClaudeCodeRunner, run_check
 from workers.runs.runners.codex import CodexRunner
-from workers.runs.runners.protocol import AgentOrder, AgentRun, AgentRunner, Failed
 from workers.runs.scheduling.view import AgentResult, parse_result
-from workers.runs.step_context import StepWords, claude_md, order_text, stage
-
-# What of an agent's files is taken: within its paths, under proper names, free of secrets; all else is dropped.
-#
-# Nothing that an agent wrote is believed because of where it ran. A reviewer that edits source has edited nothing
-# (S-008,
-# ruling A17), and every drop is reported.
+from workers.runs.step_context import (
+    AgentOrder,
+    AgentRun,
+    AgentRunner,
+    Failed,
+    StepBrief,
+    claude_md,
+    order_text,
+    stage_context,
+)
 
 _KNOWN_KEY = "known-key"
 _MAX_REPORTED = 50
@@ -50,46 +53,46 @@ _MAX_CHANGES = 5_000
 
 
 class Dropped(NamedTuple):
-    """A file that is not taken."""
+    """A file that is not accepted."""
 
     path: str
     reason: str
-    """`not_allowed`, `context`, `hidden`, `planted`, `too_many`, `secret`, or the rule of names that it breaks."""
+    """`not_allowed`, `context`, `hidden`, `planted`, `too_many`, `secret`, or the naming rule that it breaks."""
 
 
 @dataclass(frozen=True)
-class Taken:
+class Accepted:
     """What becomes a step's commit, and what does not."""
 
     changes: Mapping[str, bytes | None]
-    """Contents by checked path; None for a file that is gone."""
+    """Contents by checked path; None for a deleted file."""
     dropped: tuple[Dropped, ...]
     keys: tuple[str, ...] = ()
-    """Files in which the value of a key of this installation stood: the step is over, whatever it did (A19)."""
+    """Files that contain the value of a key of this installation: the step is over, whatever it did (A19)."""
 
     def report(self) -> tuple[str, ...]:
-        """Return the drops as lines, with the number of those that are not named."""
+        """Return the drops as lines, with the number of those that are not listed."""
         lines = tuple(f"{ascii(drop.path)[1:-1]}: {drop.reason}" for drop in self.dropped[:_MAX_REPORTED])
         rest = len(self.dropped) - len(lines)
         return (*lines, f"and {rest} more") if rest > 0 else lines
 
 
-def take_over(
+def collect_output(
     before: Snapshot,
     given: Mapping[str, bytes],
     after: Mapping[str, bytes],
     *,
     may_write: Callable[[str], bool],
     known_keys: tuple[str, ...] = (),
-) -> Taken:
-    """Decide what of an agent's files is taken.
+) -> Accepted:
+    """Decide which of an agent's files are accepted.
 
     Args:
         before: the commit that the step began with.
-        given: what was laid before the agent, staged context included.
+        given: the files it was given, staged context included.
         after: the whole workspace as it left it.
         may_write: whether the step may write a path.
-        known_keys: values that must be in no file: keys of this installation, and the attempt's own token.
+        known_keys: values that no file may contain: keys of this installation, and the attempt's own token.
     """
     dropped: list[Dropped] = []
     changes: dict[str, bytes | None] = {}
@@ -103,17 +106,17 @@ def take_over(
         else:
             dropped.append(Dropped(path, reason))
     dropped += _drop_collisions(before, changes)
-    secrets = _Secrets(known_keys)
+    secrets = _SecretScan(known_keys)
     keys = tuple(path for path, data in changes.items() if data is not None and secrets.has_key(path, data))
     for path in [path for path, data in changes.items() if data and secrets.is_new(path, before.files.get(path), data)]:
         del changes[path]
         dropped.append(Dropped(path, "secret"))
-    return Taken(changes, tuple(dropped), keys)
+    return Accepted(changes, tuple(dropped), keys)
 
 
 def holds_key(path: str, data: bytes, known_keys: tuple[str, ...]) -> bool:
-    """Return whether the value of a known key stands in a file, plain or encoded."""
-    return _Secrets(known_keys).has_key(path, data)
+    """Whether a file contains the value of a known key, plain or encoded."""
+    return _SecretScan(known_keys).has_key(path, data)
 
 
 def _objection(path: str, before: Snapshot, may_write: Callable[[str], bool]) -> str | None:
@@ -133,7 +136,7 @@ def _objection(path: str, before: Snapshot, may_write: Callable[[str], bool]) ->
 
 
 def _drop_collisions(before: Snapshot, changes: dict[str, bytes | None]) -> Iterator[Dropped]:
-    """Take out of the changes what could not stand beside the rest of the tree."""
+    """Drop changes that could not coexist with the rest of the tree."""
     names = NameSet()
     for path in before.files:
         if path not in changes:
@@ -146,7 +149,7 @@ def _drop_collisions(before: Snapshot, changes: dict[str, bytes | None]) -> Iter
             yield Dropped(path, error.reason)
 
 
-class _Secrets:
+class _SecretScan:
     """Looks for secrets in changed files, once in each."""
 
     def __init__(self, known_keys: tuple[str, ...]) -> None:
@@ -155,12 +158,12 @@ class _Secrets:
         self._found: dict[str, set[tuple[str, str]]] = {}
 
     def has_key(self, path: str, data: bytes) -> bool:
-        """Return whether the value of a known key stands in a file."""
+        """Whether a file contains the value of a known key."""
         found = self._found[path] = self._look(path, data)
         return any(rule == _KNOWN_KEY for rule, _ in found)
 
     def is_new(self, path: str, before: bytes | None, data: bytes) -> bool:
-        """Return whether a file holds a secret that it did not hold before: what a project has is its owner's."""
+        """Whether a file contains a secret that it did not contain before: a project's own secrets are its owner's."""
         found = self._found[path] if path in self._found else self._look(path, data)
         return bool(found and found - (self._look(path, before) if before else set()))
 
@@ -192,7 +195,7 @@ class _Start:
 
     order: StepOrder
     policy: Policy
-    """As the project's configuration leaves it."""
+    """With the project's configuration."""
     workspace: Workspace
     base: str
     snapshot: Snapshot
@@ -200,7 +203,7 @@ class _Start:
 
 @dataclass(frozen=True)
 class _Work:
-    """What an agent was given and left."""
+    """What an agent was given and what it left."""
 
     given: Mapping[str, bytes]
     writes: tuple[str, ...]
@@ -208,17 +211,13 @@ class _Work:
 
 
 class StepHandler:
-    """Does the steps of runs.
-
-    Args:
-        runners: by runtime.
-    """
+    """Runs the steps of runs."""
 
     def __init__(self, runners: Mapping[Runtime, AgentRunner] = RUNNERS) -> None:
         self._runners = runners
 
     def __call__(self, attempt: Attempt) -> Outcome:
-        """Do one step.
+        """Run one step.
 
         Raises:
             SandboxError, WorkspaceError: the step ends by the table of retries (workers/retries.py).
@@ -264,8 +263,7 @@ def _start(attempt: Attempt, order: StepOrder) -> _Start:
 
 def _agent_order(start: _Start, name: str, definition: AgentDefinition, attempt: Attempt) -> AgentOrder:
     order = start.order
-    known = attempt.secrets
-    words = StepWords(
+    brief = StepBrief(
         key=order.key,
         agent=name,
         task=order.task,
@@ -276,18 +274,18 @@ def _agent_order(start: _Start, name: str, definition: AgentDefinition, attempt:
     )
 
     def clean(text: str) -> str:
-        return redact(text, known=known)
+        return redact(text, known=attempt.secrets)
 
-    staged = stage(words, start.snapshot, definition, most_bytes=start.policy.runs.context_bytes, redact=clean)
+    staged = stage_context(brief, start.snapshot, definition, most_bytes=start.policy.runs.context_bytes, redact=clean)
     cap = order.cap_nanousd if order.cap_nanousd is not None else attempt.claim.job.cap_nanousd
     return AgentOrder(
         name=name,
         agent=definition,
         model=order.model or definition.model,
         instructions=claude_md(name, definition),
-        prompt=order_text(words, redact=clean),
+        prompt=order_text(brief, redact=clean),
         files={HANDOFF_README: _HANDOFF, **start.snapshot.files, **staged.files},
-        writes=tuple(words.writes),
+        writes=tuple(brief.writes),
         cap_usd=cap / NANOUSD_PER_USD,
     )
 
@@ -296,9 +294,9 @@ def _conclude(start: _Start, work: _Work, attempt: Attempt) -> Outcome:
     """Judge what an agent left, and keep what may be kept."""
     ran = work.ran
     if ran.files is None:
-        return _ended(ran.failed or _failure("none of its files are taken"), ran)
+        return _ended(ran.failed or _failure("none of its files are accepted"), ran)
     with attempt.step("judge"):
-        taken = _taken(start, work, attempt, ran.files)
+        taken = _accept(start, work, attempt, ran.files)
     dropped = (*taken.report(), *ran.refused)
     if dropped:
         attempt.report(EventKind.PROGRESS, {"text": f"{len(dropped)} writes were dropped", "dropped": list(dropped)})
@@ -319,11 +317,11 @@ def _conclude(start: _Start, work: _Work, attempt: Attempt) -> Outcome:
     )
 
 
-def _taken(start: _Start, work: _Work, attempt: Attempt, files: Mapping[str, bytes]) -> Taken:
-    """Take files over within the step's paths and, whatever its plan says, within its agent's."""
+def _accept(start: _Start, work: _Work, attempt: Attempt, files: Mapping[str, bytes]) -> Accepted:
+    """Accept files within the step's paths and, whatever its plan says, within its agent's."""
     agent = start.order.agent
     widest = start.policy.agents[agent].writes if agent is not None else ()
-    return take_over(
+    return collect_output(
         start.snapshot,
         work.given,
         files,
@@ -332,7 +330,7 @@ def _taken(start: _Start, work: _Work, attempt: Attempt, files: Mapping[str, byt
     )
 
 
-def _refusal(taken: Taken, attempt: Attempt) -> Failed | None:
+def _refusal(taken: Accepted, attempt: Attempt) -> Failed | None:
     """Return why nothing of a step may be kept."""
     if taken.keys:
         where = ", ".join(ascii(path) for path in taken.keys[:5])
@@ -358,17 +356,17 @@ def _result(files: Mapping[str, bytes], policy: Policy, known: tuple[str, ...]) 
         return _failure(f"its {RESULT_FILE} is not valid: {error}")
 
 
-def _with_real_artifacts(result: AgentResult, before: Snapshot, taken: Taken) -> tuple[AgentResult, tuple[str, ...]]:
-    """Take from a result the artifacts that are in no commit: whoever reads it next must find what it names (S-044)."""
+def _with_real_artifacts(result: AgentResult, before: Snapshot, taken: Accepted) -> tuple[AgentResult, tuple[str, ...]]:
+    """Remove a result's artifacts that are in no commit: whoever reads it must find what it names (S-044)."""
     there = {path for path in (*before.files, *taken.changes) if taken.changes.get(path, b"") is not None}
     missing = tuple(path for path in result.artifacts if path not in there)
-    kept = tuple(path for path in result.artifacts if path in there)
+    real = tuple(path for path in result.artifacts if path in there)
     named = tuple(f"{ascii(path)[1:-1]}: named as an artifact, and not there" for path in missing)
-    return result.model_copy(update={"artifacts": kept}), named
+    return result.model_copy(update={"artifacts": real}), named
 
 
-def _with_kept(failed: Failed, start: _Start, taken: Taken, attempt: Attempt) -> Failed:
-    """Keep, for people, what a step had written when it was cut off; its run takes nothing of it."""
+def _with_kept(failed: Failed, start: _Start, taken: Accepted, attempt: Attempt) -> Failed:
+    """Keep for people what a step had written when it was cut off; its run uses nothing of it."""
     if failed.state not in (State.TIMED_OUT, State.BUDGET_EXCEEDED) or not taken.changes:
         return failed
     _commit(start, taken.changes, attempt, said=failed.detail)

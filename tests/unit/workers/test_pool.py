@@ -13,8 +13,8 @@ from workers.pool import sweep_scratch
 
 _WORKER = """
 import os, sys, tempfile, time
-from workers.pool import take_scratch
-take_scratch()
+from workers.pool import create_scratch
+create_scratch()
 tempfile.mkdtemp(prefix="pymp-")
 if "child" in sys.argv and os.fork():
     print("ready", flush=True)

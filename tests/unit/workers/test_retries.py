@@ -1,6 +1,11 @@
 """One table turns a failure into what happens next."""
 
+from __future__ import annotations
+
+import errno
 import inspect
+import os
+import socket
 from typing import Any
 
 import pytest
@@ -18,7 +23,10 @@ from gateway.errors import (
     ProviderDownError,
     ProviderError,
 )
+from gateway.forge import ForgeError
 from routing.jobs import ENDS, MOVES, Reason, State
+from routing.policy.platform import platform_policy
+from routing.scheduling import pause_before
 from sandbox.errors import UnwalledSessionError
 from sites.errors import BlobMissingError
 from workers.errors import (
@@ -28,9 +36,21 @@ from workers.errors import (
     RemoteError,
     RepositoryRefusedError,
     SoftTimeLimit,
+    WorkspaceError,
+    WorkspaceMissingError,
 )
 from workers.outcomes import Ended, Parked
-from workers.retries import BUSY_RETRIES, LONGEST_WAIT_SECONDS, Abandon, Retry, decide_call, decide_end
+from workers.retries import (
+    BUSY_RETRIES,
+    MAX_WAIT_SECONDS,
+    Abandon,
+    Retry,
+    decide_call,
+    decide_end,
+    is_passing,
+    step_pause,
+    unavailable_reason,
+)
 
 TABLE: list[tuple[BaseException, State, Reason]] = [
     (SoftTimeLimit(), State.TIMED_OUT, Reason.TIME_LIMIT),
@@ -110,7 +130,7 @@ def test_a_limit_says_what_was_kept(error: BaseException) -> None:
     ],
 )
 def test_only_a_busy_moment_is_waited_for_twice_and_never_long(error: Any, waits: list[float | None]) -> None:
-    assert (BUSY_RETRIES, LONGEST_WAIT_SECONDS) == (2, 5.0)
+    assert (BUSY_RETRIES, MAX_WAIT_SECONDS) == (2, 5.0)
     found = [decide_call(error, tries=tries) for tries in (1, 2, 3)]
     assert found == [None if wait is None else Retry(wait) for wait in waits]
 
@@ -150,3 +170,68 @@ def test_the_table_knows_every_error_of_a_model_call() -> None:
         workers.errors.WriteConflictError,
     }
     assert calls | ours - handled_where_they_are_raised <= known
+
+
+@pytest.mark.parametrize(("tries", "seconds"), [(0, 0), (1, 5), (2, 30), (3, 30), (99, 30)])
+def test_pauses_grow_and_the_last_one_repeats(tries: int, seconds: float) -> None:
+    assert pause_before((5, 30), tries=tries) == seconds
+    assert pause_before((), tries=tries) == 0
+
+
+def test_the_shipped_pauses_never_shrink() -> None:
+    pauses = platform_policy().pauses
+    for each in (pauses.lost_worker, pauses.step, pauses.control):
+        assert list(each) == sorted(each)
+
+
+@pytest.mark.parametrize(
+    ("error", "passes"),
+    [
+        (ForgeError("502", is_passing=True), True),
+        (ForgeError("422", is_passing=False), False),
+        (RemoteError("no route"), True),
+        (RepositoryRefusedError("credentials", "401"), False),
+        (WorkspaceError("x"), False),
+        (WorkspaceMissingError("x"), False),
+        (OSError(28, "No space left on device"), True),
+        (ValueError("x"), False),
+    ],
+)
+def test_what_is_away_may_come_back_and_what_is_wrong_stays_wrong(error: Exception, passes: bool) -> None:
+    assert is_passing(error) is passes
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (ForgeError("502", is_passing=True), Reason.REMOTE_UNREACHABLE),
+        (RemoteError("no route"), Reason.REMOTE_UNREACHABLE),
+        (ConnectionResetError(104, "reset"), Reason.REMOTE_UNREACHABLE),
+        (OSError(errno.EHOSTUNREACH, "No route to host"), Reason.REMOTE_UNREACHABLE),
+        (socket.gaierror(socket.EAI_AGAIN, "try again"), Reason.REMOTE_UNREACHABLE),
+        (OSError(28, "No space left on device"), Reason.STORAGE_UNAVAILABLE),
+        (FileNotFoundError(errno.ENOENT, "No such file or directory", "/den/sha256"), Reason.STORAGE_UNAVAILABLE),
+    ],
+)
+def test_it_is_told_apart_what_was_away(error: Exception, reason: Reason) -> None:
+    assert unavailable_reason(error) is reason
+
+
+def test_a_step_rests_only_where_its_surroundings_failed_it() -> None:
+    assert step_pause((2, 15), tries=1, failure=Reason.PROVIDER_BUSY) == 2
+    assert step_pause((2, 15), tries=2, failure=Reason.BOX_FAILED) == 15
+    assert step_pause((2, 15), tries=1, failure=Reason.AGENT_FAILED) == 0
+    assert step_pause((2, 15), tries=0, failure=None) == 0
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EIO])
+def test_an_edit_that_finds_the_disk_full_or_away_gives_its_worker_back_and_waits(number: int) -> None:
+    parked = decide_end(OSError(number, os.strerror(number)))
+    assert isinstance(parked, Parked)
+    assert parked.reason == Reason.STORAGE_UNAVAILABLE
+
+
+def test_any_other_error_of_a_file_is_a_defect() -> None:
+    ended = decide_end(OSError(errno.ENAMETOOLONG, "File name too long"))
+    assert isinstance(ended, Ended)
+    assert ended.reason == Reason.INTERNAL_ERROR

@@ -4,12 +4,12 @@ import gzip
 
 import pytest
 
-from workers.session import MAX_BYTES, Hider, Transcript
+from workers.session import MAX_BYTES, TokenMasker, Transcript
 
 
 @pytest.mark.threat("C9")
 def test_the_token_is_not_kept() -> None:
-    hider = Hider("pma_s3cret-0123456")
+    hider = TokenMasker("pma_s3cret-0123456")
     line = b'{"a": "pma_s3cret-0123456", "b": "xpma_s3cret-0123456y"}'
     assert hider.line(line) == b'{"a": "[token]", "b": "x[token]y"}'
     assert hider.text("It is pma_s3cret-0123456.") == "It is [token]."
@@ -17,8 +17,8 @@ def test_the_token_is_not_kept() -> None:
 
 @pytest.mark.parametrize("token", ["", "t", "x" * 15])
 def test_what_is_too_short_for_a_token_takes_no_words_with_it(token: str) -> None:
-    assert Hider(token).text("a text with t and x" + token) == "a text with t and x" + token
-    assert Hider(token).line(b"a text") == b"a text"
+    assert TokenMasker(token).text("a text with t and x" + token) == "a text with t and x" + token
+    assert TokenMasker(token).line(b"a text") == b"a text"
 
 
 def test_of_a_long_session_the_beginning_and_the_end_are_kept() -> None:

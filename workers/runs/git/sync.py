@@ -1,7 +1,7 @@
-"""How a run's workspace begins with a project's branch, and how the run's outcome goes back as a branch of its own.
+"""Clone a project's branch into a run's workspace, and push the run's outcome back as a branch of its own.
 
-A workspace is made beside its place and renamed into it, so it is there whole or not at all. What is pushed is one
-commit on the commit that the run began with: new objects alone, and never over a branch that holds something else.
+A workspace is built beside its place and renamed into it, so it exists whole or not at all. What is pushed is one
+commit on the commit that the run began with: new objects only, and never over a branch with other content.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _DRAFT = ".draft-"
 
 
 class Branch(NamedTuple):
-    """A branch of a remote, and where it stands."""
+    """A branch of a remote, and its commit."""
 
     ref: Ref
     commit: ObjectID
@@ -45,21 +45,14 @@ class Branch(NamedTuple):
 def create_workspace(
     workspace: Workspace, remote: Remote, rules: RemoteRules, *, limits: PackLimits | None = None
 ) -> str:
-    """Make a run's workspace from a project's branch, and return the commit that the run begins with.
+    """Create a run's workspace from a project's branch, and return the commit that the run begins with.
 
-    Only that commit comes, without its history. A remote without any commit gives an empty first one. Where another
+    Only that commit is fetched, without its history. A remote without any commit gives an empty first one. If another
     worker was first, its workspace stays.
 
-    Args:
-        workspace: where it is to be.
-        remote: the project's repository.
-        rules: where remotes may be.
-        limits: what the repository may bring.
-
     Raises:
-        RepositoryRefusedError: it is not taken: too large, no such branch, a place that is not allowed (its owner's
-            fault).
-        RemoteError: it cannot be reached (its owner's fault, or a passing one).
+        RepositoryRefusedError: too large, no such branch, or a forbidden location (its owner's fault).
+        RemoteError: it cannot be reached (its owner's fault, or transient).
     """
     disk = Disk()
     if workspace.exists():
@@ -71,7 +64,7 @@ def create_workspace(
         base = _fill(draft, remote, rules, limits or PackLimits())
         made = Workspace(draft)
         made.point(BASE, base)
-        made.read(base)  # a tree that cannot be shown is refused now, not in the first step
+        made.read(base)  # refuse an unreadable tree now, not in the first step
         disk.settle(draft, workspace.path)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
@@ -138,27 +131,26 @@ def _branch_ref(name: str) -> Ref:
 
 
 def _sweep(root: Path) -> None:
-    """Take away what killed workers had begun."""
+    """Remove what killed workers had begun."""
     for draft in root.glob(f"{_DRAFT}*"):
         if time.time() - draft.stat().st_mtime > _STALE_SECONDS:
             shutil.rmtree(draft, ignore_errors=True)
 
 
 def push(workspace: Workspace, commit: str, *, branch: str, remote: Remote, rules: RemoteRules) -> None:
-    """Let a branch of the remote name a commit that was made by `Workspace.squash`; done already is done well.
+    """Point a branch of the remote at a commit of `Workspace.squash`. Idempotent.
 
     Args:
         workspace: has the commit.
-        commit: what to push; its parent is known to the remote, unless the remote was empty.
+        commit: what to push; the remote has its parent, unless the remote was empty.
         branch: its name there, without `refs/heads/`.
         remote: the project's repository.
         rules: where remotes may be.
 
     Raises:
-        WorkspaceError: the branch is there and holds something else; nothing was changed.
-        RemoteError: it cannot be reached, or refuses the push (its owner's fault, or a passing one).
-        RepositoryRefusedError: the remote is where none may be, or the credentials may not push (the project's owner's
-            fault).
+        WorkspaceError: the branch exists with other content; nothing was changed.
+        RemoteError: it cannot be reached, or refuses the push (its owner's fault, or transient).
+        RepositoryRefusedError: a forbidden location, or credentials that may not push (the project's owner's fault).
     """
     ref = _branch_ref(branch)
     name = ObjectID(commit.encode("ascii"))
@@ -180,12 +172,12 @@ def push(workspace: Workspace, commit: str, *, branch: str, remote: Remote, rule
 
 
 def _new_objects(store: BaseObjectStore, name: ObjectID) -> Iterator[ShaFile]:
-    """Yield a commit and what it has that its parent has not."""
+    """Yield a commit and what its parent does not have."""
     commit = object_of(store, name, Commit)
     yield commit
     parent: ObjectID | None = commit.parents[0] if commit.parents else None
     if parent is not None and object_of(store, parent, Commit).author == AUTHOR:
-        yield from _new_objects(store, parent)  # the remote was empty: our own first commit is new to it, too
+        yield from _new_objects(store, parent)  # the remote was empty: our first commit is new to it too
     yield from _new_in_tree(store, tree_of(store, parent) if parent is not None else None, commit.tree)
 
 
@@ -193,9 +185,9 @@ def _new_in_tree(store: BaseObjectStore, before: ObjectID | None, after: ObjectI
     if before == after:
         return
     yield object_of(store, after, Tree)
-    known = entries_of(store, before)
+    old_entries = entries_of(store, before)
     for entry in entries_of(store, after).values():
-        old = known.get(entry.name)
+        old = old_entries.get(entry.name)
         if old is not None and old.target == entry.target:
             continue
         if entry.is_directory:
@@ -204,14 +196,11 @@ def _new_in_tree(store: BaseObjectStore, before: ObjectID | None, after: ObjectI
             yield object_of(store, entry.target, ShaFile)
 
 
-# Where a project's repository is, for whom it is opened, and with what account: layers 1 and 2 put together.
-
-
 def remote_of(project: ProjectConfig, accounts: AccountsConfig, *, tenant: str) -> Remote:
-    """Return a project's remote.
+    """Return a project's remote, layers 1 and 2 of the configuration put together.
 
-    The account that it names goes along only where the operator lets this tenant use it, and only to repositories that
-    lie where the account belongs: a project cannot send somebody's token elsewhere.
+    The account that it names is used only where the operator allows this tenant to, and only for repositories below the
+    account's URL: a project cannot send somebody's token elsewhere.
     """
 
     def credentials() -> Credentials | None:
@@ -225,17 +214,17 @@ def remote_of(project: ProjectConfig, accounts: AccountsConfig, *, tenant: str) 
 
 
 def remote_rules(config: RunsConfig, rules: RunRules, *, seconds: float) -> RemoteRules:
-    """Return where remotes may be in this installation, and how long one exchange may take."""
+    """Return where remotes may be in this installation, and the time limit of one exchange."""
     return RemoteRules(
         schemes=rules.remotes, private_addresses=config.private_remotes, files_below=config.files_below, seconds=seconds
     )
 
 
 def tree_limits(rules: RunRules) -> TreeLimits:
-    """Return how much of a repository agents are shown."""
+    """Return how much of a repository agents see."""
     return TreeLimits(max_entries=2 * rules.workspace_files, max_bytes=rules.workspace_bytes)
 
 
 def pack_limits(rules: RunRules) -> PackLimits:
-    """Return what a repository may bring: what is not shown may be larger, but not without end."""
+    """Return what a repository may contain: files that are not shown may be larger, but are bounded too."""
     return PackLimits(total_bytes=10 * rules.workspace_bytes, pack_bytes=5 * rules.workspace_bytes)

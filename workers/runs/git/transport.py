@@ -1,8 +1,8 @@
 """The way to a project's remote: git's own protocol over HTTP or a directory, under limits, and to nowhere else.
 
-A remote is hostile, too: it may send for ever, send elsewhere, or stand for an address that only this machine can
-reach. Credentials are asked for when they are needed, go to the remote's own origin alone, and are never in a URL, in
-the repository's configuration or in an error.
+A remote is hostile too: it may never stop sending, redirect, or resolve to an address that only this machine can reach.
+Credentials are read when they are needed, go to the remote's own origin alone, and are never in a URL, in the
+repository's configuration or in an error.
 """
 
 from __future__ import annotations
@@ -51,30 +51,30 @@ _GARBAGE = (
     struct.error,
     zlib.error,
 )
-"""What the library may raise about an answer that is none."""
+"""What the library may raise about a malformed answer."""
 
 
 @dataclass(frozen=True)
 class Credentials:
-    """A name and a token for a remote; neither is ever shown."""
+    """A name and a token for a remote, hidden from reprs."""
 
     username: str = field(repr=False)
     password: str = field(repr=False)
 
 
 def no_credentials() -> Credentials | None:
-    """Return none: the remote is public, or a directory."""
+    """Return None: the remote is public, or a directory."""
     return None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Remote:
-    """A project's repository elsewhere."""
+    """A project's remote repository."""
 
     url: str
-    """`https://HOST/PATH`, `http://...` or `file:///PATH`, without a name or password in it."""
+    """`https://HOST/PATH`, `http://...` or `file:///PATH`, without credentials."""
     branch: str = ""
-    """Empty for the one that the remote itself names."""
+    """Empty for the remote's default."""
     credentials: Callable[[], Credentials | None] = no_credentials
 
 
@@ -84,9 +84,9 @@ class RemoteRules:
 
     schemes: Collection[str] = frozenset({"https"})
     private_addresses: bool = False
-    """Whether a remote may have an address that is not public, such as a forge in the operator's own network."""
+    """Whether a remote may have a non-public address, such as a forge in the operator's own network."""
     files_below: Path | None = None
-    """The directory that `file:` remotes have to lie in; None allows none."""
+    """The directory that `file:` remotes must lie in; None allows none."""
     seconds: float = 20.0
     """For one whole exchange."""
     answer_bytes: int = 300 * 1_048_576
@@ -95,13 +95,13 @@ class RemoteRules:
 
 @dataclass
 class Allowance:
-    """What a remote may still take of time and bytes."""
+    """The time and bytes that a remote has left."""
 
     deadline: float
     bytes: int
 
     def spend(self, count: int) -> None:
-        """Count bytes that came.
+        """Count received bytes.
 
         Raises:
             RepositoryRefusedError: `pack_too_large` (the remote's fault).
@@ -115,7 +115,7 @@ class Allowance:
 
 
 class _BoundedClient(Urllib3HttpGitClient):
-    """Reads within an allowance, and requests nothing but what lies below the remote's own URL."""
+    """Reads within an allowance, and requests nothing outside the remote's own URL."""
 
     def __init__(self, url: str, *, allowance: Allowance, **options: Any) -> None:
         super().__init__(url, quiet=True, timeout=_SILENCE_SECONDS, **options)
@@ -144,7 +144,7 @@ class _BoundedClient(Urllib3HttpGitClient):
         return response, counted
 
     def close(self) -> None:
-        """Close what a broken-off exchange left open."""
+        """Close what an interrupted exchange left open."""
         for response in self._open:
             response.close()
 
@@ -156,7 +156,7 @@ class _BoundedClient(Urllib3HttpGitClient):
 
 
 def _vetted(connection: HTTPConnection, opened: socket.socket) -> socket.socket:
-    """Say nothing to an address that is not public: whatever the name meant before, here it was resolved."""
+    """Refuse a non-public address: whatever the name resolved to before, this is what it resolves to now."""
     if not is_public(opened.getpeername()[0]):
         opened.close()
         raise NewConnectionError(connection, "an address that is not public")
@@ -182,7 +182,7 @@ class _PublicHTTPS(urllib3.HTTPSConnectionPool):
 
 
 def check_url(url: str, rules: RemoteRules) -> None:
-    """Check where a remote is before anything is sent there.
+    """Check a remote's URL before anything is sent there.
 
     Raises:
         RepositoryRefusedError: `bad_url` or `scheme` (its owner's fault), `not_allowed` (the operator's decision).
@@ -212,12 +212,12 @@ def _check_directory(path: Path, rules: RemoteRules, *, is_local: bool) -> None:
 
 @contextmanager
 def connected(remote: Remote, rules: RemoteRules) -> Iterator[tuple[GitClient, str]]:
-    """Give a client for a remote, and the path to give to it.
+    """Yield a client for a remote, and the path to give to it.
 
     Raises:
-        RepositoryRefusedError: see `check_url`; when the remote sends too much (its fault), or does not accept the
-            credentials (the project's owner's).
-        RemoteError: it cannot be reached, or answers with something else (its fault, or a passing one).
+        RepositoryRefusedError: as `check_url`; also for too much data (the remote's fault) and refused credentials (the
+            project owner's).
+        RemoteError: it cannot be reached, or answers with something else (its fault, or transient).
     """
     check_url(remote.url, rules)
     parts = urlsplit(remote.url)

@@ -1,7 +1,7 @@
-"""Git trees as files: what agents are shown of a project's repository.
+"""Git trees as files, and packs before they are unpacked: what agents see of a project's repository.
 
-A repository is hostile. What cannot be shown safely stays in its trees untouched and is named with a reason; what could
-never end (a tree that names itself a billion times) is refused. Nothing here asks git, and nothing in a tree is run.
+A repository is hostile. What cannot be shown safely stays in its trees untouched and is listed with a reason; what
+would never end (a tree that names itself a billion times) is refused. Git is not asked, and nothing in a tree is run.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class TreeLimits:
     """How much of a repository is shown."""
 
     max_entries: int = 20_000
-    """Files, directories and everything else that its trees name."""
+    """Files, directories and everything else in its trees."""
     max_bytes: int = 128 * MEBIBYTE
-    """Of all files that are shown."""
+    """Of all shown files."""
     max_file_bytes: int = 4 * MEBIBYTE
     """A larger file stays in the repository and is not shown."""
 
@@ -42,9 +42,9 @@ class LeftOut(NamedTuple):
     """What of a repository agents do not see and cannot change."""
 
     path: str
-    """A directory stands for all that it holds."""
+    """A directory stands for everything in it."""
     reason: str
-    """`symlink submodule planted file_too_large too_deep unicode_form`, or the rule of names that it breaks."""
+    """`symlink submodule planted file_too_large too_deep unicode_form`, or the naming rule that it breaks."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Snapshot:
     left_out: tuple[LeftOut, ...] = ()
 
     def hides(self, path: str) -> bool:
-        """Return whether something that is not shown stands where `path` would stand, on any file system."""
+        """Whether something hidden stands where `path` would stand, on any file system."""
         return any(collision_key(place) in self._hidden for place in (*parents_of(path), path))
 
     @cached_property
@@ -67,7 +67,7 @@ class Entry(NamedTuple):
     """One name in a tree."""
 
     name: str
-    """What is not UTF-8 stands as surrogates, which no rule of names lets pass."""
+    """Bytes that are not UTF-8 are surrogates, which every naming rule refuses."""
     mode: int
     target: ObjectID
 
@@ -78,12 +78,12 @@ class Entry(NamedTuple):
 
     @property
     def is_object(self) -> bool:
-        """Whether what it names lies in this repository: a submodule's commit does not."""
+        """Whether its target is in this repository: a submodule's commit is not."""
         return stat.S_ISREG(self.mode) or stat.S_ISLNK(self.mode) or self.is_directory
 
 
 def parents_of(path: str) -> Iterator[str]:
-    """Yield the directories that a path lies in, the outermost first."""
+    """Yield the directories of a path, the outermost first."""
     segments = path.split("/")
     return ("/".join(segments[:depth]) for depth in range(1, len(segments)))
 
@@ -104,7 +104,7 @@ def object_of(store: BaseObjectStore, name: ObjectID, kind: type[KindT]) -> Kind
 
 
 def blob_of(store: BaseObjectStore, entry: Entry | None) -> bytes | None:
-    """Return what a file holds; None for no file.
+    """Return a file's content; None for no file.
 
     Raises:
         WorkspaceMissingError: it is not there, or no file.
@@ -123,7 +123,7 @@ def tree_of(store: BaseObjectStore, commit: ObjectID) -> ObjectID:
 
 
 def entries_of(store: BaseObjectStore, tree: ObjectID | None) -> dict[str, Entry]:
-    """Return what a tree names, in its order; nothing for no tree.
+    """Return a tree's entries, in its order; nothing for no tree.
 
     Raises:
         WorkspaceMissingError: it is not there, or no tree.
@@ -159,7 +159,7 @@ class _Reader:
         self._bytes = 0
 
     def walk(self, tree: ObjectID, prefix: str, *, depth: int) -> None:
-        """Take what a directory holds."""
+        """Read a directory."""
         found = self._read.get(tree)
         if found is None:
             found = self._read[tree] = entries_of(self._store, tree)
@@ -204,12 +204,6 @@ class _Reader:
         self.left_out.append(LeftOut(path.encode("utf-8", "surrogateescape").decode("utf-8", "replace"), reason))
 
 
-# Looks through a pack before anything unpacks it: how many objects, how large each, how large all together.
-#
-# A pack of a few kilobytes can unfold into gigabytes. The library reads each object as a whole, so a hostile one has
-# to
-# be refused first; here every object is inflated piece by piece and thrown away.
-
 _HEADER = struct.Struct(">4sLL")
 _TRAILER_BYTES = 20
 _OFFSET_DELTA, _REFERENCE_DELTA = 6, 7
@@ -219,7 +213,7 @@ _MAX_NUMBER_BYTES = 10
 
 @dataclass(frozen=True)
 class PackLimits:
-    """What a project's repository may bring."""
+    """What a project's repository may contain."""
 
     pack_bytes: int = 256 * MEBIBYTE
     """As it is sent."""
@@ -231,11 +225,13 @@ class PackLimits:
 
 
 def check_pack(stream: BinaryIO, limits: PackLimits) -> None:
-    """Read a whole pack and leave the stream at its start.
+    """Check a whole pack and rewind the stream.
+
+    A pack of a few kilobytes can unfold into gigabytes, and the library reads each object as a whole. So every object
+    is inflated piece by piece here, and discarded.
 
     Raises:
-        RepositoryRefusedError: `too_many_objects object_too_large too_many_bytes bad_pack` (the fault of whoever sent
-            it).
+        RepositoryRefusedError: `too_many_objects object_too_large too_many_bytes bad_pack` (the sender's fault).
     """
     stream.seek(0)
     try:
@@ -278,7 +274,7 @@ class _Pack:
         self._count(size)
 
     def _inflate(self) -> tuple[bytes, int]:
-        """Return how an object begins, and how large it is."""
+        """Return how an object begins, and its size."""
         inflater = zlib.decompressobj()
         head, size = b"", 0
         while not inflater.eof:
@@ -318,7 +314,7 @@ class _Pack:
 
 
 def _result_bytes(delta: bytes) -> int:
-    """Return how large what a delta describes will be: the second of the two numbers that it begins with."""
+    """Return the size of a delta's result: the second of the two numbers that it begins with."""
     numbers, place = [0, 0], 0
     for which in (0, 1):
         for step in range(_MAX_NUMBER_BYTES):

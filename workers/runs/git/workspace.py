@@ -1,11 +1,11 @@
-"""A run's workspace: one bare git repository that the service alone writes (ADR-003, ruling A17).
+"""A run's workspace: one bare git repository that only the service writes (ADR-003, ruling A17).
 
-Agents never see it. A step is given a commit's files and gives files back; what of them is taken becomes a commit on
-`refs/steps/KEY/ATTEMPT`, and the run's coordinator absorbs that onto the run's head, whose id the ledger holds. There
-is no working tree, no git program, no hook and no filter, so nothing in a project is ever executed here (threat D10).
+Agents never see it. A step gets a commit's files and returns files; the accepted ones become a commit on
+`refs/steps/KEY/ATTEMPT`, and the run's coordinator merges that into the run's head, whose id the ledger holds. There is
+no working tree, no git program, no hook and no filter, so nothing in a project is ever executed here (threat D10).
 
 Objects and refs appear by rename, under names that follow from their content: any number of workers may write at once,
-a killed one leaves nothing half done, and doing a thing again gives the same ids.
+a killed one leaves nothing half done, and repeating an operation gives the same ids.
 """
 
 from __future__ import annotations
@@ -39,35 +39,27 @@ from workers.runs.git.trees import (
     tree_of,
 )
 
-# Trees made from trees: what a step changed goes into a project's repository, and everything else stays as it is.
-#
-# Only new objects are made, whose names follow from their content, so the same change always gives the same tree.
-
 _PLAIN = 0o100644
 
 
 @dataclass
 class TreeEditor:
-    """Makes trees from other trees, and collects the objects that are new. What is not touched stays as it is.
-
-    Args:
-        store: has the trees.
-    """
+    """Derives trees from other trees, and collects the new objects; the same change always gives the same tree."""
 
     store: BaseObjectStore
     objects: list[ShaFile] = field(default_factory=list)
 
     def edit(self, tree: ObjectID | None, changes: Mapping[str, bytes | None]) -> ObjectID:
-        """Return a tree with other contents; None takes a file away, and a directory that becomes empty goes with it.
+        """Return a tree with changed contents; None deletes a file, and a directory that becomes empty.
 
         Raises:
-            ObstructedError: something else than a file stands where one is to be (the agent's fault).
+            ObstructedError: something other than a file is in a file's place (the agent's fault).
         """
         changed = self._edit(tree, {tuple(path.split("/")): data for path, data in changes.items()})
         return changed if changed is not None else self._keep(Tree())
 
     def replace(self, tree: ObjectID | None, tops: Mapping[str, Entry | None]) -> ObjectID:
-        """Return a tree in which some top-level names are another tree's entries; None for one that is gone."""
+        """Return a tree with some top-level entries replaced by another tree's; None deletes one."""
         edited = self._copy(tree)
         for top, entry in tops.items():
             name = top.encode()
@@ -144,9 +136,9 @@ class Changed(NamedTuple):
 def compare(
     store: BaseObjectStore, before: ObjectID | None, after: ObjectID | None, *, prefix: str = ""
 ) -> Iterator[Changed]:
-    """Yield where two trees differ: files, and directories that only one of them has, file by file.
+    """Yield where two trees differ, file by file.
 
-    Equal subtrees are passed over unread, so a step's few changes cost little in a large repository.
+    Equal subtrees are skipped unread, so a step's few changes cost little in a large repository.
     """
     old, new = entries_of(store, before), entries_of(store, after)
     for name in sorted(old.keys() | new.keys()):
@@ -162,7 +154,7 @@ def compare(
 
 
 def entry_at(store: BaseObjectStore, tree: ObjectID | None, path: str) -> Entry | None:
-    """Return what stands at a path; None where nothing does."""
+    """Return the entry at a path; None if there is none."""
     found: Entry | None = None
     for segment in path.split("/"):
         found = entries_of(store, tree).get(segment) if tree is not None else None
@@ -173,10 +165,10 @@ def entry_at(store: BaseObjectStore, tree: ObjectID | None, path: str) -> Entry 
 
 
 RESERVED = (ARTIFACTS.rstrip("/"), CONTEXT_DIRECTORY.rstrip("/"), RESULT_FILE)
-"""Top-level names that the service and its agents use among themselves; a pull request has none of them."""
+"""Top-level names for the service and its agents, which no pull request contains."""
 
 AUTHOR = b"Pointsman <pointsman@localhost>"
-"""Of every commit that is made here. Agents and people are named in messages and in the ledger."""
+"""Of every commit made here. Messages and the ledger name agents and people."""
 BASE = "refs/heads/base"
 """The commit of the project that a run began with."""
 _COMMIT_ID = re.compile(r"[0-9a-f]{40}")
@@ -184,20 +176,20 @@ _STEP_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}(/[A-Za-z0-9][A-Za-z0-9_-
 
 
 class Step(NamedTuple):
-    """Which try at which step of the run made a commit."""
+    """The step and attempt that made a commit."""
 
     key: str
     attempt: int
 
     @property
     def ref(self) -> str:
-        """Where its commit is found."""
+        """The ref of its commit."""
         return f"refs/steps/{self.key}/{self.attempt}"
 
 
 @dataclass(frozen=True)
 class Absorbed:
-    """The run's head after a step's changes were taken into it."""
+    """The run's head after a step's changes were merged."""
 
     head: str
     changed: tuple[str, ...]
@@ -205,12 +197,7 @@ class Absorbed:
 
 
 class Workspace:
-    """One run's repository.
-
-    Args:
-        path: its directory.
-        limits: how much of it agents are shown.
-    """
+    """One run's repository."""
 
     def __init__(self, path: Path, *, limits: TreeLimits | None = None) -> None:
         self.path = path
@@ -219,11 +206,11 @@ class Workspace:
 
     @classmethod
     def of_run(cls, root: Path, run_id: UUID, *, limits: TreeLimits | None = None) -> Workspace:
-        """Return a run's workspace, which need not be there yet."""
+        """Return a run's workspace, which need not exist yet."""
         return cls(root / f"{run_id}.git", limits=limits)
 
     def exists(self) -> bool:
-        """Return whether it was made."""
+        """Whether it was created."""
         return self.path.is_dir()
 
     def started_with(self) -> str:
@@ -239,7 +226,7 @@ class Workspace:
         return _hex(_id(commit))
 
     def start_empty(self) -> str:
-        """Write the first commit of a project that has none yet: no files, and the same everywhere."""
+        """Write the first commit of a project without any: no files, and the same everywhere."""
         with self.store() as store:
             tree = Tree()
             commit = _commit(tree.id, parents=(), message="An empty project", when=0)
@@ -263,13 +250,13 @@ class Workspace:
 
         Args:
             base: the commit that the step was given.
-            changes: contents by checked path; None for a file that is gone. `.agent-context/` is never among them.
+            changes: contents by checked path; None for a deleted file. `.agent-context/` is never among them.
             step: whose changes they are.
             message: what the step did.
-            when: Unix seconds; the same for a second try at the same commit.
+            when: Unix seconds; the same when the same commit is repeated.
 
         Raises:
-            ObstructedError: a file cannot stand where something else stands (the agent's fault).
+            ObstructedError: a file cannot replace something else (the agent's fault).
             WorkspaceMissingError: there is no such base.
             ValueError: ours: the step's key cannot name a ref.
         """
@@ -284,20 +271,20 @@ class Workspace:
         return _hex(commit.id)
 
     def absorb(self, head: str, commit: str, *, base: str, message: str, when: int) -> Absorbed:
-        """Take a step's commit into the run's head; the caller alone moves the head (the run's fence sees to it).
+        """Merge a step's commit into the run's head; only the caller moves the head, under the run's fence.
 
-        What the step changed has to be in `head` as it was in `base`, or already as the step wants it.
+        What the step changed must be in `head` as it was in `base`, or already as the step wants it.
 
         Args:
             head: the run's head.
             commit: the step's commit.
             base: what the step was given.
-            message: of the commit that joins the two.
-            when: Unix seconds; the same for a second try at the same absorption.
+            message: of the merge commit.
+            when: Unix seconds; the same when the same merge is repeated.
 
         Raises:
             WriteConflictError: somebody else changed the same files meanwhile (the plan's fault).
-            WorkspaceMissingError: one of the commits is not there.
+            WorkspaceMissingError: one of the commits is missing.
         """
         with self.store() as store:
             trees = {name: tree_of(store, _id(name)) for name in (head, commit, base)}
@@ -326,16 +313,10 @@ class Workspace:
             return Absorbed(_hex(joined.id), tuple(changed))
 
     def squash(self, base: str, head: str, *, message: str, when: int) -> str:
-        """Return one commit on `base` with all that the run changed, but for what it used among its agents.
-
-        Args:
-            base: the commit of the project that the run began with.
-            head: the run's head.
-            message: of the commit.
-            when: Unix seconds; the same for a second try.
+        """Return one commit on `base` with all that the run changed, without what its agents used among themselves.
 
         Raises:
-            WorkspaceMissingError: one of the commits is not there.
+            WorkspaceMissingError: one of the commits is missing.
         """
         with self.store() as store:
             kept = entries_of(store, tree_of(store, _id(base)))
@@ -355,7 +336,7 @@ class Workspace:
             return blob_of(store, entry_at(store, tree_of(store, _id(commit)), path))
 
     def changes(self, base: str, commit: str) -> dict[str, bytes | None]:
-        """Return the files in which a commit differs from another: contents by path, None for what is gone.
+        """Return the files in which a commit differs from another: contents by path, None for deleted ones.
 
         Raises:
             WorkspaceMissingError: one of the commits is not there.
@@ -365,7 +346,7 @@ class Workspace:
             return {change.path: blob_of(store, change.after) for change in found}
 
     def point(self, ref: str, commit: str) -> None:
-        """Let a ref name a commit, in one step. Refs are for people who look; the ledger says what counts."""
+        """Point a ref at a commit, atomically. Refs are for people who look; the ledger says what counts."""
         _id(commit)
         path = self.path.joinpath(*ref.split("/"))
         self._disk.make_directory(path.parent)

@@ -1,7 +1,8 @@
-"""`run_agent`: an agent that reads and writes documents, over the model API with native tools and no box (P-032).
+"""Runtime `api`: an agent that reads and writes documents over the model API, with native tools and no box (P-032).
 
-It is a loop with an end: so many turns, so much time, and on the last turn only the tool that ends the step. It cannot
-run a command, so nothing here needs a wall (ruling A37).
+A loop with limited turns and time, whose last turn offers only the tool that ends the step. The agent cannot run a
+command and no path of its tools reaches a disk, so nothing here needs a box (ruling A37). A tool reports its refusals
+to the model, which may do better, and writes elsewhere are reported like dropped files.
 """
 
 from __future__ import annotations
@@ -23,13 +24,8 @@ from sites.errors import PathRefusedError
 from sites.files import check_path, is_planted
 from workers.attempt import Attempt
 from workers.errors import ResultInvalidError, ToolRefusedError
-from workers.runs.runners.protocol import AgentOrder, AgentRun, Failed
 from workers.runs.scheduling.view import AgentResult, parse_result
-
-# The file tools of an agent without a box: a workspace in memory, in which it may write within its paths alone.
-#
-# No path of these tools ever reaches a disk, and there is no shell (ruling A37). What a tool refuses it says to the
-# model, which may do better; what an agent tried to write elsewhere is reported like a write that was dropped.
+from workers.runs.step_context import AgentOrder, AgentRun, Failed
 
 MAX_SHOWN_CHARS = 60_000
 """Of a file, in one reply."""
@@ -77,8 +73,8 @@ class FileTools:
 
     Args:
         files: contents by path, staged context included.
-        writes: rules of the paths that may be written.
-        most_bytes: what all written files together may have.
+        writes: path rules of what may be written.
+        most_bytes: limit of all written files together.
     """
 
     def __init__(self, files: Mapping[str, bytes], *, writes: Sequence[str], most_bytes: int) -> None:
@@ -95,11 +91,11 @@ class FileTools:
         }
 
     def definitions(self, names: Iterable[str]) -> list[dict[str, Any]]:
-        """Return tools as the model API takes them: in one order, so that they can be cached."""
+        """Return tools for the model API, always in the same order, so that they can be cached."""
         return [_definition(name, self._tools[name][0]) for name in sorted(set(names) & self._tools.keys())]
 
     def use(self, name: str, given: object, *, allowed: Iterable[str]) -> str:
-        """Do what the model asks.
+        """Run one tool call.
 
         Raises:
             ToolRefusedError: it cannot be done (the agent's fault).
@@ -193,7 +189,7 @@ def _definition(name: str, model: type[_Input]) -> dict[str, Any]:
 
 
 _CLOSING_SECONDS = 10.0
-"""Kept of the queue's soft limit for what follows: judging files, writing the commit."""
+"""Reserved within the queue's soft limit for judging files and writing the commit."""
 _MAX_NEWS = 200
 _GO_ON = f"You used no tool. Go on with your task, or end your step with the tool `{FINISH_TOOL}`."
 _CUT = "Your reply was longer than it may be and was cut. Nothing of this call was done; write less at a time."
@@ -203,29 +199,24 @@ class ApiRunner:
     """Runs agents of runtime `api`."""
 
     def run(self, order: AgentOrder, attempt: Attempt) -> AgentRun:
-        """See `AgentRunner.run`."""
-        return run_agent(order, attempt)
+        """Let an agent work until it finishes or has to stop.
 
-
-def run_agent(order: AgentOrder, attempt: Attempt) -> AgentRun:
-    """Let an agent work until it finishes, or must.
-
-    Raises:
-        GatewayError: a model call failed for good.
-        CancelledByOwnerError, LeaseLostError: nobody's fault.
-    """
-    conversation = _Conversation(order, attempt)
-    failed = conversation.hold()
-    return AgentRun(
-        files=conversation.workspace.files,
-        failed=failed,
-        refused=tuple(conversation.workspace.refused),
-        facts={"turns": conversation.turns, "tools_used": conversation.tools_used, "tokens": conversation.tokens},
-    )
+        Raises:
+            GatewayError: a model call failed for good.
+            CancelledByOwnerError, LeaseLostError: nobody's fault.
+        """
+        conversation = _Conversation(order, attempt)
+        failed = conversation.hold()
+        return AgentRun(
+            files=conversation.workspace.files,
+            failed=failed,
+            refused=tuple(conversation.workspace.refused),
+            facts={"turns": conversation.turns, "tools_used": conversation.tools_used, "tokens": conversation.tokens},
+        )
 
 
 def session_seconds(order: AgentOrder, attempt: Attempt, *, closing: float = _CLOSING_SECONDS) -> float:
-    """Return how long an agent still may work: its own time, or what the queue's limit leaves of it."""
+    """Return how long an agent may still work: its own time, or what the queue's limit leaves of it."""
     passed = time.monotonic() - attempt.began
     return min(order.agent.soft_seconds, attempt.limits.soft_seconds - closing) - passed
 
@@ -249,7 +240,7 @@ class _Conversation:
         self._until = time.monotonic() + session_seconds(self.order, self.attempt)
 
     def hold(self) -> Failed | None:
-        """Take turns until the agent finishes; why it did not, otherwise."""
+        """Take turns until the agent finishes; otherwise return why it did not."""
         self.conversation.append([Text(self.order.prompt)])
         for turn in range(1, self.order.agent.max_turns + 1):
             if time.monotonic() > self._until:
@@ -282,7 +273,7 @@ class _Conversation:
         return reply
 
     def _take(self, reply: ModelReply) -> bool:
-        """Do what a reply asks; whether it ended the step."""
+        """Do what a reply asks; return whether it ended the step."""
         self.conversation.append(reply)
         if not reply.tool_uses:
             self.conversation.append([Text(_GO_ON)])
@@ -344,4 +335,4 @@ def _cached(conversation: Sequence[Turn]) -> list[Turn]:
 
 
 def _out_of_time() -> Failed:
-    return Failed(State.TIMED_OUT, Reason.TIME_LIMIT, "its time was over")
+    return Failed(State.TIMED_OUT, Reason.TIME_LIMIT, "it ran out of time")

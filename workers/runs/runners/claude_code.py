@@ -1,8 +1,8 @@
-"""An agent that writes source and runs commands: the Claude Code CLI in a box of its own, without permission checks.
+"""Runtime `claude_code`: the Claude Code CLI in a box of its own, for agents that write source and run commands.
 
-The box is the wall (ruling A18), so the CLI is told to ask nobody. Its instructions lie in the workspace as
-`.agent-context/CLAUDE.md`, put there before anything has run in the box; the CLI reads them once, as it starts. An
-image could hold them for the shipped agents only, and an installation may add agents without building another image.
+The box is the wall (ruling A18), so the CLI asks for no permission. The instructions are in the workspace as
+`.agent-context/CLAUDE.md`, placed before anything has run in the box; the CLI reads them once, as it starts. An image
+could hold them for the shipped agents only.
 """
 
 from __future__ import annotations
@@ -26,64 +26,55 @@ from workers.attempt import Attempt
 from workers.handlers.agent import ENDS, TOO_LARGE
 from workers.handlers.build import build_commands
 from workers.runs.runners.api import session_seconds
-from workers.runs.runners.protocol import AgentOrder, AgentRun, Failed
 from workers.runs.scheduling.view import MAX_ISSUES
-from workers.runs.step_context import INSTRUCTIONS
-from workers.session import Held, hold_session, obstacle_of
-
-# A step's files in a box and out of it again, for everything of a run that executes commands.
+from workers.runs.step_context import INSTRUCTIONS, AgentOrder, AgentRun, Failed
+from workers.session import SessionResult, hold_session, obstacle_to
 
 _IGNORED = frozenset({"node_modules", ".next", ".turbo", ".cache"})
-"""Directories that commands fill by themselves: nobody's work, and passed over unread."""
+"""Directories that commands fill by themselves; they are skipped unread."""
 _SPARE_FILES = 5_000
 
 
 class Collected(NamedTuple):
-    """A workspace as a box gives it back."""
+    """A workspace as a box returns it."""
 
     files: Mapping[str, bytes] | None
     refused: Failed | None = None
 
 
 def put(box: Box, files: Mapping[str, bytes]) -> None:
-    """Lay a step's files into a box. The agent's own instructions are the one file there that a tool obeys.
+    """Copy a step's files into a box. The agent's own instructions are the one file there that a tool obeys.
 
     Raises:
         PathRefusedError, TreeRefusedError: they do not fit into a box (the project's fault).
         BoxLostError: the box is gone.
     """
-    box.put(files, planted=_planted_but_ours)
+    box.put(files, planted=lambda path: path != INSTRUCTIONS and is_planted(path))
 
 
 def collect(box: Box, attempt: Attempt, given: Mapping[str, bytes]) -> Collected:
-    """Take the whole workspace out; what is not looked at is as it was given.
+    """Copy the whole workspace out; skipped directories stay as they were given.
 
     Raises:
         BoxLostError: the box is gone, and its files with it.
     """
     room = sum(map(len, given.values())) + attempt.limits.output_bytes
-    rules = CollectRules(max_bytes=room, max_files=len(given) + _SPARE_FILES, ignored=_IGNORED, planted=_nothing)
+    # Planted files may come out: they are dropped and reported one by one (workers/runs/step.py).
+    rules = CollectRules(
+        max_bytes=room, max_files=len(given) + _SPARE_FILES, ignored=_IGNORED, planted=lambda path: False
+    )
     try:
         files = attempt.den.read_tree(box.collect(attempt.den, rules))
     except (PathRefusedError, TreeRefusedError) as error:
         is_large = error.reason in TOO_LARGE
         state, reason = (State.OUTPUT_EXCEEDED, Reason.OUTPUT_CAP) if is_large else (State.FAILED, Reason.AGENT_FAILED)
-        return Collected(None, Failed(state, reason, f"its files are not taken: {error}"))
+        return Collected(None, Failed(state, reason, f"its files are not accepted: {error}"))
     passed_over = {path: data for path, data in given.items() if not _IGNORED.isdisjoint(path.split("/")[:-1])}
     return Collected({**files, **passed_over})
 
 
-def _planted_but_ours(path: str) -> bool:
-    return path != INSTRUCTIONS and is_planted(path)
-
-
-def _nothing(path: str) -> bool:
-    """Planted files may come out: they are dropped and reported one by one (workers/runs/step.py)."""
-    return False
-
-
 _CLOSING_SECONDS = 20.0
-"""Kept of the queue's soft limit for what follows: extracting, judging files, writing the commit."""
+"""Reserved within the queue's soft limit for extracting, judging files and writing the commit."""
 _GRACE_SECONDS = 8.0
 _LEAST_SECONDS = 5.0
 
@@ -92,7 +83,7 @@ class ClaudeCodeRunner:
     """Runs agents of runtime `claude_code`."""
 
     def run(self, order: AgentOrder, attempt: Attempt) -> AgentRun:
-        """See `AgentRunner.run`.
+        """Run an agent's session in a box.
 
         Raises:
             SandboxUnavailableError: there is no engine, or no image (the operator's fault).
@@ -112,7 +103,7 @@ class ClaudeCodeRunner:
                     attempt, box, _plan(order), prompt=order.prompt, clocks=session_clocks(order, attempt)
                 )
             exceeded = attempt.budget_exceeded() if held.verdict.end in (End.FAILED, End.BUDGET) else None
-            obstacle = obstacle_of(attempt, held.verdict, model=order.model, exceeded=exceeded)
+            obstacle = obstacle_to(attempt, held.verdict, model=order.model, exceeded=exceeded)
             if obstacle is not None:
                 raise obstacle
             with attempt.step("extract"):
@@ -134,7 +125,7 @@ def _plan(order: AgentOrder) -> SessionPlan:
 
 
 def session_clocks(order: AgentOrder, attempt: Attempt) -> Clocks:
-    """Return a session's clocks: its agent's, within what the queue's limit leaves for what has to follow."""
+    """Return a session's clocks: its agent's, within what the queue's limit leaves after what has to follow."""
     rules = attempt.policy.agent
     soft = max(session_seconds(order, attempt, closing=_CLOSING_SECONDS + _GRACE_SECONDS), _LEAST_SECONDS)
     return Clocks(
@@ -146,8 +137,10 @@ def session_clocks(order: AgentOrder, attempt: Attempt) -> Clocks:
     )
 
 
-def _extract(attempt: Attempt, box: Box, held: Held, order: AgentOrder, *, exceeded: BudgetExceeded | None) -> AgentRun:
-    """Take the files out, whatever the session's end was; they are given back without the instructions."""
+def _extract(
+    attempt: Attempt, box: Box, held: SessionResult, order: AgentOrder, *, exceeded: BudgetExceeded | None
+) -> AgentRun:
+    """Take the files out, however the session ended; they are returned without the instructions."""
     failed = _failure(held.verdict, exceeded=exceeded)
     facts = {"agent": held.facts}
     try:
@@ -174,21 +167,19 @@ def _failure(verdict: Verdict, *, exceeded: BudgetExceeded | None) -> Failed | N
     return Failed(state, reason, f"the agent's session ended: {verdict.text}")
 
 
-# The project's own build, as a step without an agent: its errors become the findings that a developer is given.
-#
-# It runs in a box of its own, without a token for any model; packages come from the mirror, and their scripts never
-# run.
-
 _CHECK_GRACE_SECONDS = 3.0
 _CHECK_CLOSING_SECONDS = 10.0
 _SHOWN_CHARS = 6_000
 _PLACE = re.compile(r"(?P<file>[\w./@()\[\]-]{1,200}\.[a-z]{1,5})[(:](?P<line>[0-9]{1,6})[,:]")
-"""How compilers name a place: `src/a.ts(3,5): error` or `src/a.ts:3:5`."""
+"""How compilers name a location: `src/a.ts(3,5): error` or `src/a.ts:3:5`."""
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def run_check(files: Mapping[str, bytes], attempt: Attempt) -> AgentRun:
-    """Build a project, and say what came of it as a result.
+    """Build a project, and report as a result whose findings a developer gets.
+
+    It runs in a box of its own, without a token for any model; packages come from the mirror, and their scripts never
+    run.
 
     Raises:
         SandboxUnavailableError: there is no engine, or no image (the operator's fault).
@@ -224,7 +215,7 @@ def _run(box: Box, command: Sequence[str], attempt: Attempt) -> ExecResult:
 
 
 def _issue(command: Sequence[str], result: ExecResult, files: Mapping[str, bytes]) -> dict[str, Any]:
-    """Return the one finding of a build that failed, at the first place in the project that its output names."""
+    """Return the one finding of a failed build, at the first location in the project that its output names."""
     said = _COLOURS.sub("", (result.stdout + b"\n" + result.stderr)[-_SHOWN_CHARS:].decode("utf-8", "replace"))
     how = f"status {result.exit_code}" if result.ending is Ending.EXITED else result.ending.value
     place = next((found for found in _PLACE.finditer(said) if found["file"].removeprefix("./") in files), None)

@@ -1,7 +1,7 @@
-"""The Codex CLI as a process of the worker's own machine, with ADR-013's guarded retry exactly as it is written.
+"""Runtime `codex_local`: the Codex CLI as a process of the worker's own machine, with ADR-013's guarded retry.
 
-Nothing walls it off and no gateway sees its calls. So it is off unless the operator names the one tenant of the
-installation, it is charged its whole step cap before it starts, and its environment is built here word by word.
+Nothing isolates it and no gateway sees its calls. So it is off unless the operator names the installation's one tenant,
+it is charged its whole step budget before it starts, and its environment is an explicit list.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from sandbox.local_box import UnwalledBox
 from workers.attempt import Attempt
 from workers.runs.runners.api import session_seconds
 from workers.runs.runners.claude_code import collect
-from workers.runs.runners.protocol import AgentOrder, AgentRun, Failed
+from workers.runs.step_context import AgentOrder, AgentRun, Failed
 
 logger = logging.getLogger(__name__)
 
 FALLBACK_FLAG = "SPRINTFOUNDRY_ENABLE_CODEX_HOME_AUTH_FALLBACK"
-"""With the value 1, and no other, a process that Codex's own home made fail is run once more without that home."""
+"""With the value 1, and no other, a process that failed because of Codex's own home is retried once without it."""
 AUTH_SIGNATURE = b"401 Unauthorized: Missing bearer or basic authentication in header"
-"""Trusted on stderr alone: what a model writes goes to stdout, and must not decide about an environment."""
+"""Trusted on stderr alone: a model writes to stdout, and must not decide about an environment."""
 CODEX_HOME = ".codex-home"
-"""Within the workspace; it is never part of what the agent left."""
+"""Within the workspace; never part of what the agent left."""
 
 _PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "SSL_CERT_FILE")
 _GRACE_SECONDS = 8.0
@@ -39,7 +39,7 @@ class CodexRunner:
     """Runs agents of runtime `codex_local`."""
 
     def run(self, order: AgentOrder, attempt: Attempt) -> AgentRun:
-        """See `AgentRunner.run`."""
+        """Run an agent on the worker's machine."""
         if (refused := _refusal(order, attempt)) is not None:
             return AgentRun(None, refused)
         box = UnwalledBox(BoxSpec(image="none", gateway=Target("", 1)))
@@ -65,19 +65,19 @@ class CodexRunner:
 
 
 def _refusal(order: AgentOrder, attempt: Attempt) -> Failed | None:
-    """Return why Codex may not run here: nothing was started."""
+    """Return why Codex may not run here; nothing was started."""
     tenant = attempt.runs.codex_tenant
     if not tenant:
         return Failed(State.FAILED, Reason.NOT_AVAILABLE, "runtime codex_local is off in this installation")
     if attempt.claim.job.tenant != tenant:
-        detail = "runtime codex_local has no wall: it is for the installation's one tenant alone"
+        detail = "runtime codex_local is not isolated: it is for the installation's one tenant only"
         return Failed(State.FAILED, Reason.NOT_AVAILABLE, detail)
-    exceeded = attempt.charge_whole(nanousd_of(order.cap_usd), order.model)
+    exceeded = attempt.charge_unmetered(nanousd_of(order.cap_usd), order.model)
     return Failed(State.BUDGET_EXCEEDED, Reason.COST_CAP, str(exceeded)) if exceeded is not None else None
 
 
 def arguments(order: AgentOrder, *, command: str) -> tuple[str, ...]:
-    """Return Codex's command line; what is asked goes over stdin."""
+    """Return Codex's command line; the prompt goes over stdin."""
     return (
         command,
         "exec",
@@ -90,18 +90,18 @@ def arguments(order: AgentOrder, *, command: str) -> tuple[str, ...]:
 
 
 def environment_of(inherited: Mapping[str, str], *, home: Path | None) -> dict[str, str]:
-    """Return Codex's environment: a few words of the worker's, and nothing of Pointsman's.
+    """Return Codex's environment: a few of the worker's variables, and none of Pointsman's.
 
     Args:
         inherited: the worker's own.
-        home: Codex's home within the workspace; None for the retry, which goes without it (S-133).
+        home: Codex's home within the workspace; None for the retry without it (S-133).
     """
     passed_on = {name: inherited[name] for name in _PASSED_ON if name in inherited}
     return passed_on if home is None else {**passed_on, "CODEX_HOME": str(home)}
 
 
 def may_retry(result: ExecResult, inherited: Mapping[str, str]) -> bool:
-    """Tell whether ADR-013 allows the one retry: asked for by its flag, a failed process, its signature on stderr."""
+    """Whether ADR-013 allows the one retry: its flag is set, the process failed, its signature is on stderr."""
     has_failed = result.ending is Ending.EXITED and result.exit_code != 0
     return inherited.get(FALLBACK_FLAG) == "1" and has_failed and AUTH_SIGNATURE in result.stderr
 

@@ -1,7 +1,7 @@
-"""What the scheduler can ask the coordinator to do, as values.
+"""What the scheduler asks the coordinator to do, as values.
 
-The coordinator applies all actions of one decision in one transaction, loads the view again and asks again, until a
-decision has none. Applying a decision changes the view such that the same decision is never made twice.
+The coordinator applies all actions of one decision in one transaction, reloads the view and decides again, until a
+decision has none. Applying a decision changes the view so that the same decision is never made twice.
 """
 
 from __future__ import annotations
@@ -13,31 +13,29 @@ from routing.jobs import Reason, State
 from workers.runs.scheduling.plan import Plan
 from workers.runs.scheduling.view import Facts, Issue, NewGate, NewStep, Status
 
-# What a person gets with a run that the agents could not finish: everything that is known, in one value (S-112).
-
 
 @dataclass(frozen=True)
 class StepRecord:
-    """One step and what came of it."""
+    """One step and its outcome."""
 
     key: str
     agent: str | None
     task: str
     state: str
     status: str | None
-    """What its agent reported."""
+    """As its agent reported."""
     summary: str
     tries: int
 
 
 @dataclass(frozen=True)
 class EscalationRecord:
-    """The context of an escalated run. The ticket itself is the job's prompt."""
+    """What a person gets with a run that the agents could not finish (S-112). The ticket itself is the job's prompt."""
 
     steps: tuple[StepRecord, ...]
-    """In the order in which they were planned, rework included: the plan as it went."""
+    """In the order of planning, rework included."""
     issues: tuple[Issue, ...]
-    """Blocking findings that nobody has mended."""
+    """Blocking findings that nobody fixed."""
     artifacts: tuple[str, ...]
     """Documents of the workspace."""
     changed: tuple[str, ...]
@@ -73,7 +71,7 @@ def escalation_record(facts: Facts) -> EscalationRecord:
 
 
 def count_demands(facts: Facts) -> int:
-    """Return how many results asked for rework so far: a demand counts whether or not a cycle followed (S-109)."""
+    """Return how many results asked for rework: a demand counts whether or not a cycle followed (S-109)."""
     found = (step.result.status for step in facts.view.steps if step.result is not None)
     return sum(1 for status in found if status is Status.NEEDS_REWORK)
 
@@ -83,7 +81,7 @@ PlanOrigin = Literal["agent", "corrected", "template"]
 
 @dataclass(frozen=True)
 class AdoptPlan:
-    """Store a plan that passed, and record its steps (pending) and gates (planned)."""
+    """Store a valid plan, and record its steps (pending) and gates (planned)."""
 
     round: int
     plan: Plan
@@ -91,29 +89,29 @@ class AdoptPlan:
     steps: tuple[NewStep, ...]
     gates: tuple[NewGate, ...] = ()
     notes: tuple[str, ...] = ()
-    """What the service changed or why it took a template; for the run's events."""
+    """What the service changed or why it used a template; for the run's events."""
 
 
 @dataclass(frozen=True)
 class AddSteps:
-    """Record steps of the service's own (pending)."""
+    """Record the service's own steps (pending)."""
 
     steps: tuple[NewStep, ...]
 
 
 @dataclass(frozen=True)
 class StartStep:
-    """Make the job of one attempt of a recorded step (running, tries = attempt). Unique by run, key and attempt."""
+    """Create the job of one attempt at a recorded step (running, tries = attempt). Unique by run, key and attempt."""
 
     key: str
     attempt: int
     context: tuple[str, ...] = ()
-    """What to stage: keys of completed steps and paths; replaces the context that was recorded."""
+    """What to stage: keys of completed steps and paths; replaces the recorded context."""
 
 
 @dataclass(frozen=True)
 class SkipSteps:
-    """Mark pending steps as never to be started (skipped)."""
+    """Mark pending steps as skipped: they never start."""
 
     keys: tuple[str, ...]
     why: str
@@ -121,14 +119,14 @@ class SkipSteps:
 
 @dataclass(frozen=True)
 class CancelSteps:
-    """Ask for the cancellation of running steps (cancelling)."""
+    """Request the cancellation of running steps (cancelling)."""
 
     keys: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class OpenGate:
-    """Ask a person (open, with an expiry of `gate_hours`). The gate may be recorded already, or not."""
+    """Ask a person (open, with an expiry of `gate_hours`). The gate may be recorded already."""
 
     gate: NewGate
 
@@ -143,25 +141,25 @@ class SkipGate:
 
 @dataclass(frozen=True)
 class ScanChanges:
-    """Scan the changed files without a model, and record what came of it (scan)."""
+    """Scan the changed files without a model, and record the verdict (scan)."""
 
 
 @dataclass(frozen=True)
 class Publish:
-    """Write the approval record and hand the run over to publishing."""
+    """Write the approval record and hand the run to publishing."""
 
     approved_by: Literal["policy:gates-passed"] = "policy:gates-passed"
 
 
 @dataclass(frozen=True)
 class EndRun:
-    """End the run: nothing of it runs or is pending. Gates that nobody answered lapse."""
+    """End the run: nothing of it runs or is pending. Unanswered gates lapse."""
 
     state: State
     reason: Reason
     detail: str
     record: EscalationRecord | None = None
-    """Of an escalated run only: what a person needs to go on."""
+    """Of an escalated run only: what a person needs to continue."""
 
 
 Action = (
@@ -171,8 +169,8 @@ Action = (
 
 @dataclass(frozen=True)
 class Decision:
-    """The one next move of a run. Without actions the run waits, or it is over."""
+    """The next move of a run. Without actions the run waits, or it is over."""
 
     actions: tuple[Action, ...]
     explanation: str
-    """Why, in a sentence that a person understands: it goes into the run's events."""
+    """Why, in one sentence for people: it goes into the run's events."""

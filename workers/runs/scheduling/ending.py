@@ -1,7 +1,11 @@
-"""How a run ends before its work is done, and how it ends well.
+"""Gates, and how a run ends: before its work is done, or well.
 
-Whatever stops a run, no new step starts and what has not started is skipped. After a failure the steps under way finish
-and are recorded (ruling A13); a run that a person stopped does not let them go on spending.
+Gates of the platform's and the project's rules are never skipped. Those that the orchestrator suggests are optional:
+with autonomy `auto`, low-risk tested work passes them without a person. A waiting gate holds up only the steps that
+depend on it (seed 001, ADR-010).
+
+Whatever stops a run, no new step starts and what has not started is skipped. After a failure the running steps finish
+and are recorded (ruling A13); a run that a person stopped does not let them spend more.
 """
 
 from __future__ import annotations
@@ -41,25 +45,11 @@ from workers.runs.scheduling.view import (
     find_final_reviews,
 )
 
-# Where a person looks before a run goes on (seed 001, ADR-010).
-#
-# Rules of the platform and of the project are never skipped. Gates that the orchestrator suggests are optional: where
-# the
-# project's autonomy is `auto`, low-risk work that was tested passes them without a person. A waiting gate holds
-# nothing
-# but the steps that depend on it: no worker, no box, no lock.
-
 _PAST = frozenset({GateState.PASSED, GateState.SKIPPED})
 
 
 def plan_gates(plan: Plan, steps: Sequence[NewStep], facts: Facts) -> tuple[NewGate, ...]:
-    """Return the gates of a plan that is adopted: its own, and those that the rules add to a run's first plan.
-
-    Args:
-        plan: the plan.
-        steps: its steps as they are recorded, in the same order.
-        facts: of the run.
-    """
+    """Return the gates of an adopted plan: its own, and for a run's first plan those of the rules."""
     round = steps[0].round
     own = tuple(
         NewGate(
@@ -76,16 +66,16 @@ def plan_gates(plan: Plan, steps: Sequence[NewStep], facts: Facts) -> tuple[NewG
 
 
 def due_within(facts: Facts, round: int) -> Decision | None:
-    """Open the gates of a round whose steps are done, or skip those that may be."""
+    """Open the gates of a round whose steps are done, or skip the optional ones."""
     due = [gate for gate in _within(facts, round) if gate.state is GateState.PLANNED and _is_reached(gate, facts)]
     return _ask(due, facts)
 
 
 def due_at_end(facts: Facts) -> Decision | None:
-    """Open every gate that stands before publishing; wait while one is unanswered."""
-    known = {gate.key for gate in facts.view.gates}
+    """Open every gate that precedes publishing; wait while one is unanswered."""
+    recorded = {gate.key for gate in facts.view.gates}
     due: list[NewGate] = [gate for gate in facts.view.gates if not gate.after and gate.state is GateState.PLANNED]
-    due += [gate for gate in (_end_gate(rule) for rule in _rules(facts)) if gate.key not in known]
+    due += [gate for gate in (_end_gate(rule) for rule in _rules(facts)) if gate.key not in recorded]
     decision = _ask(due, facts)
     if decision is not None:
         return decision
@@ -94,27 +84,27 @@ def due_at_end(facts: Facts) -> Decision | None:
 
 def waiting(facts: Facts, *, round: int | None = None) -> Decision | None:
     """Wait while a gate, of one round or of the whole run, is unanswered."""
-    asked = facts.view.gates if round is None else tuple(_within(facts, round))
-    open_now = [gate for gate in asked if gate.state is GateState.OPEN]
+    gates = facts.view.gates if round is None else tuple(_within(facts, round))
+    open_now = [gate for gate in gates if gate.state is GateState.OPEN]
     if not open_now:
         return None
     return Decision((), f"waiting for a person: {'; '.join(gate.reason for gate in open_now)}")
 
 
 def is_held(step: StepView, facts: Facts) -> bool:
-    """Tell whether a step has to wait for a gate that is not passed yet."""
+    """Whether a step has to wait for a gate."""
     work = facts.select(step.round, Phase.WORK)
     before = find_ancestors({one.key: one.depends_on for one in work}).get(step.key, frozenset())
     return any(before.intersection(gate.after) for gate in _within(facts, step.round) if gate.state not in _PAST)
 
 
 def has_unanswered(facts: Facts, round: int) -> bool:
-    """Tell whether a gate within a round is not passed yet."""
+    """Whether a gate within a round has not passed yet."""
     return any(gate.state not in _PAST for gate in _within(facts, round))
 
 
 def is_low_risk(facts: Facts) -> bool:
-    """Tell whether optional gates may be skipped: ordinary work, tested, with nothing left to mend (S-104)."""
+    """Whether optional gates may be skipped: ordinary work, tested, with nothing left to fix (S-104)."""
     view = facts.view
     if view.priority == "P0" or view.high_stakes or facts.last_round:
         return False
@@ -132,10 +122,10 @@ def _ask(due: Sequence[NewGate], facts: Facts) -> Decision | None:
             actions.append(SkipGate(gate.key, "low-risk work that was tested; the project's autonomy is auto"))
         else:
             actions.append(OpenGate(NewGate(gate.key, gate.kind, gate.reason, gate.after)))
-    asked = [action.gate.reason for action in actions if isinstance(action, OpenGate)]
-    if not asked:
+    reasons = [action.gate.reason for action in actions if isinstance(action, OpenGate)]
+    if not reasons:
         return Decision(tuple(actions), f"{len(actions)} optional gate(s) skipped: low-risk work that was tested")
-    return Decision(tuple(actions), f"a person has to look: {'; '.join(asked)}")
+    return Decision(tuple(actions), f"a person has to look: {'; '.join(reasons)}")
 
 
 def _rules(facts: Facts) -> Iterator[GateRule]:
@@ -158,7 +148,7 @@ def _rule_gate(rule: GateRule, steps: Sequence[NewStep], facts: Facts) -> NewGat
 
 
 def _place(after: tuple[str, ...], steps: Sequence[NewStep], facts: Facts) -> tuple[str, ...]:
-    """Where a gate stands. After the last reviews it stands at the end: a person is shown what was mended since."""
+    """Return where a gate stands: at the end if it follows the last reviews, to show a person what was fixed since."""
     needed = {key for step in steps for key in step.depends_on}
     is_last = all(key in find_final_reviews(steps, facts.book.agents) and key not in needed for key in after)
     return () if is_last else after
@@ -178,14 +168,14 @@ _ENDS = {
     Reason.TIME_LIMIT: State.TIMED_OUT,
     Reason.OUTPUT_CAP: State.OUTPUT_EXCEEDED,
 }
-"""Ends of their own; every other failure is `failed`. Of several the first counts."""
+"""Failures with an end of their own; every other is `failed`. Of several the first counts."""
 _SUMMARY = (
     "Tell the person who wrote the ticket what was done, what the reviewers found, what was mended and what was left."
 )
 
 
 def decide_stop(facts: Facts) -> Decision | None:
-    """Return the move of a run that may not go on, or None."""
+    """Return the move of a run that must not continue, or None."""
     view = facts.view
     if is_end(view.state) or view.state is State.PUBLISHING:
         return Decision((), f"nothing left to decide: the run is {view.state.value}")
@@ -213,7 +203,7 @@ def escalate(facts: Facts, reason: Reason, why: str) -> Decision:
 
 
 def decide_answer(facts: Facts) -> Decision | None:
-    """End a question or an order that only looks, once its one step is done."""
+    """End a question, or an order that only looks, once its one step is done."""
     step = facts.by_key.get(plan.ANSWER)
     if not is_answered_only(facts) or step is None or step.state is not StepState.COMPLETED:
         return None
@@ -223,7 +213,7 @@ def decide_answer(facts: Facts) -> Decision | None:
 
 
 def is_answered_only(facts: Facts) -> bool:
-    """Tell whether the run is one answer, by the key that no other kind of run starts with."""
+    """Whether the run is a single answer: no other kind of run starts with that key."""
     work = facts.select(0, Phase.WORK)
     return len(work) == 1 and work[0].key == plan.ANSWER and not facts.select(0, Phase.PLAN)
 
@@ -235,18 +225,18 @@ def decide_end(facts: Facts) -> Decision:
         return Decision((ScanChanges(),), f"the work is done: {len(facts.changed)} changed file(s) are scanned")
     if view.scan == "refused":
         return _stop(facts, State.FAILED, Reason.SCAN_REFUSED, why=f"the scan refused the changes: {view.scan_detail}")
-    asked = due_at_end(facts)
-    if asked is not None:
-        return asked
+    gate = due_at_end(facts)
+    if gate is not None:
+        return gate
     if plan.SUMMARY not in facts.by_key:
-        told = tuple(step.key for step in view.steps if step.state is StepState.COMPLETED and _is_told(step))
+        done = tuple(step.key for step in view.steps if step.state is StepState.COMPLETED and _is_work(step))
         step = NewStep(
             key=plan.SUMMARY,
             agent=SUMMARISER,
             task=_SUMMARY,
             phase=Phase.SUMMARY,
             round=facts.last_round,
-            context=told,
+            context=done,
             writes=writes_of(SUMMARISER, facts.book.agents),
         )
         return Decision((AddSteps((step,)),), "everything is reviewed and allowed: it is summed up")
@@ -255,12 +245,12 @@ def decide_end(facts: Facts) -> Decision:
     return Decision((Publish(),), "every gate is passed: the changes are published")
 
 
-def _is_told(step: StepView) -> bool:
+def _is_work(step: StepView) -> bool:
     return step.phase not in (Phase.CLASSIFY, Phase.PLAN)
 
 
 def _is_last_done(facts: Facts) -> bool:
-    """Whether nothing is left that would cost anything."""
+    """Whether nothing is left that would cost money."""
     summary = facts.by_key.get(plan.SUMMARY)
     if summary is not None:
         return summary.state is StepState.COMPLETED

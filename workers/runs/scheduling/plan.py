@@ -1,7 +1,7 @@
-"""A plan: which agents, in what order, with what context, and where a person looks (seed 001's layer 3, S-074).
+"""Plans: which agents, in what order, with what context, and where a person looks (seed 001's layer 3, S-074).
 
-These four decisions are all that a plan can say. It has no field for a model, a budget, a time or a key, and any other
-field is refused, so what the orchestrator writes can be stored, shown and run without being trusted.
+A plan can say no more than that. It has no field for a model, a budget, a time or a key, and unknown fields are
+refused, so what the orchestrator writes can be stored, shown and run without being trusted.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ from routing.policy.agents import ARTIFACTS, AgentDefinition, AgentRole
 from sites.files import collision_key
 
 MAX_STEPS = 200
-"""More than any configuration allows (routing.policy.agents): a longer plan is not even compared."""
+"""More than any configuration allows (routing.policy.agents): a longer plan is not even parsed."""
 MAX_WRITES = 30
 StepId = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,39}$")]
-"""No `_`: the service joins its own names with it (keys.py), so that no plan can take one of them."""
+"""No `_`: the service uses it in its own names, so that no plan can take one of them. Keys are safe in file names and
+git references.
+"""
 Task = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=8000)]
 Reference = Annotated[str, StringConstraints(min_length=1, max_length=300)]
 Classification = Literal["build", "fix", "question"]
@@ -40,9 +42,9 @@ class PlanStep(_Value):
     task: Task
     depends_on: Annotated[tuple[StepId, ...], Field(max_length=MAX_STEPS)] = ()
     context: Annotated[tuple[Reference, ...], Field(max_length=MAX_STEPS)] = ()
-    """What it is to read: ids of steps (also of steps done before this plan), and paths."""
+    """What to read: ids of steps (also of steps done before this plan), and paths."""
     writes: Annotated[tuple[Reference, ...], Field(max_length=MAX_WRITES)] = ()
-    """Where it may write, within what its agent may; empty = all of that. Rules as in routing.policy.agents."""
+    """Where it may write, within what its agent may; empty for all of that. Rules as in routing.policy.agents."""
 
 
 class PlanGate(_Value):
@@ -66,7 +68,7 @@ class Part(_Value):
 
     task: Task
     writes: Annotated[tuple[Reference, ...], Field(min_length=1, max_length=MAX_WRITES)]
-    """Directories of its own: no other part may write there, which is what App-last rests on (P-058)."""
+    """Its own directories: no other part may write there, which lets App come last (P-058)."""
 
 
 class BuildChoice(_Value):
@@ -74,9 +76,9 @@ class BuildChoice(_Value):
 
     template: Literal["build"]
     parts: Annotated[tuple[Part, ...], Field(max_length=16)] = ()
-    """The parallel frontend steps 1..N; none = Setup and App do it all."""
+    """The parallel frontend steps 1..N; without any, Setup and App do it all."""
     backend: Task | None = None
-    """What the backend step does; None = there is none (P-019)."""
+    """What the backend step does; None for no such step (P-019)."""
     gates: Annotated[tuple[PlanGate, ...], Field(max_length=50)] = ()
 
 
@@ -86,7 +88,7 @@ class FixChoice(_Value):
     template: Literal["fix"]
     scopes: Annotated[tuple[Literal["frontend", "backend", "styling"], ...], Field(min_length=1, max_length=3)]
     task: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=7000)] | None = None
-    """What has to be fixed, in the orchestrator's words; None = the ticket says it."""
+    """What to fix, in the orchestrator's words; None when the ticket says it."""
     gates: Annotated[tuple[PlanGate, ...], Field(max_length=50)] = ()
 
 
@@ -100,12 +102,10 @@ class SequentialChoice(_Value):
 TemplateChoice = Annotated[BuildChoice | FixChoice | SequentialChoice, Field(discriminator="template")]
 
 
-# Which agents change the product and which judge it: the distinction that the service's own rules rest on.
-#
-# It goes by role and never by name, so an agent that is only an entry of platform.yaml takes its place (S-089).
-
 MAKERS = frozenset({AgentRole.DEVELOPER, AgentRole.UI_UX})
-"""They write the product's own files."""
+"""Roles that write the product's own files. By role, never by name: an agent that is only an entry of platform.yaml
+takes its place too (S-089).
+"""
 JUDGES = frozenset({AgentRole.QA, AgentRole.SECURITY})
 
 PLANNER = "orchestrator"
@@ -116,30 +116,24 @@ RESEARCHER = "research"
 
 
 def makes(agent: str | None, agents: Mapping[str, AgentDefinition]) -> bool:
-    """Tell whether an agent changes the product."""
+    """Whether an agent changes the product."""
     return agent is not None and agent in agents and agents[agent].role in MAKERS
 
 
 def judges(agent: str | None, agents: Mapping[str, AgentDefinition]) -> bool:
-    """Tell whether an agent judges what others made. A test planner has the role too: what it does comes before."""
+    """Whether an agent judges what others made. A test planner has the role too, but comes before."""
     return agent is not None and agent in agents and agents[agent].role in JUDGES
 
 
 def is_plannable(agent: str) -> bool:
-    """Tell whether a plan may name an agent: the orchestrator and its subtasks are the service's to call."""
+    """Whether a plan may name an agent: only the service calls the orchestrator and its subtasks."""
     return agent.split(":")[0] != PLANNER
 
 
 def writes_of(agent: str, agents: Mapping[str, AgentDefinition]) -> tuple[str, ...]:
-    """Return everything that an agent may write; nothing for one that there is not."""
+    """Return everything that an agent may write; nothing for an unknown one."""
     return agents[agent].writes if agent in agents else ()
 
-
-# The names of a run's steps and gates: unique in the run, the same whenever they are computed.
-#
-# A plan's own ids hold no `_`. Every name that the service makes does, and so does every name of a rework plan's
-# step, so
-# no plan can take the name of another step. The characters are safe in file names and git references.
 
 SUMMARY = "summary_1"
 CLASSIFY = "classify_1"
@@ -154,23 +148,17 @@ def work_key(round: int, step: str) -> str:
 
 
 def service_key(round: int, *parts: str | int) -> str:
-    """Return the key of a step or gate of the service's own: at least two parts."""
+    """Return the key of the service's own step or gate: at least two parts."""
     return work_key(round, "_".join(str(part).replace(":", "-") for part in parts))
 
 
 def is_key(reference: str) -> bool:
-    """Tell whether an entry of a plan's context can only mean a step: a path has a `/`, a `.` or a capital."""
+    """Whether an entry of a plan's context can only mean a step: a path has a `/`, a `.` or a capital."""
     return _KEY.fullmatch(reference) is not None
 
 
-# The pipelines of seed 003 as plans: build, fix and sequential, and the single step that answers a question.
-#
-# The orchestrator picks one with parameters, and the service takes one where no valid plan came (ruling A38). They
-# pass
-# the same validation as a plan of the orchestrator's own.
-
 SCOPES = {"frontend": "frontend-dev", "backend": "backend-dev", "styling": "styling"}
-"""Which agent a scope of the fix pipeline is for (P-027)."""
+"""The agent of each scope of the fix pipeline (P-027)."""
 
 _RESEARCH = "Work out what the ticket asks: the users it is for, acceptance criteria, and what is out of scope."
 _ARCHITECT = "Decide how it fits the code that is there: modules, interfaces, data, and where each part lies."
@@ -186,7 +174,7 @@ _REVIEWS = {
 
 
 def expand_template(choice: BuildChoice | FixChoice | SequentialChoice) -> Plan:
-    """Return the plan that a template makes of its parameters."""
+    """Return a template's plan. It passes the same validation as a plan of the orchestrator's own."""
     if isinstance(choice, BuildChoice):
         return Plan(classification="build", steps=_build_steps(choice), gates=choice.gates)
     if isinstance(choice, FixChoice):
@@ -195,7 +183,7 @@ def expand_template(choice: BuildChoice | FixChoice | SequentialChoice) -> Plan:
 
 
 def choose_template(intent: Intent, *, agents: Collection[str]) -> BuildChoice | FixChoice:
-    """Choose the template that stands in for a plan which was refused.
+    """Choose the template that replaces a refused plan (ruling A38).
 
     Args:
         intent: build or fix.
@@ -217,7 +205,7 @@ def answer_plan(*, read_only: bool) -> Plan:
 
 
 def review_steps(after: Sequence[str], *, context: Sequence[str] = ()) -> tuple[PlanStep, ...]:
-    """Return the three reviewers, side by side after the given steps (P-022)."""
+    """Return the three reviewers, in parallel after the given steps (P-022)."""
     return tuple(
         PlanStep(id=agent, agent=agent, task=task, depends_on=tuple(after), context=tuple(context))
         for agent, task in _REVIEWS.items()
@@ -261,11 +249,7 @@ def _fix_steps(choice: FixChoice) -> tuple[PlanStep, ...]:
         task = f"Fix the {scope} part of the defect. {choice.task or 'The ticket describes it.'}"
         steps.append(  # one after the other: their directories overlap
             PlanStep(
-                id=f"fix-{scope}",
-                agent=SCOPES[scope],
-                task=task,
-                depends_on=(steps[-1].id,),
-                context=("test-planner",),
+                id=f"fix-{scope}", agent=SCOPES[scope], task=task, depends_on=(steps[-1].id,), context=("test-planner",)
             )
         )
     return (*steps, *review_steps((steps[-1].id,), context=("test-planner",)))
@@ -286,14 +270,12 @@ def _sequential_steps() -> tuple[PlanStep, ...]:
     return tuple(steps)
 
 
-# What follows from who depends on whom: cycles, and which steps can never run at the same time.
-
 Edges = Mapping[str, Sequence[str]]
-"""The keys that a key depends on. Names that are no key themselves are ignored."""
+"""The keys that a key depends on. Names that are not keys themselves are ignored."""
 
 
 def find_cycle(edges: Edges) -> tuple[str, ...] | None:
-    """Return a cycle as the keys on it, each depending on the next and the last on the first; None if there is none."""
+    """Return the keys of a cycle, each depending on the next and the last on the first; None if there is none."""
     sorter = TopologicalSorter({key: [name for name in needs if name in edges] for key, needs in edges.items()})
     try:
         sorter.prepare()
@@ -309,43 +291,30 @@ def find_ancestors(edges: Edges) -> dict[str, frozenset[str]]:
     Raises:
         graphlib.CycleError: our fault; the caller looks for cycles first.
     """
-    found: dict[str, frozenset[str]] = {}
-    known = {key: [name for name in needs if name in edges] for key, needs in edges.items()}
-    for key in TopologicalSorter(known).static_order():
-        found[key] = frozenset(known[key]).union(*(found[name] for name in known[key]))
-    return found
+    ancestors: dict[str, frozenset[str]] = {}
+    needed = {key: [name for name in needs if name in edges] for key, needs in edges.items()}
+    for key in TopologicalSorter(needed).static_order():
+        ancestors[key] = frozenset(needed[key]).union(*(ancestors[name] for name in needed[key]))
+    return ancestors
 
 
 def find_concurrent(edges: Edges) -> Iterator[tuple[str, str]]:
-    """Yield each pair of keys of which neither depends on the other: they may run at the same time."""
+    """Yield each pair of keys neither of which depends on the other: they may run at the same time."""
     ancestors = find_ancestors(edges)
     for one, other in combinations(edges, 2):
         if one not in ancestors[other] and other not in ancestors[one]:
             yield one, other
 
 
-# Who may write where, and whether two steps could ever write the same file (ruling A17, S-047).
-#
-# The rules are those of routing.policy.agents. Parallel steps merge without conflict because no file is covered by
-# rules of
-# both; that is decided here, on the rules, before anything runs. Names are compared as the strictest file system
-# would:
-# `src/App/` and `src/app/` are one directory to some.
-
-HANDOFFS = "artifacts/handoff/"
-
-_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,80}")
-
-
 class Overlap(NamedTuple):
-    """Two rules that some file is covered by both of."""
+    """Two path rules that some file matches both of."""
 
     first: str
     second: str
 
 
 def narrows(rule: str, wider: str) -> bool:
-    """Tell whether `wider` covers every file that `rule` covers."""
+    """Whether `wider` covers every file that `rule` covers."""
     if wider.startswith("*"):
         suffix = wider[1:]
         return not rule.startswith(ARTIFACTS) and not rule.endswith("/") and rule.endswith(suffix)
@@ -355,7 +324,11 @@ def narrows(rule: str, wider: str) -> bool:
 
 
 def find_overlap(one: Sequence[str], other: Sequence[str]) -> Overlap | None:
-    """Return the first rule of `one` and of `other` that cover a file both, or None where no file could be."""
+    """Return the first rules of `one` and `other` that could cover the same file, or None (ruling A17, S-047).
+
+    Parallel steps merge without conflict because of this check, made on the rules before anything runs. Names are
+    folded as on the strictest file system: `src/App/` and `src/app/` may be one directory.
+    """
     folded = [collision_key(rule) for rule in other]
     for mine in one:
         key = collision_key(mine)
@@ -365,20 +338,8 @@ def find_overlap(one: Sequence[str], other: Sequence[str]) -> Overlap | None:
     return None
 
 
-def handoff_path(sender: str, receiver: str) -> str:
-    """Return where the handoff document of one agent or step to another lies (S-050).
-
-    Raises:
-        ValueError: our fault; a name that could lead out of the directory.
-    """
-    for name in (sender, receiver):
-        if not _NAME.fullmatch(name) or "-to-" in name:
-            raise ValueError("a handoff is named after two agents or steps: a-z, 0-9, - and _, without -to-")
-    return f"{HANDOFFS}{sender}-to-{receiver}.md"
-
-
 def _spares(suffix: str, rule: str) -> bool:
-    """Whether a suffix rule keeps out of where the other lies: documents belong to the agent of their directory."""
+    """Whether a suffix rule excludes the other's directory: documents belong to that directory's agent."""
     return suffix.startswith("*") and rule.startswith(ARTIFACTS)
 
 

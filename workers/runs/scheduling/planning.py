@@ -1,4 +1,9 @@
-"""From a ticket or a demand for rework to a plan that may run: classify, plan, judge, plan once more, fall back."""
+"""From a ticket or a demand for rework to a plan that may run: classify, plan, judge, replan, fall back.
+
+Whoever wrote a plan, it runs only if it breaks no rule. All problems are named at once, so that the orchestrator can
+fix them in its one replan. The service can correct one kind itself, a missing mandatory step (S-018), and does so only
+when no replan is left.
+"""
 
 from __future__ import annotations
 
@@ -42,12 +47,6 @@ from workers.runs.scheduling.plan import (
 from workers.runs.scheduling.remedies import is_reviewed, plain_rework
 from workers.runs.scheduling.view import Facts, NewStep, Phase, Rulebook, Status, StepState, StepView
 
-# What can be wrong with a plan: each problem has a code, the step that it is about, and words for its author.
-#
-# The words go back to the orchestrator, into events and onto screens. Names in them come from a model, so they are
-# cut
-# and made printable; values other than names are never repeated.
-
 MAX_PROBLEMS = 30
 
 
@@ -77,11 +76,11 @@ class ProblemCode(StrEnum):
 
 
 class Problem(NamedTuple):
-    """One rule that a plan breaks."""
+    """One rule that a plan breaks, with words for its author."""
 
     code: ProblemCode
     step: str | None
-    """Id of the step, or None where the problem is the whole plan's."""
+    """Id of the step, or None for the whole plan."""
     message: str
 
     def __str__(self) -> str:
@@ -92,13 +91,13 @@ class Problem(NamedTuple):
 _CHOICE: TypeAdapter[Any] = TypeAdapter(TemplateChoice)
 
 
-def shown(name: object) -> str:
+def quote_name(name: object) -> str:
     """Return a model's word as it may be repeated: short and printable."""
     return _printable(str(name)[:80]) or "(empty)"
 
 
 def read_plan(raw: dict[str, Any]) -> BaseModel | tuple[Problem, ...]:
-    """Read what the orchestrator wrote: a `Plan`, the choice of a template, or what is wrong with its form."""
+    """Parse the orchestrator's output: a `Plan`, the choice of a template, or the problems of its form."""
     try:
         return _CHOICE.validate_python(raw) if "template" in raw else Plan.model_validate(raw)
     except ValidationError as error:
@@ -107,7 +106,7 @@ def read_plan(raw: dict[str, Any]) -> BaseModel | tuple[Problem, ...]:
 
 
 def _form_problem(kind: str, place: Sequence[int | str], rule: str, *, raw: dict[str, Any]) -> Problem:
-    step, field = _step_at(place, raw), shown(".".join(str(part) for part in place)) if place else "plan"
+    step, field = _step_at(place, raw), quote_name(".".join(str(part) for part in place)) if place else "plan"
     if kind == "extra_forbidden":
         message = (
             f"{field} is no part of a plan: agents, order, context and gates are; the service decides everything else"
@@ -119,11 +118,15 @@ def _form_problem(kind: str, place: Sequence[int | str], rule: str, *, raw: dict
 
 
 def _step_at(place: Sequence[int | str], raw: dict[str, Any]) -> str | None:
-    """The id that the step at a place claims, if there is one: the whole step may be malformed."""
+    """Return the id that the step at a place claims, if any: the whole step may be malformed."""
     match place:
         case ["steps", int(index), *_]:
             step = raw["steps"][index]
-            return shown(step["id"]) if isinstance(step, dict) and isinstance(step.get("id"), str) else f"#{index + 1}"
+            return (
+                quote_name(step["id"])
+                if isinstance(step, dict) and isinstance(step.get("id"), str)
+                else f"#{index + 1}"
+            )
     return None
 
 
@@ -131,24 +134,19 @@ def _printable(text: str) -> str:
     return "".join(character if character.isprintable() else "\ufffd" for character in text)
 
 
-# The service's judgement of a plan: whoever wrote it, it runs only if no rule is broken (seed 001's hard shell).
-#
-# All problems are named at once, so that the orchestrator can mend them in the one re-plan that it has. One kind the
-# service can put right itself: a mandatory step that is missing (S-018). It does so only when no re-plan is left.
-
 _TEST = "Test what the steps before have made against the ticket, and run every test there is."
 _MAX_NODES = 20_000
-"""Values in a plan that are looked at; a larger one is refused unread."""
+"""Limit of scanned values in a plan; a larger one is refused unread."""
 
 
 @dataclass(frozen=True)
-class Surroundings:
-    """What a plan is judged against, beside the rules."""
+class PlanContext:
+    """What a plan is judged against, besides the rules."""
 
     known: frozenset[str] = frozenset()
     """Keys of steps that were completed before this plan; its context may name them."""
     reviewed: bool = False
-    """Whether a reviewer asked for this plan: then the last word must be a reviewer's too, whatever it changes."""
+    """Whether a reviewer asked for this plan: then a reviewer must also have the last word."""
 
 
 @dataclass(frozen=True)
@@ -159,19 +157,13 @@ class Judgement:
     plan: Plan | None
     """None unless there is no problem."""
     corrected: Plan | None = None
-    """With every problem put right, where the service can do that."""
+    """With every problem fixed, where the service can do that."""
     agents: frozenset[str] = frozenset()
-    """The agents that it names, valid or not: what is known of the ticket's needs when a template stands in."""
+    """The agents that it names, valid or not: they show the ticket's needs when a template stands in."""
 
 
-def judge_plan(raw: Mapping[str, Any] | None, book: Rulebook, *, around: Surroundings) -> Judgement:
-    """Judge what the orchestrator wrote.
-
-    Args:
-        raw: its `plan`, as it stands in the result; None where there is none.
-        book: the rules of the service.
-        around: what the run already has.
-    """
+def judge_plan(raw: Mapping[str, Any] | None, book: Rulebook, *, around: PlanContext) -> Judgement:
+    """Judge what the orchestrator wrote."""
     if raw is None:
         return _refused(Problem(ProblemCode.PLAN_MISSING, None, "the result holds no plan"))
     if _holds_secret(raw, book):
@@ -189,11 +181,11 @@ def judge_plan(raw: Mapping[str, Any] | None, book: Rulebook, *, around: Surroun
     return judge(read, book, around=around)
 
 
-def judge(plan: Plan, book: Rulebook, *, around: Surroundings) -> Judgement:
-    """Judge a plan that is well formed; the arguments are those of `judge_plan`."""
+def judge(plan: Plan, book: Rulebook, *, around: PlanContext) -> Judgement:
+    """Judge a well-formed plan; the arguments are those of `judge_plan`."""
     named = frozenset(step.agent for step in plan.steps)
     problems = (*_whole(plan, book), *_references(plan, around.known))
-    if any(problem.code in _BLINDING for problem in problems):
+    if any(problem.code in _FATAL for problem in problems):
         return Judgement(problems, None, agents=named)
     problems += (*_contexts(plan), *_agents(plan, book.agents), *_writes(plan, book.agents))
     missing = missing_steps(plan, book, around=around)
@@ -204,12 +196,12 @@ def judge(plan: Plan, book: Rulebook, *, around: Surroundings) -> Judgement:
     return Judgement((), plan, agents=named)
 
 
-_BLINDING = frozenset({ProblemCode.TOO_MANY_STEPS, ProblemCode.DUPLICATE_ID, ProblemCode.CYCLE})
-"""With one of these it cannot be said which steps may run together."""
+_FATAL = frozenset({ProblemCode.TOO_MANY_STEPS, ProblemCode.DUPLICATE_ID, ProblemCode.CYCLE})
+"""With one of these it is unclear which steps may run together."""
 
 
-def missing_steps(plan: Plan, book: Rulebook, *, around: Surroundings) -> dict[str, tuple[str, ...]]:
-    """Return the agents that mandatory rules still want a step of, each with the steps that it has to come after."""
+def missing_steps(plan: Plan, book: Rulebook, *, around: PlanContext) -> dict[str, tuple[str, ...]]:
+    """Return the agents that mandatory rules still want a step of, each with the steps that must precede it."""
     ancestors = find_ancestors({step.id: step.depends_on for step in plan.steps})
     answers = {step.id for step in plan.steps if around.reviewed and not judges(step.agent, book.agents)}
     missing: dict[str, tuple[str, ...]] = {}
@@ -286,13 +278,15 @@ def _references(plan: Plan, known: Collection[str]) -> Iterator[Problem]:
     for step in plan.steps:
         for name in step.depends_on:
             if name not in ids:
-                yield Problem(ProblemCode.UNKNOWN_DEPENDENCY, step.id, f"there is no step {shown(name)}")
+                yield Problem(ProblemCode.UNKNOWN_DEPENDENCY, step.id, f"there is no step {quote_name(name)}")
         for name in step.context:
             if name not in ids and name not in known and not _is_path(name):
-                yield Problem(ProblemCode.UNKNOWN_CONTEXT, step.id, f"{shown(name)} is neither a step nor a path")
+                yield Problem(ProblemCode.UNKNOWN_CONTEXT, step.id, f"{quote_name(name)} is neither a step nor a path")
     for gate in plan.gates:
         if gate.after not in ids:
-            yield Problem(ProblemCode.UNKNOWN_GATE_STEP, None, f"a gate stands after {shown(gate.after)}: no such step")
+            yield Problem(
+                ProblemCode.UNKNOWN_GATE_STEP, None, f"a gate stands after {quote_name(gate.after)}: no such step"
+            )
     cycle = find_cycle({step.id: step.depends_on for step in plan.steps})
     if cycle is not None:
         yield Problem(ProblemCode.CYCLE, cycle[0], f"these wait for each other: {' -> '.join((*cycle, cycle[0]))}")
@@ -318,15 +312,15 @@ def _is_path(name: str) -> bool:
 def _agents(plan: Plan, agents: Mapping[str, AgentDefinition]) -> Iterator[Problem]:
     for step in plan.steps:
         if step.agent not in agents:
-            yield Problem(ProblemCode.UNKNOWN_AGENT, step.id, f"there is no agent {shown(step.agent)}")
+            yield Problem(ProblemCode.UNKNOWN_AGENT, step.id, f"there is no agent {quote_name(step.agent)}")
         elif not is_plannable(step.agent):
             yield Problem(ProblemCode.NOT_PLANNABLE, step.id, f"only the service calls {step.agent}")
 
 
 def effective_writes(step: PlanStep, agents: Mapping[str, AgentDefinition]) -> tuple[str, ...]:
-    """Return where a step of a plan may write: what the plan says, else all that its agent may.
+    """Return where a plan's step may write: what the plan says, else all that its agent may.
 
-    Steps that share an agent each keep a directory of their own for documents, where the agent has one.
+    Steps that share an agent each have a directory of their own for documents, where the agent has one.
     """
     allowed = writes_of(step.agent, agents)
     if not step.writes:
@@ -342,8 +336,9 @@ def _writes(plan: Plan, agents: Mapping[str, AgentDefinition]) -> Iterator[Probl
     for one, other in find_concurrent({step.id: step.depends_on for step in plan.steps}):
         overlap = find_overlap(writes[one], writes[other])
         if overlap is not None:
-            both = f"{shown(overlap.first)} overlaps {shown(overlap.second)} of step {other}, which may run meanwhile"
-            yield Problem(ProblemCode.WRITE_OVERLAP, one, both)
+            first, second = quote_name(overlap.first), quote_name(overlap.second)
+            message = f"{first} overlaps {second} of step {other}, which may run meanwhile"
+            yield Problem(ProblemCode.WRITE_OVERLAP, one, message)
 
 
 def _write_rules(step: PlanStep, agents: Mapping[str, AgentDefinition]) -> Iterator[Problem]:
@@ -351,14 +346,14 @@ def _write_rules(step: PlanStep, agents: Mapping[str, AgentDefinition]) -> Itera
         try:
             check_path_rule(rule)
         except ValueError as error:
-            yield Problem(ProblemCode.WRITE_RULE, step.id, f"{shown(rule)}: {error}")
+            yield Problem(ProblemCode.WRITE_RULE, step.id, f"{quote_name(rule)}: {error}")
             continue
         if step.agent in agents and not any(narrows(rule, wider) for wider in agents[step.agent].writes):
-            yield Problem(ProblemCode.WRITE_OUTSIDE, step.id, f"{step.agent} may not write {shown(rule)}")
+            yield Problem(ProblemCode.WRITE_OUTSIDE, step.id, f"{step.agent} may not write {quote_name(rule)}")
 
 
 def decide_plan(facts: Facts, round: int) -> Decision:
-    """Return the next move of a round that has no plan yet. Nothing of the run is under way or waiting."""
+    """Return the next move of a round without a plan. Nothing of the run is running or pending."""
     plans = facts.select(round, Phase.PLAN)
     if round == 0 and not plans:
         return _begin(facts)
@@ -366,11 +361,11 @@ def decide_plan(facts: Facts, round: int) -> Decision:
     if last.result is not None and last.result.status is Status.BLOCKED:
         return escalate(facts, Reason.AGENT_BLOCKED, f"{PLANNER} cannot plan: {last.result.summary[:500]}")
     judgements = [_judge(step, facts) for step in plans]
-    return _weigh(facts, last, judgements)
+    return _decide_on_plan(facts, last, judgements)
 
 
 def intent_of(facts: Facts) -> Intent | None:
-    """Return what kind of ticket it is, or None while that is not known (ruling A5)."""
+    """Return the ticket's intent, or None while it is unknown (ruling A5)."""
     view = facts.view
     if view.read_only or view.intent is Intent.QUESTION:  # no model turns an order into a question, or back
         return Intent.QUESTION
@@ -418,22 +413,22 @@ def _ask_planner(facts: Facts, *, round: int, cycle: int, task: str, why: str) -
 
 def _judge(step: StepView, facts: Facts) -> Judgement:
     done = frozenset(one.key for one in facts.view.steps if one.state is StepState.COMPLETED)
-    around = Surroundings(known=done, reviewed=is_reviewed(facts, step.round))
+    around = PlanContext(known=done, reviewed=is_reviewed(facts, step.round))
     return judge_plan(step.result.plan if step.result else None, facts.book, around=around)
 
 
-def _weigh(facts: Facts, last: StepView, judgements: list[Judgement]) -> Decision:
+def _decide_on_plan(facts: Facts, last: StepView, judgements: list[Judgement]) -> Decision:
     latest = judgements[-1]
     if latest.plan is not None:
         return _adopt(facts, latest.plan, round=last.round, origin="agent", why="the orchestrator's plan is valid")
-    told = [str(problem) for problem in latest.problems]
+    problems = [str(problem) for problem in latest.problems]
     if len(judgements) <= facts.book.rules.replans:
         first = facts.select(last.round, Phase.PLAN)[0].task
-        task = "\n".join((first[:4000], "Your plan was refused. Mend all of this:", *told))[:7900]
-        why = f"the plan is refused and asked for again: {'; '.join(told)}"
+        task = "\n".join((first[:4000], "Your plan was refused. Mend all of this:", *problems))[:7900]
+        why = f"the plan is refused and requested again: {'; '.join(problems)}"
         return _ask_planner(facts, round=last.round, cycle=last.cycle + 1, task=task, why=why)
     if latest.corrected is not None:
-        why = f"the service corrects the plan: {'; '.join(told)}"
+        why = f"the service corrects the plan: {'; '.join(problems)}"
         return _adopt(facts, latest.corrected, round=last.round, origin="corrected", why=why, notes=latest.problems)
     return _fall_back(facts, last.round, judgements)
 
@@ -446,7 +441,7 @@ def _fall_back(facts: Facts, round: int, judgements: list[Judgement]) -> Decisio
         named = frozenset[str]().union(*(judgement.agents for judgement in judgements))
         choice = choose_template(intent_of(facts) or Intent.BUILD, agents=named)
         plan, name = expand_template(choice), f"the {choice.template} template"
-    around = Surroundings(known=frozenset(facts.by_key), reviewed=is_reviewed(facts, round))
+    around = PlanContext(known=frozenset(facts.by_key), reviewed=is_reviewed(facts, round))
     judged = judge(plan, facts.book, around=around)
     good = judged.plan or judged.corrected
     if good is None:

@@ -1,8 +1,9 @@
-"""Between the work of a round and its acceptance: the build is checked, findings are mended, reviewers look again.
+"""Between the work of a round and its acceptance: check the build, fix findings, review again, plan rework.
 
-Two bounded loops of ruling A12 live here. A build that fails gets one targeted fix and the same check again (P-031).
-Blocking findings get two cycles of mending, and no further one as soon as they do not get fewer (P-023, P-057). What is
-left of either is a matter for rework.
+Two bounded loops of ruling A12. A failing build gets one targeted fix and the same check again (P-031). Blocking
+findings get two cycles of fixing, and no further one once their number stops falling (P-023, P-057). The rest is for
+rework: the service bounds its cycles and the orchestrator plans them, for whichever agents it likes (seed 001,
+ADR-011). After the last cycle a person is asked.
 """
 
 from __future__ import annotations
@@ -19,15 +20,13 @@ from workers.runs.scheduling.ending import escalate
 from workers.runs.scheduling.plan import PLANNER, Plan, PlanStep, find_overlap, is_plannable, judges, makes, writes_of
 from workers.runs.scheduling.view import Facts, NewStep, Phase, StepState, StepView
 
-# What has to be mended, and by whom: findings of reviewers and errors of builds, as tasks for those who own them.
-
 _MAX_LISTED = 40
-"""Findings that a task spells out; all of them are in the results that are staged for the step."""
+"""Findings that a task lists; all of them are in the results that are staged for the step."""
 _MAX_DETAIL = 400
 
 
 class Finding(NamedTuple):
-    """One thing to mend."""
+    """One thing to fix."""
 
     source: StepView
     """The step that found it."""
@@ -37,24 +36,24 @@ class Finding(NamedTuple):
 
 
 def find_blocking(steps: Iterable[StepView], facts: Facts) -> tuple[Finding, ...]:
-    """Return the blocking issues of the steps that nobody has taken up."""
+    """Return the steps' blocking issues that no rework has taken up."""
     return tuple(
         Finding(step, issue.title, issue.detail, issue.file) for step in steps for issue in facts.blocking(step)
     )
 
 
 def find_demands(steps: Iterable[StepView]) -> tuple[Finding, ...]:
-    """Return what each step wants changed: its blocking issues, else what it says in its summary."""
-    found: list[Finding] = []
+    """Return what each step wants changed: its blocking issues, else its summary."""
+    demands: list[Finding] = []
     for step in steps:
         if step.result is not None:
             issues = [Finding(step, issue.title, issue.detail, issue.file) for issue in step.result.blocking]
-            found += issues or [Finding(step, step.result.summary)]
-    return tuple(found)
+            demands += issues or [Finding(step, step.result.summary)]
+    return tuple(demands)
 
 
 def group_by_owner(findings: Iterable[Finding], facts: Facts) -> dict[str, list[Finding]]:
-    """Return the findings of each agent that has to mend some, in the order of the first finding."""
+    """Return the findings of each agent that has to fix some, in the order of the first finding."""
     groups: dict[str, list[Finding]] = {}
     for finding in findings:
         groups.setdefault(find_owner(finding, facts), []).append(finding)
@@ -64,8 +63,8 @@ def group_by_owner(findings: Iterable[Finding], facts: Facts) -> dict[str, list[
 def find_owner(finding: Finding, facts: Facts) -> str:
     """Return the agent that a finding goes to.
 
-    What an agent says of its own work it does again itself. Any other finding goes to whoever changed the file last,
-    else to an agent that may write it, else to whoever made something last.
+    An agent fixes its own findings about its own work. Any other finding goes to whoever changed the file last, else to
+    an agent that may write it, else to whoever made something last.
     """
     agents = facts.book.agents
     source = finding.source.agent
@@ -81,7 +80,7 @@ def find_owner(finding: Finding, facts: Facts) -> str:
 
 
 def chain_after(writes: Sequence[tuple[str, ...]]) -> list[tuple[int, ...]]:
-    """Return for each entry the earlier ones that it has to wait for, because both may write the same file."""
+    """Return for each entry the earlier ones that it must wait for, because both may write the same file."""
     return [
         tuple(earlier for earlier in range(index) if find_overlap(writes[earlier], writes[index]))
         for index in range(len(writes))
@@ -103,21 +102,8 @@ def _line(finding: Finding) -> str:
     return f"[{source}] {finding.title[:_MAX_DETAIL]}{place}{detail}"
 
 
-# The rework loop: made things have to change, the orchestrator plans how, and after so many cycles a person is asked.
-#
-# The service counts and bounds (seed 001, ADR-011). Which agents do the rework is the orchestrator's to say, and need
-# not
-# be the ones that failed; only where it brings no valid plan does the service fall back to a plain one.
-
-
 def begin_rework(facts: Facts, about: Sequence[StepView], *, why: str) -> Decision:
-    """Ask the orchestrator to plan the next cycle of rework, or a person when there is none left.
-
-    Args:
-        facts: of the run; nothing of it may be under way.
-        about: the steps whose results have to be dealt with.
-        why: what made it necessary.
-    """
+    """Ask the orchestrator to plan the next cycle of rework, or a person when there is none left."""
     cycle, limit = facts.last_round + 1, facts.book.rules.rework_cycles
     if cycle > limit:
         return escalate(facts, Reason.REWORK_EXHAUSTED, f"{why}; all {limit} cycles of rework are used up")
@@ -137,13 +123,13 @@ def begin_rework(facts: Facts, about: Sequence[StepView], *, why: str) -> Decisi
 
 
 def is_reviewed(facts: Facts, round: int) -> bool:
-    """Tell whether a round of rework was asked for by a reviewer, who then has to look again."""
-    asked = (facts.by_key[key] for key in facts.about(round) if key in facts.by_key)
-    return any(judges(step.agent, facts.book.agents) for step in asked)
+    """Whether a reviewer asked for a round of rework, and thus has to look again."""
+    about = (facts.by_key[key] for key in facts.about(round) if key in facts.by_key)
+    return any(judges(step.agent, facts.book.agents) for step in about)
 
 
 def plain_rework(facts: Facts, round: int) -> Plan:
-    """Return the plan that stands in where the orchestrator brings none: whoever owns a finding mends it."""
+    """Return the plan that replaces a missing one of the orchestrator's: whoever owns a finding fixes it."""
     agents = facts.book.agents
     about = [facts.by_key[key] for key in facts.about(round) if key in facts.by_key]
     owners = group_by_owner(find_demands(about), facts)
@@ -175,7 +161,7 @@ _AGAIN = "Look again: what you found should be mended, and nothing else broken."
 
 
 def decide_check(facts: Facts, round: int, *, cycle: int) -> Decision | None:
-    """Return the next move of the build check of a round and cycle, or None once the build is good."""
+    """Return the next move of a round's and cycle's build check, or None once the build is good."""
     if not facts.view.has_build:
         return None
     checks = facts.select(round, Phase.CHECK, cycle=cycle)
@@ -195,7 +181,7 @@ def decide_check(facts: Facts, round: int, *, cycle: int) -> Decision | None:
 
 
 def decide_reviews(facts: Facts, round: int) -> Decision | None:
-    """Return the next move after the reviews of a round, or None once nothing is left to mend in it."""
+    """Return the next move after a round's reviews, or None once nothing is left to fix in it."""
     cycle = max((step.cycle for step in facts.select(round, Phase.REMEDY)), default=0)
     if cycle:
         checked = decide_check(facts, round, cycle=cycle)
@@ -204,7 +190,7 @@ def decide_reviews(facts: Facts, round: int) -> Decision | None:
         if not facts.select(round, Phase.REVIEW, cycle=cycle):
             return _add_reviews(facts, round, cycle=cycle)
     findings = find_blocking(facts.reviews(round, cycle=cycle), facts)
-    if not findings or not facts.makers:  # where nothing was made, what reviewers found is the outcome
+    if not findings or not facts.makers:  # where nothing was made, the findings are the outcome
         return None
     left = f"{len(findings)} blocking finding(s)"
     if cycle and len(findings) >= _count(facts, round, cycle=cycle - 1):
@@ -278,7 +264,7 @@ def _add_remedies(facts: Facts, round: int, findings: tuple[Finding, ...], *, cy
 
 
 def _add_reviews(facts: Facts, round: int, *, cycle: int) -> Decision:
-    """Let everyone look again who had the last word, and whoever mandatory rules want after what was mended."""
+    """Let the final reviewers look again, and those that mandatory rules want after the fixes."""
     mended = facts.select(round, Phase.REMEDY, cycle=cycle)
     agents = facts.book.agents
     roles = {agents[step.agent].role for step in mended if step.agent is not None and step.agent in agents}

@@ -1,8 +1,8 @@
-"""What a run does next: one pure function from the facts of a run to the one next move.
+"""What a run does next: one pure function from the facts of a run to its next move.
 
-The rules are asked in a fixed order, and the first that has something to say decides: whatever stops the run; a retry;
-then the rounds from the latest rework down to the run's own plan, because a round goes on only when the rework that it
-asked for is settled; and when all are settled, the end. Every view leads to exactly one decision.
+The rules apply in a fixed order, and the first that matches decides: whatever stops the run; a retry; then the rounds
+from the latest rework down to the run's own plan, because a round continues only when the rework that it asked for is
+settled; and when all are settled, the end. Every view leads to exactly one decision.
 """
 
 from __future__ import annotations
@@ -23,18 +23,16 @@ from workers.runs.scheduling.planning import decide_plan
 from workers.runs.scheduling.remedies import begin_rework, decide_check, decide_reviews
 from workers.runs.scheduling.view import Facts, NewStep, Phase, Rulebook, RunView, StepState, StepView
 
-# One round of a run: the plan's steps in the order of their dependencies, its build, its reviews.
-#
-# Every step whose dependencies are done starts at once (P-035), as many as may be under way together. Only what
-# judges
-# the whole round waits for more: for everything that is made in it, and for a build that works.
-
 _AFTER_ANY_RESULT = frozenset({Phase.PLAN, Phase.REPAIR})
-"""They are there to deal with results that are not good: that what they depend on has ended is enough."""
+"""They deal with bad results: it is enough that what they depend on has ended."""
 
 
 def decide_round(facts: Facts, round: int) -> Decision | None:
-    """Return the next move of a round, or None once it is settled: made, built, reviewed, and nothing left to mend."""
+    """Return the next move of a round, or None once it is settled: made, built, reviewed, and nothing left to fix.
+
+    Every step whose dependencies are done starts at once (P-035), up to the parallel limit. Only the reviews of the
+    whole round wait for everything that is made in it, and for a build that works.
+    """
     demanded = _decide_demands(facts, round)
     if demanded is not None:
         return demanded
@@ -60,7 +58,7 @@ def _decide_after_work(facts: Facts, round: int) -> Decision | None:
 
 
 def _decide_demands(facts: Facts, round: int) -> Decision | None:
-    """Deal with results that ask for rework: nothing new starts, what is under way ends, then rework is planned."""
+    """Handle results that ask for rework: nothing new starts, running steps end, then rework is planned."""
     asking = [step for step in facts.view.steps if step.round == round and facts.demands_rework(step)]
     if not asking:
         return None
@@ -114,7 +112,7 @@ def _is_made(facts: Facts, round: int) -> bool:
 def context_of(step: NewStep, facts: Facts) -> tuple[str, ...]:
     """Return what is staged for a step: results of completed steps only (S-046), then paths.
 
-    Where a step that it depends on was reworked, the steps of the rework come too.
+    Where a step that it depends on was reworked, the steps of the rework are added.
     """
     named = dict.fromkeys((*step.depends_on, *step.context))
     steps = (*(name for name in named if name in facts.by_key), *facts.resolvers(named))
@@ -123,19 +121,14 @@ def context_of(step: NewStep, facts: Facts) -> tuple[str, ...]:
 
 
 def _stuck(facts: Facts) -> Decision:
-    """No rule leads here; were one to, the run must still end."""
+    """End a run that no rule can advance; none should get here."""
     names = ", ".join(step.key for step in facts.pending)
-    detail = f"a defect ended it: nothing runs, nobody is asked, and nothing can start ({names})"
+    detail = f"internal error: nothing runs, nobody is asked, and nothing can start ({names})"
     return Decision((EndRun(State.FAILED, Reason.INTERNAL_ERROR, detail),), detail)
 
 
 def next_actions(view: RunView, book: Rulebook) -> Decision:
-    """Return the next move of a run; the same facts always give the same move.
-
-    Args:
-        view: the run as the ledger has it.
-        book: what bounds it.
-    """
+    """Return the next move of a run; the same facts always give the same move."""
     facts = Facts(view, book)
     for move in (decide_stop(facts), _decide_retry(facts), decide_answer(facts)):
         if move is not None:
@@ -154,8 +147,8 @@ def _decide_retry(facts: Facts) -> Decision | None:
         return None
     starts = tuple(StartStep(step.key, step.tries + 1, context_of(step, facts)) for step in again)
     limit = facts.book.rules.max_retries
-    told = ", ".join(f"{step.key} (retry {step.tries} of {limit}: {_reason(step.failure)})" for step in again)
-    return Decision(starts, f"tried again: {told}")
+    retries = ", ".join(f"{step.key} (retry {step.tries} of {limit}: {_reason(step.failure)})" for step in again)
+    return Decision(starts, f"tried again: {retries}")
 
 
 def _reason(failure: Reason | None) -> str:

@@ -1,7 +1,7 @@
 """A run as the scheduler sees it: facts of the ledger, and nothing that could be derived from them.
 
-There is no column for where a run stands. Which phase it is in follows from its steps, their results and its gates
-(schedule.py), so a coordinator that was killed between any two of them finds the same next move.
+No column says where a run stands. Its phase follows from its steps, their results and its gates (schedule.py), so a
+coordinator that was killed between any two of them finds the same next move.
 """
 
 from __future__ import annotations
@@ -22,12 +22,6 @@ from sites.files import check_path
 from workers.errors import ResultInvalidError
 from workers.runs.scheduling.plan import find_ancestors, judges, makes
 
-# The form of `.agent-result.json`: the only thing of a step that decisions are made from.
-#
-# An agent writes the file, so every value is hostile: sizes are bounded, unknown fields are refused (a misspelt
-# `issues`
-# would lose what QA found), and an invalid file fails the step (S-051).
-
 MAX_ISSUES = 100
 MAX_ARTIFACTS = 200
 MAX_NAMED_ERRORS = 20
@@ -38,10 +32,11 @@ class Status(StrEnum):
 
     COMPLETE = "complete"
     NEEDS_REWORK = "needs_rework"
-    """Something that was made earlier has to change, beyond what listed issues say: the orchestrator plans it."""
+    """Earlier work has to change beyond what listed issues say: the orchestrator plans it."""
     BLOCKED = "blocked"
-    """Nothing in the workspace lets it go on. The orchestrator tries to plan around it; said by the orchestrator
-    itself, only a person can help."""
+    """Nothing in the workspace lets it continue. The orchestrator tries to plan around it; if the orchestrator itself
+    says so, only a person can help.
+    """
 
 
 def _check_text(text: str) -> str:
@@ -74,30 +69,34 @@ class Issue(BaseModel):
 
 
 class AgentResult(BaseModel):
-    """What an agent reports at the end of its step."""
+    """`.agent-result.json`: an agent's report, the only thing of a step that decisions are based on.
+
+    An agent writes it, so every value is hostile: sizes are bounded, unknown fields are refused (a misspelt `issues`
+    would lose what QA found), and an invalid file fails the step (S-051).
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     status: Status
     summary: Annotated[Text, Field(min_length=1, max_length=16_000)]
     artifacts: Annotated[tuple[FilePath, ...], Field(max_length=MAX_ARTIFACTS)] = ()
-    """Files it wrote for others to read."""
+    """Files that it wrote for others to read."""
     issues: Annotated[tuple[Issue, ...], Field(max_length=MAX_ISSUES)] = ()
     plan: dict[str, Any] | None = None
-    """Agent orchestrator only: a plan or the choice of a template (plan.py), judged by validation.py."""
+    """Agent orchestrator only: a plan or the choice of a template (plan.py), judged by planning.py."""
     intent: Literal["build", "fix"] | None = None
     """Agent orchestrator:classify only."""
     answer: Annotated[Text, Field(max_length=64_000)] | None = None
-    """Agent orchestrator:question, or Research asked to look something up: what the caller gets."""
+    """Agent orchestrator:question, or Research asked to look something up: the caller's answer."""
 
     @property
     def blocking(self) -> tuple[Issue, ...]:
-        """The issues that have to be mended; the others are only told (ruling A36: issue count = these)."""
+        """The issues that must be fixed; the others are only reported (ruling A36: issue count = these)."""
         return tuple(issue for issue in self.issues if issue.severity == "blocking")
 
 
 def parse_result(raw: bytes) -> AgentResult:
-    """Read the bytes of a `.agent-result.json`.
+    """Parse a `.agent-result.json`.
 
     Raises:
         ResultInvalidError: the agent's fault; names each field and the rule it breaks, and repeats no value.
@@ -116,7 +115,7 @@ def _rule(item: Any) -> str:
 
 
 class Phase(StrEnum):
-    """What a step is there for."""
+    """The purpose of a step."""
 
     CLASSIFY = "classify"
     PLAN = "plan"
@@ -124,22 +123,23 @@ class Phase(StrEnum):
     WORK = "work"
     """A step of a plan, reviewers included."""
     CHECK = "check"
-    """The project's own build; it has no agent. A build that fails is a step that completed: its errors are the
-    blocking issues of its result. The step itself fails only where the build could not be tried."""
+    """The project's own build; it has no agent. A failing build is a completed step: its errors are the blocking issues
+    of its result. The step itself fails only where the build could not be tried.
+    """
     REPAIR = "repair"
-    """The one targeted fix after a build that failed (P-031)."""
+    """The one targeted fix after a failed build (P-031)."""
     REMEDY = "remedy"
-    """A developer mends what reviewers found."""
+    """A developer fixes what reviewers found."""
     REVIEW = "review"
     """The reviewers look again."""
     SUMMARY = "summary"
 
 
 class StepState(StrEnum):
-    """Where a step is. `failed` means its last attempt: whether another one follows is for the scheduler to say."""
+    """The state of a step. `failed` is that of its last attempt: the scheduler decides whether another one follows."""
 
     PENDING = "pending"
-    """Known, and no job was made for it yet."""
+    """Recorded, without a job yet."""
     RUNNING = "running"
     """Its current attempt is a job that has not ended."""
     COMPLETED = "completed"
@@ -148,7 +148,7 @@ class StepState(StrEnum):
 
 
 class GateState(StrEnum):
-    """Where a gate is."""
+    """The state of a gate."""
 
     PLANNED = "planned"
     OPEN = "open"
@@ -165,7 +165,7 @@ class GateKind(StrEnum):
     RULE = "rule"
     """The platform's or the project's rules: never skipped."""
     PLAN = "plan"
-    """The orchestrator suggested it: the only optional kind (ruling A24)."""
+    """Suggested by the orchestrator: the only optional kind (ruling A24)."""
 
 
 @dataclass(frozen=True)
@@ -181,17 +181,17 @@ class NewStep:
     round: int = 0
     """0 for the run's own plan, k for the k-th cycle of rework."""
     cycle: int = 0
-    """Of remediation within the round; for phase plan, how often the plan was sent back."""
+    """Of remediation within the round; for phase plan, how often the plan was refused."""
     depends_on: tuple[str, ...] = ()
     context: tuple[str, ...] = ()
-    """Keys of steps and paths that it is to read."""
+    """What it is to read: keys of steps, and paths."""
     writes: tuple[str, ...] = ()
-    """Path rules (routing.policy.agents); already within what the agent may write."""
+    """Path rules (routing.policy.agents), within what the agent may write."""
 
 
 @dataclass(frozen=True)
 class StepView(NewStep):
-    """A step and how it went so far. A run's steps are in the order in which they were recorded."""
+    """A step and how it went so far. A run's steps are in the order of recording."""
 
     state: StepState = StepState.PENDING
     tries: int = 0
@@ -216,19 +216,19 @@ class NewGate:
     kind: GateKind
     reason: str
     after: tuple[str, ...] = ()
-    """It opens once these steps are done, and what depends on them waits; empty = before the run is published."""
+    """It opens once these steps are done, and blocks what depends on them; empty: before the run is published."""
 
 
 @dataclass(frozen=True)
 class GateView(NewGate):
-    """A gate and what a person said."""
+    """A gate and its state."""
 
     state: GateState = GateState.PLANNED
 
 
 @dataclass(frozen=True)
 class RunView:
-    """Everything that the next move of a run depends on."""
+    """Everything that a run's next move depends on."""
 
     state: State
     """Of the run's job."""
@@ -239,9 +239,9 @@ class RunView:
     labels: tuple[str, ...] = ()
     high_stakes: bool = False
     has_build: bool = False
-    """Whether the project names a build command."""
+    """Whether the project has a build of its own."""
     budget_spent: bool = False
-    """Nothing more fits what is left of the run's cap."""
+    """Nothing more fits the rest of the run's budget."""
     cancel_requested: bool = False
     scan: Literal["passed", "refused"] | None = None
     scan_detail: str = ""
@@ -251,15 +251,13 @@ class RunView:
 
 @dataclass(frozen=True)
 class Rulebook:
-    """What bounds a run: layers 1 and 2 of the configuration, which no plan can touch."""
+    """What bounds a run: layers 1 and 2 of the configuration, which no plan can change."""
 
     rules: RunRules
     agents: Mapping[str, AgentDefinition]
     redact: Callable[[str], str]
-    """Replaces key-like text (routing.config with the project's known keys); a text that it changes holds a key."""
+    """Replaces key-like text (routing.redaction with the project's known keys); a changed text contains a key."""
 
-
-# What follows at once from a run's records: the words in which the scheduler's rules are written.
 
 NOT_RETRIED = frozenset(
     {
@@ -275,13 +273,13 @@ NOT_RETRIED = frozenset(
         Reason.CANCELLED,
     }
 )
-"""Budget, hard limits, policy refusals and authentication: the same attempt again would end the same (ruling A13)."""
+"""Budget, hard limits, policy refusals and authentication: the same attempt would end the same way (ruling A13)."""
 _MAY_ASK_FOR_REWORK = frozenset({Phase.WORK, Phase.REPAIR, Phase.REMEDY, Phase.REVIEW})
 
 
 @dataclass(frozen=True)
 class Facts:
-    """A view, and what the rules ask of it."""
+    """What follows directly from a view; the vocabulary of the scheduler's rules."""
 
     view: RunView
     book: Rulebook
@@ -293,7 +291,7 @@ class Facts:
 
     @cached_property
     def running(self) -> tuple[StepView, ...]:
-        """Steps with an attempt under way."""
+        """Steps with a running attempt."""
         return tuple(step for step in self.view.steps if step.state is StepState.RUNNING)
 
     @cached_property
@@ -303,19 +301,19 @@ class Facts:
 
     @cached_property
     def last_round(self) -> int:
-        """How many cycles of rework were begun."""
+        """How many cycles of rework have begun."""
         return max((step.round for step in self.view.steps), default=0)
 
     @cached_property
     def resolved(self) -> frozenset[str]:
-        """Steps whose demand for rework a later round has taken up. It is looked at only once that round is done."""
+        """Steps whose demand for rework a later round has taken up. Only looked at once that round is done."""
         return frozenset(
             key for step in self.view.steps if step.phase is Phase.PLAN and step.round for key in step.depends_on
         )
 
     @cached_property
     def changed(self) -> tuple[str, ...]:
-        """Paths of the product that the run has changed; what agents tell each other is none of it."""
+        """Paths of the product that the run has changed, without the agents' own documents."""
         paths = {path for step in self.view.steps for path in step.changed}
         return tuple(sorted(path for path in paths if not path.startswith(ARTIFACTS)))
 
@@ -325,7 +323,7 @@ class Facts:
         return tuple(step for step in self.view.steps if makes(step.agent, self.book.agents))
 
     def select(self, round: int, phase: Phase, *, cycle: int | None = None) -> tuple[StepView, ...]:
-        """Return the steps of a round that are there for one thing."""
+        """Return the steps of a round and phase."""
         return tuple(
             step
             for step in self.view.steps
@@ -333,46 +331,46 @@ class Facts:
         )
 
     def about(self, round: int) -> tuple[str, ...]:
-        """Return the steps that a round of rework is about; none for round 0."""
+        """Return the steps whose results a round of rework addresses; none for round 0."""
         return next((step.depends_on for step in self.select(round, Phase.PLAN)), ())
 
     def final_reviews(self, round: int) -> tuple[StepView, ...]:
-        """Return the steps that judge what a whole round has made."""
+        """Return the steps that judge everything a round made."""
         work = self.select(round, Phase.WORK)
         keys = find_final_reviews(work, self.book.agents)
         return tuple(step for step in work if step.key in keys)
 
     def reviews(self, round: int, *, cycle: int) -> tuple[StepView, ...]:
-        """Return the reviews of a round before any mending (cycle 0) or after a cycle of it."""
+        """Return the reviews of a round before any fix (cycle 0) or after a cycle of fixes."""
         return self.select(round, Phase.REVIEW, cycle=cycle) if cycle else self.final_reviews(round)
 
     def latest_reviews(self, round: int) -> tuple[StepView, ...]:
-        """Return the last word of the reviewers of a round."""
+        """Return the latest reviews of a round."""
         return self.reviews(round, cycle=max((step.cycle for step in self.select(round, Phase.REVIEW)), default=0))
 
     def latest_verdicts(self) -> tuple[StepView, ...]:
-        """Return the last word of every round's reviewers and builds."""
+        """Return the latest reviews and builds of every round."""
         rounds = range(self.last_round + 1)
         reviews = (step for round in rounds for step in self.latest_reviews(round))
         checks = (step for round in rounds for step in self.select(round, Phase.CHECK)[-1:])
         return (*reviews, *checks)
 
     def is_satisfied(self, step: StepView) -> bool:
-        """Tell whether what depends on a step may start."""
+        """Whether the dependents of a step may start."""
         if step.state is not StepState.COMPLETED:
             return False
         return step.result is None or step.result.status is Status.COMPLETE or step.key in self.resolved
 
     def are_satisfied(self, steps: Iterable[StepView]) -> bool:
-        """Tell whether all of the steps are satisfied."""
+        """Whether all of the steps are satisfied."""
         return all(self.is_satisfied(step) for step in steps)
 
     def demands_rework(self, step: StepView) -> bool:
-        """Tell whether a step's result asks for rework that no round has taken up."""
+        """Whether a step's result asks for rework that no round has taken up."""
         return step.phase in _MAY_ASK_FOR_REWORK and step.state is StepState.COMPLETED and not self.is_satisfied(step)
 
     def may_retry(self, step: StepView) -> bool:
-        """Tell whether a failed step gets another attempt."""
+        """Whether a failed step gets another attempt."""
         return (
             step.state is StepState.FAILED
             and step.tries <= self.book.rules.max_retries
@@ -380,29 +378,29 @@ class Facts:
         )
 
     def halts(self, step: StepView) -> bool:
-        """Tell whether a step's failure ends the run. A ticket that cannot be classified is built (ruling A5)."""
+        """Whether a step's failure ends the run. A ticket that cannot be classified is built (ruling A5)."""
         if step.state is not StepState.FAILED or self.may_retry(step):
             return False
         return step.phase is not Phase.CLASSIFY or step.failure in NOT_RETRIED
 
     def blocking(self, step: StepView) -> tuple[Issue, ...]:
-        """Return the issues of a step that still have to be mended."""
+        """Return the issues of a step that still have to be fixed."""
         return () if step.result is None or step.key in self.resolved else step.result.blocking
 
     def resolvers(self, keys: Iterable[str]) -> tuple[str, ...]:
-        """Return the steps of rework that stand in for the given ones, and those that stand in for these."""
+        """Return the steps of rework that replace the given ones, transitively."""
         found: list[str] = []
-        asked = set(keys)
+        replaced = set(keys)
         for round in range(1, self.last_round + 1):
-            if asked.intersection(self.about(round)):
+            if replaced.intersection(self.about(round)):
                 work = [step.key for step in self.select(round, Phase.WORK)]
                 found.extend(work)
-                asked.update(work)
+                replaced.update(work)
         return tuple(found)
 
 
 def find_final_reviews(steps: Sequence[NewStep], agents: Mapping[str, AgentDefinition]) -> frozenset[str]:
-    """Return the keys of the steps of a plan that judge, and after which nothing more is made."""
+    """Return the keys of a plan's judging steps after which nothing more is made."""
     ancestors = find_ancestors({step.key: step.depends_on for step in steps})
     made_after = {key for step in steps if makes(step.agent, agents) for key in ancestors[step.key]}
     return frozenset(step.key for step in steps if judges(step.agent, agents) and step.key not in made_after)

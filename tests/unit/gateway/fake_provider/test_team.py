@@ -17,7 +17,7 @@ from routing.policy.agents import is_covered
 from routing.policy.platform import platform_policy
 from tests.unit.gateway.fake_provider.factories import make_request, tool, user
 from tests.unit.gateway.fake_provider.theatre import AGENTS, FEATURE, FIX, MIXED, PROJECT, Theatre, text_of
-from workers.runs.scheduling.planning import Surroundings, judge_plan
+from workers.runs.scheduling.planning import PlanContext, judge_plan
 from workers.runs.scheduling.view import AgentResult, Rulebook, Status
 from workers.runs.step_context import claude_md
 
@@ -37,7 +37,7 @@ def planned(base: dict[str, Any], *tags: str) -> dict[str, Any]:
 
 
 def problems(plan: dict[str, Any]) -> list[str]:
-    return [problem.code.value for problem in judge_plan(plan, BOOK, around=Surroundings()).problems]
+    return [problem.code.value for problem in judge_plan(plan, BOOK, around=PlanContext()).problems]
 
 
 @pytest.mark.req("P-061")
@@ -159,7 +159,7 @@ def test_rework_is_planned_for_whoever_the_ticket_wants_or_the_finding_calls_for
         plan = played.result.plan
         assert plan is not None
         assert [step["agent"] for step in plan["steps"]] == [agent, "qa"]
-        assert judge_plan(plan, BOOK, around=Surroundings(known=frozenset({"qa"}), reviewed=True)).plan is not None
+        assert judge_plan(plan, BOOK, around=PlanContext(known=frozenset({"qa"}), reviewed=True)).plan is not None
 
 
 def test_a_quoted_defect_is_really_mended() -> None:

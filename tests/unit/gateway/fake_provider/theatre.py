@@ -16,7 +16,7 @@ from tests.unit.gateway.fake_provider.factories import make_request, tool, user
 from workers.errors import ToolRefusedError
 from workers.runs.runners.api import FileTools, finish_tool
 from workers.runs.scheduling.view import AgentResult, parse_result
-from workers.runs.step_context import StepWords, claude_md, order_text
+from workers.runs.step_context import StepBrief, claude_md, order_text
 
 AGENTS = platform_policy().agents
 ROOT = "/workspace"
@@ -75,7 +75,7 @@ class Theatre:
         """Let an agent play one step to its end."""
         definition = AGENTS[agent]
         said = {name: result.model_dump(mode="json") for name, result in (results or {}).items()}
-        words = StepWords(
+        words = StepBrief(
             key=key,
             agent=agent,
             task=task,

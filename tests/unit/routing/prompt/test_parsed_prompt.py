@@ -6,39 +6,39 @@ import pytest
 
 from routing.clarify.replies import canonicalize_command_input
 from routing.decision.evaluation import batch_line
-from routing.prompt.parsed_prompt import respelled
+from routing.prompt.parsed_prompt import correct_typos
 from routing.prompt.tokens import tokenise
 
 WORDS = frozenset({"delete", "remove", "title", "move"})
 SITE = {"files": 3, "has_js": False, "has_build": False}
 
 
-def _respelled(text: str) -> list[str]:
+def _corrected(text: str) -> list[str]:
     tokens, _ = tokenise(text)
-    return [token.word for token in respelled(tuple(tokens), WORDS, frozenset({"dleete"}))]
+    return [token.word for token in correct_typos(tuple(tokens), WORDS, frozenset({"dleete"}))]
 
 
 @pytest.mark.parametrize(
     ("slip", "meant"), [("delte", "delete"), ("remvoe", "remove"), ("removve", "remove"), ("mvoe", "move")]
 )
 def test_swapped_missing_and_doubled_letters_are_put_right(slip: str, meant: str) -> None:
-    assert _respelled(slip) == [meant]
+    assert _corrected(slip) == [meant]
 
 
 @pytest.mark.parametrize("slip", ["dissapears", "disapeers", "dsiappeasr", "disappeears"])
 def test_a_long_word_is_known_with_two_slips_but_not_with_another_letter(slip: str) -> None:
     tokens, _ = tokenise(slip)
-    known = respelled(tuple(tokens), frozenset({"disappears"}), frozenset())[0].word == "disappears"
+    known = correct_typos(tuple(tokens), frozenset({"disappears"}), frozenset())[0].word == "disappears"
     assert known is (slip != "disapeers")
 
 
 @pytest.mark.parametrize("word", ["remote", "tile", "emove", "removes", "dleete", "mov"])
 def test_other_words_stay_what_they_are(word: str) -> None:
-    assert _respelled(word) == [word]
+    assert _corrected(word) == [word]
 
 
 def test_places_in_the_text_stay_those_of_the_slip() -> None:
-    (token,) = respelled(tuple(tokenise("  delte")[0]), WORDS, frozenset())
+    (token,) = correct_typos(tuple(tokenise("  delte")[0]), WORDS, frozenset())
     assert (token.word, token.start, token.end) == ("delete", 2, 7)
 
 

@@ -14,7 +14,7 @@ from sites.content_store import Den
 from sites.directories import Worktree
 from tests.played_cli import PlayedMaker
 from workers.config import RunsConfig
-from workers.runs.alone import Place, read_project, run_alone
+from workers.runs.alone import AloneContext, read_project, run_alone
 from workers.runs.git.trees import Snapshot, TreeLimits
 
 FILES = {"README.md": b"# Shop\n", "package.json": b"{}\n", "src/app.js": b"export const a = 1;\n"}
@@ -27,7 +27,7 @@ def model() -> Iterator[str]:
         yield address.url
 
 
-def place_in(home: Path, model: str) -> Place:
+def place_in(home: Path, model: str) -> AloneContext:
     maker = PlayedMaker(home / "programs", is_walled=True)
     maker.program(
         "claude",
@@ -35,7 +35,7 @@ def place_in(home: Path, model: str) -> Place:
         "write('artifacts/everywhere.md', 'x')\n"
         'write(".agent-result.json", json.dumps({"status": "complete", "summary": "Played."}))\nresult()',
     )
-    return Place(
+    return AloneContext(
         policy=platform_policy(),
         url=model,
         token="t",

@@ -11,7 +11,7 @@ from routing.policy.platform import platform_policy
 from sites.errors import PathRefusedError
 from sites.files import check_path, check_tree
 from workers.runs.git.trees import LeftOut, Snapshot
-from workers.runs.step import Dropped, Taken, holds_key, take_over
+from workers.runs.step import Accepted, Dropped, collect_output, holds_key
 
 BASE = {"README.md": b"# Shop\n", "src/app.ts": b"app\n", "src/cart.ts": b"cart\n", "tests/a.test.ts": b"a\n"}
 QA = platform_policy().agents["qa"].writes
@@ -25,11 +25,11 @@ def take(
     before: Snapshot | None = None,
     given: dict[str, bytes] | None = None,
     keys: tuple[str, ...] = (),
-) -> Taken:
+) -> Accepted:
     snapshot = before or Snapshot(BASE)
     laid = {**snapshot.files, ".agent-context/index.md": b"index\n", **(given or {})}
     left = {path: data for path, data in {**laid, **after}.items() if data is not None}
-    return take_over(snapshot, laid, left, may_write=lambda path: is_covered(path, writes), known_keys=keys)
+    return collect_output(snapshot, laid, left, may_write=lambda path: is_covered(path, writes), known_keys=keys)
 
 
 def test_what_is_written_within_the_paths_is_taken_and_what_is_unchanged_is_no_change() -> None:

@@ -18,14 +18,13 @@ from sandbox.errors import UnwalledSessionError
 from sites.content_store import Den
 from tests.factories import make_attempt
 from tests.played_cli import PlayedMaker
-from tests.unit.workers.runs.played import Played
+from tests.unit.workers.runs.fake_runner import Played
 from tests.well import well_gateway
 from workers.attempt import Attempt
 from workers.config import RunsConfig
 from workers.runs.runners.claude_code import ClaudeCodeRunner
 from workers.runs.runners.codex import CodexRunner
-from workers.runs.runners.protocol import AgentOrder, AgentRun, Failed
-from workers.runs.step_context import INSTRUCTIONS
+from workers.runs.step_context import INSTRUCTIONS, AgentOrder, AgentRun, Failed
 
 FILES = {"README.md": b"# Shop\n", "src/app.ts": b"app\n", ".agent-context/index.md": b"index\n"}
 RESULT = {".agent-result.json": b'{"status": "complete", "summary": "Done."}'}
@@ -91,7 +90,7 @@ class Shop:
         program.write_text(body)
         program.chmod(0o755)
         config = RunsConfig(codex_tenant="acme", codex_command=str(program))
-        attempt = attempt_in(self.home, runs=config, charge_whole=lambda nanousd, model: None)
+        attempt = attempt_in(self.home, runs=config, charge_unmetered=lambda nanousd, model: None)
         return CodexRunner().run(ORDER, attempt)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from routing.jobs import Reason, State
 from routing.policy.agents import GateRule, MandatoryRules
-from tests.unit.workers.runs.world import (
+from tests.unit.workers.runs.scheduling.fake_run import (
     BOOK,
     Game,
     Outcome,

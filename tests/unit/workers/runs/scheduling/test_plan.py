@@ -7,16 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from routing.policy.agents import check_path_rule, is_covered
-from tests.unit.workers.runs.world import BOOK
+from tests.unit.workers.runs.scheduling.fake_run import BOOK
 from workers.runs.scheduling import plan
-from workers.runs.scheduling.plan import (
-    find_ancestors,
-    find_concurrent,
-    find_cycle,
-    find_overlap,
-    handoff_path,
-    narrows,
-)
+from workers.runs.scheduling.plan import find_ancestors, find_concurrent, find_cycle, find_overlap, narrows
 
 KEYS = [f"s{number}" for number in range(7)]
 GRAPHS = st.fixed_dictionaries({key: st.lists(st.sampled_from(KEYS), max_size=3) for key in KEYS})
@@ -139,17 +132,3 @@ def test_the_agents_that_the_templates_run_side_by_side_write_nothing_in_common(
     for group in (("research", "architect"), ("code-review", "qa", "security")):
         rules = [BOOK.agents[agent].writes for agent in group]
         assert not any(find_overlap(one, other) for one in rules for other in rules if one is not other)
-
-
-@pytest.mark.req("S-050")
-def test_a_handoff_is_named_after_its_two_agents() -> None:
-    assert handoff_path("developer", "qa") == "artifacts/handoff/developer-to-qa.md"
-
-
-@pytest.mark.req("S-050")
-@pytest.mark.parametrize("name", ["", "../qa", "a/b", "A", "qa.md", "a-to-b", ".hidden", "x" * 200, "a\n", "a\x00"])
-def test_a_handoff_of_a_bad_name_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="handoff"):
-        handoff_path(name, "qa")
-    with pytest.raises(ValueError, match="handoff"):
-        handoff_path("qa", name)

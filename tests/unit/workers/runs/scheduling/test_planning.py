@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.workers.runs.world import BOOK, make_book, plan_of, step
+from tests.unit.workers.runs.scheduling.fake_run import BOOK, make_book, plan_of, step
 from workers.runs.scheduling.plan import choose_template, expand_template
-from workers.runs.scheduling.planning import Judgement, ProblemCode, Surroundings, effective_writes, judge, judge_plan
+from workers.runs.scheduling.planning import Judgement, PlanContext, ProblemCode, effective_writes, judge, judge_plan
 
-ALONE = Surroundings()
+ALONE = PlanContext()
 KEY = "sk-" + "ant-api03-" + "q" * 40
 
 
-def judged(raw: Any, *, around: Surroundings = ALONE, **rules: Any) -> Judgement:
+def judged(raw: Any, *, around: PlanContext = ALONE, **rules: Any) -> Judgement:
     return judge_plan(raw, make_book(**rules), around=around)
 
 
@@ -242,9 +242,9 @@ def test_rework_that_a_reviewer_asked_for_ends_with_qa_even_when_nothing_is_deve
     plan = plan_of(step("clarify", "research"))
 
     assert found(plan) == []
-    assert found(plan, around=Surroundings(reviewed=True)) == [("mandatory_step_missing", None)]
-    assert found(plan_of(step("audit", "security")), around=Surroundings(reviewed=True)) != []
-    corrected = judged(plan, around=Surroundings(reviewed=True)).corrected
+    assert found(plan, around=PlanContext(reviewed=True)) == [("mandatory_step_missing", None)]
+    assert found(plan_of(step("audit", "security")), around=PlanContext(reviewed=True)) != []
+    corrected = judged(plan, around=PlanContext(reviewed=True)).corrected
     assert corrected is not None
     assert [(one.agent, one.depends_on) for one in corrected.steps] == [("research", ()), ("qa", ("clarify",))]
 
@@ -279,7 +279,7 @@ def test_context_that_is_neither_a_step_nor_a_path_is_refused(name: str) -> None
 @pytest.mark.parametrize("name", ["src/a.ts", "README.md", "src/", "LICENSE", "early"])
 def test_context_names_paths_and_steps_that_were_done_before(name: str) -> None:
     assert (
-        found(plan_of(step("look", "research", context=[name])), around=Surroundings(known=frozenset({"early"}))) == []
+        found(plan_of(step("look", "research", context=[name])), around=PlanContext(known=frozenset({"early"}))) == []
     )
 
 

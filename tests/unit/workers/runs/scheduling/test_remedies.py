@@ -7,8 +7,7 @@ import pytest
 
 from routing.decision.router import Intent
 from routing.jobs import Reason, State
-from tests.unit.workers.runs.test_pipelines import contexts_of
-from tests.unit.workers.runs.world import (
+from tests.unit.workers.runs.scheduling.fake_run import (
     FIX_CHOICE,
     Game,
     Outcome,
@@ -20,6 +19,7 @@ from tests.unit.workers.runs.world import (
     play,
     step,
 )
+from tests.unit.workers.runs.scheduling.test_scheduling import contexts_of
 from workers.runs.scheduling.actions import AdoptPlan
 from workers.runs.scheduling.view import Phase
 

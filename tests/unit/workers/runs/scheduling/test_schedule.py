@@ -8,7 +8,7 @@ import pytest
 
 from routing.decision.router import Intent
 from routing.jobs import MOVES, Reason, State, is_end
-from tests.unit.workers.runs.world import (
+from tests.unit.workers.runs.scheduling.fake_run import (
     FIX_CHOICE,
     Game,
     Outcome,

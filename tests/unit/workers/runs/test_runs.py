@@ -14,7 +14,7 @@ import pytest
 from routing.decision.router import Intent
 from routing.jobs import Reason, State
 from tests.unit.gateway.fake_provider.theatre import FEATURE, FIX, MIXED, PROJECT, Theatre
-from tests.unit.workers.runs.world import BOOK, Game, Outcome, blocking, done, make_view
+from tests.unit.workers.runs.scheduling.fake_run import BOOK, Game, Outcome, blocking, done, make_view
 from workers.runs.scheduling.view import GateState, RunView, StepView
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from workers.attempt import Attempt
-from workers.runs.runners.protocol import AgentOrder, AgentRun, Failed
+from workers.runs.step_context import AgentOrder, AgentRun, Failed
 
 
 class Played:

@@ -9,7 +9,7 @@ import pytest
 from routing.policy.platform import platform_policy
 from routing.queues import Tier
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 _WHOLE_TIER = """
 import importlib.resources, sys
 import workers.handlers.spec, workers.lifecycle, workers.settlement

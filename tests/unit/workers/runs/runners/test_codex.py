@@ -18,7 +18,7 @@ from tests.factories import make_attempt
 from workers.attempt import Attempt
 from workers.config import RunsConfig
 from workers.runs.runners.codex import AUTH_SIGNATURE, FALLBACK_FLAG, CodexRunner
-from workers.runs.runners.protocol import AgentOrder, AgentRun
+from workers.runs.step_context import AgentOrder, AgentRun
 
 SIGNATURE = "401 Unauthorized: Missing bearer or basic authentication in header"
 PROGRAM = """#!{python}
@@ -54,7 +54,7 @@ class Desk:
 
         inherited = {"PATH": os.defpath, "HOME": str(self.home), "POINTSMAN_SECRET": "no", **environment}
         return replace(
-            made, den=Den(self.home / "den"), runs=config or default, environment=inherited, charge_whole=charge
+            made, den=Den(self.home / "den"), runs=config or default, environment=inherited, charge_unmetered=charge
         )
 
     def run(self, body: str, environment: Mapping[str, str] | None = None, **fields: Any) -> AgentRun:
