@@ -9,8 +9,7 @@ from uuid import UUID
 from pydantic_core import from_json
 
 from gateway.messages import COUNT_PATH, MESSAGES_PATH, Code, ModelRequest, RefusedError, bad_request, encode
-from gateway.meter import Meter
-from gateway.providers import EventSplitter, UpstreamRequest, WorstInput, data_of
+from gateway.providers import EventSplitter, Meter, UpstreamRequest, WorstInput, data_of
 from routing.policy.prices import Price, Usage, nanousd_per_token
 from routing.provider_circuit import Trouble
 

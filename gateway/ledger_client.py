@@ -28,7 +28,7 @@ from psycopg.conninfo import make_conninfo
 from psycopg.pq import TransactionStatus
 
 from gateway.errors import GatewayError
-from gateway.meter import Settlement
+from gateway.providers import Settlement
 from ledger import money, provider_circuits
 from ledger.money import Bearer, BearerGone, CallStart, CapLimit, CapsMissing, LaneMissing, LaneRefusal, Reserved
 from ledger.sql import Statement

@@ -13,23 +13,56 @@ import secrets
 import signal
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractContextManager
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import aiohttp
 import uvicorn
 
 from gateway import messages as messages_api
-from gateway.admission import Admission, Caller, logged_path
-from gateway.calls import CLIENT_GONE, OpenCall, OpenCalls
-from gateway.circuit import CircuitReports
+from gateway.admission import Admission, Caller, CircuitReports, logged_path
 from gateway.config import GatewayConfig
 from gateway.ledger_client import Ledger, LedgerUnreachableError
 from gateway.messages import Code, ModelRequest, RefusedError
-from gateway.relay import Relay, open_session, read_up_to, trace_call
-from gateway.threaded_server import running
+from gateway.relay import CLIENT_GONE, OpenCall, OpenCalls, Relay, open_session, read_up_to, trace_call
 from routing.policy.platform import Policy
+
+# An ASGI server inside a process of somebody else's, such as a test's: the real one on a free port, in a thread.
+
+_SECONDS = 10.0
+
+
+@contextmanager
+def running(config: uvicorn.Config, *, name: str, grace_seconds: float = 0.0) -> Iterator[str]:
+    """Serve in a thread for as long as the context is open, and yield the base URL.
+
+    Args:
+        config: what to serve, and how; host and port are not those of this.
+        name: of the server, for errors and the thread.
+        grace_seconds: what open requests may take beyond the usual when it stops.
+
+    Raises:
+        TimeoutError: it did not start.
+    """
+    server = uvicorn.Server(config)
+    listener = socket.create_server(("127.0.0.1", 0))
+    thread = threading.Thread(target=server.run, args=([listener],), name=name, daemon=True)
+    thread.start()
+    try:
+        deadline = time.monotonic() + _SECONDS
+        while not server.started and thread.is_alive() and time.monotonic() < deadline:
+            time.sleep(0.005)
+        if not server.started:
+            raise TimeoutError(f"the {name} did not start")
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(grace_seconds + _SECONDS)
+        listener.close()
+
 
 logger = logging.getLogger(__name__)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
-from gateway.threaded_server import running
+from gateway.server import running
 from routing.policy.platform import Policy
+from sandbox.config import MirrorConfig
 from sandbox.package_mirror.app import server_config
-from sandbox.package_mirror.config import MirrorConfig
 from sandbox.package_mirror.registries import Registries
 
 

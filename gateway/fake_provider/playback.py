@@ -14,11 +14,10 @@ from typing import Any
 
 from aiohttp import ClientConnectionResetError, web
 
-from gateway.fake_provider.code_edits import code_agent, site_patch
 from gateway.fake_provider.config import Finish
+from gateway.fake_provider.edits import code_agent, site_edit, site_patch
 from gateway.fake_provider.request import Request, example_of, plain
 from gateway.fake_provider.scenario import Fault, Match, PaceOverride, Rule, Say, ScenarioError, render
-from gateway.fake_provider.site_edits import site_edit
 from gateway.fake_provider.team import run_agent
 from gateway.fake_provider.wire import (
     CHARACTERS_PER_TOKEN,

@@ -33,8 +33,7 @@ from sandbox.box import (
 )
 from sandbox.docker import recipe
 from sandbox.docker.engine import UNREACHABLE, Engine, starting, using
-from sandbox.docker.posture import check_box, check_forwarder, check_inner, check_volume
-from sandbox.docker.recipe import TOOLS, USER, Kind, Slot
+from sandbox.docker.recipe import TOOLS, USER, Kind, Slot, check_box, check_forwarder, check_inner, check_volume
 from sandbox.errors import BoxFrozenError, BoxLostError, SandboxStartupError
 from sandbox.execution import Exchanged, Standby, follow
 from sandbox.tarball import pack, stream_limit, unpack

@@ -17,8 +17,7 @@ import urllib3.exceptions
 from docker.models.networks import Network
 
 from sandbox.docker import recipe
-from sandbox.docker.posture import check_given_outer
-from sandbox.docker.recipe import INSTALL, KIND, SLOT, Kind, Slot
+from sandbox.docker.recipe import INSTALL, KIND, SLOT, Kind, Slot, check_given_outer
 from sandbox.errors import BoxLostError, SandboxError, SandboxStartupError, SandboxUnavailableError
 
 # One reason code for each way in which an engine can fail (one place reads its words, and nobody else does).

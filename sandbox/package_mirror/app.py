@@ -24,10 +24,21 @@ from gateway.messages import RefusedError
 from ledger import events, money
 from ledger.attempts import hash_token
 from routing.policy.platform import Policy
-from sandbox.package_mirror.config import MirrorConfig, MirrorRefusedError
-from sandbox.package_mirror.packages import Description, Digest, File, Incoming, Origin, Store, parse_path
+from sandbox.config import MirrorConfig
+from sandbox.errors import MirrorRefusedError
+from sandbox.package_mirror.packages import (
+    SHORT,
+    Description,
+    Descriptions,
+    Digest,
+    File,
+    Incoming,
+    Origin,
+    Outbound,
+    Store,
+    parse_path,
+)
 from sandbox.package_mirror.registries import Registries, path_of, read_registries
-from sandbox.package_mirror.registry_client import SHORT, Descriptions, Outbound
 
 # Who may fetch packages: a live attempt, known by its token or by the door that its box stands behind.
 

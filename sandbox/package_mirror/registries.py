@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from sandbox.package_mirror.config import RegistryConfigError
+from sandbox.errors import RegistryConfigError
 
 _SECONDS = 60
 _MAX_NPMRC_BYTES = 256 * 1024

@@ -1,3 +1,5 @@
+"""What the doctor says of an engine that does not answer: what is wrong, and what helps here."""
+
 import os
 import subprocess
 import sys
@@ -9,11 +11,35 @@ from pathlib import Path
 import pytest
 
 from sandbox.box import BoxSpec, Target, is_alive, this_owner
+from sandbox.config import BoxConfig
 from sandbox.docker.engine import Engine, Leftover
-from sandbox.errors import BoxLostError, SandboxStartupError
+from sandbox.errors import BoxLostError, SandboxStartupError, SandboxUnavailableError
 from sandbox.local_box import UnwalledBox, UnwalledMaker
-from sandbox.pool import Pool, PooledBox, Reaper, is_due, keep_swept
+from sandbox.pool import Pool, PooledBox, Reaper, check_boxes, engine_hint, is_due, keep_swept
 from tests.services import wait_until
+
+
+@pytest.mark.parametrize(
+    ("reason", "is_installed", "way"),
+    [
+        ("engine_missing", False, "apt-get install docker.io"),
+        ("engine_missing", True, "systemctl start docker"),
+        ("engine_unreachable", True, "systemctl start docker"),
+        ("engine_forbidden", True, "usermod -aG docker"),
+        ("engine_forbidden", False, "usermod -aG docker"),
+    ],
+)
+def test_the_way_to_an_engine_depends_on_what_is_missing(reason: str, is_installed: bool, way: str) -> None:
+    hint = engine_hint(SandboxUnavailableError(reason, "what is wrong"), is_installed=is_installed)
+    assert hint.startswith("what is wrong; ")
+    assert way in hint
+    assert hint.endswith("or set POINTSMAN_BOX__ENGINE")
+
+
+def test_without_an_engine_nothing_else_is_looked_at() -> None:
+    [found] = check_boxes(BoxConfig(engine="unix:///nonexistent/docker.sock"))
+    assert found.name == "box engine"
+    assert found.hint.startswith("there is no socket /nonexistent/docker.sock; ")
 
 
 class Clock:
