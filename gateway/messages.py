@@ -84,6 +84,7 @@ def parse_request(raw: bytes, *, models: frozenset[str], most_tokens: int, is_co
 
 def encode(fields: dict[str, Any]) -> bytes:
     """Serialise the fields of a request.
+
     Raises:
         RefusedError: the caller's fault.
     """
@@ -96,7 +97,6 @@ def encode(fields: dict[str, Any]) -> bytes:
 def bad_request(message: str) -> RefusedError:
     """Return the refusal of a malformed body."""
     return RefusedError(Code.BAD_REQUEST, message)
-
 
 
 def _max_tokens(fields: dict[str, Any], most_tokens: int) -> int:

@@ -1,7 +1,7 @@
-"""A box without walls, for tests and for machines that have no engine. Never for code that nobody here wrote.
+"""A local sandbox without isolation, for tests and machines without an engine; never for untrusted code.
 
-It keeps the promises of `Box` that an ordinary process in a directory of its own can keep: files, clocks, output
-limits, collection, the end. It keeps none of the others, and its name says so.
+It keeps the promises of `Box` that an ordinary process in its own directory can keep: files, clocks, output limits and
+collection.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class _PipeChannel:
         return 128 - code if code is not None and code < 0 else code
 
     def close(self) -> None:
-        """Let go of the pipes."""
+        """Close the pipes."""
         self._selector.close()
         for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
             if stream is not None:
@@ -108,7 +108,7 @@ class _PipeChannel:
 
 
 class UnwalledBox:
-    """A directory and ordinary processes. It walls nothing off."""
+    """A box that is a directory with ordinary processes, without isolation."""
 
     def __init__(self, spec: BoxSpec) -> None:
         self.id = secrets.token_hex(6)
@@ -129,7 +129,7 @@ class UnwalledBox:
         """See `Box.put`."""
         self._check_usable()
         if self._has_run:
-            raise BoxFrozenError("files go in before the first command, not while something may be awake")
+            raise BoxFrozenError("files must be put before the first command")
         limits = self._spec.limits
         wanted, dropped = without_planted(files, planted)
         checked = check_tree(wanted, max_bytes=limits.workspace_bytes, max_files=limits.workspace_files)
@@ -199,7 +199,7 @@ class UnwalledBox:
         return unpack([packed.getvalue()], den, rules, max_stream_bytes=longest)
 
     def freeze(self) -> None:
-        """Kill all processes: an ordinary process group cannot be kept from waking up."""
+        """Kill all processes, since an ordinary process group cannot be kept from waking up."""
         if self._state == "closed":
             raise BoxLostError("the box is closed")
         self._state = "frozen"
@@ -218,7 +218,7 @@ class UnwalledBox:
             raise BoxFrozenError("the box is frozen")
 
     def is_usable(self) -> bool:
-        """Return whether it is still what it was when it was made."""
+        """Return whether it is unchanged since it was created."""
         is_awake = self._standby is None or self._standby.channel.exit_code() is None
         return self._state == "open" and self.workspace.is_dir() and is_awake
 
@@ -233,7 +233,7 @@ class UnwalledBox:
 
 
 class UnwalledMaker:
-    """Makes boxes without walls."""
+    """Creates boxes without isolation."""
 
     def __init__(self, spec: BoxSpec | None = None) -> None:
         self._spec = spec or BoxSpec(image="none", gateway=Target("", 8090))
@@ -241,11 +241,11 @@ class UnwalledMaker:
 
     @property
     def spec(self) -> BoxSpec:
-        """What the boxes pretend to be made from."""
+        """The nominal spec of its boxes."""
         return self._spec
 
     def create(self) -> UnwalledBox:
-        """Make a box."""
+        """Create a box."""
         box = UnwalledBox(self._spec)
         self.made.append(box)
         return box

@@ -1,7 +1,10 @@
-"""Keeps a few boxes ready, so that a job does not wait for one to start.
+"""Creates boxes from the settings, keeps a few warm, removes leftovers, and checks what boxes need.
 
-A spare stands on its own network from birth, holds nothing of anybody's, serves one job and never comes back. Where
-there is none, or it is not what it was, a cold start takes its place: the pool can make a job faster, never fail it.
+A warm box has its own network from the start, holds nobody's data, serves one job and is never reused. If none is
+ready, or it has changed, a box is started cold: the pool can speed a job up but never fail it.
+
+The reaper finds leftovers of dead workers by labels, and slots that its own process gave up on, so several may run at
+once, anywhere that reaches the engine.
 """
 
 from __future__ import annotations
@@ -27,27 +30,27 @@ logger = logging.getLogger(__name__)
 
 
 class PooledBox(Box, Protocol):
-    """A box that can wait."""
+    """A box that can wait in the pool."""
 
     is_warm: bool
 
     def is_usable(self) -> bool:
-        """Return whether it is still what it was when it was made."""
+        """Return whether it is unchanged since it was created."""
 
 
 class PooledMaker(Protocol):
-    """Makes boxes that can wait."""
+    """Makes boxes that can wait in the pool."""
 
     @property
     def spec(self) -> BoxSpec:
-        """What they are made from."""
+        """The spec of its boxes."""
 
     def create(self) -> PooledBox:
-        """Make and start a box; see `BoxMaker.create`."""
+        """Create and start a box, as `BoxMaker.create` does."""
 
 
 Prepare = Callable[[PooledBox], None]
-"""Has a new spare do what any job would have it do first; a SandboxError means that it cannot be used."""
+"""Does in a new box what every job starts with; a SandboxError makes the box unusable."""
 
 
 class _Spare(NamedTuple):
@@ -57,7 +60,7 @@ class _Spare(NamedTuple):
 
 
 class Pool:
-    """Spare boxes of one process; made after the fork, closed before the end."""
+    """Warm boxes of one process; create it after forking, and close it."""
 
     def __init__(
         self,
@@ -80,16 +83,16 @@ class Pool:
 
     @property
     def waiting(self) -> int:
-        """How many spares are ready."""
+        """Number of boxes that are ready."""
         with self._lock:
             return len(self._spares)
 
     def acquire(self) -> Box:
-        """Return a box that nobody has used, warm if one is ready, and have the next one made meanwhile.
+        """Return an unused box, warm if one is ready, and start making its successor.
 
         Raises:
-            SandboxUnavailableError: see `BoxMaker.create`.
-            SandboxStartupError: see `BoxMaker.create`.
+            SandboxUnavailableError: no engine, or no image.
+            SandboxStartupError: the engine refused.
         """
         while (spare := self._take()) is not None:
             is_good = False
@@ -114,7 +117,7 @@ class Pool:
         return is_young and spare.digest == self._maker.spec.digest and spare.box.is_usable()
 
     def renew(self) -> None:
-        """Destroy spares that are not what they were, as after their engine died, and have others made."""
+        """Replace warm boxes that have changed, as after a crash of their engine."""
         with self._lock:
             waiting = tuple(self._spares)
         for spare in waiting:
@@ -123,7 +126,7 @@ class Pool:
         self.fill()
 
     def _withdraw(self, spare: _Spare) -> bool:
-        """Take a spare out; False when somebody else has."""
+        """Remove a box from the pool; False when another thread already has."""
         with self._lock:
             if spare not in self._spares:
                 return False
@@ -131,7 +134,7 @@ class Pool:
             return True
 
     def fill(self) -> None:
-        """Have missing spares made in the background; returns at once."""
+        """Start making missing boxes in the background."""
         with self._lock:
             is_busy = self._filler is not None and self._filler.is_alive()
             if self._is_closed or is_busy or len(self._spares) >= self._size:
@@ -143,7 +146,7 @@ class Pool:
         while self._is_wanted():
             try:
                 box = self._make()
-            except SandboxError as error:  # the next cold start will say the same to somebody who can act on it
+            except SandboxError as error:  # the next cold start reports it to somebody who can act on it
                 logger.warning("spare_box_failed", extra={"reason": getattr(error, "reason", "")})
                 return
             spare = _Spare(box, self._maker.spec.digest, self._now())
@@ -168,14 +171,14 @@ class Pool:
             return not self._is_closed and len(self._spares) < self._size
 
     def wait_until_filled(self, *, seconds: float) -> bool:
-        """Wait until the spares that are being made are there; False when that takes longer."""
+        """Wait until the pool is full; False when that takes longer."""
         filler = self._filler
         if filler is not None:
             filler.join(seconds)
         return self.waiting >= self._size
 
     def close(self) -> None:
-        """Destroy the spares and make no more. May be called again."""
+        """Destroy the warm boxes and make no more; idempotent."""
         with self._lock:
             self._is_closed = True
             spares, self._spares = list(self._spares), deque()
@@ -186,16 +189,13 @@ class Pool:
             filler.join()
 
 
-# Makes what the configuration describes: an engine, a spec, a pool, a reaper. The only reader of `BoxConfig`.
-
-
 def open_engine(config: BoxConfig) -> Engine:
-    """Return the engine; nothing is asked of it yet."""
+    """Return the engine, not yet connected."""
     return Engine(config.engine, install=config.install, subnets=config.subnets, network=config.network)
 
 
 def limits_of(config: BoxConfig) -> BoxLimits:
-    """Return what one box may use."""
+    """Return the limits of one box."""
     return BoxLimits(
         memory_bytes=config.memory_mib * MEBIBYTE,
         cpus=config.cpus,
@@ -208,7 +208,7 @@ def limits_of(config: BoxConfig) -> BoxLimits:
 
 
 def build_spec(config: BoxConfig, engine: Engine) -> BoxSpec:
-    """Return what boxes are made from; the image is pinned to what its name means now.
+    """Return the spec of boxes, with the image pinned to its current id.
 
     Raises:
         SandboxUnavailableError: no engine, or no image (the operator's fault).
@@ -223,7 +223,7 @@ def build_spec(config: BoxConfig, engine: Engine) -> BoxSpec:
 
 
 def build_maker(config: BoxConfig, engine: Engine) -> DockerMaker:
-    """Return what makes boxes.
+    """Return a maker of boxes.
 
     Raises:
         SandboxUnavailableError: no engine, or no image (the operator's fault).
@@ -232,12 +232,12 @@ def build_maker(config: BoxConfig, engine: Engine) -> DockerMaker:
 
 
 def build_pool(config: BoxConfig, engine: Engine, *, prepare: Prepare = lambda box: None) -> Pool:
-    """Return a pool of warm boxes for this process, not yet filled.
+    """Return an empty pool of warm boxes for this process.
 
     Args:
-        config: how many, among others.
-        engine: where they are made.
-        prepare: what is done with each of them beforehand.
+        config: the settings.
+        engine: makes the boxes.
+        prepare: prepares each new box.
 
     Raises:
         SandboxUnavailableError: no engine, or no image (the operator's fault).
@@ -245,18 +245,12 @@ def build_pool(config: BoxConfig, engine: Engine, *, prepare: Prepare = lambda b
     return Pool(build_maker(config, engine), size=config.warm, spare_seconds=config.spare_seconds, prepare=prepare)
 
 
-# Takes away what dead workers left on an engine: containers, networks and volumes of this installation alone.
-#
-# It goes by labels, and by what its own process gave up on; so it may run anywhere that reaches the engine, at any
-# time,
-# and several at once.
-
 SWEEP_SECONDS = 30
-"""How often whoever reaches an engine should sweep: twice, then, within the minute that a leftover may last."""
+"""Interval of sweeps: two within the minute that a leftover may last."""
 
 
 class Swept(NamedTuple):
-    """How many objects were removed."""
+    """Numbers of removed objects."""
 
     containers: int = 0
     networks: int = 0
@@ -264,7 +258,7 @@ class Swept(NamedTuple):
 
     @property
     def total(self) -> int:
-        """All of them together."""
+        """All removed objects."""
         return sum(self)
 
 
@@ -276,14 +270,14 @@ def keep_swept(
     before: Callable[[], None] = lambda: None,
     after: Callable[[Swept], None] = lambda swept: None,
 ) -> None:
-    """Sweep now and every so often until `stopping` is set; an engine that is away is tried again, not an end.
+    """Sweep now and periodically until `stopping` is set, even while the engine is away.
 
     Args:
-        reaper: sweeps.
-        stopping: ends it.
+        reaper: does the sweeps.
+        stopping: ends the loop.
         seconds: between two sweeps.
-        before: called before each sweep, to let go of what is not worth keeping.
-        after: told of each sweep that removed something.
+        before: called before each sweep, to release what is not worth keeping.
+        after: called with the result of each sweep that removed something.
     """
     while True:
         before()
@@ -297,13 +291,13 @@ def keep_swept(
 
 
 Judge = Callable[[str], bool | None]
-"""Says whether the process that an owner label names lives; None when it cannot tell."""
+"""Returns whether the process of an owner label is alive; None when that is unknown."""
 
 
 def is_due(found: Leftover, *, now: float, judge: Judge, given_up: Collection[str] = ()) -> bool:
-    """Return whether an object has to go: its deadline has passed, or its owner is dead or is done with it.
+    """Return whether to remove an object: its deadline has passed, or its owner is dead or gave it up.
 
-    A missing or broken label is nobody's: it goes. Age alone is never a reason, since long jobs live long.
+    An object with a missing or broken label goes too. Age alone is no reason, since jobs may be long.
     """
     if is_outer(found):
         return False
@@ -316,7 +310,7 @@ def is_due(found: Leftover, *, now: float, judge: Judge, given_up: Collection[st
 
 
 class Reaper:
-    """Sweeps one installation's objects off one engine."""
+    """Removes one installation's leftovers from one engine."""
 
     def __init__(self, engine: Engine, *, judge: Judge = is_alive, now: Callable[[], float] = time.time) -> None:
         self._engine = engine
@@ -324,11 +318,11 @@ class Reaper:
         self._now = now
 
     def sweep(self) -> Swept:
-        """Remove what is due; containers first, as they hold the rest.
+        """Remove what is due; containers first, because they use the rest.
 
         Raises:
             SandboxUnavailableError: no engine.
-            BoxLostError: the engine went away meanwhile.
+            BoxLostError: the engine went away.
         """
         with using():
             standing, given_up, now = list(self._engine.leftovers()), frozenset(self._engine.given_up), self._now()
@@ -336,7 +330,7 @@ class Reaper:
             return self._remove(due)
 
     def clear(self) -> Swept:
-        """Remove all that this installation has on the engine, the outer network included: for its end."""
+        """Remove everything of this installation from the engine, including the outer network."""
         with using():
             return self._remove(list(self._engine.leftovers()))
 
@@ -351,22 +345,20 @@ class Reaper:
         return swept
 
 
-# What a machine lacks for boxes, and how to get it: the part of `pointsman doctor` that looks at the engine.
-
 _MIN_FREE_BYTES = 4_000_000_000
 _MIN_API = (1, 41)
 
 
 class Finding(NamedTuple):
-    """One thing that boxes need."""
+    """One requirement of boxes."""
 
     name: str
     hint: str
-    """What to do; empty when all is well."""
+    """What to do; empty when the requirement is met."""
 
 
 def check_boxes(config: BoxConfig) -> Iterator[Finding]:
-    """Yield what boxes need, engine first; without one nothing else is looked at."""
+    """Yield the requirements of boxes for `pointsman doctor`, engine first; without one the rest is skipped."""
     engine = open_engine(config)
     try:
         with starting():
@@ -382,11 +374,11 @@ def check_boxes(config: BoxConfig) -> Iterator[Finding]:
 
 
 def engine_hint(error: SandboxError, *, is_installed: bool) -> str:
-    """Return what is wrong with an engine and what helps.
+    """Return what is wrong with an engine and what to do.
 
     Args:
         error: why it did not answer.
-        is_installed: whether this machine has the engine's program.
+        is_installed: whether the engine is installed on this machine.
     """
     if getattr(error, "reason", "") == "engine_forbidden":
         way = "have root add it to the group that owns the socket (`usermod -aG docker NAME`), log in again"
@@ -398,22 +390,23 @@ def engine_hint(error: SandboxError, *, is_installed: bool) -> str:
 
 
 def _facts(config: BoxConfig, facts: dict[str, Any]) -> Iterator[Finding]:
-    lacking = [name for name in ("MemoryLimit", "PidsLimit", "CpuCfsQuota") if not facts.get(name)]
-    hint = f"the engine cannot limit {', '.join(lacking)}: mount these cgroup controllers"
-    yield Finding("box cgroups", hint if lacking else "")
+    missing = [name for name in ("MemoryLimit", "PidsLimit", "CpuCfsQuota") if not facts.get(name)]
+    hint = f"the engine cannot limit {', '.join(missing)}: mount these cgroup controllers"
+    yield Finding("box cgroups", hint if missing else "")
     has_seccomp = any("seccomp" in option for option in facts.get("SecurityOptions") or [])
-    yield Finding("box seccomp", "" if has_seccomp else "the engine runs without its seccomp profile: give it one back")
+    yield Finding("box seccomp", "" if has_seccomp else "the engine runs without seccomp: enable it")
     if config.runtime:
-        known = config.runtime in (facts.get("Runtimes") or {})
-        yield Finding("box runtime", "" if known else f"the engine knows no runtime {config.runtime}: install it there")
+        has_runtime = config.runtime in (facts.get("Runtimes") or {})
+        yield Finding("box runtime", "" if has_runtime else f"the engine has no runtime {config.runtime}: install it")
     root = Path(facts.get("DockerRootDir") or "/")
-    if root.is_dir():  # an engine on another machine keeps its disk to itself
+    if root.is_dir():  # not so when the engine is on another machine
         free = shutil.disk_usage(root).free
-        hint = f"only {free // 1_000_000} of {_MIN_FREE_BYTES // 1_000_000} MB are free below {root}: free some there"
+        hint = f"only {free // 1_000_000} of {_MIN_FREE_BYTES // 1_000_000} MB are free below {root}: free some space"
         yield Finding("box disk", "" if free >= _MIN_FREE_BYTES else hint)
     memory, wanted = int(facts.get("MemTotal") or 0), config.memory_mib * 1_048_576 * (1 + config.warm)
     hint = (
-        f"a box and {config.warm} spare may use {wanted >> 20} MiB of {memory >> 20}: lower POINTSMAN_BOX__MEMORY_MIB"
+        f"a box and {config.warm} warm ones may use {wanted >> 20} of {memory >> 20} MiB: "
+        "lower POINTSMAN_BOX__MEMORY_MIB"
     )
     yield Finding("box memory", "" if memory >= wanted else hint)
 

@@ -1,7 +1,8 @@
-"""Improvised changes of a site's files: tier 2's patch of one file, and a coding agent's turns in a box.
+"""Improvises edits: patches of a site's files (tier 2), a coding agent's turns (tier 3), and site documents (tier 1).
 
-Both do something small and visible to one file: what the request quotes is replaced where it stands, anything else is
-added before the end of the page. The agent also turns one page into several where that is asked for.
+Every edit is small, visible and about the request. In files, quoted words are replaced where they occur, and anything
+else is added before the end of the page; the agent also splits one page into several on request. In a site document,
+the first rule that fits the request becomes JSON Patch operations that are valid against the catalog.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ _BODY = re.compile(r"<body\b[^>]*>", re.I)
 _MAIN = re.compile(r"(<main\b[^>]*>).*?(?=</main>)", re.S | re.I)
 _MOST_PAGES = 8
 _TRIES = 2
-"""How often a page is written that could not be."""
+"""Attempts to write each page."""
 _SHARE_FOR_TEXT = 0.8
-"""Of a reply's length; the rest is for what stands around the text."""
+"""The share of a reply that pages may take; the rest is overhead."""
 
 
 def site_patch(request: Request) -> Sequence[Text | ToolUse]:
-    """Use `patch_files` with one SEARCH/REPLACE block; without a place for it, say so."""
+    """Use `patch_files` with one SEARCH/REPLACE block, or say that nothing can be changed."""
     files = {path: text for _, path, text in _FILE.findall("\n".join(request.user_texts))}
     if files:
         edits = _line_edits(files, request.ask)
@@ -49,14 +50,14 @@ def site_patch(request: Request) -> Sequence[Text | ToolUse]:
     else:
         found = ("index.html", "", _page(request.ask))
     if found is None:
-        return (Text("There is no place in the files that the fake provider could change."),)
+        return (Text("The fake provider found nothing to change in these files."),)
     path, search, replace = found
     patch = f"{path}\n<<<<<<< SEARCH\n{search}\n=======\n{replace}\n>>>>>>> REPLACE\n"
-    return (ToolUse("patch_files", {"patch": patch, "summary": f"Rehearsed: {plain(request.ask)}"[:200]}),)
+    return (ToolUse("patch_files", {"patch": patch, "summary": f"Fake provider: {plain(request.ask)}"[:200]}),)
 
 
 def _line_edits(files: Mapping[str, str], ask: str) -> Iterator[tuple[str, str, str]]:
-    """Yield changes of one line (path, line, what it becomes), the one that fits the request best first."""
+    """Yield edits of one line (path, old line, new line), the best fit first."""
     paths = sorted(files, key=lambda path: path not in ask and path.rsplit("/", 1)[-1] not in ask)
     lines = [(path, line) for path in paths for line in files[path].split("\n")]
     if len(pair := quoted(ask)) == 2:
@@ -97,7 +98,9 @@ def code_agent(request: Request) -> Sequence[Text | ToolUse]:
         return pages
     if changes and not changes[-1].is_error:
         said = plain(request.prompt)[:600]
-        return (Text(f"I changed {path}. You asked: “{said}” This is a rehearsal: the change only shows your words."),)
+        return (
+            Text(f"I changed {path}. You asked: “{said}” This is the fake provider: the change only shows your words."),
+        )
     if len(changes) + len(reads) > 3:
         return (Text(f"I could not change {path}: {plain((changes or reads)[-1].text)[:300]}"),)
     if not reads and request.tool("Read"):
@@ -111,7 +114,7 @@ def code_agent(request: Request) -> Sequence[Text | ToolUse]:
 
 
 def _edit(ask: str, path: str, content: str) -> dict[str, str]:
-    """Insert what was asked before the end of a page, or after the last lines of any other file."""
+    """Insert the request's words before the end of a page, or after the last line of any other file."""
     added = _section(ask) if path.endswith(_MARKUP) else _note(ask)
     for end in _END.findall(content):
         if content.count(end) == 1:
@@ -129,9 +132,9 @@ def _note(ask: str) -> str:
 def _write_pages(
     request: Request, path: str, content: str, *, changes: Sequence[ToolResult]
 ) -> Sequence[Text | ToolUse]:
-    """Write those pages that are not there yet, as many as fit into one reply; nothing where none are asked for.
+    """Write the missing pages, as many as fit into one reply; nothing unless several pages are requested.
 
-    The one that was read comes last, when those that it leads to are there.
+    The page that was read comes last, after those it links to.
     """
     if not (path.endswith(_MARKUP) and request.tool("Write") and _MORE_PAGES.search(request.prompt)):
         return ()
@@ -152,10 +155,7 @@ def _write_pages(
 
 
 def split_pages(page: str) -> dict[str, str]:
-    """Return the pages that one page becomes, by file name; the page itself is among them as `index.html`.
-
-    Each section becomes a page of its own with the same head and navigation.
-    """
+    """Split a page into one page per section, with the same head and navigation; return them by file name."""
     home = _NAV.sub("", page)
     parts: dict[str, tuple[str, str, str]] = {}
     for section in _SECTION.finditer(home):
@@ -184,10 +184,6 @@ def split_pages(page: str) -> dict[str, str]:
     return pages
 
 
-# Improvised edits of a site document: the first plain reading of a request that fits becomes JSON Patch operations.
-#
-# It is no understanding, but it is always an edit: valid against the catalog, small, and about what was asked.
-
 _DOCUMENT = re.compile(r'\{\s*"pages"\s*:')
 _ADD = re.compile(
     r"\b(?:add|insert|include|append|introduce|create|build)\b|\b(?:make|write|need|want|put)\s+(?:me\s+)?(?:a|an|another|new)\b",
@@ -211,7 +207,7 @@ Operation = dict[str, Any]
 
 @dataclass(frozen=True)
 class Element:
-    """One element of a page that was sent."""
+    """One element of a page in the request's site document."""
 
     page: str
     key: str
@@ -227,19 +223,19 @@ class Element:
 
     @property
     def index(self) -> int:
-        """Place among the parent's children."""
+        """Index among the parent's children."""
         return self.parent.children.index(self.key) if self.parent else 0
 
 
 def site_edit(request: Request) -> Sequence[Text | ToolUse]:
-    """Use `edit_site` with operations for the last document that was sent; without one, say so."""
+    """Use `edit_site` on the last site document of the request, or say that there is none."""
     pages = next((pages for text in reversed(request.user_texts) if (pages := _find_pages(text))), {})
     elements = [element for path, page in pages.items() for element in _below(path, page, page.get("root"), None)]
     ask = plain(request.ask)
-    for reading in (_replace_words, _remove, _change_look, _add_section, _add_words, _describe):
-        if operations := reading(elements, ask):
-            return (ToolUse("edit_site", {"operations": operations, "summary": f"Rehearsed: {ask}"[:200]}),)
-    return (Text("There is no site document in the request that the fake provider could edit."),)
+    for rule in (_replace_words, _remove, _change_look, _add_section, _add_words, _describe):
+        if operations := rule(elements, ask):
+            return (ToolUse("edit_site", {"operations": operations, "summary": f"Fake provider: {ask}"[:200]}),)
+    return (Text("The fake provider found no site document in the request."),)
 
 
 def _find_pages(text: str) -> dict[str, Any]:
@@ -320,7 +316,7 @@ def _add_section(elements: Sequence[Element], ask: str) -> list[Operation]:
 
 
 def _place(elements: Sequence[Element], ask: str) -> tuple[Element, int]:
-    """Return the root below which a new section goes, and its place: beside what is named, or before a footer."""
+    """Return the parent and index of a new section: beside the element the request names, or before a footer."""
     if anchor := _ANCHOR.search(ask):
         beside = _named(elements, anchor[2])
         if beside and beside.parent and beside.parent.parent is None:
@@ -331,11 +327,11 @@ def _place(elements: Sequence[Element], ask: str) -> tuple[Element, int]:
 
 
 def _section_props(component: Component, ask: str, business: Business) -> Mapping[str, Any]:
-    """Return valid props of a new section: from the words of the request, else from the catalog's own example."""
+    """Return valid props of a new section, from the request's words or else from the catalog's example."""
     clean = _ANCHOR.sub("", ask).strip() or ask
     topic = found[1].strip() if (found := _TOPIC.search(clean)) else clean
     parts = _SEPARATOR.split(found[1]) if (found := _LIST.search(ask)) else quoted(ask)[1:] or key_words(topic, 3)
-    names = [name for part in parts if (name := part.strip(" .!?\"'“”"))] or ["Rehearsal"]
+    names = [name for part in parts if (name := part.strip(" .!?\"'“”"))] or ["Example"]
     items = tuple(
         {"title": f"{name[:1].upper()}{name[1:]}"[:60], "text": sentence(name)[:200], "detail": "On request"}
         for name in names[:_MAX_ITEMS]
@@ -354,14 +350,14 @@ def _section_props(component: Component, ask: str, business: Business) -> Mappin
 
 
 def _add_words(elements: Sequence[Element], ask: str) -> list[Operation]:
-    """Say what was asked in the text that the request is most likely about."""
-    named, asked = _component(ask), {word.lower() for word in words(ask)}
+    """Put the request's words into the text that it is most likely about."""
+    named, ask_words = _component(ask), {word.lower() for word in words(ask)}
     wanted = "heading" if re.search(r"\b(?:heading|headline|title)\b", ask, re.I) else "text"
 
     def score(place: tuple[Element, str]) -> int:
         element, prop = place
-        said = {word.lower() for _, text in _texts(element.props, "") for word in words(text)}
-        return 200 * bool(named and element.type == named.name) + 100 * (prop == wanted) + len(asked & said)
+        text_words = {word.lower() for _, text in _texts(element.props, "") for word in words(text)}
+        return 200 * bool(named and element.type == named.name) + 100 * (prop == wanted) + len(ask_words & text_words)
 
     places = [(element, prop) for element in elements for prop in _LIMITS if isinstance(element.props.get(prop), str)]
     if not places:
@@ -374,8 +370,8 @@ def _add_words(elements: Sequence[Element], ask: str) -> list[Operation]:
 
 
 def _describe(elements: Sequence[Element], ask: str) -> list[Operation]:
-    """Say the request in the page's description: what is left when no text was sent."""
-    value = sentence(ask)[:300] or "Rehearsed."
+    """Put the request into the page's description: the fallback when the page has no text."""
+    value = sentence(ask)[:300] or "Edited by the fake provider."
     return [{"op": "add", "path": f"{element.pointer}/props/description", "value": value} for element in elements[:1]]
 
 
@@ -385,7 +381,7 @@ def _named(elements: Sequence[Element], text: str) -> Element | None:
 
 
 def _component(text: str) -> Component | None:
-    """Return the component that a text names first, by its longest name."""
+    """Return the component that a text mentions first, by its longest name."""
     found = [
         (match.start(), -len(word), name)
         for name, component in components().items()

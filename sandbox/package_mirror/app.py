@@ -91,7 +91,7 @@ class Callers:
             bearer = check_bearer(await self._ledger.bearer(token_hash))
             check_address(bearer, address=address, limits=self._policy.queues[bearer.queue])
             return
-        [[is_open]] = await self._ledger.ask(money.is_live_address(address))
+        [[is_open]] = await self._ledger.query(money.is_live_address(address))
         if not is_open:
             raise MirrorRefusedError(401, "packages are for boxes: no live attempt is bound to this address")
 

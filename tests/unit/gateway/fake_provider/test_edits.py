@@ -73,7 +73,7 @@ def test_a_file_that_does_not_exist_is_written():
 def test_a_change_that_worked_is_reported_and_ends_the_turn():
     report = step("Add opening hours", ("Read", NUMBERED), ("Edit", "The file has been updated."))
     assert isinstance(report, Text)
-    assert "rehearsal" in report.text
+    assert "fake provider" in report.text
 
 
 @pytest.mark.parametrize("prompt", ["Read ../../etc/passwd.txt", "Change /etc/hosts.conf"])
@@ -109,7 +109,7 @@ def test_pages_that_fit_no_single_reply_are_written_in_several():
         turns, report = split(max_tokens)
         assert [name for turn in turns for name in turn] == names
         assert len(turns) == count
-        assert "rehearsal" in report
+        assert "fake provider" in report
 
 
 def test_a_page_that_cannot_be_written_is_given_up_on():

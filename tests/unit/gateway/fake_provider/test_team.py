@@ -1,4 +1,4 @@
-"""The rehearsal model plays all thirteen agents so that a run can be tried from ticket to pull request."""
+"""The fake provider plays all thirteen agents so that a run can be tried from ticket to pull request."""
 
 import json
 import shutil

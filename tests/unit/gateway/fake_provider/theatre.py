@@ -1,4 +1,4 @@
-"""A workspace in memory in which the rehearsal's agents play their steps, by the runners' own tools and orders."""
+"""A workspace in memory in which the fake provider's agents play their steps, by the runners' own tools and orders."""
 
 from __future__ import annotations
 
