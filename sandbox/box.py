@@ -240,6 +240,7 @@ class Box(Protocol):
         watch: Callable[[], None] | None = None,
     ) -> ExecResult:
         """Run a command as the unprivileged user until it ends or is cut off.
+
         After an ending by the hard clock, an output limit or `on_line` the box is frozen: nothing in it moves any more,
         and its files can be collected. `on_line` runs in this thread, and so does `watch`, every half second at least,
         whether the command says anything or not; what they raise freezes the box and goes on.
@@ -268,7 +269,7 @@ class Box(Protocol):
         """
 
     def close(self) -> None:
-        """Destroy the box and everything that belongs to it. It never fails, and may be called at any time and again."""
+        """Destroy the box and everything that belongs to it. Never fails; may be called again, at any time."""
 
 
 class BoxMaker(Protocol):

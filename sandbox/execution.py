@@ -1,6 +1,6 @@
 """Follows one command to its end, for every kind of box: clocks, output limits and lines.
 
-A `Channel` carries bytes both ways; the loop decides when to interrupt, when to stop reading, and why the command ended.
+A `Channel` carries bytes both ways; the loop decides when to interrupt or stop reading, and why the command ended.
 """
 
 from __future__ import annotations

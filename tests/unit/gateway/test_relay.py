@@ -20,7 +20,7 @@ class Faulty:
         self.faults = faults
         self.looks = 0
 
-    async def ask(self, _statement: Any) -> list[Any]:
+    async def query(self, _statement: Any) -> list[Any]:
         self.looks += 1
         return [()] if self.looks <= self.faults else []
 
