@@ -1,6 +1,6 @@
 """Admits a call: who makes it, whether it is allowed, and whether budgets and circuit permit its worst case.
 
-After the call, `CircuitReports` tells the fleet's provider circuit how the provider took it.
+After the call, `CircuitReporter` tells the fleet's provider circuit how the provider took it.
 """
 
 from __future__ import annotations
@@ -254,6 +254,7 @@ class Admission:
     def _start(self, caller: Caller, request: ModelRequest, price: Price) -> CallStart:
         policy = caller.policy
         worst = caller.provider.worst_input(request, price)
+        account = caller.bearer.provider or ""
         return CallStart(
             id=uuid4(),
             provider=caller.account.label,
@@ -266,12 +267,8 @@ class Admission:
             max_tokens=request.max_tokens,
             least_tokens=request.max_tokens,
             call_limit_nanousd=round(policy.budgets.call_usd * NANOUSD_PER_USD),
-            lane=self._lane(caller, request.model, input_tokens=worst.tokens),
+            lane=LaneUse(account=account, rules=self._lanes.of(account, request.model), input_tokens=worst.tokens),
         )
-
-    def _lane(self, caller: Caller, model: str, *, input_tokens: int) -> LaneUse:
-        account = caller.bearer.provider or ""
-        return LaneUse(account=account, rules=self._lanes.of(account, model), input_tokens=input_tokens)
 
     async def _reserve(self, caller: Caller, call: CallStart) -> Reserved | BudgetExceeded:
         caps = money.caps_of(caller.bearer, policy=caller.policy, key_day_usd=caller.account.day_usd)
@@ -330,7 +327,7 @@ class Ended(NamedTuple):
     """Seconds the provider asked callers to wait."""
 
 
-class CircuitReports:
+class CircuitReporter:
     """Reports one call to the circuit of its account and model.
 
     A successful call through a closed circuit without rate limits reports nothing, so it costs nothing extra. A ledger
@@ -346,39 +343,46 @@ class CircuitReports:
         self.is_awaited = self._is_test or admitted.reserved.lane_failures > 0
         """Whether the fleet is waiting to learn that the provider takes calls."""
 
-    async def taken(self) -> None:
+    async def report_success(self) -> None:
         """Report that the provider takes calls; called as soon as it begins to reply, so that others need not wait."""
         if self.is_awaited:
             self.is_awaited = False
             await self._run(provider_circuits.succeed(self._lane.account, self._model, is_test=self._is_test))
             self._is_test = False
 
-    async def given_up(self) -> None:
+    async def report_unknown(self) -> None:
         """Report that the call ended before it could test the provider."""
         if self._is_test:
             await self._run(provider_circuits.give_up_test(self._lane.account, self._model))
 
-    async def ended(self, ended: Ended) -> float:
+    async def report_end(self, ended: Ended) -> float:
         """Report how the call ended, and return for how many seconds that opens its circuit."""
         if ended.trouble is None:
-            await self.taken()
+            await self.report_success()
             return 0.0
-        steps = pauses(ended.trouble, self._lane.rules, retry_after=ended.retry_after, is_probe=self._is_test)
+        pause_steps = pauses(ended.trouble, self._lane.rules, retry_after=ended.retry_after, is_probe=self._is_test)
         statement = provider_circuits.fail(
             self._lane.account,
             self._model,
             trouble=ended.trouble,
-            pauses=steps,
+            pauses=pause_steps,
             asked=ended.retry_after,
             is_test=self._is_test,
         )
         rows = await self._run(statement)
         failure = provider_circuits.read_failure(rows[0]) if rows else provider_circuits.Failure(0, 0.0)
-        about = {"model": self._model, "trouble": ended.trouble.value, "failures": failure.failures}
-        logger.warning("circuit_failure", extra={**about, "open_seconds": round(failure.parked_seconds, 3)})
+        logger.warning(
+            "circuit_failure",
+            extra={
+                "model": self._model,
+                "trouble": ended.trouble.value,
+                "failures": failure.failures,
+                "open_seconds": round(failure.parked_seconds, 3),
+            },
+        )
         return failure.parked_seconds
 
-    async def settled(self, settlement: Settlement) -> None:
+    async def return_tokens(self, settlement: Settlement) -> None:
         """Return the tokens that the call took from the rate limit's bucket but did not use."""
         if self._lane.rules.tokens_per_minute is None or settlement.state != "settled":
             return

@@ -276,14 +276,14 @@ def _translated() -> Iterator[None]:
     try:
         yield
     except anthropic.APIStatusError as error:
-        raise error_of(error) from None
+        raise translate_error(error) from None
     except (anthropic.APIConnectionError, httpx2.HTTPError) as error:
         raise GatewayUnreachableError(f"the gateway broke off or cannot be reached ({type(error).__name__})") from None
     except (anthropic.AnthropicError, ValueError) as error:
         raise ProviderError(200, f"the reply cannot be read ({type(error).__name__})") from None
 
 
-def error_of(error: anthropic.APIStatusError) -> GatewayError:
+def translate_error(error: anthropic.APIStatusError) -> GatewayError:
     """Return our error for an error response: by the gateway's code, else by the provider's status."""
     code = error.error_code
     message = (error.api_message or "no message")[:500]

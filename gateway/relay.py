@@ -24,7 +24,7 @@ from uuid import UUID
 
 import aiohttp
 
-from gateway.admission import Admitted, Caller, CircuitReports, Ended
+from gateway.admission import Admitted, Caller, CircuitReporter, Ended
 from gateway.config import GatewayConfig
 from gateway.ledger_client import Ledger, LedgerUnreachableError
 from gateway.messages import Code, ModelRequest, RefusedError, retry_headers
@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 Send = Callable[[Any], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
-Look = Callable[[], Coroutine[Any, Any, None]]
+Check = Callable[[], Coroutine[Any, Any, None]]
 
 _MAX_REPLY_BYTES = 32 * 1024 * 1024
 _MAX_ERROR_BYTES = 64 * 1024
@@ -117,8 +117,8 @@ class OpenCalls:
     def open(self) -> None:
         """Start the background tasks; needs a running event loop."""
         self._keepers = [
-            asyncio.create_task(self._keep(self._config.watch_seconds, self._watch)),
-            asyncio.create_task(self._keep(self._config.renew_seconds, self._renew)),
+            asyncio.create_task(self._supervise(self._config.watch_seconds, self._watch)),
+            asyncio.create_task(self._supervise(self._config.renew_seconds, self._renew)),
         ]
 
     def add(self, call: OpenCall) -> None:
@@ -155,23 +155,23 @@ class OpenCalls:
             keeper.cancel()
         await asyncio.gather(*self._keepers, return_exceptions=True)
 
-    async def _keep(self, seconds: float, look: Look) -> None:
-        """Run `look` periodically and restart it when it crashes: without it no call is cut or renewed."""
+    async def _supervise(self, seconds: float, check: Check) -> None:
+        """Run `check` periodically and restart it when it crashes: without it no call is cut or renewed."""
         while True:
-            looking = asyncio.create_task(self._every(seconds, look))
+            running = asyncio.create_task(self._repeat(seconds, check))
             try:
-                await asyncio.wait({looking})
+                await asyncio.wait({running})
             finally:
-                looking.cancel()
-            error = None if looking.cancelled() else looking.exception()
-            logger.error("gateway_look_failed", exc_info=error, extra={"look": look.__name__})
+                running.cancel()
+            error = None if running.cancelled() else running.exception()
+            logger.error("gateway_look_failed", exc_info=error, extra={"look": check.__name__})
 
-    async def _every(self, seconds: float, look: Look) -> None:
+    async def _repeat(self, seconds: float, check: Check) -> None:
         while True:
             await asyncio.sleep(seconds)
             if self._calls:
                 try:
-                    await look()
+                    await check()
                 except LedgerUnreachableError:
                     continue
 
@@ -198,7 +198,7 @@ def _stop(*, has_ended: bool, is_late: bool, is_cancelled: bool) -> Stop:
 class Relay:
     """One call between its caller and its provider."""
 
-    def __init__(self, call: OpenCall, send: Send, *, session: aiohttp.ClientSession, circuit: CircuitReports) -> None:
+    def __init__(self, call: OpenCall, send: Send, *, session: aiohttp.ClientSession, circuit: CircuitReporter) -> None:
         self._call = call
         self._circuit = circuit
         self._send = send
@@ -233,7 +233,7 @@ class Relay:
         finally:
             calls.remove(call)
         self._log(settlement)
-        note_settled(call.admitted, settlement)
+        trace_settlement(call.admitted, settlement)
         await self._report(settlement)
         if call.stop is not None and call.stop.refusal is not None and call.stop.refusal.code is Code.BUDGET_EXCEEDED:
             await _record_cut(ledger, call)
@@ -274,7 +274,7 @@ class Relay:
             async for chunk in response.content.iter_any():
                 events = reply.feed(chunk)
                 if self._circuit.is_awaited and self._call.meter.has_started:
-                    await self._circuit.taken()
+                    await self._circuit.report_success()
                 if self._call.meter.is_complete:
                     self._rest = events
                     await _drain(response)
@@ -323,13 +323,13 @@ class Relay:
     async def _report(self, settlement: Settlement) -> None:
         """Report to the circuit how the provider took the call."""
         call, meter = self._call, self._call.meter
-        await self._circuit.settled(settlement)
+        await self._circuit.return_tokens(settlement)
         is_answered = meter.is_complete or self._status not in (None, _OK)
         if call.stop is not None and not is_answered and not meter.has_failed:
-            return await self._circuit.given_up()
+            return await self._circuit.report_unknown()
         status = self._status if is_answered else None
         trouble = call.admitted.caller.provider.trouble_of(status, kind=meter.error_kind)
-        self._open_seconds = await self._circuit.ended(Ended(trouble, self._retry_after))
+        self._open_seconds = await self._circuit.report_end(Ended(trouble, self._retry_after))
         if self._open_seconds and not self._has_begun:
             headers = [(name, value) for name, value in self._headers if name not in _WAITING]
             self._headers = [*headers, *retry_headers(self._open_seconds)]
@@ -462,7 +462,7 @@ def trace_call(caller: Caller, request: ModelRequest) -> Iterator[None]:
             raise
 
 
-def note_settled(admitted: Admitted, settlement: Settlement) -> None:
+def trace_settlement(admitted: Admitted, settlement: Settlement) -> None:
     """Note on the span what a call used and what it is booked at."""
     if not traces.is_on():
         return

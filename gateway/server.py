@@ -23,7 +23,7 @@ import aiohttp
 import uvicorn
 
 from gateway import messages as messages_api
-from gateway.admission import Admission, Caller, CircuitReports, logged_path
+from gateway.admission import Admission, Caller, CircuitReporter, logged_path
 from gateway.config import GatewayConfig
 from gateway.ledger_client import Ledger, LedgerUnreachableError
 from gateway.messages import Code, ModelRequest, RefusedError
@@ -109,7 +109,7 @@ class Gateway:
         admitted = await self._admission.admit(caller, request)
         assert self._session is not None
         call = OpenCall(admitted, start_seconds=self._config.start_seconds)
-        relay = Relay(call, send, session=self._session, circuit=CircuitReports(admitted, self._ledger))
+        relay = Relay(call, send, session=self._session, circuit=CircuitReporter(admitted, self._ledger))
         carried = self._calls.spawn(relay.run(self._ledger, self._calls))
         client = asyncio.ensure_future(receive())
         await asyncio.wait({carried, client}, return_when=asyncio.FIRST_COMPLETED)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from sites.content_store import Den, Manifest
-from sites.files import INSTALLED, is_planted
+from sites.files import INSTALLED, check_tree, is_planted
 
 MEBIBYTE = 1_048_576
 WORKSPACE = "/workspace"
@@ -288,12 +288,14 @@ class BoxMaker(Protocol):
         """
 
 
-def without_planted(
-    files: Mapping[str, bytes], planted: Callable[[str], bool]
-) -> tuple[dict[str, bytes], tuple[str, ...]]:
-    """Return the files that may go into a box, and the sorted names of the others (threat D1)."""
-    dropped: Collection[str] = {path for path in files if planted(path)}
-    return {path: data for path, data in files.items() if path not in dropped}, tuple(sorted(dropped))
+def select_files(
+    files: Mapping[str, bytes], planted: Callable[[str], bool], *, limits: BoxLimits
+) -> tuple[dict[str, bytes], Injected]:
+    """Return the checked files that may go into a box, without those that a tool would obey (threat D1)."""
+    dropped = {path for path in files if planted(path)}
+    wanted = {path: data for path, data in files.items() if path not in dropped}
+    checked = check_tree(wanted, max_bytes=limits.workspace_bytes, max_files=limits.workspace_files)
+    return checked, Injected(len(checked), sum(map(len, checked.values())), tuple(sorted(dropped)))
 
 
 # An owner label holds the machine's boot, the process namespace, the process id and its start time. From another
@@ -303,7 +305,7 @@ _START_FIELD = 19
 _STATE_FIELD = 0
 
 
-def this_owner() -> str:
+def current_owner() -> str:
     """Return the owner label of this process."""
     pid = os.getpid()
     return f"{_namespace()}.{pid}.{_start_of(pid)}"

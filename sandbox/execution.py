@@ -169,7 +169,7 @@ class Watch:
         return ending, now - since >= self.clocks.grace_seconds + 1
 
 
-class Followed(NamedTuple):
+class FollowedCommand(NamedTuple):
     """The result of a command, and whether part of it may still run."""
 
     result: ExecResult
@@ -185,7 +185,7 @@ def follow(
     on_line: OnLine | None,
     watch: Callable[[], None] | None = None,
     now: Callable[[], float] = time.monotonic,
-) -> Followed:
+) -> FollowedCommand:
     """Follow a command to its end.
 
     Args:
@@ -201,7 +201,29 @@ def follow(
     while (ending := follower.step()) is None:
         if watch is not None:
             watch()
-    return Followed(follower.result(ending), follower.code is None and ending is not Ending.BOX_LOST)
+    return FollowedCommand(follower.result(ending), follower.code is None and ending is not Ending.BOX_LOST)
+
+
+def run_to_end(
+    channel: Channel,
+    *,
+    freeze: Callable[[], None],
+    stdin: bytes,
+    clocks: Clocks,
+    limits: OutputLimits,
+    on_line: OnLine | None,
+    watch: Callable[[], None] | None,
+) -> ExecResult:
+    """Follow a command to its end, freeze the box if part of the command may still run, and close the channel."""
+    has_to_freeze = True
+    try:
+        followed = follow(channel, stdin=stdin, clocks=clocks, limits=limits, on_line=on_line, watch=watch)
+        has_to_freeze = followed.has_to_freeze
+    finally:
+        if has_to_freeze:
+            freeze()
+        channel.close()
+    return followed.result
 
 
 class _Follower:

@@ -30,14 +30,14 @@ from sandbox.box import (
     OnLine,
     OutputLimits,
     Target,
-    without_planted,
+    select_files,
 )
 from sandbox.errors import BoxFrozenError, BoxLostError
-from sandbox.execution import Exchanged, Standby, follow
+from sandbox.execution import Exchanged, Standby, run_to_end
 from sandbox.tarball import stream_limit, unpack
 from sites.content_store import Den, Manifest
 from sites.directories import write_directory
-from sites.files import check_tree, is_planted
+from sites.files import is_planted
 
 _PIECE_BYTES = 262_144
 
@@ -115,7 +115,8 @@ class UnwalledBox:
         self.is_warm = False
         self.is_walled = False
         self.token: str | None = None
-        self.door = Door("127.0.0.1", f"http://127.0.0.1:{spec.gateway.port}", _mirror_url(spec.mirror))
+        mirror_url = f"http://127.0.0.1:{spec.mirror.port}" if spec.mirror is not None else None
+        self.door = Door("127.0.0.1", f"http://127.0.0.1:{spec.gateway.port}", mirror_url)
         self._spec = spec
         self._home = Path(tempfile.mkdtemp(prefix="pointsman-unwalled-"))
         self.workspace = self._home / "workspace"
@@ -130,11 +131,9 @@ class UnwalledBox:
         self._check_usable()
         if self._has_run:
             raise BoxFrozenError("files must be put before the first command")
-        limits = self._spec.limits
-        wanted, dropped = without_planted(files, planted)
-        checked = check_tree(wanted, max_bytes=limits.workspace_bytes, max_files=limits.workspace_files)
+        checked, injected = select_files(files, planted, limits=self._spec.limits)
         write_directory(checked, self.workspace)
-        return Injected(len(checked), sum(map(len, checked.values())), dropped)
+        return injected
 
     def run(
         self,
@@ -156,17 +155,15 @@ class UnwalledBox:
         if channel is None:
             clock = ["timeout", "--signal=INT", f"--kill-after={clocks.grace_seconds}", str(clocks.soft_seconds)]
             channel = self._start(argv, env=env or {}, cwd=cwd, clock=clock)
-        has_to_freeze = True
-        try:
-            followed = follow(
-                channel, stdin=stdin, clocks=clocks, limits=output or OutputLimits(), on_line=on_line, watch=watch
-            )
-            has_to_freeze = followed.has_to_freeze
-        finally:
-            if has_to_freeze:
-                self.freeze()
-            channel.close()
-        return followed.result
+        return run_to_end(
+            channel,
+            freeze=self.freeze,
+            stdin=stdin,
+            clocks=clocks,
+            limits=output or OutputLimits(),
+            on_line=on_line,
+            watch=watch,
+        )
 
     def stand_by(self, argv: Sequence[str], *, env: Mapping[str, str], token: str | None = None) -> None:
         """See `Box.stand_by`."""
@@ -249,7 +246,3 @@ class UnwalledMaker:
         box = UnwalledBox(self._spec)
         self.made.append(box)
         return box
-
-
-def _mirror_url(mirror: Target | None) -> str | None:
-    return f"http://127.0.0.1:{mirror.port}" if mirror is not None else None

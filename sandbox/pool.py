@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Protocol
 from sandbox.box import MEBIBYTE, Box, BoxLimits, BoxSpec, Target, is_alive
 from sandbox.config import BoxConfig
 from sandbox.docker.box import DockerMaker
-from sandbox.docker.engine import Engine, Leftover, is_outer, starting, using
+from sandbox.docker.engine import Engine, Leftover, is_outer, translating_start_errors, translating_use_errors
 from sandbox.docker.recipe import DEADLINE, OWNER, SLOT
 from sandbox.errors import SandboxError
 from sandbox.image.rootfs import image_reference
@@ -194,7 +194,7 @@ def open_engine(config: BoxConfig) -> Engine:
     return Engine(config.engine, install=config.install, subnets=config.subnets, network=config.network)
 
 
-def limits_of(config: BoxConfig) -> BoxLimits:
+def build_limits(config: BoxConfig) -> BoxLimits:
     """Return the limits of one box."""
     return BoxLimits(
         memory_bytes=config.memory_mib * MEBIBYTE,
@@ -217,7 +217,7 @@ def build_spec(config: BoxConfig, engine: Engine) -> BoxSpec:
         image=engine.image_id(config.image or image_reference(config.base_image)),
         gateway=Target(config.gateway_host, config.gateway_port),
         mirror=Target(config.mirror_host or config.gateway_host, config.mirror_port) if config.mirror_port else None,
-        limits=limits_of(config),
+        limits=build_limits(config),
         runtime=config.runtime or None,
     )
 
@@ -324,14 +324,14 @@ class Reaper:
             SandboxUnavailableError: no engine.
             BoxLostError: the engine went away.
         """
-        with using():
+        with translating_use_errors():
             standing, given_up, now = list(self._engine.leftovers()), frozenset(self._engine.given_up), self._now()
             due = [found for found in standing if is_due(found, now=now, judge=self._judge, given_up=given_up)]
             return self._remove(due)
 
     def clear(self) -> Swept:
         """Remove everything of this installation from the engine, including the outer network."""
-        with using():
+        with translating_use_errors():
             return self._remove(list(self._engine.leftovers()))
 
     def _remove(self, due: list[Leftover]) -> Swept:
@@ -361,7 +361,7 @@ def check_boxes(config: BoxConfig) -> Iterator[Finding]:
     """Yield the requirements of boxes for `pointsman doctor`, engine first; without one the rest is skipped."""
     engine = open_engine(config)
     try:
-        with starting():
+        with translating_start_errors():
             facts = engine.client.info()
             api = engine.client.version()["ApiVersion"]
         yield Finding("box engine", "" if _version(api) >= _MIN_API else f"API {api} is too old: Docker 20.10 or newer")

@@ -17,7 +17,7 @@ from aiohttp import ClientConnectionResetError, web
 from gateway.fake_provider.config import Finish
 from gateway.fake_provider.edits import code_agent, site_edit, site_patch
 from gateway.fake_provider.request import Request, example_of, plain
-from gateway.fake_provider.scenario import Fault, Match, PaceOverride, Rule, Say, ScenarioError, render
+from gateway.fake_provider.scenario import Fault, Match, PaceOverride, Say, ScenarioError, render
 from gateway.fake_provider.team import run_agent
 from gateway.fake_provider.wire import (
     CHARACTERS_PER_TOKEN,
@@ -59,15 +59,19 @@ def plan_reply(request: Request, match: Match, *, counted: Usage) -> Reply:
     Raises:
         ScenarioError: the scenario author's fault: a template or tool of the rule does not fit the request.
     """
-    blocks = _keep_tool_choice(request, _look_up(match) or _improvise(request, match.rule))
+    rule = match.rule
+    blocks = [_say(say, match.variables) for say in rule.say or ()]
+    if not blocks and rule.responder is not None:
+        blocks = list(_RESPONDERS[rule.responder](request))
+    blocks = _keep_tool_choice(request, blocks)
     for block in blocks:
         if isinstance(block, ToolUse) and request.tool(block.name) is None:
-            raise ScenarioError(f"rule {match.rule.name} uses the tool {block.name}, which the request does not offer")
+            raise ScenarioError(f"rule {rule.name} uses the tool {block.name}, which the request does not offer")
     blocks, stop_sequence = _stop_at_sequence(blocks, request.body.stop_sequences)
     full = [Written.of(block) for block in blocks]
     content = _cut(full, request.body.max_tokens * CHARACTERS_PER_TOKEN)
     sent = sum(len(block.characters) for block in content)
-    stop_reason = match.rule.stop_reason
+    stop_reason = rule.stop_reason
     if sent < sum(len(block.characters) for block in full):
         stop_reason, stop_sequence = "max_tokens", None
     elif stop_reason is None and stop_sequence is not None:
@@ -77,16 +81,6 @@ def plan_reply(request: Request, match: Match, *, counted: Usage) -> Reply:
     usage = counted._replace(output_tokens=output_tokens(sent))._replace(**match.usage)
     message_id = f"msg_{uuid.uuid4().hex[:24]}"
     return Reply(message_id, request.body.model, tuple(content), stop_reason, stop_sequence, usage)
-
-
-def _look_up(match: Match) -> list[Text | ToolUse]:
-    """Return the reply that the rule holds as data; empty where it holds none."""
-    return [_say(say, match.variables) for say in match.rule.say or ()]
-
-
-def _improvise(request: Request, rule: Rule) -> list[Text | ToolUse]:
-    """Return the reply of the rule's responder."""
-    return [] if rule.responder is None else list(_RESPONDERS[rule.responder](request))
 
 
 def _say(say: Say, variables: Mapping[str, Any]) -> Text | ToolUse:

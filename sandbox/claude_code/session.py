@@ -42,7 +42,7 @@ class Started:
 
 
 @dataclass(frozen=True)
-class Said:
+class TextWritten:
     """The model wrote something."""
 
     text: str
@@ -57,14 +57,14 @@ class ToolUsed:
 
 
 @dataclass(frozen=True)
-class Retried:
+class RetryReported:
     """A model call failed and is retried."""
 
     status: int | None
 
 
 @dataclass(frozen=True)
-class OwnCount:
+class CliUsage:
     """The CLI's own count of a session's usage, including subagents. The bill is the gateway's."""
 
     input_tokens: int
@@ -84,7 +84,7 @@ class Finished:
     turns: int
     denials: int
     """Number of refused tool uses."""
-    own_count: OwnCount | None = None
+    own_count: CliUsage | None = None
     """None if unreadable: unknown is not zero (S-061)."""
 
     @property
@@ -93,10 +93,10 @@ class Finished:
         return self.subtype == "success" and not self.is_error
 
 
-Happening = Started | Said | ToolUsed | Retried | Finished
+SessionEvent = Started | TextWritten | ToolUsed | RetryReported | Finished
 
 
-def read_line(line: bytes) -> Iterator[Happening]:
+def read_line(line: bytes) -> Iterator[SessionEvent]:
     """Yield the events of one output line; none for noise."""
     if not line.startswith(b"{"):
         return
@@ -110,7 +110,7 @@ def read_line(line: bytes) -> Iterator[Happening]:
     if kind == "system" and subtype == "init":
         yield _started(event)
     elif kind == "system" and subtype == "api_retry":
-        yield Retried(_count(event.get("error_status")) or None)
+        yield RetryReported(_count(event.get("error_status")) or None)
     elif kind == "assistant":
         yield from _blocks(event.get("message"))
     elif kind == "result":
@@ -147,12 +147,12 @@ def _is_builtin(item: Any) -> bool:
     return isinstance(item, dict) and item.get("path") == "builtin"
 
 
-def _blocks(message: Any) -> Iterator[Said | ToolUsed]:
+def _blocks(message: Any) -> Iterator[TextWritten | ToolUsed]:
     for block in _list(message.get("content") if isinstance(message, dict) else None):
         if not isinstance(block, dict):
             continue
         if block.get("type") == "text" and (text := shown(block.get("text"), most=_MAX_ABOUT)):
-            yield Said(text)
+            yield TextWritten(text)
         elif block.get("type") == "tool_use":
             yield ToolUsed(_name(block.get("name")), _about(block.get("input")))
 
@@ -180,7 +180,7 @@ def _finished(event: dict[str, Any]) -> Finished:
 _TOKENS = ("inputTokens", "outputTokens", "cacheReadInputTokens", "cacheCreationInputTokens")
 
 
-def _own_count(event: dict[str, Any]) -> OwnCount | None:
+def _own_count(event: dict[str, Any]) -> CliUsage | None:
     models, cost = event.get("modelUsage"), event.get("total_cost_usd")
     if not isinstance(models, dict) or not models or not all(isinstance(used, dict) for used in models.values()):
         return None
@@ -190,7 +190,7 @@ def _own_count(event: dict[str, Any]) -> OwnCount | None:
     if not isinstance(cost, int | float) or not _is_amount(cost):
         return None
     read, written, cache_read, cache_write = (sum(column) for column in zip(*counts, strict=True))
-    return OwnCount(read, written, cache_read, cache_write, float(cost))
+    return CliUsage(read, written, cache_read, cache_write, float(cost))
 
 
 def _is_amount(value: Any) -> bool:
@@ -209,7 +209,7 @@ def _count(value: Any) -> int:
     return min(value, 1_000_000) if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
 
-MAX_NEWS = 200
+MAX_PROGRESS_LINES = 200
 """Maximum progress lines of one session."""
 
 
@@ -254,7 +254,7 @@ _CUT: dict[Ending, tuple[End, str]] = {
 }
 
 
-def objections(started: Started, plan: SessionPlan) -> str:
+def find_violations(started: Started, plan: SessionPlan) -> str:
     """Return why a session must be stopped; empty if it is exactly what its role demands."""
     if len(started.tools) != len(plan.role.tools) or frozenset(started.tools) != plan.role.tools:
         wanted = " ".join(sorted(plan.role.tools))
@@ -299,29 +299,29 @@ class SessionReader:
                 return False
         return True
 
-    def _see(self, happening: Happening) -> None:
+    def _see(self, happening: SessionEvent) -> None:
         match happening:
             case _ if self.finished is not None:
                 self.went_on = True  # the CLI prints nothing after its result
             case Started():
                 self.started = self.started or happening
-                self.refusal = objections(happening, self.plan)
-            case _ if self.started is None and not isinstance(happening, Retried):
+                self.refusal = find_violations(happening, self.plan)
+            case _ if self.started is None and not isinstance(happening, RetryReported):
                 self.refusal = "it worked before it said what it may do"
             case ToolUsed(tool, about):
                 self.tools_used += 1
                 self._tell(f"{tool} {about}".strip())
-            case Said(text):
+            case TextWritten(text):
                 self.last_said = text
                 self._tell(text)
-            case Retried():
+            case RetryReported():
                 self.retries += 1
             case Finished():
                 self.finished = happening
 
     def _tell(self, news: str) -> None:
         self._news += 1
-        if self._news <= MAX_NEWS:
+        if self._news <= MAX_PROGRESS_LINES:
             self.tell(news)
 
     def judge(self, result: ExecResult) -> Verdict:

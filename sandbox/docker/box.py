@@ -28,17 +28,17 @@ from sandbox.box import (
     Injected,
     OnLine,
     OutputLimits,
-    this_owner,
-    without_planted,
+    current_owner,
+    select_files,
 )
 from sandbox.docker import recipe
-from sandbox.docker.engine import UNREACHABLE, Engine, starting, using
+from sandbox.docker.engine import UNREACHABLE, Engine, translating_start_errors, translating_use_errors
 from sandbox.docker.recipe import TOOLS, USER, Kind, Slot, check_box, check_forwarder, check_inner, check_volume
 from sandbox.errors import BoxFrozenError, BoxLostError, SandboxStartupError
-from sandbox.execution import Exchanged, Standby, follow
+from sandbox.execution import Exchanged, Standby, run_to_end
 from sandbox.tarball import pack, stream_limit, unpack
 from sites.content_store import Den, Manifest
-from sites.files import check_tree, is_planted
+from sites.files import is_planted
 
 logger = logging.getLogger(__name__)
 
@@ -120,7 +120,7 @@ class ExecChannel:
         self._api = api
         self._container = container
         self._run_id = run_id
-        wrapped = [f"{TOOLS}/run", run_id, _seconds(soft_seconds), _seconds(grace_seconds), *argv]
+        wrapped = [f"{TOOLS}/run", run_id, f"{soft_seconds:.3f}", f"{grace_seconds:.3f}", *argv]
         created = api.exec_create(
             container, wrapped, stdin=True, user=USER, environment=dict(env), workdir=cwd, privileged=False
         )
@@ -202,11 +202,7 @@ class ExecChannel:
             self._socket.close()
 
 
-def _seconds(value: float) -> str:
-    return f"{value:.3f}"
-
-
-def quick(api: APIClient, container: str, argv: Sequence[str]) -> tuple[int | None, bytes]:
+def run_quickly(api: APIClient, container: str, argv: Sequence[str]) -> tuple[int | None, bytes]:
     """Run one of our own short commands in a container and return its exit code and output."""
     made = api.exec_create(container, list(argv), user=USER)
     output: bytes = api.exec_start(made["Id"])
@@ -267,13 +263,11 @@ class DockerBox:
         self._check_usable()
         if self._has_run:
             raise BoxFrozenError("files must be put before the first command")
-        limits = self._spec.limits
-        wanted, dropped = without_planted(files, planted)
-        checked = check_tree(wanted, max_bytes=limits.workspace_bytes, max_files=limits.workspace_files)
-        with using():
+        checked, injected = select_files(files, planted, limits=self._spec.limits)
+        with translating_use_errors():
             if not self._engine.client.api.put_archive(self._container, WORKSPACE, pack(checked)):
                 raise BoxLostError("the engine did not take the files")
-        return Injected(len(checked), sum(map(len, checked.values())), dropped)
+        return injected
 
     def run(
         self,
@@ -292,27 +286,25 @@ class DockerBox:
         self._has_run = True
         standby, self._standby = self._standby, None
         with traces.span("box exec", facts={"process.executable.name": argv[0].rpartition("/")[2]}) as span:
-            with using():
+            with translating_use_errors():
                 channel = standby.hand_over(argv, env or {}, cwd) if standby is not None else None
                 channel = channel or self._exec(argv, env=env or {}, cwd=cwd, clocks=clocks)
-            has_to_freeze = True
-            try:
-                followed = follow(
-                    channel, stdin=stdin, clocks=clocks, limits=output or OutputLimits(), on_line=on_line, watch=watch
-                )
-                has_to_freeze = followed.has_to_freeze
-            finally:
-                if has_to_freeze:
-                    self._freeze_quietly()
-                channel.close()
-            result = followed.result
+            result = run_to_end(
+                channel,
+                freeze=self._freeze_quietly,
+                stdin=stdin,
+                clocks=clocks,
+                limits=output or OutputLimits(),
+                on_line=on_line,
+                watch=watch,
+            )
             span.note({"process.exit.code": result.exit_code, "pointsman.ending": result.ending.value})
             return result
 
     def stand_by(self, argv: Sequence[str], *, env: Mapping[str, str], token: str | None = None) -> None:
         """Start a command that waits for its input."""
         self._check_usable()
-        with using():
+        with translating_use_errors():
             channel = self._exec(argv, env=env, cwd=WORKSPACE, clocks=_NO_CLOCK)
             channel.begin()
         self._standby, self.token = Standby(tuple(argv), env, channel), token
@@ -334,7 +326,7 @@ class DockerBox:
         self.freeze()
         limits = self._spec.limits
         longest = stream_limit(workspace_bytes=limits.workspace_bytes, workspace_files=limits.workspace_files)
-        with using(), self._engine.archive(self._container, WORKSPACE) as chunks:
+        with translating_use_errors(), self._engine.archive(self._container, WORKSPACE) as chunks:
             return unpack(chunks, den, rules, max_stream_bytes=longest)
 
     def freeze(self) -> None:
@@ -343,7 +335,7 @@ class DockerBox:
             raise BoxLostError("the box is closed")
         if self._is_frozen:
             return
-        with using():
+        with translating_use_errors():
             self._engine.client.api.pause(self._container)
         self._is_frozen = True
 
@@ -362,14 +354,14 @@ class DockerBox:
     def is_usable(self) -> bool:
         """Return whether a box that waited is running and unchanged."""
         try:
-            with using():
+            with translating_use_errors():
                 api = self._engine.client.api
                 if changed := _weaknesses(api, self._slot, self._spec, parts=self._parts, are_running=True):
                     logger.warning("spare_box_changed", extra={"box": self.id, "how": "; ".join(changed)[:500]})
                     return False
                 if self._standby is not None:
                     return self._standby.channel.is_running()
-                return quick(api, self._container, ["true"])[0] == 0
+                return run_quickly(api, self._container, ["true"])[0] == 0
         except BoxLostError:
             return False
 
@@ -402,10 +394,10 @@ class DockerMaker:
     def create(self) -> DockerBox:
         """Create and start a box."""
         lifetime = self._spec.limits.lifetime_seconds + self._waiting_seconds
-        slot = Slot.new(self._engine.install, this_owner(), lifetime_seconds=lifetime)
+        slot = Slot.new(self._engine.install, current_owner(), lifetime_seconds=lifetime)
         is_made = False
         try:
-            with starting():
+            with translating_start_errors():
                 box = self._create(slot, lifetime)
             is_made = True
             return box
@@ -442,7 +434,7 @@ class DockerMaker:
 
     def _prove_door(self, box: str) -> None:
         """Wait until the forwarder listens."""
-        code, _ = quick(self._engine.client.api, box, [f"{recipe.TOOLS}/probe", str(GATEWAY_PORT)])
+        code, _ = run_quickly(self._engine.client.api, box, [f"{recipe.TOOLS}/probe", str(GATEWAY_PORT)])
         if code != 0:
             raise SandboxStartupError("door_shut", "the box's forwarder does not listen")
 

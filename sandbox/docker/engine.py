@@ -46,7 +46,7 @@ def reason_of(status: int, message: str) -> str:
 
 
 @contextmanager
-def starting() -> Iterator[None]:
+def translating_start_errors() -> Iterator[None]:
     """Translate failures while a box is created.
 
     Raises:
@@ -70,7 +70,7 @@ def starting() -> Iterator[None]:
 
 
 @contextmanager
-def using() -> Iterator[None]:
+def translating_use_errors() -> Iterator[None]:
     """Translate failures while a box is used.
 
     Raises:
@@ -129,7 +129,7 @@ class Engine:
             SandboxUnavailableError: the engine does not answer (the operator's fault).
         """
         check_reachable(self.url)
-        with starting():
+        with translating_start_errors():
             return docker.DockerClient(base_url=self.url, timeout=_TIMEOUT_SECONDS, version="auto")
 
     def close(self) -> None:
@@ -144,7 +144,7 @@ class Engine:
         Raises:
             SandboxUnavailableError: there is no such image (the operator's fault).
         """
-        with starting():
+        with translating_start_errors():
             try:
                 image_id: str = self.client.images.get(reference).id
             except docker.errors.ImageNotFound:
@@ -164,7 +164,7 @@ class Engine:
             SandboxStartupError: the engine refused.
         """
         if has_masquerade not in self._outer:
-            with starting():
+            with translating_start_errors():
                 self._outer[has_masquerade] = self._given_outer() if self._network else self._find_outer(has_masquerade)
         return self._outer[has_masquerade]
 

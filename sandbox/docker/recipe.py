@@ -310,23 +310,11 @@ def _address(target: Target, host: str) -> str:
     return f"{target.host or host}:{target.port}"
 
 
-_HOST_KEYS_EMPTY = (
-    "Binds",
-    "VolumesFrom",
-    "CapAdd",
-    "Devices",
-    "DeviceCgroupRules",
-    "DeviceRequests",
-    "GroupAdd",
-    "Links",
-    "PortBindings",
-    "PidMode",
-    "UTSMode",
-    "UsernsMode",
-    "Privileged",
-    "PublishAllPorts",
-    "OomKillDisable",
-)
+_HOST_KEYS_EMPTY_TEXT = """
+Binds VolumesFrom CapAdd Devices DeviceCgroupRules DeviceRequests GroupAdd Links PortBindings PidMode UTSMode
+UsernsMode Privileged PublishAllPorts OomKillDisable
+"""
+_HOST_KEYS_EMPTY = tuple(_HOST_KEYS_EMPTY_TEXT.split())
 """Keys that must be absent, null, empty or false."""
 
 

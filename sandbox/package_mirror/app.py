@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, BinaryIO
+from urllib.parse import urlsplit
 
 import uvicorn
 from pydantic_core import to_json
@@ -38,7 +39,7 @@ from sandbox.package_mirror.packages import (
     Store,
     parse_path,
 )
-from sandbox.package_mirror.registries import Registries, path_of, read_registries
+from sandbox.package_mirror.registries import Registries, read_registries
 
 logger = logging.getLogger(__name__)
 
@@ -248,7 +249,7 @@ class Mirror:
     def __init__(self, config: MirrorConfig, ledger_url: str, policy: Policy, registries: Registries) -> None:
         self._config = config
         self._registries = registries
-        self._prefixes = tuple({path_of(url) for url in registries.urls})
+        self._prefixes = tuple({urlsplit(url).path for url in registries.urls})
         self._ledger = Ledger(ledger_url, connections=config.ledger_connections)
         self._callers = Callers(self._ledger, policy, believed_seconds=config.door_seconds)
         self._store = Store(config.cache, max_bytes=config.cache_bytes)

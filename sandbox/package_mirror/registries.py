@@ -74,11 +74,6 @@ def host_of(url: str) -> tuple[str, int]:
     return parts.hostname.rstrip("."), parts.port or (443 if parts.scheme == "https" else 80)
 
 
-def path_of(url: str) -> str:
-    """Return the path of a URL without leading and trailing slashes."""
-    return urlsplit(url).path.strip("/")
-
-
 def read_registries(npm: str, environment: Mapping[str, str], *, npmrc: Path | None = None) -> Registries:
     """Read the registries from npm, or from an npmrc.
 

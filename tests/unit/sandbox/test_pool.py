@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.box import BoxSpec, Target, is_alive, this_owner
+from sandbox.box import BoxSpec, Target, current_owner, is_alive
 from sandbox.config import BoxConfig
 from sandbox.docker.engine import Engine, Leftover
 from sandbox.errors import BoxLostError, SandboxStartupError, SandboxUnavailableError
@@ -233,7 +233,7 @@ def test_the_outer_network_is_the_installations_and_stays() -> None:
 
 @pytest.mark.threat("A13")
 def test_a_process_is_known_to_live_or_to_be_dead_its_zombie_too() -> None:
-    own = this_owner()
+    own = current_owner()
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     place, start = own.rpartition(".")[0].rpartition(".")[0], own.rpartition(".")[2]
     childs = f"{place}.{child.pid}.{Path(f'/proc/{child.pid}/stat').read_text().rpartition(')')[2].split()[19]}"

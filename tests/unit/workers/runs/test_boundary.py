@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from routing.decision.router import Intent
 from routing.jobs import JobMessage
-from tests.unit.gateway.fake_provider.theatre import FEATURE, MIXED
+from tests.unit.gateway.fake_provider.agent_workspace import FEATURE, MIXED
 from tests.unit.workers.runs.test_table_top import play
 from tests.unit.workers.runs.world import BOOK, Game, Players, make_view
 from workers.runs.scheduling.plan import Plan, PlanStep
