@@ -683,7 +683,7 @@ def test_the_key_reaches_neither_the_caller_nor_the_log_nor_the_ledger(
         with world.ledger.begin() as session:
             tables = ("call", "cap", "event", "audit", "attempt", "job", "tenant")
             rows = [str(row) for name in tables for row in session.connection().execute(text(f"SELECT * FROM {name}"))]
-    gateway_log = "".join(str(record.__dict__) for record in caplog.records if record.name.startswith("sandbox"))
+    gateway_log = "".join(str(record.__dict__) for record in caplog.records if record.name.startswith("gateway"))
     assert "call_settled" in gateway_log
     assert KEY not in gateway_log + "".join(rows) + caplog.text
     assert held.token not in gateway_log + "".join(rows)
