@@ -1,1 +1,1 @@
-"""Every model call and every cent: relay, meter, providers and the fake provider."""
+"""The one way to a model provider: it admits, relays, meters and books every call. A fake provider is included."""

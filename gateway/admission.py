@@ -1,4 +1,7 @@
-"""From a request to an admitted call: who asks, what it asks, and whether the caps have room for its worst case."""
+"""Admits a call: who makes it, whether it is allowed, and whether budgets and circuit permit its worst case.
+
+After the call, `CircuitReporter` tells the fleet's provider circuit how the provider took it.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
+from typing import NamedTuple
 from uuid import UUID, uuid4
 
 from pydantic import ValidationError
@@ -15,47 +19,53 @@ from pydantic import ValidationError
 from gateway.config import GatewayConfig, ProviderConfig, create_provider
 from gateway.ledger_client import Ledger, LedgerUnreachableError
 from gateway.messages import Code, ModelRequest, RefusedError, parse_request
-from gateway.meter import Settlement
-from gateway.providers import Provider, UpstreamRequest
-from ledger import money
+from gateway.providers import Provider, Settlement, UpstreamRequest
+from ledger import money, provider_circuits
 from ledger.attempts import hash_token
 from ledger.money import Bearer, CallStart, LaneRefusal, LaneUse, Reserved
 from routing.config import key_fingerprint
+from ledger.store import Statement
 from routing.errors import PolicyError
 from routing.policy.platform import Policy, ProjectOverrides, lower
 from routing.policy.prices import NANOUSD_PER_USD, BudgetExceeded, Price, Usage, nanousd_per_token, price_of
+from routing.provider_circuit import Trouble, pauses
 from routing.queues import Limits
 
-# Who may call: the rules between a token and a model call, in the order in which they are asked.
+logger = logging.getLogger(__name__)
 
+CountTokens = Callable[["Caller", ModelRequest], Awaitable[int | None]]
+"""Asks the provider for a request's input tokens; None when it does not say."""
+SettleLater = Callable[[UUID, Settlement], None]
+
+_NEVER_MADE = Settlement(Usage(), 0, "settled", "refused", 0)
 _MAX_TOKEN_CHARS = 256
 _MAX_LOGGED_CHARS = 80
 _LIKE_A_TOKEN = re.compile(r"[A-Za-z0-9_-]{20,}")
 
 
 def token_of(headers: Mapping[bytes, bytes]) -> str:
-    """Return the attempt token that a request carries as a Bearer token or as `x-api-key`.
+    """Return the attempt token of a request: a Bearer token or `x-api-key`.
 
     Raises:
-        RefusedError: the caller's fault: it carries none.
+        RefusedError: the caller's fault: there is none.
     """
     scheme, _, bearer = headers.get(b"authorization", b"").partition(b" ")
-    found = bearer.strip() if scheme.lower() == b"bearer" else headers.get(b"x-api-key", b"").strip()
-    if not found or len(found) > _MAX_TOKEN_CHARS:
+    token = bearer.strip() if scheme.lower() == b"bearer" else headers.get(b"x-api-key", b"").strip()
+    if not token or len(token) > _MAX_TOKEN_CHARS:
         raise RefusedError(Code.UNKNOWN_TOKEN, "an attempt token is required, as a Bearer token or as x-api-key")
-    return found.decode("latin-1")
+    return token.decode("latin-1")
 
 
 def logged_path(path: str) -> str:
-    """Return a path as it may stand in a log: a box writes it, and may write its token there."""
+    """Return a path fit for a log: a box chooses it, and may put its token into it."""
     return _LIKE_A_TOKEN.sub("[long]", path[: 4 * _MAX_LOGGED_CHARS])[:_MAX_LOGGED_CHARS]
 
 
 def check_bearer(bearer: Bearer | None) -> Bearer:
-    """Return the bearer when it holds its job and may go on.
+    """Return the bearer if its attempt still holds its job.
 
     Raises:
-        RefusedError: the attempt's fault, or nobody's: the job moved on.
+        RefusedError: the caller's fault, or nobody's: the job moved on.
     """
     if bearer is None:
         raise RefusedError(Code.UNKNOWN_TOKEN, "this token belongs to no attempt")
@@ -71,7 +81,7 @@ def check_bearer(bearer: Bearer | None) -> Bearer:
 
 
 def address_of(peer: str | None) -> str | None:
-    """Return a peer's address in its one form; None where it has none, as over a Unix socket."""
+    """Return a peer's address in canonical form; None where it has none, as over a Unix socket."""
     try:
         address = ip_address(peer or "")
     except ValueError:
@@ -81,15 +91,15 @@ def address_of(peer: str | None) -> str | None:
 
 
 def check_address(bearer: Bearer, *, address: str | None, limits: Limits) -> None:
-    """Accept a token only from the address that it is bound to, and one for work in a box only once it is bound.
+    """Accept a token only from the address it is bound to; a token for work in a box must be bound.
 
     Args:
-        bearer: whose token it is.
-        address: where the call comes from, see `address_of`.
-        limits: those of the bearer's queue.
+        bearer: the token's attempt.
+        address: the caller's canonical address.
+        limits: of the bearer's queue.
 
     Raises:
-        RefusedError: the caller's fault, or a worker's that bound nothing.
+        RefusedError: the caller's fault, or that of a worker that did not bind the token.
     """
     if bearer.door is not None and bearer.door != address:
         raise RefusedError(Code.WRONG_ADDRESS, "this token is not taken from this address")
@@ -98,13 +108,13 @@ def check_address(bearer: Bearer, *, address: str | None, limits: Limits) -> Non
 
 
 def account_of(bearer: Bearer, providers: Mapping[str, ProviderConfig]) -> ProviderConfig:
-    """Return the account that pays for a bearer's calls: the tenant's own, and never another (S-065, S-068).
+    """Return the account that pays for a bearer's calls: always the tenant's own (S-065, S-068).
 
-    Which provider is a tenant's own the operator says. A project's file is written by anybody: it may only name one
-    whose key says itself that it is this tenant's, or every project could let a stranger's key pay.
+    The operator assigns a provider to a tenant. A project file is untrusted: it may name only a provider whose key
+    lists this tenant, or any project could spend a stranger's money.
 
     Raises:
-        RefusedError: the tenant's fault: it has none, or one this gateway does not know or that is not its own.
+        RefusedError: the tenant's fault: its provider is missing, not configured here, or not its own.
     """
     if bearer.provider is None:
         raise RefusedError(
@@ -122,7 +132,7 @@ def account_of(bearer: Bearer, providers: Mapping[str, ProviderConfig]) -> Provi
 
 
 def check_key(bearer: Bearer, provider: ProviderConfig, *, limits: Limits) -> None:
-    """Let only a key with a declared spending limit pay for what runs in a box (H-115).
+    """Require a key with a spending limit for work in a box (H-115).
 
     Raises:
         RefusedError: the fault of the key's owner.
@@ -134,23 +144,14 @@ def check_key(bearer: Bearer, provider: ProviderConfig, *, limits: Limits) -> No
         )
 
 
-logger = logging.getLogger(__name__)
-
-CountTokens = Callable[["Caller", ModelRequest], Awaitable[int | None]]
-"""Asks the provider how many input tokens a request has; None when it does not say."""
-SettleLater = Callable[[UUID, Settlement], None]
-
-_NEVER_MADE = Settlement(Usage(), 0, "settled", "refused", 0)
-
-
 @dataclass(frozen=True)
 class Caller:
-    """Who may call, with what rules and on whose account."""
+    """An attempt that may call, its policy and the account that pays."""
 
     bearer: Bearer
     token_hash: str
     policy: Policy
-    """The policy as the tenant's overrides leave it."""
+    """The platform's policy with the tenant's overrides."""
     account: ProviderConfig
     provider: Provider
     headers: Mapping[bytes, bytes]
@@ -158,20 +159,19 @@ class Caller:
 
 @dataclass(frozen=True)
 class Admitted:
-    """A call whose worst case is reserved."""
+    """A call whose worst-case cost is reserved."""
 
     id: UUID
     caller: Caller
     request: ModelRequest
     sent: UpstreamRequest
-    """What goes to the provider."""
     reserved: Reserved
     price: Price
     lane: LaneUse
 
 
 class Admission:
-    """Decides about each call before anything is forwarded."""
+    """Decides on each call before anything is forwarded."""
 
     def __init__(
         self,
@@ -198,14 +198,14 @@ class Admission:
         self._providers = {name: create_provider(account) for name, account in config.providers.items()}
 
     async def caller(self, headers: Mapping[bytes, bytes], *, peer: str | None) -> Caller:
-        """Find out who calls.
+        """Authenticate a request.
 
         Args:
             headers: of the request.
-            peer: the address that it comes from; None where the transport has none.
+            peer: its source address; None where the transport has none.
 
         Raises:
-            RefusedError: see `auth`.
+            RefusedError: the caller may not call.
             LedgerUnreachableError: nothing may be forwarded.
         """
         token_hash = hash_token(token_of(headers))
@@ -218,7 +218,7 @@ class Admission:
         return Caller(bearer, token_hash, policy, account, self._providers[bearer.provider or ""], headers)
 
     def request(self, caller: Caller, raw: bytes, *, is_count: bool = False) -> ModelRequest:
-        """Read and check what is asked.
+        """Parse and check the body of a request.
 
         Raises:
             RefusedError: the caller's fault; names the field and the rule.
@@ -229,10 +229,10 @@ class Admission:
         return request
 
     async def admit(self, caller: Caller, request: ModelRequest) -> Admitted:
-        """Reserve a call's worst case, after lowering it to what the budgets have room for if need be.
+        """Reserve a call's worst case, lowered to fit the budgets if necessary.
 
         Raises:
-            RefusedError: a budget has no room, the circuit is open, or the attempt has just lost its job.
+            RefusedError: a budget cannot cover it, the circuit is open, or the attempt has just lost its job.
             LedgerUnreachableError: nothing may be forwarded.
         """
         price = price_of(caller.policy.prices, request.model)
@@ -254,6 +254,7 @@ class Admission:
     def _start(self, caller: Caller, request: ModelRequest, price: Price) -> CallStart:
         policy = caller.policy
         worst = caller.provider.worst_input(request, price)
+        account = caller.bearer.provider or ""
         return CallStart(
             id=uuid4(),
             provider=caller.account.label,
@@ -266,12 +267,8 @@ class Admission:
             max_tokens=request.max_tokens,
             least_tokens=request.max_tokens,
             call_limit_nanousd=round(policy.budgets.call_usd * NANOUSD_PER_USD),
-            lane=self._lane(caller, request.model, input_tokens=worst.tokens),
+            lane=LaneUse(account=account, rules=self._lanes.of(account, request.model), input_tokens=worst.tokens),
         )
-
-    def _lane(self, caller: Caller, model: str, *, input_tokens: int) -> LaneUse:
-        account = caller.bearer.provider or ""
-        return LaneUse(account=account, rules=self._lanes.of(account, model), input_tokens=input_tokens)
 
     async def _reserve(self, caller: Caller, call: CallStart) -> Reserved | BudgetExceeded:
         caps = money.caps_of(caller.bearer, policy=caller.policy, key_day_usd=caller.account.day_usd)
@@ -302,13 +299,13 @@ def _refuse_circuit(call: CallStart, refusal: LaneRefusal) -> RefusedError:
 
 
 def _models_of(caller: Caller) -> frozenset[str]:
-    """Return the models that a caller may name: a step's is the one that the layers of the configuration chose."""
+    """Return the models that a caller may use; a run's step has exactly the one configured for it."""
     own = caller.bearer.step_model
     return caller.policy.models_of(caller.bearer.queue) if own is None else frozenset({own})
 
 
 def _least_tokens(policy: Policy, request: ModelRequest) -> int:
-    """Output tokens below which a reply is not worth its input, or would be refused by the provider."""
+    """Return the output tokens below which a reply is not worth its input, or the provider would refuse the call."""
     return min(request.max_tokens, max(policy.gateway.min_output_tokens, request.thinking_tokens + 1))
 
 
@@ -319,3 +316,84 @@ def _lowered(policy: Policy, overrides: str) -> Policy:
         return lower(policy, ProjectOverrides.model_validate_json(overrides))
     except (PolicyError, ValidationError):
         raise RefusedError(Code.OVERRIDES_INVALID, "the tenant's overrides do not fit the platform's policy") from None
+
+
+class Ended(NamedTuple):
+    """How a call ended, as far as its circuit is concerned."""
+
+    trouble: Trouble | None
+    """None when the provider is healthy."""
+    retry_after: float | None
+    """Seconds the provider asked callers to wait."""
+
+
+class CircuitReporter:
+    """Reports one call to the circuit of its account and model.
+
+    A successful call through a closed circuit without rate limits reports nothing, so it costs nothing extra. A ledger
+    that is away does not fail a finished call: the next call reports again.
+    """
+
+    def __init__(self, admitted: Admitted, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._model = admitted.request.model
+        self._lane = admitted.lane
+        self._taken_tokens = admitted.lane.input_tokens + admitted.reserved.max_tokens
+        self._is_test = admitted.reserved.is_lane_test
+        self.is_awaited = self._is_test or admitted.reserved.lane_failures > 0
+        """Whether the fleet is waiting to learn that the provider takes calls."""
+
+    async def report_success(self) -> None:
+        """Report that the provider takes calls; called as soon as it begins to reply, so that others need not wait."""
+        if self.is_awaited:
+            self.is_awaited = False
+            await self._run(provider_circuits.succeed(self._lane.account, self._model, is_test=self._is_test))
+            self._is_test = False
+
+    async def report_unknown(self) -> None:
+        """Report that the call ended before it could test the provider."""
+        if self._is_test:
+            await self._run(provider_circuits.give_up_test(self._lane.account, self._model))
+
+    async def report_end(self, ended: Ended) -> float:
+        """Report how the call ended, and return for how many seconds that opens its circuit."""
+        if ended.trouble is None:
+            await self.report_success()
+            return 0.0
+        pause_steps = pauses(ended.trouble, self._lane.rules, retry_after=ended.retry_after, is_probe=self._is_test)
+        statement = provider_circuits.fail(
+            self._lane.account,
+            self._model,
+            trouble=ended.trouble,
+            pauses=pause_steps,
+            asked=ended.retry_after,
+            is_test=self._is_test,
+        )
+        rows = await self._run(statement)
+        failure = provider_circuits.read_failure(rows[0]) if rows else provider_circuits.Failure(0, 0.0)
+        logger.warning(
+            "circuit_failure",
+            extra={
+                "model": self._model,
+                "trouble": ended.trouble.value,
+                "failures": failure.failures,
+                "open_seconds": round(failure.parked_seconds, 3),
+            },
+        )
+        return failure.parked_seconds
+
+    async def return_tokens(self, settlement: Settlement) -> None:
+        """Return the tokens that the call took from the rate limit's bucket but did not use."""
+        if self._lane.rules.tokens_per_minute is None or settlement.state != "settled":
+            return
+        usage = settlement.usage
+        used = usage.input_tokens + usage.cache_write_tokens + usage.output_tokens
+        if (left := self._taken_tokens - used) > 0:
+            await self._run(provider_circuits.give_back(self._lane.account, self._model, tokens=left))
+
+    async def _run(self, statement: Statement) -> list[tuple[object, ...]]:
+        try:
+            return list(await self._ledger.run(statement))
+        except LedgerUnreachableError:
+            logger.warning("circuit_not_reported", extra={"model": self._model})
+            return []

@@ -1,4 +1,4 @@
-"""Anthropic, or whoever serves the Messages API as it does: the one module that knows its limits, fields and prices."""
+"""The Anthropic provider, or any server of the same API: the only module that knows its limits, fields and pricing."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from uuid import UUID
 from pydantic_core import from_json
 
 from gateway.messages import COUNT_PATH, MESSAGES_PATH, Code, ModelRequest, RefusedError, bad_request, encode
-from gateway.meter import Meter
-from gateway.providers import EventSplitter, UpstreamRequest, WorstInput, data_of
+from gateway.providers import EventSplitter, Meter, UpstreamRequest, WorstInput, data_of
 from routing.policy.prices import Price, Usage, nanousd_per_token
 from routing.provider_circuit import Trouble
 
@@ -18,24 +17,24 @@ _DEFAULT_VERSION = "2023-06-01"
 _PASSED_BACK = frozenset({"content-type", "request-id", "retry-after", "x-should-retry"})
 
 _SERVER_SIDE_FIELDS = ("mcp_servers", "container")
-"""Fields by which the provider itself would reach out or run code for the caller: a way around the wall."""
+"""Fields that make the provider reach out or run code for the caller, which would bypass the sandbox."""
 _PRICED_FIELDS: dict[str, tuple[str, ...]] = {
     "speed": ("standard",),
     "service_tier": ("auto", "standard_only"),
     "inference_geo": ("global", "not_available"),
 }
-"""Fields that change the price, and the values at which the price table holds."""
+"""Fields that change the price, and the values for which the price table holds."""
 _INLINE_SOURCES = frozenset({"base64", "text", "content"})
-"""Kinds of image and document sources whose whole content is in the body, so that its size bounds their tokens."""
+"""Image and document sources whose content is in the body, so that the body's size bounds their tokens."""
 _COUNTED_FIELDS = ("model", "messages", "system", "tools", "tool_choice", "thinking")
-"""What `count_tokens` takes; it refuses the fields that only a call has."""
+"""The fields that `count_tokens` accepts; it refuses all others."""
 _BYTES_PER_INPUT_TOKEN = 2
 TOOL_PROMPT_TOKENS = 600
-"""What the provider itself adds to a prompt with tools: 264 to 530 tokens, by its own list."""
+"""Upper bound of what the provider adds to a prompt with tools: 264 to 530 tokens, by its documentation."""
 _LONG_CACHE_FACTOR = 2
-"""Writing to the one-hour cache costs this many times the input price; the price table holds the five-minute cache."""
+"""The one-hour cache's write price as a multiple of the input price; the price table has the five-minute cache."""
 _COUNT_MARGIN = 50
-"""The provider calls its own count an estimate: one part in so many is added to it, and as many tokens."""
+"""The provider's count is an estimate: a fiftieth and fifty tokens are added to it."""
 
 _HIDDEN_BLOCKS = ("thinking", "redacted_thinking")
 _STATUSES = {429: Trouble.RATE_LIMITED, 503: Trouble.OVERLOADED, 529: Trouble.OVERLOADED}
@@ -48,20 +47,20 @@ _ERROR_KINDS = {
 
 
 class AnthropicProvider:
-    """An account at Anthropic (see `Provider`)."""
+    """An account at Anthropic."""
 
     def __init__(self, base_url: str, key: str) -> None:
         self._base_url = base_url.rstrip("/")
         self._key = key
 
     def check(self, request: ModelRequest) -> None:
-        """Refuse what the provider would do by itself, what has a price of its own, and references to media."""
+        """Refuse server-side features, fields with another price, and references to media."""
         _check_features(request.fields)
         if b'"type":"url"' in request.encoded or b'"type":"file"' in request.encoded:
             _check_sources(request.fields["messages"])
 
     def worst_input(self, request: ModelRequest, price: Price, *, counted: int | None = None) -> WorstInput:
-        """Bound the tokens by the body's bytes or the provider's own count, each at the dearest kind of input."""
+        """Bound the tokens by the body's size or the provider's count, each at the most expensive kind of input."""
         tokens = most_input_tokens(request.encoded, has_tools=request.has_tools)
         if counted is not None:
             tokens = min(counted, tokens)
@@ -71,19 +70,19 @@ class AnthropicProvider:
     def call(
         self, request: ModelRequest, *, max_tokens: int, headers: Mapping[bytes, bytes], call_id: UUID
     ) -> UpstreamRequest:
-        """Send the body as it was checked."""
+        """Return the checked body as a request."""
         own = self._headers(headers) | {"x-pointsman-call": str(call_id)}
         return UpstreamRequest(self._base_url + MESSAGES_PATH, own, request.with_max_tokens(max_tokens))
 
     def count(self, request: ModelRequest, *, headers: Mapping[bytes, bytes]) -> UpstreamRequest | None:
-        """Send what a caller wants counted as it is; of a call only what `count_tokens` takes."""
+        """Return a caller's own count request unchanged; of a call, only the fields that can be counted."""
         body = request.encoded
         if request.max_tokens:
             body = encode({name: request.fields[name] for name in _COUNTED_FIELDS if name in request.fields})
         return UpstreamRequest(self._base_url + COUNT_PATH, self._headers(headers), body)
 
     def read_count(self, body: bytes) -> int | None:
-        """Read `input_tokens`."""
+        """Return `input_tokens` with the margin."""
         try:
             tokens = from_json(body)["input_tokens"]
         except (ValueError, KeyError, TypeError):
@@ -93,20 +92,20 @@ class AnthropicProvider:
         return tokens + tokens // _COUNT_MARGIN + _COUNT_MARGIN
 
     def open_stream(self, meter: Meter) -> _EventStream:
-        """Pass server-sent events on unchanged."""
+        """Return a reader that passes events on unchanged."""
         return _EventStream(meter)
 
     def read_reply(self, body: bytes, meter: Meter) -> bytes:
-        """Pass a message on unchanged."""
+        """Meter a message and pass it on unchanged."""
         read_message(body, meter)
         return body
 
     def pass_back(self, body: bytes) -> bytes:
-        """Take the key out, should the provider repeat it."""
+        """Redact the key, should the provider echo it."""
         return body.replace(self._key.encode(), b"[redacted]")
 
     def reply_headers(self, headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
-        """Pass on what tells a client how to go on, and its rate limits."""
+        """Pass on retry advice, the request id and rate limits."""
         return [
             (name.lower().encode("latin-1"), value.encode("latin-1"))
             for name, value in headers.items()
@@ -114,7 +113,7 @@ class AnthropicProvider:
         ]
 
     def trouble_of(self, status: int | None, *, kind: str = "") -> Trouble | None:
-        """Read an error's kind, else the status."""
+        """Judge by the error's kind, else by the status."""
         if kind:
             return _ERROR_KINDS.get(kind)
         if status is None:
@@ -136,12 +135,12 @@ class AnthropicProvider:
 
 
 def most_input_tokens(encoded: bytes, *, has_tools: bool) -> int:
-    """Return a number of input tokens that a body does not exceed."""
+    """Return an upper bound of a body's input tokens."""
     return -(-len(encoded) // _BYTES_PER_INPUT_TOKEN) + (TOOL_PROMPT_TOKENS if has_tools else 0)
 
 
 def most_input_nanousd(price: Price, tokens: int, *, has_long_cache: bool) -> int:
-    """Return what so many input tokens cost at the dearest kind of input."""
+    """Return the cost of input tokens at the most expensive kind of input."""
     kinds = (price.input, price.cache_write, price.cache_read)
     dearest = max(*kinds, _LONG_CACHE_FACTOR * price.input if has_long_cache else 0)
     return tokens * nanousd_per_token(dearest)
@@ -169,7 +168,7 @@ def _check_sources(messages: list[Any]) -> None:
 
 
 def _blocks(parts: Any) -> Iterator[dict[str, Any]]:
-    """Yield every content block, those inside tool results and documents included."""
+    """Yield every content block, including those inside tool results and documents."""
     pending = [parts]
     while pending:
         part = pending.pop()
@@ -195,7 +194,7 @@ class _EventStream:
 
 
 def read_event(data: bytes, meter: Meter) -> None:
-    """Meter the data of one event of a stream."""
+    """Meter one event of a stream."""
     try:
         event = from_json(data) if data else None
     except ValueError:
@@ -223,7 +222,7 @@ def _part(event: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def read_message(body: bytes, meter: Meter) -> None:
-    """Meter the body of a reply that is not streamed."""
+    """Meter the body of an unstreamed reply."""
     try:
         message = from_json(body)
     except ValueError:
@@ -242,7 +241,7 @@ def _read_delta(delta: Any, meter: Meter) -> None:
 
 
 def _read_usage(usage: Any, meter: Meter, *, is_first: bool) -> None:
-    """Read counts that are totals of the reply so far; the first ones say what the input was."""
+    """Read the totals so far; the first ones hold the input's usage."""
     counts = [usage.get(name) for name in _USAGE_FIELDS] if isinstance(usage, dict) else []
     if (
         not counts

@@ -1,8 +1,7 @@
-"""The worker's way to a model: the anthropic SDK pointed at the gateway, behind values and errors of our own.
+"""The workers' model client: the anthropic SDK pointed at the gateway, behind our own values and errors.
 
-No other module of the workers knows the SDK or the Messages API, which the gateway speaks whichever provider answers.
-It never retries: whether a busy provider is asked again is decided in one place (workers/retries.py). A soft time limit
-arrives as a BaseException inside a call and passes through; the open stream is closed on its way.
+No other worker module knows the SDK or the Messages API. It never retries; workers/retries.py decides that. A soft time
+limit is a BaseException, so it passes through a call and closes the open stream on its way.
 """
 
 from __future__ import annotations
@@ -41,32 +40,32 @@ EventT = TypeVar("EventT")
 _BUSY = (429, 503, 529)
 _BUSY_KINDS = ("overloaded_error", "rate_limit_error")
 _FAULT = 500
-"""From here on a status tells of the provider's own trouble, in which nothing has been said yet: try later."""
+"""From this status on the provider itself failed, before it replied: try later."""
 _LOST_JOB = frozenset({Code.UNKNOWN_TOKEN, Code.ATTEMPT_ENDED, Code.DEADLINE_PASSED, Code.FENCED})
 _NO_GATEWAY = frozenset({Code.LEDGER_UNREACHABLE, Code.SHUTTING_DOWN})
 _CIRCUIT = frozenset({Code.CIRCUIT_OPEN, Code.RATE_LIMITED})
 
 
 class Text(NamedTuple):
-    """A part of what the model is told."""
+    """A text block of our turn."""
 
     text: str
     ends_prefix: bool = False
-    """Whether everything up to here is cached, so that the next call with the same beginning reads it at a tenth."""
+    """Whether to cache the prompt up to here: the next call with the same prefix reads it at a tenth of the price."""
 
 
 class ToolResult(NamedTuple):
-    """What came of a tool that the model used."""
+    """The result of a tool use."""
 
     use_id: str
     text: str
     is_error: bool = False
     ends_prefix: bool = False
-    """As of `Text`."""
+    """As in `Text`."""
 
 
 class ToolUse(NamedTuple):
-    """A tool that the model wants to use."""
+    """A tool use that the model asks for."""
 
     id: str
     name: str
@@ -78,44 +77,44 @@ class Stop(StrEnum):
 
     DONE = "done"
     MAX_TOKENS = "max_tokens"
-    """It was cut there: the last tool's input may lack its end."""
+    """Cut short: the last tool's input may be incomplete."""
     REFUSED = "refused"
 
 
 @dataclass(frozen=True)
 class ModelReply:
-    """What a model said."""
+    """A model's whole reply."""
 
     text: str
     tool_uses: tuple[ToolUse, ...]
     stop: Stop
     usage: Usage
-    """As the reply says. The bill is the ledger's, not this."""
+    """As the reply states it; the ledger has the bill."""
     content: tuple[Mapping[str, Any], ...]
-    """The reply in the provider's own words, for the next turn of its conversation and nothing else."""
+    """The provider's content blocks, only for the next turn of the conversation."""
 
 
 Turn = str | Sequence[Text | ToolResult] | ModelReply
-"""What one side said: we, or the model in an earlier reply."""
+"""One turn of a conversation: ours, or an earlier reply."""
 
 
 @dataclass(frozen=True)
 class ToolCall:
-    """What a model wrote into the tool that it had to use."""
+    """The input that a model wrote for the tool it had to use."""
 
     input: dict[str, Any]
     usage: Usage
     is_cut: bool
-    """The reply stopped at `max_tokens`: the input may lack its end."""
+    """The reply stopped at `max_tokens`, so the input may be incomplete."""
 
 
 class ModelClient:
-    """Calls models for one attempt. Made after a fork, closed by its owner.
+    """Calls models for one attempt. Create it after forking; its owner closes it.
 
     Args:
-        gateway_url: the gateway; no other address is ever called.
+        gateway_url: the only address that is called.
         token: the attempt's token.
-        timeout_seconds: how long the gateway may say nothing.
+        timeout_seconds: how long the gateway may stay silent.
     """
 
     def __init__(self, gateway_url: str, token: str, *, timeout_seconds: float = 300.0) -> None:
@@ -140,27 +139,27 @@ class ModelClient:
         is_single: bool = False,
         until: float | None = None,
     ) -> ModelReply:
-        """Make one call and return the whole reply. It is streamed, so that giving up costs only what was written.
+        """Make one call and return the whole reply. It is streamed, so that giving up costs only what was generated.
 
         Args:
             conversation: the turns so far; the last one is ours.
             model: one of the queue's models.
-            max_tokens: output tokens asked for; the gateway may lower them to what the budgets have room for.
+            max_tokens: requested output tokens; the gateway may lower them to fit the budgets.
             system: the system prompt.
             tools: name, description and JSON schema (`input_schema`) of each tool that the model may use.
-            must_use: the tool that the reply has to use; None where the model chooses.
-            is_single: whether it may use no other beside it.
-            until: seconds on the monotonic clock at which the reply is broken off.
+            must_use: the tool that the reply must use; None to let the model choose.
+            is_single: whether the reply may use only that tool, once.
+            until: monotonic time at which to give up.
 
         Raises:
-            BudgetExceededError: nobody's fault: a budget has no room for the call, or the call was cut at it.
-            FencedCallError: nobody's fault: the attempt lost its job.
-            CancelledCallError: nobody's fault: the job was cancelled.
+            BudgetExceededError: a budget cannot cover the call, or cut it.
+            FencedCallError: the attempt lost its job.
+            CancelledCallError: the job was cancelled.
             NoProviderKeyError: the tenant's fault.
-            ProviderBusyError: the provider's: try later.
-            ProviderError: the provider's fault, or ours: the request or the reply was wrong.
-            GatewayUnreachableError: the operator's fault, or a passing one.
-            CallTimeoutError: nobody's fault: `until` has passed.
+            ProviderBusyError: try later.
+            ProviderError: the request or the reply was wrong.
+            GatewayUnreachableError: the operator's fault, or transient.
+            CallTimeoutError: `until` has passed.
         """
         messages = [_message_of(turn) for turn in conversation]
         fields: dict[str, Any] = {"model": model, "max_tokens": max_tokens, "messages": messages}
@@ -188,11 +187,11 @@ class ModelClient:
         tool: Mapping[str, Any],
         system: str = "",
     ) -> ToolCall:
-        """Make one call whose reply must use `tool`, and return what was written into it.
+        """Make one call that must use `tool`, and return the tool's input.
 
         Raises:
             ProviderError: also when the model did not use the tool.
-            GatewayError: as for `create`.
+            GatewayError: as in `create`.
         """
         reply = self.create(
             conversation,
@@ -222,7 +221,7 @@ class ModelClient:
 
 
 def is_reachable(gateway_url: str) -> bool:
-    """Return whether a gateway answers at all: what became of calls that somebody else made through it."""
+    """Return whether a gateway answers: it tells a dead gateway from a failed session that called through it."""
     try:
         answer = httpx2.get(f"{gateway_url}/healthz", timeout=_CONNECT_SECONDS, trust_env=False, verify=authorities())
         return answer.is_success
@@ -277,15 +276,15 @@ def _translated() -> Iterator[None]:
     try:
         yield
     except anthropic.APIStatusError as error:
-        raise error_of(error) from None
+        raise translate_error(error) from None
     except (anthropic.APIConnectionError, httpx2.HTTPError) as error:
         raise GatewayUnreachableError(f"the gateway broke off or cannot be reached ({type(error).__name__})") from None
     except (anthropic.AnthropicError, ValueError) as error:
         raise ProviderError(200, f"the reply cannot be read ({type(error).__name__})") from None
 
 
-def error_of(error: anthropic.APIStatusError) -> GatewayError:
-    """Return our own error for an answer that is no reply: by the gateway's code, else by the provider's status."""
+def translate_error(error: anthropic.APIStatusError) -> GatewayError:
+    """Return our error for an error response: by the gateway's code, else by the provider's status."""
     code = error.error_code
     message = (error.api_message or "no message")[:500]
     if code == Code.BUDGET_EXCEEDED:

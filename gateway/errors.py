@@ -1,4 +1,4 @@
-"""What a model call can end with, and whose fault it is."""
+"""The errors that a model call can end with, and whose fault each is."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ class GatewayError(Exception):
 
 
 class BudgetExceededError(GatewayError):
-    """A budget has no room for a model call, or an open call was cut at it (nobody's fault); the message says which."""
+    """A budget cannot cover a model call, or cut an open one (nobody's fault); the message names the budget."""
 
 
 class FencedCallError(GatewayError):
-    """The attempt that makes a model call no longer holds its job: nothing it does counts (nobody's fault)."""
+    """The calling attempt no longer holds its job, so nothing it does counts (nobody's fault)."""
 
 
 class CancelledCallError(GatewayError):
-    """The job was cancelled: it makes no more model calls (nobody's fault)."""
+    """The job was cancelled and makes no more model calls (nobody's fault)."""
 
 
 class CallTimeoutError(GatewayError, TimeoutError):
-    """A model call was broken off because its caller's time was over (nobody's fault)."""
+    """A model call was broken off because its caller ran out of time (nobody's fault)."""
 
 
 class NoProviderKeyError(GatewayError):
@@ -28,27 +28,27 @@ class NoProviderKeyError(GatewayError):
 
 
 class GatewayUnreachableError(GatewayError, ConnectionError):
-    """The gateway cannot be reached or cannot reach the ledger (the operator's fault, or a passing one)."""
+    """The gateway cannot be reached, or cannot reach the ledger (the operator's fault, or transient)."""
 
 
 class ProviderBusyError(GatewayError):
-    """The provider has no room at the moment (nobody's fault): try later."""
+    """The provider is at capacity (nobody's fault): try later."""
 
     def __init__(self, message: str, retry_after: float | None = None) -> None:
         super().__init__(message, retry_after)
         self.retry_after = retry_after
-        """Seconds that the provider asks to wait; None when it did not say."""
+        """Seconds the provider asks callers to wait; None when it did not say."""
 
     def __str__(self) -> str:
         return str(self.args[0])
 
 
 class ProviderDownError(ProviderBusyError):
-    """The provider cannot answer at the moment (its fault): try later."""
+    """The provider is failing (its fault): try later."""
 
 
 class ProviderError(GatewayError):
-    """A request was refused, or a reply broke off or cannot be used (the provider's fault, or ours)."""
+    """A request was refused, or a reply broke off or is unusable (the provider's fault, or ours)."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(status, message)

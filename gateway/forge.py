@@ -1,7 +1,8 @@
-"""The way to forges and trackers: open a pull request, write to a ticket. Each of it is done once, however often tried.
+"""Client of forges and trackers: opens pull requests and comments on tickets, idempotently.
 
-Only the service calls it, after gates and scan; no agent and no box knows of an account (S-023, S-029, S-030). The
-interfaces are spoken by PyGithub for GitHub, and for Linear, which has no kept client for Python, by two requests.
+It lives here because producers (tickets) and workers (publishing a run) both need it, and the gateway is the room that
+they share for calls to the outside. Only the service calls it, after gates and scan; no agent and no box knows of an
+account (S-023, S-029, S-030). PyGithub speaks to GitHub; Linear has no maintained Python client, but one request does.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ from routing.policy.agents import Account
 TIMEOUT_SECONDS = 4
 """For one request. Opening a pull request takes two."""
 MAX_TEXT = 60_000
-"""Characters of a comment or of a pull request's text; GitHub takes 65,536."""
+"""Characters of a comment or a pull request's text; GitHub takes 65,536."""
 _MANY_COMMENTS = 300
 _PASSING = frozenset({0, 408, 409, 429})
-"""Statuses below 500 that another try may change: none at all, a time-out, a conflict, a limit."""
+"""Statuses below 500 worth a retry: no answer, a timeout, a conflict, a rate limit."""
 
 
 class ForgeError(GatewayError):
-    """A forge or tracker did not do what was asked.
+    """A forge or tracker refused or failed.
 
     Attributes:
-        is_passing: whether another try may succeed (its fault); otherwise the account or the project is wrong.
+        is_passing: whether a retry may succeed (its fault); otherwise the account or the project is wrong.
     """
 
     def __init__(self, message: str, is_passing: bool) -> None:
@@ -57,13 +58,13 @@ class PullRequest(NamedTuple):
 def open_pull_request(
     account: Account, *, repository: str, branch: str, base: str, title: str, body: str
 ) -> PullRequest:
-    """Open a pull request, or return the one that is open for this branch already.
+    """Open a pull request, or return the one already open for this branch.
 
     Args:
-        account: at GitHub, or at a server that speaks its interface.
+        account: at GitHub, or at a server with its API.
         repository: `owner/name`.
-        branch: what is to be merged; it has been pushed.
-        base: the branch it is to be merged into.
+        branch: the pushed branch to merge.
+        base: the branch to merge into.
         title: one line.
         body: Markdown.
 
@@ -79,13 +80,13 @@ def open_pull_request(
 
 
 def write_to_ticket(account: Account, *, reference: str, text: str, mark: UUID) -> None:
-    """Comment on a ticket, once for each mark.
+    """Comment on a ticket, once per mark.
 
     Args:
         account: at the ticket's tracker.
-        reference: the tracker's own id: `owner/name#12` at GitHub, an issue's UUID at Linear.
+        reference: the tracker's id of the ticket: `owner/name#12` at GitHub, a UUID at Linear.
         text: Markdown.
-        mark: tells this comment from all others.
+        mark: identifies this comment.
 
     Raises:
         ForgeError: the account, the ticket or the tracker.
@@ -95,7 +96,7 @@ def write_to_ticket(account: Account, *, reference: str, text: str, mark: UUID) 
         return
     repository, _, number = reference.partition("#")
     if not number.isdigit():
-        raise ForgeError(f"{reference!r} is no issue of GitHub", is_passing=False)
+        raise ForgeError(f"{reference!r} is not a GitHub issue", is_passing=False)
     sign = f"<!-- pointsman {mark} -->"
     with _github(account, repository) as found:
         issue = found.get_issue(int(number))
@@ -129,7 +130,7 @@ _COMMENT = (
 
 
 def _comment_at_linear(account: Account, reference: str, *, text: str, mark: UUID) -> None:
-    """Linear takes an id of ours, so that a comment sent twice is one comment."""
+    """Comment with an id of our own, so that Linear keeps a comment sent twice once."""
     variables = {"id": str(uuid5(mark, reference)), "issue": reference, "body": text[:MAX_TEXT]}
     try:
         answer = httpx2.post(
@@ -154,12 +155,10 @@ def _is_passing(status: int) -> bool:
     return status in _PASSING or status >= httpx2.codes.INTERNAL_SERVER_ERROR
 
 
-# Somebody else's words, made so that no forge or tracker acts on them. They read the same.
-
 _ACTIVE = re.compile(r"(?<![\w`])@(?=\w)|!(?=\[)|<(?=[a-zA-Z/!?])|(?<=\w)#(?=\d)|(?<![\w&])#(?=\d)")
-"""A mention, a picture, markup, and the number of another ticket."""
+"""A mention, an image, markup, or the number of another ticket."""
 
 
 def inert(text: str) -> str:
-    """Return text in which nothing names people, loads pictures, closes tickets or is markup."""
+    """Return text that reads the same but mentions nobody, loads no image, closes no ticket and holds no markup."""
     return _ACTIVE.sub(lambda found: f"{found.group()}\u2060" if found.group() != "<" else "&lt;", visible(text))

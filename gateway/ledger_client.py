@@ -1,15 +1,13 @@
-"""The gateway's way into the ledger: one statement at a time on the event loop, and closed when the ledger is away.
+"""The gateway's asynchronous ledger client: single statements on the event loop; no call without the ledger.
 
-Every statement of `ledger.money` is a whole transaction, so nothing of a session is needed here; sessions in
-threads take three times the CPU for each call. psycopg's own pool is made for much more than this (waiting clients,
-background workers, checks) and costs as much CPU for each statement as the driver itself; the gateway makes three
-statements for each call. So there is a fixed number of slots, of which the one used last comes first.
+Every statement of `ledger.money` is a whole transaction, so no session is needed; sessions in threads would triple the
+CPU of a call. psycopg's pool would cost as much CPU per statement as the driver itself, at three statements a call. So
+there is a fixed number of slots, most recently used first.
 
-Every call of the fleet changes the row of the day's budget. Whoever commits and waits for the disk in one holds that
-row meanwhile, and all calls stand in line behind one disk. So a statement commits without waiting, which lets go of the
-row, and `DurableConnections` waits afterwards, once for everything that was committed by then. What is not on the disk
-yet has no effect outside the ledger, and inside nothing that follows from it can get there before it: the log has one
-order.
+Every call of the fleet updates the row of the day's budget. A commit that waits for the disk would hold that row, and
+queue all calls behind one disk. So a statement commits asynchronously, which releases the row, and `DurableConnections`
+then waits once for everything committed so far. Nothing outside the ledger acts before that wait is over, and inside
+the write-ahead log keeps the order.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ from psycopg.conninfo import make_conninfo
 from psycopg.pq import TransactionStatus
 
 from gateway.errors import GatewayError
-from gateway.meter import Settlement
+from gateway.providers import Settlement
 from ledger import money, provider_circuits
 from ledger.money import Bearer, BearerGone, CallStart, CapLimit, CapsMissing, LaneMissing, LaneRefusal, Reserved
 from ledger.store import SILENCE, SILENT_CLIENT, STATEMENT_TIMEOUT_MS, Statement
@@ -37,20 +35,20 @@ from routing.policy.prices import BudgetExceeded
 logger = logging.getLogger(__name__)
 
 _RETRY_SECONDS = (0.1, 0.3, 1.0, 2.0, 3.0, 4.0, 5.0, 5.0, 5.0)
-"""Pauses between tries to book a call when the ledger is away; its lease lasts about as long."""
+"""Pauses between attempts to book a call while the ledger is away; its lease lasts about as long."""
 _WAIT_SECONDS = 5.0
 """How long a statement waits for a free connection, and a new connection for the server."""
 _VALUE = re.compile(r"%\((\w+)\)s")
 _WRITE_OUT = "SELECT pg_logical_emit_message(true, 'pointsman', '')"
-"""A record in the log that nobody reads: its commit waits until the log is on the disk up to there."""
+"""A write-ahead log record that nobody reads: its commit waits until the log is on disk up to it."""
 
 
 class LedgerUnreachableError(GatewayError):
-    """The ledger does not answer (the operator's fault, or a passing one): no call is made."""
+    """The ledger does not answer (the operator's fault, or transient), so no call is made."""
 
 
 class Ledger:
-    """The ledger's money, as the gateway uses it."""
+    """Reserves and settles calls in the ledger."""
 
     def __init__(self, ledger_url: str, *, connections: int) -> None:
         self._connections = Connections(ledger_url, size=connections)
@@ -62,24 +60,26 @@ class Ledger:
         await self._durable.close()
 
     async def run(self, statement: Statement) -> Sequence[tuple[Any, ...]]:
-        """Run one statement and return when its effect is on the disk.
+        """Run one statement and return when its effect is on disk.
 
         Raises:
             LedgerUnreachableError: the ledger does not answer. The statement may or may not have taken effect.
         """
         return await self._run(self._durable, statement)
 
-    async def ask(self, statement: Statement) -> Sequence[tuple[Any, ...]]:
-        """Run one statement that changes nothing, or nothing that has to outlive the server.
+    async def query(self, statement: Statement) -> Sequence[tuple[Any, ...]]:
+        """Run one statement whose effect, if any, need not survive a crash of the server.
 
         Raises:
             LedgerUnreachableError: the ledger does not answer.
         """
         return await self._run(self._connections, statement)
 
-    async def _run(self, way: Connections | DurableConnections, statement: Statement) -> Sequence[tuple[Any, ...]]:
+    async def _run(
+        self, connections: Connections | DurableConnections, statement: Statement
+    ) -> Sequence[tuple[Any, ...]]:
         try:
-            return await way.run(statement.sql, statement.values or {})
+            return await connections.run(statement.sql, statement.values or {})
         except (psycopg.Error, ConnectionsBusyError, OSError) as error:
             logger.warning("ledger_unreachable", extra={"error": type(error).__name__})
             raise LedgerUnreachableError(type(error).__name__) from None
@@ -90,23 +90,23 @@ class Ledger:
         Tried twice: after a restart of the ledger the first try meets a dead connection.
 
         Raises:
-            LedgerUnreachableError: see `run`.
+            LedgerUnreachableError: the ledger does not answer.
         """
         statement = money.bearer_of(token_hash)
         try:
-            rows = await self.ask(statement)
+            rows = await self.query(statement)
         except LedgerUnreachableError:
             await self._durable.forget_idle()
-            rows = await self.ask(statement)
+            rows = await self.query(statement)
         return money.read_bearer(rows[0]) if rows else None
 
     async def reserve(
         self, bearer: Bearer, call: CallStart, caps: Sequence[CapLimit]
     ) -> Reserved | BudgetExceeded | LaneRefusal | BearerGone:
-        """Reserve a call's worst case, or learn which limit has no room for it, or how its lane is parked.
+        """Reserve a call's worst case, or return the budget, circuit or lost job that forbids it.
 
         Raises:
-            LedgerUnreachableError: see `run`.
+            LedgerUnreachableError: the reservation may or may not have been made.
         """
         for _ in range(3):
             rows = await self.run(money.reserve(bearer, call, caps))
@@ -117,13 +117,13 @@ class Ledger:
                 await self.run(provider_circuits.open_row(call.lane.account, call.model))
             else:
                 return outcome
-        raise LedgerUnreachableError("caps could not be opened")
+        raise LedgerUnreachableError("budgets could not be opened")
 
     async def settle(self, call_id: UUID, settlement: Settlement) -> None:
         """Book a call. Booking it again does nothing.
 
         Raises:
-            LedgerUnreachableError: see `run`.
+            LedgerUnreachableError: the call may or may not have been booked.
         """
         await self.run(
             money.settle(
@@ -137,7 +137,7 @@ class Ledger:
         )
 
     async def settle_later(self, call_id: UUID, settlement: Settlement) -> None:
-        """Book a call as soon as the ledger is back; a call that stays open is presumed by the dispatcher."""
+        """Book a call as soon as the ledger is back; the dispatcher presumes the cost of a call that stays open."""
         for pause in _RETRY_SECONDS:
             await asyncio.sleep(pause)
             try:
@@ -153,12 +153,12 @@ class ConnectionsBusyError(TimeoutError):
 
 
 class Connections:
-    """Runs statements, each a transaction of its own, on at most `size` connections.
+    """Runs statements, each in its own transaction, on at most `size` connections.
 
     Args:
-        url: where the ledger is.
-        size: how many.
-        waits: whether a statement is over only when it is on the disk, as the server is set up.
+        url: the ledger's database.
+        size: number of connections.
+        waits: whether a commit waits for the disk.
     """
 
     def __init__(self, url: str, *, size: int, waits: bool = False) -> None:
@@ -188,7 +188,7 @@ class Connections:
                 await self.forget_idle()
             raise
         finally:
-            self._slots.put_nowait(await self._kept(connection))
+            self._slots.put_nowait(await self._reusable(connection))
 
     async def close(self) -> None:
         """Close every connection: an idle one now, one in use when its statement is done."""
@@ -218,7 +218,7 @@ class Connections:
         )
 
     async def forget_idle(self) -> None:
-        """Drop every idle connection: when one of them is dead, the server was restarted and all of them are."""
+        """Drop every idle connection: one dead connection means that the server restarted and all are dead."""
         free = self._slots.qsize()
         idle = [self._slots.get_nowait() for _ in range(free)]
         for connection in idle:
@@ -226,8 +226,8 @@ class Connections:
             if connection is not None:
                 await connection.close()
 
-    async def _kept(self, connection: psycopg.AsyncConnection[Any] | None) -> psycopg.AsyncConnection[Any] | None:
-        """Return a connection that another statement may use; any other is closed."""
+    async def _reusable(self, connection: psycopg.AsyncConnection[Any] | None) -> psycopg.AsyncConnection[Any] | None:
+        """Return the connection if another statement may use it; otherwise close it."""
         if connection is None:
             return None
         if connection.info.transaction_status == TransactionStatus.IDLE and not self._is_closed:
@@ -237,11 +237,10 @@ class Connections:
 
 
 class DurableConnections:
-    """Runs statements whose effect has to be on the disk before anybody hears of it.
+    """Runs statements whose effect must be on disk before anybody acts on it.
 
-    One that is alone waits for the disk by itself, which saves it a round trip. Where several are under way each lets
-    go of its locks first, and one wait serves all. It has a connection of its own beside that of the one that was
-    alone, which may wait long for a row that somebody holds.
+    A lone statement waits for the disk in its own commit, which saves a round trip. Concurrent statements release their
+    locks first and share one wait. That wait has a second connection, since the lone statement may block on a row.
     """
 
     def __init__(self, url: str, connections: Connections) -> None:
@@ -252,23 +251,23 @@ class DurableConnections:
         self._next: asyncio.Task[None] | None = None
 
     async def run(self, sql: str, values: Mapping[str, Any]) -> Sequence[tuple[Any, ...]]:
-        """Run one statement that returns rows; its effect is on the disk.
+        """Run one statement that returns rows; its effect is on disk afterwards.
 
         Raises:
-            psycopg.Error, ConnectionsBusyError: as of `Connections.run`; nobody knows whether it has an effect.
+            psycopg.Error, ConnectionsBusyError: as in `Connections.run`; the statement may have taken effect.
         """
         self._under_way += 1
         try:
             if self._under_way == 1:
                 return await self._waiting.run(sql, values)
             rows = await self._connections.run(sql, values)
-            await self._written()
+            await self._flush()
             return rows
         finally:
             self._under_way -= 1
 
-    async def _written(self) -> None:
-        """Return when everything that was committed before is on the disk."""
+    async def _flush(self) -> None:
+        """Wait until everything committed so far is on disk."""
         if self._next is None:
             self._next = asyncio.create_task(self._write_out(after=self._current))
         await asyncio.shield(self._next)
@@ -276,23 +275,23 @@ class DurableConnections:
     async def _write_out(self, *, after: asyncio.Task[None] | None) -> None:
         if after is not None:
             await asyncio.wait({after})
-        self._current, self._next = self._next, None  # who comes from now on may have committed too late for this one
+        self._current, self._next = self._next, None  # later callers may have committed too late for this flush
         await self._waiting.run(_WRITE_OUT, {})
 
     async def forget_idle(self) -> None:
-        """Drop the connections that wait: others were found dead, so they will be, too."""
+        """Drop the waiting connections: they are as dead as the others."""
         await self._waiting.forget_idle()
 
     async def close(self) -> None:
-        """Close the connections that wait."""
+        """Close the waiting connections."""
         await self._waiting.close()
 
 
 @lru_cache(maxsize=256)
 def _numbered(sql: str) -> tuple[str, tuple[str, ...]]:
-    """Return a statement as the server takes it, with numbers for its values, and their names in that order.
+    """Return a statement with numbered placeholders, and the names of its values in that order.
 
-    psycopg would do so each time for a statement as long as the reserve.
+    Cached, because psycopg would convert the long reserve statement on every call.
     """
     names = tuple(dict.fromkeys(_VALUE.findall(sql)))
     numbers = {name: f"${number}" for number, name in enumerate(names, 1)}

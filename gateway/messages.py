@@ -1,10 +1,9 @@
-"""The Messages API, as every caller speaks it to the gateway: what a request may hold, and how the gateway says no.
+"""The Messages API between callers and the gateway: how requests are checked, and what a refusal looks like.
 
-Claude Code in a box knows no other API, so workers' clients use it too; a provider that speaks another one translates
-(providers.py). A body is read once and written again: what was checked is what is sent, so a key that stands in it
-twice cannot show one value to the gateway and another to the provider.
+Claude Code speaks no other API, so workers use it too; a provider with another API translates (providers.py). A body
+is parsed once and serialised again: a duplicate key cannot show one value to the gateway and another to the provider.
 
-In a refusal `type` decides what the SDK and the CLI do; `details.error_code` is ours, for the worker.
+In a refusal, `type` decides what the SDK and the CLI do; `details.error_code` is for our own client.
 """
 
 from __future__ import annotations
@@ -24,46 +23,51 @@ COUNT_PATH = "/v1/messages/count_tokens"
 
 @dataclass(frozen=True)
 class ModelRequest:
-    """A request that has the shape of the Messages API and names a model that its caller may use."""
+    """A well-formed request for a model that its caller may use."""
 
     fields: dict[str, Any]
     model: str
     max_tokens: int
-    """Output tokens asked for, at most the policy's maximum; 0 for a request to count tokens."""
+    """Requested output tokens, capped by the policy; 0 for a request to count tokens."""
     streams: bool
     encoded: bytes
-    """The fields as they are sent with this `max_tokens`."""
+    """The body to send with this `max_tokens`."""
 
     @property
     def has_tools(self) -> bool:
-        """Whether the provider adds its own words about tools to the prompt."""
+        """Whether the request offers tools, for which the provider adds text of its own to the prompt."""
         return bool(self.fields.get("tools"))
 
     @property
     def thinking_tokens(self) -> int:
-        """Tokens that the reply must be able to think with; the provider refuses a smaller `max_tokens`."""
+        """The thinking budget; the provider refuses a `max_tokens` below it."""
         thinking = self.fields.get("thinking")
         budget = thinking.get("budget_tokens") if isinstance(thinking, dict) else None
         return budget if isinstance(budget, int) and budget > 0 else 0
 
     def with_max_tokens(self, max_tokens: int) -> bytes:
-        """Return the body to send when the call may write `max_tokens`."""
+        """Return the body to send with another `max_tokens`."""
         return self.encoded if max_tokens == self.max_tokens else encode(self.fields | {"max_tokens": max_tokens})
 
 
 def parse_request(raw: bytes, *, models: frozenset[str], most_tokens: int, is_count: bool = False) -> ModelRequest:
-    """Read the body of a request.
+    """Parse and check the body of a request.
 
     Args:
-        raw: the body as it came.
+        raw: the body as received.
         models: the models that the caller's queue may use.
-        most_tokens: what `max_tokens` is lowered to.
-        is_count: whether it only asks for its tokens to be counted, and so has no `max_tokens`.
+        most_tokens: the cap on `max_tokens`.
+        is_count: whether only a token count is wanted, without `max_tokens`.
 
     Raises:
         RefusedError: the caller's fault; names the field and the rule.
     """
-    fields = _parse(raw)
+    try:
+        fields = from_json(raw, allow_inf_nan=False)
+    except ValueError:
+        raise bad_request("the body is not valid JSON") from None
+    if not isinstance(fields, dict):
+        raise bad_request("the body must be a JSON object")
     model = fields.get("model")
     if not isinstance(model, str) or model not in models:
         raise RefusedError(Code.MODEL_REFUSED, "model: this queue may not call it")
@@ -79,7 +83,7 @@ def parse_request(raw: bytes, *, models: frozenset[str], most_tokens: int, is_co
 
 
 def encode(fields: dict[str, Any]) -> bytes:
-    """Return fields as the body of a request.
+    """Serialise the fields of a request.
 
     Raises:
         RefusedError: the caller's fault.
@@ -91,29 +95,19 @@ def encode(fields: dict[str, Any]) -> bytes:
 
 
 def bad_request(message: str) -> RefusedError:
-    """Return the refusal of a body that breaks a rule of its shape."""
+    """Return the refusal of a malformed body."""
     return RefusedError(Code.BAD_REQUEST, message)
 
 
-def _parse(raw: bytes) -> dict[str, Any]:
-    try:
-        fields = from_json(raw, allow_inf_nan=False)
-    except ValueError:
-        raise bad_request("the body is not valid JSON") from None
-    if not isinstance(fields, dict):
-        raise bad_request("the body must be a JSON object")
-    return fields
-
-
 def _max_tokens(fields: dict[str, Any], most_tokens: int) -> int:
-    asked = fields.get("max_tokens")
-    if not isinstance(asked, int) or isinstance(asked, bool) or asked < 1:
+    tokens = fields.get("max_tokens")
+    if not isinstance(tokens, int) or isinstance(tokens, bool) or tokens < 1:
         raise bad_request("max_tokens: must be an integer of at least 1")
-    return min(asked, most_tokens)
+    return min(tokens, most_tokens)
 
 
 class Code(StrEnum):
-    """Why a call was refused or cut; the worker's client turns them into errors (gateway/client.py)."""
+    """Why a call was refused or cut; gateway/client.py turns each code into an error."""
 
     UNKNOWN_TOKEN = "unknown_token"
     ATTEMPT_ENDED = "attempt_ended"
@@ -162,13 +156,13 @@ _ANSWERS: dict[Code, tuple[int, str]] = {
 
 
 SHORT_WAIT_SECONDS = 5.0
-"""A caller that waits by itself may wait so long; for more, its job had better wait, without a worker and a box."""
+"""The longest wait worth blocking a caller for; beyond it, deferring the job frees its worker and box."""
 
 
 def retry_headers(seconds: float) -> list[tuple[bytes, bytes]]:
-    """Return the headers by which a caller learns when to ask again, and whether it is worth waiting for.
+    """Return the headers that say when to retry, and whether the caller should wait for it.
 
-    The CLI sleeps for as long as it is told, however long that is, unless it is told not to try again.
+    Without `x-should-retry: false` the CLI sleeps for as long as `retry-after` says, however long that is.
     """
     whole = max(1, math.ceil(seconds))
     should_retry = b"true" if whole <= SHORT_WAIT_SECONDS else b"false"
@@ -176,37 +170,37 @@ def retry_headers(seconds: float) -> list[tuple[bytes, bytes]]:
 
 
 class RefusedError(GatewayError):
-    """The gateway does not make, or does not go on with, a call (whose fault: see the code)."""
+    """The gateway refused or cut a call; the code says whose fault it is."""
 
     def __init__(self, code: Code, message: str, *, retry_after: float | None = None) -> None:
         super().__init__(code, message)
         self.code = code
         self.message = message
         self.retry_after = retry_after
-        """Seconds after which it may be asked again; None when that helps nothing."""
+        """Seconds after which a retry may succeed; None when retrying is pointless."""
 
     def __str__(self) -> str:
         return self.message
 
     @property
     def status(self) -> int:
-        """The HTTP status."""
+        """HTTP status of the answer."""
         return _ANSWERS[self.code][0]
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """The answer's headers: asking again does not help, unless a circuit is open."""
+        """Headers of the answer; they forbid a retry unless `retry_after` is set."""
         waiting = [(b"x-should-retry", b"false")] if self.retry_after is None else retry_headers(self.retry_after)
         return [(b"content-type", b"application/json"), *waiting]
 
     @property
     def body(self) -> bytes:
-        """The answer's body."""
+        """Body of the answer."""
         return to_json(self._fields())
 
     @property
     def event(self) -> bytes:
-        """The same as an event of a stream that has begun."""
+        """The refusal as an event, for a stream that has already begun."""
         return b"event: error\ndata: " + to_json(self._fields()) + b"\n\n"
 
     def _fields(self) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""Which addresses are public: what a name or a URL from outside leads to is judged by where it really goes."""
+"""Outbound network rules: which addresses are public, and which certificate authorities to trust.
+
+It lives here because every room that calls out (workers, producers, sandbox) stands above the gateway.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ _NAT64 = ip_network("64:ff9b::/96")
 
 
 def is_public(address: str) -> bool:
-    """Tell whether an address is one of the public Internet, also where it is wrapped into another."""
+    """Return whether an address is on the public Internet, even if it is wrapped in an IPv6 address."""
     try:
         found = ip_address(address.partition("%")[0])
     except ValueError:
@@ -26,13 +29,10 @@ def is_public(address: str) -> bool:
     return found.is_global and not found.is_multicast
 
 
-# Whom this process trusts over TLS: certifi's list, read once, as it takes 50 ms of a core for each client.
-
-
-@cache
+@cache  # loading certifi's list takes 50 ms of CPU
 def authorities() -> ssl.SSLContext:
-    """Return the certificate authorities to trust, whatever the environment says; any thread may use them.
+    """Return the TLS context to give to a client as `verify`: certifi's authorities, whatever the environment says.
 
-    Give it to a client as `verify`. A process that forks may make it before or after.
+    It is safe to share between threads and across a fork.
     """
     return ssl.create_default_context(cafile=certifi.where())

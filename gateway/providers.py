@@ -1,7 +1,10 @@
-"""What the gateway needs of a model provider: all that knows one provider's API stands behind this protocol.
+"""The provider interface, and the meter that prices a reply as a provider reports it.
 
-Callers always speak the Messages API (messages.py), whoever answers. A provider with another API translates requests,
-replies and errors here; admission, relay, meter and circuit do not know which one it is.
+Callers always speak the Messages API (messages.py). A provider with another API translates requests, replies and errors
+behind this interface; admission and relay do not know which one it is.
+
+The meter never counts less than the provider may bill: a reply that was cut is counted from its characters, and one
+whose usage cannot be read costs the whole reserve.
 """
 
 from __future__ import annotations
@@ -12,13 +15,121 @@ from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from gateway.messages import ModelRequest
-from gateway.meter import Meter
-from routing.policy.prices import Price
+from routing.policy.prices import Price, Usage, cost_nanousd
 from routing.provider_circuit import Trouble
+
+CHARACTERS_PER_TOKEN = 4
+_MOST_CHARACTERS_PER_TOKEN = 6
+"""Prose has about five at most. A reply with more per token of its `max_tokens` ignores `max_tokens`."""
+
+
+class Settlement(NamedTuple):
+    """How a call is booked."""
+
+    usage: Usage
+    cost_nanousd: int
+    state: str
+    finish: str
+    status: int
+
+
+class Meter:
+    """Counts one reply from what the provider's reader reports."""
+
+    def __init__(self, price: Price, *, reserved_nanousd: int, max_tokens: int) -> None:
+        self.price = price
+        self._reserved = reserved_nanousd
+        self._max_tokens = max_tokens
+        self._input: Usage | None = None
+        self._dear_writes = 0
+        self._dear_nanousd = 0
+        self._output = 0
+        self._has_output = False
+        self._characters = 0
+        self._is_garbled = False
+        self._hides_output = False
+        self.is_complete = False
+        """The provider reported the end of the message."""
+        self.has_failed = False
+        """The provider reported an error inside the stream."""
+        self.error_kind = ""
+        """The kind of that error."""
+
+    @property
+    def has_started(self) -> bool:
+        """Whether the provider has reported the input's usage."""
+        return self._input is not None
+
+    @property
+    def is_overrun(self) -> bool:
+        """Whether an unfinished reply has used more than its reserve."""
+        return self._input is not None and not self._has_output and self._cost(self._usage()) > self._reserved
+
+    def garble(self) -> None:
+        """Note that something the provider sent is unreadable, so the usage is unknown."""
+        self._is_garbled = True
+
+    def hide_output(self) -> None:
+        """Note that the reply holds output whose tokens are not all visible."""
+        self._hides_output = True
+
+    def count_characters(self, count: int) -> None:
+        """Add characters of output."""
+        self._characters += count
+
+    def count_input(self, usage: Usage) -> None:
+        """Note the input's total usage so far; output tokens are ignored."""
+        last = self._input or Usage()
+        self._input = Usage(
+            input_tokens=max(usage.input_tokens, last.input_tokens),
+            cache_write_tokens=max(usage.cache_write_tokens, last.cache_write_tokens),
+            cache_read_tokens=max(usage.cache_read_tokens, last.cache_read_tokens),
+        )
+
+    def count_dear_writes(self, tokens: int, *, nanousd_each: int) -> None:
+        """Note how many cache-write tokens cost more than the price table says, and by how much each."""
+        self._dear_writes, self._dear_nanousd = tokens, nanousd_each
+
+    def count_output(self, tokens: int, *, is_final: bool) -> None:
+        """Note the output tokens so far, or the final count."""
+        self._output = max(tokens, self._output)
+        self._has_output = self._has_output or is_final
+
+    def fail(self, kind: object) -> None:
+        """Note an error that the provider reported inside the stream."""
+        self.has_failed = True
+        self.error_kind = kind if isinstance(kind, str) else ""
+
+    def complete(self) -> None:
+        """Note the end of a streamed reply."""
+        self.is_complete = True
+
+    def complete_whole(self) -> None:
+        """Note the end of an unstreamed reply, which is complete if it was readable."""
+        self.is_complete = self._has_output = not self._is_garbled
+
+    def _usage(self) -> Usage:
+        written = -(-self._characters // CHARACTERS_PER_TOKEN)
+        if self._characters <= _MOST_CHARACTERS_PER_TOKEN * self._max_tokens:
+            written = min(written, self._max_tokens)
+        output = self._output if self.is_complete and self._has_output else max(self._output, written)
+        return (self._input or Usage())._replace(output_tokens=output)
+
+    def _cost(self, usage: Usage) -> int:
+        return cost_nanousd(self.price, usage) + min(self._dear_writes, usage.cache_write_tokens) * self._dear_nanousd
+
+    def settlement(self, *, finish: str, status: int) -> Settlement:
+        """Return how to book the call as far as it went."""
+        usage = self._usage()
+        is_output_known = self._has_output if self.is_complete else not self._hides_output
+        if self._input is not None and is_output_known and not self._is_garbled:
+            return Settlement(usage, self._cost(usage), "settled", finish, status)
+        cost = max(self._reserved, self._cost(usage))
+        return Settlement(usage, cost, "presumed", finish, status)
 
 
 class UpstreamRequest(NamedTuple):
-    """A request to the provider, posted as it is."""
+    """A request to post to the provider."""
 
     url: str
     headers: dict[str, str]
@@ -26,7 +137,7 @@ class UpstreamRequest(NamedTuple):
 
 
 class WorstInput(NamedTuple):
-    """The most that a call's input can be and cost."""
+    """Upper bounds of a call's input and its cost."""
 
     tokens: int
     nanousd: int
@@ -36,7 +147,7 @@ class ReplyStream(Protocol):
     """One reply while it arrives."""
 
     def feed(self, chunk: bytes) -> bytes:
-        """Meter bytes as they come and return what the caller gets of them: whole events, so an error can follow.
+        """Meter some bytes and return what the caller gets: whole events, so that an error event can follow.
 
         Raises:
             EventTooLargeError: the provider's fault.
@@ -47,57 +158,57 @@ class Provider(Protocol):
     """One account at one provider."""
 
     def check(self, request: ModelRequest) -> None:
-        """Refuse what this provider must not do for a caller, or what its price list does not cover.
+        """Refuse what the provider must not do for a caller, or what the price table does not cover.
 
         Raises:
             RefusedError: the caller's fault; names the field and the rule.
         """
 
     def worst_input(self, request: ModelRequest, price: Price, *, counted: int | None = None) -> WorstInput:
-        """Return a bound that the provider's bill for the input does not exceed.
+        """Return an upper bound of the provider's bill for the input.
 
         Args:
             request: the request.
-            price: the model's.
-            counted: tokens that the provider itself counted, see `read_count`; None when nobody asked it.
+            price: the model's price.
+            counted: the provider's own count (`read_count`), if it was asked.
         """
 
     def call(
         self, request: ModelRequest, *, max_tokens: int, headers: Mapping[bytes, bytes], call_id: UUID
     ) -> UpstreamRequest:
-        """Return what is posted for a call that may write `max_tokens`, with the account's key put in.
+        """Return the request to post for a call, with the account's key.
 
         Args:
-            request: the request.
-            max_tokens: what the budgets have room for.
+            request: the caller's request.
+            max_tokens: what the budgets allow.
             headers: the caller's, of which only those of the API are passed on.
             call_id: the call's id in the ledger.
         """
 
     def count(self, request: ModelRequest, *, headers: Mapping[bytes, bytes]) -> UpstreamRequest | None:
-        """Return what is posted to have a request's input counted free of charge; None where that is not offered."""
+        """Return the request that counts the input free of charge; None where the provider offers none."""
 
     def read_count(self, body: bytes) -> int | None:
-        """Return the input tokens that a count names, with the margin of its error; None when it names none."""
+        """Return the input tokens that a count states, plus a safety margin; None when it states none."""
 
     def open_stream(self, meter: Meter) -> ReplyStream:
-        """Return what reads a streamed reply, on `meter`."""
+        """Return a reader of a streamed reply that reports to `meter`."""
 
     def read_reply(self, body: bytes, meter: Meter) -> bytes:
         """Meter a reply that is not streamed and return what the caller gets."""
 
     def pass_back(self, body: bytes) -> bytes:
-        """Return an error or a count as the caller gets it: without the account's key."""
+        """Return an error or a count for the caller, without the account's key."""
 
     def reply_headers(self, headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
-        """Return what the caller may see of the provider's headers."""
+        """Return the provider's headers that the caller may see."""
 
     def trouble_of(self, status: int | None, *, kind: str = "") -> Trouble | None:
-        """Return what is wrong with the provider by one call's end; None when it is well, whatever it said.
+        """Return what the end of a call says about the provider's health; None when it is healthy.
 
         Args:
             status: its HTTP status; None when there was no answer.
-            kind: of the error that it reported inside a stream; empty for none.
+            kind: the kind of error reported inside a stream; empty for none.
         """
 
 
@@ -106,17 +217,17 @@ MAX_EVENT_BYTES = 4 * 1024 * 1024
 
 
 class EventTooLargeError(ValueError):
-    """An event does not end (the provider's fault)."""
+    """An event exceeds the size limit (the provider's fault)."""
 
 
 class EventSplitter:
-    """Collects the bytes of a stream and gives back whole events, unchanged."""
+    """Splits a stream of bytes into whole events, unchanged."""
 
     def __init__(self) -> None:
         self._pending = b""
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Take bytes as they come, return the events that are now complete.
+        """Take bytes and return the events that are now complete.
 
         Raises:
             EventTooLargeError: the provider's fault.
@@ -141,6 +252,6 @@ class EventSplitter:
 
 
 def data_of(event: bytes) -> bytes:
-    """Return the data of an event; empty when it has none."""
+    """Return an event's data; empty when it has none."""
     lines = [line[5:].removeprefix(b" ") for line in event.splitlines() if line.startswith(b"data:")]
     return lines[0] if len(lines) == 1 else b"\n".join(lines)

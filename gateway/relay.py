@@ -1,34 +1,34 @@
-"""Carry one admitted call: forward it, pass the reply on while it is metered, book it exactly once, then say the end.
+"""Carries an admitted call: forwards it, passes the metered reply on, books it exactly once, then ends the reply.
 
 A call is booked before its caller gets the last byte, so whoever acts on the reply finds the bill settled and the rest
-of the reserve free.
+of the reserve released. `OpenCalls` watches all open calls with one query, renews their leases with another, and stops
+them one by one.
 
-A call's span is in its job's trace, named by OpenTelemetry's conventions for generative AI. Only the gateway's span
-says what was used, as only the gateway meters: the cost of a trace's spans adds up to the job's bill. It holds nothing
-of what was asked or answered.
+A call's span belongs to its job's trace and follows OpenTelemetry's conventions for generative AI. Only the gateway
+meters, so the cost of a trace's spans adds up to the job's bill. Spans hold nothing of prompts or replies.
+
+The upstream client is aiohttp for its speed: a streamed call of 100 events takes 0.5 ms of CPU, with httpx2 over 2 ms.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NamedTuple
+from uuid import UUID
 
 import aiohttp
 
-from gateway.admission import Admitted, Caller
-from gateway.calls import OpenCall, OpenCalls, Stop
-from gateway.circuit import CircuitReports, Ended
+from gateway.admission import Admitted, Caller, CircuitReporter, Ended
 from gateway.config import GatewayConfig
 from gateway.ledger_client import Ledger, LedgerUnreachableError
 from gateway.messages import Code, ModelRequest, RefusedError, retry_headers
-from gateway.meter import Settlement
-from gateway.providers import EventTooLargeError, ReplyStream
+from gateway.providers import EventTooLargeError, Meter, ReplyStream, Settlement
 from ledger import money
 from monitoring import traces
 from routing.policy.prices import BudgetExceeded, Usage
@@ -38,21 +38,167 @@ logger = logging.getLogger(__name__)
 
 Send = Callable[[Any], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
+Check = Callable[[], Coroutine[Any, Any, None]]
 
 _MAX_REPLY_BYTES = 32 * 1024 * 1024
 _MAX_ERROR_BYTES = 64 * 1024
 _DRAIN_SECONDS = 1.0
 _HANG_UP_SECONDS = 0.5
 _IDLE_SECONDS = 15.0
-"""A connection is not used again after so long: before any provider closes it."""
+"""Idle connections are dropped after this, before any provider closes them."""
 _OK = 200
 _WAITING = frozenset({b"retry-after", b"x-should-retry"})
+_BOOKING_SECONDS = 10.0
+"""How long a gateway waits at its end for its last calls to be booked; the dispatcher presumes the rest."""
+
+
+class Stop(NamedTuple):
+    """Why a call is stopped before its end."""
+
+    finish: str
+    refusal: RefusedError | None
+    """What the caller gets; None when the caller has left."""
+
+
+CLIENT_GONE = Stop("client_gone", None)
+SHUT_DOWN = Stop("cut", RefusedError(Code.SHUTTING_DOWN, "the gateway is shutting down"))
+
+
+class OpenCall:
+    """A call in progress."""
+
+    def __init__(self, admitted: Admitted, *, start_seconds: float) -> None:
+        self.admitted = admitted
+        self.meter = Meter(
+            admitted.price, reserved_nanousd=admitted.reserved.nanousd, max_tokens=admitted.reserved.max_tokens
+        )
+        self.stop: Stop | None = None
+        self.pump: asyncio.Task[None] | None = None
+        """Reads from the provider; cancelled to stop the call. None before the call is forwarded."""
+        self._start_seconds = start_seconds
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more comes from the provider."""
+        return self.pump is not None and self.pump.done()
+
+    @property
+    def attempt_id(self) -> UUID:
+        """The attempt that makes the call."""
+        return self.admitted.caller.bearer.attempt_id
+
+    def interrupt(self, stop: Stop) -> None:
+        """Stop the call, unless it is over or being stopped.
+
+        The upstream is closed at once, except for a stream that has not begun: its input is billed already, and only
+        the first event says how much.
+        """
+        if self.stop is not None or self.is_over:
+            return
+        self.stop = stop
+        if self.pump is None:
+            return
+        if self.admitted.request.streams and not self.meter.has_started:
+            asyncio.get_running_loop().call_later(self._start_seconds, self.pump.cancel)
+        else:
+            self.pump.cancel()
+
+
+class OpenCalls:
+    """Every open call of this gateway, and the two tasks that look after them."""
+
+    def __init__(self, ledger: Ledger, config: GatewayConfig) -> None:
+        self._ledger = ledger
+        self._config = config
+        self._calls: dict[UUID, OpenCall] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._keepers: list[asyncio.Task[None]] = []
+
+    def open(self) -> None:
+        """Start the background tasks; needs a running event loop."""
+        self._keepers = [
+            asyncio.create_task(self._supervise(self._config.watch_seconds, self._watch)),
+            asyncio.create_task(self._supervise(self._config.renew_seconds, self._renew)),
+        ]
+
+    def add(self, call: OpenCall) -> None:
+        """Look after a call."""
+        self._calls[call.admitted.id] = call
+
+    def remove(self, call: OpenCall) -> None:
+        """Forget a call that is booked, or that a task of its own will book."""
+        self._calls.pop(call.admitted.id, None)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no call is open."""
+        return not self._calls
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Run work that must finish even if the request that began it is gone."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def settle_later(self, call_id: UUID, settlement: Settlement) -> None:
+        """Book a call when the ledger is back."""
+        self.spawn(self._ledger.settle_later(call_id, settlement))
+
+    async def close(self) -> None:
+        """Stop every open call and wait until all are booked."""
+        for call in list(self._calls.values()):
+            call.interrupt(SHUT_DOWN)
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=_BOOKING_SECONDS)
+        for keeper in self._keepers:
+            keeper.cancel()
+        await asyncio.gather(*self._keepers, return_exceptions=True)
+
+    async def _supervise(self, seconds: float, check: Check) -> None:
+        """Run `check` periodically and restart it when it crashes: without it no call is cut or renewed."""
+        while True:
+            running = asyncio.create_task(self._repeat(seconds, check))
+            try:
+                await asyncio.wait({running})
+            finally:
+                running.cancel()
+            error = None if running.cancelled() else running.exception()
+            logger.error("gateway_look_failed", exc_info=error, extra={"look": check.__name__})
+
+    async def _repeat(self, seconds: float, check: Check) -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            if self._calls:
+                try:
+                    await check()
+                except LedgerUnreachableError:
+                    continue
+
+    async def _watch(self) -> None:
+        attempts = {call.attempt_id for call in self._calls.values()}
+        rows = await self._ledger.query(money.stopped_attempts(list(attempts)))
+        stops = {row[0]: _stop(has_ended=row[1], is_late=row[2], is_cancelled=row[3]) for row in rows}
+        for call in list(self._calls.values()):
+            if (stop := stops.get(call.attempt_id)) is not None:
+                call.interrupt(stop)
+
+    async def _renew(self) -> None:
+        await self._ledger.query(money.renew_calls(list(self._calls)))
+
+
+def _stop(*, has_ended: bool, is_late: bool, is_cancelled: bool) -> Stop:
+    if is_cancelled:
+        return Stop("cut", RefusedError(Code.CANCELLED, "the job was cancelled while this call was open"))
+    if is_late and not has_ended:
+        return Stop("cut", RefusedError(Code.FENCED, "the attempt's time limit passed while this call was open"))
+    return Stop("cut", RefusedError(Code.FENCED, "the attempt lost its job while this call was open"))
 
 
 class Relay:
     """One call between its caller and its provider."""
 
-    def __init__(self, call: OpenCall, send: Send, *, session: aiohttp.ClientSession, circuit: CircuitReports) -> None:
+    def __init__(self, call: OpenCall, send: Send, *, session: aiohttp.ClientSession, circuit: CircuitReporter) -> None:
         self._call = call
         self._circuit = circuit
         self._send = send
@@ -63,16 +209,16 @@ class Relay:
         """Whether the provider may have the request."""
         self._headers: Headers = []
         self._has_begun = False
-        """The caller has the head of a stream."""
+        """Whether the caller has the response's status and headers."""
         self._rest = b""
         """What the caller gets after the call is booked."""
         self._retry_after: float | None = None
-        """What the provider named."""
+        """Seconds the provider asked callers to wait."""
         self._open_seconds = 0.0
-        """For how long the call's circuit is open because of how the call ended."""
+        """For how long the end of the call opens its circuit."""
 
     async def run(self, ledger: Ledger, calls: OpenCalls) -> None:
-        """Carry the call to its end. It is booked whatever happens on the way."""
+        """Carry the call to its end; it is booked whatever happens on the way."""
         call = self._call
         calls.add(call)
         try:
@@ -87,7 +233,7 @@ class Relay:
         finally:
             calls.remove(call)
         self._log(settlement)
-        note_settled(call.admitted, settlement)
+        trace_settlement(call.admitted, settlement)
         await self._report(settlement)
         if call.stop is not None and call.stop.refusal is not None and call.stop.refusal.code is Code.BUDGET_EXCEEDED:
             await _record_cut(ledger, call)
@@ -128,7 +274,7 @@ class Relay:
             async for chunk in response.content.iter_any():
                 events = reply.feed(chunk)
                 if self._circuit.is_awaited and self._call.meter.has_started:
-                    await self._circuit.taken()
+                    await self._circuit.report_success()
                 if self._call.meter.is_complete:
                     self._rest = events
                     await _drain(response)
@@ -142,10 +288,10 @@ class Relay:
                 await self._hang_up(response, reply)
 
     async def _hang_up(self, response: aiohttp.ClientResponse, reply: ReplyStream) -> None:
-        """Tell the provider to stop, and count what it had sent until it heard: it is paid for.
+        """Tell the provider to stop, and count what it sent until it did, because that is billed.
 
-        Our half of the connection is closed at once; what comes over the other half is read until the provider closes
-        it, too. TLS knows no half-closed connections: there only what has arrived is counted.
+        Our half of the connection is closed at once; the other half is read until the provider closes it too. TLS has
+        no half-closed connections, so there only what has arrived is counted.
         """
         try:
             transport = response.connection.transport if response.connection else None
@@ -175,18 +321,18 @@ class Relay:
         await self._send({"type": "http.response.start", "status": status, "headers": self._headers})
 
     async def _report(self, settlement: Settlement) -> None:
-        """Tell the fleet how the provider took the call."""
+        """Report to the circuit how the provider took the call."""
         call, meter = self._call, self._call.meter
-        await self._circuit.settled(settlement)
+        await self._circuit.return_tokens(settlement)
         is_answered = meter.is_complete or self._status not in (None, _OK)
         if call.stop is not None and not is_answered and not meter.has_failed:
-            return await self._circuit.given_up()
+            return await self._circuit.report_unknown()
         status = self._status if is_answered else None
         trouble = call.admitted.caller.provider.trouble_of(status, kind=meter.error_kind)
-        self._open_seconds = await self._circuit.ended(Ended(trouble, self._retry_after))
+        self._open_seconds = await self._circuit.report_end(Ended(trouble, self._retry_after))
         if self._open_seconds and not self._has_begun:
-            kept = [(name, value) for name, value in self._headers if name not in _WAITING]
-            self._headers = [*kept, *retry_headers(self._open_seconds)]
+            headers = [(name, value) for name, value in self._headers if name not in _WAITING]
+            self._headers = [*headers, *retry_headers(self._open_seconds)]
         return None
 
     def _settlement(self) -> Settlement:
@@ -203,7 +349,7 @@ class Relay:
         return meter.settlement(finish=call.stop.finish if call.stop else "provider_gone", status=status)
 
     async def _finish(self) -> None:
-        """Send what is left to say; when the caller is gone this goes nowhere."""
+        """Send the rest of the reply; if the caller has left, it goes nowhere."""
         if self._rest or self._status not in (None, _OK):
             if not self._has_begun:
                 await self._begin(self._status or _OK)
@@ -241,7 +387,7 @@ class Relay:
 
 
 async def _drain(response: aiohttp.ClientResponse) -> None:
-    """Read to the end of a reply that is complete, so that its connection can be used again."""
+    """Read to the end of a complete reply, so that its connection can be reused."""
     try:
         async with asyncio.timeout(_DRAIN_SECONDS):
             while not response.content.at_eof():
@@ -258,7 +404,7 @@ async def _record_cut(ledger: Ledger, call: OpenCall) -> None:
 
 
 def open_session(config: GatewayConfig) -> aiohttp.ClientSession:
-    """Return the session for every call of this gateway; needs a running event loop."""
+    """Return the HTTP session for every call of this gateway; needs a running event loop."""
     connector = aiohttp.TCPConnector(
         limit=config.upstream_connections, keepalive_timeout=_IDLE_SECONDS, ttl_dns_cache=60
     )
@@ -269,7 +415,7 @@ def open_session(config: GatewayConfig) -> aiohttp.ClientSession:
 
 
 def retry_after_of(response: aiohttp.ClientResponse) -> float | None:
-    """Return the seconds that a provider asks for, by its own clock where it shows one; None when it names no time."""
+    """Return the seconds a provider asks callers to wait, by its own clock where it sends one; None without a time."""
     now = datetime.now(UTC)
     with suppress(ValueError, TypeError):
         shown = parsedate_to_datetime(response.headers.get("date", ""))
@@ -278,7 +424,7 @@ def retry_after_of(response: aiohttp.ClientResponse) -> float | None:
 
 
 async def read_up_to(response: aiohttp.ClientResponse, limit: int) -> bytes:
-    """Return a body, cut after about `limit` bytes."""
+    """Return a body, truncated after about `limit` bytes."""
     parts: list[bytes] = []
     size = 0
     async for part in response.content.iter_any():
@@ -292,12 +438,12 @@ async def read_up_to(response: aiohttp.ClientResponse, limit: int) -> bytes:
 
 @contextmanager
 def trace_call(caller: Caller, request: ModelRequest) -> Iterator[None]:
-    """Trace a call in the trace of the job that it is made for, wherever else its sender says that it belongs."""
+    """Trace a call within its job's trace, whatever trace its sender claims."""
     if not traces.is_on():
         yield
         return
     bearer = caller.bearer
-    asked = caller.headers.get(b"traceparent", b"").decode("latin-1")
+    parent = caller.headers.get(b"traceparent", b"").decode("latin-1")
     facts: traces.Facts = {
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": caller.account.label,
@@ -307,7 +453,7 @@ def trace_call(caller: Caller, request: ModelRequest) -> Iterator[None]:
         "pointsman.job.id": str(bearer.job_id),
         "pointsman.tenant": bearer.tenant,
     }
-    trace = traces.within(bearer.trace, asked)
+    trace = traces.within(bearer.trace, parent)
     with traces.of_job(f"chat {request.model}", trace, kind=traces.Kind.CLIENT, facts=facts):
         try:
             yield
@@ -316,8 +462,8 @@ def trace_call(caller: Caller, request: ModelRequest) -> Iterator[None]:
             raise
 
 
-def note_settled(admitted: Admitted, settlement: Settlement) -> None:
-    """Say what a call used, and what it is booked with."""
+def trace_settlement(admitted: Admitted, settlement: Settlement) -> None:
+    """Note on the span what a call used and what it is booked at."""
     if not traces.is_on():
         return
     usage: Usage = settlement.usage

@@ -1,6 +1,6 @@
-"""The gateway as an ASGI application: two paths that reach a provider, two that say the gateway is there, nothing else.
+"""The gateway as an ASGI application: two paths that reach a provider, two health checks, and nothing else.
 
-Raw ASGI on purpose: a framework's request and response objects would cost a third of the time of a whole call.
+It is raw ASGI: a framework's request and response objects would take a third of the time of a whole call.
 """
 
 from __future__ import annotations
@@ -13,22 +13,21 @@ import secrets
 import signal
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractContextManager
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import aiohttp
 import uvicorn
 
 from gateway import messages as messages_api
-from gateway.admission import Admission, Caller, logged_path
-from gateway.calls import CLIENT_GONE, OpenCall, OpenCalls
-from gateway.circuit import CircuitReports
+from gateway.admission import Admission, Caller, CircuitReporter, logged_path
 from gateway.config import GatewayConfig
 from gateway.ledger_client import Ledger, LedgerUnreachableError
 from gateway.messages import Code, ModelRequest, RefusedError
-from gateway.relay import Relay, open_session, read_up_to, trace_call
-from gateway.threaded_server import running
+from gateway.relay import CLIENT_GONE, OpenCall, OpenCalls, Relay, open_session, read_up_to, trace_call
 from routing.policy.platform import Policy
 
 logger = logging.getLogger(__name__)
@@ -37,10 +36,11 @@ Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
 
 _BODY_SECONDS = 60.0
+_THREAD_SECONDS = 10.0
 _COUNT_SECONDS = 10.0
 _MAX_COUNT_BYTES = 64 * 1024
 _IP_FREEBIND = 15
-"""Of Linux (ip(7)): bind to an address that is not there yet; Python has no name for it."""
+"""Linux option (ip(7)) to bind to an address that does not exist yet; Python has no name for it."""
 _HELLO = b'{"service":"pointsman-gateway"}'
 
 
@@ -109,7 +109,7 @@ class Gateway:
         admitted = await self._admission.admit(caller, request)
         assert self._session is not None
         call = OpenCall(admitted, start_seconds=self._config.start_seconds)
-        relay = Relay(call, send, session=self._session, circuit=CircuitReports(admitted, self._ledger))
+        relay = Relay(call, send, session=self._session, circuit=CircuitReporter(admitted, self._ledger))
         carried = self._calls.spawn(relay.run(self._ledger, self._calls))
         client = asyncio.ensure_future(receive())
         await asyncio.wait({carried, client}, return_when=asyncio.FIRST_COMPLETED)
@@ -129,22 +129,22 @@ class Gateway:
         await _reply(send, status, headers, caller.provider.pass_back(body))
 
     async def _count_tokens(self, caller: Caller, request: ModelRequest) -> int | None:
-        """Ask the provider for a tighter bound than the body's size; it is free of charge."""
+        """Ask the provider for a tighter bound than the body's size, free of charge."""
         answer = await self._ask_count(caller, request)
         return caller.provider.read_count(answer[2]) if answer is not None and answer[0] == 200 else None
 
     async def _ask_count(
         self, caller: Caller, request: ModelRequest
     ) -> tuple[int, list[tuple[bytes, bytes]], bytes] | None:
-        """Return the provider's status, headers and answer; None where it does not count, or cannot be reached."""
-        asked = caller.provider.count(request, headers=caller.headers)
-        if asked is None:
+        """Return the provider's status, headers and body; None where it offers no count or cannot be reached."""
+        upstream = caller.provider.count(request, headers=caller.headers)
+        if upstream is None:
             return None
         assert self._session is not None
         timeout = aiohttp.ClientTimeout(total=_COUNT_SECONDS)
         try:
             async with self._session.post(
-                asked.url, data=asked.body, headers=asked.headers, allow_redirects=False, timeout=timeout
+                upstream.url, data=upstream.body, headers=upstream.headers, allow_redirects=False, timeout=timeout
             ) as response:
                 headers = caller.provider.reply_headers(response.headers)
                 return response.status, headers, await read_up_to(response, _MAX_COUNT_BYTES)
@@ -182,7 +182,7 @@ def _headers(scope: Any) -> Mapping[bytes, bytes]:
 
 
 def _peer(scope: Any) -> str | None:
-    """Return where a request comes from. Headers are not asked: a box writes them."""
+    """Return a request's source address; forwarding headers are ignored, because a box can forge them."""
     return scope["client"][0] if scope.get("client") else None
 
 
@@ -212,13 +212,13 @@ def server_config(config: GatewayConfig, ledger_url: str, policy: Policy) -> uvi
 
 
 def listeners(config: GatewayConfig, server: uvicorn.Config) -> list[socket.socket] | None:
-    """Return what to listen on besides what the server opens itself; None when that is all.
+    """Return the sockets to listen on; None when the server's own one is enough.
 
-    An engine that is away takes its bridge's address with it. The gateway serves everybody else meanwhile, and boxes
-    again when it is back.
+    The address of the box engine's bridge disappears with the engine; the gateway keeps serving everybody else, and
+    boxes again when the engine is back.
 
     Raises:
-        OSError: somebody else listens there.
+        OSError: the address is in use.
     """
     if not config.box_host:
         return None
@@ -242,6 +242,35 @@ def _leave(_number: int, _frame: object) -> None:
 
 
 def running_gateway(config: GatewayConfig, ledger_url: str, policy: Policy) -> AbstractContextManager[str]:
-    """Serve in a thread, for tests, for as long as the context is open; it gives the base URL."""
+    """Serve a gateway in a thread, for tests; the context yields the base URL."""
     server = server_config(config, ledger_url, policy)
-    return running(server, name="gateway", grace_seconds=config.grace_seconds)
+    return serve_in_thread(server, name="gateway", grace_seconds=config.grace_seconds)
+
+
+@contextmanager
+def serve_in_thread(config: uvicorn.Config, *, name: str, grace_seconds: float = 0.0) -> Iterator[str]:
+    """Serve in a thread on a free port while the context is open, and yield the base URL: for tests.
+
+    Args:
+        config: what to serve; its host and port are ignored.
+        name: of the server, for errors and the thread.
+        grace_seconds: extra time for open requests when it stops.
+
+    Raises:
+        TimeoutError: it did not start.
+    """
+    server = uvicorn.Server(config)
+    listener = socket.create_server(("127.0.0.1", 0))
+    thread = threading.Thread(target=server.run, args=([listener],), name=name, daemon=True)
+    thread.start()
+    try:
+        deadline = time.monotonic() + _THREAD_SECONDS
+        while not server.started and thread.is_alive() and time.monotonic() < deadline:
+            time.sleep(0.005)
+        if not server.started:
+            raise TimeoutError(f"the {name} did not start")
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(grace_seconds + _THREAD_SECONDS)
+        listener.close()

@@ -23,7 +23,7 @@ from routing.config import BrokerConfig, PolicyConfig, secrets_of
 from routing.policy.agents import AccountsConfig
 from routing.policy.platform import Policy, load_policy
 from routing.prompt.vocabulary import Vocabularies, load_vocabularies
-from sandbox.package_mirror.config import MirrorConfig
+from sandbox.config import MirrorConfig
 from sites.config import DenConfig, PreviewConfig
 from sites.content_store import Den
 from sites.preview import PreviewSigner

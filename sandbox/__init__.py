@@ -1,1 +1,1 @@
-"""Boxes and their walls: containers, their image, the package mirror, Claude Code sessions."""
+"""Isolated boxes for untrusted code: containers, their image, the package mirror and Claude Code sessions."""

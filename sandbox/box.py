@@ -1,7 +1,7 @@
-"""A box: the place where code runs that nobody here wrote, and what every kind of box promises.
+"""The contract of a box, in which untrusted code runs, and the values around it.
 
-Two kinds are shipped: a container (`sandbox.docker`), and a plain directory without any wall for machines and tests
-that have no engine (`sandbox.local_box`). One conformance suite runs against both.
+There are two implementations: a container (`sandbox.docker`), and a local directory without isolation for tests and
+machines without an engine (`sandbox.local_box`). One conformance suite runs against both.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
@@ -17,55 +17,55 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from sites.content_store import Den, Manifest
-from sites.files import INSTALLED, is_planted
+from sites.files import INSTALLED, check_tree, is_planted
 
 MEBIBYTE = 1_048_576
 WORKSPACE = "/workspace"
 DOOR_HOST = "door"
-"""How the forwarder is called inside a box, by an entry in its hosts file: there is no DNS."""
+"""The forwarder's host name inside a box, from the hosts file: there is no DNS."""
 GATEWAY_PORT = 8080
 MIRROR_PORT = 8081
 
 
 @dataclass(frozen=True)
 class BoxLimits:
-    """What one box may use."""
+    """Resource limits of one box."""
 
     memory_bytes: int = 2048 * MEBIBYTE
-    """The workspace's files count too, as they lie in memory."""
+    """Includes the workspace's files, which are in memory."""
     cpus: float = 2.0
     processes: int = 256
     workspace_bytes: int = 512 * MEBIBYTE
     workspace_files: int = 60_000
     file_bytes: int = 64 * MEBIBYTE
-    """One file's size, holes included: a sparse file is sent as if it were full."""
+    """Size of one file including its holes, since a sparse file is sent in full."""
     lifetime_seconds: int = 900
-    """After so long a box ends by itself, whether anybody remembers it or not."""
+    """A box ends by itself after this, even if its worker is dead."""
 
 
 class Target(NamedTuple):
-    """Where the door leads: an address outside the box."""
+    """An address outside the box to which the forwarder leads."""
 
     host: str
-    """An IP address; empty for the engine's own host, as its outer network sees it."""
+    """An IP address; empty for the engine's host, as seen from the outer network."""
     port: int
 
 
 @dataclass(frozen=True)
 class BoxSpec:
-    """What a box is made from. Boxes of equal specs are interchangeable until they are used."""
+    """What a box is made from. Boxes of equal specs are interchangeable until used."""
 
     image: str
-    """The image's id (`sha256:...`), never a tag."""
+    """Image id (`sha256:...`), never a tag."""
     gateway: Target
     mirror: Target | None = None
     limits: BoxLimits = field(default_factory=BoxLimits)
     runtime: str | None = None
-    """An OCI runtime that the engine knows, such as `runsc`; None for its default."""
+    """An OCI runtime of the engine, such as `runsc`; None for its default."""
 
     @property
     def digest(self) -> str:
-        """SHA-256 in hex; the warm pool's key."""
+        """SHA-256 in hex, by which the pool compares specs."""
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
 
 
@@ -74,42 +74,42 @@ class Door:
     """The only way out of a box."""
 
     address: str
-    """The forwarder's address as the gateway sees it: an attempt's token is bound to it."""
+    """The forwarder's address as the gateway sees it, to which an attempt's token is bound."""
     gateway_url: str
-    """Seen from inside."""
+    """As seen from inside."""
     mirror_url: str | None
-    """Seen from inside; None where the spec names no mirror."""
+    """As seen from inside; None if the spec names no mirror."""
 
 
 @dataclass(frozen=True)
 class Clocks:
-    """When a command has to give signs of life, and when it has to end. All in seconds from its start."""
+    """Time limits of a command, in seconds."""
 
     soft_seconds: float
-    """It gets SIGINT, from a clock inside the box, and then `grace_seconds` to end well."""
+    """After this a clock inside the box sends SIGINT; the command then has `grace_seconds` to end."""
     hard_seconds: float
-    """The whole box is frozen."""
+    """After this the whole box is frozen."""
     start_seconds: float | None = None
-    """The first byte on stdout has to come before this."""
+    """Limit for the first byte on stdout."""
     idle_seconds: float | None = None
-    """No silence on stdout may be longer."""
+    """Limit of a silence on stdout."""
     grace_seconds: float = 10.0
 
 
 @dataclass(frozen=True)
 class OutputLimits:
-    """What a command may say."""
+    """Limits of a command's output."""
 
     total_bytes: int = 10 * MEBIBYTE
     """Stdout and stderr together."""
     line_bytes: int = MEBIBYTE
-    """One line of stdout, its end included."""
+    """One line of stdout, including its line feed."""
     stderr_tail_bytes: int = 65_536
-    """How much of stderr's end is kept."""
+    """How much of the end of stderr to keep."""
 
 
 class Ending(StrEnum):
-    """Why a command is over: one reason each. Whatever is not `exited` was cut off by us."""
+    """Why a command ended. Everything but `exited` was cut off by us."""
 
     EXITED = "exited"
     START_TIMEOUT = "start_timeout"
@@ -126,32 +126,32 @@ class Ending(StrEnum):
 
 @dataclass(frozen=True)
 class ExecResult:
-    """How a command went. A status other than 0 is a result, not an error."""
+    """How a command ended. A nonzero status is a result, not an error."""
 
     ending: Ending
     exit_code: int | None
-    """None when it was cut off before it ended by itself."""
+    """None when the command was cut off."""
     stdout: bytes
-    """Empty where `on_line` took the lines."""
+    """Empty if `on_line` took the lines."""
     stderr: bytes
-    """Its end."""
+    """The end of stderr."""
     output_bytes: int
     seconds: float
     first_output_seconds: float | None
 
     @property
     def is_success(self) -> bool:
-        """Whether it ended by itself with status 0."""
+        """Whether the command exited with status 0."""
         return self.ending is Ending.EXITED and self.exit_code == 0
 
     @property
     def is_resource_limit(self) -> bool:
-        """Whether the kernel killed it: out of memory, as far as a status can tell (threat A6)."""
+        """Whether the kernel killed the command, presumably for its memory use (threat A6)."""
         return self.ending is Ending.EXITED and self.exit_code == 137
 
 
 OnLine = Callable[[bytes], bool | None]
-"""Takes each line of stdout without its end; returning False stops the command."""
+"""Takes each line of stdout without its line feed; returning False stops the command."""
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ class Injected:
     files: int
     bytes: int
     dropped: tuple[str, ...]
-    """Paths that were kept out because a tool would obey them (threat D1); sorted."""
+    """Paths left out because a tool would obey them (threat D1); sorted."""
 
 
 @dataclass(frozen=True)
@@ -169,23 +169,23 @@ class CollectRules:
     """What may come out of a workspace."""
 
     max_bytes: int
-    """All files together; exactly this many pass."""
+    """Limit of all files together."""
     max_files: int = 5_000
     max_file_bytes: int = 20 * MEBIBYTE
     ignored: frozenset[str] = frozenset({INSTALLED})
-    """Directories by name, at any depth, that are passed over unread."""
+    """Names of directories to skip unread, at any depth."""
     below: str = ""
-    """Only this directory is collected, and names are relative to it; empty for the whole workspace."""
+    """Directory to collect, to which names are relative; empty for the whole workspace."""
     planted: Callable[[str], bool] = is_planted
-    """Which paths are configuration that a tool would obey (threat D2): one of them refuses the whole output."""
+    """Whether a path is configuration that a tool would obey (threat D2); one refuses the whole output."""
 
 
 class Box(Protocol):
-    """One box. It serves one job and is then gone; every method but `close` fails on a closed one."""
+    """A box for one job. Every method but `close` fails once it is closed."""
 
     @property
     def id(self) -> str:
-        """A name for logs and receipts."""
+        """Id for logs and receipts."""
 
     @property
     def is_warm(self) -> bool:
@@ -193,7 +193,7 @@ class Box(Protocol):
 
     @property
     def is_walled(self) -> bool:
-        """Whether it keeps in what runs there, whatever that does."""
+        """Whether it isolates what runs in it."""
 
     @property
     def door(self) -> Door:
@@ -201,30 +201,30 @@ class Box(Protocol):
 
     @property
     def token(self) -> str | None:
-        """What the command that stands by was started with; None where none does. It opens nothing by itself."""
+        """The token of the standby command, if any. It is worthless until it is bound to an attempt."""
 
     def stand_by(self, argv: Sequence[str], *, env: Mapping[str, str], token: str | None = None) -> None:
-        """Start a command that reads what it has to do from stdin, and let it wait for that.
+        """Start a command that waits for its input on stdin.
 
-        The next `run` of exactly this command goes on with it; any other ends it first. Nothing that came from outside
-        has reached it by then, so files may still be put.
+        The next `run` of exactly this command continues it; any other ends it first. No outside data has reached it by
+        then, so files may still be put.
 
         Args:
             argv: the command.
             env: its environment.
-            token: a secret in that environment which was made for it, to be bound to whoever uses the box.
+            token: a new secret in that environment, to be bound to the attempt that uses the box.
 
         Raises:
             BoxLostError: the box is gone.
         """
 
     def put(self, files: Mapping[str, bytes], *, planted: Callable[[str], bool] = is_planted) -> Injected:
-        """Lay files into the workspace. Only before the first `run`: nothing untrusted may be awake meanwhile.
+        """Put files into the workspace, before the first `run`: nothing untrusted may be running.
 
         Raises:
             PathRefusedError: a name breaks a rule (the sender's fault).
-            TreeRefusedError: the tree does (likewise).
-            BoxLostError: the box or its engine is gone (the operator's fault, or a passing one).
+            TreeRefusedError: the tree breaks a rule (the sender's fault).
+            BoxLostError: the box or its engine is gone (the operator's fault, or transient).
         """
 
     def run(
@@ -239,7 +239,7 @@ class Box(Protocol):
         on_line: OnLine | None = None,
         watch: Callable[[], None] | None = None,
     ) -> ExecResult:
-        """Run a command as the unprivileged user and wait for its end, or make it end.
+        """Run a command as the unprivileged user until it ends or is cut off.
 
         After an ending by the hard clock, an output limit or `on_line` the box is frozen: nothing in it moves any more,
         and its files can be collected. `on_line` runs in this thread, and so does `watch`, every half second at least,
@@ -269,67 +269,65 @@ class Box(Protocol):
         """
 
     def close(self) -> None:
-        """Destroy the box with all that belongs to it. May be called again, at any time, and never fails."""
+        """Destroy the box and everything that belongs to it. Never fails; may be called again, at any time."""
 
 
 class BoxMaker(Protocol):
-    """Makes boxes of one spec."""
+    """Creates boxes of one spec."""
 
     @property
     def spec(self) -> BoxSpec:
-        """What they are made from."""
+        """The spec of its boxes."""
 
     def create(self) -> Box:
-        """Make and start a box.
+        """Create and start a box.
 
         Raises:
-            SandboxUnavailableError: no engine, or no image: `pointsman doctor` says what is missing (the operator's
-                fault).
-            SandboxStartupError: the engine refused something, or the box has not the posture that was asked for.
+            SandboxUnavailableError: no engine, or no image (the operator's fault); `pointsman doctor` says which.
+            SandboxStartupError: the engine refused something, or the box lacks the requested posture.
         """
 
 
-def without_planted(
-    files: Mapping[str, bytes], planted: Callable[[str], bool]
-) -> tuple[dict[str, bytes], tuple[str, ...]]:
-    """Return the files that may go into a box, and the names of those that may not (threat D1)."""
-    dropped: Collection[str] = {path for path in files if planted(path)}
-    return {path: data for path, data in files.items() if path not in dropped}, tuple(sorted(dropped))
+def select_files(
+    files: Mapping[str, bytes], planted: Callable[[str], bool], *, limits: BoxLimits
+) -> tuple[dict[str, bytes], Injected]:
+    """Return the checked files that may go into a box, without those that a tool would obey (threat D1)."""
+    dropped = {path for path in files if planted(path)}
+    wanted = {path: data for path, data in files.items() if path not in dropped}
+    checked = check_tree(wanted, max_bytes=limits.workspace_bytes, max_files=limits.workspace_files)
+    return checked, Injected(len(checked), sum(map(len, checked.values())), tuple(sorted(dropped)))
 
 
-# Which process owns an object that outlives processes, and whether it still lives.
-#
-# A label says the machine's boot, the process namespace, the process id and its start time. Who reads it from another
-# machine or namespace cannot tell, and must go by the deadline.
-
+# An owner label holds the machine's boot, the process namespace, the process id and its start time. From another
+# machine or namespace nobody can tell whether the owner lives; there only the deadline counts.
 _START_FIELD = 19
-"""Place of the start time in /proc/PID/stat, counted after the command's closing bracket."""
+"""Index of the start time in /proc/PID/stat, after the command's closing bracket."""
 _STATE_FIELD = 0
 
 
-def this_owner() -> str:
-    """Return the label of this process."""
+def current_owner() -> str:
+    """Return the owner label of this process."""
     pid = os.getpid()
-    return f"{_place()}.{pid}.{_start_of(pid)}"
+    return f"{_namespace()}.{pid}.{_start_of(pid)}"
 
 
 def is_alive(owner: str) -> bool | None:
-    """Return whether a label's process lives; None when that cannot be told from here."""
-    place, _, rest = owner.rpartition(".")[0].rpartition(".")
-    started = owner.rpartition(".")[2]
-    if place != _place() or not rest.isdigit():
+    """Return whether a label's process is alive; None if that cannot be told from here."""
+    rest, _, started = owner.rpartition(".")
+    namespace, _, pid = rest.rpartition(".")
+    if namespace != _namespace() or not pid.isdigit():
         return None
-    return _start_of(int(rest)) == started
+    return _start_of(int(pid)) == started
 
 
-def _place() -> str:
+def _namespace() -> str:
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()[:8]
     namespace = os.readlink("/proc/self/ns/pid").strip("pid:[]")
     return f"{boot}-{namespace}"
 
 
 def _start_of(pid: int) -> str:
-    """Return when a process started, in clock ticks since boot; empty when there is none, or only its zombie."""
+    """Return when a process started, in clock ticks since boot; empty if it is gone or a zombie."""
     with suppress(OSError):
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return "" if fields[_STATE_FIELD] in "ZX" else fields[_START_FIELD]

@@ -1,4 +1,4 @@
-"""What boxes can refuse, and whose fault it is."""
+"""The errors of boxes and of the package mirror, and whose fault each is."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ class SandboxError(Exception):
 
 
 class SandboxUnavailableError(SandboxError, ConnectionError):
-    """There is no engine, or no image, to make a box with (the operator's fault); `pointsman doctor` says more."""
+    """The engine or the image is missing (the operator's fault); `pointsman doctor` says more."""
 
     def __init__(self, reason: str, hint: str) -> None:
         super().__init__(reason, hint)
@@ -20,7 +20,7 @@ class SandboxUnavailableError(SandboxError, ConnectionError):
 
 
 class SandboxStartupError(SandboxError):
-    """A box could not be started as it has to be; it was not started otherwise (the engine's fault, or ours)."""
+    """A box could not be started with its required posture, so it was not started (the engine's fault, or ours)."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(reason, detail)
@@ -32,12 +32,32 @@ class SandboxStartupError(SandboxError):
 
 
 class BoxLostError(SandboxError, ConnectionError):
-    """A box, or the engine that runs it, went away (the operator's fault, or a passing one)."""
+    """A box, or the engine that runs it, is gone (the operator's fault, or transient)."""
 
 
 class BoxFrozenError(SandboxError):
-    """A box that was frozen for good was asked to work (our fault)."""
+    """A frozen box was used (our fault)."""
 
 
 class UnwalledSessionError(SandboxError):
-    """A program that asks for no permission would have run outside a container (ours, or the operator's fault)."""
+    """A program without permission checks would have run outside a container (our fault, or the operator's)."""
+
+
+class RegistryConfigError(SandboxError, ValueError):
+    """The package manager's configuration is unreadable or names no usable registry (the operator's fault)."""
+
+
+class MirrorRefusedError(SandboxError):
+    """The mirror refused a request (below 500 the caller's fault, else the registry's)."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(status, message)
+        self.status = status
+        self.message = message
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class AddressRefusedError(SandboxError, OSError):
+    """A registry led to an address that is neither its own nor public (the registry's fault)."""

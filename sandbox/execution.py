@@ -1,7 +1,6 @@
-"""Follows one command from its first byte to its end: clocks, caps and lines, the same for every kind of box.
+"""Follows one command to its end, for every kind of box: clocks, output limits and lines.
 
-The loop knows nothing of engines. A `Channel` carries bytes both ways, and the loop decides when to interrupt, when to
-stop listening, and what the one reason for the ending is.
+A `Channel` carries bytes both ways; the loop decides when to interrupt or stop reading, and why the command ended.
 """
 
 from __future__ import annotations
@@ -13,65 +12,65 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from sandbox.box import WORKSPACE, Clocks, Ending, ExecResult, OnLine, OutputLimits
 
-_PATIENCE_SECONDS = 0.5
-"""How long one look at the channel lasts at most."""
+_POLL_SECONDS = 0.5
+"""Longest wait for the channel."""
 _SOFT_MARGIN_SECONDS = 0.05
-"""The soft clock runs inside the box; both clocks need not agree to the millisecond."""
+"""The soft clock runs inside the box, and may differ from ours by this."""
 _TIMED_OUT_CODES = (124, 137)
-"""How `timeout` ends after SIGINT, and after SIGKILL."""
+"""Exit codes of `timeout` after SIGINT and after SIGKILL."""
 _PIECE_BYTES = 65_536
 
 
 class Exchanged(NamedTuple):
-    """What happened on a channel meanwhile."""
+    """The result of one exchange with a channel."""
 
     sent: int
-    """Bytes of stdin that it took."""
+    """Bytes of stdin that were accepted."""
     stdout: bytes
     stderr: bytes
     is_closed: bool
-    """Nothing more will come."""
+    """Whether the output has ended."""
 
 
 ChannelT = TypeVar("ChannelT", bound="Channel")
 
 
 class Channel(Protocol):
-    """Stdin, stdout and stderr of a command that runs."""
+    """Stdin, stdout and stderr of a running command."""
 
     has_clock: bool
     """Whether a clock inside the box sends SIGINT when its soft time is over."""
 
     def exchange(self, outgoing: bytes, *, seconds: float) -> Exchanged:
-        """Send what can be sent and return what came, after `seconds` at the latest.
+        """Send what can be sent and return what arrived, after `seconds` at the latest.
 
         Raises:
             ConnectionError: the box or the engine is gone.
         """
 
     def end_input(self) -> None:
-        """Let the command see the end of its stdin."""
+        """Close the command's stdin."""
 
     def interrupt(self) -> None:
-        """Send SIGINT to the command and what it started; nothing happens when that is no longer possible."""
+        """Send SIGINT to the command and its children, if they still run."""
 
     def exit_code(self) -> int | None:
-        """Return the status of a command whose channel has closed; None when it cannot be had."""
+        """Return the command's exit code; None while it runs or when it is unknown."""
 
     def close(self) -> None:
-        """Let go of it; the command may still run."""
+        """Release the channel; the command may still run."""
 
 
 @dataclass(frozen=True)
 class Standby(Generic[ChannelT]):
-    """A command that was started before anybody knew what it has to do."""
+    """A command that was started before its job was known."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
     channel: ChannelT
 
     def hand_over(self, argv: Sequence[str], env: Mapping[str, str], cwd: str) -> ChannelT | None:
-        """Return its channel if it still waits and is the very command that is wanted now; let it end otherwise."""
+        """Return the channel if the command still waits and is exactly the wanted one; otherwise end it."""
         is_wanted = (tuple(argv), dict(env), cwd) == (self.argv, dict(self.env), WORKSPACE)
         if is_wanted and self.channel.exit_code() is None:
             return self.channel
@@ -79,24 +78,24 @@ class Standby(Generic[ChannelT]):
         return None
 
     def dismiss(self) -> None:
-        """Let it see the end of its input, with which such a command ends."""
+        """Close the command's stdin, which ends it."""
         self.channel.end_input()
         self.channel.close()
 
 
 @dataclass
 class _Progress:
-    """What has been seen of a command so far."""
+    """The output of a command so far."""
 
     limits: OutputLimits
     on_line: OnLine | None
     total: int = 0
     line: bytearray = field(default_factory=bytearray)
-    kept: bytearray = field(default_factory=bytearray)
+    stdout: bytearray = field(default_factory=bytearray)
     stderr: bytearray = field(default_factory=bytearray)
 
     def feed(self, came: Exchanged) -> Ending | None:
-        """Take output; an ending when a cap is passed or the caller has had enough."""
+        """Take output; return an ending if it exceeds a limit or the caller stops the command."""
         self.stderr += came.stderr
         del self.stderr[: -self.limits.stderr_tail_bytes or None]
         room = self.limits.total_bytes - self.total
@@ -105,9 +104,9 @@ class _Progress:
         return ending or (Ending.OUTPUT_LIMIT if self.total > self.limits.total_bytes else None)
 
     def _lines(self, data: bytes) -> Ending | None:
-        """Split at line feeds alone: a lone carriage return ends no line of NDJSON."""
+        """Split at line feeds only: a lone carriage return ends no line of NDJSON."""
         if self.on_line is None:
-            self.kept += data
+            self.stdout += data
         *ended, rest = data.split(b"\n")
         for piece in ended:
             if len(self.line) + len(piece) >= self.limits.line_bytes:
@@ -124,7 +123,7 @@ class _Progress:
         return self.on_line is None or self.on_line(whole) is not False
 
     def finish(self) -> Ending | None:
-        """Hand over a last line that has no end."""
+        """Hand over an unterminated last line."""
         return Ending.STOPPED if self.line and not self._end_line() else None
 
 
@@ -138,13 +137,13 @@ class Watch:
     interrupted: tuple[Ending, float] | None = None
 
     def saw_output(self, now: float) -> None:
-        """Note that something came on stdout."""
+        """Note output on stdout."""
         self.last_output = now
         if self.first_output is None:
             self.first_output = now
 
     def overdue(self, now: float) -> Ending | None:
-        """Return which clock has run out, the sternest first."""
+        """Return the ending of the strictest expired clock."""
         clocks = self.clocks
         if now >= clocks.hard_seconds:
             return Ending.HARD_TIMEOUT
@@ -157,21 +156,21 @@ class Watch:
         return Ending.IDLE_TIMEOUT if late else None
 
     def verdict(self, now: float) -> tuple[Ending | None, bool]:
-        """Return the ending that is due, and whether the time for a good end is over, too."""
-        found = self.overdue(now)
-        if found is None and self.interrupted is None:
+        """Return the ending that is due, and whether the grace period is over too."""
+        overdue = self.overdue(now)
+        if overdue is None and self.interrupted is None:
             return None, False
         if self.interrupted is None:
-            assert found is not None
-            self.interrupted = (found, now)
+            assert overdue is not None
+            self.interrupted = (overdue, now)
         ending, since = self.interrupted
-        if found is Ending.HARD_TIMEOUT:
-            return found, True
+        if overdue is Ending.HARD_TIMEOUT:
+            return overdue, True
         return ending, now - since >= self.clocks.grace_seconds + 1
 
 
-class Followed(NamedTuple):
-    """How a command went, and whether something of it may still run."""
+class FollowedCommand(NamedTuple):
+    """The result of a command, and whether part of it may still run."""
 
     result: ExecResult
     has_to_freeze: bool
@@ -186,23 +185,45 @@ def follow(
     on_line: OnLine | None,
     watch: Callable[[], None] | None = None,
     now: Callable[[], float] = time.monotonic,
-) -> Followed:
+) -> FollowedCommand:
     """Follow a command to its end.
 
     Args:
-        channel: carries its bytes.
-        stdin: what it reads, then the end of input.
-        clocks: when it has to give signs of life, and when to end.
-        limits: what it may say.
+        channel: the command's channel.
+        stdin: its whole input.
+        clocks: its time limits.
+        limits: its output limits.
         on_line: takes its lines.
-        watch: called again and again while the command runs, whether it says anything or not; it may raise.
-        now: seconds on a clock that never goes back.
+        watch: called periodically while the command runs; it may raise.
+        now: a monotonic clock in seconds.
     """
     follower = _Follower(channel, stdin, clocks=clocks, seen=_Progress(limits, on_line), now=now)
     while (ending := follower.step()) is None:
         if watch is not None:
             watch()
-    return Followed(follower.result(ending), follower.code is None and ending is not Ending.BOX_LOST)
+    return FollowedCommand(follower.result(ending), follower.code is None and ending is not Ending.BOX_LOST)
+
+
+def run_to_end(
+    channel: Channel,
+    *,
+    freeze: Callable[[], None],
+    stdin: bytes,
+    clocks: Clocks,
+    limits: OutputLimits,
+    on_line: OnLine | None,
+    watch: Callable[[], None] | None,
+) -> ExecResult:
+    """Follow a command to its end, freeze the box if part of the command may still run, and close the channel."""
+    has_to_freeze = True
+    try:
+        followed = follow(channel, stdin=stdin, clocks=clocks, limits=limits, on_line=on_line, watch=watch)
+        has_to_freeze = followed.has_to_freeze
+    finally:
+        if has_to_freeze:
+            freeze()
+        channel.close()
+    return followed.result
 
 
 class _Follower:
@@ -225,7 +246,7 @@ class _Follower:
         return self._now() - self._began
 
     def step(self) -> Ending | None:
-        """Look at the channel once; the ending when the command is over, or has to be."""
+        """Do one exchange; return an ending when the command is over, or must be."""
         try:
             came = self._exchange()
         except ConnectionError:
@@ -234,14 +255,14 @@ class _Follower:
             return ending
         is_quiet = not (came.stdout or came.stderr or came.sent)
         if came.is_closed or is_quiet:
-            # A child in the background may hold the channel open after the command itself has ended.
+            # A background child may hold the channel open after the command has ended.
             self.code = self._channel.exit_code()
             if came.is_closed or self.code is not None:
                 return self._ended()
         return self._look_at_clocks()
 
     def _exchange(self) -> Exchanged:
-        came = self._channel.exchange(bytes(self._rest[:_PIECE_BYTES]), seconds=_PATIENCE_SECONDS)
+        came = self._channel.exchange(bytes(self._rest[:_PIECE_BYTES]), seconds=_POLL_SECONDS)
         self._rest = self._rest[came.sent :]
         if self._has_input and not self._rest:
             self._has_input = False
@@ -261,7 +282,7 @@ class _Follower:
         return None
 
     def _ended(self) -> Ending:
-        """Return why a command is over that ended, whoever made it."""
+        """Return why a command that is over ended."""
         if stopped := self._seen.finish():
             return stopped
         if self._watch.interrupted is not None:
@@ -272,11 +293,11 @@ class _Follower:
         return Ending.SOFT_TIMEOUT if is_late and self.code in _TIMED_OUT_CODES else Ending.EXITED
 
     def result(self, ending: Ending) -> ExecResult:
-        """Return what is known at the end."""
+        """Return the command's result."""
         return ExecResult(
             ending=ending,
             exit_code=self.code,
-            stdout=bytes(self._seen.kept),
+            stdout=bytes(self._seen.stdout),
             stderr=bytes(self._seen.stderr),
             output_bytes=self._seen.total,
             seconds=self._elapsed,

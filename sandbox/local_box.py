@@ -1,7 +1,7 @@
-"""A box without walls, for tests and for machines that have no engine. Never for code that nobody here wrote.
+"""A local sandbox without isolation, for tests and machines without an engine; never for untrusted code.
 
-It keeps the promises of `Box` that an ordinary process in a directory of its own can keep: files, clocks, output
-limits, collection, the end. It keeps none of the others, and its name says so.
+It keeps the promises of `Box` that an ordinary process in its own directory can keep: files, clocks, output limits and
+collection.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from sandbox.box import (
     OnLine,
     OutputLimits,
     Target,
-    without_planted,
+    select_files,
 )
 from sandbox.errors import BoxFrozenError, BoxLostError
-from sandbox.execution import Exchanged, Standby, follow
+from sandbox.execution import Exchanged, Standby, run_to_end
 from sandbox.tarball import stream_limit, unpack
 from sites.content_store import Den, Manifest
 from sites.directories import write_directory
-from sites.files import check_tree, is_planted
+from sites.files import is_planted
 
 _PIECE_BYTES = 262_144
 
@@ -99,7 +99,7 @@ class _PipeChannel:
         return 128 - code if code is not None and code < 0 else code
 
     def close(self) -> None:
-        """Let go of the pipes."""
+        """Close the pipes."""
         self._selector.close()
         for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
             if stream is not None:
@@ -108,14 +108,15 @@ class _PipeChannel:
 
 
 class UnwalledBox:
-    """A directory and ordinary processes. It walls nothing off."""
+    """A box that is a directory with ordinary processes, without isolation."""
 
     def __init__(self, spec: BoxSpec) -> None:
         self.id = secrets.token_hex(6)
         self.is_warm = False
         self.is_walled = False
         self.token: str | None = None
-        self.door = Door("127.0.0.1", f"http://127.0.0.1:{spec.gateway.port}", _mirror_url(spec.mirror))
+        mirror_url = f"http://127.0.0.1:{spec.mirror.port}" if spec.mirror is not None else None
+        self.door = Door("127.0.0.1", f"http://127.0.0.1:{spec.gateway.port}", mirror_url)
         self._spec = spec
         self._home = Path(tempfile.mkdtemp(prefix="pointsman-unwalled-"))
         self.workspace = self._home / "workspace"
@@ -129,12 +130,10 @@ class UnwalledBox:
         """See `Box.put`."""
         self._check_usable()
         if self._has_run:
-            raise BoxFrozenError("files go in before the first command, not while something may be awake")
-        limits = self._spec.limits
-        wanted, dropped = without_planted(files, planted)
-        checked = check_tree(wanted, max_bytes=limits.workspace_bytes, max_files=limits.workspace_files)
+            raise BoxFrozenError("files must be put before the first command")
+        checked, injected = select_files(files, planted, limits=self._spec.limits)
         write_directory(checked, self.workspace)
-        return Injected(len(checked), sum(map(len, checked.values())), dropped)
+        return injected
 
     def run(
         self,
@@ -156,17 +155,15 @@ class UnwalledBox:
         if channel is None:
             clock = ["timeout", "--signal=INT", f"--kill-after={clocks.grace_seconds}", str(clocks.soft_seconds)]
             channel = self._start(argv, env=env or {}, cwd=cwd, clock=clock)
-        has_to_freeze = True
-        try:
-            followed = follow(
-                channel, stdin=stdin, clocks=clocks, limits=output or OutputLimits(), on_line=on_line, watch=watch
-            )
-            has_to_freeze = followed.has_to_freeze
-        finally:
-            if has_to_freeze:
-                self.freeze()
-            channel.close()
-        return followed.result
+        return run_to_end(
+            channel,
+            freeze=self.freeze,
+            stdin=stdin,
+            clocks=clocks,
+            limits=output or OutputLimits(),
+            on_line=on_line,
+            watch=watch,
+        )
 
     def stand_by(self, argv: Sequence[str], *, env: Mapping[str, str], token: str | None = None) -> None:
         """See `Box.stand_by`."""
@@ -199,7 +196,7 @@ class UnwalledBox:
         return unpack([packed.getvalue()], den, rules, max_stream_bytes=longest)
 
     def freeze(self) -> None:
-        """Kill all processes: an ordinary process group cannot be kept from waking up."""
+        """Kill all processes, since an ordinary process group cannot be kept from waking up."""
         if self._state == "closed":
             raise BoxLostError("the box is closed")
         self._state = "frozen"
@@ -218,7 +215,7 @@ class UnwalledBox:
             raise BoxFrozenError("the box is frozen")
 
     def is_usable(self) -> bool:
-        """Return whether it is still what it was when it was made."""
+        """Return whether it is unchanged since it was created."""
         is_awake = self._standby is None or self._standby.channel.exit_code() is None
         return self._state == "open" and self.workspace.is_dir() and is_awake
 
@@ -233,7 +230,7 @@ class UnwalledBox:
 
 
 class UnwalledMaker:
-    """Makes boxes without walls."""
+    """Creates boxes without isolation."""
 
     def __init__(self, spec: BoxSpec | None = None) -> None:
         self._spec = spec or BoxSpec(image="none", gateway=Target("", 8090))
@@ -241,15 +238,11 @@ class UnwalledMaker:
 
     @property
     def spec(self) -> BoxSpec:
-        """What the boxes pretend to be made from."""
+        """The nominal spec of its boxes."""
         return self._spec
 
     def create(self) -> UnwalledBox:
-        """Make a box."""
+        """Create a box."""
         box = UnwalledBox(self._spec)
         self.made.append(box)
         return box
-
-
-def _mirror_url(mirror: Target | None) -> str | None:
-    return f"http://127.0.0.1:{mirror.port}" if mirror is not None else None

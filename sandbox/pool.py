@@ -1,22 +1,27 @@
-"""Keeps a few boxes ready, so that a job does not wait for one to start.
+"""Creates boxes from the settings, keeps a few warm, removes leftovers, and checks what boxes need.
 
-A spare stands on its own network from birth, holds nothing of anybody's, serves one job and never comes back. Where
-there is none, or it is not what it was, a cold start takes its place: the pool can make a job faster, never fail it.
+A warm box has its own network from the start, holds nobody's data, serves one job and is never reused. If none is
+ready, or it has changed, a box is started cold: the pool can speed a job up but never fail it.
+
+The reaper finds leftovers of dead workers by labels, and slots that its own process gave up on, so several may run at
+once, anywhere that reaches the engine.
 """
 
 from __future__ import annotations
 
 import logging
+import shutil
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
 from sandbox.box import MEBIBYTE, Box, BoxLimits, BoxSpec, Target, is_alive
 from sandbox.config import BoxConfig
 from sandbox.docker.box import DockerMaker
-from sandbox.docker.engine import Engine, Leftover, is_outer, using
+from sandbox.docker.engine import Engine, Leftover, is_outer, translating_start_errors, translating_use_errors
 from sandbox.docker.recipe import DEADLINE, OWNER, SLOT
 from sandbox.errors import SandboxError
 from sandbox.image.rootfs import image_reference
@@ -25,27 +30,27 @@ logger = logging.getLogger(__name__)
 
 
 class PooledBox(Box, Protocol):
-    """A box that can wait."""
+    """A box that can wait in the pool."""
 
     is_warm: bool
 
     def is_usable(self) -> bool:
-        """Return whether it is still what it was when it was made."""
+        """Return whether it is unchanged since it was created."""
 
 
 class PooledMaker(Protocol):
-    """Makes boxes that can wait."""
+    """Makes boxes that can wait in the pool."""
 
     @property
     def spec(self) -> BoxSpec:
-        """What they are made from."""
+        """The spec of its boxes."""
 
     def create(self) -> PooledBox:
-        """Make and start a box; see `BoxMaker.create`."""
+        """Create and start a box, as `BoxMaker.create` does."""
 
 
 Prepare = Callable[[PooledBox], None]
-"""Has a new spare do what any job would have it do first; a SandboxError means that it cannot be used."""
+"""Does in a new box what every job starts with; a SandboxError makes the box unusable."""
 
 
 class _Spare(NamedTuple):
@@ -55,7 +60,7 @@ class _Spare(NamedTuple):
 
 
 class Pool:
-    """Spare boxes of one process; made after the fork, closed before the end."""
+    """Warm boxes of one process; create it after forking, and close it."""
 
     def __init__(
         self,
@@ -78,16 +83,16 @@ class Pool:
 
     @property
     def waiting(self) -> int:
-        """How many spares are ready."""
+        """Number of boxes that are ready."""
         with self._lock:
             return len(self._spares)
 
     def acquire(self) -> Box:
-        """Return a box that nobody has used, warm if one is ready, and have the next one made meanwhile.
+        """Return an unused box, warm if one is ready, and start making its successor.
 
         Raises:
-            SandboxUnavailableError: see `BoxMaker.create`.
-            SandboxStartupError: see `BoxMaker.create`.
+            SandboxUnavailableError: no engine, or no image.
+            SandboxStartupError: the engine refused.
         """
         while (spare := self._take()) is not None:
             is_good = False
@@ -112,7 +117,7 @@ class Pool:
         return is_young and spare.digest == self._maker.spec.digest and spare.box.is_usable()
 
     def renew(self) -> None:
-        """Destroy spares that are not what they were, as after their engine died, and have others made."""
+        """Replace warm boxes that have changed, as after a crash of their engine."""
         with self._lock:
             waiting = tuple(self._spares)
         for spare in waiting:
@@ -121,7 +126,7 @@ class Pool:
         self.fill()
 
     def _withdraw(self, spare: _Spare) -> bool:
-        """Take a spare out; False when somebody else has."""
+        """Remove a box from the pool; False when another thread already has."""
         with self._lock:
             if spare not in self._spares:
                 return False
@@ -129,7 +134,7 @@ class Pool:
             return True
 
     def fill(self) -> None:
-        """Have missing spares made in the background; returns at once."""
+        """Start making missing boxes in the background."""
         with self._lock:
             is_busy = self._filler is not None and self._filler.is_alive()
             if self._is_closed or is_busy or len(self._spares) >= self._size:
@@ -141,7 +146,7 @@ class Pool:
         while self._is_wanted():
             try:
                 box = self._make()
-            except SandboxError as error:  # the next cold start will say the same to somebody who can act on it
+            except SandboxError as error:  # the next cold start reports it to somebody who can act on it
                 logger.warning("spare_box_failed", extra={"reason": getattr(error, "reason", "")})
                 return
             spare = _Spare(box, self._maker.spec.digest, self._now())
@@ -166,14 +171,14 @@ class Pool:
             return not self._is_closed and len(self._spares) < self._size
 
     def wait_until_filled(self, *, seconds: float) -> bool:
-        """Wait until the spares that are being made are there; False when that takes longer."""
+        """Wait until the pool is full; False when that takes longer."""
         filler = self._filler
         if filler is not None:
             filler.join(seconds)
         return self.waiting >= self._size
 
     def close(self) -> None:
-        """Destroy the spares and make no more. May be called again."""
+        """Destroy the warm boxes and make no more; idempotent."""
         with self._lock:
             self._is_closed = True
             spares, self._spares = list(self._spares), deque()
@@ -184,16 +189,13 @@ class Pool:
             filler.join()
 
 
-# Makes what the configuration describes: an engine, a spec, a pool, a reaper. The only reader of `BoxConfig`.
-
-
 def open_engine(config: BoxConfig) -> Engine:
-    """Return the engine; nothing is asked of it yet."""
+    """Return the engine, not yet connected."""
     return Engine(config.engine, install=config.install, subnets=config.subnets, network=config.network)
 
 
-def limits_of(config: BoxConfig) -> BoxLimits:
-    """Return what one box may use."""
+def build_limits(config: BoxConfig) -> BoxLimits:
+    """Return the limits of one box."""
     return BoxLimits(
         memory_bytes=config.memory_mib * MEBIBYTE,
         cpus=config.cpus,
@@ -206,7 +208,7 @@ def limits_of(config: BoxConfig) -> BoxLimits:
 
 
 def build_spec(config: BoxConfig, engine: Engine) -> BoxSpec:
-    """Return what boxes are made from; the image is pinned to what its name means now.
+    """Return the spec of boxes, with the image pinned to its current id.
 
     Raises:
         SandboxUnavailableError: no engine, or no image (the operator's fault).
@@ -215,13 +217,13 @@ def build_spec(config: BoxConfig, engine: Engine) -> BoxSpec:
         image=engine.image_id(config.image or image_reference(config.base_image)),
         gateway=Target(config.gateway_host, config.gateway_port),
         mirror=Target(config.mirror_host or config.gateway_host, config.mirror_port) if config.mirror_port else None,
-        limits=limits_of(config),
+        limits=build_limits(config),
         runtime=config.runtime or None,
     )
 
 
 def build_maker(config: BoxConfig, engine: Engine) -> DockerMaker:
-    """Return what makes boxes.
+    """Return a maker of boxes.
 
     Raises:
         SandboxUnavailableError: no engine, or no image (the operator's fault).
@@ -230,12 +232,12 @@ def build_maker(config: BoxConfig, engine: Engine) -> DockerMaker:
 
 
 def build_pool(config: BoxConfig, engine: Engine, *, prepare: Prepare = lambda box: None) -> Pool:
-    """Return a pool of warm boxes for this process, not yet filled.
+    """Return an empty pool of warm boxes for this process.
 
     Args:
-        config: how many, among others.
-        engine: where they are made.
-        prepare: what is done with each of them beforehand.
+        config: the settings.
+        engine: makes the boxes.
+        prepare: prepares each new box.
 
     Raises:
         SandboxUnavailableError: no engine, or no image (the operator's fault).
@@ -243,18 +245,12 @@ def build_pool(config: BoxConfig, engine: Engine, *, prepare: Prepare = lambda b
     return Pool(build_maker(config, engine), size=config.warm, spare_seconds=config.spare_seconds, prepare=prepare)
 
 
-# Takes away what dead workers left on an engine: containers, networks and volumes of this installation alone.
-#
-# It goes by labels, and by what its own process gave up on; so it may run anywhere that reaches the engine, at any
-# time,
-# and several at once.
-
 SWEEP_SECONDS = 30
-"""How often whoever reaches an engine should sweep: twice, then, within the minute that a leftover may last."""
+"""Interval of sweeps: two within the minute that a leftover may last."""
 
 
 class Swept(NamedTuple):
-    """How many objects were removed."""
+    """Numbers of removed objects."""
 
     containers: int = 0
     networks: int = 0
@@ -262,7 +258,7 @@ class Swept(NamedTuple):
 
     @property
     def total(self) -> int:
-        """All of them together."""
+        """All removed objects."""
         return sum(self)
 
 
@@ -274,14 +270,14 @@ def keep_swept(
     before: Callable[[], None] = lambda: None,
     after: Callable[[Swept], None] = lambda swept: None,
 ) -> None:
-    """Sweep now and every so often until `stopping` is set; an engine that is away is tried again, not an end.
+    """Sweep now and periodically until `stopping` is set, even while the engine is away.
 
     Args:
-        reaper: sweeps.
-        stopping: ends it.
+        reaper: does the sweeps.
+        stopping: ends the loop.
         seconds: between two sweeps.
-        before: called before each sweep, to let go of what is not worth keeping.
-        after: told of each sweep that removed something.
+        before: called before each sweep, to release what is not worth keeping.
+        after: called with the result of each sweep that removed something.
     """
     while True:
         before()
@@ -295,13 +291,13 @@ def keep_swept(
 
 
 Judge = Callable[[str], bool | None]
-"""Says whether the process that an owner label names lives; None when it cannot tell."""
+"""Returns whether the process of an owner label is alive; None when that is unknown."""
 
 
 def is_due(found: Leftover, *, now: float, judge: Judge, given_up: Collection[str] = ()) -> bool:
-    """Return whether an object has to go: its deadline has passed, or its owner is dead or is done with it.
+    """Return whether to remove an object: its deadline has passed, or its owner is dead or gave it up.
 
-    A missing or broken label is nobody's: it goes. Age alone is never a reason, since long jobs live long.
+    An object with a missing or broken label goes too. Age alone is no reason, since jobs may be long.
     """
     if is_outer(found):
         return False
@@ -314,7 +310,7 @@ def is_due(found: Leftover, *, now: float, judge: Judge, given_up: Collection[st
 
 
 class Reaper:
-    """Sweeps one installation's objects off one engine."""
+    """Removes one installation's leftovers from one engine."""
 
     def __init__(self, engine: Engine, *, judge: Judge = is_alive, now: Callable[[], float] = time.time) -> None:
         self._engine = engine
@@ -322,20 +318,20 @@ class Reaper:
         self._now = now
 
     def sweep(self) -> Swept:
-        """Remove what is due; containers first, as they hold the rest.
+        """Remove what is due; containers first, because they use the rest.
 
         Raises:
             SandboxUnavailableError: no engine.
-            BoxLostError: the engine went away meanwhile.
+            BoxLostError: the engine went away.
         """
-        with using():
+        with translating_use_errors():
             standing, given_up, now = list(self._engine.leftovers()), frozenset(self._engine.given_up), self._now()
             due = [found for found in standing if is_due(found, now=now, judge=self._judge, given_up=given_up)]
             return self._remove(due)
 
     def clear(self) -> Swept:
-        """Remove all that this installation has on the engine, the outer network included: for its end."""
-        with using():
+        """Remove everything of this installation from the engine, including the outer network."""
+        with translating_use_errors():
             return self._remove(list(self._engine.leftovers()))
 
     def _remove(self, due: list[Leftover]) -> Swept:
@@ -347,3 +343,82 @@ class Reaper:
         if swept.total:
             logger.warning("reaped", extra=swept._asdict())
         return swept
+
+
+_MIN_FREE_BYTES = 4_000_000_000
+_MIN_API = (1, 41)
+
+
+class Finding(NamedTuple):
+    """One requirement of boxes."""
+
+    name: str
+    hint: str
+    """What to do; empty when the requirement is met."""
+
+
+def check_boxes(config: BoxConfig) -> Iterator[Finding]:
+    """Yield the requirements of boxes for `pointsman doctor`, engine first; without one the rest is skipped."""
+    engine = open_engine(config)
+    try:
+        with translating_start_errors():
+            facts = engine.client.info()
+            api = engine.client.version()["ApiVersion"]
+        yield Finding("box engine", "" if _version(api) >= _MIN_API else f"API {api} is too old: Docker 20.10 or newer")
+        yield from _facts(config, facts)
+        yield _image(config, engine)
+    except SandboxError as error:
+        yield Finding("box engine", engine_hint(error, is_installed=shutil.which("dockerd") is not None))
+    finally:
+        engine.close()
+
+
+def engine_hint(error: SandboxError, *, is_installed: bool) -> str:
+    """Return what is wrong with an engine and what to do.
+
+    Args:
+        error: why it did not answer.
+        is_installed: whether the engine is installed on this machine.
+    """
+    if getattr(error, "reason", "") == "engine_forbidden":
+        way = "have root add it to the group that owns the socket (`usermod -aG docker NAME`), log in again"
+    elif is_installed:
+        way = "start it (`systemctl start docker`, or `dockerd` as root)"
+    else:
+        way = "install one (Debian, Ubuntu: `apt-get install docker.io` as root)"
+    return f"{getattr(error, 'hint', error)}; {way}, or set POINTSMAN_BOX__ENGINE"
+
+
+def _facts(config: BoxConfig, facts: dict[str, Any]) -> Iterator[Finding]:
+    missing = [name for name in ("MemoryLimit", "PidsLimit", "CpuCfsQuota") if not facts.get(name)]
+    hint = f"the engine cannot limit {', '.join(missing)}: mount these cgroup controllers"
+    yield Finding("box cgroups", hint if missing else "")
+    has_seccomp = any("seccomp" in option for option in facts.get("SecurityOptions") or [])
+    yield Finding("box seccomp", "" if has_seccomp else "the engine runs without seccomp: enable it")
+    if config.runtime:
+        has_runtime = config.runtime in (facts.get("Runtimes") or {})
+        yield Finding("box runtime", "" if has_runtime else f"the engine has no runtime {config.runtime}: install it")
+    root = Path(facts.get("DockerRootDir") or "/")
+    if root.is_dir():  # not so when the engine is on another machine
+        free = shutil.disk_usage(root).free
+        hint = f"only {free // 1_000_000} of {_MIN_FREE_BYTES // 1_000_000} MB are free below {root}: free some space"
+        yield Finding("box disk", "" if free >= _MIN_FREE_BYTES else hint)
+    memory, wanted = int(facts.get("MemTotal") or 0), config.memory_mib * 1_048_576 * (1 + config.warm)
+    hint = (
+        f"a box and {config.warm} warm ones may use {wanted >> 20} of {memory >> 20} MiB: "
+        "lower POINTSMAN_BOX__MEMORY_MIB"
+    )
+    yield Finding("box memory", "" if memory >= wanted else hint)
+
+
+def _image(config: BoxConfig, engine: Engine) -> Finding:
+    reference = config.image or image_reference(config.base_image)
+    try:
+        engine.image_id(reference)
+    except SandboxError:
+        return Finding("box image", f"there is no {reference}: run `pointsman image build`")
+    return Finding("box image", "")
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(".") if part.isdigit())

@@ -1,7 +1,7 @@
-"""Files on their way into a box and out of it, as tar streams under rules of our own (notes 2.5, threats A8, D, E).
+"""Files into a box and out of it, as tar streams under strict rules (notes 2.5, threats A8, D, E).
 
-In: one archive that we make ourselves, of plain files and directories only. Out: a stream that the code in the box
-could shape; it is read member by member into the content-addressed store, so that no name in it ever meets a host path.
+Into a box goes an archive of plain files and directories that we make. Out comes a stream that hostile code may have
+shaped: it is read member by member into the content store, so no name in it ever becomes a host path.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FILE_MODE, _DIRECTORY_MODE = 0o644, 0o755
 _MAX_MEMBERS = 120_000
 _READ_BYTES = 262_144
 _MEMBER_OVERHEAD = 4096
-"""What one member may cost in the stream besides its bytes: headers and padding."""
+"""Upper bound of one member's headers and padding."""
 _KINDS = {
     tarfile.SYMTYPE: "symlink",
     tarfile.LNKTYPE: "hardlink",
@@ -34,10 +34,10 @@ _KINDS = {
 
 
 def pack(files: Mapping[str, bytes]) -> bytes:
-    """Return files with checked names as an uncompressed archive: equal files give equal bytes.
+    """Return files with checked names as an uncompressed archive; equal files give equal bytes.
 
-    Every directory has an entry of its own, since an engine would make a missing one as root. The first entry is `./`,
-    since an engine guesses compression from the first bytes.
+    Every directory has an entry, since an engine would create a missing one as root. The first entry is `./`, since an
+    engine guesses compression from the first bytes.
     """
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT, encoding="utf-8") as archive:
@@ -50,7 +50,7 @@ def pack(files: Mapping[str, bytes]) -> bytes:
 
 
 def _directories(paths: Iterable[str]) -> list[str]:
-    return sorted({path[:place] for path in paths for place, sign in enumerate(path) if sign == "/"})
+    return sorted({path[:index] for path in paths for index, character in enumerate(path) if character == "/"})
 
 
 def _member(name: str, *, size: int = 0, is_directory: bool = False) -> tarfile.TarInfo:
@@ -63,17 +63,17 @@ def _member(name: str, *, size: int = 0, is_directory: bool = False) -> tarfile.
 
 
 def unpack(chunks: Iterable[bytes], den: Den, rules: CollectRules, *, max_stream_bytes: int) -> Manifest:
-    """Store what an archive of a workspace holds.
+    """Store the files of a workspace's archive.
 
     Args:
         chunks: the raw stream; it is read no further than needed.
-        den: where the content goes.
+        den: takes the content.
         rules: what may come out.
-        max_stream_bytes: how long the stream itself may be, counted as it comes: headers may lie (threat A8).
+        max_stream_bytes: limit of the stream itself, counted as it arrives, because headers may lie (threat A8).
 
     Raises:
-        PathRefusedError: see `Box.collect`.
-        TreeRefusedError: see `Box.collect`.
+        PathRefusedError: a name breaks a rule.
+        TreeRefusedError: the tree breaks a rule, with the reason codes of `Box.collect`.
     """
     stream = _Counted(chunks, max_stream_bytes)
     try:
@@ -88,7 +88,7 @@ def unpack(chunks: Iterable[bytes], den: Den, rules: CollectRules, *, max_stream
 
 
 class _Counted(io.RawIOBase):
-    """A stream of chunks that refuses to be longer than it may be."""
+    """A stream of chunks with a length limit."""
 
     def __init__(self, chunks: Iterable[bytes], limit: int) -> None:
         self._chunks = iter(chunks)
@@ -96,7 +96,7 @@ class _Counted(io.RawIOBase):
         self._chunk = memoryview(b"")
 
     def read(self, size: int = -1) -> bytes:
-        """Return up to `size` bytes; nothing at the end."""
+        """Return up to `size` bytes; none at the end."""
         parts: list[memoryview] = []
         wanted = size
         while wanted > 0 and (self._chunk or self._next()):
@@ -129,13 +129,13 @@ class _Collector:
         self._is_below_there = not self._below
 
     def entries(self) -> Iterator[tuple[str, Entry]]:
-        """Yield each file that is wanted, stored."""
+        """Store and yield each wanted file."""
         members = 0
         while (member := self._archive.next()) is not None:
             members += 1
             if members > _MAX_MEMBERS:
                 raise TreeRefusedError("too_many_members", "", f"more than {_MAX_MEMBERS} entries")
-            self._archive.members.clear()  # type: ignore[attr-defined]  # the library keeps every member that it has seen
+            self._archive.members.clear()  # type: ignore[attr-defined]  # the library remembers every member
             path = self._wanted(member)
             if path is not None and (found := self._take(member, path)) is not None:
                 yield path, found
@@ -143,7 +143,7 @@ class _Collector:
             raise TreeRefusedError("not_a_directory", self._rules.below, "there is no such directory in the workspace")
 
     def _wanted(self, member: tarfile.TarInfo) -> str | None:
-        """Return a member's name relative to where we collect; None for what is passed over."""
+        """Return a member's name relative to the collected directory; None to skip it."""
         root, *segments = member.name.split("/")
         if root != WORKSPACE.strip("/"):
             raise TreeRefusedError("bad_archive", member.name, "an entry outside the workspace")
@@ -155,12 +155,12 @@ class _Collector:
         if tuple(segments[:depth]) != self._below[: len(segments)]:
             return None
         if len(segments) <= depth:
-            self._check_way(member, segments)
+            self._check_parent(member, segments)
             return None
         return "/".join(segments[depth:])
 
-    def _check_way(self, member: tarfile.TarInfo, segments: list[str]) -> None:
-        """Look at the directory that we collect below, or at one on the way to it."""
+    def _check_parent(self, member: tarfile.TarInfo, segments: list[str]) -> None:
+        """Check the collected directory, or one of its parents."""
         if not member.isdir():
             raise TreeRefusedError(_KINDS.get(member.type, "not_a_directory"), member.name, "must be a directory")
         self._is_below_there = self._is_below_there or len(segments) == len(self._below)
@@ -198,5 +198,5 @@ def _read(stream: IO[bytes] | None, size: int) -> bytes:
 
 
 def stream_limit(*, workspace_bytes: int, workspace_files: int) -> int:
-    """Return how long the archive of a full workspace can be, in bytes."""
+    """Return the maximum size of a full workspace's archive, in bytes."""
     return workspace_bytes + (workspace_files + 2) * _MEMBER_OVERHEAD

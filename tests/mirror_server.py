@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
-from gateway.threaded_server import running
+from gateway.server import serve_in_thread
 from routing.policy.platform import Policy
+from sandbox.config import MirrorConfig
 from sandbox.package_mirror.app import server_config
-from sandbox.package_mirror.config import MirrorConfig
 from sandbox.package_mirror.registries import Registries
 
 
@@ -15,4 +15,4 @@ def running_mirror(
     config: MirrorConfig, ledger_url: str, policy: Policy, registries: Registries
 ) -> AbstractContextManager[str]:
     """Serve in a thread for as long as the context is open; it gives the base URL."""
-    return running(server_config(config, ledger_url, policy, registries), name="mirror")
+    return serve_in_thread(server_config(config, ledger_url, policy, registries), name="mirror")

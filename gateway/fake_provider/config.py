@@ -1,4 +1,4 @@
-"""What a fake provider is started with, and the log that it leaves; importing this loads no server."""
+"""Settings of the fake provider and the log it writes; importing this module loads no server."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ class RehearsalConfig(BaseModel):
 
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65_535)] = 0
-    """0 takes a free one."""
+    """0 for a free port."""
     log: Path | None = None
-    """File that each ended call is appended to."""
+    """File to which each finished call is appended."""
     speed: Speed = "real"
-    """real: as the policy's `speeds` say; max: no pauses but those of a rule."""
+    """real: the policy's `speeds`; max: only the pauses of rules."""
     scenarios: tuple[Path, ...] = ()
-    """Scenario files, or directories of them, that are tried before the shipped ones."""
+    """Scenario files, or directories of them, tried before the shipped ones."""
     faults: bool = False
-    """Whether the shipped `faults.yaml` is played, too."""
+    """Whether to play the shipped `faults.yaml` too."""
     policy: Path | None = None
-    """An installation's own policy; without one the shipped policy's speeds hold."""
+    """An installation's own policy, for its speeds; None for the shipped one."""
 
 
 class LoggedCall(BaseModel):
-    """One call to `/v1/messages`, as it ended."""
+    """One finished call to `/v1/messages`."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -44,7 +44,7 @@ class LoggedCall(BaseModel):
     """The request id that the response's `request-id` header carried."""
     received_at: datetime
     seconds: float
-    """From the request's arrival to its end."""
+    """From the request's arrival to the end of the call."""
     model: str
     stream: bool
     key_sha256: str
@@ -52,15 +52,15 @@ class LoggedCall(BaseModel):
     call: str | None
     """The header `x-pointsman-call`."""
     status: int | None
-    """HTTP status sent; None when the connection ended before."""
+    """HTTP status sent; None when the connection ended first."""
     input_tokens: int
-    """Tokens billed: all of the input once the call was accepted; of the output what was sent up to a cut."""
+    """Tokens billed: the whole input once the call was accepted, and the output sent up to a cut."""
     output_tokens: int
     cache_write_tokens: int
     cache_read_tokens: int
     finish: Finish
     """completed; client_cut: the client left; stalled: it left during an injected stall; server_cut: cut by a scenario
-    or by this server's end; fault: another injected fault; refused: the request was wrong."""
+    or by the server's shutdown; fault: another injected fault; refused: the request was invalid."""
     prompt_sha256: str
     rule: str | None
     tools: tuple[str, ...]
@@ -75,13 +75,13 @@ class LoggedCall(BaseModel):
 
 
 def read_log(path: Path) -> list[LoggedCall]:
-    """Return the calls logged so far, in the order of their ends. A line that is still being written is left out."""
+    """Return the calls logged so far, in the order they ended; an incomplete last line is skipped."""
     if not path.exists():
         return []
-    whole, _, _ = path.read_bytes().rpartition(b"\n")
-    return [LoggedCall.model_validate_json(line) for line in whole.splitlines()]
+    complete, _, _ = path.read_bytes().rpartition(b"\n")
+    return [LoggedCall.model_validate_json(line) for line in complete.splitlines()]
 
 
 def billed_nanousd(call: LoggedCall, prices: Mapping[str, Price]) -> int:
-    """Return what a call costs by a price table, in nanodollars; an unlisted model costs as much as the dearest."""
+    """Return a call's cost in nanodollars; a model that the table does not list costs as much as the dearest."""
     return cost_nanousd(price_of(prices, call.model), call.usage)

@@ -1,7 +1,7 @@
-"""Plays a reply: plans it whole, then paces it, breaks it where a fault says so, and notices when the client has left.
+"""Plans a whole reply, then plays it: paced, broken where a fault strikes, and stopped when the client leaves.
 
-Pauses come before a write, and the client is looked for after the pause: what a client cut off is never counted as
-sent.
+Each pause precedes its write, and the client is checked after the pause, so that what a client cut off is never counted
+as sent.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from typing import Any
 
 from aiohttp import ClientConnectionResetError, web
 
-from gateway.fake_provider.code_edits import code_agent, site_patch
 from gateway.fake_provider.config import Finish
+from gateway.fake_provider.edits import code_agent, site_edit, site_patch
 from gateway.fake_provider.request import Request, example_of, plain
-from gateway.fake_provider.scenario import Fault, Match, PaceOverride, Rule, Say, ScenarioError, render
-from gateway.fake_provider.site_edits import site_edit
+from gateway.fake_provider.scenario import Fault, Match, PaceOverride, Say, ScenarioError, render
 from gateway.fake_provider.team import run_agent
 from gateway.fake_provider.wire import (
     CHARACTERS_PER_TOKEN,
@@ -43,32 +42,36 @@ _RESPONDERS: Mapping[str, Callable[[Request], Sequence[Text | ToolUse]]] = {
     "site_patch": site_patch,
 }
 _WORDY = (
-    "This is the fake provider writing at length, because the scenario asks for a wordy reply. What was asked reads: "
+    "This is the fake provider writing at length, because the scenario asks for a wordy reply. The request reads: "
     "{}. A real model would weigh the request, describe the alternatives and defend its choice at this point. None of "
     "this text carries information; it costs tokens, time and money exactly as real text would.\n\n"
 )
 
 
 def plan_reply(request: Request, match: Match, *, counted: Usage) -> Reply:
-    """Write the reply that a rule gives to a request.
+    """Return the reply of a matching rule.
 
     Args:
         request: the request.
-        match: the rule and what its match knows.
-        counted: the request's input as counted.
+        match: the rule and its variables.
+        counted: usage of the request's input.
 
     Raises:
-        ScenarioError: the scenario author's fault: a template or tool of the rule does not work here.
+        ScenarioError: the scenario author's fault: a template or tool of the rule does not fit the request.
     """
-    blocks = _keep_tool_choice(request, _look_up(match) or _improvise(request, match.rule))
+    rule = match.rule
+    blocks = [_say(say, match.variables) for say in rule.say or ()]
+    if not blocks and rule.responder is not None:
+        blocks = list(_RESPONDERS[rule.responder](request))
+    blocks = _keep_tool_choice(request, blocks)
     for block in blocks:
         if isinstance(block, ToolUse) and request.tool(block.name) is None:
-            raise ScenarioError(f"rule {match.rule.name} uses the tool {block.name}, which the request does not offer")
+            raise ScenarioError(f"rule {rule.name} uses the tool {block.name}, which the request does not offer")
     blocks, stop_sequence = _stop_at_sequence(blocks, request.body.stop_sequences)
     full = [Written.of(block) for block in blocks]
     content = _cut(full, request.body.max_tokens * CHARACTERS_PER_TOKEN)
     sent = sum(len(block.characters) for block in content)
-    stop_reason = match.rule.stop_reason
+    stop_reason = rule.stop_reason
     if sent < sum(len(block.characters) for block in full):
         stop_reason, stop_sequence = "max_tokens", None
     elif stop_reason is None and stop_sequence is not None:
@@ -78,16 +81,6 @@ def plan_reply(request: Request, match: Match, *, counted: Usage) -> Reply:
     usage = counted._replace(output_tokens=output_tokens(sent))._replace(**match.usage)
     message_id = f"msg_{uuid.uuid4().hex[:24]}"
     return Reply(message_id, request.body.model, tuple(content), stop_reason, stop_sequence, usage)
-
-
-def _look_up(match: Match) -> list[Text | ToolUse]:
-    """Return the reply that a scenario file holds as data; empty where it holds none."""
-    return [_say(say, match.variables) for say in match.rule.say or ()]
-
-
-def _improvise(request: Request, rule: Rule) -> list[Text | ToolUse]:
-    """Return a reply that code makes up for the request."""
-    return [] if rule.responder is None else list(_RESPONDERS[rule.responder](request))
 
 
 def _say(say: Say, variables: Mapping[str, Any]) -> Text | ToolUse:
@@ -101,7 +94,7 @@ def _say(say: Say, variables: Mapping[str, Any]) -> Text | ToolUse:
 
 
 def _keep_tool_choice(request: Request, blocks: list[Text | ToolUse]) -> list[Text | ToolUse]:
-    """Do what `tool_choice` demands, whatever the rule says."""
+    """Obey `tool_choice`, whatever the rule says."""
     if request.body.tool_choice.type == "none":
         return [block for block in blocks if isinstance(block, Text)]
     forced = request.forced_tool
@@ -126,22 +119,22 @@ def _stop_at_sequence(
 
 
 def _cut(content: list[Written], characters: int) -> list[Written]:
-    kept, left = [], characters
+    shortened, left = [], characters
     for block in content:
         if left > 0:
-            kept.append(Written(block.characters[:left], block.tool, block.tool_use_id))
+            shortened.append(Written(block.characters[:left], block.tool, block.tool_use_id))
         left -= len(block.characters)
-    return kept
+    return shortened
 
 
 @dataclass
 class Progress:
-    """How far a reply came. The request log is written from it, whatever ends the call."""
+    """How far a reply came; the request log is written from it, however the call ends."""
 
     characters: int = 0
     """Characters sent."""
     has_begun: bool = False
-    """Whether the message's first event, or the whole message, was sent."""
+    """Whether the first event, or the whole unstreamed message, was sent."""
     status: int | None = None
     finish: Finish = "completed"
     is_stalled: bool = False
@@ -163,14 +156,14 @@ def status_response(fault: Fault, request_id: str) -> web.Response:
 
 @dataclass
 class Playback:
-    """One reply on its way to one client, streamed or whole."""
+    """Sends one reply to one client, streamed or whole."""
 
     http: web.Request
     reply: Reply
     request_id: str
     progress: Progress
     pace: PaceOverride | Speed | None
-    """None = no pauses."""
+    """None for no pauses."""
     fault: Fault | None
     is_streamed: bool
     _stream: web.StreamResponse = field(init=False)
@@ -181,10 +174,10 @@ class Playback:
         self._stream = web.StreamResponse(headers={"content-type": "text/event-stream; charset=utf-8", **headers})
 
     async def play(self) -> web.StreamResponse:
-        """Send the reply to its end, or to where its fault strikes.
+        """Send the reply up to its end or its fault.
 
         Raises:
-            ClientGoneError: the client left; `progress` says how much it was sent.
+            ClientGoneError: the client left; `progress` says how much was sent.
         """
         self._started = asyncio.get_running_loop().time()
         pending = self.fault
@@ -219,7 +212,7 @@ class Playback:
         return web.json_response(message_body(self.reply), headers={"request-id": self.request_id})
 
     async def _pause(self, characters: int) -> None:
-        """Wait until `characters` more are due, and look whether the client is still there."""
+        """Wait until `characters` more are due, and check that the client is still there."""
         if self.pace is not None:
             written = (self.progress.characters + characters) / CHARACTERS_PER_TOKEN
             due = self._started + self.pace.first_token_seconds + written / self.pace.tokens_per_second
@@ -240,7 +233,7 @@ class Playback:
         self._started += seconds
 
     async def _break(self, fault: Fault) -> web.StreamResponse:
-        """Close the connection, or end the reply with an error or with JSON that ends in the middle."""
+        """Close the connection, or end the reply with an error or with truncated JSON."""
         if fault.kind == "cut":
             self.progress.finish = "server_cut"
             if self.http.transport is not None:

@@ -1,4 +1,4 @@
-"""A Messages request as scenarios see it, and the words that a reply takes from it."""
+"""Parses a Messages request for scenarios, and takes from its text the words that replies are made of."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gateway.errors import GatewayError
 
 TAG = re.compile(r"\[rehearse:([a-z0-9-]{1,40})(?:=([a-z0-9,.-]{1,60}))?\]")
 _REMINDER = "<system-reminder>"
-"""Claude Code puts texts of its own into user messages; they begin so and are not what the user asked."""
+"""Start of the texts that Claude Code adds to user messages."""
 _WORD = re.compile(r"[^\W_][\w'’-]*")
 _QUOTED = re.compile(r"[\"“„]([^\"“”„\n]{1,300})[\"”“]|(?<!\w)['‘]([^'‘’\n]{1,300})['’](?!\w)")
 _COMMON_TEXT = """
@@ -25,13 +25,13 @@ what when where which who why will with would you your named called above after 
 """
 _COMMON = frozenset(_COMMON_TEXT.split())
 _DEPTH = 12
-"""Deeper schemas (usually recursive ones) get their smallest value."""
+"""Below this depth a schema (usually a recursive one) gets its smallest value."""
 
 _ASK = re.compile(
     r"\b(?:asks|describes the site)\s*:\s*(.+?)(?=\n\n?Your last (?:reply was refused|patch was not applied):|\Z)",
     re.IGNORECASE | re.DOTALL,
 )
-"""How the tiers' prompts introduce what a person asked, and what follows it on a retry."""
+"""How the tiers' prompts introduce a person's request, and what follows it on a retry."""
 _DIRECTORY = re.compile(r"[Ww]orking directory:\s*(\S+)")
 _NUMBERED = re.compile(r"^\s*\d+(?:→|\t)(.*)$")
 
@@ -39,7 +39,7 @@ Block = dict[str, Any]
 
 
 class RequestError(GatewayError, ValueError):
-    """A request is not one that the Messages API accepts (the caller's fault)."""
+    """The Messages API would not accept the request (the caller's fault)."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(kind, message)
@@ -82,12 +82,12 @@ class ToolChoice(_Wire):
 
 
 class MessagesBody(_Wire):
-    """The fields of `POST /v1/messages` that are read here. Unknown fields are let through, as upstream."""
+    """The fields of `POST /v1/messages` that are read here; unknown fields are ignored."""
 
     model: str = Field(min_length=1, max_length=200)
     messages: list[Message] = Field(min_length=1, max_length=100_000)
     max_tokens: int = Field(default=0, ge=0)
-    """Required by `/v1/messages` (checked there), absent in `count_tokens`."""
+    """Required by `/v1/messages`, absent in `count_tokens`."""
     stream: bool = False
     system: str | list[Block] = ""
     tools: list[Tool] = Field(default_factory=list)
@@ -98,25 +98,25 @@ class MessagesBody(_Wire):
 
 @dataclass(frozen=True)
 class ToolResult:
-    """What one tool call returned."""
+    """The result of one tool use."""
 
     tool: str
-    """Name of the tool; empty when the call is not in the conversation."""
+    """Name of the tool; empty when its use is not in the conversation."""
     input: dict[str, Any]
     text: str
     is_error: bool
 
     @property
     def content(self) -> str | None:
-        """What a Read of Claude Code shows, without the numbers of the lines; None when it shows no lines."""
-        found = [_NUMBERED.match(line) for line in self.text.splitlines()]
-        lines = [line[1] for line in found if line]
+        """The file that Claude Code's Read shows, without line numbers; None when it shows no lines."""
+        matches = [_NUMBERED.match(line) for line in self.text.splitlines()]
+        lines = [match[1] for match in matches if match]
         return None if self.is_error or not lines else "\n".join(lines) + "\n"
 
 
 @dataclass(frozen=True)
 class Request:
-    """A parsed request. Texts are hostile: they are matched and quoted, never run."""
+    """A parsed request. Its texts are hostile: they are matched and quoted, never evaluated."""
 
     body: MessagesBody
     raw: dict[str, Any]
@@ -131,24 +131,24 @@ class Request:
 
     @cached_property
     def prompt(self) -> str:
-        """The last text that the user wrote, tool results apart."""
+        """The last text that the user wrote, apart from tool results."""
         return next((text for text in reversed(self.user_texts) if text.strip()), "")
 
     @cached_property
     def ask(self) -> str:
-        """What a person asked, out of a prompt that says more; the whole prompt when nothing introduces it."""
+        """A person's request within a tier's prompt; the whole prompt when nothing introduces it."""
         found = _ASK.search(self.prompt)
         return (found[1] if found else self.prompt).strip()
 
     @property
     def directory(self) -> str:
-        """The working directory that Claude Code states; empty without one."""
+        """Claude Code's working directory; empty when it states none."""
         stated = _DIRECTORY.search(self.system)
         return stated[1] if stated else ""
 
     @cached_property
     def user_texts(self) -> tuple[str, ...]:
-        """Each user message's text in order, without the texts that Claude Code adds."""
+        """The user messages' texts in order, without those that Claude Code adds."""
         return tuple(_texts(message.blocks) for message in self.body.messages if message.role == "user")
 
     @cached_property
@@ -158,12 +158,12 @@ class Request:
 
     @property
     def turn(self) -> int:
-        """Turn of the conversation: 1 before the first reply."""
+        """Turn of the conversation, counted from 1."""
         return 1 + sum(message.role == "assistant" for message in self.body.messages)
 
     @cached_property
     def tool_results(self) -> tuple[ToolResult, ...]:
-        """What the tools of the whole conversation returned, in order."""
+        """All tool results of the conversation, in order."""
         calls: dict[str, Block] = {}
         results = []
         for message in self.body.messages:
@@ -176,12 +176,12 @@ class Request:
 
     @property
     def has_tool_result(self) -> bool:
-        """Whether the last message brings a tool's result."""
+        """Whether the last message holds a tool result."""
         return any(block.get("type") == "tool_result" for block in self.body.messages[-1].blocks)
 
     @property
     def tool_names(self) -> tuple[str, ...]:
-        """Names of the tools offered."""
+        """Names of the offered tools."""
         return tuple(tool.name for tool in self.body.tools)
 
     def tool(self, name: str) -> Tool | None:
@@ -190,7 +190,7 @@ class Request:
 
     @property
     def forced_tool(self) -> Tool | None:
-        """The tool that the reply must use, if `tool_choice` demands one."""
+        """The tool that `tool_choice` demands, if any."""
         choice = self.body.tool_choice
         if choice.type == "tool":
             return self.tool(choice.name or "")
@@ -198,18 +198,18 @@ class Request:
 
     @property
     def output_schema(self) -> dict[str, Any] | None:
-        """The JSON Schema that a text reply must satisfy, if structured output was asked for."""
+        """The JSON Schema of a structured text reply, if one is requested."""
         wanted = self.body.output_config.get("format")
         schema = wanted.get("schema") if isinstance(wanted, dict) else None
         return schema if isinstance(schema, dict) else None
 
 
 def parse_request(body: bytes, *, needs_max_tokens: bool = True) -> Request:
-    """Read the body of a Messages request.
+    """Parse the body of a Messages request.
 
     Args:
         body: the body as received.
-        needs_max_tokens: whether `max_tokens` is required (not for `count_tokens`).
+        needs_max_tokens: whether `max_tokens` is required; not for `count_tokens`.
 
     Raises:
         RequestError: the caller's fault; names the field and the rule.
@@ -247,7 +247,7 @@ def _tool_result(block: Block, call: Block) -> ToolResult:
 
 
 def plain(text: str) -> str:
-    """Return a text without tags and unprintable characters, its white space collapsed."""
+    """Return a text without tags and unprintable characters, with its white space collapsed."""
     printable = "".join(character if character.isprintable() else " " for character in TAG.sub(" ", text))
     return " ".join(printable.split())
 
@@ -258,30 +258,30 @@ def words(text: str) -> list[str]:
 
 
 def key_words(text: str, count: int = 6) -> list[str]:
-    """Return the first `count` different words that carry meaning, in order."""
+    """Return the first `count` distinct meaningful words, in order."""
     found = dict.fromkeys(word for word in words(text) if word.casefold() not in _COMMON and len(word) > 1)
     return list(found)[:count]
 
 
 def quoted(text: str) -> list[str]:
-    """Return what stands in quotation marks, in order."""
+    """Return the quoted parts of a text, in order."""
     return [double or single for double, single in _QUOTED.findall(plain(text))]
 
 
 def title(text: str, count: int = 6) -> str:
-    """Return a short heading for a text: its quoted part or its meaningful words."""
+    """Return a short heading for a text: its first quoted part, or its meaningful words."""
     if found := quoted(text):
         return found[0][:80]
     return " ".join(word[:1].upper() + word[1:] for word in key_words(text, count))[:80] or "Untitled"
 
 
 def slug(text: str) -> str:
-    """Return a text as lower-case words with hyphens, at most 40 characters."""
+    """Return a text as a slug of at most 40 characters."""
     return re.sub(r"[^a-z0-9]+", "-", plain(text).lower()).strip("-")[:40].strip("-") or "item"
 
 
 def sentence(text: str) -> str:
-    """Return a text as one sentence: capital first letter, full stop at the end."""
+    """Return a text with a capital first letter and a full stop."""
     clean = plain(text)
     return clean[:1].upper() + clean[1:] + ("" if clean.endswith((".", "!", "?", "…")) else ".") if clean else ""
 
@@ -333,7 +333,7 @@ class _Example:
         return text.ljust(schema.get("minLength", 0), ".")
 
     def _resolve(self, schema: Any) -> dict[str, Any]:
-        """Follow references and take the first of several choices."""
+        """Follow references and take the first alternative."""
         for _ in range(_DEPTH):
             if not isinstance(schema, dict):
                 return {}

@@ -1,8 +1,7 @@
 """Scenario files: which requests a rule matches, and what it replies, breaks or overcharges.
 
-A file is a YAML document `{rules: [...]}`. Rules are tried in order; the first that matches is played. The format by
-example stands in scenarios/README.md. What was asked enters templates as a value and is never compiled, so a prompt
-that looks like a template stays text.
+A file is a YAML document `{rules: [...]}`; the first rule that matches is played. scenarios/README.md shows the format.
+Prompts enter templates as values and are never compiled, so a prompt that looks like a template stays text.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ from routing.policy.project import read_located
 
 _SHOWN_ERRORS = 10
 _MAX_BYTES = 4_194_304
-"""Of a scenario file; its author is whoever runs the fake provider."""
+"""Limit of a scenario file."""
 _CONVERSATIONS = 65_536
-"""How many counters of `times` are kept; the oldest go first."""
+"""Number of `times` counters to keep; the least recently used are dropped."""
 _WHOLE = re.compile(r"\s*\{\{((?:(?!\{\{|\}\}).)+)\}\}\s*", re.DOTALL)
 _FILE_NAME = re.compile(r"\w[\w./-]*\.[A-Za-z][A-Za-z0-9]{0,4}\b")
 _KEPT_FILTERS = """
@@ -43,11 +42,11 @@ selectattr reject unique map max min sort string
 
 
 class ScenarioError(GatewayError, ValueError):
-    """A scenario file or one of its rules is wrong (its author's fault); the message names file and line, or rule."""
+    """A scenario file or rule is invalid (its author's fault); the message names file and line, or the rule."""
 
 
 def _nearest(paths: Iterable[str], text: str) -> list[str]:
-    """Return paths in the order of how many words they share with a text; first pages before others."""
+    """Return paths ordered by how many words they share with a text; index pages first among equals."""
     wanted = {word.casefold() for word in words(text) if len(word) > 2}
     return sorted(
         paths, key=lambda path: (-sum(word in path.casefold() for word in wanted), not path.endswith("index.html"))
@@ -117,10 +116,10 @@ def _check_pattern(pattern: str) -> str:
 
 
 def render(value: Any, variables: Mapping[str, Any]) -> Any:
-    """Fill in every template in a value of nested dicts and lists; a text that is one expression keeps its type.
+    """Render every template in nested dicts and lists; a text that is a single expression keeps its type.
 
     Raises:
-        ScenarioError: the scenario author's fault: it names a variable or does something that does not exist.
+        ScenarioError: the scenario author's fault: a template fails or uses an undefined variable.
     """
     if isinstance(value, Mapping):
         return {str(render(key, variables)): render(item, variables) for key, item in value.items()}
@@ -139,7 +138,7 @@ def render(value: Any, variables: Mapping[str, Any]) -> Any:
 
 
 Pattern = Annotated[str, AfterValidator(_check_pattern)]
-"""A regular expression, searched without regard to case; `.` matches newlines. Its groups are template variables."""
+"""A case-insensitive regular expression; `.` matches newlines. Its groups are template variables."""
 Template = Annotated[str, AfterValidator(_check_template)]
 Tokens = Annotated[int, Field(ge=0, le=10_000_000)]
 
@@ -149,11 +148,11 @@ class _Section(BaseModel):
 
 
 class When(_Section):
-    """What a request must be like. A field that is left out matches everything."""
+    """Conditions on a request. An omitted field matches everything."""
 
     model: str | None = None
     tools: tuple[str, ...] = ()
-    """Globs; each must match a tool that is offered."""
+    """Globs; each must match an offered tool."""
     forced_tool: str | None = None
     prompt: Pattern | None = None
     system: Pattern | None = None
@@ -166,13 +165,13 @@ class When(_Section):
 
 
 class Wordy(_Section):
-    """A reply that goes on and on about what was asked."""
+    """A long reply of filler text."""
 
     tokens: Annotated[int, Field(gt=0, le=100_000)]
 
 
 class Say(_Section):
-    """One block of a reply: exactly one of text, tool and wordy."""
+    """One block of a reply: exactly one of text, tool or wordy."""
 
     text: Template | None = None
     tool: Template | None = None
@@ -190,7 +189,7 @@ class Say(_Section):
 
 
 class UsageOverride(_Section):
-    """Tokens to be billed instead of those counted."""
+    """Tokens to bill instead of those counted."""
 
     input_tokens: Tokens | None = None
     output_tokens: Tokens | None = None
@@ -199,39 +198,39 @@ class UsageOverride(_Section):
 
 
 class Fault(_Section):
-    """One thing that goes wrong."""
+    """An injected fault."""
 
     kind: Literal["status", "stall", "cut", "malformed"]
     after_characters: Annotated[int, Field(ge=0)] = 0
-    """The reply's characters sent before; 0 = before anything, HTTP status included."""
+    """Characters of the reply sent before the fault; 0 = before anything, including the HTTP status."""
     status: Annotated[int, Field(ge=400, le=599)] = 529
     retry_after_seconds: Annotated[float, Field(ge=0, le=3600)] | None = None
     should_retry: bool | None = None
-    """The header `x-should-retry`, by which the API tells its clients whether to try again."""
+    """The header `x-should-retry`, which tells the API's clients whether to retry."""
     seconds: Annotated[float, Field(gt=0, le=86_400)] = 60.0
-    """How long a stall lasts. Then the reply goes on, if the client is still there."""
+    """Length of a stall, after which the reply continues if the client is still there."""
 
 
 class PaceOverride(_Section):
-    """A speed of its own, also at `--speed max`."""
+    """A speed of its own, even with `--speed max`."""
 
     first_token_seconds: Annotated[float, Field(ge=0, le=3600)]
     tokens_per_second: Annotated[float, Field(gt=0)]
 
 
 class Rule(_Section):
-    """Play this when that.
+    """What to play for matching requests.
 
     A rule with neither `say` nor `responder` adds its fault, usage and pace to the reply of the next rule that matches.
     """
 
     name: Annotated[str, Field(min_length=1, max_length=80)]
-    """What the request log calls the rule."""
+    """Name of the rule in the request log."""
     when: When = When()
     times: Annotated[int, Field(gt=0)] | None = None
-    """How often the rule is played before the next one that matches is."""
+    """How often the rule is played; then the next match takes over."""
     times_per: Literal["server", "conversation"] = "server"
-    """Whether `times` counts all requests, or those of one conversation (for a rule with a tag: of one tagged line)."""
+    """Whether `times` counts all requests, or those of one conversation (with a tag: of one tagged line)."""
     say: tuple[Say, ...] | None = None
     responder: Literal["code_agent", "run_agent", "site_edit", "site_patch"] | None = None
     """The code that improvises the reply."""
@@ -250,7 +249,7 @@ class Rule(_Section):
 
     @property
     def has_reply(self) -> bool:
-        """Whether the rule says something itself."""
+        """Whether the rule has a reply of its own."""
         return self.say is not None or self.responder is not None
 
 
@@ -261,11 +260,11 @@ class Scenario(_Section):
 
 
 def parse_scenario(text: str, *, source: str) -> Scenario:
-    """Read one scenario file.
+    """Parse one scenario file.
 
     Args:
         text: the YAML document.
-        source: what to call it in an error.
+        source: its name in errors.
 
     Raises:
         ScenarioError: its author's fault; one line `source:LINE: place: rule` for each mistake.
@@ -285,14 +284,14 @@ def parse_scenario(text: str, *, source: str) -> Scenario:
 
 
 def load_rules(paths: Iterable[Path], *, faults: bool = False) -> tuple[Rule, ...]:
-    """Return the rules of scenario files in order, then the shipped ones.
+    """Return the rules of the given scenario files, then the shipped ones.
 
     Args:
-        paths: files, or directories whose `*.yaml` are taken in the order of their names.
-        faults: whether the shipped `faults.yaml` is played, after the given files.
+        paths: files, or directories whose `*.yaml` are read in order of name.
+        faults: whether to include the shipped `faults.yaml`, after the given files.
 
     Raises:
-        ScenarioError: the author's fault, or a file cannot be read.
+        ScenarioError: a file is invalid or unreadable.
     """
     rules: list[Rule] = []
     for path in paths:
@@ -315,34 +314,34 @@ def shipped(name: str) -> str:
 
 @dataclass(frozen=True)
 class Match:
-    """What is to be played: the rule that replies, and what it and the rules before it add."""
+    """What to play: the rule that replies, and what it and the rules before it add."""
 
     name: str
-    """Names of the rules, in the order in which they matched, joined by `/`."""
+    """Names of the rules in the order they matched, joined by `/`."""
     rule: Rule
-    """The rule that replies; with a fault that comes before any reply, the rule with the fault."""
+    """The rule that replies, or the rule whose fault replaces the reply."""
     variables: Mapping[str, Any]
-    """What templates may use."""
+    """Template variables."""
     fault: Fault | None
     pace: PaceOverride | None
     usage: Mapping[str, int]
-    """Tokens to be billed instead of those counted, by the field names of `Usage`."""
+    """Tokens to bill instead of those counted, by field of `Usage`."""
 
     @property
     def refusal(self) -> Fault | None:
-        """The fault, when it is an HTTP error instead of a reply."""
+        """The fault, if it is an HTTP error instead of a reply."""
         return self.fault if self.fault and self.fault.kind == "status" and not self.fault.after_characters else None
 
 
 @dataclass
 class RuleBook:
-    """The rules of a server and how often each was played."""
+    """A server's rules and how often each was played."""
 
     rules: Sequence[Rule]
     _played: OrderedDict[tuple[int, str], int] = field(default_factory=OrderedDict)
 
     def match(self, request: Request) -> Match | None:
-        """Return what to play for a request, and count its rules; None when no rule replies."""
+        """Return what to play for a request and count its rules; None when no rule replies."""
         names: list[str] = []
         fault, pace = None, None
         usage: dict[str, int] = {}
@@ -373,9 +372,9 @@ class RuleBook:
 
 
 def _variables(when: When, request: Request) -> dict[str, Any] | None:
-    """Return what templates may use when a request is as described, otherwise None.
+    """Return the template variables of a matching request, otherwise None.
 
-    Groups of the patterns appear under their name, or as `prompt_1`, `system_1` and so on.
+    The patterns' groups appear under their name, or as `prompt_1`, `system_1` and so on.
     """
     if not _has_shape(when, request):
         return None
@@ -417,7 +416,7 @@ def _has_shape(when: When, request: Request) -> bool:
 
 
 def _conversation(request: Request, tag: str | None) -> str:
-    """Name a conversation by its first text; for a tagged rule by the line with the tag, which retries repeat."""
+    """Identify a conversation by its first text; for a tagged rule by the line with the tag, which retries repeat."""
     about = request.user_texts[0] if request.user_texts else ""
     if tag is not None:
         lines = (line for text in request.user_texts for line in text.splitlines())

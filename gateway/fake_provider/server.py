@@ -1,4 +1,4 @@
-"""The fake provider: a server of the Messages API that plays scenarios, so that everything runs without a key."""
+"""The fake provider's server: it speaks the Messages API and plays scenarios, so that everything runs without a key."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ from routing.policy.platform import load_policy
 from routing.policy.prices import Usage
 
 MAX_BODY_BYTES = 32 * 1024 * 1024
-"""What the API takes at most."""
+"""The API's own limit."""
 CALL_HEADER = "x-pointsman-call"
 _CALL_HEADER_CHARACTERS = 200
 _SHUTDOWN_SECONDS = 0.2
-"""How long calls in flight may go on when the server ends. Then they are cut and logged."""
+"""How long calls in flight may continue at shutdown, before they are cut and logged."""
 _START_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where a server listens."""
+    """A listening server's address."""
 
     host: str
     port: int
     url: str
-    """What to give clients as `base_url`."""
+    """The clients' `base_url`."""
 
 
 def announce(address: Address) -> None:
@@ -59,7 +59,7 @@ def serve(config: RehearsalConfig, *, ready: Callable[[Address], None] = announc
 
     Args:
         config: the settings.
-        ready: called once with the address, when requests are taken.
+        ready: called with the address once the server accepts requests.
 
     Raises:
         ScenarioError: the author's fault: a scenario file is wrong.
@@ -81,7 +81,7 @@ def serve(config: RehearsalConfig, *, ready: Callable[[Address], None] = announc
 
 @contextmanager
 def running_rehearsal(config: RehearsalConfig) -> Iterator[Address]:
-    """Serve in a thread of this process for as long as the context is open.
+    """Serve in a thread of this process while the context is open.
 
     Raises:
         ScenarioError: a scenario file is wrong.
@@ -117,7 +117,7 @@ def running_rehearsal(config: RehearsalConfig) -> Iterator[Address]:
 
 @asynccontextmanager
 async def _listening(config: RehearsalConfig) -> AsyncIterator[Address]:
-    """Serve in the running event loop for as long as the context is open."""
+    """Serve in the running event loop while the context is open."""
     rules = RuleBook(load_rules(config.scenarios, faults=config.faults))
     speeds = load_policy(config.policy).speeds if config.speed == "real" else {}
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
@@ -136,7 +136,7 @@ async def _listening(config: RehearsalConfig) -> AsyncIterator[Address]:
 
 @dataclass
 class _Call:
-    """What the log will say about one call."""
+    """A call's log entry in the making."""
 
     id: str
     key_sha256: str
@@ -184,9 +184,9 @@ class _Call:
 class _Server:
     rules: RuleBook
     speeds: Mapping[str, StatedSpeed]
-    """Stated speeds by model; a model that is not listed is as slow as the slowest. Empty for no pauses."""
+    """Speeds by model; an unlisted model is as slow as the slowest. Empty for no pauses."""
     log: int
-    """Descriptor of the request log: each line is written by one system call."""
+    """Descriptor of the request log; each line is one system call."""
     cache: PromptCache = field(default_factory=PromptCache)
     is_ending: bool = False
 
@@ -252,7 +252,7 @@ class _Server:
             call.progress.finish = "stalled" if call.progress.is_stalled else "client_cut"
 
     async def end(self, _app: web.Application) -> None:
-        """Note that calls cut from now on are cut by the server."""
+        """Note that the server itself cuts calls from now on."""
         self.is_ending = True
 
     async def count_tokens(self, http: web.Request) -> web.Response:
@@ -264,7 +264,7 @@ class _Server:
             return _error_response(error, _request_id())
 
     async def hello(self, _http: web.Request) -> web.Response:
-        """Tell a client that the server is there."""
+        """Answer a health check."""
         return web.json_response({"message": "hello"})
 
     async def unknown(self, http: web.Request) -> web.Response:

@@ -1,8 +1,7 @@
-"""Plays the agents of a run by `scenarios/agents.yaml`: look, read, write, run, report, one tool use at a time.
+"""Plays the agents of a run by `scenarios/agents.yaml`: list, read, write, run, report, one tool use at a time.
 
-A ticket directs the play by tags, anywhere in its text: `[rehearse:issues=5,2,0]`. What was seen and done so far is
-read back from the conversation, so nothing has to be remembered between calls. What a ticket says is quoted or
-matched, never run.
+Tags anywhere in a ticket direct the play: `[rehearse:issues=5,2,0]`. Progress is read back from the conversation, so
+nothing is stored between calls. A ticket's text is quoted or matched, never evaluated.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from routing.policy.agents import RESULT_FILE, is_covered
 
 _MOST_READ = 8
 _MOST_TURNS = 60
-"""Whoever keeps refusing what is done here ends the play, not the other way round."""
+"""An agent whose tool uses keep being refused stops here."""
 _LISTING = "find . -type f -not -path '*/node_modules/*' -not -path './.git/*' | sort | head -n 1500"
 _AGENT = re.compile(r"You are the agent `([a-z][a-z0-9:-]{0,80})` of a run")
 _STEP = re.compile(r"^Step `[a-z0-9_-]{1,120}` for agent", re.MULTILINE)
@@ -60,12 +59,12 @@ def _book() -> Mapping[str, Any]:
 
 
 def run_agent(request: Request) -> Sequence[Text | ToolUse]:
-    """Play the agent that the system prompt names."""
+    """Return the next turn of the agent that the system prompt names."""
     work = _read_work(request)
     order = _read_order(request)
     agent = str(order["agent"])
     if work.has_result or request.turn > _MOST_TURNS:
-        return (Text("My step is done; the result says what came of it."),)
+        return (Text("My step is done; see the result."),)
     if order["tags"].get("fail") == agent.replace(":", "-"):
         return (Text("I cannot make up my mind, so I leave it at that."),)
     part = _book()["agents"].get(agent) or _book()["agents"]["anybody"]
@@ -74,14 +73,14 @@ def run_agent(request: Request) -> Sequence[Text | ToolUse]:
     use = None if forced and forced.name == "finish" else work.next_use(part, scene)
     result = {"status": "complete", **_fill(part["result"], scene)}
     result = {key: value for key, value in result.items() if value not in (None, "")}
-    if documents := [path for path in scene["files"] if path.startswith("artifacts/") and path in work.kept]:
+    if documents := [path for path in scene["files"] if path.startswith("artifacts/") and path in work.succeeded]:
         result["artifacts"] = documents
     use = use or work.finish(result)
     return (use,) if use else (Text(str(result["summary"])),)
 
 
 def _read_order(request: Request) -> dict[str, Any]:
-    """Take the order of a step apart; what is not there is empty."""
+    """Parse a step's order; what is missing is empty."""
     prompt = next((text for text in request.user_texts if _STEP.search(text)), request.prompt)
     parts = _SECTION.split(prompt)
     sections = dict(zip(parts[1::2], parts[2::2], strict=False))
@@ -116,7 +115,7 @@ def _unquoted(text: str) -> str:
 
 
 def _scene(order: Mapping[str, Any], work: _Work, part: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what templates of a part may use: the order, the project as far as it was seen, and the part's own."""
+    """Return the template variables of a part: the order, the project as far as it was seen, and the part's own."""
     paths = work.paths or ()
     mentioned = set(_FILE.findall(f"{order['ticket']}\n{order['task']}"))
     sources = sorted(path for path in paths if _SOURCE.search(path))
@@ -144,7 +143,7 @@ def _scene(order: Mapping[str, Any], work: _Work, part: Mapping[str, Any]) -> di
 
 
 def _fill(value: Any, scene: Mapping[str, Any]) -> Any:
-    """Fill templates in; a mapping with `one_of` becomes its entry of that name, an entry with an empty name goes."""
+    """Render templates; a mapping with `one_of` becomes the entry it names; entries with an empty name are dropped."""
     if isinstance(value, Mapping) and "one_of" in value:
         return _fill(value[render(value["one_of"], scene)], scene)
     if isinstance(value, Mapping):
@@ -163,7 +162,7 @@ def _scripts(package_json: str) -> Mapping[str, Any]:
 
 
 def _wished(scene: Mapping[str, Any], tag: str) -> list[dict[str, Any]]:
-    """Return the findings that the ticket wants to see in this round; the last number of the tag stays."""
+    """Return the findings that the ticket's tag orders for this round; its last number repeats."""
     numbers, findings = scene["numbers"].get(tag) or [0], _book()["findings"]
     count = min(numbers[min(scene["round"], len(numbers)) - 1], 50)
     where = {"file": scene["sources"][0]} if scene["sources"] else {}
@@ -175,7 +174,7 @@ def _wished(scene: Mapping[str, Any], tag: str) -> list[dict[str, Any]]:
 
 
 def _corrected(scene: Mapping[str, Any]) -> dict[str, str]:
-    """Return the files in which what the ticket quotes as wrong is set right."""
+    """Return the files in which the text that the ticket calls wrong is corrected."""
     if scene["correction"] is None:
         return {}
     wrong, right = scene["correction"]
@@ -184,7 +183,7 @@ def _corrected(scene: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _mended(scene: Mapping[str, Any]) -> dict[str, str]:
-    """Return what mending changes: the corrected files, a note in those that the task names, and what did not parse."""
+    """Return a fix's changes: corrected files, a comment in those that the task names, and repaired broken files."""
     files = _corrected(scene)
     about = re.sub(r"[^\w .,:'-]", " ", [*scene["findings"], scene["heading"]][0])[:80]
     for path in scene["sources"]:
@@ -197,9 +196,9 @@ def _mended(scene: Mapping[str, Any]) -> dict[str, str]:
 
 @dataclass
 class _Work:
-    """What the conversation shows of a step: files seen and written, with either set of tools.
+    """A step's progress as the conversation shows it.
 
-    An agent has the file tools of the `api` runtime, or those of Claude Code in a box: then its result is a file.
+    An agent has the file tools of the `api` runtime, or those of Claude Code in a box; there its result is a file.
     """
 
     request: Request
@@ -208,15 +207,17 @@ class _Work:
     """None until the files were listed."""
     texts: dict[str, str] = field(default_factory=dict)
     read: set[str] = field(default_factory=set)
-    """Paths that reading was tried of; likewise `written`, of which `kept` were written."""
+    """Paths it tried to read."""
     written: set[str] = field(default_factory=set)
-    kept: set[str] = field(default_factory=set)
+    """Paths it tried to write."""
+    succeeded: set[str] = field(default_factory=set)
+    """Paths it wrote."""
     printed: str | None = None
     """What the step's command printed."""
     has_result: bool = False
 
     def next_use(self, part: Mapping[str, Any], scene: dict[str, Any]) -> ToolUse | None:
-        """Return what is still to be done before the report, or None; notes in the scene which files there will be."""
+        """Return the next tool use before the report, if any, and note the planned files in the scene."""
         files: dict[str, str] = {}
         for filled in _fill(part.get("files", []), scene):
             files |= {path: text for path, text in filled.items() if is_covered(path, scene["writes"])}
@@ -236,7 +237,7 @@ class _Work:
         return self._use("", "Bash", command=command) if command and self.printed is None else None
 
     def finish(self, result: Mapping[str, Any]) -> ToolUse | None:
-        """Return the use of a tool that hands in the result, or None without one."""
+        """Return the tool use that delivers the result; None without such a tool."""
         text = json.dumps(result, indent=2, ensure_ascii=False) + "\n"
         if self.has_shell:
             return self._use("", "Write", path=RESULT_FILE, content=text)
@@ -269,8 +270,8 @@ def _read_work(request: Request) -> _Work:
             work.texts |= {} if text is None else {path: text}
         elif result.tool in ("write_file", "Write"):
             work.written.add(path)
-            work.kept |= set() if result.is_error else {path}
+            work.succeeded |= set() if result.is_error else {path}
         elif result.tool == "finish":
             work.has_result = not result.is_error
-    work.has_result = work.has_result or RESULT_FILE in work.kept
+    work.has_result = work.has_result or RESULT_FILE in work.succeeded
     return work

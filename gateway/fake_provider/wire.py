@@ -1,9 +1,9 @@
-"""The wire forms of the Messages API, and how their tokens are counted.
+"""The wire format of Messages API replies, and how tokens are counted.
 
-Tokens follow stated rules instead of a tokenizer, so that a bill can be checked by hand:
+Tokens follow simple rules instead of a tokenizer, so that a bill can be checked by hand:
 - input tokens = UTF-8 bytes of the compact JSON of {system, messages, tools}, divided by 4, rounded up;
 - output tokens = characters of text and of tool-input JSON sent, divided by 4, rounded up; at least 1;
-- cached prefixes are counted as the provider counts them: apart from `input_tokens`, written once, read afterwards.
+- cached prefixes are counted as the provider does: apart from `input_tokens`, written once, read afterwards.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from routing.policy.prices import Usage
 
 CHARACTERS_PER_TOKEN = 4
 CHUNK_CHARACTERS = 40
-"""About ten tokens: how much one delta carries."""
+"""Size of one delta, about ten tokens."""
 CACHE_SECONDS = 300.0
-"""Life of a cached prefix after its last use."""
+"""Lifetime of a cached prefix after its last use."""
 _CACHE_ENTRIES = 4096
 _ERROR_TYPES = {
     400: "invalid_request_error",
@@ -39,7 +39,7 @@ _ERROR_TYPES = {
     529: "overloaded_error",
 }
 _STATUSES = {kind: status for status, kind in _ERROR_TYPES.items()} | {"api_error": 500}
-_ERROR_TEXTS = {429: "Rehearsed rate limit", 529: "Overloaded (rehearsed)"}
+_ERROR_TEXTS = {429: "Rate limit (fake provider)", 529: "Overloaded (fake provider)"}
 MALFORMED_EVENT = b'event: content_block_delta\ndata: {"type": "content_block_delta", "index": 0, "delta": {"ty\n\n'
 
 
@@ -52,7 +52,7 @@ class Text:
 
 @dataclass(frozen=True)
 class ToolUse:
-    """The use of a tool."""
+    """A tool use."""
 
     name: str
     input: dict[str, Any]
@@ -60,23 +60,23 @@ class ToolUse:
 
 @dataclass(frozen=True)
 class Written:
-    """One block as it is written: its characters are what a stream sends and what output tokens are counted from."""
+    """One serialised block: its characters are what a stream sends and what output tokens are counted from."""
 
     characters: str
-    """The text, or the JSON of the tool's input; cut short where the reply was stopped."""
+    """The text, or the JSON of the tool's input; truncated where the reply was stopped."""
     tool: str = ""
-    """Empty for a text."""
+    """Name of the tool; empty for a text."""
     tool_use_id: str = ""
 
     @classmethod
     def of(cls, block: Text | ToolUse) -> Written:
-        """Write a block."""
+        """Serialise a block."""
         if isinstance(block, Text):
             return cls(block.text)
         return cls(json.dumps(block.input, ensure_ascii=False), block.name, f"toolu_{uuid.uuid4().hex[:24]}")
 
     def as_block(self, *, is_opening: bool = False) -> dict[str, Any]:
-        """Return the block whole, or as the empty one that opens it in a stream."""
+        """Return the whole block, or the empty one that opens it in a stream."""
         characters = "" if is_opening else self.characters
         if not self.tool:
             return {"type": "text", "text": characters}
@@ -84,7 +84,7 @@ class Written:
         return {"type": "tool_use", "id": self.tool_use_id, "name": self.tool, "input": given}
 
     def delta(self, chunk: str) -> dict[str, str]:
-        """Return some of the characters as a stream's delta."""
+        """Return some characters as a stream's delta."""
         if self.tool:
             return {"type": "input_json_delta", "partial_json": chunk}
         return {"type": "text_delta", "text": chunk}
@@ -100,15 +100,15 @@ class Reply:
     stop_reason: str
     stop_sequence: str | None
     usage: Usage
-    """What the reply bills when it is sent to its end."""
+    """What a reply that is sent in full bills."""
 
     @property
     def characters(self) -> int:
-        """How many characters the whole reply has."""
+        """Number of characters of the whole reply."""
         return sum(len(block.characters) for block in self.content)
 
     def usage_after(self, characters: int) -> Usage:
-        """Return what is billed when only the first `characters` were sent."""
+        """Return what is billed if only the first `characters` were sent."""
         if characters >= self.characters:
             return self.usage
         return self.usage._replace(output_tokens=min(output_tokens(characters), self.usage.output_tokens))
@@ -129,7 +129,7 @@ def stream_steps(reply: Reply, *, boundary: int | None = None) -> Iterator[Step]
 
     Args:
         reply: the reply.
-        boundary: a number of characters after which no chunk may reach, so that a fault can be placed exactly.
+        boundary: a number of characters that no chunk may straddle, so that a fault can strike exactly there.
     """
     opening = _message(reply, content=[], usage=reply.usage._replace(output_tokens=1))
     yield Step(_event("message_start", message=opening | {"stop_reason": None, "stop_sequence": None}))
@@ -147,7 +147,7 @@ def stream_steps(reply: Reply, *, boundary: int | None = None) -> Iterator[Step]
 
 
 def message_body(reply: Reply) -> dict[str, Any]:
-    """Return the body of a reply that is not streamed."""
+    """Return the body of an unstreamed reply."""
     return _message(reply, content=[block.as_block() for block in reply.content], usage=reply.usage)
 
 
@@ -162,13 +162,13 @@ def error_body(kind: str, message: str, request_id: str) -> dict[str, Any]:
 
 
 def injected_error(status: int, request_id: str) -> dict[str, Any]:
-    """Return the body of an error that a fault asks for."""
+    """Return the body of an injected error."""
     kind = _ERROR_TYPES.get(status, "api_error" if status >= 500 else "invalid_request_error")
-    return error_body(kind, _ERROR_TEXTS.get(status, f"Rehearsed error {status}"), request_id)
+    return error_body(kind, _ERROR_TEXTS.get(status, f"Error {status} (fake provider)"), request_id)
 
 
 def error_event(body: dict[str, Any]) -> bytes:
-    """Return the event by which a stream that has begun reports an error."""
+    """Return the error event of a stream that has begun."""
     return _data("error", body)
 
 
@@ -214,7 +214,7 @@ def _data(kind: str, body: dict[str, Any]) -> bytes:
 
 
 def output_tokens(characters: int) -> int:
-    """Return the tokens of a reply of which `characters` were sent, counted from the start of its message."""
+    """Return the output tokens of so many characters."""
     return max(1, -(-characters // CHARACTERS_PER_TOKEN))
 
 
@@ -226,16 +226,16 @@ def count_input(request: Request) -> int:
 
 @dataclass
 class PromptCache:
-    """The prefixes that callers asked to be cached, per key and model."""
+    """Prompt prefixes that callers had cached, per key and model."""
 
     _expiry: OrderedDict[str, float] = field(default_factory=OrderedDict)
 
     def usage(self, request: Request, *, owner: str, now: float) -> Usage:
-        """Count a request's input, and remember the prefixes that it asks to be cached.
+        """Count a request's input, and cache the prefixes that it marks.
 
         Args:
             request: the request.
-            owner: whose cache: a digest of the caller's key.
+            owner: of the cache: a digest of the caller's key.
             now: a monotonic clock in seconds.
         """
         total = count_input(request)

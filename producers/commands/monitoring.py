@@ -94,8 +94,8 @@ def _check_boxes(installation: Installation, context: Context) -> Iterator[Findi
     from producers.doctor import fail, ok, warn
     from routing.errors import PolicyError
     from routing.queues import QUEUES
-    from sandbox.checks import check_boxes
     from sandbox.package_mirror.registries import check_mirror
+    from sandbox.pool import check_boxes
 
     mirror = installation.settings.mirror
     found = [*check_mirror(mirror.npm, without_settings(installation.environment()), npmrc=mirror.npmrc)]

@@ -181,8 +181,8 @@ def gateway(ctx: typer.Context) -> None:
 def mirror(ctx: typer.Context) -> None:
     """Serve packages to boxes, read only, from the registries that this account's npm uses."""
     from routing.policy.platform import load_policy
+    from sandbox.config import MirrorConfig
     from sandbox.package_mirror.app import serve
-    from sandbox.package_mirror.config import MirrorConfig
 
     class MirrorSettings(BaseModel):
         model_config = ConfigDict(frozen=True)

@@ -32,9 +32,8 @@ from producers.use_cases.tenants import Scope, create_key, create_tenant
 from routing.config import read_settings, without_settings
 from routing.policy.platform import load_policy
 from routing.queues import QUEUES
-from sandbox.config import BoxConfig
+from sandbox.config import BoxConfig, MirrorConfig
 from sandbox.errors import SandboxError, SandboxUnavailableError
-from sandbox.package_mirror.config import MirrorConfig
 from sandbox.package_mirror.registries import check_mirror
 from sites.content_store import Den
 

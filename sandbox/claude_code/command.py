@@ -1,9 +1,8 @@
-"""How the Claude Code CLI is called: its arguments, its environment and its input, worked out from values alone.
+"""Builds the Claude Code CLI's arguments, environment and input.
 
-The prompt is no argument: it goes over stdin, so that nothing in it can be taken for a flag (threat D9). Nor is
-anything else that only one job has, so a CLI may be started before its job is known. The flags narrow what the CLI
-does; the wall around it does not rely on them. The one flag that lifts the CLI's own checks is for a box and is refused
-anywhere else, before anything starts (S-060).
+The prompt goes over stdin, so that nothing in it can be taken for a flag (threat D9). Nothing specific to a job is an
+argument, so the CLI can be started before its job is known. The flags restrict the CLI, but isolation does not rely on
+them. The one flag that lifts the CLI's own checks is refused outside a container, before anything starts (S-060).
 """
 
 from __future__ import annotations
@@ -16,34 +15,34 @@ from typing import Literal
 from sandbox.errors import UnwalledSessionError
 
 CLI_VERSION = "2.1.330"
-"""The flags below mean what they mean in this version: a session of another does not go on."""
+"""The version for which the flags below hold; sessions of any other are stopped."""
 CONFIG_DIRECTORY = "/home/agent/.claude"
-"""Writable and empty: a configuration directory that cannot be written to makes the CLI hang."""
+"""Writable and empty; an unwritable configuration directory makes the CLI hang."""
 MAX_OUTPUT_TOKENS = 6000
-"""A reply may have so many: more, and the worst case of one call would not fit the caps it is reserved on."""
+"""Limit of a reply; with more, the worst case of one call would not fit its budgets."""
 MAX_PROMPT_BYTES = 262_144
 _RETRIES = "5"
-"""Of a call that broke off: with the CLI's pauses about fifteen seconds, in which a gateway is started again."""
+"""Retries of a broken call: about fifteen seconds with the CLI's pauses, enough for a restart of the gateway."""
 
 
 @dataclass(frozen=True)
 class Role:
-    """What a kind of session may do."""
+    """The permissions of a kind of session."""
 
     name: str
     tools: frozenset[str]
-    """Exactly these: a session that starts with others is stopped before it does anything."""
+    """The exact tools; a session that starts with others is stopped before it does anything."""
     permission_mode: Literal["dontAsk", "bypassPermissions"]
-    """With `bypassPermissions` the CLI asks nobody about anything: only for sessions behind a wall (S-055, A18)."""
+    """`bypassPermissions` turns all permission checks off and is only for isolated sessions (S-055, A18)."""
     settings_file: str
-    """Lies in the image and belongs to root."""
+    """In the image, owned by root."""
     rules_file: str
-    """What its system prompt ends with. It lies in the image, or is put into the workspace before anything has run
-    there: the CLI reads it once, when it starts, so that nothing which it starts could change what it says."""
+    """The end of its system prompt: a file of the image, or one put into the workspace before anything runs. The CLI
+    reads it once, at start, so nothing that it runs can change it."""
 
     @property
     def skips_permissions(self) -> bool:
-        """Whether the CLI's own permission layer is off."""
+        """Whether the CLI's own permission checks are off."""
         return self.permission_mode == "bypassPermissions"
 
 
@@ -58,10 +57,10 @@ SITE = Role(
 
 
 def ticket_role(tools: Iterable[str], *, rules_file: str) -> Role:
-    """Return what a session of an agent of the ticket lane may do.
+    """Return the role of an agent of the ticket workflow.
 
     Args:
-        tools: the CLI's tools that its definition names.
+        tools: the CLI's tools in the agent's definition.
         rules_file: the agent's instructions, as a path inside the box.
     """
     return Role("ticket", frozenset(tools), "bypassPermissions", "/etc/claude-code/roles/ticket.json", rules_file)
@@ -78,19 +77,19 @@ class SessionPlan:
     model: str
     max_turns: int
     budget_usd: float
-    """Stops the CLI by its own estimate; what is really spent is the gateway's to count and to cap."""
+    """Stops the CLI by its own estimate; the gateway meters and limits the real cost."""
     max_output_tokens: int
 
 
 def arguments(plan: SessionPlan, *, is_walled: bool) -> tuple[str, ...]:
-    """Return the command line. Each value stands with its flag in one word, so that none can become a flag itself.
+    """Return the command line. Each value shares a word with its flag, so that none can become a flag itself.
 
     Args:
         plan: the session.
-        is_walled: whether it runs behind a wall (`Box.is_walled`).
+        is_walled: whether it runs in isolation (`Box.is_walled`).
 
     Raises:
-        UnwalledSessionError: the role skips permission checks and there is no wall (ours, or the operator's fault).
+        UnwalledSessionError: the role skips permission checks without isolation (our fault, or the operator's).
     """
     if plan.role.skips_permissions and not is_walled:
         raise UnwalledSessionError(f"a session of role {plan.role.name} may only run inside a container")
@@ -120,19 +119,19 @@ def arguments(plan: SessionPlan, *, is_walled: bool) -> tuple[str, ...]:
 
 
 def order_line(prompt: str) -> bytes:
-    """Return what the CLI reads from stdin: one message, and then the end of input."""
-    said = prompt.encode("utf-8", "replace").decode()
-    return json.dumps({"type": "user", "message": {"role": "user", "content": said}}).encode() + b"\n"
+    """Return the CLI's whole stdin: one message."""
+    content = prompt.encode("utf-8", "replace").decode()
+    return json.dumps({"type": "user", "message": {"role": "user", "content": content}}).encode() + b"\n"
 
 
 def environment(plan: SessionPlan, *, gateway_url: str, token: str, trace: str | None = None) -> dict[str, str]:
-    """Return the environment, which holds no secret but the attempt's own token.
+    """Return the environment, whose only secret is the attempt's own token.
 
     Args:
         plan: the session.
-        gateway_url: the door to the models, as seen from inside the box.
-        token: the attempt's token, which is worth nothing elsewhere, for others or later.
-        trace: the `traceparent` that the session's calls go out with, if it is traced.
+        gateway_url: the gateway as seen from inside the box.
+        token: the attempt's token, which is useless elsewhere and later.
+        trace: the `traceparent` of the session's calls, if it is traced.
     """
     traced = {"ANTHROPIC_CUSTOM_HEADERS": f"traceparent: {trace}"} if trace is not None else {}
     return {

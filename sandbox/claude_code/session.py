@@ -1,7 +1,8 @@
-"""Follows one session of the CLI: what it may do is checked first, and how it ended is judged last.
+"""Reads one session of the CLI: checks its permissions at the start, and judges how it ended.
 
-A session is taken at its word about nothing that counts. That it succeeded has to be said by its result line, its exit
-status and its not having been cut off, all three.
+Every line of its output is hostile: whatever the agent starts runs as the same user and may write to the CLI's stdout.
+Nothing here decides about money, files or publishing. A session succeeded only if its result line, its exit status and
+the absence of a cut-off all say so.
 """
 
 from __future__ import annotations
@@ -17,37 +18,31 @@ from pydantic_core import from_json
 from sandbox.box import Ending, ExecResult
 from sandbox.claude_code.command import CLI_VERSION, SessionPlan
 
-# What the CLI prints, line by line, as values.
-#
-# Every line is hostile: whatever the agent starts runs as the same user and may write to the CLI's own stdout.
-# Nothing
-# here decides about money, files or publishing; what is not understood is noise.
-
 MAX_TEXT = 2000
-"""Characters of a text that are kept."""
+"""Maximum characters of a text."""
 _MAX_NAME = 80
 _MAX_ABOUT = 160
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ud800-\udfff]+")
 _ABOUT_FIELDS = ("file_path", "command", "pattern", "path")
-"""Which part of a tool's input says what it is about."""
+"""Fields of a tool's input that describe the use."""
 
 
 @dataclass(frozen=True)
 class Started:
-    """The session says what it may do."""
+    """The session's first line: its permissions."""
 
     tools: tuple[str, ...]
     model: str
     permission_mode: str
     extras: tuple[str, ...]
-    """Servers, plugins and commands that it would obey: names, each with its kind."""
+    """Active servers, plugins, commands and skills, each as kind and name."""
     version: str
     session: str
-    """The CLI's own name for it."""
+    """The CLI's id of the session."""
 
 
 @dataclass(frozen=True)
-class Said:
+class TextWritten:
     """The model wrote something."""
 
     text: str
@@ -55,22 +50,22 @@ class Said:
 
 @dataclass(frozen=True)
 class ToolUsed:
-    """The model uses a tool."""
+    """The model used a tool."""
 
     tool: str
     about: str
 
 
 @dataclass(frozen=True)
-class Retried:
-    """A call to the model failed and is made again."""
+class RetryReported:
+    """A model call failed and is retried."""
 
     status: int | None
 
 
 @dataclass(frozen=True)
-class OwnCount:
-    """What the CLI thinks that a session used, subagents included. The bill is the gateway's; this stands beside it."""
+class CliUsage:
+    """The CLI's own count of a session's usage, including subagents. The bill is the gateway's."""
 
     input_tokens: int
     output_tokens: int
@@ -81,28 +76,28 @@ class OwnCount:
 
 @dataclass(frozen=True)
 class Finished:
-    """The session's own account of its end."""
+    """The session's result line."""
 
     subtype: str
     is_error: bool
     text: str
     turns: int
     denials: int
-    """How often a tool was not permitted."""
-    own_count: OwnCount | None = None
-    """None where it cannot be read: unknown, which is not nothing (S-061)."""
+    """Number of refused tool uses."""
+    own_count: CliUsage | None = None
+    """None if unreadable: unknown is not zero (S-061)."""
 
     @property
     def is_success(self) -> bool:
-        """Whether it says that it did what was asked. A failed model call comes as a success that is an error."""
+        """Whether the session reports success. A failed model call is reported as a success with `is_error`."""
         return self.subtype == "success" and not self.is_error
 
 
-Happening = Started | Said | ToolUsed | Retried | Finished
+SessionEvent = Started | TextWritten | ToolUsed | RetryReported | Finished
 
 
-def read_line(line: bytes) -> Iterator[Happening]:
-    """Yield what one line of the stream says; nothing for noise."""
+def read_line(line: bytes) -> Iterator[SessionEvent]:
+    """Yield the events of one output line; none for noise."""
     if not line.startswith(b"{"):
         return
     try:
@@ -115,7 +110,7 @@ def read_line(line: bytes) -> Iterator[Happening]:
     if kind == "system" and subtype == "init":
         yield _started(event)
     elif kind == "system" and subtype == "api_retry":
-        yield Retried(_count(event.get("error_status")) or None)
+        yield RetryReported(_count(event.get("error_status")) or None)
     elif kind == "assistant":
         yield from _blocks(event.get("message"))
     elif kind == "result":
@@ -123,7 +118,7 @@ def read_line(line: bytes) -> Iterator[Happening]:
 
 
 def shown(value: Any, *, most: int) -> str:
-    """Return a text from outside as one line that can be shown: nothing invisible, nothing that turns it around."""
+    """Return an untrusted text as one line without invisible or bidirectional control characters."""
     if not isinstance(value, str):
         return ""
     text = " ".join(_UNPRINTABLE.sub(" ", value[: 4 * most]).split())
@@ -148,16 +143,16 @@ def _started(event: dict[str, Any]) -> Started:
 
 
 def _is_builtin(item: Any) -> bool:
-    """Tell whether a plugin is part of the CLI itself; at the start nobody else has had a word in the stream."""
+    """Return whether a plugin is the CLI's own; before the first line nothing else could write to the stream."""
     return isinstance(item, dict) and item.get("path") == "builtin"
 
 
-def _blocks(message: Any) -> Iterator[Said | ToolUsed]:
+def _blocks(message: Any) -> Iterator[TextWritten | ToolUsed]:
     for block in _list(message.get("content") if isinstance(message, dict) else None):
         if not isinstance(block, dict):
             continue
         if block.get("type") == "text" and (text := shown(block.get("text"), most=_MAX_ABOUT)):
-            yield Said(text)
+            yield TextWritten(text)
         elif block.get("type") == "tool_use":
             yield ToolUsed(_name(block.get("name")), _about(block.get("input")))
 
@@ -185,7 +180,7 @@ def _finished(event: dict[str, Any]) -> Finished:
 _TOKENS = ("inputTokens", "outputTokens", "cacheReadInputTokens", "cacheCreationInputTokens")
 
 
-def _own_count(event: dict[str, Any]) -> OwnCount | None:
+def _own_count(event: dict[str, Any]) -> CliUsage | None:
     models, cost = event.get("modelUsage"), event.get("total_cost_usd")
     if not isinstance(models, dict) or not models or not all(isinstance(used, dict) for used in models.values()):
         return None
@@ -195,7 +190,7 @@ def _own_count(event: dict[str, Any]) -> OwnCount | None:
     if not isinstance(cost, int | float) or not _is_amount(cost):
         return None
     read, written, cache_read, cache_write = (sum(column) for column in zip(*counts, strict=True))
-    return OwnCount(read, written, cache_read, cache_write, float(cost))
+    return CliUsage(read, written, cache_read, cache_write, float(cost))
 
 
 def _is_amount(value: Any) -> bool:
@@ -214,20 +209,20 @@ def _count(value: Any) -> int:
     return min(value, 1_000_000) if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
 
-MAX_NEWS = 200
-"""Pieces of news that one session may bring its owner."""
+MAX_PROGRESS_LINES = 200
+"""Maximum progress lines of one session."""
 
 
 class End(StrEnum):
-    """How a session ended: one code each."""
+    """How a session ended."""
 
     DONE = "done"
     REFUSED = "refused"
-    """It did not start as the role demands, and was stopped before it did anything."""
+    """It did not start as its role demands, and was stopped before it did anything."""
     FAILED = "failed"
     TIME = "time"
     BUDGET = "budget"
-    """It stopped by its own count of what it costs."""
+    """It stopped at its budget, by its own count."""
     OUTPUT = "output"
     RESOURCES = "resources"
     """The kernel killed it for what it used."""
@@ -236,15 +231,15 @@ class End(StrEnum):
 
 @dataclass(frozen=True)
 class Verdict:
-    """How a session ended, and in whose words."""
+    """How a session ended, with a text."""
 
     end: End
     text: str
-    """What the agent said at the end, or why it did not."""
+    """The agent's result, or why there is none."""
 
     @property
     def is_done(self) -> bool:
-        """Whether it did what was asked, as it says."""
+        """Whether the session succeeded."""
         return self.end is End.DONE
 
 
@@ -259,8 +254,8 @@ _CUT: dict[Ending, tuple[End, str]] = {
 }
 
 
-def objections(started: Started, plan: SessionPlan) -> str:
-    """Return why a session must not go on; empty when it is exactly what its role demands."""
+def find_violations(started: Started, plan: SessionPlan) -> str:
+    """Return why a session must be stopped; empty if it is exactly what its role demands."""
     if len(started.tools) != len(plan.role.tools) or frozenset(started.tools) != plan.role.tools:
         wanted = " ".join(sorted(plan.role.tools))
         return f"it has the tools {' '.join(started.tools) or 'none'}, and has to have {wanted}"
@@ -280,8 +275,8 @@ class SessionReader:
     """Reads a session's lines as they come.
 
     Args:
-        plan: what was asked for.
-        tell: takes news for the job's owner, one line each.
+        plan: the requested session.
+        tell: takes progress lines for the job's owner.
     """
 
     plan: SessionPlan
@@ -293,44 +288,44 @@ class SessionReader:
     retries: int = 0
     last_said: str = ""
     went_on: bool = False
-    """Whether something came after a result: one of the two is not the CLI's word."""
+    """Whether something came after a result, so that one of the two is forged."""
     _news: int = field(default=0, repr=False)
 
     def take(self, line: bytes) -> bool:
-        """Read one line; False when the session has to be stopped."""
+        """Read one line; False if the session must be stopped."""
         for happening in read_line(line):
             self._see(happening)
             if self.refusal:
                 return False
         return True
 
-    def _see(self, happening: Happening) -> None:
+    def _see(self, happening: SessionEvent) -> None:
         match happening:
             case _ if self.finished is not None:
-                self.went_on = True  # the CLI says nothing after its result: somebody else did
+                self.went_on = True  # the CLI prints nothing after its result
             case Started():
                 self.started = self.started or happening
-                self.refusal = objections(happening, self.plan)
-            case _ if self.started is None and not isinstance(happening, Retried):
+                self.refusal = find_violations(happening, self.plan)
+            case _ if self.started is None and not isinstance(happening, RetryReported):
                 self.refusal = "it worked before it said what it may do"
             case ToolUsed(tool, about):
                 self.tools_used += 1
                 self._tell(f"{tool} {about}".strip())
-            case Said(text):
+            case TextWritten(text):
                 self.last_said = text
                 self._tell(text)
-            case Retried():
+            case RetryReported():
                 self.retries += 1
             case Finished():
                 self.finished = happening
 
     def _tell(self, news: str) -> None:
         self._news += 1
-        if self._news <= MAX_NEWS:
+        if self._news <= MAX_PROGRESS_LINES:
             self.tell(news)
 
     def judge(self, result: ExecResult) -> Verdict:
-        """Return how the session ended, all in all."""
+        """Return how the session ended."""
         if self.refusal:
             return Verdict(End.REFUSED, self.refusal)
         if (cut := _CUT.get(result.ending)) is not None:

@@ -1,4 +1,4 @@
-"""A box that is a container, and what makes it: everything is asked for, checked, and only then started."""
+"""A box that is a container: its parts are created, checked against the required posture, and only then started."""
 
 from __future__ import annotations
 
@@ -28,34 +28,40 @@ from sandbox.box import (
     Injected,
     OnLine,
     OutputLimits,
-    this_owner,
-    without_planted,
+    current_owner,
+    select_files,
 )
 from sandbox.docker import recipe
-from sandbox.docker.engine import UNREACHABLE, Engine, starting, using
-from sandbox.docker.posture import check_box, check_forwarder, check_inner, check_volume
-from sandbox.docker.recipe import TOOLS, USER, Kind, Slot
+from sandbox.docker.engine import UNREACHABLE, Engine, translating_start_errors, translating_use_errors
+from sandbox.docker.recipe import TOOLS, USER, Kind, Slot, check_box, check_forwarder, check_inner, check_volume
 from sandbox.errors import BoxFrozenError, BoxLostError, SandboxStartupError
-from sandbox.execution import Exchanged, Standby, follow
+from sandbox.execution import Exchanged, Standby, run_to_end
 from sandbox.tarball import pack, stream_limit, unpack
 from sites.content_store import Den, Manifest
-from sites.files import check_tree, is_planted
+from sites.files import is_planted
 
-# The engine's multiplexed output: frames of one byte for the stream, three unused, four of length, then the data.
+logger = logging.getLogger(__name__)
 
+_NO_CLOCK = Clocks(soft_seconds=0, hard_seconds=0, grace_seconds=0)
+"""For a standby command, whose time has not begun."""
+_PIECE_BYTES = 262_144
+_GO = b"\n"
 _HEADER = struct.Struct(">BxxxL")
 _STDOUT, _STDERR, _ERROR = 1, 2, 3
 
 
 class Output(NamedTuple):
-    """What one piece of the connection held."""
+    """Output in one piece of the connection."""
 
     stdout: bytes
     stderr: bytes
 
 
 class Frames:
-    """Takes the bytes of a connection as they come. A frame's data is handed on at once, not kept until it is whole."""
+    """Splits the engine's multiplexed output, in which each frame has a header with its stream and length.
+
+    A frame's data is passed on at once, before the frame is complete.
+    """
 
     def __init__(self) -> None:
         self._header = b""
@@ -66,7 +72,7 @@ class Frames:
         """Return the output in some bytes.
 
         Raises:
-            ConnectionError: they are no frames (the engine's fault).
+            ConnectionError: the bytes are not frames (the engine's fault).
         """
         stdout, stderr = bytearray(), bytearray()
         place = 0
@@ -87,21 +93,15 @@ class Frames:
             self._stream, self._left = _HEADER.unpack(self._header)
             self._header = b""
             if self._stream not in (_STDOUT, _STDERR, _ERROR):
-                raise ConnectionError("the engine sent something else than a command's output")
+                raise ConnectionError("the engine sent something other than a command's output")
         return place + wanted
 
 
-# A command in a container, as a channel: stdin, stdout and stderr over one hijacked connection to the engine.
-
-_PIECE_BYTES = 262_144
-_GO = b"\n"
-
-
 class ExecChannel:
-    """One `docker exec`. Without soft seconds it has no clock inside.
+    """The channel of one `docker exec`, over a hijacked connection. Without soft seconds it has no clock inside.
 
-    The runner inside waits for a first line before it starts the command: only then is it sure that no output of the
-    command went into the buffers of the HTTP client, which the hijack leaves behind.
+    The runner inside waits for a first line before it starts the command; otherwise the command's first output could
+    end up in the buffers of the HTTP client, which the hijack abandons.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class ExecChannel:
         self._api = api
         self._container = container
         self._run_id = run_id
-        wrapped = [f"{TOOLS}/run", run_id, _seconds(soft_seconds), _seconds(grace_seconds), *argv]
+        wrapped = [f"{TOOLS}/run", run_id, f"{soft_seconds:.3f}", f"{grace_seconds:.3f}", *argv]
         created = api.exec_create(
             container, wrapped, stdin=True, user=USER, environment=dict(env), workdir=cwd, privileged=False
         )
@@ -136,7 +136,7 @@ class ExecChannel:
         self._send(self._before)
 
     def exchange(self, outgoing: bytes, *, seconds: float) -> Exchanged:
-        """Send what can be sent and return what came; see `Channel`."""
+        """Send what can be sent and return what arrived."""
         waiting = self._before + outgoing
         writers = [self._socket] if waiting else []
         readable, writable, _ = select.select([self._socket], writers, [], seconds)
@@ -150,7 +150,7 @@ class ExecChannel:
             sent = self._socket.send(waiting)
         except BlockingIOError:
             return 0
-        except (BrokenPipeError, ConnectionResetError):  # the command does not read, or is over: what it says counts
+        except (BrokenPipeError, ConnectionResetError):  # the command does not read, or is over
             self._before = b""
             return len(waiting)
         skipped = min(sent, len(self._before))
@@ -166,7 +166,7 @@ class ExecChannel:
             return b""
 
     def end_input(self) -> None:
-        """Let the command see the end of its stdin."""
+        """Close the command's stdin."""
         if self._before:
             return
         with suppress(OSError):
@@ -179,15 +179,15 @@ class ExecChannel:
             self._api.exec_start(made["Id"], detach=True)
 
     def is_running(self) -> bool:
-        """Return whether the command runs.
+        """Return whether the command is running.
 
         Raises:
-            DockerException: the engine does not say.
+            DockerException: the engine does not answer.
         """
         return bool(self._api.exec_inspect(self._exec_id)["Running"])
 
     def exit_code(self) -> int | None:
-        """Return the status of the command; None while it runs, or when the engine does not know it."""
+        """Return the command's exit code; None while it runs or when it is unknown."""
         with suppress(docker.errors.DockerException, *UNREACHABLE):
             found = self._api.exec_inspect(self._exec_id)
             if not found["Running"]:
@@ -196,32 +196,22 @@ class ExecChannel:
         return None
 
     def close(self) -> None:
-        """Let go of the connection; the command may still run."""
+        """Close the connection; the command may still run."""
         with suppress(OSError):
             self._held.close()
             self._socket.close()
 
 
-def _seconds(value: float) -> str:
-    return f"{value:.3f}"
-
-
-def quick(api: APIClient, container: str, argv: Sequence[str]) -> tuple[int | None, bytes]:
-    """Run one of our own short commands in a container and return its status and what it said."""
+def run_quickly(api: APIClient, container: str, argv: Sequence[str]) -> tuple[int | None, bytes]:
+    """Run one of our own short commands in a container and return its exit code and output."""
     made = api.exec_create(container, list(argv), user=USER)
-    said: bytes = api.exec_start(made["Id"])
+    output: bytes = api.exec_start(made["Id"])
     code: int | None = api.exec_inspect(made["Id"])["ExitCode"]
-    return code, said
-
-
-logger = logging.getLogger(__name__)
-
-_NO_CLOCK = Clocks(soft_seconds=0, hard_seconds=0, grace_seconds=0)
-"""Of a command whose time has not begun."""
+    return code, output
 
 
 class _Parts(NamedTuple):
-    """What a slot's containers were given by the engine."""
+    """A slot's containers and addresses on the engine."""
 
     box: str
     forwarder: str
@@ -250,17 +240,17 @@ class DockerBox:
 
     @property
     def id(self) -> str:
-        """The slot's id, which all its objects bear as a label."""
+        """The slot's id, a label of all its objects."""
         return self._slot.id
 
     @property
     def is_walled(self) -> bool:
-        """A container with its posture checked is a wall."""
+        """Always true: its posture is checked before it starts."""
         return True
 
     @property
     def container(self) -> str:
-        """The engine's id of the container itself."""
+        """The container's id on the engine."""
         return self._container
 
     @property
@@ -269,17 +259,15 @@ class DockerBox:
         return self._door
 
     def put(self, files: Mapping[str, bytes], *, planted: Callable[[str], bool] = is_planted) -> Injected:
-        """Lay files into the workspace; see `Box.put`."""
+        """Put files into the workspace before the first command."""
         self._check_usable()
         if self._has_run:
-            raise BoxFrozenError("files go in before the first command, not while something may be awake")
-        limits = self._spec.limits
-        wanted, dropped = without_planted(files, planted)
-        checked = check_tree(wanted, max_bytes=limits.workspace_bytes, max_files=limits.workspace_files)
-        with using():
+            raise BoxFrozenError("files must be put before the first command")
+        checked, injected = select_files(files, planted, limits=self._spec.limits)
+        with translating_use_errors():
             if not self._engine.client.api.put_archive(self._container, WORKSPACE, pack(checked)):
                 raise BoxLostError("the engine did not take the files")
-        return Injected(len(checked), sum(map(len, checked.values())), dropped)
+        return injected
 
     def run(
         self,
@@ -293,32 +281,30 @@ class DockerBox:
         on_line: OnLine | None = None,
         watch: Callable[[], None] | None = None,
     ) -> ExecResult:
-        """Run a command; see `Box.run`."""
+        """Run a command until it ends or is cut off."""
         self._check_usable()
         self._has_run = True
         standby, self._standby = self._standby, None
         with traces.span("box exec", facts={"process.executable.name": argv[0].rpartition("/")[2]}) as span:
-            with using():
+            with translating_use_errors():
                 channel = standby.hand_over(argv, env or {}, cwd) if standby is not None else None
                 channel = channel or self._exec(argv, env=env or {}, cwd=cwd, clocks=clocks)
-            has_to_freeze = True
-            try:
-                followed = follow(
-                    channel, stdin=stdin, clocks=clocks, limits=output or OutputLimits(), on_line=on_line, watch=watch
-                )
-                has_to_freeze = followed.has_to_freeze
-            finally:
-                if has_to_freeze:
-                    self._freeze_quietly()
-                channel.close()
-            result = followed.result
+            result = run_to_end(
+                channel,
+                freeze=self._freeze_quietly,
+                stdin=stdin,
+                clocks=clocks,
+                limits=output or OutputLimits(),
+                on_line=on_line,
+                watch=watch,
+            )
             span.note({"process.exit.code": result.exit_code, "pointsman.ending": result.ending.value})
             return result
 
     def stand_by(self, argv: Sequence[str], *, env: Mapping[str, str], token: str | None = None) -> None:
-        """Start a command that waits for its input; see `Box.stand_by`."""
+        """Start a command that waits for its input."""
         self._check_usable()
-        with using():
+        with translating_use_errors():
             channel = self._exec(argv, env=env, cwd=WORKSPACE, clocks=_NO_CLOCK)
             channel.begin()
         self._standby, self.token = Standby(tuple(argv), env, channel), token
@@ -336,20 +322,20 @@ class DockerBox:
         )
 
     def collect(self, den: Den, rules: CollectRules) -> Manifest:
-        """Freeze the box and store its files; see `Box.collect`."""
+        """Freeze the box for good and store its files."""
         self.freeze()
         limits = self._spec.limits
         longest = stream_limit(workspace_bytes=limits.workspace_bytes, workspace_files=limits.workspace_files)
-        with using(), self._engine.archive(self._container, WORKSPACE) as chunks:
+        with translating_use_errors(), self._engine.archive(self._container, WORKSPACE) as chunks:
             return unpack(chunks, den, rules, max_stream_bytes=longest)
 
     def freeze(self) -> None:
-        """Stop everything in the box for good; see `Box.freeze`."""
+        """Stop everything in the box for good."""
         if self._is_closed:
             raise BoxLostError("the box is closed")
         if self._is_frozen:
             return
-        with using():
+        with translating_use_errors():
             self._engine.client.api.pause(self._container)
         self._is_frozen = True
 
@@ -366,21 +352,21 @@ class DockerBox:
             raise BoxFrozenError("the box is frozen")
 
     def is_usable(self) -> bool:
-        """Return whether a box that waited is still what it was: it runs, and nobody changed it."""
+        """Return whether a box that waited is running and unchanged."""
         try:
-            with using():
+            with translating_use_errors():
                 api = self._engine.client.api
                 if changed := _weaknesses(api, self._slot, self._spec, parts=self._parts, are_running=True):
                     logger.warning("spare_box_changed", extra={"box": self.id, "how": "; ".join(changed)[:500]})
                     return False
                 if self._standby is not None:
                     return self._standby.channel.is_running()
-                return quick(api, self._container, ["true"])[0] == 0
+                return run_quickly(api, self._container, ["true"])[0] == 0
         except BoxLostError:
             return False
 
     def close(self) -> None:
-        """Destroy the box with all that belongs to it; what cannot be removed now is the reaper's."""
+        """Destroy the box and everything that belongs to it; the reaper removes what cannot be removed now."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -392,26 +378,26 @@ class DockerBox:
 
 
 class DockerMaker:
-    """Makes boxes of one spec on one engine."""
+    """Creates boxes of one spec on one engine."""
 
     def __init__(self, engine: Engine, spec: BoxSpec, *, waiting_seconds: int = 0) -> None:
-        """Take an engine and a spec; a box may wait so long in a pool before its own lifetime is needed."""
+        """Set the engine and the spec; `waiting_seconds` in a pool are added to a box's lifetime."""
         self._engine = engine
         self._spec = spec
         self._waiting_seconds = waiting_seconds
 
     @property
     def spec(self) -> BoxSpec:
-        """What the boxes are made from."""
+        """The spec of its boxes."""
         return self._spec
 
     def create(self) -> DockerBox:
-        """Make and start a box; see `BoxMaker.create`."""
+        """Create and start a box."""
         lifetime = self._spec.limits.lifetime_seconds + self._waiting_seconds
-        slot = Slot.new(self._engine.install, this_owner(), lifetime_seconds=lifetime)
+        slot = Slot.new(self._engine.install, current_owner(), lifetime_seconds=lifetime)
         is_made = False
         try:
-            with starting():
+            with translating_start_errors():
                 box = self._create(slot, lifetime)
             is_made = True
             return box
@@ -447,20 +433,20 @@ class DockerMaker:
         return DockerBox(self._engine, slot, spec, parts=parts, door=_door(spec, address))
 
     def _prove_door(self, box: str) -> None:
-        """Wait until the forwarder listens: a box whose door stays shut is not handed out."""
-        code, _ = quick(self._engine.client.api, box, [f"{recipe.TOOLS}/probe", str(GATEWAY_PORT)])
+        """Wait until the forwarder listens."""
+        code, _ = run_quickly(self._engine.client.api, box, [f"{recipe.TOOLS}/probe", str(GATEWAY_PORT)])
         if code != 0:
             raise SandboxStartupError("door_shut", "the box's forwarder does not listen")
 
 
 def _weaknesses(api: APIClient, slot: Slot, spec: BoxSpec, *, parts: _Parts, are_running: bool = False) -> list[str]:
-    """Return everything by which a slot's containers differ from what they have to be."""
+    """Return how a slot's containers differ from the required posture."""
     forwarder, box = api.inspect_container(parts.forwarder), api.inspect_container(parts.box)
-    stopped = [kind for kind, found in (("forwarder", forwarder), ("box", box)) if not found["State"]["Running"]]
+    stopped = [kind for kind, state in (("forwarder", forwarder), ("box", box)) if not state["State"]["Running"]]
     return [
         *check_forwarder(forwarder, slot, spec, outer=parts.outer),
         *check_box(box, slot, spec, forwarder=parts.listen),
-        *([f"the {kind} does not run" for kind in stopped] if are_running else []),
+        *([f"the {kind} is not running" for kind in stopped] if are_running else []),
     ]
 
 

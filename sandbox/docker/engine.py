@@ -1,4 +1,4 @@
-"""The engine as this product uses it: one connection, one installation's objects, nothing of anybody else's."""
+"""The Docker engine, limited to one installation's objects; turns its failures into errors with one reason code."""
 
 from __future__ import annotations
 
@@ -17,11 +17,8 @@ import urllib3.exceptions
 from docker.models.networks import Network
 
 from sandbox.docker import recipe
-from sandbox.docker.posture import check_given_outer
-from sandbox.docker.recipe import INSTALL, KIND, SLOT, Kind, Slot
+from sandbox.docker.recipe import INSTALL, KIND, SLOT, Kind, Slot, check_given_outer
 from sandbox.errors import BoxLostError, SandboxError, SandboxStartupError, SandboxUnavailableError
-
-# One reason code for each way in which an engine can fail (one place reads its words, and nobody else does).
 
 UNREACHABLE = (requests.exceptions.RequestException, urllib3.exceptions.HTTPError, ConnectionError, TimeoutError)
 _REASONS: tuple[tuple[str, str], ...] = (
@@ -40,7 +37,7 @@ _REASONS: tuple[tuple[str, str], ...] = (
 
 
 def reason_of(status: int, message: str) -> str:
-    """Return the one reason code of an engine's refusal."""
+    """Return the reason code of an engine's refusal."""
     lowered = message.lower()
     for pattern, reason in _REASONS:
         if re.search(pattern, lowered):
@@ -49,12 +46,12 @@ def reason_of(status: int, message: str) -> str:
 
 
 @contextmanager
-def starting() -> Iterator[None]:
-    """Name what fails while a box is made.
+def translating_start_errors() -> Iterator[None]:
+    """Translate failures while a box is created.
 
     Raises:
         SandboxUnavailableError: the engine cannot be reached, or lacks the image (the operator's fault).
-        SandboxStartupError: it refused (its fault, or ours); nothing is tried again without the refused option (A15).
+        SandboxStartupError: it refused (its fault, or ours); nothing is retried without the refused option (A15).
     """
     try:
         yield
@@ -73,11 +70,11 @@ def starting() -> Iterator[None]:
 
 
 @contextmanager
-def using() -> Iterator[None]:
-    """Name what fails while a box is used.
+def translating_use_errors() -> Iterator[None]:
+    """Translate failures while a box is used.
 
     Raises:
-        BoxLostError: it, or its engine, is gone.
+        BoxLostError: the box or its engine is gone.
     """
     try:
         yield
@@ -94,16 +91,16 @@ _CHUNK_BYTES = 1_048_576
 
 
 class Outer(NamedTuple):
-    """The network between forwarders and gateway."""
+    """The network between the forwarders and the gateway."""
 
     name: str
     host: str
-    """The engine's host, as seen from there: where a gateway on that host has to listen. Empty on a network of the
-    operator's, where the host has no address."""
+    """The engine's host as seen from there, on which a gateway on that host must listen. Empty on the operator's own
+    network, in which the host has no address."""
 
 
 class Leftover(NamedTuple):
-    """A labelled object that an engine holds."""
+    """A labelled object on an engine."""
 
     sort: str
     """`container`, `network` or `volume`."""
@@ -112,67 +109,67 @@ class Leftover(NamedTuple):
 
 
 class Engine:
-    """One engine, for one installation. Opened where it is used: connections do not cross a fork."""
+    """One engine, for one installation. It connects at first use, so that connections do not cross a fork."""
 
     def __init__(self, url: str, *, install: str, subnets: ipaddress.IPv4Network, network: str = "") -> None:
-        """Take where it is; `network` names one that the gateway's container is on, for forwarders to join."""
+        """Set the engine's URL; `network` is one on which the gateway's container listens, for forwarders to join."""
         self.url = url or DEFAULT_ENGINE
         self.install = install
         self._subnets = subnets
         self._network = network
         self._outer: dict[bool, Outer] = {}
         self.given_up: set[str] = set()
-        """Slots whose owner is done with them, and which could not be removed: the reaper's, though the owner lives."""
+        """Slots that their living owner could not remove, left to the reaper."""
 
     @cached_property
     def client(self) -> docker.DockerClient:
-        """The SDK's client; made at first use.
+        """The SDK's client, created at first use.
 
         Raises:
-            SandboxUnavailableError: nobody answers (the operator's fault).
+            SandboxUnavailableError: the engine does not answer (the operator's fault).
         """
         check_reachable(self.url)
-        with starting():
+        with translating_start_errors():
             return docker.DockerClient(base_url=self.url, timeout=_TIMEOUT_SECONDS, version="auto")
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         if "client" in self.__dict__:
             self.client.close()
             del self.__dict__["client"]
 
     def image_id(self, reference: str) -> str:
-        """Return the id of an image that is there.
+        """Return the id of an image.
 
         Raises:
-            SandboxUnavailableError: it is not (the operator's fault).
+            SandboxUnavailableError: there is no such image (the operator's fault).
         """
-        with starting():
+        with translating_start_errors():
             try:
-                found: str = self.client.images.get(reference).id
+                image_id: str = self.client.images.get(reference).id
             except docker.errors.ImageNotFound:
                 raise SandboxUnavailableError(
                     "image_missing", f"there is no {reference}; run `pointsman image build`"
                 ) from None
-            return found
+            return image_id
 
     def outer(self, *, has_masquerade: bool) -> Outer:
-        """Return the network between forwarders and gateway: the operator's, or one made when it is not there.
+        """Return the network between the forwarders and the gateway: the operator's, or our own.
 
         Args:
-            has_masquerade: whether one of our own leads further than the engine's host.
+            has_masquerade: whether our own network leads further than the engine's host.
 
         Raises:
             SandboxUnavailableError: no engine.
             SandboxStartupError: the engine refused.
         """
         if has_masquerade not in self._outer:
-            with starting():
+            with translating_start_errors():
                 self._outer[has_masquerade] = self._given_outer() if self._network else self._find_outer(has_masquerade)
         return self._outer[has_masquerade]
 
     def forget_outer(self) -> None:
-        """Look for the outer network again next time: somebody removed it."""
+        """Look the outer network up again next time, as somebody may have removed it."""
         self._outer.clear()
 
     def _find_outer(self, has_masquerade: bool) -> Outer:
@@ -188,28 +185,28 @@ class Engine:
         return Outer(wanted["name"], network.attrs["IPAM"]["Config"][0]["Gateway"])
 
     def _given_outer(self) -> Outer:
-        """Take the operator's network, if it has no other way out than the gateway."""
+        """Return the operator's network if the gateway is its only way out."""
         try:
-            found = self.client.networks.get(self._network).attrs
+            network = self.client.networks.get(self._network).attrs
         except docker.errors.NotFound:
             raise SandboxUnavailableError(
                 "network_missing", f"there is no network {self._network}, which POINTSMAN_BOX__NETWORK names"
             ) from None
-        if differences := check_given_outer(found):
+        if differences := check_given_outer(network):
             raise SandboxStartupError("posture", f"network {self._network}: {'; '.join(differences)}")
         return Outer(self._network, "")
 
     @staticmethod
     def _check_outer(network: Network, wanted: dict[str, Any]) -> None:
-        """Refuse a network that only bears the name."""
+        """Refuse a foreign network of the same name."""
         if network.attrs["Labels"] != wanted["labels"] or network.attrs["Options"] != wanted["options"]:
             raise SandboxStartupError("posture", f"network {wanted['name']} is not ours; remove it or rename it")
 
     def create_inner(self, slot: Slot) -> recipe.Addresses:
-        """Make a slot's own network, in a subnet that is free.
+        """Create a slot's inner network in a free subnet.
 
         Raises:
-            SandboxStartupError: none is, or the engine refused.
+            SandboxStartupError: no subnet is free, or the engine refused.
         """
         for _ in range(_SUBNET_TRIES):
             chosen = recipe.addresses(recipe.pick_subnet(self._subnets))
@@ -225,22 +222,22 @@ class Engine:
         )
 
     def leftovers(self, slot: str | None = None) -> Iterator[Leftover]:
-        """Yield what this installation has on the engine, or what one slot has: containers, then networks, volumes.
+        """Yield the objects of this installation or of one slot: containers, then networks, then volumes.
 
-        An engine that was killed while it removed a container may list that for ever, and know nothing else of it.
+        An engine that was killed while removing a container may list it forever, so listed containers are inspected.
         """
         labels = [f"{INSTALL}={self.install}"] + ([f"{SLOT}={slot}"] if slot else [])
         filters = {"label": labels}
         api = self.client.api
         for found in api.containers(all=True, filters=filters):
-            if self._knows(found["Id"]):
+            if self._exists(found["Id"]):
                 yield Leftover("container", found["Id"], found["Labels"])
         for found in api.networks(filters=filters):
             yield Leftover("network", found["Id"], found["Labels"])
         for found in (api.volumes(filters=filters) or {}).get("Volumes") or []:
             yield Leftover("volume", found["Name"], found["Labels"])
 
-    def _knows(self, container: str) -> bool:
+    def _exists(self, container: str) -> bool:
         try:
             self.client.api.inspect_container(container)
         except docker.errors.NotFound:
@@ -249,10 +246,10 @@ class Engine:
 
     @contextmanager
     def archive(self, container: str, path: str) -> Iterator[Iterator[bytes]]:
-        """Give the tar stream of a directory in a container. Whoever stops reading leaves nothing open.
+        """Yield the tar stream of a directory in a container, and close it whatever happens.
 
-        The SDK's own call keeps the connection while anybody, such as a traceback, holds its generator; the engine
-        would then wait with everything else that it is asked about this container.
+        The SDK's own call keeps the connection open while anything, such as a traceback, holds its generator; until
+        then the engine would block every other request about this container.
         """
         api = self.client.api
         url = f"{api.base_url}/v{api.api_version}/containers/{container}/archive"
@@ -261,7 +258,7 @@ class Engine:
             yield response.iter_content(_CHUNK_BYTES)
 
     def remove(self, found: Leftover) -> bool:
-        """Remove an object; False when something still holds it or it is being removed already."""
+        """Remove an object; False if it is still in use or being removed already."""
         api = self.client.api
         try:
             if found.sort == "container":
@@ -278,13 +275,13 @@ class Engine:
         return True
 
     def _disconnect_all(self, network: str) -> None:
-        """A forwarder that is just ending still holds its network."""
+        """Disconnect all containers: a forwarder that is just ending still holds its network."""
         for container in self.client.api.inspect_network(network).get("Containers") or {}:
             with suppress(docker.errors.APIError):
                 self.client.api.disconnect_container_from_network(container, network, force=True)
 
     def remove_slot(self, slot: str) -> bool:
-        """Remove all that belongs to a slot; False when something is left for the reaper."""
+        """Remove everything of a slot; False if something is left to the reaper."""
         is_gone = False
         try:
             is_gone = all([self.remove(found) for found in list(self.leftovers(slot))])
@@ -297,7 +294,7 @@ class Engine:
 
 
 def check_reachable(url: str) -> None:
-    """Look whether anybody answers at a local engine's socket; the SDK would hide the reason.
+    """Check that a local engine's socket answers; the SDK would hide the reason.
 
     Raises:
         SandboxUnavailableError: `engine_missing`, `engine_forbidden` or `engine_unreachable` (the operator's fault).
@@ -318,5 +315,5 @@ def check_reachable(url: str) -> None:
 
 
 def is_outer(found: Leftover) -> bool:
-    """Return whether an object is the installation's own, not a slot's."""
+    """Return whether an object belongs to the installation and not to a slot."""
     return found.labels.get(KIND) == Kind.OUTER

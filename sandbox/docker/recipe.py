@@ -1,7 +1,8 @@
-"""What the engine is asked for, as values: every object of a slot, and how each is named and labelled.
+"""The posture of a box, as values: what the engine is asked to create, and what it must have created.
 
-A slot is one box with all that is its own: an inner network, a workspace volume, a forwarder (notes 2.2). Nothing here
-talks to an engine, so what is asked for can be read, digested and tested without one.
+A slot is one box and everything of its own: an inner network, a workspace volume, a forwarder (notes 2.2). Before
+anything starts, each inspected object is compared with its recipe (threat A14): an engine may silently drop an option
+that it does not support. Nothing here talks to an engine.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import ipaddress
 import json
 import secrets
 import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -17,13 +19,11 @@ from docker.types import IPAMConfig, IPAMPool, LogConfig, Mount, Ulimit
 
 from sandbox.box import DOOR_HOST, GATEWAY_PORT, MEBIBYTE, MIRROR_PORT, WORKSPACE, BoxSpec, Target
 
-# Which system calls a box may make: a list of our own, shorter than the engine's.
-#
-# A network of the engine holds what goes through a network namespace. The engine's own list (20.10) also lets through
-# sockets to the hypervisor (AF_VSOCK), which go through none, and the kernel's sockets for ciphers and tunnels; and
-# io_uring, which makes calls that no list sees. A box needs none of them, nor to trace its other processes.
+# The seccomp profile is stricter than the engine's default (20.10), which allows sockets to the hypervisor (AF_VSOCK)
+# that bypass the network namespace, the kernel's cipher and tunnel sockets, io_uring, whose calls no filter sees, and
+# tracing of other processes.
 
-_WORDS: Final = """
+_SYSTEM_CALLS: Final = """
 _llseek _newselect accept accept4 access adjtimex alarm arch_prctl bind brk cachestat capget capset chdir chmod
 chown chown32 clock_adjtime clock_adjtime64 clock_getres clock_getres_time64 clock_gettime clock_gettime64
 clock_nanosleep clock_nanosleep_time64 close close_range connect copy_file_range creat dup dup2 dup3 epoll_create
@@ -57,10 +57,10 @@ timer_delete timer_getoverrun timer_gettime timer_gettime64 timer_settime timer_
 timerfd_gettime timerfd_gettime64 timerfd_settime timerfd_settime64 times tkill truncate truncate64 ugetrlimit umask
 uname unlink unlinkat utime utimensat utimensat_time64 utimes vfork vmsplice wait4 waitid waitpid write writev
 """
-"""What an ordinary program uses, and what no capability is needed for."""
+"""What an ordinary program uses and needs no capability for."""
 
 _FAMILIES: Final = {"AF_UNIX": 1, "AF_INET": 2, "AF_INET6": 10, "AF_NETLINK": 16}
-"""Kinds of sockets; netlink says which addresses a box has."""
+"""Allowed socket families; netlink lists a box's addresses."""
 _PERSONALITIES: Final = (0x0, 0x8, 0x20000, 0x20008, 0xFFFFFFFF)
 _NAMESPACES: Final = 0x7E020000
 """Flags of `clone` that make a namespace."""
@@ -73,29 +73,29 @@ def _allow(*names: str, **condition: Any) -> dict[str, Any]:
 
 def _rules() -> list[dict[str, Any]]:
     return [
-        _allow(*_WORDS.split()),
+        _allow(*_SYSTEM_CALLS.split()),
         *(_allow("socket", value=family, op="SCMP_CMP_EQ") for family in _FAMILIES.values()),
         _allow("socketpair", value=_FAMILIES["AF_UNIX"], op="SCMP_CMP_EQ"),
         *(_allow("personality", value=value, op="SCMP_CMP_EQ") for value in _PERSONALITIES),
         _allow("clone", value=_NAMESPACES, valueTwo=0, op="SCMP_CMP_MASKED_EQ"),
-        # Its flags lie in memory, where no filter sees them; who is told that it is not there uses `clone`.
+        # Its flags are in memory, where no filter sees them; on ENOSYS programs fall back to `clone`.
         {"names": ["clone3"], "action": "SCMP_ACT_ERRNO", "errnoRet": _ENOSYS, "args": []},
     ]
 
 
 SECCOMP: Final = json.dumps({"defaultAction": "SCMP_ACT_ERRNO", "syscalls": _rules()})
-"""The profile as the engine takes it. It names no architecture but the machine's own: 32-bit calls are not made."""
+"""The profile in the engine's format. It covers the machine's own architecture only, so 32-bit calls are refused."""
 
 
 USER = "1000:1000"
 HOME = "/home/agent"
 RUN = "/run/box"
-"""Where the runner leaves the id of a command's process group."""
+"""Where the runner stores the id of a command's process group."""
 TOOLS = "/usr/local/lib/pointsman"
 SECURITY = ("no-new-privileges:true", f"seccomp={SECCOMP}")
 FORWARDER_MEMORY = 160 * MEBIBYTE
 SLACK_SECONDS = 60
-"""How much longer than its box a forwarder lives."""
+"""How much longer a forwarder lives than its box."""
 
 INSTALL = "pointsman.install"
 SLOT = "pointsman.slot"
@@ -105,7 +105,7 @@ DEADLINE = "pointsman.deadline"
 
 
 class Kind:
-    """What a labelled object is."""
+    """Kinds of labelled objects."""
 
     BOX = "box"
     FORWARDER = "forwarder"
@@ -115,7 +115,7 @@ class Kind:
 
 
 class Addresses(NamedTuple):
-    """The addresses within one inner network, a /29 of its own."""
+    """The addresses in one inner network, a /29."""
 
     subnet: str
     forwarder: str
@@ -123,38 +123,38 @@ class Addresses(NamedTuple):
 
 
 def addresses(subnet: ipaddress.IPv4Network) -> Addresses:
-    """Return who gets which address; the first is what the engine would give to the host, which gets none."""
+    """Return a network's addresses; the first one, which the engine would give the host, stays unused."""
     hosts = list(subnet.hosts())
     return Addresses(str(subnet), str(hosts[1]), str(hosts[2]))
 
 
 def pick_subnet(pool: ipaddress.IPv4Network) -> ipaddress.IPv4Network:
-    """Return a random /29: two processes need not agree on which are taken, as the engine refuses a second use."""
+    """Return a random /29; processes need not coordinate, because the engine refuses one in use."""
     count = 1 << (29 - pool.prefixlen)
     return ipaddress.IPv4Network((int(pool.network_address) + 8 * secrets.randbelow(count), 29))
 
 
 @dataclass(frozen=True)
 class Slot:
-    """The name and the labels of one box and all that is its own."""
+    """The names and labels of one box and everything of its own."""
 
     install: str
     id: str
     owner: str
     deadline: int
-    """Unix seconds after which the reaper takes it, whoever owns it."""
+    """Unix time after which the reaper removes it, whoever owns it."""
 
     @classmethod
     def new(cls, install: str, owner: str, *, lifetime_seconds: int) -> Slot:
-        """Return a slot that nobody has used."""
+        """Return a new slot."""
         return cls(install, secrets.token_hex(6), owner, int(time.time()) + lifetime_seconds + SLACK_SECONDS)
 
     def name(self, kind: str) -> str:
-        """Return the name of one of its objects."""
+        """Return the name of the slot's object of a kind."""
         return f"pointsman-{self.install}-{self.id}-{kind}"
 
     def labels(self, kind: str) -> dict[str, str]:
-        """Return the labels by which the reaper finds one of its objects."""
+        """Return the labels by which the reaper finds that object."""
         return {
             INSTALL: self.install,
             SLOT: self.id,
@@ -165,10 +165,9 @@ class Slot:
 
 
 def inner_network(slot: Slot, subnet: str) -> dict[str, Any]:
-    """Return arguments of a network whose only members are a box and its forwarder.
+    """Return the arguments of a network whose only members are a box and its forwarder.
 
-    `internal` alone leaves the engine's host reachable by its address on the bridge; without an address there is
-    nothing to reach (threat B2).
+    `internal` alone leaves the engine's host reachable by its address on the bridge, so it gets none (threat B2).
     """
     return {
         "name": slot.name(Kind.INNER),
@@ -184,9 +183,9 @@ def inner_network(slot: Slot, subnet: str) -> dict[str, Any]:
 
 
 def outer_network(install: str, *, has_masquerade: bool) -> dict[str, Any]:
-    """Return arguments of the network between the forwarders of an installation and its gateway.
+    """Return the arguments of the network between an installation's forwarders and its gateway.
 
-    Its members cannot reach each other, and it leads no further than the host unless the gateway is elsewhere.
+    Its members cannot reach each other, nor anything beyond the host unless the gateway is elsewhere.
     """
     return {
         "name": f"pointsman-{install}-{Kind.OUTER}{'-nat' if has_masquerade else ''}",
@@ -203,7 +202,7 @@ def outer_network(install: str, *, has_masquerade: bool) -> dict[str, Any]:
 
 
 def workspace_volume(slot: Slot, spec: BoxSpec) -> dict[str, Any]:
-    """Return arguments of a volume in memory: a tmpfs mount of the container itself could not be read from outside."""
+    """Return the arguments of a volume in memory; a tmpfs mount of the container could not be read from outside."""
     limits = spec.limits
     options = (
         f"size={limits.workspace_bytes},nr_inodes={limits.workspace_files},uid=1000,gid=1000,mode=0700,nosuid,nodev"
@@ -217,7 +216,7 @@ def workspace_volume(slot: Slot, spec: BoxSpec) -> dict[str, Any]:
 
 
 def _confined(slot: Slot, spec: BoxSpec, kind: str) -> dict[str, Any]:
-    """Return what holds for every container of a slot."""
+    """Return the arguments common to a slot's containers."""
     return {
         "image": spec.image,
         "name": slot.name(kind),
@@ -242,7 +241,7 @@ def _confined(slot: Slot, spec: BoxSpec, kind: str) -> dict[str, Any]:
 
 
 def box_container(slot: Slot, spec: BoxSpec, *, forwarder: str, lifetime_seconds: int) -> dict[str, Any]:
-    """Return arguments of the box itself; it ends by itself after its lifetime, even if its worker is long dead."""
+    """Return the arguments of the box; it ends by itself after its lifetime, even if its worker is dead."""
     limits = spec.limits
     return _confined(slot, spec, Kind.BOX) | {
         "command": ["sleep", str(lifetime_seconds)],
@@ -273,19 +272,19 @@ def box_container(slot: Slot, spec: BoxSpec, *, forwarder: str, lifetime_seconds
 def forwarder_container(
     slot: Slot, spec: BoxSpec, *, outer: str, listen: str, host: str, lifetime_seconds: int
 ) -> dict[str, Any]:
-    """Return arguments of a box's door: it listens on the inner network alone, and leads to one or two ports.
+    """Return the arguments of a box's forwarder, which listens on the inner network only and leads to one or two ports.
 
     Args:
-        slot: whose it is.
-        spec: names where the door leads.
+        slot: the box's slot.
+        spec: the box's spec, which names the targets.
         outer: the outer network's name.
-        listen: its address on the inner network.
-        host: the engine's host on the outer network, where a target names no other.
-        lifetime_seconds: how long the box lives.
+        listen: the forwarder's address on the inner network.
+        host: the engine's host on the outer network, for targets without a host.
+        lifetime_seconds: the box's lifetime.
     """
-    ways = [f"{GATEWAY_PORT}={_address(spec.gateway, host)}"]
+    routes = [f"{GATEWAY_PORT}={_address(spec.gateway, host)}"]
     if spec.mirror is not None:
-        ways.append(f"{MIRROR_PORT}={_address(spec.mirror, host)}")
+        routes.append(f"{MIRROR_PORT}={_address(spec.mirror, host)}")
     return _confined(slot, spec, Kind.FORWARDER) | {
         "command": [
             "timeout",
@@ -294,7 +293,7 @@ def forwarder_container(
             "--max-old-space-size=48",
             f"{TOOLS}/forward.mjs",
             listen,
-            *ways,
+            *routes,
         ],
         "hostname": "door",
         "network": outer,
@@ -309,3 +308,140 @@ def forwarder_container(
 
 def _address(target: Target, host: str) -> str:
     return f"{target.host or host}:{target.port}"
+
+
+_HOST_KEYS_EMPTY_TEXT = """
+Binds VolumesFrom CapAdd Devices DeviceCgroupRules DeviceRequests GroupAdd Links PortBindings PidMode UTSMode
+UsernsMode Privileged PublishAllPorts OomKillDisable
+"""
+_HOST_KEYS_EMPTY = tuple(_HOST_KEYS_EMPTY_TEXT.split())
+"""Keys that must be absent, null, empty or false."""
+
+
+def check_box(found: Mapping[str, Any], slot: Slot, spec: BoxSpec, *, forwarder: str) -> list[str]:
+    """Return how an inspected box differs from its recipe; empty if it may start."""
+    limits = spec.limits
+    expected_host = {
+        "NetworkMode": slot.name(Kind.INNER),
+        "Memory": limits.memory_bytes,
+        "MemorySwap": limits.memory_bytes,
+        "NanoCpus": int(limits.cpus * 1_000_000_000),
+        "PidsLimit": limits.processes,
+        "ExtraHosts": [f"{DOOR_HOST}:{forwarder}"],
+        "Sysctls": None,
+    }
+    return [
+        *_common(found, spec, networks={slot.name(Kind.INNER)}),
+        *_differences("HostConfig", found["HostConfig"], expected_host),
+        *_mounts(found, slot),
+        *_ulimits(found, limits.file_bytes),
+    ]
+
+
+def check_forwarder(found: Mapping[str, Any], slot: Slot, spec: BoxSpec, *, outer: str) -> list[str]:
+    """Return how an inspected forwarder differs from its recipe."""
+    expected = {
+        "NetworkMode": outer,
+        "Memory": FORWARDER_MEMORY,
+        "MemorySwap": FORWARDER_MEMORY,
+        "PidsLimit": 32,
+        "Sysctls": {"net.ipv4.ip_forward": "0"},
+    }
+    return [
+        *_common(found, spec, networks={outer, slot.name(Kind.INNER)}),
+        *_differences("HostConfig", found["HostConfig"], expected),
+        *(["Mounts is not empty"] if found["Mounts"] or found["HostConfig"].get("Tmpfs") else []),
+    ]
+
+
+def check_inner(found: Mapping[str, Any], slot: Slot, *, subnet: str) -> list[str]:
+    """Return how an inspected inner network differs from its recipe."""
+    wanted = inner_network(slot, subnet)
+    expected = {
+        "Name": wanted["name"],
+        "Driver": "bridge",
+        "Scope": "local",
+        "Internal": True,
+        "EnableIPv6": False,
+        "Attachable": False,
+        "Ingress": False,
+        "Labels": wanted["labels"],
+        "Options": wanted["options"],
+    }
+    subnets = [part["Subnet"] for part in found["IPAM"]["Config"]]
+    return [
+        *_differences("Network", found, expected),
+        *(["Network.IPAM has another subnet"] if subnets != [subnet] else []),
+        *(["Network.Containers is not empty"] if found.get("Containers") else []),
+    ]
+
+
+def check_given_outer(found: Mapping[str, Any]) -> list[str]:
+    """Return why an inspected network of the operator's is unfit for forwarders.
+
+    The operator chooses its members, but it may lead neither to the internet nor to the engine's host (threat B2).
+    """
+    expected = {"Driver": "bridge", "Scope": "local", "Internal": True, "EnableIPv6": False}
+    inhibit = "com.docker.network.bridge.inhibit_ipv4"
+    return [
+        *_differences("Network", found, expected),
+        *_differences("Network.Options", found.get("Options") or {}, {inhibit: "true"}),
+    ]
+
+
+def check_volume(found: Mapping[str, Any], slot: Slot, spec: BoxSpec) -> list[str]:
+    """Return how an inspected workspace differs from its recipe: above all, it must not be on disk."""
+    wanted = workspace_volume(slot, spec)
+    expected = {"Name": wanted["name"], "Driver": "local", "Labels": wanted["labels"], "Options": wanted["driver_opts"]}
+    return list(_differences("Volume", found, expected))
+
+
+def _common(found: Mapping[str, Any], spec: BoxSpec, *, networks: set[str]) -> Iterator[str]:
+    host = found["HostConfig"]
+    for key in _HOST_KEYS_EMPTY:
+        if host.get(key):
+            yield f"HostConfig.{key} is set"
+    expected = {
+        "ReadonlyRootfs": True,
+        "CapDrop": ["ALL"],
+        "IpcMode": "private",
+        "CgroupnsMode": "private",
+        "AutoRemove": True,
+    }
+    yield from _differences("HostConfig", host, expected)
+    if sorted(host.get("SecurityOpt") or []) != sorted(SECURITY):
+        yield "HostConfig.SecurityOpt is not no-new-privileges with our list of system calls"
+    if spec.runtime is not None and host.get("Runtime") != spec.runtime:
+        yield "HostConfig.Runtime is another"
+    if not host.get("MaskedPaths") or not host.get("ReadonlyPaths"):
+        yield "HostConfig.MaskedPaths or ReadonlyPaths is empty"
+    yield from _differences("Config", found["Config"], {"User": USER})
+    if found["Image"] != spec.image:
+        yield "Image is another"
+    if set(found["NetworkSettings"]["Networks"]) != networks:
+        yield "NetworkSettings.Networks are others"
+    if named := [entry.split("=", 1)[0] for entry in found["Config"]["Env"] or [] if not entry.startswith("PATH=")]:
+        yield f"Config.Env names {', '.join(named)}"
+
+
+def _differences(part: str, found: Mapping[str, Any], expected: Mapping[str, Any]) -> Iterator[str]:
+    for key, value in expected.items():
+        if (found.get(key) or None) != (value or None):
+            yield f"{part}.{key} is {found.get(key)!r}, not {value!r}"
+
+
+def _mounts(found: Mapping[str, Any], slot: Slot) -> Iterator[str]:
+    volumes = [(mount["Type"], mount.get("Name"), mount["Destination"]) for mount in found["Mounts"]]
+    if volumes != [("volume", slot.name(Kind.WORKSPACE), WORKSPACE)]:
+        yield f"Mounts are {volumes!r}"
+    for where, options in (found["HostConfig"].get("Tmpfs") or {}).items():
+        if not {"nosuid", "nodev"} <= set(options.split(",")):
+            yield f"HostConfig.Tmpfs of {where} lacks nosuid or nodev"
+
+
+def _ulimits(found: Mapping[str, Any], file_bytes: int) -> Iterator[str]:
+    limits = {limit["Name"]: limit["Hard"] for limit in found["HostConfig"].get("Ulimits") or []}
+    if limits.get("fsize") != file_bytes:
+        yield "HostConfig.Ulimits has another fsize"
+    if limits.get("core") != 0:
+        yield "HostConfig.Ulimits allows core files"

@@ -1,1 +1,1 @@
-"""The image that every box is made from, and how it is built."""
+"""The image of every box, and how it is built."""

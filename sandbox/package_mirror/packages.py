@@ -1,24 +1,37 @@
-"""A package's description (npm says packument): read, bound to digests, and written again with our own URLs."""
+"""Packages: fetched from the registries, bound to digests, rewritten with the mirror's URLs, and cached.
+
+A registry's answer may lead anywhere (a tarball elsewhere, a redirect), and a hostile package may be behind it. So each
+hop is checked, and the connection goes to the very address that was checked: a registry's own, or a public one.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import hashlib
 import os
 import re
 import secrets
-from contextlib import suppress
+import socket
+import ssl
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Self
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urljoin, urlsplit
 
+import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
 from pydantic_core import from_json, to_json
 
-from sandbox.package_mirror.config import MirrorRefusedError
-
-# Which paths the mirror knows: a package's description and its files. Whatever has another shape is not there.
+from gateway.network import is_public
+from sandbox.config import MirrorConfig
+from sandbox.errors import AddressRefusedError, MirrorRefusedError, RegistryConfigError
+from sandbox.package_mirror.registries import Registries, host_of
 
 _PART = r"[A-Za-z0-9~-][A-Za-z0-9._~-]{0,213}"
 _NAME = re.compile(rf"(?P<name>(?:@{_PART}/)?{_PART})")
@@ -29,33 +42,33 @@ _MAX_NAME_CHARS = 214
 
 
 class Description(NamedTuple):
-    """Ask for what is known of a package."""
+    """A request for a package's metadata."""
 
     name: str
 
 
 class File(NamedTuple):
-    """Ask for one version's tarball."""
+    """A request for one version's tarball."""
 
     name: str
     file: str
 
 
 def parse_path(path: str, *, prefixes: tuple[str, ...] = ()) -> Description | File | None:
-    """Read a decoded path.
+    """Parse the path of a request.
 
     Args:
-        path: of the request, percent-decoded once, as the ASGI server gives it.
-        prefixes: paths that the registries' own URLs begin with: lock files repeat them.
+        path: percent-decoded once, as the ASGI server passes it.
+        prefixes: path prefixes of the registries' URLs, which lock files repeat.
 
     Returns:
-        None for every path that has another shape.
+        None for any other path.
     """
     inner = path.removeprefix("/")
     for prefix in prefixes:
-        own = prefix.strip("/")
-        if own and inner.startswith(f"{own}/"):
-            inner = inner.removeprefix(f"{own}/")
+        stem = prefix.strip("/")
+        if stem and inner.startswith(f"{stem}/"):
+            inner = inner.removeprefix(f"{stem}/")
             break
     if found := _FILE.fullmatch(inner):
         return File(found["name"], found["file"]) if len(found["name"]) <= _MAX_NAME_CHARS else None
@@ -65,7 +78,7 @@ def parse_path(path: str, *, prefixes: tuple[str, ...] = ()) -> Description | Fi
 
 
 def file_of(url: str) -> str | None:
-    """Return the file's name under which the mirror serves what a registry has at this URL; None if it cannot."""
+    """Return the mirror's name of the file at a registry's URL; None if it cannot be served."""
     try:
         name = unquote(urlsplit(url).path).rpartition("/")[2]
     except ValueError:
@@ -74,22 +87,22 @@ def file_of(url: str) -> str | None:
 
 
 _SIZES = {"sha512": 64, "sha384": 48, "sha256": 32, "sha1": 20}
-"""Digests that a registry may state, the strongest first, and their bytes."""
+"""Accepted digests, strongest first, and their sizes in bytes."""
 
 
 class Digest(NamedTuple):
-    """What a file must hash to."""
+    """The required digest of a file."""
 
     algorithm: str
     hex: str
 
     def hasher(self) -> Any:
-        """Return a new hash of this kind."""
+        """Return a new hash object."""
         return hashlib.new(self.algorithm, usedforsecurity=False)
 
 
 class Origin(NamedTuple):
-    """Where a registry has a file, and what it must be."""
+    """A file's URL at its registry, and its digest."""
 
     url: str
     digest: Digest
@@ -97,22 +110,22 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True)
 class Packument:
-    """What a package's description is for the mirror and its callers."""
+    """A package's metadata (npm says packument)."""
 
     body: bytes
-    """As it is served."""
+    """The metadata as served."""
     etag: str
     files: dict[str, Origin]
-    """By name, every file whose digest the registry states; no other is served."""
+    """Files by name; those without a digest are not served."""
 
 
 def read_packument(raw: bytes, *, name: str, public_url: str) -> Packument:
-    """Read what a registry says of a package. Versions whose file could not be served are left out.
+    """Parse a registry's metadata and drop versions whose file cannot be served.
 
     Args:
-        raw: as it came.
-        name: the package that was asked for.
-        public_url: the mirror, as its callers see it.
+        raw: the metadata as received.
+        name: the requested package.
+        public_url: the mirror's URL for its callers.
 
     Raises:
         MirrorRefusedError: the registry's fault.
@@ -133,13 +146,13 @@ def read_packument(raw: bytes, *, name: str, public_url: str) -> Packument:
         manifest["dist"]["tarball"] = f"{public_url}/{name}/-/{file}"
         versions[version] = manifest
     tags = fields.get("dist-tags")
-    kept = {tag: version for tag, version in tags.items() if version in versions} if isinstance(tags, dict) else {}
-    body = to_json(fields | {"versions": versions, "dist-tags": kept})
+    tags = {tag: version for tag, version in tags.items() if version in versions} if isinstance(tags, dict) else {}
+    body = to_json(fields | {"versions": versions, "dist-tags": tags})
     return Packument(body, f'"{hashlib.sha256(body).hexdigest()[:32]}"', files)
 
 
 def _file(name: str, version: str, origin: Origin) -> str | None:
-    """Return what a file is called here: as at the registry, or as npm calls it where that is no name for a file."""
+    """Return a file's name on the mirror: the registry's, or npm's usual one if that is unfit."""
     return file_of(origin.url) or file_of(f"/{name.rpartition('/')[2]}-{version}.tgz")
 
 
@@ -152,7 +165,7 @@ def _origin(manifest: Any) -> Origin | None:
 
 
 def _digest(integrity: Any, shasum: Any) -> Digest | None:
-    """Return the strongest digest stated. Of several of one kind the first holds."""
+    """Return the strongest digest; of several of one kind, the first."""
     stated: dict[str, str] = {}
     for item in integrity.split() if isinstance(integrity, str) else ():
         algorithm, _, value = item.partition("-")
@@ -169,24 +182,19 @@ def _digest(integrity: Any, shasum: Any) -> Digest | None:
     return None
 
 
-# Packages on disk, by what they contain: a bounded cache in which a name from outside is never a path.
-#
-# Whoever reads gets an open file, so that an entry may be removed at any time, and hashes what it reads again.
-
-
 class Incoming:
-    """A file on its way into the store: visible to nobody before it is kept."""
+    """A file being written, invisible until the store keeps it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file = path.open("xb")
 
     def write(self, chunk: bytes) -> None:
-        """Append; a full disk is the store's trouble, not the download's."""
+        """Append a chunk."""
         self._file.write(chunk)
 
     def keep(self, target: Path) -> int:
-        """Make the file an entry, and return its size."""
+        """Move the file to its place in the store, and return its size."""
         self._file.close()
         size = self._path.stat().st_size
         target.parent.mkdir(exist_ok=True)
@@ -202,7 +210,11 @@ class Incoming:
 
 
 class Store:
-    """The cache of one mirror. The directory belongs to it alone."""
+    """A bounded cache on disk, addressed by content, so that no name from outside becomes a path.
+
+    One mirror owns the directory. Readers get an open file, so that an entry may be removed at any time, and verify
+    the content again.
+    """
 
     def __init__(self, root: Path, *, max_bytes: int) -> None:
         self._root = root
@@ -215,18 +227,18 @@ class Store:
 
     @property
     def used_bytes(self) -> int:
-        """What the entries take."""
+        """Total size of the entries."""
         return self._bytes
 
     def open(self, digest: Digest) -> tuple[BinaryIO, int] | None:
-        """Return an entry's open file and size, and remember its use; None when there is none."""
+        """Return an entry's open file and size, and mark it as used; None if there is no entry."""
         path = self._path(digest)
         try:
             file = path.open("rb")
         except OSError:
             return None
-        if (known := self._sizes.pop(path, None)) is not None:
-            self._sizes[path] = known  # the last in the order was used last
+        if (entry := self._sizes.pop(path, None)) is not None:
+            self._sizes[path] = entry  # most recently used last
         with suppress(OSError):
             os.utime(path)
         return file, os.fstat(file.fileno()).st_size
@@ -240,7 +252,7 @@ class Store:
         return Incoming(self._root / f"{secrets.token_hex(8)}.part")
 
     def keep(self, incoming: Incoming, digest: Digest) -> None:
-        """Make a written and checked file an entry, and remove those used longest ago that no longer have room.
+        """Add a verified file, and evict the least recently used entries beyond the size limit.
 
         Raises:
             OSError: the disk's fault.
@@ -254,11 +266,11 @@ class Store:
             self.remove_path(next(iter(self._sizes)))
 
     def remove(self, digest: Digest) -> None:
-        """Remove an entry that turned out not to be what it is called."""
+        """Remove a corrupt entry."""
         self.remove_path(self._path(digest))
 
     def remove_path(self, path: Path) -> None:
-        """Remove an entry by its place."""
+        """Remove an entry by its path."""
         self._forget(path)
         path.unlink(missing_ok=True)
 
@@ -277,3 +289,238 @@ def _entries(root: Path) -> list[tuple[Path, tuple[int, float]]]:
             status = path.stat()
             found.append((path, (status.st_size, status.st_mtime)))
     return found
+
+
+_MAX_HOPS = 4
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+
+
+class VettedResolver(AbstractResolver):
+    """Resolves names, and refuses any with a non-public address, except the registries' own hosts."""
+
+    def __init__(self, origins: frozenset[tuple[str, int]]) -> None:
+        self._origins = origins
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        """Return the addresses of a host.
+
+        Raises:
+            AddressRefusedError: the registry's fault: an address is not public.
+            OSError: the name cannot be resolved.
+        """
+        loop = asyncio.get_running_loop()
+        entries = await loop.getaddrinfo(host, port, family=family, type=socket.SOCK_STREAM)
+        addresses = [(str(entry[4][0]), entry[0]) for entry in entries]
+        if (host.rstrip("."), port) not in self._origins and not all(is_public(address) for address, _ in addresses):
+            raise AddressRefusedError(f"{host} has an address that is not public")
+        return [
+            ResolveResult(hostname=host, host=address, port=port, family=kind, proto=0, flags=socket.AI_NUMERICHOST)
+            for address, kind in addresses
+        ]
+
+    async def close(self) -> None:
+        """Do nothing: there is nothing to close."""
+
+
+class Outbound:
+    """HTTP client of the registries; needs a running event loop."""
+
+    def __init__(self, registries: Registries, config: MirrorConfig) -> None:
+        self._registries = registries
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(
+                limit=config.upstream_connections,
+                resolver=VettedResolver(registries.origins),
+                ssl=_trust(registries),
+                use_dns_cache=False,  # a name is checked each time it is used
+            ),
+            timeout=aiohttp.ClientTimeout(
+                total=config.request_seconds, sock_connect=config.connect_seconds, sock_read=config.silence_seconds
+            ),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            trust_env=False,
+            headers={"user-agent": "pointsman-mirror"},
+        )
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._session.close()
+
+    @asynccontextmanager
+    async def get(
+        self, url: str, headers: Mapping[str, str], *, is_raw: bool = False
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Fetch a URL and follow allowed redirects.
+
+        Args:
+            url: the URL.
+            headers: request headers, none of which may come from a box.
+            is_raw: whether to return the body without decompressing it.
+
+        Raises:
+            MirrorRefusedError: the registry's fault: unreachable, too slow, or leading to a forbidden address.
+        """
+        try:
+            async with self._follow(url, headers, is_raw=is_raw) as response:
+                yield response
+        except AddressRefusedError:
+            raise MirrorRefusedError(502, "the registry leads to an address that is not public") from None
+        except aiohttp.ClientConnectorError as error:
+            if isinstance(error.os_error, AddressRefusedError):
+                raise MirrorRefusedError(502, "the registry leads to an address that is not public") from None
+            raise MirrorRefusedError(502, "the registry cannot be reached") from None
+        except TimeoutError:
+            raise MirrorRefusedError(504, "the registry took too long") from None
+        except aiohttp.ClientError:
+            raise MirrorRefusedError(502, "the registry broke off or cannot be understood") from None
+
+    @asynccontextmanager
+    async def _follow(
+        self, url: str, headers: Mapping[str, str], *, is_raw: bool
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        for _ in range(_MAX_HOPS):
+            self._check(url)
+            authorization = self._registries.authorization_of(url)
+            sent = {**headers, **({"authorization": authorization} if authorization else {})}
+            async with self._session.get(
+                url, headers=sent, allow_redirects=False, auto_decompress=not is_raw
+            ) as response:
+                target = response.headers.get("location")
+                if response.status not in _REDIRECTS or target is None:
+                    yield response
+                    return
+            url = urljoin(url, target)
+        raise MirrorRefusedError(502, "the registry redirects too often")
+
+    def _check(self, url: str) -> None:
+        """Refuse what the resolver never sees: schemes, ports and literal addresses."""
+        try:
+            origin = host_of(url)
+            scheme = urlsplit(url).scheme
+        except ValueError:
+            raise MirrorRefusedError(502, "the registry leads to something that is no URL") from None
+        if origin in self._registries.origins:
+            return
+        if scheme != "https" or origin[1] != 443:
+            raise MirrorRefusedError(502, "the registry leads to a place that is not https")
+        if _is_address(origin[0]) and not is_public(origin[0]):
+            raise MirrorRefusedError(502, "the registry leads to an address that is not public")
+
+
+def _is_address(host: str) -> bool:
+    """Return whether a host is an address in any form that a socket accepts, such as `127.1` or `0x7f.1`."""
+    return ":" in host or host.rpartition(".")[2][:1].isdigit()
+
+
+def _trust(registries: Registries) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=registries.ca_file)
+    except (OSError, ssl.SSLError):
+        raise RegistryConfigError(f"npm's cafile {registries.ca_file} cannot be read") from None
+
+
+SHORT = "application/vnd.npm.install-v1+json"
+"""Media type of the abbreviated metadata, which suffices for an install."""
+_ACCEPTED = {True: f"{SHORT}; q=1.0, application/json; q=0.8", False: "application/json"}
+_PARSED_AT_A_TIME = 2
+"""Parsing the largest metadata takes hundreds of MiB for a moment."""
+_FILE_COST = 400
+"""Approximate memory of a file's name, URL and digest, in bytes."""
+
+
+class _Key(NamedTuple):
+    name: str
+    is_short: bool
+
+
+class _Entry(NamedTuple):
+    packument: Packument
+    upstream_etag: str | None
+    fresh_until: float
+    cost: int
+
+
+class Descriptions:
+    """The metadata cache: one request to the registry serves all callers, and stale entries outlive its failures."""
+
+    def __init__(self, outbound: Outbound, registries: Registries, config: MirrorConfig) -> None:
+        self._outbound = outbound
+        self._registries = registries
+        self._config = config
+        self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
+        self._cost = 0
+        self._pending: dict[_Key, asyncio.Task[Packument]] = {}
+        self._parsing = asyncio.Semaphore(_PARSED_AT_A_TIME)
+
+    async def get(self, name: str, *, is_short: bool) -> tuple[Packument, bool]:
+        """Return a package's metadata, and whether it came from the cache.
+
+        Raises:
+            MirrorRefusedError: there is no such package, or the registry failed.
+        """
+        key = _Key(name, is_short)
+        entry = self._entries.get(key)
+        if entry is not None and entry.fresh_until > time.monotonic():
+            self._entries.move_to_end(key)
+            return entry.packument, True
+        task = self._pending.get(key)
+        if task is None:
+            task = self._pending[key] = asyncio.create_task(self._fetch(key, entry))
+            task.add_done_callback(lambda _: self._pending.pop(key, None))
+        try:
+            return await asyncio.shield(task), False
+        except MirrorRefusedError as error:
+            if entry is None or error.status == 404:
+                raise
+            return entry.packument, True
+
+    async def _fetch(self, key: _Key, stale: _Entry | None) -> Packument:
+        url = self._registries.registry_of(key.name) + quote(key.name, safe="@~")
+        headers = {"accept": _ACCEPTED[key.is_short], "accept-encoding": "gzip"}
+        if stale is not None and stale.upstream_etag is not None:
+            headers["if-none-match"] = stale.upstream_etag
+        async with self._outbound.get(url, headers) as response:
+            if response.status == 304 and stale is not None:
+                return self._keep(key, stale.packument, response.headers.get("etag"))
+            _check_status(response.status)
+            raw = await self._read(response)
+            etag = response.headers.get("etag")
+        async with self._parsing:
+            packument = await asyncio.to_thread(read_packument, raw, name=key.name, public_url=self._config.public_url)
+        return self._keep(key, packument, etag)
+
+    async def _read(self, response: aiohttp.ClientResponse) -> bytes:
+        parts = bytearray()
+        async for part in response.content.iter_any():
+            parts += part
+            if len(parts) > self._config.metadata_bytes:
+                raise MirrorRefusedError(
+                    502, f"the registry's description is longer than {self._config.metadata_bytes} bytes"
+                )
+        return bytes(parts)
+
+    def _keep(self, key: _Key, packument: Packument, etag: str | None) -> Packument:
+        cost = len(packument.body) + _FILE_COST * (1 + len(packument.files))
+        if (before := self._entries.pop(key, None)) is not None:
+            self._cost -= before.cost
+        self._entries[key] = _Entry(packument, etag, time.monotonic() + self._config.fresh_seconds, cost)
+        self._cost += cost
+        while self._cost > self._config.metadata_kept_bytes and len(self._entries) > 1:
+            self._cost -= self._entries.popitem(last=False)[1].cost
+        return packument
+
+
+def _check_status(status: int) -> None:
+    """Translate a registry's status for a caller, without revealing anything about the request.
+
+    Raises:
+        MirrorRefusedError: the status is not 200.
+    """
+    if status in (404, 405, 410):
+        raise MirrorRefusedError(404, "the operator's registry has no such package")
+    if status in (401, 403):
+        raise MirrorRefusedError(502, "the registry does not let the mirror in")
+    if status != 200:
+        raise MirrorRefusedError(502, f"the registry answered {status}")

@@ -1,7 +1,7 @@
-"""Which registries the operator uses: npm itself is asked, at run time, so that no host stands in this repository.
+"""Reads the operator's registries from npm's configuration at run time, so that this repository names no host.
 
-Where there is no npm, as in a container, an npmrc of the operator's says all of it. npm does not print credentials:
-they are read from the two npmrc files that it names, and stay in this process.
+Without npm, as in a container, an npmrc file of the operator's is read instead. npm does not print credentials: they
+are read from the two npmrc files that it names, and stay in this process.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from sandbox.package_mirror.config import RegistryConfigError
+from sandbox.errors import RegistryConfigError
 
 _SECONDS = 60
 _MAX_NPMRC_BYTES = 256 * 1024
@@ -32,7 +32,7 @@ class Registries:
     default: str
     """A URL that ends with a slash."""
     scopes: Mapping[str, str] = field(default_factory=dict)
-    """By scope (`@acme`), where it has a registry of its own."""
+    """Registries of scopes (`@acme`)."""
     credentials: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Authorization headers by `//host/path/`, as npm scopes them."""
     ca_file: Path | None = None
@@ -44,21 +44,21 @@ class Registries:
 
     @property
     def origins(self) -> frozenset[tuple[str, int]]:
-        """Host and port of every registry: what the operator trusts, wherever it is."""
+        """Host and port of every registry, which are trusted even at a private address."""
         return frozenset(host_of(url) for url in self.urls)
 
     def registry_of(self, name: str) -> str:
-        """Return the registry that has a package."""
+        """Return the registry of a package."""
         return self.scopes.get(name.partition("/")[0], self.default) if name.startswith("@") else self.default
 
     def authorization_of(self, url: str) -> str | None:
-        """Return the credential that the operator configured for a URL, by the longest path that covers it."""
+        """Return the operator's credential for a URL, by the longest matching path."""
         parts = urlsplit(url)
         path = parts.path.rpartition("/")[0]
         while True:
-            found = self.credentials.get(f"//{parts.netloc}{path}/")
-            if found is not None or not path:
-                return found
+            credential = self.credentials.get(f"//{parts.netloc}{path}/")
+            if credential is not None or not path:
+                return credential
             path = path.rpartition("/")[0]
 
 
@@ -74,18 +74,13 @@ def host_of(url: str) -> tuple[str, int]:
     return parts.hostname.rstrip("."), parts.port or (443 if parts.scheme == "https" else 80)
 
 
-def path_of(url: str) -> str:
-    """Return the path of a URL without slashes around it."""
-    return urlsplit(url).path.strip("/")
-
-
 def read_registries(npm: str, environment: Mapping[str, str], *, npmrc: Path | None = None) -> Registries:
-    """Ask npm for its configuration, or read an npmrc.
+    """Read the registries from npm, or from an npmrc.
 
     Args:
-        npm: the program.
-        environment: what it is run with: its configuration may stand there.
-        npmrc: what is read instead of asking it.
+        npm: the npm program.
+        environment: its environment, which may hold configuration.
+        npmrc: a file to read instead.
 
     Raises:
         RegistryConfigError: the operator's fault.
@@ -121,12 +116,12 @@ def _read_npmrc(path: Path, environment: Mapping[str, str]) -> Registries:
 
 
 def parse_registries(settings: Mapping[str, Any], npmrcs: Iterable[str], environment: Mapping[str, str]) -> Registries:
-    """Read npm's settings.
+    """Parse npm's settings.
 
     Args:
-        settings: as `npm config list --json` prints them.
-        npmrcs: the files behind them, the one that wins last.
-        environment: what `${NAME}` in a file stands for.
+        settings: the output of `npm config list --json`.
+        npmrcs: texts of its files, in order of increasing precedence.
+        environment: values of `${NAME}` in a file.
 
     Raises:
         RegistryConfigError: the operator's fault.
@@ -160,8 +155,7 @@ def _entries(text: str, environment: Mapping[str, str]) -> dict[str, str]:
     for line in text.splitlines():
         stripped = line.strip()
         if "=" in stripped and not stripped.startswith((";", "#")):
-            # The key of a credential holds no `=`; its value may.
-            key, _, value = stripped.partition("=")
+            key, _, value = stripped.partition("=")  # only the value of a credential may hold another `=`
             plain = value.strip().strip("\"'")
             found[key.strip()] = _VARIABLE.sub(lambda match: environment.get(match[1].rstrip("?"), ""), plain)
     return found
@@ -195,19 +189,16 @@ def _read(path: Path) -> str:
         with path.open("rb") as file:
             return file.read(_MAX_NPMRC_BYTES).decode("utf-8", "replace")
     except OSError:
-        return ""  # npm itself lives without it
-
-
-# What boxes' packages lack, and how to get it: the part of `pointsman doctor` that looks at the mirror.
+        return ""  # npm ignores a missing file, too
 
 
 def check_mirror(npm: str, environment: Mapping[str, str], *, npmrc: Path | None = None) -> Iterator[tuple[str, str]]:
-    """Yield what the mirror needs, with what to do about it; nothing is asked of a registry.
+    """Yield the mirror's requirements for `pointsman doctor`, each with what to do, without contacting a registry.
 
     Args:
-        npm: the program that knows which registries the operator uses.
-        environment: what it is run with.
-        npmrc: what is read instead of asking it.
+        npm: the npm program.
+        environment: its environment.
+        npmrc: a file to read instead.
     """
     try:
         read_registries(npm, environment, npmrc=npmrc)

@@ -15,11 +15,10 @@ import pytest
 from docker.errors import NotFound
 
 from sandbox.box import Box, Clocks, Ending
-from sandbox.checks import check_boxes
 from sandbox.docker.box import DockerBox, DockerMaker
 from sandbox.docker.engine import Engine, is_outer
 from sandbox.errors import BoxLostError, SandboxStartupError, SandboxUnavailableError
-from sandbox.pool import Pool, Reaper, build_maker, build_pool
+from sandbox.pool import Pool, Reaper, build_maker, build_pool, check_boxes
 from tests.acceptance.installation import settle
 from tests.box.conftest import require_engine
 from tests.engine import TestEngine

@@ -21,7 +21,7 @@ from tests.factories import Shop
 from tests.forge import TOKEN, Forge
 from tests.integration.step_world import StepYard
 from tests.integration.test_whole_run import RealYard
-from tests.unit.gateway.fake_provider.theatre import FEATURE, MIXED, PROJECT
+from tests.unit.gateway.fake_provider.agent_workspace import FEATURE, MIXED, PROJECT
 from workers.lifecycle import Resources
 
 __all__ = ["world"]

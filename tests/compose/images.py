@@ -15,7 +15,7 @@ import tomllib
 from pathlib import Path
 from typing import NamedTuple
 
-from sandbox.image.rootfs import apt_source
+from sandbox.image.build import apt_source
 
 ROOT = Path(__file__).parents[2]
 CACHE = Path.home() / ".cache" / "pointsman" / "compose"

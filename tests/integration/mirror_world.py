@@ -22,7 +22,7 @@ from ledger.attempts import bind_door
 from ledger.store import Ledger
 from ledger.tables import Attempt
 from routing.policy.platform import platform_policy
-from sandbox.package_mirror.config import MirrorConfig
+from sandbox.config import MirrorConfig
 from sandbox.package_mirror.registries import Registries
 from tests.integration.gateway_world import Held, World
 from tests.mirror_server import running_mirror

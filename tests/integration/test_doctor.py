@@ -148,11 +148,11 @@ def test_connections_in_the_clear_over_a_network_are_named() -> None:
 def test_an_exporter_is_asked_how_far_it_is_behind(ledger: Ledger) -> None:
     import uvicorn
 
-    from gateway.threaded_server import running
+    from gateway.server import serve_in_thread
 
     app = ExporterApp(ledger, platform_policy())
     with (
-        running(uvicorn.Config(app, lifespan="off", log_config=None), name="exporter") as url,
+        serve_in_thread(uvicorn.Config(app, lifespan="off", log_config=None), name="exporter") as url,
         installed(exporter__port=url.rpartition(":")[2]) as installation,
     ):
         (finding,) = doctor.check_exporter(installation)

@@ -24,7 +24,7 @@ from producers.bootstrap import Installation, Settings
 from producers.doctor import check_ledger
 from routing.config import read_settings
 from routing.policy.platform import platform_policy
-from sandbox.package_mirror.config import MirrorConfig
+from sandbox.config import MirrorConfig
 from sandbox.package_mirror.packages import file_of
 from sandbox.package_mirror.registries import Registries, check_mirror, read_registries
 from tests.integration.gateway_world import World

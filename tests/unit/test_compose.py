@@ -16,7 +16,7 @@ from monitoring.config import ExporterConfig
 from producers.config import ApiConfig
 from routing.config import PREFIX, SECTIONS, read_settings
 from routing.queues import QUEUES
-from sandbox.package_mirror.config import MirrorConfig
+from sandbox.config import MirrorConfig
 from workers.config import WorkerConfig
 
 COMPOSE = Path(__file__).parents[2] / "compose"

@@ -6,7 +6,7 @@ import anthropic
 import httpx2
 import pytest
 
-from gateway.client import error_of
+from gateway.client import translate_error
 from gateway.errors import (
     BudgetExceededError,
     CancelledCallError,
@@ -55,7 +55,7 @@ EXPECTED = {
 
 @pytest.mark.parametrize("code", list(Code))
 def test_every_refusal_of_the_gateway_has_its_error(code: Code) -> None:
-    assert type(error_of(refused(code))) is EXPECTED.get(code, ProviderError)
+    assert type(translate_error(refused(code))) is EXPECTED.get(code, ProviderError)
 
 
 @pytest.mark.parametrize(
@@ -74,12 +74,12 @@ def test_every_refusal_of_the_gateway_has_its_error(code: Code) -> None:
     ],
 )
 def test_what_the_provider_says_is_told_apart(error: anthropic.APIStatusError, expected: type[GatewayError]) -> None:
-    assert type(error_of(error)) is expected
+    assert type(translate_error(error)) is expected
 
 
 @pytest.mark.parametrize(("header", "seconds"), [("7", 7.0), ("0.5", 0.5), ("soon", None), ("-1", None), ("inf", None)])
 def test_the_wait_that_a_busy_provider_asks_for_is_known(header: str, seconds: float | None) -> None:
-    error = error_of(failed(429, "rate_limit_error", **{"retry-after": header}))
+    error = translate_error(failed(429, "rate_limit_error", **{"retry-after": header}))
     assert isinstance(error, ProviderBusyError)
     assert error.retry_after == seconds
 

@@ -91,7 +91,7 @@ def test_a_ticket_of_linear_is_written_to_once_for_each_mark(forge: Forge) -> No
 
 @pytest.mark.parametrize("reference", ["a/shop", "a/shop#x", ""])
 def test_what_is_no_issue_is_refused_before_anything_is_asked(forge: Forge, reference: str) -> None:
-    with pytest.raises(ForgeError, match="no issue"):
+    with pytest.raises(ForgeError, match="not a GitHub issue"):
         write_to_ticket(github(forge), reference=reference, text="x", mark=uuid4())
     assert forge.asked == []
 

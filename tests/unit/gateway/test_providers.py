@@ -1,10 +1,152 @@
+import json
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.providers import MAX_EVENT_BYTES, EventSplitter, EventTooLargeError, data_of
+from gateway.anthropic import read_event, read_message
+from gateway.providers import MAX_EVENT_BYTES, EventSplitter, EventTooLargeError, Meter, data_of
+from routing.policy.platform import platform_policy
+from routing.policy.prices import Price, Usage, cost_nanousd
+
+PRICE = platform_policy().prices["claude-haiku-4-5-20251001"]
+
+
+def meter(*, reserved: int = 10_000_000, max_tokens: int = 1000, price: Price = PRICE) -> Meter:
+    return Meter(price, reserved_nanousd=reserved, max_tokens=max_tokens)
+
+
+def feed(read: Meter, *events: dict[str, Any]) -> Meter:
+    for event in events:
+        read_event(json.dumps(event).encode(), read)
+    return read
+
+
+def begin(**usage: Any) -> dict[str, Any]:
+    return {"type": "message_start", "message": {"usage": {"input_tokens": 100, "output_tokens": 1} | usage}}
+
+
+def text(characters: int) -> dict[str, Any]:
+    return {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "x" * characters}}
+
+
+def usage(**counts: Any) -> dict[str, Any]:
+    return {"type": "message_delta", "delta": {}, "usage": counts}
+
+
+STOP = {"type": "message_stop"}
+
+
+def test_a_complete_reply_costs_what_the_provider_reports() -> None:
+    read = feed(meter(), begin(cache_creation_input_tokens=7, cache_read_input_tokens=9), text(4000))
+    feed(read, usage(output_tokens=10), usage(output_tokens=30), STOP)
+    booked = read.settlement(finish="completed", status=200)
+    assert booked.usage == Usage(100, 30, 7, 9)
+    assert booked.cost_nanousd == cost_nanousd(PRICE, booked.usage)
+    assert booked.state == "settled"
+
+
+def test_cumulative_usage_is_not_summed_and_does_not_fall() -> None:
+    read = feed(meter(), begin(), usage(output_tokens=30), usage(output_tokens=3, input_tokens=0), STOP)
+    assert read.settlement(finish="completed", status=200).usage == Usage(100, 30)
+
+
+@pytest.mark.parametrize(("characters", "tokens"), [(0, 1), (1, 1), (4, 1), (5, 2), (400, 100), (4400, 1000)])
+def test_a_reply_that_was_cut_costs_a_token_for_four_characters(characters: int, tokens: int) -> None:
+    read = feed(meter(), begin(), text(characters))
+    assert read.settlement(finish="cut", status=200).usage.output_tokens == tokens
+
+
+def test_a_provider_that_ignores_max_tokens_is_believed_about_nothing() -> None:
+    read = feed(meter(max_tokens=100), begin(), text(601))
+    assert read.settlement(finish="cut", status=200).usage.output_tokens == 151
+
+
+def test_tool_input_and_thinking_count_as_output() -> None:
+    read = feed(
+        meter(),
+        begin(),
+        {"type": "content_block_delta", "delta": {"type": "input_json_delta", "partial_json": "y" * 40}},
+        {"type": "content_block_delta", "delta": {"type": "thinking_delta", "thinking": "z" * 40}},
+    )
+    assert read.settlement(finish="cut", status=200).usage.output_tokens == 20
+
+
+def test_a_cut_reply_that_hid_some_of_its_output_costs_the_reserve() -> None:
+    read = feed(meter(), begin(), {"type": "content_block_start", "content_block": {"type": "thinking"}}, text(8))
+    booked = read.settlement(finish="cut", status=200)
+    assert (booked.cost_nanousd, booked.state) == (10_000_000, "presumed")
+
+
+def test_what_is_unknown_costs_at_least_what_is_known() -> None:
+    read = feed(meter(reserved=10), begin(input_tokens=10_000), {"type": "content_block_delta"})
+    read_event(b"{broken", read)
+    assert read.settlement(finish="cut", status=200).cost_nanousd == 10_005_000
+
+
+def test_a_stream_is_overrun_only_above_its_reserve() -> None:
+    reserved = cost_nanousd(PRICE, Usage(100, 10))
+    read = feed(meter(reserved=reserved), begin(), text(40))
+    assert not read.is_overrun
+    assert feed(read, text(1)).is_overrun
+
+
+def test_a_reply_whose_final_usage_is_known_is_not_cut_any_more() -> None:
+    assert not feed(meter(reserved=1), begin(), usage(output_tokens=10)).is_overrun
+
+
+def test_input_that_costs_more_than_the_reserve_is_an_overrun_at_once() -> None:
+    assert feed(meter(reserved=99_000), begin()).is_overrun
+
+
+def test_a_one_hour_cache_costs_twice_its_input() -> None:
+    written = {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 1000}
+    read = feed(
+        meter(),
+        begin(input_tokens=0, cache_creation_input_tokens=1000, cache_creation=written),
+        usage(output_tokens=0),
+        STOP,
+    )
+    assert read.settlement(finish="completed", status=200).cost_nanousd == 1000 * 2000 + 5000
+
+
+def test_a_whole_message_is_read_like_a_stream() -> None:
+    read = meter()
+    read_message(json.dumps({"usage": {"input_tokens": 5, "output_tokens": 6}}).encode(), read)
+    assert read.settlement(finish="completed", status=200).usage == Usage(5, 6)
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"usage": {"input_tokens": "5"}}', b'{"usage": {}}'])
+def test_a_whole_message_without_usage_costs_the_reserve(body: bytes) -> None:
+    read = meter()
+    read_message(body, read)
+    assert read.settlement(finish="provider_gone", status=200).state == "presumed"
+
+
+EVENTS = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.floats(allow_nan=False),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["type", "usage", "message", "delta", "text", "input_tokens", "output_tokens", "content_block"]
+            ),
+            inner | st.sampled_from(["message_start", "message_delta", "message_stop", "content_block_delta", "error"]),
+        )
+    ),
+    max_leaves=8,
+)
+
+
+@given(events=st.lists(EVENTS, max_size=5))
+def test_no_event_breaks_the_meter_or_makes_a_started_call_free(events: list[Any]) -> None:
+    read = feed(meter(), begin())
+    for event in events:
+        read_event(json.dumps(event).encode(), read)
+    assert read.settlement(finish="cut", status=200).cost_nanousd >= cost_nanousd(PRICE, Usage(100, 0))
+
 
 STREAM = b"event: a\ndata: 1\n\ndata: 2\ndata: 3\n\n: comment\n\nevent: b\ndata: 4\n\n"
 

@@ -9,7 +9,7 @@ from sandbox.pool import build_spec
 
 
 def test_a_network_of_the_operator_s_needs_the_gateway_s_address_on_it() -> None:
-    with pytest.raises(ValidationError, match="gateway_host: is needed beside network"):
+    with pytest.raises(ValidationError, match="gateway_host: required with network"):
         BoxConfig(network="pointsman-door")
     assert BoxConfig(network="pointsman-door", gateway_host="10.0.0.2").network == "pointsman-door"
 

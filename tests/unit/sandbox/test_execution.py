@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox.box import Clocks, Ending, OnLine, OutputLimits
-from sandbox.execution import Exchanged, Followed, follow
+from sandbox.execution import Exchanged, FollowedCommand, follow
 
 LIMITS = OutputLimits(total_bytes=1000, line_bytes=100, stderr_tail_bytes=10)
 
@@ -57,7 +57,7 @@ class Script:
 
 def run(
     script: Script, *, stdin: bytes = b"", on_line: OnLine | None = None, limits: OutputLimits = LIMITS, **clocks: float
-) -> Followed:
+) -> FollowedCommand:
     times = Clocks(**({"soft_seconds": 50, "hard_seconds": 60, "grace_seconds": 3} | clocks))  # type: ignore[arg-type]
     return follow(script, stdin=stdin, clocks=times, limits=limits, on_line=on_line, now=script.now)
 

@@ -1,3 +1,5 @@
+"""What the doctor says of an engine that does not answer: what is wrong, and what helps here."""
+
 import os
 import subprocess
 import sys
@@ -8,12 +10,36 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.box import BoxSpec, Target, is_alive, this_owner
+from sandbox.box import BoxSpec, Target, current_owner, is_alive
+from sandbox.config import BoxConfig
 from sandbox.docker.engine import Engine, Leftover
-from sandbox.errors import BoxLostError, SandboxStartupError
+from sandbox.errors import BoxLostError, SandboxStartupError, SandboxUnavailableError
 from sandbox.local_box import UnwalledBox, UnwalledMaker
-from sandbox.pool import Pool, PooledBox, Reaper, is_due, keep_swept
+from sandbox.pool import Pool, PooledBox, Reaper, check_boxes, engine_hint, is_due, keep_swept
 from tests.services import wait_until
+
+
+@pytest.mark.parametrize(
+    ("reason", "is_installed", "way"),
+    [
+        ("engine_missing", False, "apt-get install docker.io"),
+        ("engine_missing", True, "systemctl start docker"),
+        ("engine_unreachable", True, "systemctl start docker"),
+        ("engine_forbidden", True, "usermod -aG docker"),
+        ("engine_forbidden", False, "usermod -aG docker"),
+    ],
+)
+def test_the_way_to_an_engine_depends_on_what_is_missing(reason: str, is_installed: bool, way: str) -> None:
+    hint = engine_hint(SandboxUnavailableError(reason, "what is wrong"), is_installed=is_installed)
+    assert hint.startswith("what is wrong; ")
+    assert way in hint
+    assert hint.endswith("or set POINTSMAN_BOX__ENGINE")
+
+
+def test_without_an_engine_nothing_else_is_looked_at() -> None:
+    [found] = check_boxes(BoxConfig(engine="unix:///nonexistent/docker.sock"))
+    assert found.name == "box engine"
+    assert found.hint.startswith("there is no socket /nonexistent/docker.sock; ")
 
 
 class Clock:
@@ -207,7 +233,7 @@ def test_the_outer_network_is_the_installations_and_stays() -> None:
 
 @pytest.mark.threat("A13")
 def test_a_process_is_known_to_live_or_to_be_dead_its_zombie_too() -> None:
-    own = this_owner()
+    own = current_owner()
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     place, start = own.rpartition(".")[0].rpartition(".")[0], own.rpartition(".")[2]
     childs = f"{place}.{child.pid}.{Path(f'/proc/{child.pid}/stat').read_text().rpartition(')')[2].split()[19]}"

@@ -1,4 +1,4 @@
-"""Requests for the tests of the rehearsal model."""
+"""Requests for the tests of the fake provider."""
 
 import json
 from typing import Any

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from sandbox.box import Ending, ExecResult
 from sandbox.claude_code.session import (
-    MAX_NEWS,
+    MAX_PROGRESS_LINES,
+    CliUsage,
     End,
     Finished,
-    OwnCount,
-    Said,
     SessionReader,
+    TextWritten,
     ToolUsed,
     Verdict,
     read_line,
@@ -187,7 +187,7 @@ def test_text_from_a_stream_is_one_line_without_anything_invisible() -> None:
     text = "a\x1b[31m\u202eb\u200bc\nd\x00" + "x" * 5000
     message = {"content": [{"type": "text", "text": text}]}
     (said,) = read_line(json.dumps({"type": "assistant", "message": message}).encode())
-    assert isinstance(said, Said)
+    assert isinstance(said, TextWritten)
     assert said.text.startswith("a [31m b c d x")
     assert len(said.text) == 160
     (finished,) = read_line(json.dumps(DONE | {"result": text, "num_turns": -5}).encode())
@@ -223,9 +223,11 @@ def test_news_say_which_tool_is_used_on_what() -> None:
 
 def test_news_are_bounded() -> None:
     told: list[str] = []
-    reader, _ = read(INIT, *[use("Read", file_path=str(number)) for number in range(MAX_NEWS + 50)], tell=told)
-    assert len(told) == MAX_NEWS
-    assert reader.tools_used == MAX_NEWS + 50
+    reader, _ = read(
+        INIT, *[use("Read", file_path=str(number)) for number in range(MAX_PROGRESS_LINES + 50)], tell=told
+    )
+    assert len(told) == MAX_PROGRESS_LINES
+    assert reader.tools_used == MAX_PROGRESS_LINES + 50
 
 
 # ---------------------------------------------------------------- what the CLI says that it used
@@ -259,7 +261,7 @@ USED = {
 
 @pytest.mark.req("S-061")
 def test_tokens_and_cost_are_read_from_what_the_cli_prints() -> None:
-    assert finished(modelUsage=USED, total_cost_usd=0.6).own_count == OwnCount(11, 22, 303, 44, 0.6)
+    assert finished(modelUsage=USED, total_cost_usd=0.6).own_count == CliUsage(11, 22, 303, 44, 0.6)
 
 
 @pytest.mark.req("S-061")

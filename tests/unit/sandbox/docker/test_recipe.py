@@ -1,5 +1,9 @@
+"""What an engine says it made, against what was asked: every weakening has to be seen before anything starts."""
+
+import copy
 import ipaddress
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -8,9 +12,226 @@ from sandbox.box import BoxLimits, BoxSpec, Target
 from sandbox.docker import recipe
 from sandbox.docker.box import Frames
 from sandbox.docker.engine import reason_of
-from sandbox.docker.recipe import SECCOMP, Slot
+from sandbox.docker.recipe import (
+    FORWARDER_MEMORY,
+    SECCOMP,
+    SECURITY,
+    Kind,
+    Slot,
+    check_box,
+    check_forwarder,
+    check_given_outer,
+    check_inner,
+    check_volume,
+    inner_network,
+    workspace_volume,
+)
 
+SPEC = BoxSpec(image="sha256:abc", gateway=Target("", 8090))
 SLOT = Slot("test", "0123", "me", 9_999_999_999)
+INNER, OUTER = SLOT.name(Kind.INNER), "pointsman-test-outer"
+
+
+def confined(**host: Any) -> dict[str, Any]:
+    return {
+        "Image": "sha256:abc",
+        "Config": {"User": "1000:1000", "Env": ["PATH=/usr/bin"]},
+        "HostConfig": {
+            "ReadonlyRootfs": True,
+            "CapDrop": ["ALL"],
+            "CapAdd": None,
+            "IpcMode": "private",
+            "CgroupnsMode": "private",
+            "AutoRemove": True,
+            "SecurityOpt": list(SECURITY),
+            "Privileged": False,
+            "Binds": None,
+            "MaskedPaths": ["/proc/kcore"],
+            "ReadonlyPaths": ["/proc/sys"],
+            "PidMode": "",
+            "Runtime": "runc",
+        }
+        | host,
+        "Mounts": [],
+    }
+
+
+def box() -> dict[str, Any]:
+    made = confined(
+        NetworkMode=INNER,
+        Memory=SPEC.limits.memory_bytes,
+        MemorySwap=SPEC.limits.memory_bytes,
+        NanoCpus=2_000_000_000,
+        PidsLimit=256,
+        ExtraHosts=["door:10.0.0.2"],
+        Tmpfs={"/tmp": "rw,nosuid,nodev"},
+        Ulimits=[{"Name": "fsize", "Hard": SPEC.limits.file_bytes}, {"Name": "core", "Hard": 0}],
+    )
+    made["Mounts"] = [{"Type": "volume", "Name": SLOT.name(Kind.WORKSPACE), "Destination": "/workspace"}]
+    made["NetworkSettings"] = {"Networks": {INNER: {}}}
+    return made
+
+
+def forwarder() -> dict[str, Any]:
+    made = confined(
+        NetworkMode=OUTER,
+        Memory=FORWARDER_MEMORY,
+        MemorySwap=FORWARDER_MEMORY,
+        PidsLimit=32,
+        Sysctls={"net.ipv4.ip_forward": "0"},
+    )
+    made["NetworkSettings"] = {"Networks": {INNER: {}, OUTER: {}}}
+    return made
+
+
+def host(**values: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda found: found["HostConfig"].update(values)
+
+
+WEAKER: dict[str, Callable[[dict[str, Any]], None]] = {
+    "privileged": host(Privileged=True),
+    "bind": host(Binds=["/:/host"]),
+    "writable_root": host(ReadonlyRootfs=False),
+    "capability_added": host(CapAdd=["NET_ADMIN"]),
+    "capabilities_kept": host(CapDrop=None),
+    "one_capability_dropped": host(CapDrop=["NET_RAW"]),
+    "new_privileges": host(SecurityOpt=None),
+    "no_seccomp": host(SecurityOpt=["no-new-privileges:true", "seccomp=unconfined"]),
+    "the_engine_s_seccomp": host(SecurityOpt=["no-new-privileges:true"]),
+    "seccomp_alone": host(SecurityOpt=[SECURITY[1]]),
+    "no_apparmor": host(SecurityOpt=[*SECURITY, "apparmor=unconfined"]),
+    "host_network": host(NetworkMode="host"),
+    "default_network": host(NetworkMode="bridge"),
+    "host_processes": host(PidMode="host"),
+    "shared_memory": host(IpcMode="host"),
+    "host_users": host(UsernsMode="host"),
+    "host_name": host(UTSMode="host"),
+    "host_cgroups": host(CgroupnsMode="host"),
+    "device": host(Devices=[{"PathOnHost": "/dev/kmsg"}]),
+    "gpu": host(DeviceRequests=[{"Driver": "x"}]),
+    "volumes_of_another": host(VolumesFrom=["other"]),
+    "no_memory_limit": host(Memory=0),
+    "swap": host(MemorySwap=-1),
+    "no_process_limit": host(PidsLimit=None),
+    "no_file_size_limit": host(Ulimits=[{"Name": "core", "Hard": 0}]),
+    "core_files": host(Ulimits=[{"Name": "fsize", "Hard": SPEC.limits.file_bytes}]),
+    "published_port": host(PortBindings={"80/tcp": [{}]}),
+    "unmasked_proc": host(MaskedPaths=[]),
+    "another_host_name": host(ExtraHosts=["door:10.0.0.2", "evil:1.2.3.4"]),
+    "stays_behind": host(AutoRemove=False),
+    "set_user_id_on_tmpfs": host(Tmpfs={"/tmp": "rw"}),
+    "root": lambda found: found["Config"].update(User=""),
+    "environment": lambda found: found["Config"].update(Env=["PATH=/usr/bin", "ANTHROPIC_API_KEY=x"]),
+    "another_image": lambda found: found.update(Image="sha256:def"),
+    "second_network": lambda found: found["NetworkSettings"]["Networks"].update(bridge={}),
+    "host_mount": lambda found: found["Mounts"].append({"Type": "bind", "Source": "/", "Destination": "/host"}),
+    "another_volume": lambda found: found["Mounts"][0].update(Name="other"),
+}
+
+
+@pytest.mark.req("H-109", "H-112")
+def test_a_box_as_it_was_asked_for_may_start() -> None:
+    assert check_box(box(), SLOT, SPEC, forwarder="10.0.0.2") == []
+
+
+@pytest.mark.threat("A14")
+@pytest.mark.req("H-109", "H-110", "H-111", "H-112")
+@pytest.mark.parametrize("name", WEAKER)
+def test_a_box_that_is_weaker_in_one_thing_may_not(name: str) -> None:
+    found = copy.deepcopy(box())
+    WEAKER[name](found)
+
+    assert len(check_box(found, SLOT, SPEC, forwarder="10.0.0.2")) >= 1
+
+
+def test_a_runtime_that_was_asked_for_has_to_be_the_one() -> None:
+    spec = BoxSpec(image=SPEC.image, gateway=SPEC.gateway, runtime="runsc")
+
+    assert check_box(box(), SLOT, spec, forwarder="10.0.0.2") == ["HostConfig.Runtime is another"]
+
+
+@pytest.mark.threat("A14")
+def test_a_forwarder_has_no_volume_and_forwards_no_packets() -> None:
+    assert check_forwarder(forwarder(), SLOT, SPEC, outer=OUTER) == []
+
+    routing = forwarder()
+    routing["HostConfig"]["Sysctls"] = {"net.ipv4.ip_forward": "1"}
+    holding = forwarder()
+    holding["Mounts"] = [{"Type": "volume"}]
+    assert check_forwarder(routing, SLOT, SPEC, outer=OUTER)
+    assert check_forwarder(holding, SLOT, SPEC, outer=OUTER)
+
+
+def network() -> dict[str, Any]:
+    wanted = inner_network(SLOT, "10.0.0.0/29")
+    return {
+        "Name": wanted["name"],
+        "Driver": "bridge",
+        "Scope": "local",
+        "Internal": True,
+        "EnableIPv6": False,
+        "Attachable": False,
+        "Ingress": False,
+        "Labels": dict(wanted["labels"]),
+        "Options": dict(wanted["options"]),
+        "IPAM": {"Config": [{"Subnet": "10.0.0.0/29"}]},
+        "Containers": {},
+    }
+
+
+WEAKER_NETWORK: dict[str, Callable[[dict[str, Any]], None]] = {
+    "not_internal": lambda found: found.update(Internal=False),
+    "host_has_an_address": lambda found: found.update(Options={}),
+    "another_driver": lambda found: found.update(Driver="macvlan"),
+    "ipv6": lambda found: found.update(EnableIPv6=True),
+    "anybody_may_join": lambda found: found.update(Attachable=True),
+    "another_subnet": lambda found: found["IPAM"].update(Config=[{"Subnet": "10.0.0.0/8"}]),
+    "two_subnets": lambda found: found["IPAM"]["Config"].append({"Subnet": "fd00::/64"}),
+    "somebody_is_there": lambda found: found.update(Containers={"x": {}}),
+    "of_another_slot": lambda found: found["Labels"].update({"pointsman.slot": "x"}),
+}
+
+
+@pytest.mark.threat("A14", "B2")
+@pytest.mark.req("H-111")
+@pytest.mark.parametrize("name", WEAKER_NETWORK)
+def test_a_network_that_is_weaker_in_one_thing_is_not_used(name: str) -> None:
+    assert check_inner(network(), SLOT, subnet="10.0.0.0/29") == []
+
+    found = network()
+    WEAKER_NETWORK[name](found)
+    assert check_inner(found, SLOT, subnet="10.0.0.0/29")
+
+
+@pytest.mark.threat("A14")
+@pytest.mark.req("H-109", "H-112")
+def test_a_workspace_that_is_not_in_memory_or_has_no_limit_is_not_used() -> None:
+    wanted = workspace_volume(SLOT, SPEC)
+    found = {"Name": wanted["name"], "Driver": "local", "Labels": wanted["labels"], "Options": wanted["driver_opts"]}
+    assert check_volume(found, SLOT, SPEC) == []
+
+    bind = {"type": "none", "device": "/etc", "o": "bind"}
+    weaker = [{"Options": None}, {"Options": bind}, {"Driver": "nfs"}, {"Labels": None}]
+    assert all(check_volume(found | fields, SLOT, SPEC) for fields in weaker)
+
+
+GIVEN = {
+    "Driver": "bridge",
+    "Scope": "local",
+    "Internal": True,
+    "EnableIPv6": False,
+    "Options": {"com.docker.network.bridge.inhibit_ipv4": "true"},
+    "Labels": {"whose": "the operator's"},
+}
+
+
+@pytest.mark.threat("B2")
+@pytest.mark.parametrize(
+    "weaker", [{"Internal": False}, {"Options": {}}, {"Options": None}, {"Driver": "macvlan"}, {"EnableIPv6": True}]
+)
+def test_a_network_of_the_operator_s_that_leads_further_takes_no_forwarder(weaker: dict[str, Any]) -> None:
+    assert check_given_outer(GIVEN) == []
+    assert check_given_outer(GIVEN | weaker)
 
 
 def spec(**fields: Any) -> BoxSpec:

@@ -13,17 +13,27 @@ import pytest
 
 from routing.decision.router import Intent
 from routing.jobs import Reason, State
-from tests.unit.gateway.fake_provider.theatre import FEATURE, FIX, MIXED, PROJECT, Theatre
-from tests.unit.workers.runs.scheduling.fake_run import BOOK, Game, Outcome, blocking, done, make_view
+from tests.unit.gateway.fake_provider.agent_workspace import FEATURE
+from tests.unit.gateway.fake_provider.agent_workspace import FIX
+from tests.unit.gateway.fake_provider.agent_workspace import MIXED
+from tests.unit.gateway.fake_provider.agent_workspace import PROJECT
+from tests.unit.gateway.fake_provider.theatre import Theatre
+from tests.unit.workers.runs.scheduling.fake_run import BOOK
+from tests.unit.workers.runs.scheduling.fake_run import Game
+from tests.unit.workers.runs.scheduling.fake_run import Outcome
+from tests.unit.workers.runs.scheduling.fake_run import blocking
+from tests.unit.workers.runs.scheduling.fake_run import done
+from tests.unit.workers.runs.scheduling.fake_run import make_view
+from tests.unit.gateway.fake_provider.agent_workspace import AgentWorkspace
 from workers.runs.scheduling.view import GateState, RunView, StepView
 
 
 @dataclass
 class Table:
-    """The players of a game: every step is played in the theatre."""
+    """The players of a game: every step is played in the workspace."""
 
     ticket: Mapping[str, Any]
-    theatre: Theatre = field(default_factory=Theatre)
+    workspace: AgentWorkspace = field(default_factory=AgentWorkspace)
     changed: dict[str, tuple[str, ...]] = field(default_factory=dict)
     dropped: list[str] = field(default_factory=list)
     gates: dict[str, GateState] = field(default_factory=dict)
@@ -34,9 +44,9 @@ class Table:
             return self._build()
         assert self.game is not None
         known = {one.key: one.result for one in self.game.view.steps if one.result is not None}
-        before = dict(self.theatre.files)
+        before = dict(self.workspace.files)
         try:
-            played = self.theatre.play(
+            played = self.workspace.play(
                 step.agent,
                 self.ticket,
                 task=step.task,
@@ -47,12 +57,12 @@ class Table:
         except KeyError:
             return Reason.AGENT_FAILED
         self.dropped += played.dropped
-        after = self.theatre.files
+        after = self.workspace.files
         self.changed[step.key] = tuple(sorted(path for path in after if before.get(path) != after[path]))
         return played.result
 
     def _build(self) -> Outcome:
-        broken = [path for path, data in self.theatre.files.items() if b"const broken = ;" in data]
+        broken = [path for path, data in self.workspace.files.items() if b"const broken = ;" in data]
         return blocking(1, file=broken[0]) if broken else done()
 
 
@@ -75,8 +85,8 @@ def test_a_bug_goes_through_the_fix_pipeline_and_is_mended() -> None:
     assert agents_of(game)[:3] == ["orchestrator", "test-planner", "backend-dev"]
     assert set(agents_of(game)[3:6]) == {"code-review", "qa", "security"}
     assert agents_of(game)[-1] == "orchestrator:summary"
-    assert b"Math.round" in table.theatre.files["src/price.ts"]
-    assert "artifacts/summary/pull-request.md" in table.theatre.files
+    assert b"Math.round" in table.workspace.files["src/price.ts"]
+    assert "artifacts/summary/pull-request.md" in table.workspace.files
 
 
 def test_a_feature_goes_through_the_build_pipeline_with_its_parts_in_parallel_and_app_last() -> None:
@@ -86,7 +96,7 @@ def test_a_feature_goes_through_the_build_pipeline_with_its_parts_in_parallel_an
     assert len(frontends) == 3
     assert next(batch for batch in game.batches if frontends[0] in batch) == tuple(frontends)
     assert game.executed.index("app") > max(map(game.executed.index, frontends))
-    joined = table.theatre.files["src/features/index.ts"].decode()
+    joined = table.workspace.files["src/features/index.ts"].decode()
     assert joined.count("import * as") == 3
     assert "backend-dev" in agents_of(game)
 
@@ -102,8 +112,8 @@ def test_a_mixed_p0_ticket_is_planned_mended_reworked_gated_and_published() -> N
     assert max(step.cycle for step in game.view.steps) >= 1
     assert max(step.round for step in game.view.steps) == 1
     assert [gate.state for gate in game.view.gates] == [GateState.PASSED]
-    assert b"Math.round" in table.theatre.files["src/price.ts"]
-    assert any(path.startswith("src/features/") for path in table.theatre.files)
+    assert b"Math.round" in table.workspace.files["src/price.ts"]
+    assert any(path.startswith("src/features/") for path in table.workspace.files)
 
 
 @pytest.mark.parametrize("kind", ["no-qa", "cycle", "unknown-agent", "overlap", "budget", "model", "key", "empty"])
@@ -127,7 +137,7 @@ def test_findings_that_do_not_get_fewer_and_work_that_is_always_sent_back_end_wi
 def test_a_failed_build_gets_one_targeted_fix_and_goes_on() -> None:
     game, table = play(FEATURE, "build-error", has_build=True)
     assert game.published
-    assert not any(b"const broken = ;" in data for data in table.theatre.files.values())
+    assert not any(b"const broken = ;" in data for data in table.workspace.files.values())
 
 
 def test_an_agent_that_never_delivers_halts_the_run_after_its_retries() -> None:
@@ -151,6 +161,6 @@ def test_a_ticket_that_the_rules_cannot_place_is_classified_first() -> None:
 
 def test_no_step_leaves_the_project_as_it_was_but_those_that_only_look() -> None:
     _, table = play(MIXED)
-    assert table.theatre.files != PROJECT
+    assert table.workspace.files != PROJECT
     idle = [key for key, paths in table.changed.items() if not paths]
     assert idle == []

@@ -1,4 +1,4 @@
-"""A workspace in memory in which the rehearsal's agents play their steps, by the runners' own tools and orders."""
+"""A workspace in memory in which the fake provider's agents play their steps, by the runners' own tools and orders."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Played:
 
 
 @dataclass
-class Theatre:
+class AgentWorkspace:
     """The project's files, which every step changes."""
 
     files: dict[str, bytes] = field(default_factory=lambda: dict(PROJECT))
@@ -119,8 +119,8 @@ def _converse(hands: _Cli | _Api, order: str, system: str) -> int:
 class _Api:
     """The file tools of the `api` runtime."""
 
-    def __init__(self, theatre: Theatre, writes: tuple[str, ...], tools: frozenset[str]) -> None:
-        given = {**theatre.files, ".agent-context/ticket.md": b"staged"}
+    def __init__(self, workspace: AgentWorkspace, writes: tuple[str, ...], tools: frozenset[str]) -> None:
+        given = {**workspace.files, ".agent-context/ticket.md": b"staged"}
         self._tools = FileTools(given, writes=writes, most_bytes=10**6)
         self._allowed = (tools if "finish" in tools else API_TOOLS) - {"finish"}
         self.tools = [*self._tools.definitions(self._allowed), finish_tool()]
@@ -145,11 +145,11 @@ class _Api:
 class _Cli:
     """What Claude Code's tools answer."""
 
-    def __init__(self, theatre: Theatre) -> None:
-        self.files = dict(theatre.files)
+    def __init__(self, workspace: AgentWorkspace) -> None:
+        self.files = dict(workspace.files)
         self.commands: list[str] = []
         self.tools = [tool(name) for name in ("Bash", "Edit", "Glob", "Grep", "Read", "Write")]
-        self._shell = theatre.shell
+        self._shell = workspace.shell
         self._read: set[str] = set()
 
     def use(self, block: ToolUse) -> tuple[str, bool]:

@@ -6,10 +6,9 @@ from uuid import uuid4
 
 import pytest
 
-from gateway.calls import OpenCall, OpenCalls
 from gateway.config import GatewayConfig
 from gateway.ledger_client import Ledger
-from gateway.relay import Relay
+from gateway.relay import OpenCall, OpenCalls, Relay
 
 CONFIG = GatewayConfig.model_validate({"pepper": "p" * 20, "watch_seconds": 0.005, "renew_seconds": 60})
 
@@ -21,7 +20,7 @@ class Faulty:
         self.faults = faults
         self.looks = 0
 
-    async def ask(self, _statement: Any) -> list[Any]:
+    async def query(self, _statement: Any) -> list[Any]:
         self.looks += 1
         return [()] if self.looks <= self.faults else []
 
