@@ -29,8 +29,15 @@ from sqlmodel import Session
 from ledger.errors import ForeignMarkError
 from ledger.store import Ledger, create_ledger_engine
 from monitoring.event_metrics import fold_pending, read_series
-from monitoring.forecast import forecast_backlog, read_recent_attempts
-from monitoring.gauges import PROBED, Reading, read_broker, read_gauges, read_providers
+from monitoring.gauges import (
+    PROBED,
+    Reading,
+    forecast_backlog,
+    read_broker,
+    read_gauges,
+    read_providers,
+    read_recent_attempts,
+)
 from monitoring.metrics import FOLDED, NONE, PREFIX, Kind, Metric, SeriesKey, bounds_of
 from routing.policy.platform import Policy
 

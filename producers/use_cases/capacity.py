@@ -13,10 +13,16 @@ from sqlalchemy.exc import OperationalError
 
 from ledger.errors import CapacityError
 from monitoring.capacity.limits import Instances, Limits, read_limits
-from monitoring.capacity.measure import Measured, measure
 from monitoring.capacity.plan import Plan, Question, make_plan
 from monitoring.capacity.queueing import MOST_BUSY
-from monitoring.capacity.workload import Workload, default_wait_target, default_workload, read_workload
+from monitoring.capacity.workload import (
+    Measured,
+    Workload,
+    default_wait_target,
+    default_workload,
+    measure,
+    read_workload,
+)
 from routing.queues import QueueName
 
 if TYPE_CHECKING:

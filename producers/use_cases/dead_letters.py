@@ -25,8 +25,7 @@ from ledger.store import Ledger
 from ledger.tables import Job
 from producers.errors import AdmissionRefusedError
 from producers.use_cases.jobs import Page, cursor_of, mark_of
-from producers.use_cases.replays import Replays
-from producers.use_cases.rounds import Asker
+from producers.use_cases.rounds import Asker, Replays
 from routing.config import Text
 from routing.errors import InvalidJobError
 
