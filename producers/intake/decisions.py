@@ -17,9 +17,8 @@ from ledger.headroom import Headroom, load_headroom
 from ledger.run_tables import Project
 from ledger.runs import find_project
 from ledger.submission import SeenSite, SubmissionContext
-from ledger.tables import Site
+from ledger.tables import Site, Tenant
 from producers.errors import AdmissionRefusedError
-from producers.use_cases.projects import policy_of_project
 from routing.clarify.questions import MAX_SITES, Clarification, open_clarification
 from routing.decision.llm_router import RouteRules, Stage, first_stage
 from routing.decision.router import Mode, Route, SiteSignals, decide, signals_of
@@ -27,6 +26,7 @@ from routing.errors import FieldError, InvalidJobError, MissingKeyError, PolicyE
 from routing.jobs import JobRequest, State, read_stored
 from routing.policy.platform import Policy
 from routing.policy.prices import NANOUSD_PER_USD, BudgetExceeded, nanousd_of, nanousd_per_token, price_of
+from routing.policy.project import ProjectConfig, accounts_for, for_project
 from routing.queues import QueueName
 from routing.scheduling import FURTHEST_START_DAYS
 
@@ -236,3 +236,17 @@ def _question(session: Session, request: JobRequest, route: Route, *, tenant: st
         rule = "this asks for an action, which needs one of site, new_site and project"
         raise InvalidJobError((FieldError("site", rule),))
     return question
+
+
+def policy_of_project(session: Session, project: Project, policy: Policy) -> Policy:
+    """Return the policy as tenant and project leave it, once it is sure that somebody's key pays for its agents.
+
+    Raises:
+        PolicyError: the operator's fault: the stored configuration does not fit the platform's policy any more.
+        MissingKeyError: the tenant's fault: no run of it could make a call (S-065, S-068).
+    """
+    config = ProjectConfig.model_validate(project.config)
+    lowered = for_project(policy, config)
+    tenant = session.get_one(Tenant, project.tenant)
+    accounts_for(config, lowered, tenant_account=tenant.provider)
+    return lowered

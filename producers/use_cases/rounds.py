@@ -40,9 +40,8 @@ from ledger.store import Ledger
 from ledger.submission import Accepted, accept, same_request
 from ledger.tables import Job, NewJob, Release, Site, digest_request
 from monitoring import traces
-from producers.intake.decisions import check_room, policy_of
+from producers.intake.decisions import check_room, policy_of, policy_of_project
 from producers.intake.submit import Environment
-from producers.use_cases.projects import policy_of_project
 from routing.config import Text
 from routing.decision.llm_router import first_stage
 from routing.decision.router import Mode, Route, SiteSignals, decide, signals_of

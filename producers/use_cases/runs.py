@@ -1,4 +1,4 @@
-"""What a run looks like from outside: one view for HTTP, CLI and console, so that they cannot differ."""
+"""The use cases around code projects: added from their file, listed, and shown as what their tickets will meet."""
 
 from __future__ import annotations
 
@@ -11,11 +11,82 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict
 from sqlmodel import Session
 
-from ledger.run_tables import AgentExecution, Gate, RunStep
-from ledger.runs import RunRows, find_run, load_run
+from ledger.attempts import effective_policy
+from ledger.run_tables import AgentExecution, Gate, Project, RunStep
+from ledger.runs import RunRows, find_run, load_run, projects_of, put_project
 from ledger.spending import CallUsage, orchestrator_share, total_by, usage_of_run
-from routing.jobs import State
+from ledger.store import Ledger
+from ledger.tables import Tenant
+from producers.errors import UnknownTenantError
+from routing.errors import FieldError, InvalidJobError, ProjectConfigError
+from routing.jobs import SITE_NAME_RULE, State, check_site_name
+from routing.policy.platform import Policy
 from routing.policy.prices import NANOUSD_PER_USD, decimal_usd
+from routing.policy.project import read_project
+
+
+class ProjectView(BaseModel):
+    """A project as its owner sees it. It names keys; it holds none."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: UUID
+    name: str
+    config: dict[str, Any]
+    updated_at: datetime
+
+
+class Projects:
+    """The code projects of an installation's tenants."""
+
+    def __init__(self, ledger: Ledger, policy: Policy) -> None:
+        self._ledger = ledger
+        self._policy = policy
+
+    def put(self, tenant: str, name: str, text: str, *, source: str, actor: str) -> ProjectView:
+        """Add a project from its file, or change the one of this name.
+
+        Args:
+            tenant: whose it is.
+            name: it stands in URLs, so the rule for site names holds.
+            text: the file, YAML.
+            source: what errors call it.
+            actor: who asks, as the audit trail names actors.
+
+        Raises:
+            InvalidJobError: the caller's fault; names each place of the file that breaks a rule, with its line.
+            UnknownTenantError: the caller's fault.
+            PolicyError: the operator's fault: the tenant's overrides do not fit.
+        """
+        try:
+            check_site_name(name)
+        except ValueError:
+            raise InvalidJobError((FieldError("name", f"must be {SITE_NAME_RULE}"),)) from None
+        with self._ledger.begin() as session:
+            if session.get(Tenant, tenant) is None:
+                raise UnknownTenantError(tenant)
+            policy = effective_policy(session, tenant, self._policy)
+            try:
+                config = read_project(text, source=source, policy=policy)
+            except ProjectConfigError as error:
+                raise InvalidJobError(
+                    tuple(FieldError(f"{source}", str(problem)) for problem in error.problems)
+                ) from None
+            stored = config.model_dump(mode="json", exclude_defaults=True)
+            return view_of(put_project(session, tenant, name, stored, actor=actor))
+
+    def all(self, tenant: str) -> Sequence[ProjectView]:
+        """Return a tenant's projects by name."""
+        with self._ledger.begin() as session:
+            return [view_of(project) for project in projects_of(session, tenant)]
+
+
+def view_of(project: Project) -> ProjectView:
+    """Return what a project's owner sees of it."""
+    return ProjectView(id=project.id, name=project.name, config=project.config, updated_at=project.updated_at)
+
+
+# What a run looks like from outside: one view for HTTP, CLI and console, so that they cannot differ.
 
 
 class _View(BaseModel):
