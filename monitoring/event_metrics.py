@@ -36,7 +36,7 @@ _TIER_NUMBERS = frozenset(tier.value for tier in Tier)
 _REASONS = frozenset(reason.value for reason in Reason)
 
 
-class Happening(Protocol):
+class EventLike(Protocol):
     """What the fold reads of an event."""
 
     @property
@@ -67,7 +67,7 @@ class _Tally:
         self.increments[key] = self.increments.get(key, 0) + by
 
 
-def fold(events: Iterable[Happening]) -> dict[SeriesKey, float]:
+def fold(events: Iterable[EventLike]) -> dict[SeriesKey, float]:
     """Return by how much each stored series grows through these events. Unknown kinds add nothing."""
     tally = _Tally()
     for event in events:
@@ -373,7 +373,7 @@ def read_series(session: Session) -> dict[SeriesKey, float]:
     return {SeriesKey(name, labels): value for name, labels, value in rows}
 
 
-def lag_seconds(session: Session) -> float:
+def fold_lag_seconds(session: Session) -> float:
     """Return the age of the oldest event that is not folded yet; 0 when all are."""
     age = session.scalar(
         text("""

@@ -23,7 +23,7 @@ from ledger.tables import Tenant
 from ledger.workers import fleet_slots, slots_by_queue
 from monitoring.capacity.queueing import Demand, wanted_slots
 from monitoring.capacity.workload import default_wait_target, default_work
-from monitoring.event_metrics import lag_seconds
+from monitoring.event_metrics import fold_lag_seconds
 from monitoring.metrics import (
     ATTEMPT_COST,
     ATTEMPT_DURATION,
@@ -45,11 +45,11 @@ from routing.provider_circuit import LaneState
 from routing.queues import QueueName
 from routing.scheduling import Hold
 
-FEW = 5
+MIN_RECENT_ATTEMPTS = 5
 """So few recent attempts say less than all that there ever were."""
 MOST_COUNTED = 2_000
 """Waiting jobs of a queue that are counted: with so many, no autoscaler does anything else with more."""
-_LEAST = 10
+_MIN_ATTEMPTS = 10
 """Attempts of one queue; with fewer it is taken at its default."""
 _ATTEMPTS_IN_A_WINDOW = 3
 """Starts are counted over so many times what an attempt takes, a minute at least: one start in a minute is no rate."""
@@ -90,14 +90,14 @@ def read_recent_attempts(session: Session) -> Mapping[str, RecentAttempts]:
     return {queue: RecentAttempts(*values) for queue, *values in session.execute(_RECENT, {"newest": NEWEST})}
 
 
-class Experience(NamedTuple):
+class AttemptAverage(NamedTuple):
     """What attempts on a queue took, on average."""
 
     seconds: float
     nanousd: float
 
 
-def whole_experience(series: Mapping[SeriesKey, float], queue: str) -> Experience | None:
+def lifetime_average(series: Mapping[SeriesKey, float], queue: str) -> AttemptAverage | None:
     """Return what all attempts on a queue ever took, from the folded series; None where nothing was tried."""
     attempts = milliseconds = nanousd = 0.0
     for tier, place in PLACES:
@@ -107,7 +107,7 @@ def whole_experience(series: Mapping[SeriesKey, float], queue: str) -> Experienc
                 attempts += series.get(series_key(f"{ATTEMPT_DURATION.name}_bucket", labels | {"le": bound}), 0.0)
             milliseconds += series.get(series_key(f"{ATTEMPT_DURATION.name}_sum", labels), 0.0)
             nanousd += series.get(series_key(ATTEMPT_COST.name, labels), 0.0)
-    return Experience(milliseconds / MILLISECONDS / attempts, nanousd / attempts) if attempts else None
+    return AttemptAverage(milliseconds / MILLISECONDS / attempts, nanousd / attempts) if attempts else None
 
 
 class BacklogForecast(NamedTuple):
@@ -133,13 +133,13 @@ def forecast_backlog(
 
 def _expected_attempt(
     queue: str, series: Mapping[SeriesKey, float], newest: RecentAttempts | None, policy: Policy
-) -> Experience:
-    if newest is not None and newest.ended >= FEW:
-        return Experience(newest.seconds, newest.nanousd)
-    if (whole := whole_experience(series, queue)) is not None:
+) -> AttemptAverage:
+    if newest is not None and newest.ended >= MIN_RECENT_ATTEMPTS:
+        return AttemptAverage(newest.seconds, newest.nanousd)
+    if (whole := lifetime_average(series, queue)) is not None:
         return whole
     limits = policy.queues[QueueName(queue)]
-    return Experience(limits.soft_seconds, limits.llm_nanousd)
+    return AttemptAverage(limits.soft_seconds, limits.llm_nanousd)
 
 
 _STANDING = text("""
@@ -189,7 +189,7 @@ def read_wanted_slots(
 
 def _attempt_seconds(newest: RecentAttempts | None, policy: Policy, queue: QueueName) -> tuple[float, float]:
     """Return what an attempt takes on average, and the variance of that over the mean squared."""
-    if newest is not None and newest.ended >= _LEAST and newest.seconds > 0:
+    if newest is not None and newest.ended >= _MIN_ATTEMPTS and newest.seconds > 0:
         return newest.seconds, newest.variance / newest.seconds**2
     work = default_work(policy, queue)
     return work.mean_seconds, work.variability
@@ -374,7 +374,7 @@ def read_gauges(
         *_read_budgets(session),
         *_read_lanes(session, product(providers, policy.prices)),
         Reading("dispatcher_leader_present", (), float(DISPATCHER in leaders(session))),
-        Reading("fold_lag_seconds", (), lag_seconds(session)),
+        Reading("fold_lag_seconds", (), fold_lag_seconds(session)),
         Reading("audit_unsealed_age_seconds", (), float(session.scalar(_UNSEALED) or 0)),
         Reading("build_info", (version("pointsman"), policy.version, policy.prices_as_of), 1),
     ]

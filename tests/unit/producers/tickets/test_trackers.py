@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from producers.intake import ticket_webhooks
-from producers.intake.ticket_webhooks import Ignored, Wanted
+from producers.intake.ticket_webhooks import Ignored, TicketRequest
 
 TRIGGER = "pointsman"
 
@@ -44,7 +44,7 @@ def of_linear(**changes: Any) -> dict[str, Any]:
 
 def test_an_issue_that_gets_the_label_is_taken_on() -> None:
     news = ticket_webhooks.read_github_delivery("issues", of_github(), trigger=TRIGGER)
-    assert isinstance(news, Wanted)
+    assert isinstance(news, TicketRequest)
     ticket = news.ticket
     assert (ticket.source, ticket.key, news.priority) == ("github", "a/shop#12", "P1")
     assert news.prompt == "Cart total is wrong\n\nTwo items of 5 show 5."
@@ -53,7 +53,9 @@ def test_an_issue_that_gets_the_label_is_taken_on() -> None:
 
 @pytest.mark.parametrize("action", ["opened", "reopened"])
 def test_an_issue_that_is_opened_with_the_label_is_taken_on(action: str) -> None:
-    assert isinstance(ticket_webhooks.read_github_delivery("issues", of_github(action=action), trigger=TRIGGER), Wanted)
+    assert isinstance(
+        ticket_webhooks.read_github_delivery("issues", of_github(action=action), trigger=TRIGGER), TicketRequest
+    )
 
 
 @pytest.mark.parametrize(
@@ -85,7 +87,7 @@ def test_a_ticket_that_breaks_a_rule_is_refused_by_its_name(title: object) -> No
 
 def test_an_issue_of_linear_is_taken_on_when_it_has_the_label() -> None:
     news = ticket_webhooks.read_linear_delivery(of_linear(), trigger=TRIGGER)
-    assert isinstance(news, Wanted)
+    assert isinstance(news, TicketRequest)
     assert (news.ticket.key, news.priority, news.ticket.labels) == ("ENG-7", "P0", ())
     assert news.ticket.reference == "2174add1-f7c8-44e3-bbf3-2d60b5ea8bc9"
 
@@ -93,14 +95,14 @@ def test_an_issue_of_linear_is_taken_on_when_it_has_the_label() -> None:
 @pytest.mark.parametrize(("priority", "named"), [(0, "P2"), (2, "P1"), (3, "P2"), (4, "P3"), ("1", "P2"), (None, "P2")])
 def test_linears_priorities_are_ours(priority: object, named: str) -> None:
     news = ticket_webhooks.read_linear_delivery(of_linear(data={"priority": priority}), trigger=TRIGGER)
-    assert isinstance(news, Wanted)
+    assert isinstance(news, TicketRequest)
     assert news.priority == named
 
 
 def test_an_issue_of_linear_is_taken_on_once_though_it_is_changed_often() -> None:
     labelled = of_linear(action="update", updatedFrom={"labelIds": []})
     renamed = of_linear(action="update", updatedFrom={"title": "Old"})
-    assert isinstance(ticket_webhooks.read_linear_delivery(labelled, trigger=TRIGGER), Wanted)
+    assert isinstance(ticket_webhooks.read_linear_delivery(labelled, trigger=TRIGGER), TicketRequest)
     assert isinstance(ticket_webhooks.read_linear_delivery(renamed, trigger=TRIGGER), Ignored)
 
 
