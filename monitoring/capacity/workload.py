@@ -1,7 +1,7 @@
-"""What a fleet does: how long attempts take on each queue, what follows from them, and what they cost.
+"""A fleet's workload: durations, follow-up work and cost of attempts on each queue.
 
-One ledger's measurements can be written to a file and planned with elsewhere: `Workload` is that file's format. What
-was not measured is taken from the policy's prices, speeds and limits, and said to be so.
+`measure` reads it from a live ledger, and `Workload` is also the format of a file for planning elsewhere. What was not
+measured comes from the policy's prices, speeds and limits, and is marked as such.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _Section(BaseModel):
 
 
 class ModelUse(_Section):
-    """What an attempt asks of one model, on average."""
+    """An attempt's mean use of one model."""
 
     calls: Amount
     tokens: Amount
@@ -52,21 +52,21 @@ class ModelUse(_Section):
 
 
 class QueueWork(_Section):
-    """What attempts on one queue are like."""
+    """The attempts on one queue."""
 
     source: Literal["measured", "default"]
     attempts: int = Field(default=0, ge=0)
-    """How many were measured."""
+    """Number of measured attempts."""
     mean_seconds: Seconds
-    """What an attempt takes, from claim to settlement."""
+    """From claim to settlement."""
     variability: Amount
-    """Variance of that over the mean squared."""
+    """Variance of the durations over the mean squared."""
     pickup_seconds: Seconds = 0.0
-    """From when a job begins to wait to its claim by a slot that was free: the median."""
+    """Median time from enqueueing to the claim by a free slot."""
     turnaround_seconds: Seconds = 0.0
-    """From an attempt's end to the next claim on its slot while jobs wait: the median."""
+    """Median time from an attempt's end to the next claim on its slot while jobs wait."""
     follows: dict[QueueName, Share] = Field(default_factory=dict)
-    """Shares of attempts after which the job waits on another queue, or on this one once more."""
+    """Shares of attempts after which the job waits on another queue, or on this one again."""
     usd: Amount = 0.0
     """Model cost of an attempt."""
     models: dict[str, ModelUse] = Field(default_factory=dict, max_length=64)
@@ -80,33 +80,33 @@ class QueueWork(_Section):
 
     @property
     def occupied_seconds(self) -> float:
-        """For how long an attempt keeps its slot from others: with the turnaround."""
+        """For how long an attempt occupies its slot, including the turnaround."""
         return self.mean_seconds + self.turnaround_seconds
 
     @property
     def occupied_variability(self) -> float:
-        """Variance of that over its mean squared."""
+        """Variance of the occupied time over its mean squared."""
         return self.variability * (self.mean_seconds / self.occupied_seconds) ** 2 if self.occupied_seconds else 0.0
 
     @property
     def calls(self) -> float:
-        """Model calls of an attempt."""
+        """Model calls per attempt."""
         return sum(use.calls for use in self.models.values())
 
 
 class Workload(_Section):
-    """What was measured of a fleet, or is taken where nothing was."""
+    """The work of a fleet, measured or by default."""
 
     v: Literal[2] = 2
     source: str = Field(max_length=400)
-    """Where it comes from, in words."""
+    """Its origin, in words."""
     queues: dict[QueueName, QueueWork]
     mix: dict[QueueName, Share]
-    """At which queue new jobs arrive: shares that make 1 together."""
+    """Shares of new jobs by queue, which sum up to 1."""
     rate_per_second: Amount | None = None
-    """New jobs per second in the busiest hour that was measured."""
+    """New jobs per second in the busiest measured hour."""
     tenants: int = Field(default=1, ge=1)
-    """Tenants with work."""
+    """Tenants with jobs."""
 
     @model_validator(mode="after")
     def _check_whole(self) -> Self:
@@ -118,10 +118,10 @@ class Workload(_Section):
         return self
 
     def rates(self, arriving: Rates) -> dict[QueueName, float]:
-        """Return the attempts per second of every queue: what arrives, and what follows from it.
+        """Return the attempts per second of every queue, including those that follow from others.
 
         Raises:
-            CapacityError: the caller's fault: more and more follows from the work, without an end.
+            CapacityError: the caller's fault: work follows without end.
         """
         rates = dict.fromkeys(self.queues, 0.0) | dict(arriving)
         for _ in range(_MOST_PASSES):
@@ -135,15 +135,15 @@ class Workload(_Section):
         raise CapacityError("follows: every attempt brings another: no number of workers ends that")
 
     def arriving(self, total: float) -> dict[QueueName, float]:
-        """Return a rate of new jobs as rates by queue, in the shares of `mix`."""
+        """Return a rate of new jobs by queue, in the shares of `mix`."""
         return {queue: total * share for queue, share in self.mix.items() if share > 0}
 
 
 def read_workload(path: Path) -> Workload:
-    """Read a file that `pointsman capacity --save` wrote, or a person.
+    """Read a file, such as one written by `pointsman capacity --save`.
 
     Raises:
-        CapacityError: the caller's fault: it names the place and the rule.
+        CapacityError: the caller's fault: it names the field and the rule.
     """
     try:
         with path.open("rb") as file:
@@ -159,7 +159,7 @@ def read_workload(path: Path) -> Workload:
 
 
 def first_error(error: ValidationError) -> str:
-    """Return the place and the rule of a document's first mistake."""
+    """Return the field and the rule of the first mistake."""
     first = error.errors(include_url=False)[0]
     place = ".".join(str(part) for part in first["loc"]) or "the document"
     return f"{place}: {first['msg'].removeprefix('Value error, ')}"
@@ -167,13 +167,13 @@ def first_error(error: ValidationError) -> str:
 
 _PROVIDER = "anthropic"
 _TYPICAL_SHARE = 0.4
-"""Of the tokens that a call may write: what it writes in the middle. Its slowest twentieth writes all of them."""
+"""Median share of the tokens that a call may write; the slowest twentieth writes all of them."""
 _MESSAGE_SECONDS = 0.02
-"""The way of a message to a slot."""
+"""Transit time of a message to a slot."""
 
 
 def default_workload(policy: Policy) -> Workload:
-    """Return what is taken where nothing was measured at all."""
+    """Return the workload to assume without measurements."""
     queues = {queue: default_work(policy, queue) for queue in QUEUES}
     mix = {name: queue.arrivals for name, queue in QUEUES.items() if queue.arrivals}
     mix[QueueName.SPEC] += 1 - sum(mix.values())
@@ -181,7 +181,7 @@ def default_workload(policy: Policy) -> Workload:
 
 
 def default_work(policy: Policy, queue: QueueName) -> QueueWork:
-    """Return what is taken of one queue."""
+    """Return the attempts to assume for one queue."""
     limits, record = policy.queues[queue], QUEUES[queue]
     call = policy.calls[record.call or "agent_session"]
     count = record.calls if record.call else 0
@@ -203,7 +203,7 @@ def default_work(policy: Policy, queue: QueueName) -> QueueWork:
 
 
 def default_wait_target(queue: QueueName) -> float:
-    """Return the seconds that 95 % of a queue's attempts should not wait longer than, where nobody says otherwise."""
+    """Return the default target for the 95th percentile of a queue's waits, in seconds."""
     return QUEUES[queue].target_seconds
 
 
@@ -227,7 +227,7 @@ def _use(call: ModelCall, count: int) -> ModelUse:
 
 
 def _lognormal(median: float, *, p95: float, most: float) -> tuple[float, float]:
-    """Return mean and variability of a lognormal distribution that is cut off at `most`."""
+    """Return mean and variability of a lognormal distribution cut off at `most`."""
     normal = NormalDist()
     sigma = math.log(p95 / median) / normal.inv_cdf(0.95)
     bound = math.log(most / median) / sigma
@@ -239,12 +239,10 @@ def _lognormal(median: float, *, p95: float, most: float) -> tuple[float, float]
     return mean, square / mean**2 - 1
 
 
-# Reads from a live ledger what its fleet does: bounded, from one moment, and without holding anybody up.
-
 LEAST_ATTEMPTS = 30
-"""A queue with fewer attempts on record is taken at its defaults."""
+"""For a queue with fewer attempts the defaults are assumed."""
 MOST_ATTEMPTS = 20_000
-"""Attempts that are read of each queue: the newest."""
+"""The newest attempts read of each queue."""
 _TIMEOUT_MS = 60_000
 
 _NEWEST = """
@@ -291,7 +289,7 @@ _ARRIVED = text("""
             ) AS hours) AS busiest
       FROM minutes GROUP BY queue
 """)
-"""How many jobs came, and how many in the busiest sixty minutes: counted, however many attempts are read."""
+"""Arrivals in all and in the busiest sixty minutes, however many attempts are read."""
 
 _TENANTS = text("""
     SELECT count(DISTINCT tenant) FROM job WHERE id IN (
@@ -302,18 +300,18 @@ _TENANTS = text("""
 
 
 class AttemptFact(NamedTuple):
-    """One attempt that has ended. Times are seconds of one clock."""
+    """An ended attempt. Times are seconds of one clock."""
 
     arrived_at: float
-    """When its job began to wait for it."""
+    """When its job started to wait."""
     started_at: float
     ended_at: float
     next_queue: QueueName | None = None
-    """Where its job had its next attempt, if it had one."""
+    """The queue of its job's next attempt, if any."""
 
 
 class CallTotals(NamedTuple):
-    """What all attempts on a queue asked of one model."""
+    """The use of one model by all attempts on a queue."""
 
     model: str
     """`PROVIDER/MODEL`."""
@@ -323,34 +321,34 @@ class CallTotals(NamedTuple):
 
 
 class Handover(NamedTuple):
-    """How long the ways between attempts take, in seconds."""
+    """The times between attempts."""
 
     pickup_seconds: float
     turnaround_seconds: float
 
 
 class Measured(NamedTuple):
-    """What was read."""
+    """A workload and the present slots."""
 
     workload: Workload
     slots: Mapping[QueueName, int] = MappingProxyType({})
-    """Slots that serve each queue now, as their workers say; one that serves several queues counts on each."""
+    """Slots that serve each queue now, as reported by workers; one that serves several queues counts for each."""
 
 
 def measure(ledger: Ledger, policy: Policy, *, hours: int, least: int = LEAST_ATTEMPTS) -> Measured:
-    """Read what the fleet did in the last hours; what it did too seldom is taken at its defaults.
+    """Measure the fleet's last hours, from one snapshot and in bounded time.
 
     Args:
         ledger: read only.
         policy: for the defaults.
         hours: how far back.
-        least: attempts below which a queue's own are not believed.
+        least: the defaults are assumed for a queue with fewer attempts.
 
     Raises:
-        CapacityError: the caller's fault: there is more to read than it may take.
+        CapacityError: the caller's fault: too much to read in the time allowed.
     """
-    taken = default_workload(policy)
-    window = {"queues": [queue.value for queue in taken.queues], "hours": hours, "most": MOST_ATTEMPTS}
+    assumed = default_workload(policy)
+    window = {"queues": [queue.value for queue in assumed.queues], "hours": hours, "most": MOST_ATTEMPTS}
     try:
         with ledger.begin() as session:
             session.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"))
@@ -365,12 +363,12 @@ def measure(ledger: Ledger, policy: Policy, *, hours: int, least: int = LEAST_AT
             rule = f"the ledger took more than {_TIMEOUT_MS / 1000:g} s to read {hours} h: ask for fewer --hours"
             raise CapacityError(rule) from None
         raise
-    believed = {queue: describe(facts, calls[queue]) for queue, facts in attempts.items() if len(facts) >= least}
+    measured = {queue: describe(facts, calls[queue]) for queue, facts in attempts.items() if len(facts) >= least}
     seen, jobs = sum(len(facts) for facts in attempts.values()), sum(row.jobs for row in arrived)
     workload = Workload(
-        source=f"the ledger's last {hours} h: {seen:,} attempts" if seen else taken.source,
-        queues=taken.queues | believed,
-        mix={QueueName(row.queue): row.jobs / jobs for row in arrived} or taken.mix,
+        source=f"the ledger's last {hours} h: {seen:,} attempts" if seen else assumed.source,
+        queues=assumed.queues | measured,
+        mix={QueueName(row.queue): row.jobs / jobs for row in arrived} or assumed.mix,
         rate_per_second=max((row.busiest for row in arrived), default=0) / 3600 or None,
         tenants=tenants,
     )
@@ -378,37 +376,32 @@ def measure(ledger: Ledger, policy: Policy, *, hours: int, least: int = LEAST_AT
 
 
 def describe(attempts: Sequence[AttemptFact], calls: Sequence[CallTotals]) -> QueueWork:
-    """Return what attempts of one queue are like.
-
-    Args:
-        attempts: at least one.
-        calls: of the same queue and of the same attempts.
-    """
+    """Return the statistics of one queue's attempts, at least one, and of their calls."""
     count = len(attempts)
     seconds = [max(0.0, attempt.ended_at - attempt.started_at) for attempt in attempts]
     mean = fmean(seconds)
-    ways = handover(attempts)
+    times = handover(attempts)
     followed = Counter(attempt.next_queue for attempt in attempts if attempt.next_queue is not None)
-    followed.pop(QueueName.UNROUTED, None)  # nobody works there
+    followed.pop(QueueName.UNROUTED, None)  # served by nobody
     return QueueWork(
         source="measured",
         attempts=count,
         mean_seconds=mean,
         variability=pvariance(seconds, mean) / mean**2 if mean > 0 else 0.0,
-        pickup_seconds=ways.pickup_seconds,
-        turnaround_seconds=ways.turnaround_seconds,
-        follows={queue: times / count for queue, times in followed.items()},
+        pickup_seconds=times.pickup_seconds,
+        turnaround_seconds=times.turnaround_seconds,
+        follows={queue: number / count for queue, number in followed.items()},
         usd=sum(total.usd for total in calls) / count,
         models={total.model: ModelUse(calls=total.calls / count, tokens=total.tokens / count) for total in calls},
     )
 
 
 def handover(attempts: Sequence[AttemptFact]) -> Handover:
-    """Tell a wait for a free slot from the way that every message takes.
+    """Separate the transit time of messages from waits for a slot.
 
-    An attempt that began although no other one had ended while its job waited was taken up by a slot that was free:
-    its wait is the pickup. One that waited for another's end began so long after it: the turnaround. Both are medians,
-    so jobs that were held back for something else do not count much.
+    If no other attempt ended while a job waited, a free slot claimed it: its wait is the pickup time. Otherwise its
+    slot was busy until another attempt ended: the time since then is the turnaround. Both are medians, so that jobs
+    delayed by something else do not matter much.
     """
     ordered = sorted(attempts, key=lambda attempt: attempt.started_at)
     ends = sorted(attempt.ended_at for attempt in ordered)
@@ -420,7 +413,7 @@ def handover(attempts: Sequence[AttemptFact]) -> Handover:
         unmatched.extend(ends[added:until])
         added = max(added, until)
         while unmatched and unmatched[0] < attempt.arrived_at:
-            unmatched.popleft()  # its slot was free when this job came
+            unmatched.popleft()  # its slot was free when this job arrived
         if bisect_left(ends, attempt.arrived_at) == until:
             pickups.append(max(0.0, attempt.started_at - attempt.arrived_at))
         elif unmatched:
