@@ -59,7 +59,7 @@ class TracingConfig(Section):
     sample_ratio: Annotated[float, Field(ge=0, le=1)] = 1.0
     """Share of recorded traces, decided once, where a job is submitted."""
     trust_sampled: bool = False
-    """Whether the flag of a caller's `traceparent` decides if its jobs are recorded. If false, only its ids are used."""
+    """Whether the flag of a caller's `traceparent` decides if its jobs are recorded. If false, only its ids count."""
     queue_spans: Annotated[int, Field(ge=100, le=100_000)] = 4_000
     """Spans that a process keeps for a slow or absent collector. Further ones are dropped, which is logged."""
     timeout_seconds: Annotated[float, Field(gt=0, le=60)] = 5.0
