@@ -1,10 +1,9 @@
-"""How events become numbers: every series of jobs, money and limits is a sum over the ledger's events.
+"""Compute metrics from the ledger's events: every series of jobs, money and limits is a sum over them.
 
-`fold` is pure and additive, so the events may be folded in batches of any size. `fold_pending` adds each event to the
-stored series exactly once, whatever dies or commits late: ids are drawn before a transaction commits, so a later id can
-become visible before an earlier one, and therefore the mark is a transaction number. A fold reads the events of
-transactions from the mark up to the oldest one that still runs, and adds the increments and moves the mark in one
-transaction. A label's value outside its closed set becomes `other`.
+`fold` is pure and additive, so batches may have any size. `fold_pending` adds each event to the stored series exactly
+once, whatever crashes or commits late. Since a later event id can become visible before an earlier one, its mark is a
+transaction number: it reads the events of transactions from the mark up to the oldest one still running, then adds the
+increments and moves the mark in one transaction. A label value outside its closed set becomes `other`.
 """
 
 from __future__ import annotations
@@ -27,29 +26,29 @@ from routing.jobs import Reason, State
 from routing.queues import Tier
 
 BATCH_EVENTS = 5_000
-"""Events that one transaction folds, give or take the rest of its last writer."""
+"""Events folded by one transaction, give or take the rest of the last writer's."""
 _LOCK_KEY = 7_041_777
 """PostgreSQL advisory lock: one fold at a time."""
 _MAX_NAME = 64
-"""Characters of a model's or provider's name that a label may have."""
+"""Characters of a model's or provider's name in a label."""
 _TIER_NUMBERS = frozenset(tier.value for tier in Tier)
 _REASONS = frozenset(reason.value for reason in Reason)
 
 
-class Happening(Protocol):
-    """What the fold reads of an event."""
+class EventLike(Protocol):
+    """An event, as `fold` reads it."""
 
     @property
     def kind(self) -> str:
-        """One of ledger.events.EventKind."""
+        """The value of a `ledger.events.EventKind`."""
 
     @property
     def data(self) -> Mapping[str, Any]:
-        """What the event says."""
+        """The event's content."""
 
 
 class _Tally:
-    """Collects increments. A histogram is stored as a count for each single bucket, and a sum."""
+    """Collects increments. A histogram is stored as a count per bucket (not cumulative) and a sum."""
 
     def __init__(self) -> None:
         self.increments: dict[SeriesKey, float] = {}
@@ -67,8 +66,8 @@ class _Tally:
         self.increments[key] = self.increments.get(key, 0) + by
 
 
-def fold(events: Iterable[Happening]) -> dict[SeriesKey, float]:
-    """Return by how much each stored series grows through these events. Unknown kinds add nothing."""
+def fold(events: Iterable[EventLike]) -> dict[SeriesKey, float]:
+    """Return the increments of the stored series; events of unknown kinds add nothing."""
     tally = _Tally()
     for event in events:
         if (count := _COUNTING.get(event.kind)) is not None:
@@ -77,7 +76,7 @@ def fold(events: Iterable[Happening]) -> dict[SeriesKey, float]:
 
 
 def tier_label(tier: object) -> str:
-    """Return a tier's label: `spec`, `patch`, `agent`, or `none` for work that has no tier."""
+    """Return `spec`, `patch`, `agent`, or `none` for work without a tier."""
     return Tier(tier).name.lower() if tier in _TIER_NUMBERS else metrics.NONE
 
 
@@ -113,7 +112,7 @@ def _count_accepted(tally: _Tally, data: Mapping[str, Any]) -> None:
     tally.add(metrics.JOBS_ACCEPTED, _closed(data.get("door"), metrics.DOORS))
     if data.get("state") == State.CLARIFYING:
         tally.add(metrics.CLARIFICATIONS, *_confidence(data))
-    elif data.get("state") != State.RECEIVED:  # otherwise its way out of intake tells
+    elif data.get("state") != State.RECEIVED:  # otherwise the route is counted when intake decides
         _count_route(tally, data)
 
 
@@ -134,7 +133,7 @@ def _count_waiting(tally: _Tally, data: Mapping[str, Any]) -> None:
 
 
 def _count_left(tally: _Tally, data: Mapping[str, Any]) -> None:
-    """Take a job that stopped waiting without a claim out of the depth of the queue it left."""
+    """Subtract a job that left its queue without a claim."""
     if data.get("left") is not None:
         tally.add(metrics.QUEUE_DEPTH, _closed(data["left"], metrics.QUEUE_NAMES), by=-1)
 
@@ -226,16 +225,8 @@ def _count_escalation(tally: _Tally, data: Mapping[str, Any]) -> None:
 
 
 def _count_debate(tally: _Tally, data: Mapping[str, Any]) -> None:
-    held = (str(data.get("debate")), str(data.get("verdict")).lower())
-    tally.add(metrics.DEBATES, *(held if held in metrics.DEBATES_HELD else (metrics.OTHER, metrics.OTHER)))
-
-
-def _count_unread(tally: _Tally, data: Mapping[str, Any]) -> None:
-    tally.add(metrics.MESSAGES_UNREAD, _queue(data))
-
-
-def _count_fenced(tally: _Tally, data: Mapping[str, Any]) -> None:
-    tally.add(metrics.DUPLICATES_FENCED, _queue(data))
+    debate = (str(data.get("debate")), str(data.get("verdict")).lower())
+    tally.add(metrics.DEBATES, *(debate if debate in metrics.DEBATES_HELD else (metrics.OTHER, metrics.OTHER)))
 
 
 def _count_refused(tally: _Tally, data: Mapping[str, Any]) -> None:
@@ -290,8 +281,8 @@ _COUNTING: dict[str, Callable[[_Tally, Mapping[str, Any]], None]] = {
     EventKind.LIMIT_HIT: _count_limit,
     EventKind.ESCALATED: _count_escalation,
     EventKind.DEBATED: _count_debate,
-    EventKind.FENCED: _count_fenced,
-    EventKind.UNREAD: _count_unread,
+    EventKind.FENCED: lambda tally, data: tally.add(metrics.DUPLICATES_FENCED, _queue(data)),
+    EventKind.UNREAD: lambda tally, data: tally.add(metrics.MESSAGES_UNREAD, _queue(data)),
     EventKind.REFUSED: _count_refused,
     EventKind.STATE: _count_state,
     EventKind.LADDER: _count_ladder,
@@ -305,15 +296,15 @@ _COUNTING: dict[str, Callable[[_Tally, Mapping[str, Any]], None]] = {
 
 
 class FoldStep(NamedTuple):
-    """What one transaction of the fold did."""
+    """The result of folding one batch."""
 
     events: int
     is_done: bool
-    """False when there was more to read than one batch."""
+    """False if events are left."""
 
 
 def fold_pending(ledger: Ledger, *, batch: int = BATCH_EVENTS) -> int:
-    """Fold everything that no running transaction can still precede, and return how many events that was.
+    """Fold all events that no running transaction can still precede, and return their number.
 
     Does nothing while another process folds.
 
@@ -353,10 +344,10 @@ def fold_step(session: Session, *, batch: int = BATCH_EVENTS) -> FoldStep:
 
 
 def rebase(session: Session) -> int:
-    """Make a ledger that was restored into another cluster foldable: its transaction numbers mean nothing there.
+    """Fold all remaining events of a restored ledger, and return their number.
 
-    To be called after a logical restore, before anything writes: it folds what was not folded yet, and marks every
-    event as folded. Returns how many events it folded.
+    To be called after a logical restore into another cluster, before anything writes: transaction numbers mean nothing
+    there, so every event is marked as folded.
     """
     session.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK_KEY})
     mark = session.scalar(select(col(RollupMark.xid)).where(col(RollupMark.id) == 1)) or 0
@@ -368,13 +359,13 @@ def rebase(session: Session) -> int:
 
 
 def read_series(session: Session) -> dict[SeriesKey, float]:
-    """Return every stored series, in stored units."""
+    """Return all series in stored units."""
     rows = session.execute(select(col(Rollup.name), col(Rollup.labels), col(Rollup.value)))
     return {SeriesKey(name, labels): value for name, labels, value in rows}
 
 
-def lag_seconds(session: Session) -> float:
-    """Return the age of the oldest event that is not folded yet; 0 when all are."""
+def fold_lag_seconds(session: Session) -> float:
+    """Return the age of the oldest event not folded yet; 0 if there is none."""
     age = session.scalar(
         text("""
             SELECT extract(epoch FROM clock_timestamp() - at) FROM event
@@ -385,7 +376,7 @@ def lag_seconds(session: Session) -> float:
 
 
 def _end_of_batch(session: Session, mark: int, horizon: int, *, batch: int) -> int:
-    """Return the transaction number that a batch ends before: it never splits a transaction."""
+    """Return the transaction number before which a batch ends; it never splits a transaction."""
     last = session.scalar(
         select(col(Event.xid))
         .where(col(Event.xid) >= mark, col(Event.xid) < horizon)

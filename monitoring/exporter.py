@@ -1,7 +1,7 @@
-"""Serve the metrics: the ledger's folded series and a few gauges, as Prometheus reads them.
+"""Serve the metrics to Prometheus: the series folded from events, and gauges.
 
-The exporter has no state of its own. It may be killed, started twice or stay away for a day: the next fold brings the
-same numbers. While the ledger cannot be read it answers 503, so that Prometheus sees `up == 0` and no stale number.
+The exporter is stateless: it may be killed, run twice or be away for a day, and the next fold gives the same numbers.
+While the ledger cannot be read it answers 503, so that Prometheus sees `up == 0` and no stale number.
 """
 
 from __future__ import annotations
@@ -29,8 +29,15 @@ from sqlmodel import Session
 from ledger.errors import ForeignMarkError
 from ledger.store import Ledger, create_ledger_engine
 from monitoring.event_metrics import fold_pending, read_series
-from monitoring.forecast import forecast_backlog, read_recent_attempts
-from monitoring.gauges import PROBED, Reading, read_broker, read_gauges, read_providers
+from monitoring.gauges import (
+    PROBED,
+    Reading,
+    forecast_backlog,
+    read_broker,
+    read_gauges,
+    read_providers,
+    read_recent_attempts,
+)
 from monitoring.metrics import FOLDED, NONE, PREFIX, Kind, Metric, SeriesKey, bounds_of
 from routing.policy.platform import Policy
 
@@ -45,23 +52,23 @@ LabelValues = tuple[str, ...]
 
 
 class Snapshot(NamedTuple):
-    """What one scrape shows, read in one transaction."""
+    """The content of one scrape."""
 
     series: Mapping[SeriesKey, float]
     readings: Iterable[Reading]
     models: tuple[str, ...]
-    """Models that the policy prices."""
+    """Models with prices in the policy."""
     providers: tuple[str, ...]
-    """Accounts that tenants' calls go to."""
+    """Accounts used by tenants."""
 
 
 def read_snapshot(ledger: Ledger, policy: Policy, *, broker: Redis | None = None) -> Snapshot:
-    """Fold what is pending, then read everything that a scrape shows.
+    """Fold pending events, then read everything for a scrape.
 
     Args:
-        ledger: nearly all of it.
+        ledger: the source of nearly all metrics.
         policy: limits and prices.
-        broker: without one its own metrics have no series.
+        broker: without one its metrics have no series.
 
     Raises:
         ForeignMarkError: the operator's fault: the ledger was copied from another cluster without `rebase`.
@@ -69,12 +76,12 @@ def read_snapshot(ledger: Ledger, policy: Policy, *, broker: Redis | None = None
     fold_pending(ledger)
     with ledger.begin() as session:
         snapshot = read_ledger(session, policy)
-    of_broker = read_broker(broker) if broker is not None else []
-    return snapshot._replace(readings=[*snapshot.readings, *of_broker])
+    broker_readings = read_broker(broker) if broker is not None else []
+    return snapshot._replace(readings=[*snapshot.readings, *broker_readings])
 
 
 def read_ledger(session: Session, policy: Policy) -> Snapshot:
-    """Read all that a scrape shows of the ledger: at the same cost whatever waits."""
+    """Read the ledger's part of a scrape, at a cost that does not grow with the backlog."""
     series, recent, providers = read_series(session), read_recent_attempts(session), read_providers(session)
     readings = read_gauges(session, policy, recent=recent, providers=providers)
     for each in forecast_backlog(series, recent, policy):
@@ -95,13 +102,13 @@ def render_metrics(ledger: Ledger, *, policy: Policy, broker: Redis | None = Non
 
 
 class SnapshotCollector(Collector):
-    """Hands one snapshot to prometheus_client."""
+    """Adapts a snapshot to prometheus_client."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
 
     def collect(self) -> Iterator[Family]:
-        """Yield every metric, each with the series that it has or starts with."""
+        """Yield every metric with its stored and initial series."""
         stored = _by_metric(self._snapshot.series)
         open_labels = {"model": self._snapshot.models, "provider": self._snapshot.providers}
         for metric in FOLDED:
@@ -113,19 +120,19 @@ class SnapshotCollector(Collector):
             yield _family(metric, readings[metric.name])
 
     def describe(self) -> Iterable[Family]:
-        """Return nothing: registering must not read the ledger."""
+        """Return nothing, so that registering collects nothing."""
         return ()
 
 
 def _plain(
     metric: Metric, stored: Mapping[str, list[tuple[dict[str, str], float]]], open_labels: Mapping[str, tuple[str, ...]]
 ) -> Family:
-    """Return a counter or gauge; its series are there from the start, since `increase` never sees a first value."""
+    """Return a counter or gauge whose series exist from the start, since `increase` misses a first value."""
     domains = {**open_labels, **metric.domains}
     zeros = product(*(domains[label] for label in metric.labels)) if metric.domains else metric.zeros
     values = dict.fromkeys((_values(zero) for zero in zeros), 0.0)
     for labels, value in stored.get(metric.name, ()):
-        key = _in_order(metric, labels)  # a series from before a label existed may share it with a newer one
+        key = _in_order(metric, labels)  # a series from before a label existed may coincide with a newer one
         values[key] = values.get(key, 0.0) + value / metric.scale
     return _family(metric, values)
 
@@ -142,7 +149,7 @@ def _values(labels: Iterable[str]) -> LabelValues:
 
 
 def _in_order(metric: Metric, labels: Mapping[str, str]) -> LabelValues:
-    """Return label values in the metric's order; a label that came later is `none` in older series."""
+    """Return label values in the metric's order; a label added later is `none` in older series."""
     return tuple(labels.get(label, NONE) for label in metric.labels)
 
 
@@ -212,7 +219,7 @@ class ExporterApp:
 
 
 def fold_until(stopping: threading.Event, ledger: Ledger) -> None:
-    """Fold every second until told to stop; an unreachable ledger is waited for."""
+    """Fold every second until stopped, waiting for an unreachable ledger."""
     while not stopping.wait(FOLD_SECONDS):
         try:
             fold_pending(ledger)
@@ -221,7 +228,7 @@ def fold_until(stopping: threading.Event, ledger: Ledger) -> None:
 
 
 def serve(ledger_url: str, *, host: str, port: int, policy: Policy, broker: Redis | None = None) -> None:
-    """Serve `/metrics` and `/healthz` until SIGTERM or SIGINT. To be called in the main thread."""
+    """Serve `/metrics` and `/healthz` until SIGTERM or SIGINT, in the main thread."""
     ledger = Ledger(create_ledger_engine(ledger_url, pool_size=2, application="pointsman-exporter"))
     stopping = threading.Event()
     folding = threading.Thread(target=fold_until, args=(stopping, ledger), name="fold", daemon=True)
@@ -237,7 +244,7 @@ def serve(ledger_url: str, *, host: str, port: int, policy: Policy, broker: Redi
         timeout_graceful_shutdown=5,
         server_header=False,
     )
-    # uvicorn raises the signal again once it has shut down; here a signal is the ordinary end.
+    # uvicorn raises the signal again after its shutdown; here a signal is the normal end.
     previous = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGTERM, signal.SIGINT)}
     folding.start()
     try:

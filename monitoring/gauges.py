@@ -1,4 +1,8 @@
-"""The metrics that are no sums over events: looked up at each scrape, each at the same cost whatever waits."""
+"""The metrics that are not sums over events, read at each scrape at a cost that does not grow with the backlog.
+
+The backlog forecast and the wanted slots come from recent attempts; without enough of them from all attempts of the
+queue, and without any from its limits, so that an autoscaler starts the first worker, too.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +21,27 @@ from ledger.operations.workers import fleet_slots, slots_by_queue
 from ledger.provider_circuits import lanes
 from ledger.tables import Tenant
 from monitoring.event_metrics import lag_seconds
-from monitoring.forecast import RecentAttempts, read_wanted_slots
-from monitoring.metrics import SERVED, Metric, counter, gauge
+from monitoring.gauges import RecentAttempts
+from monitoring.gauges import read_wanted_slots
+from monitoring.metrics import SERVED
+from monitoring.metrics import Metric
+from monitoring.metrics import counter
+from monitoring.metrics import gauge
+from ledger.operations.workers import fleet_slots
+from ledger.operations.workers import slots_by_queue
+from monitoring.capacity.queueing import Demand
+from monitoring.capacity.queueing import wanted_slots
+from monitoring.capacity.workload import default_wait_target
+from monitoring.capacity.workload import default_work
+from monitoring.event_metrics import fold_lag_seconds
+from monitoring.metrics import ATTEMPT_COST
+from monitoring.metrics import ATTEMPT_DURATION
+from monitoring.metrics import MILLISECONDS
+from monitoring.metrics import PLACES
+from monitoring.metrics import QUEUE_DEPTH
+from monitoring.metrics import SeriesKey
+from monitoring.metrics import bounds_of
+from monitoring.metrics import series_key
 from routing.broker import DOOR_LISTS, list_of
 from routing.policy.platform import Policy
 from routing.policy.prices import NANOUSD_PER_USD
@@ -26,48 +49,213 @@ from routing.provider_circuit import LaneState
 from routing.queues import QueueName
 from routing.scheduling import Hold
 
+MIN_RECENT_ATTEMPTS = 5
+"""With fewer recent attempts the average of all attempts is used."""
+MOST_COUNTED = 2_000
+"""Waiting jobs counted per queue: more would change no autoscaler's decision."""
+_MIN_ATTEMPTS = 10
+"""With fewer recent attempts a queue's default duration is used."""
+_ATTEMPTS_IN_A_WINDOW = 3
+"""The start rate is measured over this many durations of an attempt, at least a minute: one start is no rate."""
+NEWEST = 1_000
+"""Recent attempts that are read, over all queues."""
+
+_RECENT = text("""
+    SELECT queue, count(*), count(seconds), coalesce(avg(seconds), 0), coalesce(var_pop(seconds), 0),
+           coalesce(avg(nanousd) FILTER (WHERE seconds IS NOT NULL), 0)::float,
+           (count(*) FILTER (WHERE ago <= 300) / 300.0)::float, (count(*) FILTER (WHERE ago <= 1800) / 1800.0)::float
+      FROM (
+        SELECT queue, extract(epoch FROM ended_at - started_at)::float AS seconds,
+               extract(epoch FROM clock_timestamp() - started_at)::float AS ago,
+               (SELECT coalesce(sum(cost_nanousd), 0) FROM call WHERE call.attempt_id = attempt.id) AS nanousd
+          FROM attempt
+         WHERE started_at > (SELECT clock_timestamp() - interval '1 hour')
+         ORDER BY started_at DESC LIMIT :newest
+    ) AS newest GROUP BY queue
+""")
+
+
+class RecentAttempts(NamedTuple):
+    """A queue's newest attempts within the last hour."""
+
+    begun: int
+    ended: int
+    seconds: float
+    """Mean of those that ended; so are the next two."""
+    variance: float
+    nanousd: float
+    in_5_minutes: float
+    """Starts per second."""
+    in_30_minutes: float
+
+
+def read_recent_attempts(session: Session) -> Mapping[str, RecentAttempts]:
+    """Return the newest attempts by queue."""
+    return {queue: RecentAttempts(*values) for queue, *values in session.execute(_RECENT, {"newest": NEWEST})}
+
+
+class AttemptAverage(NamedTuple):
+    """The average attempt of a queue."""
+
+    seconds: float
+    nanousd: float
+
+
+def lifetime_average(series: Mapping[SeriesKey, float], queue: str) -> AttemptAverage | None:
+    """Return the average over all attempts of a queue, from the folded series; None without any."""
+    attempts = milliseconds = nanousd = 0.0
+    for tier, place in PLACES:
+        if place == queue:
+            labels = {"tier": tier, "queue_name": queue}
+            for bound in bounds_of(ATTEMPT_DURATION):
+                attempts += series.get(series_key(f"{ATTEMPT_DURATION.name}_bucket", labels | {"le": bound}), 0.0)
+            milliseconds += series.get(series_key(f"{ATTEMPT_DURATION.name}_sum", labels), 0.0)
+            nanousd += series.get(series_key(ATTEMPT_COST.name, labels), 0.0)
+    return AttemptAverage(milliseconds / MILLISECONDS / attempts, nanousd / attempts) if attempts else None
+
+
+class BacklogForecast(NamedTuple):
+    """The expected work and cost of a queue's waiting jobs."""
+
+    queue: str
+    work_seconds: float
+    usd: float
+
+
+def forecast_backlog(
+    series: Mapping[SeriesKey, float], recent: Mapping[str, RecentAttempts], policy: Policy
+) -> tuple[BacklogForecast, ...]:
+    """Return the forecast of every queue on which jobs wait."""
+    forecasts = []
+    for queue in SERVED:
+        waiting = max(0.0, series.get(series_key(QUEUE_DEPTH.name, {"queue_name": queue}), 0.0))
+        attempt = _expected_attempt(queue, series, recent.get(queue), policy)
+        usd = waiting * attempt.nanousd / NANOUSD_PER_USD
+        forecasts.append(BacklogForecast(queue, waiting * attempt.seconds, usd))
+    return tuple(forecasts)
+
+
+def _expected_attempt(
+    queue: str, series: Mapping[SeriesKey, float], newest: RecentAttempts | None, policy: Policy
+) -> AttemptAverage:
+    if newest is not None and newest.ended >= MIN_RECENT_ATTEMPTS:
+        return AttemptAverage(newest.seconds, newest.nanousd)
+    if (average := lifetime_average(series, queue)) is not None:
+        return average
+    limits = policy.queues[QueueName(queue)]
+    return AttemptAverage(limits.soft_seconds, limits.llm_nanousd)
+
+
+_STANDING = text("""
+    SELECT name AS queue,
+           (SELECT count(*) FROM (SELECT FROM job WHERE queue = name AND waiting_since IS NOT NULL
+                                     AND pushed_at IS NULL AND held_for IS NULL
+                                   ORDER BY tenant, priority, created_at LIMIT :most) AS ready)
+           + (SELECT count(*) FROM (SELECT FROM job WHERE queue = name AND waiting_since IS NOT NULL
+                                       AND pushed_at IS NOT NULL ORDER BY tenant LIMIT :most) AS pushed) AS waiting,
+           (SELECT count(*) FROM attempt WHERE queue = name AND ended_at IS NULL) AS running,
+           coalesce((SELECT drained_per_second FROM backlog WHERE queue = name AND tenant = ''
+                        AND counted_at > clock_timestamp() - interval '1 minute'), 0) AS starts_per_second,
+           EXISTS (SELECT FROM queue_control WHERE queue = name AND paused_at IS NOT NULL) AS is_paused
+      FROM unnest(CAST(:queues AS text[])) AS names (name)
+""")
+"""The ORDER BYs match the indexes: without them a short queue costs a scan of the whole table."""
+
+
+def read_wanted_slots(
+    session: Session, policy: Policy, *, recent: Mapping[str, RecentAttempts]
+) -> Mapping[QueueName, int]:
+    """Return how many slots each queue wants; queues with few recent attempts count by the policy's defaults."""
+    is_whole = sum(newest.begun for newest in recent.values()) < NEWEST
+    rows = session.execute(_STANDING, {"queues": [queue.value for queue in policy.queues], "most": MOST_COUNTED})
+    wanted = {}
+    for row in rows:
+        queue, newest = QueueName(row.queue), recent.get(row.queue)
+        mean_seconds, variability = _attempt_seconds(newest, policy, queue)
+        in_a_minute = float(row.starts_per_second)
+        demand = Demand(
+            waiting=row.waiting,
+            running=row.running,
+            mean_seconds=mean_seconds,
+            variability=variability,
+            starts_per_second=_rate(newest, mean_seconds, in_a_minute=in_a_minute, is_whole=is_whole),
+            is_paused=row.is_paused,
+        )
+        wanted[queue] = wanted_slots(demand, target_seconds=default_wait_target(queue))
+    return wanted
+
+
+def _attempt_seconds(newest: RecentAttempts | None, policy: Policy, queue: QueueName) -> tuple[float, float]:
+    """Return the mean duration of an attempt, and its variance over the mean squared."""
+    if newest is not None and newest.ended >= _MIN_ATTEMPTS and newest.seconds > 0:
+        return newest.seconds, newest.variance / newest.seconds**2
+    work = default_work(policy, queue)
+    return work.mean_seconds, work.variability
+
+
+def _rate(newest: RecentAttempts | None, mean_seconds: float, *, in_a_minute: float, is_whole: bool) -> float:
+    """Return starts per second over the shortest window that is long enough for such attempts.
+
+    Args:
+        newest: recent attempts, if there were any.
+        mean_seconds: the duration of an attempt.
+        in_a_minute: starts per second in the last minute, as counted by the dispatcher.
+        is_whole: whether `newest` reaches back far enough; a busier fleet has enough starts in a minute.
+    """
+    needed = _ATTEMPTS_IN_A_WINDOW * mean_seconds
+    if needed <= 60 or not is_whole:
+        return in_a_minute
+    if newest is None:
+        return 0.0
+    return newest.in_5_minutes if needed <= 300 else newest.in_30_minutes
+
+
 COUNTED_AT_MOST = 10_000
-"""Held jobs and dead letters are counted up to here, so that a scrape costs the same however many there are."""
+"""The limit to which held jobs and dead letters are counted."""
 
 LOOKED_AT_MOST = 100
-"""So many of a queue's oldest jobs are looked at for one that is ready."""
+"""How many of a queue's oldest jobs are searched for a ready one."""
 
 _FLEET: tuple[Metric, ...] = (
-    gauge("workers", "Workers: serving, draining (told to stop), or lost (silent, not signed off).", "standing"),
-    gauge("fleet_slots", "Jobs that all serving workers can work on at once; each slot counts once."),
-    gauge("fleet_slots_busy", "Slots of serving workers that are taken."),
-    gauge("slots", "Slots that serve a queue. One that serves several queues counts on each of them.", "queue_name"),
-    gauge("slots_busy", "Slots that serve a queue and are taken, by jobs of whatever queue.", "queue_name"),
-    gauge("attempt_oldest_age_seconds", "Age of the attempt that runs longest; 0 without one.", "queue_name"),
+    gauge("workers", "Workers: serving, draining (stopping), or lost (silent without signing off).", "standing"),
+    gauge("fleet_slots", "Slots of all serving workers."),
+    gauge("fleet_slots_busy", "Busy slots of serving workers."),
+    gauge("slots", "Slots that serve a queue; one that serves several queues counts for each.", "queue_name"),
+    gauge("slots_busy", "Busy slots that serve a queue, whichever queue's jobs they run.", "queue_name"),
+    gauge("attempt_oldest_age_seconds", "Age of the longest-running attempt; 0 without one.", "queue_name"),
     gauge("lease_age_seconds_max", "Longest time since a running attempt renewed its lease.", "queue_name"),
-    gauge("boxes_working", "Boxes in which a session with a model runs.", "queue_name"),
+    gauge("boxes_working", "Boxes with a running model session.", "queue_name"),
     gauge("dispatcher_leader_present", "1 while a dispatcher leads."),
 )
 
 _WAITING: tuple[Metric, ...] = (
-    gauge("queue_oldest_age_seconds", "Age of the job that has waited longest; 0 for an empty queue.", "queue_name"),
+    gauge("queue_oldest_age_seconds", "Age of the longest-waiting job; 0 for an empty queue.", "queue_name"),
     gauge(
         "queue_ready_oldest_age_seconds",
-        f"Age of the oldest job that nothing but its turn holds, among the {LOOKED_AT_MOST} oldest; 0 without one.",
+        f"Age of the oldest ready job among the {LOOKED_AT_MOST} oldest; 0 without one.",
         "queue_name",
     ),
     gauge("queue_paused", "1 while operators have paused the queue.", "queue_name"),
-    gauge("wanted_slots", "How many slots the queue wants now: what an autoscaler follows.", "queue_name"),
-    gauge("backlog_work_seconds", "Slot-seconds that the waiting jobs will probably take.", "queue_name"),
-    gauge("backlog_usd", "USD that the waiting jobs will probably cost.", "queue_name"),
-    gauge("held_jobs", f"Waiting jobs that something holds, by what; counted to {COUNTED_AT_MOST}.", "reason"),
-    gauge("dead_letters", f"Dead letters that nobody has seen to; counted to {COUNTED_AT_MOST}.", "queue_name"),
+    gauge("wanted_slots", "Slots that the queue wants now: the signal for autoscalers.", "queue_name"),
+    gauge("backlog_work_seconds", "Expected slot-seconds of the waiting jobs.", "queue_name"),
+    gauge("backlog_usd", "Expected cost of the waiting jobs in USD.", "queue_name"),
+    gauge("held_jobs", f"Waiting jobs that are not ready, by wait reason; counted to {COUNTED_AT_MOST}.", "reason"),
+    gauge("dead_letters", f"Open dead letters; counted to {COUNTED_AT_MOST}.", "queue_name"),
 )
 
 _MONEY: tuple[Metric, ...] = (
-    gauge("budget_limit_usd", "Today's budget; of tenants, the sum over those that spent today.", "scope"),
+    gauge("budget_limit_usd", "Today's budget; for tenants the sum over those that spent today.", "scope"),
     gauge("budget_spent_usd", "Spent of today's budget.", "scope"),
-    gauge("budget_reserved_usd", "Reserved of today's budget by calls that are under way.", "scope"),
-    gauge("budget_used_ratio_max", "The largest share of a budget of this scope that is spent or reserved.", "scope"),
-    gauge("lane_parked_seconds", "How long a model of an account stays parked; 0 while it is not.", "provider model"),
+    gauge("budget_reserved_usd", "Reserved of today's budget by calls in progress.", "scope"),
+    gauge("budget_used_ratio_max", "The largest spent or reserved share of a budget of this scope.", "scope"),
+    gauge(
+        "lane_parked_seconds",
+        "Seconds for which the circuit of an account's model stays open; 0 while closed.",
+        "provider model",
+    ),
     gauge(
         "provider_breaker_state",
-        "0 while a model of an account flows, 1 while one call may test it, 2 while parked.",
+        "Circuit of an account's model: 0 closed, 1 half-open, 2 open.",
         "provider model",
     ),
 )
@@ -76,26 +264,26 @@ _BROKER: tuple[Metric, ...] = (
     gauge("broker_up", "1 while the broker answers the exporter."),
     gauge(
         "broker_messages",
-        "Messages on the broker's lists; `unrouted` are those that nobody serves, `door` those of Celery clients.",
+        "Messages on the broker's lists; `unrouted` are served by nobody, `door` come from Celery clients.",
         "queue_name",
     ),
-    gauge("broker_memory_used_bytes", "Memory that the broker uses."),
-    gauge("broker_memory_limit_bytes", "Memory that the broker may use; 0 where it has no limit."),
+    gauge("broker_memory_used_bytes", "Memory used by the broker."),
+    gauge("broker_memory_limit_bytes", "Memory limit of the broker; 0 for none."),
     gauge("broker_clients", "Connections to the broker."),
-    counter("broker_evicted_keys_total", "Keys that the broker threw away for want of memory since it started."),
+    counter("broker_evicted_keys_total", "Keys evicted by the broker for lack of memory since its start."),
 )
 
 _RECORD: tuple[Metric, ...] = (
-    gauge("fold_lag_seconds", "Age of the oldest event that is not in these numbers yet; 0 when all are."),
-    gauge("audit_unsealed_age_seconds", "Age of the oldest audit row that is not sealed yet; 0 when all are."),
+    gauge("fold_lag_seconds", "Age of the oldest event not counted yet; 0 without one."),
+    gauge("audit_unsealed_age_seconds", "Age of the oldest audit row not sealed yet; 0 without one."),
     gauge("build_info", "Always 1.", "version policy prices_as_of"),
 )
 
 PROBED: tuple[Metric, ...] = (*_FLEET, *_WAITING, *_MONEY, *_BROKER, *_RECORD)
-"""The metrics that are read at each scrape."""
+"""The metrics read at each scrape."""
 
 MOST_PROVIDERS = 20
-"""Accounts whose series start at 0; those of further ones begin with their first call."""
+"""Accounts whose series start at 0; those of further ones start with their first call."""
 _BREAKER = (LaneState.FLOWING, LaneState.HALF_OPEN, LaneState.PARKED)
 
 
@@ -135,7 +323,7 @@ _HELD = text("""
         SELECT held_for FROM job WHERE held_until IS NOT NULL ORDER BY held_until LIMIT :most
     ) AS held GROUP BY held_for
 """)
-"""The orders are those of the indexes: without them the planner may read the whole table."""
+"""The ORDER BYs match the indexes: without them the planner may read the whole table."""
 
 _DEAD = text("""
     SELECT queue, count(*) FROM (
@@ -168,13 +356,13 @@ _UNSEALED = text("""
 def read_gauges(
     session: Session, policy: Policy, *, recent: Mapping[str, RecentAttempts], providers: Sequence[str]
 ) -> list[Reading]:
-    """Return the present values of the gauges that are read from the ledger.
+    """Return the gauges read from the ledger.
 
     Args:
         session: the caller's transaction.
         policy: limits and prices.
-        recent: how attempts were, by queue.
-        providers: accounts whose lanes have series from the start.
+        recent: the newest attempts by queue.
+        providers: accounts whose circuits have series from the start.
     """
     wanted = read_wanted_slots(session, policy, recent=recent)
     return [
@@ -186,14 +374,14 @@ def read_gauges(
         *_read_budgets(session),
         *_read_lanes(session, product(providers, policy.prices)),
         Reading("dispatcher_leader_present", (), float(DISPATCHER in leaders(session))),
-        Reading("fold_lag_seconds", (), lag_seconds(session)),
+        Reading("fold_lag_seconds", (), fold_lag_seconds(session)),
         Reading("audit_unsealed_age_seconds", (), float(session.scalar(_UNSEALED) or 0)),
         Reading("build_info", (version("pointsman"), policy.version, policy.prices_as_of), 1),
     ]
 
 
 def read_providers(session: Session) -> tuple[str, ...]:
-    """Return the names of the accounts that tenants' calls go to, a label's worth of them."""
+    """Return the accounts used by tenants, up to `MOST_PROVIDERS`."""
     named = select(col(Tenant.provider)).where(col(Tenant.provider).is_not(None)).distinct()
     return tuple(name for name in session.scalars(named.order_by(col(Tenant.provider)).limit(MOST_PROVIDERS)) if name)
 
@@ -244,7 +432,7 @@ def _read_queues(session: Session) -> list[Reading]:
 
 
 def _read_lanes(session: Session, possible: Iterable[tuple[str, str]]) -> list[Reading]:
-    """Return every lane that there may be: one that never had trouble flows."""
+    """Return every possible circuit: one without trouble is closed."""
     flowing = (0.0, float(_BREAKER.index(LaneState.FLOWING)))
     standing = dict.fromkeys(possible, flowing)
     for lane in lanes(session):
@@ -268,14 +456,11 @@ def _read_budgets(session: Session) -> list[Reading]:
 
 DOOR = "door"
 _LISTS: dict[str, tuple[str, ...]] = {queue.value: (list_of(queue),) for queue in QueueName} | {DOOR: DOOR_LISTS}
-"""The lists by the label that they count for: each queue's, and those at which Celery clients submit."""
+"""The broker's lists by label: each queue's, and those of Celery clients."""
 
 
 def read_broker(broker: Redis) -> list[Reading]:
-    """Return the present values of the broker's metrics; of one that does not answer only that.
-
-    A list's length costs the broker the same however long the list is.
-    """
+    """Return the broker's metrics; only `broker_up` if it does not answer."""
     try:
         facts: dict[str, Any] = broker.info()
         pipe = broker.pipeline(transaction=False)

@@ -1,7 +1,7 @@
-"""A sign of life that a process leaves in a file, for whoever starts processes: it says when that was last well.
+"""Heartbeat files, for whatever supervises processes.
 
-`python -m monitoring.heartbeat FILE [SECONDS]` tells by its exit code whether the process still is. Such a check runs
-every few seconds beside everything else, so this module loads nothing.
+`python -m monitoring.heartbeat FILE [SECONDS]` exits with 0 if the process is well. It runs every few seconds, so this
+module imports only the standard library.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 SILENT_SECONDS = 30.0
-"""A process that has been silent for so long is not well."""
+"""The age at which a heartbeat counts as lost."""
 
 
 def beat(path: Path) -> None:
-    """Say that this process is well now. The clock is the machine's since its start, which nobody sets."""
+    """Record that this process is well now, by the machine's monotonic clock."""
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     fresh.write_text(f"{time.monotonic()}\n")
     fresh.replace(path)
 
 
 def is_well(path: Path, *, silent_seconds: float = SILENT_SECONDS) -> bool:
-    """Tell whether the process that writes to `path` was well within the last seconds."""
+    """Whether the process that writes to `path` was well within the last seconds."""
     try:
         since = time.monotonic() - float(path.read_text())
     except (OSError, ValueError):
@@ -33,7 +33,7 @@ def is_well(path: Path, *, silent_seconds: float = SILENT_SECONDS) -> bool:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Return the exit code that says whether the process which writes to a file is well."""
+    """Return the exit code for a heartbeat file."""
     match argv:
         case [path]:
             return 0 if is_well(Path(path)) else 1

@@ -1,7 +1,7 @@
-"""Log as JSON lines on stderr, each with the job it belongs to, none with a secret.
+"""Log JSON lines to stderr, each with its job and without secrets.
 
-A line's `event` is a constant that can be counted; what varies stands in fields. Context is bound once per job and
-lives in a context variable, so that every line of a pool child, a thread or a coroutine carries it.
+A line's `event` is a constant that can be counted; the rest is in fields. Context is bound once per job in a context
+variable, so that every line of a pool child, thread or coroutine carries it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Any, TextIO
 from routing.config import redact
 
 CONTEXT_FIELDS = ("job_id", "task", "tier", "queue", "attempt", "worker", "correlation_id")
-"""What `bind` takes."""
+"""The fields of `bind`."""
 MAX_TEXT = 8_192
-"""Characters that a line keeps of one value; tracebacks keep their end."""
+"""Characters of one value in a line; a traceback keeps its end."""
 _MAX_DEPTH = 4
 _RECORD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _NO_CONTEXT: Mapping[str, Any] = {}
@@ -28,10 +28,10 @@ _context: ContextVar[Mapping[str, Any]] = ContextVar("pointsman_log_context", de
 
 
 def bind(**fields: Any) -> None:
-    """Add fields to every line that this context logs from now on.
+    """Add fields to every line that this context logs.
 
     Raises:
-        TypeError: our fault: a field is not one of `CONTEXT_FIELDS`.
+        TypeError: our fault: a field is not in `CONTEXT_FIELDS`.
     """
     unknown = fields.keys() - set(CONTEXT_FIELDS)
     if unknown:
@@ -40,15 +40,15 @@ def bind(**fields: Any) -> None:
 
 
 def clear() -> None:
-    """Forget the context: to be called when a task ends, so that nothing leaks into the next one."""
+    """Clear the context when a task ends, so that nothing leaks into the next one."""
     _context.set(_NO_CONTEXT)
 
 
 class JsonFormatter(logging.Formatter):
-    """Writes a record as one line of JSON."""
+    """Formats a record as a line of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line, without its end."""
+        """Return the line without its newline."""
         line: dict[str, Any] = {
             "ts": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
@@ -67,7 +67,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def _clean(value: Any, *, depth: int = 0) -> Any:
-    """Return a value as JSON can hold it: secrets redacted, long text cut, unknown types as text."""
+    """Return a value for JSON: secrets redacted, long text cut, unknown types as text."""
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float):
@@ -76,7 +76,7 @@ def _clean(value: Any, *, depth: int = 0) -> Any:
         return {str(name): _clean(item, depth=depth + 1) for name, item in value.items()}
     if depth < _MAX_DEPTH and isinstance(value, list | tuple | set | frozenset):
         return [_clean(item, depth=depth + 1) for item in value]
-    # Redacted before it is cut: half a secret could not be recognised.
+    # Redacted before it is cut, since half a secret is not recognised.
     redacted = redact(str(value))
     return redacted if len(redacted) <= MAX_TEXT else redacted[:MAX_TEXT] + "..."
 
@@ -89,17 +89,17 @@ _CHATTY = (
     "celery.worker.strategy",
     "celery.app.trace",
 )
-"""Libraries that log a line for each thing they do; what matters of it is logged by their callers."""
+"""Libraries that log every action; callers log what matters."""
 
 
 def configure_logging(*, stream: TextIO | None = None, level: str = "INFO") -> None:
-    """Send every logger of this process through the JSON formatter, in place of whatever was there.
+    """Send all of this process's logs through the JSON formatter, replacing other handlers.
 
-    The stream is taken now: Celery later replaces `sys.stderr` by a logger, which would log itself for ever.
+    The stream is resolved now: Celery later replaces `sys.stderr` with a logger, which would log to itself.
 
     Args:
-        stream: where lines go; the process's stderr when not given.
-        level: the least level that is written.
+        stream: the target, by default stderr.
+        level: the lowest level to log.
     """
     handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
     handler.setFormatter(JsonFormatter())

@@ -1,9 +1,7 @@
-"""What is counted: the names, labels and buckets of every metric that is a sum over the ledger's events.
+"""Names, labels and buckets of the metrics that are sums over the ledger's events; `gauges` has the others.
 
-`gauges` has those that are read from the ledger as it is.
-
-Amounts are kept as whole numbers (nanodollars, milliseconds), so that sums of floats never drift away from the ledger.
-No label holds a job id, a tenant, a prompt or an error's text.
+Amounts are stored as whole nanodollars and milliseconds, so that sums of floats cannot drift from the ledger. No label
+holds a job id, a tenant, a prompt or an error's text.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ def _words(words: str) -> tuple[str, ...]:
 
 PREFIX = "pointsman_"
 MILLISECONDS = 1000
-"""Durations are kept in milliseconds."""
+"""Stored milliseconds in a second."""
 OTHER = "other"
 NONE = "none"
 
@@ -49,14 +47,15 @@ _COST_BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10)
 TIERS = (NONE, *(tier.name.lower() for tier in Tier))
 QUEUE_NAMES = tuple(queue.value for queue in QueueName)
 SERVED = tuple(queue.value for queue in QUEUES)
-"""The queues that jobs wait on. On `unrouted` only messages lie, and only in the broker."""
+"""The queues on which jobs wait. `unrouted` holds only messages, and only in the broker."""
 LEAVING_OPEN = frozenset(name.value for name, queue in QUEUES.items() if queue.leaves_open)
 PLACES = (
     *((NONE, queue.value) for queue in QueueName if queue not in QUEUE_OF_TIER.values()),
     *((tier.name.lower(), queue.value) for tier, queue in QUEUE_OF_TIER.items()),
     *((tier.name.lower(), name.value) for tier in Tier for name, queue in QUEUES.items() if queue.has_all_tiers),
 )
-"""The pairs of tier and queue that occur: a tier has its own queue, is debated on `intake`, published on `control`."""
+"""The pairs of tier and queue that occur: besides its own queue, a tier is debated on `intake` and published on
+`control`."""
 
 _FAILED_REASONS = _words(
     "not_available spec_invalid spec_poor not_spec_managed command_refused scan_refused publish_conflict publish_failed"
@@ -73,7 +72,7 @@ END_REASONS: tuple[tuple[str, str], ...] = (
     (State.ESCALATED, Reason.DEBATE_ESCALATED),
     *((State.FAILED, Reason(reason)) for reason in _FAILED_REASONS),
 )
-"""The ends that ordinary operation brings, with their reasons: these series start at 0."""
+"""The ordinary end states with their reasons: these series start at 0."""
 PARKED_OUTCOMES = (PARKED, PARKED_KEPT)
 _TOO_LOW = _words("spec_invalid spec_poor not_spec_managed patch_invalid build_slow")
 ATTEMPT_ENDS: tuple[tuple[str, str], ...] = (
@@ -84,7 +83,7 @@ ATTEMPT_ENDS: tuple[tuple[str, str], ...] = (
     *(("escalated", Reason(reason)) for reason in _TOO_LOW),
 )
 WENT_ON = (State.RECEIVED, State.CLARIFYING, State.DEBATING, State.QUEUED, State.RUNNING, State.PUBLISHING)
-"""States that an attempt of intake, of a run or of a step may leave its job in: it goes on from there."""
+"""Open states in which an attempt of intake, of a run or of a step may leave its job."""
 OUTCOMES = frozenset({*(state.value for state in State), "lost", "escalated", "resting", *PARKED_OUTCOMES})
 DEBATES_HELD = (
     *((DebateKind.PLANNING.value, verdict.value) for verdict in Verdict),
@@ -92,7 +91,7 @@ DEBATES_HELD = (
 )
 """The pairs of kind and verdict that occur."""
 CODES = ("2xx", "4xx", "429", "5xx", "529", NONE)
-"""How providers take calls; `none` where they did not answer."""
+"""Providers' HTTP statuses; `none` without an answer."""
 LANE_REASONS = tuple(trouble.value for trouble in Trouble)
 LIMITS = ("time", "cost", "output", "wait")
 PHASES = ("admit", "run", "stream")
@@ -109,7 +108,7 @@ STEPS = _words(
     "lock snapshot provision inject execute extract teardown build scan preview salvage apply render workspace judge"
     " commit model"
 )
-"""The steps with a series of their own; every model call counts as `model`, a project's own command as `other`."""
+"""The steps with their own series; every model call counts as `model`, a project's command as `other`."""
 GATE_KINDS = ("rule", "plan")
 GATE_STATES = ("open", "passed", "failed", "expired", "skipped")
 RUN_PARTS = ("orchestrator", OTHER)
@@ -127,7 +126,7 @@ LADDER_REASONS = frozenset(reason for _, reason in LADDER_ENDS)
 
 
 class Kind(StrEnum):
-    """What Prometheus is told a metric is."""
+    """Prometheus' metric types."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -136,23 +135,24 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """One metric: its name without prefix, and which of its series exist before anything happened."""
+    """A metric and its initial series."""
 
     name: str
+    """Without prefix."""
     kind: Kind
     help: str
     labels: tuple[str, ...] = ()
     scale: int = 1
-    """How many stored units make one of the unit in the name."""
+    """Stored units per unit in the name."""
     buckets: tuple[float, ...] = ()
     zeros: tuple[tuple[str, ...], ...] = ()
     """Label values of the series that start at 0."""
     domains: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Instead of `zeros`, where the values of other labels are an installation's own: those of the closed ones."""
+    """Instead of `zeros` where some labels depend on the installation: the values of the others."""
 
 
 class SeriesKey(NamedTuple):
-    """A stored series: a metric's name (with `_bucket` or `_sum` for a histogram), and canonical JSON of its labels."""
+    """A stored series: the metric's name (a histogram's with `_bucket` or `_sum`), and its labels as canonical JSON."""
 
     name: str
     labels: str
@@ -167,7 +167,7 @@ def counter(
     zeros: Iterable[Any] = ((),),
     domains: Mapping[str, tuple[str, ...]] | None = None,
 ) -> Metric:
-    """Return a counter; its labels are named in one string."""
+    """Return a counter; `labels` are separated by spaces."""
     return Metric(
         name=name,
         kind=Kind.COUNTER,
@@ -180,7 +180,7 @@ def counter(
 
 
 def gauge(name: str, help_text: str, labels: str = "", *, zeros: Iterable[Any] = ()) -> Metric:
-    """Return a gauge; its labels are named in one string."""
+    """Return a gauge; `labels` are separated by spaces."""
     return Metric(name=name, kind=Kind.GAUGE, help=help_text, labels=tuple(labels.split()), zeros=tuple(zeros))
 
 
@@ -205,30 +205,30 @@ def _each(*values: Iterable[str]) -> list[tuple[str, ...]]:
 JOBS_ACCEPTED = counter("jobs_accepted_total", "Jobs accepted.", "door", zeros=_each(DOORS))
 REQUESTS_REFUSED = counter(
     "requests_refused_total",
-    "Requests refused before they became a job, by the first field that broke a rule.",
+    "Refused requests, by the first field that broke a rule.",
     "door field",
     zeros=_each((*DOORS, OTHER), FIELDS),
 )
 ROUTES = counter(
     "routes_total",
-    "Routes decided for accepted jobs, each once; where a model has a say, after it.",
+    "Final routes of accepted jobs.",
     "mode confidence tier",
     zeros=_each(MODES, CONFIDENCES, TIERS),
 )
 CLARIFICATIONS = counter(
     "clarifications_total",
-    "Times a job's owner was asked what was meant, by the decision that was in doubt.",
+    "Questions to jobs' owners, by the decision in doubt.",
     "mode confidence",
     zeros=_each(MODES, CONFIDENCES),
 )
 LADDER = counter(
     "ladder_events_total",
-    "What happened to replies that answer a question, by reason (seed 004).",
+    "Steps of the clarification ladder for replies, by reason (seed 004).",
     "event reason",
     zeros=LADDER_ENDS,
 )
 JOBS_ENQUEUED = counter(
-    "jobs_enqueued_total", "Times a job began to wait for a worker.", "tier queue_name", zeros=PLACES
+    "jobs_enqueued_total", "Times a job started to wait for a worker.", "tier queue_name", zeros=PLACES
 )
 JOBS_STARTED = counter("jobs_started_total", "Attempts started.", "tier queue_name", zeros=PLACES)
 JOB_ATTEMPTS = counter(
@@ -248,13 +248,13 @@ JOBS_FINISHED = counter(
 )
 JOBS_BY_BOX = counter(
     "jobs_by_box_total",
-    "Jobs ended, by whether a container was opened for them.",
+    "Jobs ended, by whether they used a container.",
     "tier box",
     zeros=_each(TIERS, BOX_USES),
 )
 JOB_DURATION = _histogram(
     "job_duration_seconds",
-    "Seconds from acceptance to end, whatever the end, waiting for approval included.",
+    "Seconds from acceptance to any end, including the wait for approval.",
     "tier state",
     scale=MILLISECONDS,
     buckets=_JOB_BUCKETS,
@@ -262,7 +262,7 @@ JOB_DURATION = _histogram(
 )
 QUEUE_WAIT = _histogram(
     "queue_wait_seconds",
-    "Seconds from the begin of waiting to the start of the attempt.",
+    "Seconds from enqueueing to the start of the attempt.",
     "queue_name tier",
     scale=MILLISECONDS,
     buckets=_WAIT_BUCKETS,
@@ -270,7 +270,7 @@ QUEUE_WAIT = _histogram(
 )
 ATTEMPT_DURATION = _histogram(
     "attempt_duration_seconds",
-    "Seconds that an attempt took, whatever its outcome.",
+    "Duration of attempts in seconds, whatever their outcome.",
     "tier queue_name",
     scale=MILLISECONDS,
     buckets=_ATTEMPT_BUCKETS,
@@ -298,7 +298,7 @@ TOKENS = counter(
 )
 JOB_COST = _histogram(
     "job_cost_usd",
-    "USD that a job had cost when it ended.",
+    "Cost of ended jobs in USD.",
     "tier",
     scale=NANOUSD_PER_USD,
     buckets=_COST_BUCKETS,
@@ -306,7 +306,7 @@ JOB_COST = _histogram(
 )
 OUTPUT_BYTES = _histogram(
     "output_bytes",
-    "Bytes that a job had made when it ended: of its answer or of all its files.",
+    "Output of ended jobs in bytes: of the answer or of all files.",
     "tier",
     scale=1,
     buckets=_SIZE_BUCKETS,
@@ -314,7 +314,7 @@ OUTPUT_BYTES = _histogram(
 )
 LIMIT_HITS = counter(
     "limit_hits_total",
-    "Limits hit, before work (admit), during it (run) or in the middle of a model call (stream).",
+    "Limits hit before work (admit), during it (run) or during a model call (stream).",
     "tier queue_name limit phase",
     zeros=[place + hit for place in PLACES for hit in LIMIT_HITS_KNOWN],
 )
@@ -327,29 +327,29 @@ ESCALATIONS = counter(
         *_each(["patch"], ["agent"], [Reason.PATCH_INVALID, Reason.BUILD_SLOW]),
     ],
 )
-DEBATES = counter("debates_total", "Debates held, by what they ended in.", "kind verdict", zeros=DEBATES_HELD)
+DEBATES = counter("debates_total", "Debates held, by verdict.", "kind verdict", zeros=DEBATES_HELD)
 DUPLICATES_FENCED = counter(
     "duplicates_fenced_total",
-    "Messages refused because their job had moved on.",
+    "Messages refused by the fence: their job had moved on.",
     "queue_name",
     zeros=_each(QUEUE_NAMES),
 )
 ATTEMPT_COST = counter(
     "attempt_cost_usd_total",
-    "USD charged for attempts that ended: what a queue's work costs.",
+    "USD charged for ended attempts, by queue.",
     "tier queue_name",
     scale=NANOUSD_PER_USD,
     zeros=PLACES,
 )
 BOXES_OPENED = counter(
     "boxes_opened_total",
-    "Boxes that work was begun in, by whether they stood ready.",
+    "Boxes opened for work, by whether they were warm.",
     "queue_name start",
     zeros=_each([name for name, queue in QUEUES.items() if queue.needs_box], BOX_STARTS),
 )
 STEP_SECONDS = _histogram(
     "step_seconds",
-    "Seconds that a visible step of a job took: of the thirteen of a session, and of all others.",
+    "Duration of jobs' visible steps in seconds.",
     "step",
     scale=MILLISECONDS,
     buckets=_STEP_BUCKETS,
@@ -357,32 +357,32 @@ STEP_SECONDS = _histogram(
 )
 MESSAGES_UNREAD = counter(
     "messages_unread_total",
-    "Messages of a version that their worker does not know: an upgrade is under way or stuck.",
+    "Messages of a version unknown to the worker: an upgrade is in progress or stuck.",
     "queue_name",
     zeros=_each(QUEUE_NAMES),
 )
 MIRROR_REQUESTS = counter(
     "mirror_requests_total",
-    "Requests to the package mirror, by what became of them.",
+    "Requests to the package mirror, by result.",
     "result",
     zeros=_each(MIRROR_RESULTS),
 )
-MIRROR_BYTES = counter("mirror_bytes_total", "Bytes that the package mirror has sent into boxes.")
+MIRROR_BYTES = counter("mirror_bytes_total", "Bytes sent into boxes by the package mirror.")
 GATES = counter(
     "run_gates_total",
-    "Gates of runs, counted when they open and when they are decided, by who wants them.",
+    "Gates of runs opened and decided, by who required them.",
     "kind state",
     zeros=_each(GATE_KINDS, GATE_STATES),
 )
 RUN_TOKENS = counter(
     "run_tokens_total",
-    "Tokens of runs that ended: of the orchestrator with its subtasks, and of all other agents.",
+    "Tokens of ended runs, of the orchestrator with its subtasks and of all other agents.",
     "part",
     zeros=_each(RUN_PARTS),
 )
 GATES_PER_RUN = _histogram(
     "gates_per_run",
-    "How often a run that ended had waited for a person.",
+    "Gates per ended run.",
     "state",
     scale=1,
     buckets=_GATE_BUCKETS,
@@ -390,27 +390,27 @@ GATES_PER_RUN = _histogram(
 )
 ORPHANS_REAPED = counter(
     "orphans_reaped_total",
-    "Objects on an engine that a dead worker had left, and that were removed.",
+    "Objects removed from an engine that a dead worker had left.",
     "sort",
     zeros=_each(ORPHANS),
 )
 PROVIDER_REQUESTS = counter(
     "provider_requests_total",
-    "Model calls ended, by how the provider took them: an HTTP status, or `none`.",
+    "Model calls ended, by the provider's HTTP status, or `none`.",
     "provider model code",
     domains={"code": CODES},
 )
 LANE_PARKS = counter(
     "lane_parks_total",
-    "How often a model of an account was parked for the whole fleet.",
+    "Times the circuit of an account's model opened for the whole fleet.",
     "provider model reason",
     domains={"reason": LANE_REASONS},
 )
-QUEUE_DEPTH = gauge("queue_depth", "Jobs that wait for a worker.", "queue_name", zeros=_each(SERVED))
+QUEUE_DEPTH = gauge("queue_depth", "Jobs waiting for a worker.", "queue_name", zeros=_each(SERVED))
 ATTEMPTS_RUNNING = gauge("attempts_running", "Attempts started and not ended.", "tier queue_name", zeros=PLACES)
 
 FOLDED = tuple(value for value in tuple(globals().values()) if isinstance(value, Metric))
-"""The metrics that are sums over the events."""
+"""The metrics computed from events."""
 
 
 def series_key(name: str, labels: Mapping[str, str]) -> SeriesKey:
@@ -419,16 +419,16 @@ def series_key(name: str, labels: Mapping[str, str]) -> SeriesKey:
 
 
 def bucket_of(metric: Metric, value: float) -> str:
-    """Return the upper bound of the one bucket that a value belongs to, as Prometheus writes it."""
+    """Return the upper bound of a value's bucket, as Prometheus writes it."""
     index = bisect_left(metric.buckets, value)
     return format_bound(metric.buckets[index]) if index < len(metric.buckets) else "+Inf"
 
 
 def bounds_of(metric: Metric) -> tuple[str, ...]:
-    """Return the upper bounds of all buckets of a histogram, as Prometheus writes them."""
+    """Return the upper bounds of a histogram's buckets, as Prometheus writes them."""
     return (*(format_bound(bound) for bound in metric.buckets), "+Inf")
 
 
 def format_bound(bound: float) -> str:
-    """Write a bucket's bound."""
+    """Return a bound as Prometheus writes it."""
     return str(float(bound))

@@ -1,7 +1,7 @@
-"""Records spans with OpenTelemetry's SDK. Loaded only where `traces.start` finds an endpoint.
+"""Record spans with OpenTelemetry's SDK. Loaded only if `traces.start` finds an endpoint.
 
-The provider is this module's own and never OpenTelemetry's global one: libraries that trace by themselves, a model's
-client among them, would write prompts into spans.
+The tracer provider is private, never OpenTelemetry's global one: libraries that trace by themselves, such as a model's
+client, would write prompts into spans.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextvars import Token
 from importlib.metadata import version
 from types import TracebackType
 
-import requests  # here, and not when the first spans are sent: a fork in the middle of an import breaks the child's
+import requests  # not when the first spans are sent: a fork during an import breaks the child's
 from opentelemetry import context, trace
 from opentelemetry.exporter.otlp.proto.http import Compression
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -33,10 +33,10 @@ from monitoring.traces import Fact, Facts, Kind, Span
 logger = logging.getLogger(__name__)
 
 _EVERY_MS = 500
-"""How long a span waits for others at most."""
+"""The longest wait before a batch is sent."""
 _HEADER = "traceparent"
 _ERROR = "error.type"
-"""A span that names what went wrong is one that failed."""
+"""A span with this attribute has failed."""
 _MAX_HEADER = 256
 _LIMITS = SpanLimits(max_span_attributes=32, max_span_attribute_length=200, max_events=0, max_links=8)
 _IDS = RandomIdGenerator()
@@ -44,15 +44,15 @@ _PROPAGATOR = TraceContextTextMapPropagator()
 
 
 class Recorder:
-    """Opens spans of this process, and sends those that have ended from a thread of its own."""
+    """Opens this process's spans, and sends ended ones from a thread."""
 
     def __init__(
         self, config: TracingConfig, *, program: str, connect: Callable[[], SpanExporter] | None = None
     ) -> None:
         self._config = config
-        logging.getLogger("opentelemetry.exporter").setLevel(logging.CRITICAL)  # a line per failed delivery
+        logging.getLogger("opentelemetry.exporter").setLevel(logging.CRITICAL)  # it logs each failed delivery
         resource = Resource.create({"service.name": f"pointsman-{program}", "service.version": version("pointsman")})
-        # Whether a trace is recorded is decided where it begins, and stands in its flag from then on.
+        # Sampling is decided where a trace begins, and then carried in its flag.
         self._provider = TracerProvider(
             sampler=ParentBased(ALWAYS_ON), resource=resource, shutdown_on_exit=False, span_limits=_LIMITS
         )
@@ -60,24 +60,24 @@ class Recorder:
             _Delivery(connect or self._connect),
             max_queue_size=config.queue_spans,
             schedule_delay_millis=_EVERY_MS,
-            max_export_batch_size=config.queue_spans,  # below it a span that ends takes no lock
+            max_export_batch_size=config.queue_spans,  # below it an ending span takes no lock
         )
         self._provider.add_span_processor(batches)
         self._tracer = self._provider.get_tracer("pointsman", version("pointsman"))
 
     def stop(self) -> None:
-        """Send what has ended, and wait for `exit_seconds` at most: the SDK waits for as long as a delivery lasts."""
+        """Send ended spans within `exit_seconds`; the SDK itself would wait for the whole delivery."""
         stopping = threading.Thread(target=self._provider.shutdown, name="traces-stop", daemon=True)
         stopping.start()
         stopping.join(self._config.exit_seconds)
 
     def current(self) -> SpanContext | None:
-        """Return the ids of what is being done."""
+        """Return the current span's ids."""
         here = trace.get_current_span().get_span_context()
         return here if here.is_valid else None
 
     def parse(self, header: str | None) -> SpanContext | None:
-        """Return the ids of a `traceparent` of any origin; None for what is none."""
+        """Return the ids of an untrusted `traceparent`; None if it is invalid."""
         if not isinstance(header, str) or len(header) > _MAX_HEADER:
             return None
         parsed = trace.get_current_span(_PROPAGATOR.extract({_HEADER: header}, context.Context())).get_span_context()
@@ -85,13 +85,12 @@ class Recorder:
 
     def format(self, ids: SpanContext, *, flags: int | None = None) -> str:
         """Return ids as a `traceparent`."""
-        shown = ids.trace_flags if flags is None else flags
-        return f"00-{ids.trace_id:032x}-{ids.span_id:016x}-{shown:02x}"
+        return f"00-{ids.trace_id:032x}-{ids.span_id:016x}-{ids.trace_flags if flags is None else flags:02x}"
 
     def join(self, incoming: str | None) -> SpanContext | None:
-        """Decide whether a trace that begins here is recorded; returns the ids that it is below, if any.
+        """Decide whether a trace that begins here is sampled, and return its parent, if any.
 
-        A caller's ids say nothing about it, since it can choose them.
+        The caller's ids do not count, since it can choose them.
         """
         caller = self.parse(incoming)
         if caller is not None and self._config.trust_sampled:
@@ -106,17 +105,17 @@ class Recorder:
         return SpanContext(trace_id, span_id, is_remote=True, trace_flags=flags)
 
     def open(self, name: str, parent: SpanContext | None, *, kind: Kind, facts: Facts) -> Span:
-        """Begin a span below another one, or without one a trace."""
+        """Start a span below a parent, or a trace without one."""
         return _RecordedSpan(self._tracer.start_span(name, _below(parent), SpanKind[kind.name], _present(facts)))
 
     def put(self, name: str, parent: SpanContext, *, began: float, ended: float, kind: Kind, facts: Facts) -> None:
-        """Record a span that is over."""
+        """Record a completed span."""
         span = self._tracer.start_span(name, _below(parent), SpanKind[kind.name], start_time=round(began * 1e9))
         _note(span, facts)
         span.end(round(max(began, ended) * 1e9))
 
     def note(self, facts: Facts) -> None:
-        """Add facts to the current span."""
+        """Add attributes to the current span."""
         _note(trace.get_current_span(), facts)
 
     def link(self, job: SpanContext) -> None:
@@ -137,7 +136,7 @@ class Recorder:
 
 
 class _RecordedSpan(Span):
-    """A span that is the current one until its block ends."""
+    """The current span until its block ends."""
 
     __slots__ = ("_is_discarded", "_span", "_token")
 
@@ -157,7 +156,7 @@ class _RecordedSpan(Span):
             attributes = getattr(self._span, "attributes", None) or {}
             _note(self._span, {_ERROR: attributes.get(_ERROR, kind.__name__)})
         if not self._is_discarded:
-            self._span.end()  # what does not end is never sent
+            self._span.end()  # a span that does not end is never sent
         if self._token is not None:
             context.detach(self._token)
 
@@ -170,12 +169,12 @@ class _RecordedSpan(Span):
         self._span.update_name(name)
 
     def discard(self) -> None:
-        """Never end it."""
+        """Prevent its recording."""
         self._is_discarded = True
 
 
 class _Delivery(SpanExporter):
-    """Connects in the process that sends: no connection survives a fork. Logs when the collector goes away."""
+    """Connects in the sending process, since no connection survives a fork, and logs when the collector is away."""
 
     def __init__(self, connect: Callable[[], SpanExporter]) -> None:
         self._connect = connect
@@ -191,7 +190,7 @@ class _Delivery(SpanExporter):
         try:
             self._exporter = self._exporter or self._connect()
             result = self._exporter.export(spans)
-        except Exception as error:  # noqa: BLE001 - whatever an exporter raises costs these spans and not the thread
+        except Exception as error:  # noqa: BLE001 - a failing exporter may cost these spans, but not the thread
             failure, result = error, SpanExportResult.FAILURE
         if result is not SpanExportResult.SUCCESS:
             if not self._spans_lost:
@@ -208,7 +207,7 @@ class _Delivery(SpanExporter):
 
 
 def _below(parent: SpanContext | None) -> context.Context:
-    # Ids alone: a tracestate of the caller's is dropped.
+    # Ids only: the caller's tracestate is dropped.
     if parent is None:
         return context.Context()
     ids = SpanContext(parent.trace_id, parent.span_id, is_remote=parent.is_remote, trace_flags=parent.trace_flags)

@@ -1,11 +1,11 @@
-"""One trace for each job, from the request that submits it to the publish that may come hours later.
+"""One trace per job, from the request that submits it to its publication, which may be hours later.
 
-Programs call this module and nothing of OpenTelemetry: until `start` finds an endpoint nothing of it is loaded here,
-and each function returns after one comparison. A source begins a trace, the ledger carries it in the job's row, and
-whoever works on the job goes on with it; a job whose source traced nothing is traced by nobody.
+This module hides OpenTelemetry: until `start` finds an endpoint it is not loaded, and each function returns after one
+comparison. A source begins a trace, the job's row carries it, and everything that works on the job continues it; a job
+whose source was not traced is not traced at all.
 
-A span says what was done, how long it took and what it cost; never what was asked or answered, nor a secret. An
-exception leaves its kind on a span, and not its text.
+A span holds what was done, for how long and at what cost, but no prompt, answer or secret, and of an exception only its
+type.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 Fact = str | int | float | bool
 Facts = Mapping[str, Fact | None]
-"""What a span says, by names with dots; what is None is left out."""
+"""A span's attributes by dotted name; None is omitted."""
 _NO_FACTS: Facts = {}
 
 
 class Kind(StrEnum):
-    """What a span is to the ones beside it, in OpenTelemetry's words."""
+    """OpenTelemetry's kinds of spans."""
 
     INTERNAL = "internal"
     SERVER = "server"
@@ -41,7 +41,7 @@ class Kind(StrEnum):
 
 
 class Span:
-    """What is being done, while its block lasts. This one records nothing."""
+    """A span, for the time of its `with` block. This base class records nothing."""
 
     __slots__ = ()
 
@@ -54,25 +54,24 @@ class Span:
         return None
 
     def note(self, facts: Facts) -> None:
-        """Say more about it."""
+        """Add attributes."""
 
     def rename(self, name: str) -> None:
-        """Call it otherwise, now that more is known."""
+        """Change the name."""
 
     def discard(self) -> None:
-        """Let it leave no trace. To be called before anything was done as a part of it."""
+        """Do not record it; to be called before it has children."""
 
 
 UNRECORDED = Span()
-"""What is not traced."""
 _recorder: Recorder | None = None
 
 
 def start(config: TracingConfig, *, program: str) -> None:
-    """Trace what this process does from now on, and what processes do that it forks; nothing without an endpoint.
+    """Start tracing in this process and those that it forks, if there is an endpoint.
 
     Raises:
-        TracingUnavailableError: the operator's fault: an endpoint is set, and the extra is not installed.
+        TracingUnavailableError: the operator's fault: an endpoint is set, but the extra is not installed.
     """
     global _recorder
     if not config.endpoint:
@@ -91,7 +90,7 @@ def start(config: TracingConfig, *, program: str) -> None:
 
 
 def stop() -> None:
-    """Trace nothing any more, after a bounded wait for what is recorded already."""
+    """Stop tracing, after a bounded wait for the delivery of recorded spans."""
     global _recorder
     recorder, _recorder = _recorder, None
     if recorder is not None:
@@ -99,14 +98,14 @@ def stop() -> None:
 
 
 def is_on() -> bool:
-    """Return whether this process traces."""
+    """Whether this process traces."""
     return _recorder is not None
 
 
 def begin(name: str, incoming: str | None = None, *, kind: Kind = Kind.INTERNAL, facts: Facts = _NO_FACTS) -> Span:
-    """Do something at a source, where traces begin: within what is traced already, else within the caller's own trace.
+    """Open a span where traces begin: below the current span, else in the caller's own trace.
 
-    Of `incoming`, the caller's `traceparent`, only the ids are trusted, and the flag where the operator says so.
+    Only the ids of `incoming`, the caller's `traceparent`, are trusted, and its flag if the operator says so.
     """
     if _recorder is None:
         return UNRECORDED
@@ -115,14 +114,14 @@ def begin(name: str, incoming: str | None = None, *, kind: Kind = Kind.INTERNAL,
 
 
 def span(name: str, *, kind: Kind = Kind.INTERNAL, facts: Facts = _NO_FACTS) -> Span:
-    """Do something that is a part of what is being traced here; untraced where nothing is."""
+    """Open a span below the current one; untraced without one."""
     if _recorder is None or (parent := _recorder.current()) is None:
         return UNRECORDED
     return _recorder.open(name, parent, kind=kind, facts=facts)
 
 
 def of_job(name: str, trace: str | None, *, kind: Kind = Kind.INTERNAL, facts: Facts = _NO_FACTS) -> Span:
-    """Do something for a job, in the trace that its row carries; untraced where it carries none."""
+    """Open a span in the trace of a job's row; untraced if it has none."""
     if _recorder is None or (parent := _recorder.parse(trace)) is None:
         return UNRECORDED
     return _recorder.open(name, parent, kind=kind, facts=facts)
@@ -131,22 +130,22 @@ def of_job(name: str, trace: str | None, *, kind: Kind = Kind.INTERNAL, facts: F
 def past(
     name: str, trace: str | None, *, began: float, ended: float, kind: Kind = Kind.INTERNAL, facts: Facts = _NO_FACTS
 ) -> None:
-    """Put something into a job's trace that is over, from and to seconds since the epoch."""
+    """Record a completed span in a job's trace; times are seconds since the epoch."""
     if _recorder is not None and (parent := _recorder.parse(trace)) is not None:
         _recorder.put(name, parent, began=began, ended=ended, kind=kind, facts=facts)
 
 
 def current() -> str | None:
-    """Return the `traceparent` of what is being done: for a job's row, or for a call of another program of ours."""
+    """Return the current span's `traceparent`, for a job's row or a call of another program of ours."""
     if _recorder is None or (here := _recorder.current()) is None:
         return None
     return _recorder.format(here)
 
 
 def within(trace: str | None, incoming: str | None) -> str | None:
-    """Return where to go on in a job's trace: at the caller's span if that is a part of it, else at the job's.
+    """Return the parent for a call made for a job: the caller's span if it is in the job's trace, else the job's.
 
-    Whoever calls with a job's token, code in a box among them, cannot write into another trace than that job's.
+    So a holder of a job's token, such as code in a box, can write only into that job's trace.
     """
     if _recorder is None:
         return trace
@@ -157,13 +156,13 @@ def within(trace: str | None, incoming: str | None) -> str | None:
 
 
 def note(facts: Facts) -> None:
-    """Say more about what is being done."""
+    """Add attributes to the current span."""
     if _recorder is not None:
         _recorder.note(facts)
 
 
 def refer_to(trace: str | None) -> None:
-    """Link the current span to a job's trace: approving, say, is a request of its own."""
+    """Link the current span to a job's trace: an approval, for example, is a separate request."""
     if _recorder is not None and (job := _recorder.parse(trace)) is not None:
         _recorder.link(job)
 

@@ -15,8 +15,7 @@ from producers.intake.submit import Environment, Submitter
 from producers.use_cases.clarify import Clarifier
 from producers.use_cases.dead_letters import DeadLetters, Notifications
 from producers.use_cases.jobs import PreviewLinks
-from producers.use_cases.replays import Replays
-from producers.use_cases.rounds import Rounds
+from producers.use_cases.rounds import Replays, Rounds
 from producers.use_cases.sites import Sites
 from routing.broker import create_app
 from routing.config import BrokerConfig, PolicyConfig, secrets_of

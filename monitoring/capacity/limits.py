@@ -1,8 +1,8 @@
-"""What every other part of the fleet bears, and which of them gives out first when the load grows.
+"""The limits of everything but the workers, and the load on each.
 
-Workers can be added; one PostgreSQL, one dispatcher that leads, a provider's limits and a day's budget cannot. The
-figures of `limits.json` are measured by `make bench ONLY=capacity` on the machine that they name: on another one they
-are another, so they can be given as a file or one by one.
+Workers can be added; the one PostgreSQL, the leading dispatcher, a provider's limits and a day's budget cannot. The
+figures in `limits.json` come from `make bench ONLY=capacity` on the machine that they name; other machines differ, so
+they can be given as a file or one by one.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from routing.provider_circuit import LaneName
 
 _MOST_FILE_BYTES = 65_536
 MEASURED, POLICY, SETTING, POOL = "measured", "policy", "setting", "pool"
-"""Whence a limit is: a machine has it, the policy or a server's setting makes it, or it is the pool of a plan."""
+"""Where a limit comes from: a measurement, the policy, a server's setting, or a pool of the plan."""
 _UNITS = ("requests/min", "tokens/min")
 _API_CONNECTIONS, _GATEWAY_CONNECTIONS, _OTHER_CONNECTIONS = 8, 6, 12
-"""That each API and gateway process may keep open; and dispatchers, exporter and command line together."""
+"""Ledger connections per API process, per gateway process, and of all other programs together."""
 PerSecond = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
 Amount = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
 
 
 class Limits(BaseModel):
-    """What the parts beside the workers bear, each alone on its machine, and how much of it a job takes."""
+    """The limits of the parts, each alone on its machine, and the share that a job takes."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -40,39 +40,39 @@ class Limits(BaseModel):
     at: str = Field(max_length=40)
     """When it was measured."""
     api_submits_per_second: PerSecond
-    """Of one process."""
+    """Per process."""
     gateway_calls_per_second: PerSecond
-    """Of one process, by models that answer at once."""
+    """Per process, with models that answer at once."""
     dispatcher_rounds_per_second: PerSecond
-    """Of the one that leads, with something to push in each round."""
+    """Of the leader, with something to push in each round."""
     dispatcher_pushes_per_second: PerSecond
     """From the ledger to the broker."""
     ledger_transactions_per_second: PerSecond
-    """That write, in the mix of jobs' lives and from several connections."""
+    """Writing ones, in the mix of jobs' lives and from several connections."""
     fold_events_per_second: PerSecond
-    """That become metrics."""
+    """Events turned into metrics."""
     submit_transactions: Amount
-    """That a submit writes."""
+    """Written per submission."""
     attempt_transactions: Amount
-    """That an attempt writes besides its calls and the renewals of its lease."""
+    """Written per attempt, besides its calls and lease renewals."""
     call_transactions: Amount
-    """That a model call writes."""
+    """Written per model call."""
     job_events: Amount
     attempt_events: Amount
     call_events: Amount
     ledger_connections: PerSecond = 100
-    """Clients that the ledger's server admits: PostgreSQL's `max_connections`, whose own default this is."""
+    """PostgreSQL's `max_connections`, with its default."""
     slot_connections: Amount = 2
-    """That a worker's slot keeps open: one for its work, one for its lease."""
+    """Per worker slot: one for its work, one for its lease."""
     requests_per_minute: dict[LaneName, PerSecond] = Field(default_factory=dict, max_length=64)
-    """What providers take, by `PROVIDER/MODEL`; where it is not said here, as the policy's lanes have it."""
+    """Providers' limits, by `PROVIDER/MODEL`; by default those of the policy."""
     tokens_per_minute: dict[LaneName, PerSecond] = Field(default_factory=dict, max_length=64)
 
     def override(self, given: Mapping[str, float]) -> Limits:
-        """Return the limits with some of them as an operator gives them.
+        """Return the limits with some replaced by an operator's.
 
         Raises:
-            CapacityError: the operator's fault: there is no such limit, or it is not above 0.
+            CapacityError: the operator's fault: an unknown limit, or one that is not above 0.
         """
         changed = self.model_dump()
         for name, value in given.items():
@@ -92,56 +92,56 @@ NAMES = tuple(name for name in Limits.model_fields if name not in ("machine", "a
 
 
 def read_limits(path: Path | None) -> Limits:
-    """Return the limits of a file, alone or as a benchmark's answer holds them, or those that ship with the product.
+    """Return the limits in a file, bare or within a benchmark's answer; by default the shipped ones.
 
     Raises:
-        CapacityError: the operator's fault: it names the place and the rule.
+        CapacityError: the operator's fault: it names the field and the rule.
     """
     if path is None:
         return Limits.model_validate_json((resources.files("monitoring.capacity") / "limits.json").read_text())
     try:
         with path.open("rb") as file:
-            found = json.loads(file.read(_MOST_FILE_BYTES))
+            document = json.loads(file.read(_MOST_FILE_BYTES))
     except OSError as error:
         raise CapacityError(f"{path}: cannot be read: {error.strerror}") from None
     except ValueError:
         raise CapacityError(f"{path}: is no JSON of at most {_MOST_FILE_BYTES} bytes") from None
-    is_answer = isinstance(found, dict) and isinstance(found.get("limits"), dict)
-    return _validated(found["limits"] if is_answer else found, source=str(path))
+    is_answer = isinstance(document, dict) and isinstance(document.get("limits"), dict)
+    return _validated(document["limits"] if is_answer else document, source=str(path))
 
 
-def _validated(found: Any, *, source: str) -> Limits:
+def _validated(limits: Any, *, source: str) -> Limits:
     try:
-        return Limits.model_validate(found)
+        return Limits.model_validate(limits)
     except ValidationError as error:
         raise CapacityError(f"{source}: {first_error(error)}") from None
 
 
 @dataclass(frozen=True)
 class Component:
-    """A part of the fleet, what it bears, and what this load asks of it."""
+    """A part of the installation with its load and limit."""
 
     name: str
     load: float
     limit: float
     unit: str
     whence: str
-    """Who says so: `MEASURED`, `POLICY`, `SETTING` or `POOL`."""
+    """`MEASURED`, `POLICY`, `SETTING` or `POOL`."""
 
     @property
     def headroom(self) -> float:
-        """How many times this load it bears: below 1 it gives out already."""
+        """Limit over load: below 1 it is overloaded."""
         return self.limit / self.load if self.load > 0 else float("inf")
 
     @property
     def is_elastic(self) -> bool:
-        """Whether more workers mend it."""
+        """Whether more workers raise the limit."""
         return self.whence == POOL
 
 
 @dataclass(frozen=True, kw_only=True)
 class Instances:
-    """How many there are of what can be there several times."""
+    """Numbers of what can exist several times."""
 
     apis: int = 1
     gateways: int = 1
@@ -150,7 +150,7 @@ class Instances:
 
 @dataclass(frozen=True, kw_only=True)
 class FleetLoad:
-    """What is asked of a fleet at the peak."""
+    """The load on a fleet at the peak."""
 
     workload: Workload
     rates: Rates
@@ -160,33 +160,26 @@ class FleetLoad:
     slots: int
     """Of all pools together."""
     peak: float
-    """The peak over the day's mean, for what counts by the day."""
+    """The peak over the day's mean, for daily figures."""
 
     def total(self, of_attempt: Callable[[QueueWork], float]) -> float:
-        """Return a sum per second over all attempts."""
+        """Return the sum per second over all attempts."""
         return sum(rate * of_attempt(self.workload.queues[queue]) for queue, rate in self.rates.items())
 
     @property
     def usd_per_day(self) -> float:
-        """What models cost in a day."""
+        """Models' cost per day."""
         return 86_400 / self.peak * self.total(lambda work: work.usd)
 
     @property
     def models(self) -> list[str]:
-        """Which models of which providers are called, as `PROVIDER/MODEL`."""
+        """The models called, as `PROVIDER/MODEL`."""
         called = {name for queue, rate in self.rates.items() if rate > 0 for name in self.workload.queues[queue].models}
         return sorted(called)
 
 
 def components(load: FleetLoad, *, limits: Limits, policy: Policy, instances: Instances) -> Iterator[Component]:
-    """Yield what a load asks of every part but the workers.
-
-    Args:
-        load: what is asked.
-        limits: what the parts bear.
-        policy: whose dispatch windows, tenants' limits, providers' limits and budgets hold.
-        instances: how many processes and tenants there are.
-    """
+    """Yield every part but the workers with its share of a load."""
     attempts = sum(load.rates.values())
     calls = load.total(lambda work: work.calls)
     running = load.total(lambda work: work.mean_seconds)
@@ -224,12 +217,12 @@ def _providers(load: FleetLoad, limits: Limits, policy: Policy) -> Iterator[Comp
 
 
 def unbounded_models(load: FleetLoad, *, limits: Limits, policy: Policy) -> list[str]:
-    """Return the models that a load calls and of which nobody said how often a provider lets them be called."""
+    """Return the models called for which no provider's limit is known."""
     return [name for name in load.models if _bounds(name, limits, policy) == (None, None)]
 
 
 def _bounds(name: str, limits: Limits, policy: Policy) -> tuple[float | None, float | None]:
-    """Return how many requests and tokens a minute a provider takes for a model."""
+    """Return a provider's limits for a model in requests and tokens per minute."""
     provider, _, model = name.partition("/")
     rules = policy.lanes.of(provider, model)
     return (

@@ -1,4 +1,4 @@
-"""The plan: pools that keep their targets, what they cost, and what gives out next."""
+"""Plan pools that meet their targets, with their cost and the next bottleneck."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ from routing.policy.platform import Policy
 from routing.queues import QueueName
 
 _LONG_TAIL = 4
-"""Variability above which the formula does not follow the tail."""
+"""Variability above which the formula underestimates the tail."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What is asked."""
+    """The input of a plan."""
 
     arriving: Mapping[QueueName, float]
     """New jobs per second by queue, at the peak."""
     p95_targets: Mapping[QueueName, float]
-    """Seconds that 95 % of a queue's attempts should not wait longer than."""
+    """Targets for the 95th percentile of a queue's waits, in seconds."""
     peak: float = 1.0
-    """The peak over the day's mean, for what counts by the day."""
+    """The peak over the day's mean, for daily figures."""
     burstiness: float = 1.0
-    """Variance of the number of arrivals over its mean: 1 of Poisson, above it for bursts."""
+    """Variance of the number of arrivals over its mean: 1 for Poisson, more for bursts."""
     ceiling_usd: float
-    """What a day may cost."""
+    """The most that a day may cost."""
     slot_usd_hour: float = 0.0
-    """What a worker's slot costs."""
+    """The cost of a worker slot."""
     fixed: Mapping[QueueName, int] = field(default_factory=dict)
-    """Slots that are not to be chosen but judged."""
+    """Given numbers of slots, which are evaluated, not chosen."""
     most_busy: float = MOST_BUSY
     instances: Instances = field(default_factory=Instances)
 
@@ -62,18 +62,18 @@ class QueuePlan:
 
     @property
     def busy(self) -> float:
-        """Share of the slots' time that is taken."""
+        """Share of the slots' time in use."""
         return self.load.offered / self.slots
 
     @property
     def is_met(self) -> bool:
-        """Whether the target is kept."""
+        """Whether the target is met."""
         return self.waits.is_bounded and self.waits.p95 <= self.target_seconds
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The answer."""
+    """The sized pools, their cost and the load on every part."""
 
     queues: tuple[QueuePlan, ...]
     jobs_per_day: float
@@ -81,51 +81,45 @@ class Plan:
     worker_usd_day: float
     ceiling_usd: float
     components: tuple[Component, ...]
-    """All parts with a load, workers' pools among them, in the order in which they give out."""
+    """All parts with a load, including the pools, by growing headroom."""
     notes: tuple[str, ...]
 
     @property
     def usd_day(self) -> float:
-        """What a day costs."""
+        """The cost of a day."""
         return self.model_usd_day + self.worker_usd_day
 
     @property
     def is_affordable(self) -> bool:
-        """Whether a day's cost is within its ceiling."""
+        """Whether the cost of a day is within its ceiling."""
         return self.usd_day <= self.ceiling_usd
 
     @property
     def affordable_jobs(self) -> float:
-        """How many jobs a day the ceiling affords, at the same cost each."""
+        """Jobs per day that the ceiling pays for, at the same cost each."""
         return self.jobs_per_day * self.ceiling_usd / self.usd_day if self.usd_day > 0 else math.inf
 
     @property
     def bottleneck(self) -> Component:
-        """What gives out next."""
+        """The part with the least headroom."""
         return self.components[0]
 
     @property
     def bottleneck_measured(self) -> Component:
-        """What gives out next when workers are added and the policy's limits are raised as they are needed."""
+        """The next bottleneck once workers are added and the policy's limits raised as needed."""
         return next(part for part in self.components if part.whence == MEASURED)
 
     @property
     def is_good(self) -> bool:
-        """Whether every target is met, the ceiling is kept, and no part is asked for more than it bears."""
+        """Whether every target is met within the ceiling and no part is overloaded."""
         return self.is_affordable and all(plan.is_met for plan in self.queues) and self.bottleneck.headroom >= 1
 
 
 def make_plan(workload: Workload, question: Question, *, limits: Limits, policy: Policy) -> Plan:
-    """Size every pool, and say what that costs and what gives out next.
-
-    Args:
-        workload: what attempts are like.
-        question: what is asked.
-        limits: what the other parts bear.
-        policy: whose limits hold.
+    """Size every pool.
 
     Raises:
-        CapacityError: the caller's fault: nothing arrives, it brings work without an end, or no pool is large enough.
+        CapacityError: the caller's fault: nothing arrives, work follows without end, or no pool is large enough.
     """
     total = sum(question.arriving.values())
     if not total > 0:
@@ -159,7 +153,7 @@ def _size(queue: QueueName, rate: float, workload: Workload, question: Question)
         variability=work.occupied_variability,
         arrival_variability=question.burstiness,
     )
-    # A target below the way of a message is met by no number of slots: the plan says so, and sizes for that way.
+    # No number of slots meets a target below a message's transit time: the plan says so, and is sized for that time.
     within = max(target, work.pickup_seconds)
     slots = question.fixed.get(queue) or slots_for(
         load, p95_seconds=within, most_busy=question.most_busy, pickup_seconds=work.pickup_seconds
@@ -177,7 +171,7 @@ def _size(queue: QueueName, rate: float, workload: Workload, question: Question)
 
 
 def _notes(load: FleetLoad, question: Question, unbounded: list[str]) -> Iterator[str]:
-    """Say where the answer is weaker than it looks."""
+    """Yield the plan's caveats."""
     works = {queue: load.workload.queues[queue] for queue in load.rates}
     if guessed := [queue.value for queue, work in works.items() if work.source == "default"]:
         yield f"defaults, nothing was measured: {', '.join(guessed)}"

@@ -1,9 +1,8 @@
-"""Waits before a pool by formula, and how many slots keep them short: M/M/c exactly, and G/G/c by Allen-Cunneen.
+"""Waits for a pool of slots by formula, and the slots that keep them short: M/M/c, and G/G/c by Allen-Cunneen.
 
-Exact for Poisson arrivals and exponential durations. Elsewhere it is an approximation, and weak in these places: few
-slots at a low load, where it is off by up to some ten percent of a wait that is short anyway; durations with a long
-tail (variability above about 4), so that p99 comes out too low; bursts that are over before a queue has forgotten them.
-And it knows one queue at a time.
+Exact for Poisson arrivals and exponential durations, otherwise an approximation. It is weak for few slots at a low load
+(off by some ten percent of a short wait), for durations with a long tail (variability above about 4, where p99 comes
+out too low), and for bursts shorter than a queue's recovery. Each queue is treated alone.
 """
 
 from __future__ import annotations
@@ -12,19 +11,19 @@ import math
 from dataclasses import dataclass
 
 MOST_SLOTS = 1_000_000
-"""Pools are not looked for beyond this."""
+"""The largest pool considered."""
 MOST_BUSY = 0.9
-"""Of a planned slot's time: above it, a little more load makes waits much longer."""
+"""The planned utilisation: above it, a little more load makes waits much longer."""
 MOST_WANTED = 10_000
-"""No queue is said to want more."""
+"""The most slots that a queue can want."""
 
 
 def wait_probability(slots: int, offered: float) -> float:
-    """Return how likely a job finds every slot taken (Erlang C); 1.0 where the slots cannot bear the load.
+    """Return the probability that a job has to wait (Erlang C); 1.0 if the slots are overloaded.
 
     Args:
         slots: at least 1.
-        offered: rate times mean duration: how many slots are busy on average (Erlang).
+        offered: rate times mean duration, the mean number of busy slots (Erlang).
     """
     if offered <= 0:
         return 0.0
@@ -38,26 +37,26 @@ def wait_probability(slots: int, offered: float) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
-    """What one queue has to bear."""
+    """The load on one queue."""
 
     rate: float
     """Attempts per second."""
     mean_seconds: float
-    """For which one attempt takes a slot."""
+    """For which an attempt occupies a slot."""
     variability: float = 1.0
-    """Of those durations: variance over mean squared."""
+    """Variance of those durations over the mean squared."""
     arrival_variability: float = 1.0
-    """Of the arrivals: 1 for Poisson, above it for bursts."""
+    """1 for Poisson arrivals, more for bursts."""
 
     @property
     def offered(self) -> float:
-        """How many slots are busy on average (Erlang)."""
+        """The mean number of busy slots (Erlang)."""
         return self.rate * self.mean_seconds
 
 
 @dataclass(frozen=True)
 class Waits:
-    """How long attempts wait, in seconds; infinite where more comes than is worked off."""
+    """Waits of attempts in seconds; infinite for an overloaded queue."""
 
     mean: float
     p50: float
@@ -66,7 +65,7 @@ class Waits:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether the queue comes to rest at all."""
+        """Whether the queue is stable."""
         return math.isfinite(self.mean)
 
 
@@ -74,15 +73,15 @@ NEVER = Waits(math.inf, math.inf, math.inf, math.inf)
 
 
 def waits(load: Load, slots: int, *, pickup_seconds: float = 0.0) -> Waits:
-    """Return the waits before a pool of so many slots.
+    """Return the waits for a pool.
 
-    The probability of waiting is Erlang's, the mean wait that of M/M/c times half the sum of both variabilities
-    (Allen and Cunneen), and a wait that happens is taken as exponentially distributed.
+    The probability of waiting is Erlang's, the mean wait that of M/M/c times half the sum of both variabilities (Allen
+    and Cunneen), and nonzero waits are taken as exponentially distributed.
 
     Args:
-        load: what comes.
+        load: the load on the pool.
         slots: at least 1.
-        pickup_seconds: that every attempt waits, even for a slot that is free: the way of its message.
+        pickup_seconds: the transit time of a message, which every attempt waits even for a free slot.
     """
     if slots < 1 or load.offered >= slots:
         return NEVER
@@ -100,14 +99,14 @@ def waits(load: Load, slots: int, *, pickup_seconds: float = 0.0) -> Waits:
 def slots_for(
     load: Load, *, p95_seconds: float, most_busy: float = 1.0, pickup_seconds: float = 0.0, most: int = MOST_SLOTS
 ) -> int | None:
-    """Return the fewest slots whose p95 wait is within a target; None where `most` are not enough.
+    """Return the fewest slots whose p95 wait is within a target; None if `most` are not enough.
 
     Args:
-        load: what comes.
+        load: the load on the pool.
         p95_seconds: the target.
-        most_busy: share of its time that a slot may be busy at most.
-        pickup_seconds: as of `waits`; a target below it cannot be met by any number.
-        most: where to stop looking.
+        most_busy: the highest utilisation allowed.
+        pickup_seconds: as for `waits`; no number of slots meets a target below it.
+        most: the largest pool considered.
     """
     if pickup_seconds > p95_seconds:
         return None
@@ -134,32 +133,31 @@ def _is_enough(load: Load, slots: int, p95_seconds: float, pickup_seconds: float
 
 @dataclass(frozen=True, kw_only=True)
 class Demand:
-    """How a queue stands."""
+    """The current state of a queue."""
 
     waiting: int
-    """Jobs that could begin now."""
+    """Jobs ready to start."""
     running: int
-    """Attempts that have begun and not ended."""
+    """Running attempts."""
     starts_per_second: float
-    """Lately."""
+    """Recent rate of starts."""
     mean_seconds: float
-    """That an attempt takes."""
+    """Mean duration of an attempt."""
     variability: float
-    """Variance of that over the mean squared."""
+    """Variance of the durations over the mean squared."""
     is_paused: bool = False
-    """Whether nothing begins."""
 
 
 def wanted_slots(demand: Demand, *, target_seconds: float) -> int:
-    """Return how many slots a queue wants now, never fewer than work on it: the signal that an autoscaler follows.
+    """Return how many slots a queue wants now, never fewer than are busy: the signal for autoscalers.
 
-    Never the queue's length alone: that is 0 while every slot works, and an autoscaler would end busy workers. It is
-    what the load of the last minutes needs, and what works off the backlog within the queue's target on top of it:
-    where slots are short less begins than comes, and the rest is backlog.
+    The queue's length alone would be 0 while every slot works, and an autoscaler would stop busy workers. So this is
+    what the load of the last minutes needs, plus what works off the backlog within the queue's target: where slots are
+    short, fewer jobs start than arrive, and the rest is backlog.
 
     Args:
-        demand: how it stands.
-        target_seconds: that 95 % of its attempts should not wait longer than.
+        demand: the queue's state.
+        target_seconds: for the 95th percentile of its waits.
     """
     if demand.is_paused:
         return min(demand.running, MOST_WANTED)

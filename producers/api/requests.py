@@ -17,8 +17,7 @@ from producers.intake.submit import Environment, Submitter
 from producers.use_cases.clarify import Clarifier
 from producers.use_cases.dead_letters import DeadLetters, Notifications
 from producers.use_cases.jobs import PreviewLinks
-from producers.use_cases.replays import Replays
-from producers.use_cases.rounds import Asker, Rounds
+from producers.use_cases.rounds import Asker, Replays, Rounds
 from producers.use_cases.sites import Sites
 from producers.use_cases.tenants import Caller, Scope, authenticate, check_shape
 from routing.config import HIDDEN

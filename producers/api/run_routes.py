@@ -22,8 +22,7 @@ from producers.api.requests import (
     read_body,
 )
 from producers.intake.ticket_webhooks import MAX_DELIVERY_BYTES, Ignored, TicketDoor, Tracker
-from producers.use_cases.projects import Projects, ProjectView
-from producers.use_cases.runs import GateView, RunView, describe_run, gate_view
+from producers.use_cases.runs import GateView, Projects, ProjectView, RunView, describe_run, gate_view
 from producers.use_cases.tenants import Caller
 from producers.use_cases.tickets import TicketBody, job_body
 from routing.errors import FieldError, InvalidJobError

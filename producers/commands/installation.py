@@ -237,9 +237,9 @@ def restore(
 def _target(ctx: typer.Context, home: Path | None) -> Iterator[tuple[str, Path, bytes]]:
     """Give the ledger's URL, the Den's directory and the audit trail's key of what is restored into."""
     if home is not None:
-        from producers.local.embedded import resting
+        from producers.local.embedded import open_offline
 
-        with resting(home) as found:
+        with open_offline(home) as found:
             yield found.ledger_url, found.den, found.signing_key
         return
     with installed(ctx) as installation:

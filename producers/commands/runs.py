@@ -52,7 +52,7 @@ def add_project(
     """Add a code project, or change the one of this name. Exit 2 if its file breaks a rule."""
     text = _read(file)
     with installed(ctx) as installation:
-        from producers.use_cases.projects import Projects
+        from producers.use_cases.runs import Projects
 
         projects = Projects(installation.ledger, installation.policy)
         view = projects.put(tenant, name or file.stem, text, source=file.name, actor="cli")
@@ -63,7 +63,7 @@ def add_project(
 def list_projects(ctx: typer.Context, as_json: AsJson = False, tenant: Tenant = "demo") -> None:
     """List code projects."""
     with installed(ctx) as installation:
-        from producers.use_cases.projects import Projects
+        from producers.use_cases.runs import Projects
 
         found = Projects(installation.ledger, installation.policy).all(tenant)
     if as_json:

@@ -1,4 +1,4 @@
-"""Put messages on the broker by task name: no worker code is imported, and only ids travel."""
+"""Publish jobs by task name, without worker code and with ids only, and read the broker's lists."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from routing.jobs import JobMessage
 from routing.queues import QUEUES, Limits, QueueName
 
 REST_SECONDS = 2.0
-"""While the broker does not answer nothing is sent for so long: the first caller has paid for all that come then."""
+"""How long nothing is sent after the broker did not answer: only the first caller waits for its timeout."""
 
 
 def message_id(push: Push) -> str:
-    """Return the broker message's id: the same job pushed twice with one fence is the same message."""
+    """Return the message id: a job pushed twice with one fence is the same message."""
     return f"{push.job_id}/{push.fence}"
 
 
@@ -42,15 +42,15 @@ class Publisher:
         self._rests_until = float("-inf")
 
     def push(self, push: Push, *, limits: Limits) -> None:
-        """Send one job's message; see `push_all`."""
+        """Send one job's message, as `push_all` does."""
         self.push_all([(push, limits)])
 
     def push_all(self, pushes: Sequence[tuple[Push, Limits]]) -> None:
-        """Send jobs' messages to their queues in one go, each with the time limits that hold for its tenant.
+        """Send jobs' messages in one batch, each with its tenant's time limits.
 
         Raises:
-            PublishError: nobody's fault: the broker is away, or was a moment ago; or it refused one of the messages.
-                Which of them it has taken is not known then.
+            PublishError: nobody's fault: the broker is away, was so a moment ago, or refused a message. It may have
+                taken some of them.
         """
         if self._clock() < self._rests_until:
             raise PublishError("the broker did not answer a moment ago")
@@ -58,10 +58,10 @@ class Publisher:
             with ExitStack() as spans, self._app.producer_or_acquire() as producer:
                 for push, _ in pushes:
                     spans.enter_context(_traced(push))
-                # What is sent once more, and had come through, is refused at the claim: its fence is used up.
+                # A message sent twice is refused at the claim: its fence is used up.
                 producer.connection.ensure(producer, self._send, **PUBLISH_RETRY)(producer, pushes)
         except (OperationalError, BatchPublishError, OSError) as error:
-            if not isinstance(error.__cause__, ResponseError):  # a refusal costs no time, and other queues may be well
+            if not isinstance(error.__cause__, ResponseError):  # a refusal costs no time and concerns one queue
                 self._rests_until = self._clock() + REST_SECONDS
             raise PublishError(str(error)) from error
 
@@ -81,11 +81,11 @@ class Publisher:
                     )
         except BatchPublishError as error:
             if isinstance(error.__cause__, LostConnectionError | SlowBrokerError):
-                raise error.__cause__ from None  # the connection was lost, which kombu tries once more
+                raise error.__cause__ from None  # kombu retries a lost connection
             raise
 
     def _message(self, push: Push, limits: Limits) -> Any:
-        """Return what Celery's `send_task` would send, without what nothing of ours hears or waits for."""
+        """Return what Celery's `send_task` would send, without results and events, which nothing here uses."""
         message = JobMessage(job_id=push.job_id, fence=push.fence)
         return self._app.amqp.create_task_message(
             message_id(push),
@@ -100,7 +100,7 @@ class Publisher:
 
 
 def _traced(push: Push) -> AbstractContextManager[traces.Span]:
-    """Trace a push for the job's sake; its message carries nothing of that, for the claim finds it in the row."""
+    """Trace a push within its job's trace; the message carries no trace, the claim reads it from the row."""
     if not traces.is_on():
         return traces.UNRECORDED
     facts = {
@@ -114,32 +114,30 @@ def _traced(push: Push) -> AbstractContextManager[traces.Span]:
     return traces.of_job(f"send {push.queue.value}", push.trace, kind=traces.Kind.PRODUCER, facts=facts)
 
 
-# The broker as it is without Celery: what stands on its short lists is read, never changed.
-
 LONGEST_LIST = 1_000
-"""Messages of one queue that are looked at: far above any runway."""
+"""Messages read of one queue: far more than any dispatch window holds."""
 
 
 def open_broker(url: str, *, tls: Mapping[str, Any] = MappingProxyType({}), timeout_seconds: float = 5) -> Redis:
-    """Return a client of the broker, for what Celery has no words for.
+    """Return a client of the broker for what Celery cannot do.
 
     Args:
-        url: where the broker is.
-        tls: of the broker's settings.
-        timeout_seconds: for connecting, and for each answer.
+        url: the broker's.
+        tls: from the broker's settings.
+        timeout_seconds: for connecting and for each answer.
     """
     opened: Redis = Redis.from_url(url, socket_timeout=timeout_seconds, socket_connect_timeout=timeout_seconds, **tls)
     return opened
 
 
 class BrokerLists:
-    """A look at the queues' lists, for the dispatcher."""
+    """Reads the queues' lists."""
 
     def __init__(self, url: str, *, tls: Mapping[str, Any] = MappingProxyType({})) -> None:
         self._redis = open_broker(url, tls=tls)
 
     def message_ids(self, queue: QueueName) -> frozenset[str]:
-        """Return the ids of the messages that stand on a queue's list."""
+        """Return the ids of the messages on a queue's list."""
         bodies = self._redis.lrange(list_of(queue), 0, LONGEST_LIST)
         assert isinstance(bodies, Sequence)
         return frozenset(_id_of(body) for body in bodies)

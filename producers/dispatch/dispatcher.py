@@ -1,8 +1,8 @@
-"""The dispatcher owns waiting and recovery: it keeps the broker's runway full from the ledger, and nothing else does.
+"""The dispatcher owns waiting and recovery: it alone fills the broker's dispatch window from the ledger.
 
-One leader by ledger lease. Once a tick it does everything that is due; woken by NOTIFY in between, what may have come
-about, which two statements show. Every step is idempotent and reads the ledger, so a second dispatcher, a restart, a
-wake that was missed or an emptied broker needs no special handling.
+One leader by ledger lease. Each tick it does everything that is due; between ticks NOTIFY wakes it for what cannot
+wait. Every step is idempotent and reads the ledger, so a second dispatcher, a restart, a missed wake-up or an emptied
+broker needs no special handling.
 """
 
 from __future__ import annotations
@@ -66,27 +66,25 @@ from routing.scheduling import is_low, seconds_to_low
 logger = logging.getLogger(__name__)
 
 SEAL_SECONDS = 5.0
-"""How often new rows of the audit trail are sealed at most."""
-
-
+"""The shortest time between two seals of the audit trail."""
 BATCH = 100
-"""Rows that one step takes at a time; what is left over makes the next round begin at once."""
+"""Rows that one step takes at a time; a full batch makes the next round begin at once."""
 _WAIT_FOR_ROW = text("SET LOCAL lock_timeout = '500ms'")
-"""A worker that was frozen in a transaction holds its job's row: it must not hold the lead's round past the lead."""
+"""A worker frozen in a transaction holds its job's row: it must not delay a round beyond the leader's lease."""
 _ONE_ROW = (QueryCanceled, DeadlockDetected, LockNotAvailable, SerializationFailure)
-"""What the ledger says when one statement waited in vain for rows that somebody holds: it is not away."""
+"""Errors of a single statement, such as a lock timeout: the ledger itself is there."""
 ItemT = TypeVar("ItemT")
 REST_SECONDS = 0.01
-"""Between two rounds that the ledger wakes it for, at least: what came about meanwhile is one round."""
+"""The shortest pause between two woken rounds: what happens meanwhile is handled together."""
 LONGEST_REST_SECONDS = 0.05
-"""At most, where jobs wait for a runway that is far from low: nobody sees that their end was noted so much later."""
+"""The longest pause, where jobs wait for a window that is far from low."""
 
 
 @contextmanager
 def contained(what: str, **facts: Any) -> Iterator[None]:
-    """Let one row or one step fail alone: it is logged and tried again next round, and all the others are done now.
+    """Let one row or step fail alone: it is logged and tried again in the next round.
 
-    Only a ledger that is away ends the round, since then nothing else would come off either.
+    Only an unreachable ledger ends the round, since everything else would fail as well.
     """
     try:
         yield
@@ -101,11 +99,11 @@ def contained(what: str, **facts: Any) -> Iterator[None]:
 
 
 class _Filled(NamedTuple):
-    """How a runway stood when it was as full as it has been lately."""
+    """The recent high-water mark of a dispatch window."""
 
     jobs: int
     at: float
-    """In seconds of the monotonic clock."""
+    """Monotonic seconds."""
 
 
 class Dispatcher:
@@ -147,16 +145,16 @@ class Dispatcher:
 
     @property
     def has_more(self) -> bool:
-        """Whether the last round left something over that is due already."""
+        """Whether the last round left work that is already due."""
         return self._has_more
 
     @property
     def rest_seconds(self) -> float:
-        """How long to rest after the last round that the ledger woke it for, so that many ends in a row are one."""
+        """How long to pause after a woken round, so that many ends in a row are handled together."""
         return self._rest_seconds
 
     def run_once(self) -> bool:
-        """Do everything that is due now, as the leader; False while another leads, or once another has taken over."""
+        """Do everything that is due now; False if this process is not, or no longer, the leader."""
         return self._run(
             self._recover,
             self._presume,
@@ -175,7 +173,7 @@ class Dispatcher:
         )
 
     def run_woken(self) -> bool:
-        """Do only what the ledger wakes the leader for and must not wait for the next tick; returns as `run_once`."""
+        """Do only what must not wait for the next tick; returns as `run_once`."""
         return self._run(self._follow_news)
 
     def _run(self, *steps: Callable[[], None], at_once: bool = False) -> bool:
@@ -191,10 +189,10 @@ class Dispatcher:
         return True
 
     def _stay_leader(self, *, at_once: bool = False) -> None:
-        """Renew the lead in good time before it lapses, by the ledger's clock; however long a round takes.
+        """Renew the lease well before it lapses, however long a round takes.
 
         Raises:
-            LeadLostError: nobody's fault: another one leads, which does what this round leaves undone.
+            LeadLostError: nobody's fault: another process leads and does what this round leaves undone.
         """
         if not at_once and time.monotonic() - self._renewed_at < self._config.lease_seconds / 3:
             return
@@ -206,7 +204,7 @@ class Dispatcher:
         self._renewed_at = asked_at
 
     def _each(self, what: str, items: Sequence[ItemT], do: Callable[[Session, ItemT], object]) -> None:
-        """Do something to each of a batch in a transaction of its own; one that fails is left for the next round."""
+        """Handle each item in a transaction of its own; one that fails is left for the next round."""
         done = 0
         for item in items:
             self._stay_leader()
@@ -218,23 +216,22 @@ class Dispatcher:
         self._has_more |= len(items) >= BATCH and done > 0
 
     def resign(self) -> None:
-        """Let another dispatcher take over at once."""
+        """Give up the lease, so that another dispatcher takes over at once."""
         with self._ledger.begin() as session:
             resign(session, DISPATCHER, self._holder)
 
     def _recover(self) -> None:
         rules = self._policy.attempts
         silent_seconds = rules.lease_seconds - rules.lease_renew_seconds
+        pauses = self._policy.pauses.lost_worker
         with self._ledger.begin() as session:
             lapsed = lapsed_attempts(session, limit=BATCH)
 
-        pauses = self._policy.pauses.lost_worker
-
-        def take_back(session: Session, attempt: Attempt) -> None:
+        def recover_attempt(session: Session, attempt: Attempt) -> None:
             recover(session, attempt, max_lost=rules.max_lost, silent_seconds=silent_seconds, pauses=pauses)
             logger.warning("attempt_recovered", extra={"job_id": str(attempt.job_id), "queue": attempt.queue})
 
-        self._each("recover", lapsed, take_back)
+        self._each("recover", lapsed, recover_attempt)
 
     def _presume(self) -> None:
         with self._ledger.begin() as session:
@@ -249,9 +246,9 @@ class Dispatcher:
         self._each("expire_gate", late_gates, expire_gate)
 
     def _expire_waiting(self) -> None:
-        """End jobs that no worker took up in their queue's time."""
-        rules = self._policy.queues.items()
-        bounds = {queue: limits.wait_seconds for queue, limits in rules if limits.wait_seconds is not None}
+        """End jobs that no worker claimed within their queue's wait limit."""
+        queues = self._policy.queues.items()
+        bounds = {queue: limits.wait_seconds for queue, limits in queues if limits.wait_seconds is not None}
         with self._ledger.begin() as session:
             stale = stale_jobs(session, bounds, limit=BATCH)
         self._each(
@@ -261,19 +258,19 @@ class Dispatcher:
         )
 
     def _wake_runs(self) -> None:
-        """Let runs whose steps have settled wait for a worker again: no worker waits for another."""
+        """Queue runs whose steps have settled: no worker waits for another."""
         with self._ledger.begin() as session:
             settled = unabsorbed_runs(session, limit=BATCH)
         self._each("wake_run", settled, lambda session, run_id: wake_run(session, lock_job(session, run_id)))
 
     def _release_holds(self) -> None:
-        """Let jobs go on that were held for a time that has come, or for a site that is free."""
+        """Release jobs whose start time has come or whose site is free."""
         for release in (release_due, release_sites):
             with self._ledger.begin() as session:
                 self._has_more |= len(release(session)) >= RELEASED_AT_ONCE
 
     def _follow_news(self) -> None:
-        """Do what came about since the last look; most of the time that look shows that there is nothing."""
+        """Do what has become due since the last look; most of the time that is nothing."""
         work = self._look()
         due = [
             step
@@ -302,7 +299,7 @@ class Dispatcher:
         return work
 
     def _time_to_rest(self, work: Work) -> float:
-        """Return how long nothing can be missing on a runway for which jobs wait; the least where none do."""
+        """Return how long no window can run low for which jobs wait."""
         now, filled = time.monotonic(), self._filled
         times = [
             seconds_to_low(count, highest=filled[queue].jobs, seconds=now - filled[queue].at)
@@ -311,7 +308,7 @@ class Dispatcher:
         return min(LONGEST_REST_SECONDS, max(REST_SECONDS, min(times, default=0.0)))
 
     def _keep_runways(self) -> None:
-        """Take back what got lost on the runways, and fill them."""
+        """Take back messages lost by the broker, and fill the windows."""
         work = self._look()
         regained = self._look_for_missing(work.pushed, seconds=self._config.missing_after_seconds)
         self._top_up(
@@ -319,7 +316,7 @@ class Dispatcher:
         )
 
     def _look_for_missing(self, queues: Sequence[QueueName], *, seconds: float) -> set[QueueName]:
-        """Return the queues of which something was taken back."""
+        """Return the queues that lost messages; their jobs wait again."""
         regained: set[QueueName] = set()
         for queue in queues:
             self._stay_leader()
@@ -332,7 +329,7 @@ class Dispatcher:
         return regained
 
     def _unpush_missing(self, queue: QueueName, *, seconds: float) -> int | None:
-        """Take back what one queue's list does not hold, and say how much that was; None when the broker is away."""
+        """Take back the jobs whose messages a queue's list lacks; returns how many, or None if the broker is away."""
         with self._ledger.begin() as session:
             expected = pushed_jobs(session, queue, older_than_seconds=seconds)
         try:
@@ -349,12 +346,12 @@ class Dispatcher:
         return len(missing)
 
     def _top_up(self, standing: Mapping[QueueName, int]) -> None:
-        """Fill runways, each round another queue first: a queue that cannot be pushed to holds up no other.
+        """Fill windows, starting with another queue each round: one that cannot be pushed to delays no other.
 
-        Where a second one fails too the broker is away, and each further try would only cost its time limit.
+        If a second queue fails as well the broker is away, and each further try would only cost its timeout.
 
         Args:
-            standing: how many jobs stand on each of them.
+            standing: jobs in each window.
         """
         self._rounds += 1
         queues, failed = list(standing), 0
@@ -365,7 +362,7 @@ class Dispatcher:
                 return
 
     def _fill(self, queue: QueueName, standing_now: int) -> bool:
-        """Push what has its turn on one queue; False when the broker did not take it."""
+        """Push the next jobs of one queue; False when the broker did not take them."""
         with self._ledger.begin() as session:
             pushes = top_up(session, queue, runway=self._policy.runway, admission=self._policy.admission)
             limits = {tenant: self._limits(session, tenant, queue) for tenant in {push.tenant for push in pushes}}
@@ -408,14 +405,14 @@ class Dispatcher:
             self._routing_log.write_pending()
 
     def _sweep_rows(self) -> None:
-        """Give up rows about what is long over: for a fraction of a second, so that nothing else has to wait."""
+        """Delete old rows for a fraction of a second, so that nothing else has to wait."""
         self._sweeper.run()
 
     def _archive_audit(self) -> None:
-        """Move old rows of the audit trail into the archive; without one, none ever leaves the ledger."""
+        """Move old rows of the audit trail into the archive; without one they stay in the ledger."""
         if self._archive is None or time.monotonic() < self._archived_at + self._config.sweep_seconds:
             return
-        self._archived_at = time.monotonic()  # set first: an archive that fails is not tried again every round
+        self._archived_at = time.monotonic()  # set first: a failing archive is not tried again every round
         with self._ledger.begin() as session:
             moved = archive_old(
                 session, self._archive, signing_key=self._signing_key, days=self._policy.retention.audit_days
@@ -429,20 +426,18 @@ class Dispatcher:
             self._show_lagging()
 
 
-# The dispatcher's process: rounds until it is told to stop, woken by the ledger; and what is delivered beside them.
-
 _BEAT_SECONDS = 5.0
 
 
 class DispatcherLoop:
-    """Runs a dispatcher until it is told to stop; a failing ledger or broker is waited for."""
+    """Runs a dispatcher until it is stopped; waits while ledger or broker is away."""
 
     def __init__(self, dispatcher: Dispatcher, *, ledger_url: str, config: DispatcherConfig) -> None:
         self._dispatcher = dispatcher
         self._ledger_url = ledger_url
         self._config = config
         self._stopping = threading.Event()
-        self._shown_at = -math.inf
+        self._beat_at = -math.inf
 
     def stop(self, signum: int = 0, frame: FrameType | None = None) -> None:
         """Stop after the current round."""
@@ -476,35 +471,32 @@ class DispatcherLoop:
                     self._stopping.wait(self._dispatcher.rest_seconds)
                 else:
                     is_leader, tick_at = self._dispatcher.run_once(), began + self._config.tick_seconds
-                self._show_life()
+                self._beat()
                 if self._dispatcher.has_more:
                     tick_at = began
-                # What came in during the round is read in one go; who does not lead has nothing to be woken for.
+                # Reads all notifications of the round at once; only the leader is woken by them.
                 pause = max(0.0, tick_at - time.monotonic())
                 for _ in connection.notifies(timeout=pause, stop_after=1 if is_leader else None):
                     pass
 
-    def _show_life(self) -> None:
-        """Say that a round came to its end, as the leader or behind one; a disk that is full stops no round."""
-        if self._config.heartbeat is None or time.monotonic() - self._shown_at < _BEAT_SECONDS:
+    def _beat(self) -> None:
+        """Write the heartbeat; a full disk must not stop the dispatcher."""
+        if self._config.heartbeat is None or time.monotonic() - self._beat_at < _BEAT_SECONDS:
             return
-        self._shown_at = time.monotonic()
+        self._beat_at = time.monotonic()
         with suppress(OSError):
             beat(self._config.heartbeat)
 
 
 class Deliverer(Protocol):
-    """Sends what the ledger owes somebody outside."""
+    """Sends what the ledger holds for a receiver outside."""
 
     def deliver_due(self, *, limit: int = 20) -> int:
-        """Send what is due; returns how much was tried."""
+        """Send what is due; returns how many deliveries were tried."""
 
 
 def deliver(sender: Deliverer, stopping: threading.Event, *, tick_seconds: float) -> None:
-    """Deliver what is owed until told to stop: in threads, since a slow receiver must hold up nothing.
-
-    One at a time in each, so that a stop waits for one receiver at most.
-    """
+    """Deliver what is due until stopped, one at a time, so that a stop waits for one receiver at most."""
     while not stopping.wait(tick_seconds):
         try:
             with contained(type(sender).__name__):

@@ -1,8 +1,8 @@
-"""Nothing in the ledger grows for ever: rows about what is long over go, a session or a run always as a whole.
+"""Delete old rows of the ledger, a session or a run always as a whole.
 
-Looked at in pages through an index, from where the last look stopped, and for a fraction of a second at a time: what
-has to stay (the provenance of a release that still has files, a dead letter that nobody has seen to) costs one look per
-pass and holds up nothing. Events are folded into the metrics before they go, so no metric ever changes by it.
+A pass goes page by page through an index, for a fraction of a second at a time: what has to stay (the provenance of a
+release that still has files, an open dead letter) costs one look per pass. Events go into the metrics before they are
+deleted, so no metric changes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LOCK = Statement("""
 
 _MEMBERS = Statement("SELECT root_id, count(*) FROM job WHERE root_id = ANY(%(roots)s) GROUP BY root_id")
 
-# A release whose files are there is still needed: to be shown, gone back to, or gone on from.
+# A release that still has files is needed: to be shown, rolled back to, or continued.
 _NEEDED = Statement("""
     SELECT DISTINCT job.root_id FROM job
      WHERE job.root_id = ANY(%(roots)s) AND (
@@ -85,8 +85,8 @@ _NEXT_EVENTS = Statement("""
       FROM (SELECT id FROM event WHERE id > %(after)s ORDER BY id LIMIT %(limit)s) AS page
 """)
 
-# Rows that belong to no job. Each statement is bounded; a pass looks at them once. What a release needs is looked up
-# for each that was swept, by scalar subqueries: joins would read all jobs and releases to find the few.
+# Rows that belong to no job. Each statement is bounded and runs once per pass. Scalar subqueries look up what a swept
+# release needs: joins would read all jobs and releases to find the few.
 _ODDMENTS = (
     Statement("""
         DELETE FROM cap WHERE (scope, key) IN (
@@ -124,15 +124,15 @@ _ODDMENTS = (
 logger = logging.getLogger(__name__)
 
 ROUND_SECONDS = 0.25
-"""After so long a look leaves the rest to the next: whoever sweeps has other things to do."""
+"""After this time a round leaves the rest to the next."""
 REST_SECONDS = 60.0
-"""After a whole pass: so long nothing is looked at."""
+"""The pause after a whole pass."""
 _PAGE_JOBS = 200
 _PAGE_EVENTS = 2_000
 _PAGE_SHRINKS = (1, 20, 200, 2_000)
-"""A page that fails is taken up again in pieces of such a part of its size, and passed over when the smallest fails."""
+"""A failing page is tried again in ever smaller pages, and skipped when the smallest fails."""
 _PAGES_OF_A_SIZE = 20
-"""After so many that came off pages are larger again: they covered what had failed."""
+"""After this many successful pages the next ones are larger again."""
 _FOLDS = 20
 _ODD_ROWS = 5_000
 
@@ -152,26 +152,26 @@ CHAIN_TABLES = (
     ("event", "job_id"),
     ("job", "id"),
 )
-"""What belongs to jobs, and by which column; in the order in which it can go."""
+"""Tables that belong to jobs, each with its column, in the order of deletion."""
 
 
 class Swept(NamedTuple):
-    """What one look removed."""
+    """What one round deleted."""
 
     jobs: int
     events: int
     """Of jobs that stay, or of none."""
     is_done: bool
-    """Whether it came to the end of a pass."""
+    """Whether it completed a pass."""
 
 
 class RowSweeper:
-    """Sweeps one ledger. Holds in memory only how far a pass has come.
+    """Sweeps one ledger; keeps in memory only how far a pass has come.
 
     Args:
-        ledger: whose rows.
-        rules: how long what is kept.
-        clock: seconds that only go on.
+        ledger: the ledger to sweep.
+        rules: the retention.
+        clock: monotonic seconds.
         rest_seconds: between two passes.
     """
 
@@ -191,16 +191,16 @@ class RowSweeper:
         self._job_mark = _BEGINNING
         self._event_mark = 0
         self._jobs_done = self._events_done = False
-        self._shrunk = 0  # how often the page size was cut down, and how many pages came off since then
-        self._good = 0
+        self._shrunk = 0  # how often the page size was reduced
+        self._good = 0  # successful pages since then
 
     def run(self, *, seconds: float = ROUND_SECONDS) -> Swept:
-        """Sweep for so long at most, give or take one page, and say what was removed."""
+        """Sweep for at most this long, give or take one page."""
         until = self._clock() + seconds
         jobs = events = 0
         if self._clock() < self._rests_until:
             return Swept(0, 0, is_done=True)
-        self._rests_until = self._clock() + self._rest_seconds  # unless this look comes off
+        self._rests_until = self._clock() + self._rest_seconds  # unless this round succeeds
         mark = self._fold()
         while not self._jobs_done and self._clock() < until:
             jobs += self._sweep_page(mark)
@@ -218,7 +218,7 @@ class RowSweeper:
         return Swept(jobs, events, is_done)
 
     def _fold(self) -> int:
-        """Fold what can be folded, and return the transaction number below which everything is."""
+        """Add pending events to the metrics; returns the transaction number below which all of them are."""
         for _ in range(_FOLDS):
             with self._ledger.begin() as session:
                 if fold_step(session).is_done:
@@ -231,7 +231,7 @@ class RowSweeper:
 
     @contextmanager
     def _tried(self) -> Iterator[bool]:
-        """Let the next pages be smaller when this one fails; yields False when the smallest has to be passed over."""
+        """Shrink the next pages if this one fails; yields False when the smallest has to be skipped."""
         shrunk, good = self._shrunk, self._good
         is_worth_it = shrunk < len(_PAGE_SHRINKS)
         self._shrunk, self._good = min(shrunk + 1, len(_PAGE_SHRINKS)), 0
@@ -255,7 +255,7 @@ class RowSweeper:
         return gone
 
     def _sweep_chains(self, session: Session, roots: Sequence[UUID], mark: int) -> int:
-        """Remove what may go of some sessions and runs: those of which nobody holds a job, and that nothing needs."""
+        """Delete those of some sessions and runs that nobody holds locked and nothing needs."""
         locked = _LOCK.all(session, {"roots": roots})
         held: dict[UUID, list[UUID]] = {}
         for job_id, root in locked:
@@ -295,7 +295,7 @@ class RowSweeper:
             except DBAPIError as error:
                 if error.connection_invalidated:
                     raise
-                logger.exception("sweep_passed_over")  # one that fails holds up none of the others
+                logger.exception("sweep_passed_over")  # the others still run
 
 
 class _JobMark(NamedTuple):

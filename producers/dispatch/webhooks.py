@@ -25,15 +25,24 @@ from ledger.record_tables import Delivery
 from ledger.store import Ledger
 from producers.config import WebhookConfig
 
-# The secrets that callbacks are signed with: each tenant's own, so that no receiver can pass for another's sender.
-#
-# They are derived from the installation's secret and stored nowhere.
+logger = logging.getLogger(__name__)
 
 PREFIX = "whsec_"
+RETRY_SECONDS = (5, 30, 120, 600, 3600)
+"""Waits before the second and later tries; after the last the notification stays undelivered, on record."""
+TIMEOUT_SECONDS = 5.0
+"""How long a receiver may be silent."""
+DEADLINE_SECONDS = 10.0
+"""How long one delivery may take in all: a receiver that trickles bytes must not delay the others."""
+AT_ONCE = 4
+"""Threads that deliver with one sender, each to another destination: one that hangs delays its own alone."""
 
 
 def tenant_secrets(config: WebhookConfig, tenant: str) -> tuple[str, ...]:
-    """Return the secrets of a tenant's callbacks, the newest first; none where the installation has none."""
+    """Return the secrets that sign a tenant's callbacks, newest first; none where the installation has none.
+
+    Each tenant's own, derived and never stored, so that no receiver can forge another's callbacks.
+    """
     roots = [root.get_secret_value() for root in (config.secret, *config.old_secrets)]
     return tuple(_derive(root, tenant) for root in roots if root)
 
@@ -43,20 +52,8 @@ def _derive(root: str, tenant: str) -> str:
     return PREFIX + base64.b64encode(made).decode()
 
 
-logger = logging.getLogger(__name__)
-
-RETRY_SECONDS = (5, 30, 120, 600, 3600)
-"""Waits before the second and later tries; after the last the notification stays undelivered, on record."""
-TIMEOUT_SECONDS = 5.0
-"""How long a receiver may say nothing."""
-DEADLINE_SECONDS = 10.0
-"""How long one delivery may take in all: a receiver that sends a byte now and then must not hold up the others."""
-AT_ONCE = 4
-"""Threads that deliver with one sender, each to another destination: one that hangs holds up its own alone."""
-
-
 def refusal_of(url: str, addresses: Sequence[str], *, allow_private: bool) -> str | None:
-    """Tell why a callback must not go to `url`, or None when it may (SSRF: the address decides, not the name)."""
+    """Return why a callback must not go to `url`; None when it may (SSRF: the address decides, not the name)."""
     if not _is_sound(url):
         return "the URL must be http or https, with a host and without credentials"
     if not addresses:
@@ -79,21 +76,21 @@ def _is_sound(url: str) -> bool:
 def _addresses(url: str) -> list[str]:
     try:
         host = urlsplit(url).hostname
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM) if host else []
+        infos = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM) if host else []
     except (OSError, ValueError):  # a name that IDNA refuses is a ValueError
         return []
-    return sorted({str(item[4][0]) for item in found})
+    return sorted({str(info[4][0]) for info in infos})
 
 
 class _Deadline:
-    """Hangs up on a receiver when its time is over. httpx2 limits only the wait for each single read."""
+    """Closes a receiver's socket when its time is over; httpx2 limits only each single read."""
 
     def __init__(self) -> None:
         self._socket: socket.socket | None = None
         self._is_over = False
 
     def trace(self, event: str, facts: dict[str, Any]) -> None:
-        """Learn which socket is used: given to httpx2 as its extension `trace`."""
+        """Note the socket: httpx2's extension `trace`."""
         if event in ("connection.connect_tcp.complete", "connection.start_tls.complete"):
             self._socket = facts["return_value"].get_extra_info("socket")
             if self._is_over:
@@ -101,7 +98,7 @@ class _Deadline:
 
     @contextmanager
     def within(self, seconds: float) -> Iterator[None]:
-        """Hang up if the block is not done in time."""
+        """Close the socket if the block is not done in time."""
         timer = threading.Timer(seconds, self._hang_up)
         timer.daemon = True
         timer.start()
@@ -113,12 +110,12 @@ class _Deadline:
     def _hang_up(self) -> None:
         self._is_over = True
         if self._socket is not None:
-            with suppress(OSError):  # it has hung up itself
+            with suppress(OSError):  # already closed
                 self._socket.shutdown(socket.SHUT_RDWR)
 
 
 class _Answer(NamedTuple):
-    """What came of one try."""
+    """The result of one try."""
 
     outcome: str
     status: int | None = None
@@ -126,7 +123,7 @@ class _Answer(NamedTuple):
 
 
 class WebhookSender:
-    """Delivers what is due, from several threads at once: to each destination one notification after the other."""
+    """Delivers from several threads at once, to each destination one notification after the other."""
 
     def __init__(self, ledger: Ledger, config: WebhookConfig, *, deadline_seconds: float = DEADLINE_SECONDS) -> None:
         self._ledger = ledger
@@ -143,7 +140,7 @@ class WebhookSender:
         )
 
     def deliver_due(self, *, limit: int = 20) -> int:
-        """Send the notifications that are due, but for those of destinations that are busy; returns how many."""
+        """Send the due notifications of destinations that are not busy; returns how many."""
         if not self._config.secret.get_secret_value():
             return 0
         for sent in range(limit):
@@ -180,7 +177,7 @@ class WebhookSender:
             book(session, due, delivery, again_in=again_in)
 
     def _post(self, url: httpx2.URL, due: Due, *, address: str) -> _Answer:
-        """Send it to the very address that was checked: a second look-up of the name could give another."""
+        """Send it to the address that was checked: a second lookup of the name could give another."""
         body = json.dumps(due.payload, sort_keys=True)
         headers = {"host": url.netloc.decode("ascii"), "content-type": "application/json", **self._signed(due, body)}
         deadline = _Deadline()
@@ -196,7 +193,7 @@ class WebhookSender:
             return _Answer("failed", detail=type(error).__name__)
 
     def _signed(self, due: Due, body: str) -> dict[str, str]:
-        """Return the headers of Standard Webhooks, with a signature by each secret that is in force."""
+        """Return the headers of Standard Webhooks, with a signature by each valid secret."""
         sent_at, message_id = datetime.now(UTC), f"msg_{due.job_id}"
         signers = [Webhook(secret) for secret in tenant_secrets(self._config, due.tenant)]
         return {

@@ -1,16 +1,22 @@
-"""The Celery door: takes `pointsman.submit` off the list `intake`, and never before the job's row is committed.
+"""The Celery intake: any client sends `pointsman.submit` to queue `intake` with JSON kwargs.
 
-No Celery worker reads this list. A worker pops a message and notes it down in two commands, so one that is killed in
-between loses it whatever its acknowledgements are set to (docs/pitfalls.md, 7). Here a message is looked at where it
-stands, taken in under its own id as often as it takes, and then removed: one reader by ledger lease, and a second one
-would do no harm.
+The task id is the job's id and its idempotency key: a client finds its job by the id that it has, and a message
+submitted twice is one job. Messages are hostile: sizes are bounded before anything is unpacked, and only the JSON
+parser sees the content.
+
+No Celery worker reads this list: one that is killed between its pop and its record of it would lose the message
+(docs/pitfalls.md, 7). A message is read in place, submitted as often as it takes, and then removed: by one reader under
+a ledger lease, although a second one would do no harm.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import hashlib
 import logging
 import threading
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,6 +24,8 @@ from types import MappingProxyType
 from typing import Any, NoReturn
 from uuid import UUID
 
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import from_json
 from redis.exceptions import RedisError
 from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
@@ -30,20 +38,156 @@ from ledger.tables import Tenant
 from monitoring import traces
 from producers.dispatch.broker import open_broker
 from producers.errors import AdmissionRefusedError, UnknownTenantError, UnreadableMessageError
-from producers.intake.celery_message import CeleryMessage, read_message
 from producers.intake.submit import Submitter
 from routing.broker import DOOR_LISTS, door_of, lists_at
 from routing.errors import FieldError, InvalidJobError
 from routing.jobs import Door, check_site_name
 from routing.queues import QUEUES, SUBMIT_TASK, QueueName
 
-# What a message at the Celery door means: any client sends `pointsman.submit` to queue `intake` with JSON kwargs.
-#
-# The message's task id is the job's id and its idempotency key, so a client finds its job by the id it already has,
-# and
-# a message that is taken in twice is one job.
-
 logger = logging.getLogger(__name__)
+
+MAX_BODY_BYTES = 4_194_304
+"""The limit of a decompressed body."""
+_JSON = "application/json"
+_ZLIB = "application/x-gzip"  # the name that kombu gives to zlib
+
+
+class _Headers(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    task: str | None = None
+    id: str | None = None
+    compression: str | None = None
+    eta: str | None = None
+    expires: str | None = None
+    traceparent: Any = None
+    """Of any type: a malformed one must not make the message unreadable."""
+
+
+class _Properties(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    body_encoding: str | None = None
+
+
+class _Envelope(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    body: str
+    content_type: str = Field(alias="content-type")
+    headers: _Headers = _Headers()
+    properties: _Properties = _Properties()
+
+
+@dataclass(frozen=True)
+class CeleryMessage:
+    """A decoded message."""
+
+    task: str
+    id: str
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    eta: str | None = None
+    expires: str | None = None
+    traceparent: str | None = None
+    """The client's trace context, if it sent one."""
+
+    def job_fields(self) -> dict[str, Any]:
+        """Return the requested job's fields.
+
+        An `eta` becomes the job's start time. Positional arguments become a field, which is refused by name.
+        """
+        fields = dict(self.kwargs)
+        if self.args:
+            fields["args"] = "positional"
+        if self.eta is not None:
+            fields.setdefault("start_at", self.eta)
+        return fields
+
+    def check_expiry(self, now: datetime) -> None:
+        """Refuse a message that has expired.
+
+        Raises:
+            InvalidJobError: the caller's wish.
+        """
+        try:
+            until = datetime.fromisoformat(self.expires) if self.expires is not None else None
+        except ValueError:
+            raise InvalidJobError((FieldError("expires", "must be a date and time of ISO 8601"),)) from None
+        if until is not None and now > (until if until.tzinfo else until.replace(tzinfo=UTC)):
+            raise InvalidJobError((FieldError("expires", "has passed before the message was taken in"),))
+
+
+def read_message(raw: bytes) -> CeleryMessage:
+    """Decode a message: kombu's envelope, protocol 1 or 2, JSON only.
+
+    Raises:
+        UnreadableMessageError: the sender's fault; the text names the rule and quotes nothing.
+    """
+    try:
+        envelope = _Envelope.model_validate_json(raw)
+    except ValidationError:
+        raise UnreadableMessageError("it is no message of Celery") from None
+    if envelope.content_type != _JSON:
+        raise UnreadableMessageError("its content type is not application/json")
+    try:
+        body = from_json(_unpack(envelope))
+    except ValueError:
+        raise UnreadableMessageError("its body cannot be read as JSON") from None
+    headers = envelope.headers
+    return _read_protocol_1(body) if headers.task is None else _read_protocol_2(headers, body)
+
+
+def _unpack(envelope: _Envelope) -> bytes:
+    data = envelope.body.encode()
+    if envelope.properties.body_encoding == "base64":
+        try:
+            data = base64.b64decode(data, validate=True)
+        except binascii.Error:
+            raise UnreadableMessageError("its body is no base64") from None
+    if envelope.headers.compression is None:
+        return data
+    if envelope.headers.compression != _ZLIB:
+        raise UnreadableMessageError("its compression is not known here; gzip is")
+    unpacker = zlib.decompressobj()
+    try:
+        unpacked = unpacker.decompress(data, MAX_BODY_BYTES)
+    except zlib.error:
+        raise UnreadableMessageError("its body cannot be unpacked") from None
+    if unpacker.unconsumed_tail:
+        raise UnreadableMessageError(f"its body unpacks to more than {MAX_BODY_BYTES} bytes")
+    return unpacked
+
+
+def _read_protocol_2(headers: _Headers, body: Any) -> CeleryMessage:
+    match body:
+        case [list(args), dict(kwargs), *_]:
+            return CeleryMessage(
+                headers.task or "",
+                headers.id or "",
+                tuple(args),
+                kwargs,
+                headers.eta,
+                headers.expires,
+                headers.traceparent if isinstance(headers.traceparent, str) else None,
+            )
+    raise UnreadableMessageError("its body is not [args, kwargs, ...]")
+
+
+def _read_protocol_1(body: Any) -> CeleryMessage:
+    match body:
+        case {"task": str(task), "id": str(task_id), "args": list(args), "kwargs": dict(kwargs), **rest}:
+            eta, expires = (rest.get(name) for name in ("eta", "expires"))
+            return CeleryMessage(
+                task,
+                task_id,
+                tuple(args),
+                kwargs,
+                eta if isinstance(eta, str) else None,
+                expires if isinstance(expires, str) else None,
+            )
+    raise UnreadableMessageError("it names no task")
+
 
 _FACTS: traces.Facts = {
     "messaging.system": "celery",
@@ -53,18 +197,18 @@ _FACTS: traces.Facts = {
 
 
 def take_in(message: CeleryMessage, submitter: Submitter, *, tenant: str | None = None) -> None:
-    """Submit what a Celery message carries; a refusal becomes a `rejected` row under the task's id.
+    """Submit a message; a refusal becomes a `rejected` row under the task id.
 
     Args:
-        message: as its client made it.
-        submitter: takes it in.
-        tenant: whose own door it stood at; None for the shared one, where a message names its tenant.
+        message: the client's message.
+        submitter: accepts the job.
+        tenant: the owner of the queue that it was on; None for the shared one, where a message names its tenant.
     """
     fields = message.job_fields()
     named = str(fields.pop("tenant", tenant or ""))
     if tenant is None:
         tenant = named
-    if not _can_be_tenant(tenant):  # the rule for tenants, too; and nothing else may reach the ledger
+    if not _is_tenant_name(tenant):  # nothing else may reach the ledger
         logger.warning("intake_refused", extra={"rule": "unknown tenant"})
         return
     try:
@@ -76,7 +220,7 @@ def take_in(message: CeleryMessage, submitter: Submitter, *, tenant: str | None 
         return
     try:
         if named != tenant:
-            _refuse_stranger(tenant, job_id=job_id, submitter=submitter)
+            _refuse_other_tenant(tenant, job_id=job_id, submitter=submitter)
         with traces.begin("receive intake", message.traceparent, kind=traces.Kind.CONSUMER, facts=_FACTS):
             _submit(message, fields, tenant=tenant, job_id=job_id, submitter=submitter)
     except InvalidJobError as error:
@@ -89,7 +233,7 @@ def take_in(message: CeleryMessage, submitter: Submitter, *, tenant: str | None 
         logger.warning("intake_refused", extra={"job_id": str(job_id), "rule": "task id used with another body"})
 
 
-def _can_be_tenant(name: str) -> bool:
+def _is_tenant_name(name: str) -> bool:
     try:
         check_site_name(name)
     except ValueError:
@@ -97,7 +241,7 @@ def _can_be_tenant(name: str) -> bool:
     return True
 
 
-def _refuse_stranger(tenant: str, *, job_id: UUID, submitter: Submitter) -> NoReturn:
+def _refuse_other_tenant(tenant: str, *, job_id: UUID, submitter: Submitter) -> NoReturn:
     error = InvalidJobError((FieldError("tenant", "is not the tenant of this queue; leave it out"),))
     submitter.record_refusal(error, tenant=tenant, door=Door.CELERY, job_id=job_id)
     raise error
@@ -119,9 +263,9 @@ _OWN_TASKS = frozenset(queue.task for queue in QUEUES.values())
 ROLE = "celery_door"
 LEASE_SECONDS = 5.0
 MAX_MESSAGE_BYTES = 1_048_576
-"""A message that is larger is not even read."""
+"""A larger message is not read at all."""
 MAX_TRIES = 5
-"""A message whose reading failed so often, or ended the process, is refused and put aside. The refusal has as many."""
+"""After this many failures or crashes a message is refused and set aside; the refusal has as many tries."""
 BATCH = 20
 LONGEST_WAIT_SECONDS = 2.0
 TRIES_KEY = "pointsman:door:tries"
@@ -151,39 +295,39 @@ for _, position in ipairs(busy) do
 end
 return found
 """
-"""Looks at the oldest messages, as many of each list that holds any, and never at more than fit into one answer: of
-more lists than that, the rest have their turn at the next looks. What is too large is put aside unread; a tenant's
-own is dropped, for what stands aside is for people to look at, and nobody may fill that."""
+"""Returns the oldest messages, an equal share of each non-empty list, and no more than fit into one answer: further
+lists have their turn next time. An oversized message is set aside unread; one on a tenant's own list is dropped, since
+no tenant may fill the list that people examine."""
 
 
 @dataclass(frozen=True)
-class Standing:
-    """A message where it stands."""
+class WaitingMessage:
+    """A message on its list."""
 
     list_name: str
-    is_unread: bool
-    """Whether it was too large, and was put aside."""
+    is_oversized: bool
+    """Whether it was too large, and has been set aside."""
     body: bytes
     tenant: str | None = None
-    """Whose own door it stands at. Only the list tells: all that a message says, its sender wrote."""
+    """Owner of the list. Only the list is trusted for it, not the message."""
 
     @property
     def digest(self) -> str:
-        """What its tries are counted under."""
+        """The key under which its tries are counted."""
         return hashlib.sha1(self.body, usedforsecurity=False).hexdigest()
 
 
 class DoorLists:
-    """The lists on which Celery clients put their messages."""
+    """The lists to which Celery clients send messages."""
 
     def __init__(self, url: str, *, tls: Mapping[str, Any] = MappingProxyType({})) -> None:
         self._redis = open_broker(url, tls=tls)
         self._look = self._redis.register_script(_LOOK)
         self._last = ""
-        """The tenant whose door was looked at last: the next look begins behind it."""
+        """The tenant whose list was read last: the next read begins after it."""
 
-    def look(self, tenants: Sequence[str] = ()) -> Sequence[Standing]:
-        """Return the messages that have stood longest at the shared door and at those of tenants, in turn."""
+    def look(self, tenants: Sequence[str] = ()) -> Sequence[WaitingMessage]:
+        """Return the oldest messages of the shared list and of tenants' own, in turn."""
         doors: list[tuple[str, str | None]] = [(name, None) for name in DOOR_LISTS]
         in_turn = sorted(tenants, key=lambda tenant: (tenant <= self._last, tenant))
         doors += [(name, tenant) for tenant in in_turn for name in lists_at(door_of(tenant))]
@@ -193,29 +337,29 @@ class DoorLists:
         )
         assert isinstance(found, list)
         standing = [
-            Standing(doors[position - 1][0], bool(unread), body, doors[position - 1][1])
+            WaitingMessage(doors[position - 1][0], bool(unread), body, doors[position - 1][1])
             for position, unread, body in found
         ]
         self._last = (standing[-1].tenant or "") if standing else ""
         return standing
 
-    def count_try(self, standing: Standing) -> int:
-        """Note that a message is about to be taken in; returns how often that was so, this time included."""
+    def count_try(self, standing: WaitingMessage) -> int:
+        """Count a try to submit a message; returns the number of tries including this one."""
         with self._redis.pipeline() as pipe:
             pipe.hincrby(TRIES_KEY, standing.digest, 1)
             pipe.expire(TRIES_KEY, _KEEP_TRIES_SECONDS)
             tries, _ = pipe.execute()
         return int(tries)
 
-    def remove(self, standing: Standing) -> None:
-        """Take a message away that is done with."""
+    def remove(self, standing: WaitingMessage) -> None:
+        """Remove a message that is done with."""
         with self._redis.pipeline() as pipe:
             pipe.lrem(standing.list_name, -1, standing.body)  # type: ignore[arg-type]
             pipe.hdel(TRIES_KEY, standing.digest)
             pipe.execute()
 
-    def put_aside(self, standing: Standing) -> None:
-        """Move a message of the shared door to `unrouted`, where people look at it; a tenant's own is dropped."""
+    def put_aside(self, standing: WaitingMessage) -> None:
+        """Move a message of the shared list to `unrouted` for people to examine; drop one of a tenant's own."""
         if standing.tenant is not None:
             self.remove(standing)
             return
@@ -225,13 +369,13 @@ class DoorLists:
             pipe.hdel(TRIES_KEY, standing.digest)
             pipe.execute()
 
-    def forget_tries(self, standing: Standing) -> None:
-        """Count nothing against a message: what failed was not its fault."""
+    def forget_tries(self, standing: WaitingMessage) -> None:
+        """Reset a message's tries after a failure that was not its fault."""
         self._redis.hdel(TRIES_KEY, standing.digest)
 
     def wait(self, seconds: float) -> None:
-        """Wait until a message stands on the first list: one that is moved to where it was."""
-        bound = min(seconds, LONGEST_WAIT_SECONDS)  # the client itself gives a silent broker up after a few seconds
+        """Block until the first list holds a message, by moving one onto itself."""
+        bound = min(seconds, LONGEST_WAIT_SECONDS)  # the client gives up on a silent broker after a few seconds
         self._redis.blmove(DOOR_LISTS[0], DOOR_LISTS[0], bound, src="RIGHT", dest="RIGHT")  # type: ignore[arg-type]
 
     def close(self) -> None:
@@ -240,7 +384,7 @@ class DoorLists:
 
 
 class CeleryDoor:
-    """Takes in what stands at the door."""
+    """Submits the messages of Celery clients."""
 
     def __init__(
         self, lists: DoorLists, ledger: Ledger, submitter: Submitter, *, holder: str, is_shared: bool = True
@@ -253,37 +397,37 @@ class CeleryDoor:
         self._failed = 0
 
     def take_in_standing(self) -> int:
-        """Take in the messages that have stood longest; returns how many were looked at.
+        """Submit the oldest messages; returns how many were read.
 
         Raises:
-            SQLAlchemyError: the ledger is away; everything stays where it stands.
-            RedisError: the broker is.
+            SQLAlchemyError: the ledger is away; all messages stay.
+            RedisError: the broker is away.
         """
         with self._ledger.begin() as session:
             tenants = session.scalars(select(col(Tenant.name)).order_by(col(Tenant.name))).all()
         standing = self._lists.look(tenants)
-        self._failed = sum(not self._try_to_take(each) for each in standing)
+        self._failed = sum(not self._try_submit(each) for each in standing)
         return len(standing)
 
     def serve(self, stopping: threading.Event, *, tick_seconds: float) -> None:
-        """Take in until told to stop, while this is the one reader; a ledger or broker that is away is waited for."""
+        """Submit messages until stopped, while this is the leader; waits while ledger or broker is away."""
         while not stopping.is_set():
             try:
                 if not self._leads():
                     stopping.wait(tick_seconds)
                 elif not self.take_in_standing():
                     self._lists.wait(tick_seconds)
-                elif self._failed:  # what failed has few tries: they must not be over within a moment
+                elif self._failed:  # spread the few tries of a failing message over time
                     stopping.wait(tick_seconds)
             except (SQLAlchemyError, RedisError) as error:
                 logger.warning("door_waits", extra={"error": type(error).__name__})
                 stopping.wait(tick_seconds)
         self._resign()
 
-    def _try_to_take(self, standing: Standing) -> bool:
-        """Take one message in; returns whether it is done with. One that failed stands until its tries are over."""
+    def _try_submit(self, standing: WaitingMessage) -> bool:
+        """Submit one message; False if it failed and stays for another try."""
         try:
-            self._take(standing)
+            self._submit_waiting(standing)
         except SQLAlchemyError:
             if self._is_ledger_away():
                 self._lists.forget_tries(standing)
@@ -298,7 +442,7 @@ class CeleryDoor:
         return False
 
     def _is_ledger_away(self) -> bool:
-        """Tell whether nothing can be written at all: then no message is at fault."""
+        """Whether nothing can be written at all: then no message is at fault."""
         try:
             self._leads()
         except SQLAlchemyError:
@@ -316,8 +460,8 @@ class CeleryDoor:
         except SQLAlchemyError:
             logger.warning("ledger_unreachable")
 
-    def _take(self, standing: Standing) -> None:
-        if standing.is_unread:
+    def _submit_waiting(self, standing: WaitingMessage) -> None:
+        if standing.is_oversized:
             self._refuse(standing, f"a message has at most {MAX_MESSAGE_BYTES} bytes")
             return
         if (tries := self._lists.count_try(standing)) > MAX_TRIES:
@@ -331,29 +475,29 @@ class CeleryDoor:
             return
         self._answer(message, standing)
 
-    def _answer(self, message: CeleryMessage, standing: Standing) -> None:
+    def _answer(self, message: CeleryMessage, standing: WaitingMessage) -> None:
         if standing.tenant is None and not self._is_shared:
             self._refuse(standing, "the shared door is closed: use the tenant's own queue")
             self._lists.remove(standing)
         elif message.task == SUBMIT_TASK:
             take_in(message, self._submitter, tenant=standing.tenant)
             self._lists.remove(standing)
-        elif message.task in _OWN_TASKS:  # of a fleet that pushed its own work here: the ledger has all of it
+        elif message.task in _OWN_TASKS:  # a fleet pushed its own work here; the ledger has all of it
             logger.warning("own_message_at_the_door", extra={"task": message.task})
             self._lists.remove(standing)
         else:
             self._refuse(standing, "no task of this name is known here")
             self._lists.put_aside(standing)
 
-    def _refuse(self, standing: Standing, rule: str) -> None:
-        """Log a refusal, and put it on record where the door tells whose message it was."""
+    def _refuse(self, standing: WaitingMessage, rule: str) -> None:
+        """Log a refusal, and record it if the list has an owner."""
         logger.warning("intake_refused", extra={"rule": rule, "tenant": standing.tenant})
         if standing.tenant is not None:
             error = InvalidJobError((FieldError("message", rule),))
             self._submitter.record_refusal(error, tenant=standing.tenant, door=Door.CELERY)
 
-    def _give_up(self, standing: Standing, *, tries: int) -> None:
-        """Refuse a message that cannot be taken in and put it aside, without a row where that fails each time too."""
+    def _give_up(self, standing: WaitingMessage, *, tries: int) -> None:
+        """Refuse a message that keeps failing and set it aside, without a row if recording it keeps failing too."""
         if tries <= 2 * MAX_TRIES:
             message = read_message(standing.body)
             refusal = InvalidJobError((FieldError("body", f"taking it in failed {MAX_TRIES} times"),))

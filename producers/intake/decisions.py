@@ -1,4 +1,4 @@
-"""What is decided about a request before anything of it is written: its target, its route, where it waits first."""
+"""Decide about a request before anything is written: its target, its route, its first queue and the headroom there."""
 
 from __future__ import annotations
 
@@ -15,10 +15,13 @@ from ledger.dispatch_window import WRITING_QUEUES
 from ledger.errors import ProjectNotFoundError
 from ledger.runs.run import find_project
 from ledger.runs.tables import Project
-from ledger.submission import Headroom, SeenSite, SubmissionContext, load_headroom
+from ledger.submission import Headroom
+from ledger.submission import SeenSite
+from ledger.submission import SubmissionContext
+from ledger.submission import load_headroom
 from ledger.tables import Site
+from ledger.tables import Tenant
 from producers.errors import AdmissionRefusedError
-from producers.use_cases.projects import policy_of_project
 from routing.clarify.questions import MAX_SITES, Clarification, open_clarification
 from routing.decision.llm_router import RouteRules, Stage, first_stage
 from routing.decision.router import Mode, Route, SiteSignals, decide, signals_of
@@ -26,30 +29,31 @@ from routing.errors import FieldError, InvalidJobError, MissingKeyError, PolicyE
 from routing.jobs import JobRequest, State, read_stored
 from routing.policy.platform import Policy
 from routing.policy.prices import NANOUSD_PER_USD, BudgetExceeded, nanousd_of, nanousd_per_token, price_of
+from routing.policy.project import ProjectConfig, accounts_for, for_project
 from routing.queues import QueueName
 from routing.scheduling import FURTHEST_START_DAYS
 
-# Back-pressure: a job for which there is no place, or no money today, is refused with a time to come back.
-#
-# A caller that is told `429` and when to try again can hold its work; a queue that grows for ever serves nobody.
+logger = logging.getLogger(__name__)
+
+_CLARIFYING = Stage(State.CLARIFYING, QueueName.INTAKE)
 
 
 def check_room(session: Session, queue: QueueName, tenant: str, *, policy: Policy) -> None:
-    """Look whether there is room for a job, and refuse it where there is none; see `check`."""
-    check(load_headroom(session, tenant, {queue: ()})[queue], tenant, policy=policy)
+    """Refuse a job for which its queue has no headroom now, as `refuse_if_full` does."""
+    refuse_if_full(load_headroom(session, tenant, {queue: ()})[queue], tenant, policy=policy)
 
 
-def check(room: Headroom, tenant: str, *, policy: Policy) -> None:
-    """Refuse a job for which there is no room now.
+def refuse_if_full(room: Headroom, tenant: str, *, policy: Policy) -> None:
+    """Refuse a job for which there is no headroom now, with a time to come back.
 
     Args:
-        room: how the queue stands where it would wait first.
-        tenant: whose it is.
-        policy: as the tenant's overrides leave it.
+        room: of the queue on which it would wait first.
+        tenant: the job's owner.
+        policy: the tenant's effective policy.
 
     Raises:
-        AdmissionRefusedError: nobody's fault: too much waits there, of all tenants or of this one, or no model call can
-            be paid for today any more.
+        AdmissionRefusedError: nobody's fault: too many jobs wait there, of all tenants or of this one, or today's
+            budget does not pay for another model call.
     """
     full = room.fullness(policy.admission)
     if full is not None:
@@ -70,9 +74,9 @@ def check(room: Headroom, tenant: str, *, policy: Policy) -> None:
 
 
 def _cheapest_call_nanousd(policy: Policy, queue: QueueName) -> int | None:
-    """Return what the cheapest call of a queue's work costs at least; None where its work calls no model.
+    """Return the least that one model call of a queue costs; None where its work calls no model.
 
-    A run waits on `control`, which calls none, but its steps do.
+    A run waits on `control`, which calls none, but its steps call some.
     """
     if policy.queues[queue].llm_nanousd == 0 and queue is not QueueName.CONTROL:
         return None
@@ -84,7 +88,7 @@ def _cheapest_call_nanousd(policy: Policy, queue: QueueName) -> int | None:
 
 
 def check_start(start_at: datetime | None, *, now: datetime) -> None:
-    """Refuse a start that is too far ahead, by the ledger's clock.
+    """Refuse a start that is too far ahead of the ledger's clock.
 
     Raises:
         InvalidJobError: the caller's fault.
@@ -94,13 +98,8 @@ def check_start(start_at: datetime | None, *, now: datetime) -> None:
         raise InvalidJobError((FieldError("start_at", rule),))
 
 
-logger = logging.getLogger(__name__)
-
-_ASKING = Stage(State.CLARIFYING, QueueName.INTAKE)
-
-
 class BatchItem(NamedTuple):
-    """A well-formed request, and its place among those that came with it."""
+    """A well-formed request, and its position among those that arrived with it."""
 
     place: int
     job_id: UUID
@@ -108,27 +107,27 @@ class BatchItem(NamedTuple):
 
 
 class RoutedRequest(NamedTuple):
-    """A request, and what was decided about it."""
+    """A request and the decisions about it."""
 
     item: BatchItem
     route: Route
     stage: Stage
-    """Where it waits first; of one whose owner is asked first, for the answer."""
+    """Where it waits first; `intake` while its owner has a question to answer."""
     question: Clarification | None
     site: SeenSite | None
-    """The site that it is about, where there is one already."""
+    """The existing site that it is about."""
     project: Project | None
     policy: Policy
-    """As tenant and project leave it."""
+    """The effective policy of tenant and project."""
 
     @property
     def request(self) -> JobRequest:
-        """What is asked."""
+        """The request itself."""
         return self.item.request
 
     @property
     def makes_site(self) -> bool:
-        """Whether its site has to be there from now on."""
+        """Whether the request makes its site."""
         return self.request.new_site is not None and self.route.mode == Mode.ACTION and not self.route.trivial
 
     @property
@@ -138,7 +137,7 @@ class RoutedRequest(NamedTuple):
 
     @property
     def cap_nanousd(self) -> int:
-        """What the job may spend: a run over everything that it does, any other over its tiers."""
+        """What the job may spend: a run on all its steps, any other job on all its tiers."""
         if self.request.project is None:
             return self.policy.job_cap_nanousd(self.request.budget_usd)
         run_usd = self.policy.budgets.run_usd
@@ -148,7 +147,7 @@ class RoutedRequest(NamedTuple):
 def decide_on(
     session: Session, item: BatchItem, context: SubmissionContext, *, policy: Policy, rules: RouteRules
 ) -> RoutedRequest:
-    """Decide about a request that was not made before. Existence is checked before anything is decided.
+    """Decide about a request that was not made before, once site and project are found.
 
     Raises:
         InvalidJobError: the caller's fault.
@@ -161,18 +160,18 @@ def decide_on(
     debated = context.debated.get(request.session or "", frozenset())
     route = decide(signals_of(request, site=signals, debated=debated), policy, rules.vocabulary)
     question = _question(session, request, route, tenant=context.tenant)
-    stage = _ASKING if question else first_stage(route, policy, environment=rules.switches)
+    stage = _CLARIFYING if question else first_stage(route, policy, environment=rules.switches)
     if project is not None:
         policy = _policy_of_run(session, project, policy)
-    decided = RoutedRequest(item, route, stage, question, site, project, policy)
-    return decided if request.new_site is None or decided.makes_site else decided._replace(site=None)
+    routed = RoutedRequest(item, route, stage, question, site, project, policy)
+    return routed if request.new_site is None or routed.makes_site else routed._replace(site=None)
 
 
 def policy_of(session: Session, tenant: str, policy: Policy) -> Policy:
-    """Return the policy as a tenant's overrides leave it.
+    """Return a tenant's effective policy.
 
     Raises:
-        InvalidJobError: the operator's fault, told to the caller: the overrides do not fit any more.
+        InvalidJobError: the operator's fault, shown to the caller: the overrides no longer fit.
     """
     try:
         return effective_policy(session, tenant, policy)
@@ -181,7 +180,7 @@ def policy_of(session: Session, tenant: str, policy: Policy) -> Policy:
 
 
 def policy_on(context: SubmissionContext, policy: Policy) -> Policy:
-    """Return the same, of what was looked up already."""
+    """Return a tenant's effective policy, from overrides that are already loaded. Raises as `policy_of` does."""
     try:
         return policy_under(context.overrides, context.tenant, policy)
     except PolicyError as error:
@@ -222,10 +221,10 @@ def _policy_of_run(session: Session, project: Project, policy: Policy) -> Policy
 
 
 def _question(session: Session, request: JobRequest, route: Route, *, tenant: str) -> Clarification | None:
-    """Return what the owner is asked first, when the request says too little to be worked on and there is a choice.
+    """Return the question to ask the owner when an action names no target.
 
     Raises:
-        InvalidJobError: the caller's fault: an action without a target, and nothing to choose from.
+        InvalidJobError: the caller's fault: there is nothing to choose from.
     """
     if request.site or request.new_site or request.project or route.mode != Mode.ACTION or route.trivial:
         return None
@@ -235,3 +234,17 @@ def _question(session: Session, request: JobRequest, route: Route, *, tenant: st
         rule = "this asks for an action, which needs one of site, new_site and project"
         raise InvalidJobError((FieldError("site", rule),))
     return question
+
+
+def policy_of_project(session: Session, project: Project, policy: Policy) -> Policy:
+    """Return the effective policy of tenant and project, once some key is sure to pay for its agents.
+
+    Raises:
+        PolicyError: the operator's fault: the stored configuration no longer fits the platform's policy.
+        MissingKeyError: the tenant's fault: no run of it could make a call (S-065, S-068).
+    """
+    config = ProjectConfig.model_validate(project.config)
+    lowered = for_project(policy, config)
+    tenant = session.get_one(Tenant, project.tenant)
+    accounts_for(config, lowered, tenant_account=tenant.provider)
+    return lowered

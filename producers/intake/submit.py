@@ -1,7 +1,7 @@
-"""Submitting, under all doors: validate, decide, write the rows, push. It never calls a model.
+"""Submit jobs from any source: validate, decide, insert, push. No model is called.
 
-A job is accepted when its row commits; what the broker does after that cannot lose it. Requests that come together are
-looked up, decided and written together; one that comes alone is a batch of one.
+A job is accepted when its row commits; nothing that the broker does afterwards can lose it. Requests that arrive
+together are decided and inserted together; a single one is a batch of one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ledger.tables import Job, NewJob, Tenant
 from monitoring import traces
 from producers.dispatch.broker import Publisher
 from producers.errors import AdmissionRefusedError, LedgerAwayError, PublishError, UnknownTenantError
-from producers.intake.decisions import BatchItem, RoutedRequest, check, decide_on, policy_on
+from producers.intake.decisions import BatchItem, RoutedRequest, decide_on, policy_on, refuse_if_full
 from routing.decision.llm_router import RouteRules
 from routing.errors import InvalidJobError
 from routing.estimate import estimate_run
@@ -39,22 +39,29 @@ from routing.prompt.vocabulary import Vocabularies, shipped_vocabularies
 from routing.queues import Limits, QueueName
 from routing.scheduling import Hold
 
-# What is kept of a request that is not taken in: the refusal and its reason; at the Celery door a row that says so.
+logger = logging.getLogger(__name__)
+
+Environment = Callable[[], Mapping[str, str]]
+"""Switches that are read for every decision (`ENABLE_HARD_ROUTING`, `INTENT_CLASSIFIER`)."""
+
+BATCH = 500
+"""The most jobs that one transaction accepts."""
+_NOT_PUSHED = Placement(is_pushed=False)
+_LEDGER_AWAY = (OperationalError, InterfaceError, PoolTimeoutError)
 
 Refusal = InvalidJobError | IdempotencyConflictError | AdmissionRefusedError | LedgerAwayError
-"""Why a request is not taken in, of which nothing else was written."""
 
 
 class Refused(NamedTuple):
-    """A request that was not taken in."""
+    """A request that was not accepted."""
 
     error: Refusal
     job_id: UUID | None = None
-    """The id that its sender at the Celery door gave it, under which it finds the refusal."""
+    """The Celery task id, under which the sender finds the refusal."""
 
 
 def record_refusals(session: Session, refused: Iterable[Refused], *, tenant: str, door: Door) -> None:
-    """Put refusals on record; of a tenant that there is not nothing is written, and neither of a key's conflict."""
+    """Record refusals, except those of unknown tenants and idempotency conflicts."""
     if session.get(Tenant, tenant) is None:
         return
     for error, job_id in refused:
@@ -71,22 +78,22 @@ def record_refusals(session: Session, refused: Iterable[Refused], *, tenant: str
 def _record_invalid(session: Session, error: InvalidJobError, *, tenant: str, door: Door) -> dict[str, Any]:
     fields = [{"field": item.field, "rule": item.rule} for item in error.errors]
     first = error.errors[0].field.split(".")[0]
-    known = first if first in JobRequest.model_fields else "other"
-    record(session, EventKind.REFUSED, door=door.value, field=known)
+    field = first if first in JobRequest.model_fields else "other"
+    record(session, EventKind.REFUSED, door=door.value, field=field)
     audit.append(session, "job_refused", actor=f"tenant:{tenant}", tenant=tenant, door=door.value, errors=fields)
     detail = "; ".join(f"{item['field']}: {item['rule']}" for item in fields)
     return {"reason": Reason.INVALID_REQUEST, "detail": detail, "result": {"errors": fields}}
 
 
 def _record_full(session: Session, error: AdmissionRefusedError, *, door: Door) -> dict[str, Any]:
-    """Count a job for which there was no room. A flood of them leaves no audit trail: nothing was decided."""
+    """Count a job for which there was no headroom. Nothing was decided, so a flood leaves no audit trail."""
     record(session, EventKind.REFUSED, door=door.value, field=error.reason.value)
-    told = {"retry_after_seconds": error.retry_after_seconds}
-    return {"reason": error.reason, "detail": str(error), "result": told}
+    result = {"retry_after_seconds": error.retry_after_seconds}
+    return {"reason": error.reason, "detail": str(error), "result": result}
 
 
 def _rejected_row(job_id: UUID, tenant: str, *, reason: Reason, detail: str, result: dict[str, Any]) -> dict[str, Any]:
-    """A caller at the Celery door has nothing but its task id: the refusal stands under that id, if it is free."""
+    """Return the row of a refused Celery message: its sender can look it up only by its task id."""
     return {
         "id": job_id,
         "tenant": tenant,
@@ -110,23 +117,12 @@ def _rejected_row(job_id: UUID, tenant: str, *, reason: Reason, detail: str, res
     }
 
 
-logger = logging.getLogger(__name__)
-
-Environment = Callable[[], Mapping[str, str]]
-"""Switches that are read for every decision (`ENABLE_HARD_ROUTING`, `INTENT_CLASSIFIER`)."""
-
-BATCH = 500
-"""Jobs that one transaction accepts at most."""
-_NOWHERE = Placement(is_pushed=False)
-_LEDGER_AWAY = (OperationalError, InterfaceError, PoolTimeoutError)
-
-
 class Submitted(NamedTuple):
-    """What became of a request that was taken in."""
+    """An accepted request."""
 
     job: KnownJob
     is_new: bool
-    """False when the same request was accepted before: the caller gets that job."""
+    """False when the same request was accepted before; `job` is that one."""
 
 
 Outcome = Submitted | Refusal
@@ -139,7 +135,7 @@ class _Origin(NamedTuple):
 
 
 class Submitter:
-    """Takes jobs in for one installation."""
+    """Accepts jobs for one installation."""
 
     def __init__(
         self,
@@ -162,40 +158,40 @@ class Submitter:
         """Accept a job, or refuse it with a reason for every field at fault.
 
         Args:
-            body: the request as it came from outside.
-            tenant: whose job it is.
-            door: how it came in.
-            job_id: the caller's own id for it (the Celery door's task id).
-            actor: who asks, as the audit trail names actors; the door itself where it knows nobody by name.
+            body: the untrusted request.
+            tenant: the owner.
+            door: where it came from.
+            job_id: the caller's own id for it (a Celery task id).
+            actor: who asks, as the audit trail names actors; by default the source itself.
 
         Raises:
-            InvalidJobError: the caller's fault; nothing was enqueued, the refusal is on record.
+            InvalidJobError: the caller's fault; the refusal is recorded.
             UnknownTenantError: the caller's fault.
             IdempotencyConflictError: the caller's fault.
-            AdmissionRefusedError: nobody's fault: there is no room now; it says when to come back.
+            AdmissionRefusedError: nobody's fault: no headroom now; it says when to come back.
         """
         origin = _Origin(tenant, door, actor or f"{door.value}:{tenant}")
         with traces.begin("submit", facts={"pointsman.door": door.value, "pointsman.tenant": tenant}) as span:
-            (told,) = self._take_in([body], [job_id], origin)
-            if not isinstance(told, Submitted):
-                raise told
-            _note_submitted(span, told)
-        return told
+            (outcome,) = self._submit(origin, [body], [job_id])
+            if not isinstance(outcome, Submitted):
+                raise outcome
+            _note_submitted(span, outcome)
+        return outcome
 
     def submit_many(
         self, bodies: Sequence[object], *, tenant: str, door: Door, actor: str | None = None
     ) -> list[Outcome]:
-        """Accept jobs in this order, each as if it came alone; one that is refused takes no other with it.
+        """Accept jobs in this order, each as if it came alone; a refused one affects no other.
 
         Args:
-            bodies: the requests as they came from outside.
-            tenant: whose jobs they are.
-            door: how they came in.
-            actor: who asks, see `submit`.
+            bodies: the untrusted requests.
+            tenant: the owner.
+            door: where they came from.
+            actor: as for `submit`.
 
         Returns:
-            What became of each, in their order: what `submit` returns for it, or the error that it raises. If the
-            ledger went away half-way through, LedgerAwayError for all that may not have been accepted.
+            For each request what `submit` returns or raises. If the ledger went away half-way through, LedgerAwayError
+            for all that may not have been accepted.
 
         Raises:
             UnknownTenantError: the caller's fault.
@@ -203,16 +199,16 @@ class Submitter:
         origin = _Origin(tenant, door, actor or f"{door.value}:{tenant}")
         facts: traces.Facts = {"pointsman.door": door.value, "pointsman.tenant": tenant, "pointsman.jobs": len(bodies)}
         with traces.begin("submit many", facts=facts) as span:
-            told = self._take_in(bodies, [None] * len(bodies), origin)
-            span.note({"pointsman.refused": sum(not isinstance(one, Submitted) for one in told)})
-        return told
+            outcomes = self._submit(origin, bodies, [None] * len(bodies))
+            span.note({"pointsman.refused": sum(not isinstance(one, Submitted) for one in outcomes)})
+        return outcomes
 
     def record_refusal(self, error: InvalidJobError, *, tenant: str, door: Door, job_id: UUID | None = None) -> None:
-        """Put a refusal on record: the one thing that is written of a request that breaks a rule."""
+        """Record a refusal: all that is written about a request that breaks a rule."""
         with self._ledger.begin() as session:
             record_refusals(session, [Refused(error, job_id)], tenant=tenant, door=door)
 
-    def _take_in(self, bodies: Sequence[object], ids: Sequence[UUID | None], origin: _Origin) -> list[Outcome]:
+    def _submit(self, origin: _Origin, bodies: Sequence[object], ids: Sequence[UUID | None]) -> list[Outcome]:
         items: list[BatchItem] = []
         outcomes: dict[int, Outcome] = {}
         for place, body in enumerate(bodies):
@@ -234,31 +230,31 @@ class Submitter:
         return [outcomes[place] if place in outcomes else LedgerAwayError() for place in range(len(bodies))]
 
     def _accept(self, batch: Sequence[BatchItem], origin: _Origin, outcomes: dict[int, Outcome]) -> None:
-        """Accept what can be of a batch in one transaction, and push what goes to the broker at once."""
-        ended: dict[int, Outcome] = {}
+        """Accept a batch in one transaction, then push what may run at once."""
+        batch_outcomes: dict[int, Outcome] = {}
         with self._ledger.begin() as session:
-            routed = self._decide(session, batch, origin, ended)
-            news = _place(session, routed, origin, ended)
-            taken = accept_all(session, [new for new, _ in news]) if news else frozenset()
-            for new, decision in news:
-                if new.id in taken:
-                    ended[decision.item.place] = Submitted(_known(new), is_new=True)
-                    _follow(session, new, decision)
+            routed = self._decide(session, batch, origin, batch_outcomes)
+            jobs = _place(session, routed, origin, batch_outcomes)
+            accepted = accept_all(session, [new for new, _ in jobs]) if jobs else frozenset()
+            for new, decision in jobs:
+                if new.id in accepted:
+                    batch_outcomes[decision.item.place] = Submitted(_known_job(new), is_new=True)
+                    _finish_accepting(session, new, decision)
                 else:
-                    ended[decision.item.place] = _duplicate(session, new)
-        outcomes |= ended
+                    batch_outcomes[decision.item.place] = _find_duplicate(session, new)
+        outcomes |= batch_outcomes
         self._push(
             [
                 (Push(new.id, 0, new.queue, new.tenant, new.trace), decision.policy.queues[new.queue])
-                for new, decision in news
-                if new.is_pushed and new.id in taken
+                for new, decision in jobs
+                if new.is_pushed and new.id in accepted
             ]
         )
 
     def _decide(
         self, session: Session, batch: Sequence[BatchItem], origin: _Origin, outcomes: dict[int, Outcome]
     ) -> list[RoutedRequest]:
-        """Decide about each request of a batch. Record early rejections."""
+        """Decide about each request of a batch; refusals and repeats go to `outcomes`."""
         tenant = origin.tenant
         ids = [item.job_id for item in batch] if origin.door is Door.CELERY else []
         context = load_submission_context(session, tenant, [item.request for item in batch], ids=ids)
@@ -273,7 +269,7 @@ class Submitter:
         routed = []
         for item in batch:
             try:
-                # Before its target is looked at: the first submission may have made the site it asks for.
+                # Before the target is checked: the first submission may have made the site.
                 earlier = context.made_before(item.request, item.job_id)
                 if earlier is not None:
                     outcomes[item.place] = Submitted(earlier, is_new=False)
@@ -294,10 +290,10 @@ class Submitter:
 
 
 def batches(items: Sequence[BatchItem]) -> Iterator[Sequence[BatchItem]]:
-    """Cut what came together into parts that may be looked at before any of them is written.
+    """Split requests into batches whose members cannot affect each other's decision.
 
-    Requests with side effects get their own batch: one that makes a site, takes the place of other jobs, or begins a
-    run. A key that comes again is looked up when the first job with it is there.
+    A request that makes a site, supersedes jobs or begins a run gets its own batch. A repeated idempotency key starts
+    a new batch, in which its first job is found.
     """
     batch: list[BatchItem] = []
     keys: set[str | None] = set()
@@ -319,28 +315,28 @@ def batches(items: Sequence[BatchItem]) -> Iterator[Sequence[BatchItem]]:
 def _place(
     session: Session, routed: Sequence[RoutedRequest], origin: _Origin, outcomes: dict[int, Outcome]
 ) -> list[tuple[NewJob, RoutedRequest]]:
-    """Find a place for each job in its turn, those before it counted. Record those without room."""
-    wanted: dict[QueueName, set[UUID]] = {}
+    """Place each job in turn, counting those before it; those without headroom go to `outcomes`."""
+    sites_by_queue: dict[QueueName, set[UUID]] = {}
     for decision in routed:
         if decision.question is None:
-            sites = wanted.setdefault(decision.stage.queue, set())
+            sites = sites_by_queue.setdefault(decision.stage.queue, set())
             if decision.writes is not None:
                 sites.add(decision.writes)
-    headroom = load_headroom(session, origin.tenant, wanted) if wanted else {}
-    news = []
+    headroom = load_headroom(session, origin.tenant, sites_by_queue) if sites_by_queue else {}
+    jobs = []
     for decision in routed:
-        placement = _NOWHERE
+        placement = _NOT_PUSHED
         if decision.question is None:
             room, policy = headroom[decision.stage.queue], decision.policy
             try:
-                check(room, origin.tenant, policy=policy)
+                refuse_if_full(room, origin.tenant, policy=policy)
             except AdmissionRefusedError as error:
                 outcomes[decision.item.place] = error
                 continue
             is_early = decision.request.start_at is not None
             placement = room.take(decision.writes, runway=policy.runway, admission=policy.admission, is_early=is_early)
-        news.append((_new_job(session, decision, placement, origin), decision))
-    return news
+        jobs.append((_new_job(session, decision, placement, origin), decision))
+    return jobs
 
 
 def _new_job(session: Session, decision: RoutedRequest, placement: Placement, origin: _Origin) -> NewJob:
@@ -370,14 +366,13 @@ def _new_job(session: Session, decision: RoutedRequest, placement: Placement, or
     )
 
 
-def _known(new: NewJob) -> KnownJob:
-    """Return what is told of a job that has just been accepted."""
+def _known_job(new: NewJob) -> KnownJob:
     own = {name: getattr(new, name) for name in KnownJob._fields if name not in ("detail", "idempotency_key")}
     return KnownJob(**own, detail=None, idempotency_key=new.request.idempotency_key)
 
 
-def _follow(session: Session, new: NewJob, decision: RoutedRequest) -> None:
-    """Do what goes with accepting a job: it takes the place of older ones, and a project's work becomes a run."""
+def _finish_accepting(session: Session, new: NewJob, decision: RoutedRequest) -> None:
+    """Supersede older jobs, and start a run for a project's work."""
     if new.request.supersede_key is not None:
         supersede(session, session.get_one(Job, new.id))
     if decision.project is not None and not decision.route.trivial:
@@ -385,8 +380,8 @@ def _follow(session: Session, new: NewJob, decision: RoutedRequest) -> None:
         new_run(session, session.get_one(Job, new.id), decision.project, estimate=estimate)
 
 
-def _duplicate(session: Session, new: NewJob) -> Outcome:
-    """Return what became of a request that somebody else made at the same moment, and first."""
+def _find_duplicate(session: Session, new: NewJob) -> Outcome:
+    """Return the job that a concurrent submission of the same request made first."""
     context = load_submission_context(session, new.tenant, [new.request], ids=[new.id])
     try:
         earlier = context.made_before(new.request, new.id) if context is not None else None
@@ -395,12 +390,12 @@ def _duplicate(session: Session, new: NewJob) -> Outcome:
     return Submitted(earlier, is_new=False) if earlier is not None else IdempotencyConflictError(new.id)
 
 
-def _note_submitted(span: traces.Span, told: Submitted) -> None:
-    job = told.job
+def _note_submitted(span: traces.Span, submitted: Submitted) -> None:
+    job = submitted.job
     span.note(
         {
             "pointsman.job.id": str(job.id),
-            "pointsman.job.is_new": told.is_new,
+            "pointsman.job.is_new": submitted.is_new,
             "pointsman.queue": job.queue,
             "pointsman.tier": job.tier,
         }

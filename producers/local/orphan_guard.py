@@ -1,7 +1,7 @@
-"""End the embedded database when the process that started it was killed: PostgreSQL makes itself nobody's child.
+"""Stop the embedded database after its owner was killed: PostgreSQL detaches itself from its parent.
 
-`pointsman up` runs this beside its other processes. It is told to stop like all of them, by its supervisor or, when
-that is killed, by the kernel; only in the second case it ends the database, since otherwise its owner does.
+`pointsman up` runs this beside its other processes. Like them it is stopped by its supervisor or, if that is killed, by
+the kernel; only in the second case does it stop the database, since otherwise the owner does.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 import time
 
 GRACE_SECONDS = 3.0
-"""How long the other processes, which end now as well, can still write to the ledger."""
+"""How long the other processes, which are stopping too, can still write to the ledger."""
 
 
 def main() -> int:
@@ -20,15 +20,15 @@ def main() -> int:
     owner, database = (int(argument) for argument in sys.argv[1:])
     ends = {signal.SIGTERM, signal.SIGINT}
     signal.pthread_sigmask(signal.SIG_BLOCK, ends)
-    if os.getppid() == owner:  # otherwise it died before the kernel was asked to tell
+    if os.getppid() == owner:  # otherwise it died before the death signal was set up
         signal.sigwait(ends)
     if os.getppid() != owner:
         time.sleep(GRACE_SECONDS)
-        _end_quickly(database)
+        _stop_database(database)
     return 0
 
 
-def _end_quickly(database: int) -> None:
+def _stop_database(database: int) -> None:
     try:
         os.kill(database, signal.SIGINT)  # PostgreSQL's "fast" shutdown
     except ProcessLookupError:

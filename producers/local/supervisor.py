@@ -1,4 +1,4 @@
-"""Run the product's own processes on one machine: start, wait until ready, restart what dies, leave nothing behind."""
+"""Run the product's processes on one machine, in a directory of their own, and tell other commands about them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from routing.config import PREFIX
 logger = logging.getLogger(__name__)
 
 STOP_SECONDS = 8.0
-"""How long a process may take to end after SIGTERM before it is killed."""
+"""How long a process may take after SIGTERM before it is killed."""
 READY_SECONDS = 60.0
 _PR_SET_PDEATHSIG = 1
 
@@ -35,9 +35,9 @@ class Program:
     name: str
     argv: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables that only this process gets: a secret of its own."""
+    """Variables for this process only, such as a secret."""
     ready_url: str | None = None
-    """Answers 200 once the process is ready; without one it counts as ready when it runs."""
+    """Answers 200 once the process is ready; without one a running process counts as ready."""
 
 
 @dataclass
@@ -53,7 +53,7 @@ def python_module(module: str, *arguments: str) -> tuple[str, ...]:
 
 
 def free_port(wanted: int = 0) -> int:
-    """Return `wanted` if it is free on loopback, otherwise some free port."""
+    """Return `wanted` if it is free on loopback, otherwise any free port."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -65,7 +65,7 @@ def free_port(wanted: int = 0) -> int:
 
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
-"""Opened before any fork: a child must not wait for a lock that a thread of its parent held."""
+"""Loaded before any fork: a child must not wait for a lock held by a thread of its parent."""
 
 
 def _die_with_parent() -> None:
@@ -73,7 +73,7 @@ def _die_with_parent() -> None:
 
 
 class Supervisor:
-    """Keeps a set of programs running."""
+    """Starts, watches and stops a set of programs."""
 
     def __init__(self, *, environment: Mapping[str, str], logs: Path) -> None:
         self._environment = dict(environment)
@@ -82,7 +82,7 @@ class Supervisor:
         self._running: dict[str, _Running] = {}
 
     def start(self, program: Program) -> None:
-        """Start a program; its output goes to a log file of its own."""
+        """Start a program, with its output in its own log file."""
         self._running[program.name] = _Running(program, self._spawn(program))
 
     def _spawn(self, program: Program) -> subprocess.Popen[bytes]:
@@ -98,7 +98,7 @@ class Supervisor:
             )
 
     def wait_ready(self, names: Sequence[str] = (), *, seconds: float = READY_SECONDS) -> None:
-        """Wait until programs answer.
+        """Wait until programs are ready.
 
         Raises:
             InstallationError: a program ended or did not answer in time.
@@ -123,12 +123,12 @@ class Supervisor:
         return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
 
     def dead(self) -> dict[str, str]:
-        """Return the programs that have ended, with the end of their logs."""
+        """Return the programs that have ended, with the tails of their logs."""
         ended = [name for name, running in self._running.items() if running.process.poll() is not None]
         return {name: self._tail(name) for name in ended}
 
     def revive(self) -> list[str]:
-        """Start again what has died; returns the names."""
+        """Restart the programs that have ended; returns their names."""
         dead = [self._running[name] for name in self.dead()]
         for running in dead:
             running.restarts += 1
@@ -147,10 +147,10 @@ class Supervisor:
         process.wait()
 
     def end(self, name: str, *, seconds: float) -> None:
-        """Ask a program to end, and wait until it has.
+        """Terminate a program, and wait for its end.
 
         Raises:
-            InstallationError: it did not end in time (our fault: each has a bound of its own).
+            InstallationError: it did not end in time.
         """
         process = self._running[name].process
         process.terminate()
@@ -160,12 +160,12 @@ class Supervisor:
             raise InstallationError(f"{name} did not end within {seconds:g} s:\n{self._tail(name)}") from None
 
     def restart(self, name: str) -> None:
-        """Start a program that has ended again."""
+        """Restart a program that has ended."""
         running = self._running[name]
         running.process = self._spawn(running.program)
 
     def stop(self) -> None:
-        """End everything, last started first: politely, then not."""
+        """Terminate everything, last started first; kill what does not end in time."""
         for running in reversed(self._running.values()):
             if running.process.poll() is None:
                 running.process.terminate()
@@ -197,14 +197,12 @@ def _answers(url: str) -> bool:
         return False
 
 
-# The directory of an embedded installation: for one process at a time, and with the secrets that it keeps.
-
 _SECRETS = {"preview": 24, "audit": 24, "webhook": 24, "gateway": 24, "install": 6}
-"""Random bytes of each; the last is a name, by which an engine tells installations apart."""
+"""Random bytes of each. `install` is a name: it tells installations on one engine apart."""
 
 
 class Home:
-    """A directory that only its owner reads."""
+    """The private directory of an installation, locked by one process at a time, with its secrets."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.resolve()
@@ -212,10 +210,10 @@ class Home:
         self._lock: int | None = None
 
     def lock(self) -> None:
-        """Keep a second installation out; the kernel ends the lock with this process.
+        """Lock the directory; the kernel releases the lock with this process.
 
         Raises:
-            InstallationError: the operator's fault: another installation runs in it.
+            InstallationError: the operator's fault: another installation is running in it.
         """
         self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -226,29 +224,27 @@ class Home:
             ) from None
 
     def unlock(self) -> None:
-        """Let others in. May be called again."""
+        """Release the lock; harmless without one."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
     def secrets(self) -> dict[str, str]:
-        """Return what this directory keeps to itself; each secret is made when it is first asked for."""
+        """Return the installation's secrets, creating those that are missing."""
         path = self.path / "secrets.json"
-        found: dict[str, str] = json.loads(path.read_text()) if path.exists() else {}
-        lacking = [name for name in _SECRETS if name not in found]
-        if not lacking:
-            return found
-        found |= {name: secrets.token_hex(_SECRETS[name]) for name in lacking}
+        stored: dict[str, str] = json.loads(path.read_text()) if path.exists() else {}
+        missing = [name for name in _SECRETS if name not in stored]
+        if not missing:
+            return stored
+        stored |= {name: secrets.token_hex(_SECRETS[name]) for name in missing}
         new = path.with_suffix(".new")
         new.unlink(missing_ok=True)
         descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w") as file:
-            json.dump(found, file)
+            json.dump(stored, file)
         new.replace(path)
-        return found
+        return stored
 
-
-# Where `pointsman up` leaves word of itself, so that commands in another terminal find it without any setting.
 
 _BOXES = f"{PREFIX}BOX__"
 
@@ -265,7 +261,7 @@ def _up_file(environment: Mapping[str, str]) -> Path:
 
 
 def write_up_file(environment: Mapping[str, str], wiring: Mapping[str, str]) -> Path:
-    """Leave an installation's wiring for other commands of the same account; nobody else can read it."""
+    """Write a running installation's settings for other commands of the same user, who alone can read them."""
     path = _up_file(environment)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     path.unlink(missing_ok=True)
@@ -276,19 +272,19 @@ def write_up_file(environment: Mapping[str, str], wiring: Mapping[str, str]) -> 
 
 
 def remove_up_file(path: Path) -> None:
-    """Take the word back."""
+    """Remove the file at shutdown."""
     path.unlink(missing_ok=True)
 
 
 def with_up_file(environment: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the environment, completed from a running `pointsman up` when it says nothing of an installation.
+    """Return the environment, completed from a running `pointsman up` if it configures no installation.
 
-    Which engine there is says nothing of one: a shell keeps that for `pointsman up` itself.
+    Settings for boxes do not count: a shell has them for `pointsman up` itself.
     """
     if any(name.startswith(PREFIX) and not name.startswith(_BOXES) for name in environment):
         return environment
     try:
-        found: dict[str, str] = json.loads(_up_file(environment).read_text())
+        settings: dict[str, str] = json.loads(_up_file(environment).read_text())
     except (OSError, ValueError):
         return environment
-    return {**environment, **found}
+    return {**environment, **settings}

@@ -1,4 +1,4 @@
-"""Answers a question about capacity, as it was written: from this installation's ledger, a file, or stated defaults."""
+"""Answer a capacity question as typed, from this installation's ledger, a file or the defaults."""
 
 from __future__ import annotations
 
@@ -13,10 +13,16 @@ from sqlalchemy.exc import OperationalError
 
 from ledger.errors import CapacityError
 from monitoring.capacity.limits import Instances, Limits, read_limits
-from monitoring.capacity.measure import Measured, measure
 from monitoring.capacity.plan import Plan, Question, make_plan
 from monitoring.capacity.queueing import MOST_BUSY
-from monitoring.capacity.workload import Workload, default_wait_target, default_workload, read_workload
+from monitoring.capacity.workload import (
+    Measured,
+    Workload,
+    default_wait_target,
+    default_workload,
+    measure,
+    read_workload,
+)
 from routing.queues import QueueName
 
 if TYPE_CHECKING:
@@ -24,7 +30,7 @@ if TYPE_CHECKING:
 
 
 DAY_PEAK = 2.5
-"""The busiest hour over the mean of its day, where a rate is given by the day and nobody says otherwise."""
+"""The busiest hour over the day's mean, where a rate is given by the day without a peak."""
 LEDGER, DEFAULTS, NOW = "ledger", "defaults", "now"
 _DAY = "day"
 _SECONDS = {"s": 1, "min": 60, "h": 3_600, _DAY: 86_400}
@@ -34,7 +40,7 @@ _MOST_WORD = 100
 
 @dataclass(frozen=True, kw_only=True)
 class CapacityOptions:
-    """A question as people write it; what is left out is taken from the ledger, the policy or the defaults."""
+    """A question as typed; what is omitted comes from the ledger, the policy or the defaults."""
 
     rates: Sequence[str] = ()
     waits: Sequence[str] = ()
@@ -54,21 +60,21 @@ class CapacityOptions:
 
 
 class Answer(NamedTuple):
-    """A plan, and what it is based on."""
+    """A plan and its basis."""
 
     plan: Plan
     question: Question
     workload: Workload
     limits: Limits
     slots_now: Mapping[QueueName, int]
-    """As the workers of the ledger's fleet say."""
+    """As reported by the fleet's workers."""
 
 
 def answer(installation: Installation, options: CapacityOptions) -> Answer:
-    """Plan.
+    """Return the plan for a question.
 
     Raises:
-        CapacityError: the caller's fault: it names the place and the rule.
+        CapacityError: the caller's fault: it names the field and the rule.
     """
     policy = installation.policy
     measured = _read(installation, options.source, hours=options.hours)
@@ -94,7 +100,7 @@ def answer(installation: Installation, options: CapacityOptions) -> Answer:
 
 
 def save_workload(workload: Workload, path: Path) -> None:
-    """Write what was measured, for a plan elsewhere.
+    """Write a measured workload to a file, for a plan elsewhere.
 
     Raises:
         CapacityError: the caller's fault: the file cannot be written.
@@ -106,19 +112,19 @@ def save_workload(workload: Workload, path: Path) -> None:
 
 
 class Amounts(NamedTuple):
-    """What was given to an option that may be repeated."""
+    """The values of a repeatable option."""
 
     for_all: float | None
     named: Mapping[str, float]
     is_by_day: bool = False
-    """Whether rates are the mean of a day, so that the peak is above them."""
+    """Whether rates are daily means, with the peak above them."""
 
 
 def parse_amounts(option: str, words: Iterable[str], *, is_rate: bool = False) -> Amounts:
-    """Read amounts: `5` for all, `NAME=5` for one; as rates `5/s` or `NAME=3000000/day`.
+    """Parse amounts: `5` for all, `NAME=5` for one; as rates `5/s` or `NAME=3000000/day`.
 
     Raises:
-        CapacityError: the caller's fault: it names the word and the rule.
+        CapacityError: the caller's fault: it names the value and the rule.
     """
     for_all, named, units = None, {}, set()
     for word in words:
@@ -164,7 +170,7 @@ def _by_queue(option: str, named: Mapping[str, float]) -> dict[QueueName, float]
 
 
 def _read(installation: Installation, source: str | None, *, hours: int) -> Measured:
-    """Return what attempts are like; without a source by the ledger, or by defaults where that cannot be reached."""
+    """Return the workload from a source; without one from the ledger, or the defaults if it cannot be reached."""
     if source == DEFAULTS:
         return Measured(default_workload(installation.policy))
     if source not in (None, LEDGER):
@@ -173,8 +179,8 @@ def _read(installation: Installation, source: str | None, *, hours: int) -> Meas
         return measure(installation.ledger, installation.policy, hours=hours)
     with suppress(OperationalError):
         return measure(installation.ledger, installation.policy, hours=hours)
-    taken = default_workload(installation.policy)
-    return Measured(taken.model_copy(update={"source": f"{taken.source}, as the ledger cannot be reached"}))
+    workload = default_workload(installation.policy)
+    return Measured(workload.model_copy(update={"source": f"{workload.source}, as the ledger cannot be reached"}))
 
 
 def _arriving(workload: Workload, options: CapacityOptions) -> tuple[dict[QueueName, float], float]:
@@ -196,7 +202,7 @@ def _arriving(workload: Workload, options: CapacityOptions) -> tuple[dict[QueueN
 
 
 def _fixed(measured: Measured, words: Sequence[str]) -> dict[QueueName, int]:
-    """Return the pools that are given: those that are there `now`, and those that are named."""
+    """Return the fixed pools: those that exist `now`, and those given by name."""
     if NOW in words and not measured.slots:
         raise CapacityError("--slots now: no worker of this ledger says that it is there")
     slots = parse_amounts("--slots", [word for word in words if word != NOW])

@@ -1,4 +1,4 @@
-"""Answer a job's question. No model is ever called here: where one has a word, the reply goes to intake."""
+"""Answer a job's question. No model is called here: a reply that needs one goes to intake."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from routing.queues import QueueName
 
 MAX_REPLY_CHARACTERS = 2000
 ASKS_MODEL = "asks_model"
-"""What becomes of a reply that the rules do not resolve, where a model may be asked."""
+"""Outcome of a reply that goes to a model, since the rules do not resolve it."""
 
 
 class Reply(NamedTuple):
-    """What became of a reply."""
+    """The result of a reply."""
 
     handled: bool
     handled_by_tier: str | None
-    """Which part of the ladder handled it; of one that it let go, who it is for: `command` or `router`."""
+    """The part of the ladder that handled it, or whom an unhandled one is for: `command` or `router`."""
     outcome: str
     """One of routing.clarify.ladder.Outcome, or `asks_model`."""
 
 
 class Clarifier:
-    """Takes replies to open questions for one installation."""
+    """Takes replies to open questions."""
 
     def __init__(
         self, ledger: Ledger, policy: Policy, *, environment: Environment, vocabularies: Vocabularies | None = None
@@ -56,16 +56,16 @@ class Clarifier:
         Raises:
             InvalidJobError: the caller's fault.
             JobNotFoundError: the caller's fault.
-            WrongStateError: the caller's fault: the job asks nothing now.
-            AdmissionRefusedError: nobody's fault: there is no room now for what it would begin; the question stays.
+            WrongStateError: the caller's fault: the job has no open question.
+            AdmissionRefusedError: nobody's fault: no headroom now for the job; the question stays open.
         """
         _check_text(text)
         with self._ledger.begin() as session:
             job = _lock_in_turn(session, job_id, tenant=tenant)
-            asked = _asked(session, job, names=text.strip())
-            result = climb_by_rules(text, asked, flags=read_ladder_flags(self._environment()))
+            question = _question(session, job, site_name=text.strip())
+            result = climb_by_rules(text, question, flags=read_ladder_flags(self._environment()))
             if result is None:
-                hand_to_intake(session, job, asked, reply=text, actor=actor)
+                hand_to_intake(session, job, question, reply=text, actor=actor)
                 self._check_room(session, job)
                 return Reply(handled=True, handled_by_tier=None, outcome=ASKS_MODEL)
             self._act(session, job, result, actor=actor)
@@ -79,12 +79,12 @@ class Clarifier:
         Raises:
             InvalidJobError: the caller's fault: the question has no such option.
             JobNotFoundError: the caller's fault.
-            WrongStateError: the caller's fault: the job asks nothing now.
-            AdmissionRefusedError: nobody's fault: there is no room now for what it would begin; the question stays.
+            WrongStateError: the caller's fault: the job has no open question.
+            AdmissionRefusedError: nobody's fault: no headroom now for the job; the question stays open.
         """
         with self._ledger.begin() as session:
             job = _lock_in_turn(session, job_id, tenant=tenant)
-            result = choose(option_id, _asked(session, job, names=option_id))
+            result = choose(option_id, _question(session, job, site_name=option_id))
             self._act(session, job, result, actor=actor)
         return _handled(result)
 
@@ -95,25 +95,25 @@ class Clarifier:
         self._check_room(session, job)
 
     def _check_room(self, session: Session, job: Job) -> None:
-        """Refuse an answer by which a job would begin to wait where there is no room; its question then stays open."""
+        """Refuse an answer that queues the job where there is no headroom; its question then stays open."""
         if job.waiting_since is not None:
             policy = effective_policy(session, job.tenant, self._policy)
             check_room(session, QueueName(job.queue), job.tenant, policy=policy)
 
 
 def _lock_in_turn(session: Session, job_id: UUID, *, tenant: str) -> Job:
-    """Lock a job whose reply may bind it to a site, and with that let it take another's place, or lose its own."""
+    """Lock a job whose reply may bind it to a site, and so supersede another job or be superseded."""
     take_turn(session, find_job(session, job_id, tenant=tenant))
     return lock_job(session, job_id, tenant=tenant)
 
 
-def _asked(session: Session, job: Job, *, names: str) -> Clarification:
-    """Return the open question, with the site that a reply names where only the first ones were offered."""
-    asked = open_question(job)
-    if not asked.is_about_sites:
-        return asked
-    is_there = session.exec(select(Site.id).where(Site.tenant == job.tenant, Site.name == names)).first()
-    return asked if is_there is None else asked.offering(names)
+def _question(session: Session, job: Job, *, site_name: str) -> Clarification:
+    """Return the open question, adding the site that the reply names if it exists: only the first ones were offered."""
+    question = open_question(job)
+    if not question.is_about_sites:
+        return question
+    site_id = session.exec(select(Site.id).where(Site.tenant == job.tenant, Site.name == site_name)).first()
+    return question if site_id is None else question.offering(site_name)
 
 
 def _handled(result: LadderResult) -> Reply:

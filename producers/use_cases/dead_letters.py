@@ -1,7 +1,6 @@
-"""The use cases around dead letters: what is there, by what it has in common; replay it, or lay it to rest.
+"""List dead letters by what they have in common, replay or dismiss them; and the same for notifications.
 
-Every job of a bulk order is judged alone: one that cannot be replayed says why, and the others are. An order is bounded
-and can be given again: what was replayed once stays one job.
+Each job of a bulk order succeeds or fails alone. An order is bounded and can be repeated: a replayed job stays one job.
 """
 
 from __future__ import annotations
@@ -24,44 +23,39 @@ from ledger.record_tables import Delivery, Notification
 from ledger.store import Ledger
 from ledger.tables import Job
 from producers.errors import AdmissionRefusedError
-from producers.use_cases.jobs import Page, cursor_of, mark_of
-from producers.use_cases.replays import Replays
-from producers.use_cases.rounds import Asker
+from producers.use_cases.jobs import Page, View, cursor_of, mark_of
+from producers.use_cases.rounds import Asker, Replays
 from routing.config import Text
 from routing.errors import InvalidJobError
 
 MOST_AT_ONCE = 200
-"""Dead letters that one order replays or dismisses at most."""
+"""The most dead letters that one order replays or dismisses."""
 
 
-class _View(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class ClusterView(_View):
-    """Dead letters that ended alike."""
+class ClusterView(View):
+    """Dead letters with the same failure."""
 
     name: str
-    """A short name of the signature: `signature` of an order takes either."""
+    """Short name of the signature; an order's `signature` takes either."""
     signature: str
-    """The reason, and the error's words without numbers, ids and paths."""
+    """The reason, and the error's text without numbers, ids and paths."""
     jobs: int
     reason: str
     example: UUID
     """The newest of them."""
     detail: str | None
-    """Why that one ended, in words."""
+    """Why the example ended, in words."""
     first_at: datetime
     last_at: datetime
 
 
 class ClustersPage(Page):
-    """A page of clusters, the largest first."""
+    """A page of clusters, largest first."""
 
     clusters: list[ClusterView]
 
 
-class DeadLetterView(_View):
+class DeadLetterView(View):
     """One dead letter."""
 
     id: UUID
@@ -76,22 +70,22 @@ class DeadLetterView(_View):
 
 
 class DeadLettersPage(Page):
-    """A page of the dead letters of one cluster, the oldest first."""
+    """A page of a cluster's dead letters, oldest first."""
 
     signature: str
     jobs: list[DeadLetterView]
 
 
 class DeadLetterOrder(BaseModel):
-    """Which dead letters are meant: some by their ids, or those of one cluster, the oldest first."""
+    """Which dead letters to handle: those with these ids, or those of one cluster, oldest first."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     ids: Annotated[tuple[UUID, ...], Field(max_length=MOST_AT_ONCE)] = ()
     signature: Annotated[Text, Field(min_length=1, max_length=400)] | None = None
-    """A cluster's signature, or its short name."""
+    """A cluster's signature or short name."""
     limit: int = Field(default=MOST_AT_ONCE, ge=1, le=MOST_AT_ONCE)
-    """Of a cluster, so many."""
+    """How many of a cluster."""
 
     @model_validator(mode="after")
     def _check_one_kind(self) -> DeadLetterOrder:
@@ -101,30 +95,30 @@ class DeadLetterOrder(BaseModel):
 
 
 class ReplayOrder(DeadLetterOrder):
-    """Which dead letters are replayed, and with what money."""
+    """Which dead letters to replay, and with how much money."""
 
     budget_usd: Annotated[float, Field(gt=0, le=25, allow_inf_nan=False)] | None = None
-    """Money for each on top of what its bill has spent, in USD; needed where a budget ended it."""
+    """USD for each on top of what its bill has spent; needed where a budget ended it."""
 
 
-class Verdict(_View):
-    """What became of one job of an order."""
+class Verdict(View):
+    """The result for one job of an order."""
 
     id: UUID
     is_done: bool
-    """Whether it is as was ordered, by this order or an earlier one."""
+    """Whether this order or an earlier one was carried out."""
     replayed_as: UUID | None = None
     is_new: bool = False
     """Whether this order did it."""
     why_not: str | None = None
 
 
-class Verdicts(_View):
-    """What became of an order, job by job."""
+class Verdicts(View):
+    """The results of an order, job by job."""
 
     jobs: list[Verdict]
     done: int
-    """How many are as was ordered."""
+    """For how many jobs it is carried out."""
 
 
 class DeadLetters:
@@ -135,7 +129,7 @@ class DeadLetters:
         self._replays = replays
 
     def clusters(self, tenant: str, *, cursor: str | None = None, limit: int = 50) -> ClustersPage:
-        """Return a tenant's clusters, the largest first.
+        """Return a tenant's clusters, largest first.
 
         Raises:
             InvalidJobError: the caller's fault: no such cursor.
@@ -147,19 +141,19 @@ class DeadLetters:
         return ClustersPage(clusters=[_cluster_view(cluster) for cluster in found], next_cursor=more)
 
     def jobs(self, tenant: str, signature: str, *, cursor: str | None = None, limit: int = 50) -> DeadLettersPage:
-        """Return the dead letters of a cluster, the oldest first.
+        """Return the dead letters of a cluster, oldest first.
 
         Raises:
             ClusterNotFoundError: the caller's fault.
             InvalidJobError: the caller's fault: no such cursor.
         """
         with self._ledger.begin() as session:
-            meant = ledger_letters.find_signature(session, tenant, signature)
+            full_signature = ledger_letters.find_signature(session, tenant, signature)
             after = mark_of(JobMark, cursor)
-            found = ledger_letters.dead_jobs(session, tenant, meant, after=after, limit=limit)
+            found = ledger_letters.dead_jobs(session, tenant, full_signature, after=after, limit=limit)
         last = found[-1] if len(found) == limit else None
         more = cursor_of(JobMark(last.ended_at, last.id)) if last is not None and last.ended_at is not None else None
-        return DeadLettersPage(signature=meant, jobs=[_letter_view(job) for job in found], next_cursor=more)
+        return DeadLettersPage(signature=full_signature, jobs=[_letter_view(job) for job in found], next_cursor=more)
 
     def replay(self, order: ReplayOrder, *, asker: Asker) -> Verdicts:
         """Replay dead letters, each in a transaction of its own.
@@ -168,22 +162,22 @@ class DeadLetters:
             ClusterNotFoundError: the caller's fault.
         """
         verdicts = []
-        for job_id in self._meant(order, asker.tenant):
+        for job_id in self._ids_of(order, asker.tenant):
             try:
                 done = self._replays.replay(job_id, asker=asker, budget_usd=order.budget_usd)
                 verdicts.append(Verdict(id=job_id, is_done=True, replayed_as=done.job.id, is_new=done.is_new))
             except (JobNotFoundError, NotContinuableError, InvalidJobError, AdmissionRefusedError) as error:
                 verdicts.append(Verdict(id=job_id, is_done=False, why_not=_why(error)))
-        return self._told("dead_letters_replayed", order, verdicts, asker=asker)
+        return self._conclude("dead_letters_replayed", order, verdicts, asker=asker)
 
     def dismiss(self, order: DeadLetterOrder, *, asker: Asker) -> Verdicts:
-        """Say that dead letters need nothing more.
+        """Mark dead letters as handled.
 
         Raises:
             ClusterNotFoundError: the caller's fault.
         """
         verdicts = []
-        for job_id in self._meant(order, asker.tenant):
+        for job_id in self._ids_of(order, asker.tenant):
             try:
                 with self._ledger.begin() as session:
                     job = lock_job(session, job_id, tenant=asker.tenant)
@@ -191,17 +185,17 @@ class DeadLetters:
                 verdicts.append(Verdict(id=job_id, is_done=True, is_new=is_new))
             except (JobNotFoundError, WrongStateError) as error:
                 verdicts.append(Verdict(id=job_id, is_done=False, why_not=_why(error)))
-        return self._told("dead_letters_dismissed", order, verdicts, asker=asker)
+        return self._conclude("dead_letters_dismissed", order, verdicts, asker=asker)
 
-    def _meant(self, order: DeadLetterOrder, tenant: str) -> Sequence[UUID]:
+    def _ids_of(self, order: DeadLetterOrder, tenant: str) -> Sequence[UUID]:
         if order.signature is None:
             return list(dict.fromkeys(order.ids))
         with self._ledger.begin() as session:
             signature = ledger_letters.find_signature(session, tenant, order.signature)
             return [job.id for job in ledger_letters.dead_jobs(session, tenant, signature, limit=order.limit)]
 
-    def _told(self, action: str, order: DeadLetterOrder, verdicts: list[Verdict], *, asker: Asker) -> Verdicts:
-        """Put an order on record, when it was about more than one job, and return what became of it."""
+    def _conclude(self, action: str, order: DeadLetterOrder, verdicts: list[Verdict], *, asker: Asker) -> Verdicts:
+        """Audit an order about more than one job, and return its results."""
         done = sum(verdict.is_done for verdict in verdicts)
         if len(verdicts) > 1:
             facts: dict[str, Any] = {"signature": order.signature, "jobs": len(verdicts), "done": done}
@@ -233,46 +227,44 @@ def _letter_view(job: Job) -> DeadLetterView:
     )
 
 
-# The use cases around notifications: what came of a job's, which did not arrive, and sending one again.
-
 Standing = Literal["none", "pending", "delivered", "undelivered"]
 
 
-class TryView(_View):
+class TryView(View):
     """One try to deliver a notification."""
 
     at: datetime
     number: int
-    """Which try since it was last asked for, from 1."""
+    """Counted from 1 since it was last requested."""
     outcome: Literal["delivered", "failed", "refused"]
-    """Whether the receiver answered 2xx; `refused` if its address may not be called."""
+    """`delivered` if the receiver answered 2xx; `refused` if its address may not be called."""
     status: int | None
     """HTTP status of the receiver's answer."""
     detail: str
     seconds: float
 
 
-class NotificationView(_View):
-    """The one notification that a job's end owes its owner."""
+class NotificationView(View):
+    """The one notification of a job's end."""
 
     job_id: UUID
     message_id: str
     """The header `webhook-id`: the same on every try and replay."""
     state: Standing
-    """`none` before the job's end and without a callback_url; `undelivered` when all tries were in vain."""
+    """`none` before the job's end or without a callback_url; `undelivered` once all tries have failed."""
     callback_url: str | None = None
     payload: dict[str, Any] | None = None
     next_at: datetime | None = None
     """When it is tried next."""
     delivered_at: datetime | None = None
     replays: int = 0
-    """How often it was asked for again."""
-    deliveries: list[TryView] = []
-    """The newest fifty tries, in order."""
+    """How often it was requested again."""
+    deliveries: tuple[TryView, ...] = ()
+    """The last fifty tries, in order."""
 
 
 class NotificationsPage(Page):
-    """A page of notifications that their receivers do not have, the newest first."""
+    """A page of undelivered notifications, newest first."""
 
     notifications: list[NotificationView]
 
@@ -284,7 +276,7 @@ class Notifications:
         self._ledger = ledger
 
     def show(self, job_id: UUID, *, tenant: str) -> NotificationView:
-        """Return a job's notification and what came of it.
+        """Return a job's notification and its deliveries.
 
         Raises:
             JobNotFoundError: the caller's fault.
@@ -299,7 +291,7 @@ class Notifications:
     def not_delivered(
         self, tenant: str, *, wanted: Wanted = "undelivered", cursor: str | None = None, limit: int = 50
     ) -> NotificationsPage:
-        """Return what a tenant's receivers do not have, the newest first, without the tries.
+        """Return a tenant's undelivered notifications, newest first, without their tries.
 
         Raises:
             InvalidJobError: the caller's fault: no such cursor.
@@ -311,7 +303,7 @@ class Notifications:
         return NotificationsPage(notifications=[_view_of(one, []) for one in found], next_cursor=more)
 
     def replay(self, job_id: UUID, *, tenant: str, actor: str) -> NotificationView:
-        """Have a job's notification sent again, whether it arrived or not.
+        """Send a job's notification again, whether it arrived or not.
 
         Raises:
             JobNotFoundError: the caller's fault.
@@ -345,7 +337,7 @@ def _view_of(notification: Notification, deliveries: list[TryView]) -> Notificat
         next_at=notification.next_at,
         delivered_at=notification.delivered_at if state == "delivered" else None,
         replays=notification.replays,
-        deliveries=deliveries,
+        deliveries=tuple(deliveries),
     )
 
 

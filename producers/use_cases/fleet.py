@@ -1,4 +1,4 @@
-"""How an installation does right now: for a tenant what it has there, for whoever operates it all of it."""
+"""The state of the installation: a tenant sees its own part, an operator all of it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Collection
 from datetime import date, datetime, timedelta
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict
 from sqlalchemy import func, select, text
 from sqlmodel import Session, col
 
@@ -15,20 +14,22 @@ from ledger.operations.workers import FleetSlots, QueueSlots, WorkerView, all_wo
 from ledger.runs.run import open_gates
 from ledger.store import after, now
 from ledger.tables import Attempt, Cap, Job
-from producers.use_cases.jobs import JobSummary, summarise
+from producers.use_cases.jobs import JobSummary
+from producers.use_cases.jobs import summarise
+from ledger.operations.workers import FleetSlots
+from ledger.operations.workers import QueueSlots
+from ledger.operations.workers import WorkerView
+from ledger.operations.workers import all_workers
+from ledger.operations.workers import fleet_slots
+from ledger.operations.workers import slots_by_queue
+from producers.use_cases.jobs import View
 from routing.jobs import FAILURES, USED_ENDS, State
 from routing.policy.platform import Policy
 from routing.policy.prices import NANOUSD_PER_USD
 from routing.queues import QUEUES, QueueName
 
-# How an installation looks to who watches it: the views of queues, workers, attempts and what ended lately.
 
-
-class _View(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class QueueState(_View):
+class QueueState(View):
     """One queue."""
 
     queue: str
@@ -39,29 +40,29 @@ class QueueState(_View):
     is_served: bool
     """Whether any worker serves it."""
     slots: QueueSlots | None
-    """Of the workers that serve it, whatever queue's jobs take them. For operators alone."""
+    """Slots of the workers that serve it, whichever queue's jobs take them. For operators only."""
 
 
-class WorkView(_View):
-    """One attempt that is under way."""
+class WorkView(View):
+    """One running attempt."""
 
     worker: str | None
-    """For operators alone: it names a host."""
+    """For operators only: it names a host."""
     queue: str
     job_id: UUID
     tenant: str
     prompt: str | None
-    """Of the looker's own jobs alone: of others' an operator sees that they run, never what they say."""
+    """Of the viewer's own jobs only: operators do not see what other tenants' jobs say."""
     number: int
     started_at: datetime
     seconds: float
     soft_seconds: float
     is_lost: bool
-    """Its lease has lapsed: the dispatcher is about to give the job to somebody else."""
+    """Whether its lease has lapsed: the dispatcher is about to recover the job."""
 
 
-class Bin(_View):
-    """What ended in a piece of time."""
+class Bin(View):
+    """What ended in one interval."""
 
     began: datetime
     good: int
@@ -69,24 +70,24 @@ class Bin(_View):
     other: int
 
 
-class FleetView(_View):
-    """The whole of it."""
+class FleetView(View):
+    """The state of the fleet."""
 
     queues: tuple[QueueState, ...]
     slots: FleetSlots | None
-    """Of all workers together. For operators alone."""
+    """Slots of all workers together. For operators only."""
     workers: tuple[WorkerView, ...]
-    """For operators alone."""
+    """For operators only."""
     work: tuple[WorkView, ...]
-    """What is being worked on, the longest first."""
+    """Running attempts, longest first."""
     asking: tuple[JobSummary, ...]
-    """What waits for a person: questions and previews."""
+    """Jobs that wait for a person: questions and previews."""
     asking_total: int
     gates: int
     failing: tuple[JobSummary, ...]
-    """What failed lately."""
+    """Recent failures."""
     dead: int
-    """Dead letters that nobody has seen to, up to a thousand."""
+    """Open dead letters, counted up to a thousand."""
     leader_present: bool
     """Whether a dispatcher leads."""
 
@@ -94,7 +95,7 @@ class FleetView(_View):
 ASKING = (State.CLARIFYING, State.AWAITING_APPROVAL)
 BIN_SECONDS = 300
 BINS = 36
-"""Three hours in pieces of five minutes."""
+"""Three hours in intervals of five minutes."""
 _SHOWN = 6
 _WORK_SHOWN = 40
 _WORKERS_SHOWN = 100
@@ -103,13 +104,13 @@ _MOST_COUNTED = 1_000
 
 
 def fleet_view(session: Session, tenant: str, *, policy: Policy, is_operator: bool) -> FleetView:
-    """Return how the fleet does: every tenant's numbers and all workers for an operator, else the tenant's own numbers.
+    """Return the numbers of one tenant, or for an operator of all tenants and workers.
 
     Args:
         session: the caller's transaction.
-        tenant: who looks; prompts are shown of this tenant's jobs alone.
+        tenant: the viewer; only this tenant's prompts are shown.
         policy: the platform's limits.
-        is_operator: whether the looker sees all of the fleet.
+        is_operator: whether the viewer sees the whole fleet.
     """
     whose = None if is_operator else tenant
     return FleetView(
@@ -195,7 +196,7 @@ _ENDED = text("""
 
 
 def ended_lately(session: Session, tenant: str | None) -> tuple[Bin, ...]:
-    """Return what ended in the last three hours, the oldest piece first; of every tenant when none is named."""
+    """Return what ended in the last three hours, oldest first; for all tenants if None."""
     values = {
         "seconds": BIN_SECONDS,
         "span": BIN_SECONDS * (BINS - 1),
@@ -239,13 +240,8 @@ def _count_dead(session: Session, tenant: str) -> int:
     return int(session.scalar(select(func.count()).select_from(dead.limit(_MOST_COUNTED).subquery())) or 0)
 
 
-# How the queues stand for one tenant: what others have waiting is not its business.
-
-
-class QueueView(BaseModel):
-    """How a queue stands, counting the caller's own jobs."""
-
-    model_config = ConfigDict(frozen=True)
+class QueueView(View):
+    """A queue, counting the caller's own jobs."""
 
     queue: str
     waiting: int
@@ -254,7 +250,7 @@ class QueueView(BaseModel):
 
 
 def queue_depths(session: Session, tenant: str) -> list[QueueView]:
-    """Return how many of a tenant's jobs wait on each queue."""
+    """Return each queue with one tenant's waiting jobs."""
     paused = paused_queues(session)
     own = {depth.queue: depth for depth in depths(session, tenant=tenant)}
     return [
@@ -263,13 +259,11 @@ def queue_depths(session: Session, tenant: str) -> list[QueueView]:
     ]
 
 
-# What is spent of the budgets of a day, today and on the days before: read from the caps, which booked every call.
-
 DAYS = 14
 _TODAY = text("SELECT (now() AT TIME ZONE 'UTC')::date")
 
 
-class BudgetState(_View):
+class BudgetState(View):
     """One budget of today."""
 
     scope: str
@@ -279,7 +273,7 @@ class BudgetState(_View):
     reserved_nanousd: int
 
 
-class SpentDay(_View):
+class SpentDay(View):
     """One day (UTC) of a budget."""
 
     day: date
@@ -287,25 +281,18 @@ class SpentDay(_View):
 
 
 def budgets_today(session: Session, tenant: str, *, policy: Policy, is_operator: bool) -> tuple[BudgetState, ...]:
-    """Return today's budgets: the tenant's, and the fleet's for whoever operates it.
-
-    Args:
-        session: the caller's transaction.
-        tenant: whose day.
-        policy: the tenant's limits.
-        is_operator: whether the fleet's budget is told.
-    """
+    """Return the tenant's budget of today, and the fleet's for an operator."""
     today = session.scalar(_TODAY)
-    money = policy.budgets
-    found = [_budget(session, "tenant_day", f"{tenant}/{today}", label="Your day", limit_usd=money.tenant_day_usd)]
+    limits = policy.budgets
+    budgets = [_budget(session, "tenant_day", f"{tenant}/{today}", label="Your day", limit_usd=limits.tenant_day_usd)]
     if is_operator:
-        limit = money.fleet_day_usd
-        found.append(_budget(session, "fleet_day", str(today), label="The fleet's day", limit_usd=limit))
-    return tuple(found)
+        limit = limits.fleet_day_usd
+        budgets.append(_budget(session, "fleet_day", str(today), label="The fleet's day", limit_usd=limit))
+    return tuple(budgets)
 
 
 def spent_by_day(session: Session, tenant: str | None) -> tuple[SpentDay, ...]:
-    """Return what the last two weeks cost, the oldest day first; all tenants together when none is named."""
+    """Return the cost of the last two weeks, oldest day first; of all tenants together if None."""
     today = session.scalar(_TODAY)
     assert isinstance(today, date)
     days = [today - timedelta(days=back) for back in reversed(range(DAYS))]

@@ -1,4 +1,4 @@
-"""What a job looks like from outside: one view for HTTP, CLI and console, so that they cannot differ."""
+"""Views of jobs, the same for HTTP, CLI and console, and the cursors of paged lists."""
 
 from __future__ import annotations
 
@@ -29,21 +29,23 @@ from sites.preview import PreviewSigner
 
 PREVIEW_AUDIENCE = "reviewer"
 CONSOLE_AUDIENCE = "console"
-"""Of links that the console alone may show in a frame."""
-_SHOWN = 200
-"""Characters of a round's prompt that the other rounds show."""
+"""Audience of links that the console alone may show in a frame."""
+_PROMPT_EXCERPT = 200
+"""Characters of a round's prompt that its other rounds show."""
 
 
-class _View(BaseModel):
+class View(BaseModel):
+    """Base of the views."""
+
     model_config = ConfigDict(frozen=True)
 
 
-class BillView(_View):
-    """What a job has cost. USD are exact decimal strings; the integers are nanodollars (1 USD = 10^9)."""
+class BillView(View):
+    """A job's cost. USD are exact decimal strings; the integers are nanodollars (1 USD = 10^9)."""
 
     spent_usd: str
     reserved_usd: str
-    """Held for model calls that are under way."""
+    """Reserved for model calls in progress."""
     cap_usd: str
     spent_nanousd: int
     reserved_nanousd: int
@@ -51,11 +53,11 @@ class BillView(_View):
     calls: int
     """Model calls so far."""
     session_spent_usd: str
-    """What all rounds of its session have spent: the cap is on this."""
+    """Spent by all rounds of its session: the cap applies to this."""
     session_spent_nanousd: int
 
 
-class AttemptView(_View):
+class AttemptView(View):
     """One execution of a job on one queue."""
 
     number: int
@@ -68,34 +70,34 @@ class AttemptView(_View):
     reason: str | None
 
 
-class OptionView(_View):
-    """One choice that a question offers."""
+class OptionView(View):
+    """One choice of a question."""
 
     id: str
     label: str
     source: str
 
 
-class ClarificationView(_View):
-    """What a job asks its owner."""
+class ClarificationView(View):
+    """A job's question to its owner."""
 
     question: str
     options: tuple[OptionView, ...]
-    """In displayed order: `first` in a reply is the first of these."""
+    """In display order: `first` in a reply means the first of these."""
     is_pending: bool
-    """A reply came, and a model is asked what it means."""
+    """Whether a model is interpreting a reply."""
 
 
-class RoundView(_View):
+class RoundView(View):
     """One job of a session."""
 
     round: int
     id: UUID
     verb: str | None
-    """How it goes on from the one before it: `resume`, `revise`, `replay`, `override`, `debate`; none for the first."""
+    """How it continues the one before: `resume`, `revise`, `replay`, `override` or `debate`; null for the first."""
     state: State
     prompt: str
-    """Its beginning."""
+    """Its first 200 characters."""
     tier: str | None
     spent_usd: str
     spent_nanousd: int
@@ -103,7 +105,7 @@ class RoundView(_View):
     created_at: datetime
 
 
-class JobView(_View):
+class JobView(View):
     """A job."""
 
     id: UUID
@@ -122,54 +124,54 @@ class JobView(_View):
     rule: str | None
     """The rule that chose mode and tier."""
     why: str | None
-    """The same in words."""
+    """The rule in words."""
     route: dict[str, Any]
-    """The whole decision as it was made, before any model or container call."""
+    """The whole routing decision, made before any model or container call."""
     prompt: str
     site: str | None
     project: str | None
-    """The code project of a run; `GET /v1/runs/{id}` tells its steps."""
+    """The code project of a run; `GET /v1/runs/{id}` shows its steps."""
     session: UUID
-    """The first job of the session that it belongs to: all its rounds are on one bill."""
+    """The first job of its session: all rounds of it are on one bill."""
     round: int
-    """Its place in the session, from 1."""
+    """Its position in the session, from 1."""
     rounds: tuple[RoundView, ...]
-    """All of the session, itself among them."""
+    """All rounds of the session, including this one."""
     parent_id: UUID | None
     continued_as: UUID | None
-    """The round that goes on from it."""
+    """The round that continues it."""
     base_release_id: UUID | None
     start_release_id: UUID | None
-    """What it started from where an earlier round kept something."""
+    """The unpublished release that it started from, made by an earlier round."""
     release_id: UUID | None
     report_digest: str | None
-    """Of the release's scan report: send both ids with an approval to approve what was looked at or nothing."""
+    """Digest of the release's scan report: send it with the release id to approve exactly what was reviewed."""
     preview_url: str | None
-    """A signed link to the result, while it waits for approval."""
+    """A signed link to the result while it awaits approval."""
     requested_by: str
     clarification: ClarificationView | None
-    """What its owner has to answer before it goes on (`POST /v1/jobs/{id}/reply`)."""
+    """The question that its owner has to answer first (`POST /v1/jobs/{id}/reply`)."""
     answer: str | None
     result: dict[str, Any]
     is_cancel_requested: bool
     superseded_by: UUID | None
-    """The newer job that takes its place."""
+    """The newer job that replaces it."""
     held_for: str | None
     """What it waits for besides its turn: `site`, `time` or `provider`."""
     held_until: datetime | None
     bill: BillView
     attempts: tuple[AttemptView, ...]
     seconds: float
-    """From its acceptance to its end, or until now."""
+    """From acceptance to end, or until now."""
     created_at: datetime
     started_at: datetime | None
     ended_at: datetime | None
     expires_at: datetime | None
-    """When a preview that nobody judged, or a question that nobody answered, expires."""
+    """When its preview or question expires."""
 
 
-class JobSummary(_View):
-    """A job as a list shows it."""
+class JobSummary(View):
+    """A job in a list."""
 
     id: UUID
     state: State
@@ -185,7 +187,7 @@ class JobSummary(_View):
     ended_at: datetime | None
 
 
-class EventView(_View):
+class EventView(View):
     """Something that happened to a job."""
 
     id: int
@@ -193,10 +195,10 @@ class EventView(_View):
     kind: str
     data: dict[str, Any]
     run_id: UUID | None = None
-    """In a run's stream, of an event of one of its steps: the run."""
+    """For an event of a step: its run."""
     step: str | None = None
     attempt: int | None = None
-    """Which try at the step."""
+    """The attempt at the step."""
 
 
 @dataclass(frozen=True)
@@ -205,7 +207,7 @@ class PreviewLinks:
 
     signer: PreviewSigner
     pages_url: str
-    """The origin of the pages."""
+    """Origin of the pages."""
 
     def url_of(self, release: Release, *, audience: str = PREVIEW_AUDIENCE) -> str:
         """Return a new link to a release."""
@@ -219,18 +221,12 @@ class PreviewLinks:
 
 
 def tier_name(tier: int | None) -> str | None:
-    """Return the name of a tier: `spec`, `patch` or `agent`."""
+    """Return `spec`, `patch` or `agent`."""
     return None if tier is None else Tier(tier).name.lower()
 
 
 def describe(session: Session, job: Job, *, links: PreviewLinks | None = None) -> JobView:
-    """Return the whole view of a job.
-
-    Args:
-        session: the caller's transaction.
-        job: the job.
-        links: makes the preview link; without it there is none.
-    """
+    """Return the whole view of a job, with a preview link if `links` is given."""
     site = session.get(Site, job.site_id) if job.site_id else None
     answer = job.result.get("answer")
     rounds = _rounds(session, job)
@@ -258,7 +254,9 @@ def describe(session: Session, job: Job, *, links: PreviewLinks | None = None) -
         answer=answer if isinstance(answer, str) else None,
         result=job.result,
         is_cancel_requested=job.cancel_requested_at is not None,
-        **_hold(job),
+        superseded_by=job.superseded_by,
+        held_for=job.held_for,
+        held_until=job.held_until,
         bill=_bill_view(bill_of(session, job), rounds=rounds),
         attempts=tuple(_attempt_view(attempt) for attempt in _attempts_of(session, job.id)),
         seconds=_seconds(job.created_at, job.ended_at or datetime.now(UTC)),
@@ -270,7 +268,7 @@ def describe(session: Session, job: Job, *, links: PreviewLinks | None = None) -
 
 
 def summarise(session: Session, jobs: Sequence[Job]) -> list[JobSummary]:
-    """Return the views of a list, in its order, with three queries for any number of jobs."""
+    """Return the views of jobs, in their order, with two queries for any number of them."""
     sites = _site_names(session, {job.site_id for job in jobs if job.site_id})
     spent = _spent(session, [job.id for job in jobs])
     return [
@@ -293,7 +291,7 @@ def summarise(session: Session, jobs: Sequence[Job]) -> list[JobSummary]:
 
 
 def describe_events(session: Session, events: Sequence[Event]) -> list[EventView]:
-    """Return the views of events, in their order; those of a run's steps say which."""
+    """Return the views of events, in their order; those of a run's steps name run and step."""
     jobs = {event.job_id for event in events if event.job_id is not None}
     rows = session.scalars(select(AgentExecution).where(col(AgentExecution.job_id).in_(jobs))).all() if jobs else []
     steps: dict[UUID | None, dict[str, Any]] = {
@@ -308,18 +306,13 @@ def describe_events(session: Session, events: Sequence[Event]) -> list[EventView
 def _question_of(job: Job) -> ClarificationView | None:
     if job.clarification is None or job.ended_at is not None:
         return None
-    asked = read_stored(Clarification, job.clarification)
-    options = tuple(OptionView(id=one.id, label=one.label, source=one.source) for one in asked.options)
-    return ClarificationView(question=asked.question, options=options, is_pending=asked.pending is not None)
-
-
-def _hold(job: Job) -> dict[str, Any]:
-    """Return what keeps a job from its turn, or has taken its place."""
-    return {"superseded_by": job.superseded_by, "held_for": job.held_for, "held_until": job.held_until}
+    question = read_stored(Clarification, job.clarification)
+    options = tuple(OptionView(id=one.id, label=one.label, source=one.source) for one in question.options)
+    return ClarificationView(question=question.question, options=options, is_pending=question.pending is not None)
 
 
 def _releases(session: Session, job: Job, links: PreviewLinks | None) -> dict[str, Any]:
-    """Return what a job starts from and what it made, with a link to that while a person looks at it."""
+    """Return the releases that a job starts from and made, with a link to the latter while it awaits approval."""
     made = session.get(Release, job.release_id, populate_existing=True) if job.release_id else None
     is_shown = made is not None and job.state == State.AWAITING_APPROVAL
     return {
@@ -332,7 +325,7 @@ def _releases(session: Session, job: Job, links: PreviewLinks | None) -> dict[st
 
 
 def _place(session: Session, job: Job, rounds: Sequence[RoundView]) -> dict[str, Any]:
-    """Return where a job stands in its session; a step of a run stands where its run does."""
+    """Return a job's position in its session; a step of a run has its run's."""
     own = job.parent_id if is_step(job) else job.id
     return {
         "session": job.root_id,
@@ -352,7 +345,7 @@ def _rounds(session: Session, job: Job) -> tuple[RoundView, ...]:
             id=one.id,
             verb=verb_of(one),
             state=State(one.state),
-            prompt=one.prompt[:_SHOWN],
+            prompt=one.prompt[:_PROMPT_EXCERPT],
             tier=tier_name(one.tier),
             spent_usd=decimal_usd(spent.get(one.id, 0)),
             spent_nanousd=spent.get(one.id, 0),
@@ -398,7 +391,7 @@ def _site_names(session: Session, site_ids: set[UUID]) -> dict[UUID, str]:
 
 
 def _spent(session: Session, job_ids: Sequence[UUID]) -> dict[UUID, int]:
-    """Return what jobs have cost; a run with its steps."""
+    """Return what jobs have cost, runs including their steps."""
     own: Select[Any, int] = select(col(Call.job_id).label("owner"), col(Call.cost_nanousd))
     steps = (
         select(col(AgentExecution.run_id), col(Call.cost_nanousd))
@@ -419,35 +412,33 @@ def _text_of(route: Mapping[str, Any], key: str) -> str | None:
     return value if isinstance(value, str) else None
 
 
-# Where a page of a list ended, as an opaque word that its reader gives back for the next page.
-
 MarkT = TypeVar("MarkT")
-_LONGEST = 2_000
+_MAX_CURSOR = 2_000
 
 
 class Page(BaseModel):
-    """What every page of a list holds beside its items."""
+    """Base of the pages of lists."""
 
     next_cursor: str | None
     """Give it as `cursor` for the next page; null on the last one."""
 
 
 def cursor_of(mark: object) -> str:
-    """Return a mark as a cursor."""
+    """Return the position at which a page ended as an opaque cursor."""
     text = TypeAdapter(type(mark)).dump_json(mark)
     return base64.urlsafe_b64encode(text).decode().rstrip("=")
 
 
 def mark_of(kind: type[MarkT], cursor: str | None) -> MarkT | None:
-    """Return the mark that a cursor stands for; None for none.
+    """Return the position that a cursor stands for.
 
     Raises:
-        InvalidJobError: the caller's fault: no such cursor was ever given out.
+        InvalidJobError: the caller's fault: this list never issued such a cursor.
     """
     if cursor is None:
         return None
     try:
-        if len(cursor) > _LONGEST:
+        if len(cursor) > _MAX_CURSOR:
             raise ValueError
         text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
         return TypeAdapter(kind).validate_json(text)

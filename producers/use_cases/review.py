@@ -1,4 +1,4 @@
-"""What a job would change, or changed: for whoever judges its preview."""
+"""Compare releases file by file, for reviewers. Bounded: a text diff of hostile files must not take minutes."""
 
 from __future__ import annotations
 
@@ -19,11 +19,9 @@ from sites.diff.canonical import unified
 from sites.files import is_below, is_text_file
 from sites.releases import manifest_of
 
-# What changed between two releases, file by file. Bounded: a text diff of hostile files must not take minutes.
-
 MAX_DIFF_BYTES = 256 * 1024
 MAX_TOTAL_DIFF_CHARS = 1024 * 1024
-"""Of all files together; what comes after that many is named without its text."""
+"""Of all files together; further files are listed without a diff."""
 
 
 class FileChange(BaseModel):
@@ -36,18 +34,18 @@ class FileChange(BaseModel):
     before_bytes: int | None
     after_bytes: int | None
     diff: str | None
-    """Unified diff; None for a file that is not text or too large to compare, and once the whole is too long."""
+    """Unified diff; null for a file that is not text or too large, and once the whole is too long."""
     is_served: bool = True
-    """False for a source of a built site, which visitors never get."""
+    """False for a source of a built site, which visitors never see."""
 
 
 class Comparison(BaseModel):
-    """What changed from one release to another."""
+    """The changes from one release to another."""
 
     model_config = ConfigDict(frozen=True)
 
     before: UUID | None
-    """None where there was nothing before: every file is added."""
+    """Null where there was no release before: every file is added."""
     after: UUID
     added: int
     removed: int
@@ -68,14 +66,14 @@ def compare(
         public: the directory of `after` that is served; empty for all.
     """
     changed = sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
-    found: list[FileChange] = []
+    changes: list[FileChange] = []
     left = MAX_TOTAL_DIFF_CHARS
     for path in changed:
         is_served = not public or is_below(path, public)
         change = _change(path, before.get(path), after.get(path), read if left > 0 else None, is_served=is_served)
         left -= len(change.diff or "")
-        found.append(change)
-    return found
+        changes.append(change)
+    return changes
 
 
 def _change(
@@ -92,7 +90,7 @@ def _change(
 
 
 def _text_diff(path: str, old: Entry | None, new: Entry | None, read: Callable[[str], bytes]) -> str | None:
-    """Return the change as `pointsman apply` reads it; None when a side cannot be shown as text."""
+    """Return the change in the format that `pointsman apply` reads; None when a side is not text."""
     for entry in (old, new):
         if entry is not None and entry.size > MAX_DIFF_BYTES:
             return None
@@ -104,10 +102,10 @@ def _text_diff(path: str, old: Entry | None, new: Entry | None, read: Callable[[
 
 
 def compare_releases(den: Den, before: Release | None, after: Release) -> Comparison:
-    """Return what changed from one release to another, file by file: of a built site its sources too.
+    """Return the changes from one release to another, including the sources of a built site.
 
     Raises:
-        ReleaseSweptError: the caller's fault: the files of one of them are gone.
+        ReleaseSweptError: the caller's fault: the files of one are gone.
     """
     for release in (before, after):
         if release is not None and release.swept_at is not None:
@@ -127,12 +125,12 @@ def compare_releases(den: Den, before: Release | None, after: Release) -> Compar
 
 
 def changes_of_job(ledger: Ledger, den: Den, job_id: UUID, *, tenant: str) -> Comparison:
-    """Return what a job's release changes of the one that it was made from.
+    """Return the changes from a job's base release to its own.
 
     Raises:
         JobNotFoundError: the caller's fault.
-        ReleaseNotFoundError: the caller's fault: the job has made no release, or not yet.
-        ReleaseSweptError: the caller's fault: the files of one of them are gone.
+        ReleaseNotFoundError: the caller's fault: the job has made no release so far.
+        ReleaseSweptError: the caller's fault: the files of one are gone.
     """
     with ledger.begin() as session:
         before, after = releases_of_job(session, find_job(session, job_id, tenant=tenant))
@@ -142,7 +140,7 @@ def changes_of_job(ledger: Ledger, den: Den, job_id: UUID, *, tenant: str) -> Co
 
 
 def releases_of_job(session: Session, job: Job) -> tuple[Release | None, Release | None]:
-    """Return the release that a job's was made from, and the job's; None for what there is none of."""
+    """Return a job's base release and its own, each None if there is none."""
     after = session.get(Release, job.release_id) if job.release_id is not None else None
     base = after.base_release_id if after is not None else None
     return session.get(Release, base) if base is not None else None, after

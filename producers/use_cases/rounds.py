@@ -1,7 +1,11 @@
-"""`resume` and `revise`: a new job that goes on from one that is over, on one bill, from what that one kept (H-041).
+"""Continue a job in a new one on the same bill: `resume`, `revise`, `replay` and `override` (H-041).
 
-Nothing of the old job changes but its preview's judgement: the new one is accepted, routed and queued like any other.
-The active release stays what it is until a round is published.
+- `resume` and `revise` go on from what the old job saved. The active release stays until a round is published.
+- `replay` and `override` repeat its request under today's policy, from today's release. Only a request about
+  unpublished work starts from that work again, since it means nothing without it.
+
+The old job keeps its row; at most its preview is sent back or it is cancelled. The new one is accepted, routed and
+queued like any other.
 """
 
 from __future__ import annotations
@@ -10,7 +14,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 from uuid import UUID, uuid4
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -20,25 +24,45 @@ from ledger import audit
 from ledger.decisions import debated_keys
 from ledger.errors import NotContinuableError
 from ledger.job_control import send_back
-from ledger.jobs import KEPT_FACTS, lock_job
-from ledger.releases import RoundContext, load_round_context, rounds_of, work_so_far
+from ledger.jobs import KEPT_FACTS
+from ledger.jobs import lock_job
+from ledger.releases import RoundContext
+from ledger.releases import load_round_context
+from ledger.releases import rounds_of
+from ledger.releases import work_so_far
+from ledger.job_control import WORKED_ON
+from ledger.job_control import request_cancel
+from ledger.errors import ProjectNotFoundError
+from ledger.errors import WrongStateError
+from ledger.jobs import end
+from ledger.money import OF_THE_DAY
+from ledger.money import last_budget_exceeded
+from ledger.releases import active_release
+from ledger.releases import is_about_earlier_work
+from ledger.releases import successor_of
+from ledger.releases import verb_of
+from ledger.runs.tables import Project
+from ledger.runs.run import find_project
+from ledger.runs.run import new_run
+from ledger.job_ends import is_run
+from ledger.job_ends import is_step
 from ledger.store import Ledger
 from ledger.submission import Accepted, accept, same_request
-from ledger.tables import Job, NewJob, Site, digest_request
+from ledger.tables import Job, NewJob, Release, Site, digest_request
 from monitoring import traces
-from producers.intake.decisions import policy_of
+from producers.intake.decisions import check_room, policy_of, policy_of_project
 from producers.intake.submit import Environment
 from routing.config import Text
 from routing.decision.llm_router import first_stage
-from routing.decision.router import Route, SiteSignals, decide, signals_of
-from routing.errors import FieldError, InvalidJobError
-from routing.jobs import RESUMABLE, REVISABLE, Door, JobRequest, State, parse_request, read_stored
+from routing.decision.router import Mode, Route, SiteSignals, decide, signals_of
+from routing.errors import FieldError, InvalidJobError, MissingKeyError, PolicyError
+from routing.estimate import estimate_run
+from routing.jobs import ENDS, RESUMABLE, REVISABLE, Door, JobRequest, Reason, State, parse_request, read_stored
 from routing.policy.platform import Policy
 from routing.prompt.vocabulary import Vocabularies, shipped_vocabularies
-from routing.queues import QueueName, TierName
+from routing.queues import QueueName, TierName, tier_named
 from routing.rounds import (
     Verb,
-    Work,
     added_nanousd,
     can_go_on,
     check_changes_something,
@@ -48,37 +72,45 @@ from routing.rounds import (
     place_of_resumed,
 )
 
-_PASSED_ON = ("session", "callback_url", "priority", "preference", "advanced_edit")
-"""What a revision keeps of the request that it revises."""
+Result = dict[str, Any]
+"""A job's `result` column."""
+_INHERITED_FIELDS = ("session", "callback_url", "priority", "preference", "advanced_edit")
+"""Request fields that a revision takes over."""
+_TRANSIENT_FIELDS = ("idempotency_key", "supersede_key", "start_at")
+"""Request fields that a replay drops: it must not take a newer job's place."""
+_INHERITED_RESULTS = ("debate", "needs_person")
+"""Results that bind a replay."""
+_SETTLED = frozenset({State.PUBLISHING, State.PUBLISHED, State.ANSWERED, State.CLARIFYING})
+"""Published work is changed by a new job, and a question is answered first: no override."""
 
 
 class ResumeOrder(BaseModel):
-    """What a job is resumed with."""
+    """The terms of a resume."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     budget_usd: Annotated[float, Field(gt=0, le=25, allow_inf_nan=False)]
-    """Money on top of what its bill has spent, in USD: at most what one job may cost here."""
+    """USD on top of what its bill has spent: at most what one job may cost here."""
     idempotency_key: Annotated[Text, Field(min_length=1, max_length=200)] | None = None
 
 
 class ReviseOrder(BaseModel):
-    """How a job's work is to be changed."""
+    """The change to make to a job's work."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     text: Text
-    """What to change of it, in plain words, at most 32 KiB of UTF-8."""
+    """What to change, in plain words, at most 32 KiB of UTF-8."""
     tier: TierName | None = None
-    """The tier to do it on; without one the rules decide, and never below what the work so far needs."""
+    """The tier to use; by default the rules decide, and never go below what the work so far needs."""
     budget_usd: Annotated[float, Field(gt=0, le=25, allow_inf_nan=False)] | None = None
-    """What this round may cost, in USD; without it what the session's first request said, or what one job may cost."""
+    """What this round may cost, in USD; by default what the session's first request said, or what one job may cost."""
     idempotency_key: Annotated[Text, Field(min_length=1, max_length=200)] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Asker:
-    """Who asks for a round, and how."""
+    """Who requests a round, and through which source."""
 
     tenant: str
     door: Door
@@ -86,8 +118,8 @@ class Asker:
     """As the audit trail names actors."""
 
 
-class Rounds:
-    """Lets jobs go on from others, for one installation."""
+class _Continuation:
+    """What `Rounds` and `Replays` share."""
 
     def __init__(
         self,
@@ -102,8 +134,36 @@ class Rounds:
         self._environment = environment
         self._vocabularies = vocabularies or shipped_vocabularies()
 
+    def _decide(
+        self, session: Session, job: Job, request: JobRequest, *, site: SiteSignals | None, policy: Policy
+    ) -> Route:
+        debated = debated_keys(session, job.tenant, request.session or str(job.root_id))
+        signals = signals_of(request, site=site, debated=debated)
+        signals = signals.model_copy(update={"new_site": signals.new_site and site is None})
+        return decide(signals, policy, self._vocabularies.of(job.tenant))
+
+    def _routed(
+        self, new: NewJob, route: Route, policy: Policy, *, start: Release | None, cap_nanousd: int, result: Result
+    ) -> NewJob:
+        stage = first_stage(route, policy, environment=self._environment())
+        return replace(
+            new,
+            state=stage.state,
+            queue=stage.queue,
+            mode=route.mode.value,
+            tier=route.tier.value if route.tier else None,
+            route=route.model_dump(mode="json"),
+            start_release_id=start.id if start is not None else None,
+            cap_nanousd=cap_nanousd,
+            result=result,
+        )
+
+
+class Rounds(_Continuation):
+    """Resumes and revises jobs."""
+
     def resume(self, job_id: UUID, order: ResumeOrder, *, asker: Asker) -> Accepted:
-        """Go on with a job that a limit or a failure ended: the same request, from what was kept, with more money.
+        """Continue a job that a limit or a failure ended: the same request, from what was saved, with more money.
 
         Raises:
             InvalidJobError: the caller's fault: more money than one job may cost.
@@ -113,19 +173,20 @@ class Rounds:
         """
         with self._ledger.begin() as session:
             job = lock_job(session, job_id, tenant=asker.tenant)
-            new = _new_job(job, _resumed_request(job, order), verb=Verb.RESUME, asker=asker)
-            if (known := _known(session, new)) is not None:
-                return known
+            request = parse_request({**job.request, "prompt": job.prompt, **order.model_dump()})
+            new = _new_job(job, request, verb=Verb.RESUME, asker=asker)
+            if (earlier := _same_order(session, new)) is not None:
+                return earlier
             _check_state(job, Verb.RESUME)
-            ground = load_round_context(session, job)
+            context = load_round_context(session, job)
             policy = policy_of(session, job.tenant, self._policy)
-            added = added_nanousd(order.budget_usd, policy)
-            accepted = accept(session, _resumed(new, job, ground, added=added), actor=asker.actor)
+            cap_nanousd = context.spent_nanousd + added_nanousd(order.budget_usd, policy)
+            accepted = accept(session, _resumed(new, job, context, cap_nanousd=cap_nanousd), actor=asker.actor)
             _audit(session, job, accepted.job, verb=Verb.RESUME, asker=asker)
             return accepted
 
     def revise(self, job_id: UUID, order: ReviseOrder, *, asker: Asker) -> Accepted:
-        """Change what a job made by a new request; a preview that waits for approval is sent back by it.
+        """Change what a job made by a new request; a preview that awaits approval is sent back.
 
         Raises:
             InvalidJobError: the caller's fault: the text orders no change, or the tier cannot do it.
@@ -137,11 +198,10 @@ class Rounds:
             job = lock_job(session, job_id, tenant=asker.tenant)
             request = _revised_request(session, job, order)
             new = _new_job(job, request, verb=Verb.REVISE, asker=asker)
-            if (known := _known(session, new)) is not None:
-                return known
+            if (earlier := _same_order(session, new)) is not None:
+                return earlier
             _check_state(job, Verb.REVISE)
-            ground = load_round_context(session, job)
-            new = self._revised(session, new, job, ground)
+            new = self._revised(session, new, job, load_round_context(session, job))
             if job.state == State.AWAITING_APPROVAL:
                 send_back(session, job, actor=asker.actor, text=order.text, successor=new)
                 accepted = Accepted(lock_job(session, new.id), is_new=True)
@@ -150,45 +210,32 @@ class Rounds:
             _audit(session, job, accepted.job, verb=Verb.REVISE, asker=asker)
             return accepted
 
-    def _revised(self, session: Session, new: NewJob, job: Job, ground: RoundContext) -> NewJob:
-        start = ground.start
+    def _revised(self, session: Session, new: NewJob, job: Job, context: RoundContext) -> NewJob:
+        """Route a revision by the rules, on the site as the work so far would make it."""
+        start, request = context.start, new.request
         if start is None:
             raise NotContinuableError(job.id, "nothing_kept")
         policy = policy_of(session, job.tenant, self._policy)
-        so_far = rounds_of(session, job.root_id)
-        signals = read_stored(SiteSignals, start.signals)
-        route = self._route(session, new.request, job, signals, work=work_so_far(start, so_far), policy=policy)
-        stage = first_stage(route, policy, environment=self._environment())
-        return replace(
+        rounds = rounds_of(session, job.root_id)
+        route = self._decide(session, job, request, site=read_stored(SiteSignals, start.signals), policy=policy)
+        check_changes_something(route)
+        route = fit_to(route, work_so_far(start, rounds), policy, is_chosen=request.tier is not None)
+        return self._routed(
             new,
-            state=stage.state,
-            queue=stage.queue,
-            mode=route.mode.value,
-            tier=route.tier.value if route.tier else None,
-            route=route.model_dump(mode="json"),
-            start_release_id=start.id,
-            cap_nanousd=ground.spent_nanousd + policy.job_cap_nanousd(new.request.budget_usd),
-            result=_told_of_revision(job, [one.prompt for one in so_far]),
+            _with_stakes_of(job, route),
+            policy,
+            start=start,
+            cap_nanousd=context.spent_nanousd + policy.job_cap_nanousd(request.budget_usd),
+            result=_result_of_revision(job, [one.prompt for one in rounds]),
         )
 
-    def _route(
-        self, session: Session, request: JobRequest, job: Job, signals: SiteSignals, *, work: Work, policy: Policy
-    ) -> Route:
-        """Decide about a revision by the rules, on the site as the work so far would make it."""
-        debated = debated_keys(session, job.tenant, request.session or str(job.root_id))
-        asked = signals_of(request, site=signals, debated=debated)
-        route = decide(asked, policy, self._vocabularies.of(job.tenant))
-        check_changes_something(route)
-        route = fit_to(route, work, policy, is_chosen=request.tier is not None)
-        return route.model_copy(update={"stakes": higher_stakes(job.route.get("stakes"), route.stakes)})
 
-
-def _resumed(new: NewJob, job: Job, ground: RoundContext, *, added: int) -> NewJob:
-    """Return the job that goes on with the same work on the same tier."""
+def _resumed(new: NewJob, job: Job, context: RoundContext, *, cap_nanousd: int) -> NewJob:
+    """Return the job that continues the same work on the same tier."""
     begun = job.result.get("begun") or {}
     is_kept = job.release_id is not None or bool(begun.get("is_kept"))
     begun = {**begun, "report": _report(job), "is_kept": is_kept}
-    known = {name: job.result[name] for name in KEPT_FACTS if name in job.result}
+    facts = {name: job.result[name] for name in KEPT_FACTS if name in job.result}
     is_debated = "debate" in job.result or bool(job.result.get("failure_debate"))
     queue = place_of_resumed(tier=job.tier, queue=job.queue, route=job.route, is_debated=is_debated)
     if queue is None:
@@ -201,31 +248,31 @@ def _resumed(new: NewJob, job: Job, ground: RoundContext, *, added: int) -> NewJ
         tier=job.tier,
         route=job.route,
         keeps_route=True,
-        start_release_id=ground.start.id if ground.start is not None else None,
-        cap_nanousd=ground.spent_nanousd + added,
-        result={**known, "verb": Verb.RESUME.value, "begun": begun},
+        start_release_id=context.start.id if context.start is not None else None,
+        cap_nanousd=cap_nanousd,
+        result={**facts, "verb": Verb.RESUME.value, "begun": begun},
     )
 
 
-def _told_of_revision(job: Job, prompts: Sequence[str]) -> dict[str, Any]:
-    """Return what a revision has to know: what its files were made for, and whether that was finished."""
+def _result_of_revision(job: Job, prompts: Sequence[str]) -> Result:
+    """Return what a revision's worker needs: what the files were made for, and whether that was finished."""
     begun: dict[str, Any] = {"earlier": earlier_requests(prompts)}
     if job.state in RESUMABLE:
         begun["cut_short"] = _report(job)
-    told = {"verb": Verb.REVISE.value, "begun": begun}
-    return {**told, "needs_person": True} if job.result.get("needs_person") else told
+    result = {"verb": Verb.REVISE.value, "begun": begun}
+    return {**result, "needs_person": True} if job.result.get("needs_person") else result
 
 
 def _report(job: Job) -> str:
-    """Return what became of a job, in the words that its owner was told, and its worker's own."""
-    said = (job.detail, job.result.get("summary") if job.result.get("is_salvaged") else None)
-    return " ".join(str(part) for part in said if part)
+    """Return how a job ended, in the ledger's words and its worker's own."""
+    parts = (job.detail, job.result.get("summary") if job.result.get("is_salvaged") else None)
+    return " ".join(str(part) for part in parts if part)
 
 
 def _revised_request(session: Session, job: Job, order: ReviseOrder) -> JobRequest:
     site = session.get(Site, job.site_id) if job.site_id is not None else None
     first = session.get_one(Job, job.root_id).request
-    body: dict[str, Any] = {name: job.request[name] for name in _PASSED_ON if name in job.request}
+    body: dict[str, Any] = {name: job.request[name] for name in _INHERITED_FIELDS if name in job.request}
     body |= {"budget_usd": first["budget_usd"]} if "budget_usd" in first else {}
     body |= {"site": site.name} if site is not None else {}
     body |= order.model_dump(exclude={"text"}, exclude_none=True)
@@ -236,13 +283,9 @@ def _revised_request(session: Session, job: Job, order: ReviseOrder) -> JobReque
         raise InvalidJobError(tuple(fields)) from None
 
 
-def _resumed_request(job: Job, order: ResumeOrder) -> JobRequest:
-    return parse_request({**job.request, "prompt": job.prompt, **order.model_dump()})
-
-
 def _new_job(job: Job, request: JobRequest, *, verb: Verb, asker: Asker) -> NewJob:
-    """Return the part of a round that its parent and its asker decide, before anything is looked at."""
-    asked = json.dumps([verb.value, str(job.id), digest_request(request)])
+    """Return the part of a round that its parent and its requester decide."""
+    order = json.dumps([verb.value, str(job.id), digest_request(request)])
     return NewJob(
         id=uuid4(),
         tenant=job.tenant,
@@ -255,16 +298,20 @@ def _new_job(job: Job, request: JobRequest, *, verb: Verb, asker: Asker) -> NewJ
         trace=traces.current(),
         parent_id=job.id,
         root_id=job.root_id,
-        digest=hashlib.sha256(asked.encode()).hexdigest(),
+        digest=hashlib.sha256(order.encode()).hexdigest(),
     )
 
 
-def _known(session: Session, new: NewJob) -> Accepted | None:
-    """Return the job that the same order, under the same idempotency key, has made already."""
+def _with_stakes_of(job: Job, route: Route) -> Route:
+    return route.model_copy(update={"stakes": higher_stakes(job.route.get("stakes"), route.stakes)})
+
+
+def _same_order(session: Session, new: NewJob) -> Accepted | None:
+    """Return the job that the same order made before under the same idempotency key."""
     if new.request.idempotency_key is None:
         return None
-    known = same_request(session, new.tenant, new.request, job_id=new.id, digest=new.digest)
-    return Accepted(known, is_new=False) if known is not None else None
+    job = same_request(session, new.tenant, new.request, job_id=new.id, digest=new.digest)
+    return Accepted(job, is_new=False) if job is not None else None
 
 
 def _check_state(job: Job, verb: Verb) -> None:
@@ -274,7 +321,6 @@ def _check_state(job: Job, verb: Verb) -> None:
 
 
 def _audit(session: Session, job: Job, new: Job, *, verb: Verb, asker: Asker) -> None:
-    """Put on record, on the job that is gone on from, who let it go on and at what cap."""
     audit.append(
         session,
         f"job_{verb.value}d",
@@ -284,3 +330,196 @@ def _audit(session: Session, job: Job, new: Job, *, verb: Verb, asker: Asker) ->
         start=str(new.start_release_id) if new.start_release_id else None,
         cap_nanousd=new.cap_nanousd,
     )
+
+
+@dataclass(frozen=True)
+class _ReplayContext:
+    policy: Policy
+    """Today's, as tenant and project leave it."""
+    round: RoundContext
+    project: Project | None
+
+
+class Replays(_Continuation):
+    """Repeats requests, each at most once: a second order finds the first one's job."""
+
+    def replay(self, job_id: UUID, *, asker: Asker, budget_usd: float | None = None) -> Accepted:
+        """Replay a dead letter once its cause is fixed.
+
+        Args:
+            job_id: the dead letter.
+            asker: who asks.
+            budget_usd: money on top of what its bill has spent; needed where its whole budget is spent.
+
+        Raises:
+            InvalidJobError: the caller's fault: too much money, or a request that would be refused today.
+            JobNotFoundError: the caller's fault.
+            NotContinuableError: the caller's fault, or nobody's.
+            AdmissionRefusedError: nobody's fault: no headroom now; it says when to come back.
+        """
+        with self._ledger.begin() as session:
+            job = lock_job(session, job_id, tenant=asker.tenant)
+            if (earlier := _earlier_repeat(session, job, Verb.REPLAY)) is not None:
+                return Accepted(earlier, is_new=False)
+            _check_dead(job)
+            context = self._load_context(session, job)
+            request = _repeated_request(job) if budget_usd is None else _repeated_request(job, budget_usd=budget_usd)
+            route = self._route(session, job, request, context)
+            cap_nanousd = _replay_cap(session, job, context, budget_usd)
+            new = self._repeated(job, context, request, route, asker=asker, cap_nanousd=cap_nanousd, verb=Verb.REPLAY)
+            check_room(session, new.queue, job.tenant, policy=context.policy)
+            accepted = accept(session, new, actor=asker.actor)
+            if context.project is not None and not route.trivial:
+                estimate = estimate_run(context.policy, route.intent)
+                new_run(session, accepted.job, context.project, estimate=estimate)
+            audit.append(
+                session,
+                "job_replayed",
+                actor=asker.actor,
+                job=job,
+                continued_as=str(new.id),
+                cap_nanousd=new.cap_nanousd,
+            )
+            return accepted
+
+    def override(self, job_id: UUID, tier: TierName, *, asker: Asker) -> Accepted:
+        """Do a job's request over on another tier, in its place; a refusal changes nothing.
+
+        Raises:
+            InvalidJobError: the caller's fault: the request would be refused today, or the tier cannot hold its work.
+            JobNotFoundError: the caller's fault.
+            WrongStateError: the caller's fault: the job cannot be done over, or not on this tier.
+            NotContinuableError: the caller's fault, or nobody's.
+            AdmissionRefusedError: nobody's fault: no headroom now; it says when to come back.
+        """
+        with self._ledger.begin() as session:
+            job = lock_job(session, job_id, tenant=asker.tenant)
+            earlier = _earlier_repeat(session, job, Verb.OVERRIDE)
+            if earlier is not None and earlier.request.get("tier") == tier:
+                return Accepted(earlier, is_new=False)
+            if tier not in tiers_instead(job):
+                raise WrongStateError(job.id, job.state, "an edit of a site that is not published, and another tier")
+            context = self._load_context(session, job)
+            request = _repeated_request(job, tier=tier)
+            route = self._route(session, job, request, context)
+            cap_nanousd = context.round.spent_nanousd + context.policy.job_cap_nanousd(request.budget_usd)
+            new = self._repeated(job, context, request, route, asker=asker, cap_nanousd=cap_nanousd, verb=Verb.OVERRIDE)
+            check_room(session, new.queue, job.tenant, policy=context.policy)
+            accepted = _accept_instead(session, job, new, actor=asker.actor)
+            audit.append(session, "tier_overridden", actor=asker.actor, job=job, to=tier, continued_as=str(new.id))
+            return accepted
+
+    def _load_context(self, session: Session, job: Job) -> _ReplayContext:
+        policy = policy_of(session, job.tenant, self._policy)
+        name, project = job.request.get("project"), None
+        if name is not None:
+            try:
+                project = find_project(session, job.tenant, str(name))
+                policy = policy_of_project(session, project, policy)
+            except (ProjectNotFoundError, PolicyError, MissingKeyError) as error:
+                raise NotContinuableError(job.id, "project", str(error)) from None
+        return _ReplayContext(policy, load_round_context(session, job, keeps_work=False), project)
+
+    def _repeated(
+        self,
+        job: Job,
+        context: _ReplayContext,
+        request: JobRequest,
+        route: Route,
+        *,
+        asker: Asker,
+        cap_nanousd: int,
+        verb: Verb,
+    ) -> NewJob:
+        if route.mode is Mode.ACTION and not route.trivial and job.site_id is None and context.project is None:
+            raise NotContinuableError(job.id, "unbound")
+        facts = {name: job.result[name] for name in _INHERITED_RESULTS if name in job.result}
+        begun = {"begun": job.result["begun"]} if is_about_earlier_work(job) else {}
+        return self._routed(
+            _new_job(job, request, verb=verb, asker=asker),
+            route,
+            context.policy,
+            start=context.round.start,
+            cap_nanousd=cap_nanousd,
+            result={**facts, **begun, "verb": verb.value},
+        )
+
+    def _route(self, session: Session, job: Job, request: JobRequest, context: _ReplayContext) -> Route:
+        site = _site_signals(session, context.round, is_new=request.new_site is not None)
+        route = self._decide(session, job, request, site=site, policy=context.policy)
+        if (start := context.round.start) is not None:
+            work = work_so_far(start, [one for one in rounds_of(session, job.root_id) if one.id != job.id])
+            route = fit_to(route, work, context.policy, is_chosen=request.tier is not None)
+        return _with_stakes_of(job, route)
+
+
+def tiers_instead(job: Job) -> Sequence[TierName]:
+    """Return the tiers on which a job can be done over; none where that makes no sense."""
+    is_edit = job.mode == Mode.ACTION.value and job.tier is not None and job.site_id is not None
+    is_over_for_good = State(job.state) in _SETTLED or job.reason == Reason.INVALID_REQUEST
+    if not is_edit or is_over_for_good or is_run(job) or is_step(job):
+        return ()
+    return [name for name in get_args(TierName) if tier_named(name) != job.tier]
+
+
+def _accept_instead(session: Session, job: Job, new: NewJob, *, actor: str) -> Accepted:
+    """Accept a job in place of a locked one; it gets the site as soon as nobody works on it."""
+    if State(job.state) in ENDS:
+        return accept(session, new, actor=actor)
+    if State(job.state) in WORKED_ON:
+        accepted = accept(session, new, actor=actor)
+        request_cancel(session, job, actor=actor)
+        return accepted
+    end(session, job, State.CANCELLED, reason=Reason.CANCELLED, actor=actor, successor=new)
+    return Accepted(lock_job(session, new.id), is_new=True)
+
+
+def _earlier_repeat(session: Session, job: Job, verb: Verb) -> Job | None:
+    child_id = successor_of(session, job.id)
+    child = session.get(Job, child_id) if child_id is not None else None
+    return child if child is not None and verb_of(child) == verb else None
+
+
+def _check_dead(job: Job) -> None:
+    if is_step(job):
+        raise NotContinuableError(job.id, "state", "a step of a run; replay its run")
+    if not can_go_on(Verb.REPLAY, State(job.state), job.reason):
+        raise NotContinuableError(job.id, "state", f"{job.state}, which is no dead letter")
+
+
+def _repeated_request(job: Job, **changes: Any) -> JobRequest:
+    body = {name: value for name, value in job.request.items() if name not in _TRANSIENT_FIELDS}
+    return parse_request({**body, "prompt": job.prompt, **changes})
+
+
+def _site_signals(session: Session, context: RoundContext, *, is_new: bool) -> SiteSignals | None:
+    """Return the signals of the files that the work starts from; None for a site still to be made."""
+    if context.site is None:
+        return None
+    release: Release | None = context.start or active_release(session, context.site)
+    if release is None:
+        return None if is_new else SiteSignals()
+    return read_stored(SiteSignals, release.signals)
+
+
+def _replay_cap(session: Session, job: Job, context: _ReplayContext, budget_usd: float | None) -> int:
+    """Return what the bill may have spent when the replay ends, in nanodollars.
+
+    Raises:
+        InvalidJobError: the caller's fault: more than one job may cost.
+        NotContinuableError: the caller's fault: the budget is spent, and nothing is added.
+    """
+    spent = context.round.spent_nanousd
+    if budget_usd is not None:
+        return spent + added_nanousd(budget_usd, context.policy, is_run=context.project is not None)
+    if _has_spent_its_own(session, job) or (job.cap_nanousd and spent >= job.cap_nanousd):
+        raise NotContinuableError(job.id, "spent")
+    return job.cap_nanousd
+
+
+def _has_spent_its_own(session: Session, job: Job) -> bool:
+    """Whether a job ended at its own budget, not at one that is whole again tomorrow."""
+    if job.state != State.BUDGET_EXCEEDED:
+        return False
+    exceeded = last_budget_exceeded(session, job.id)
+    return exceeded is None or exceeded.scope not in OF_THE_DAY

@@ -1,9 +1,9 @@
-"""Seed 002's daily routing log: the ledger's decisions as `YYYY-MM-DD.md` files, one entry for each, in UTC.
+"""Seed 002's daily routing log: the ledger's decisions as `YYYY-MM-DD.md` files, one entry each, in UTC.
 
-The log is a projection. The text that is due is a pure function of the ledger and of a mark, so whatever a crash left
-of it on disk is its beginning: the next writer adds the rest. Entries stand in the order of their transactions, and one
-is written only when no running transaction can still come before it (as in monitoring/rollup.py). A lock on the
-directory keeps a second writer out, also one that lost its lead and does not know it yet.
+The log is a projection: the text due is a pure function of the ledger and a mark, so after a crash the next writer
+appends the rest. Entries are in the order of their transactions, and one is written only when no running transaction
+can still precede it. A lock on the directory keeps a second writer out, including one that has lost its lease
+unnoticed.
 """
 
 from __future__ import annotations
@@ -31,13 +31,10 @@ from routing.decision.router import Mode, Route
 from routing.decision.triggers import Confidence, confidence_of
 from routing.jobs import read_stored
 
-# Seed 002's daily routing log as text, byte for byte (rulings A9, A31). Writing it is the business of its one writer.
-#
-# A prompt cannot forge an entry: its newlines, quotation marks and control characters are escaped, and so is what a
-# trigger shows.
+logger = logging.getLogger(__name__)
 
 MESSAGE_LIMIT = 50
-"""Characters of a message that an entry shows; a longer one ends in `...` (R-073)."""
+"""Characters of a message in an entry; a longer one is cut and ends in `...` (R-073)."""
 
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff\"\\]")
 _LIST_UNSAFE = re.compile(r"[\[\],]")
@@ -45,23 +42,25 @@ _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t", '"': '\\"', "\\": "\\\\"}
 
 
 def file_name(moment: datetime) -> str:
-    """Return the name of the log file that a decision of this moment belongs to (R-068)."""
+    """Return the name of the log file for a moment (R-068)."""
     return f"{moment:%Y-%m-%d}.md"
 
 
 def format_entry(
     message: str, route: Route, *, moment: datetime, redact: Callable[[str], str] = lambda text: text
 ) -> str:
-    """Return one entry with its closing blank line.
+    """Return one entry with its closing blank line, byte for byte as seed 002 has it (rulings A9, A31).
+
+    Newlines, quotation marks and control characters are escaped, so a prompt cannot forge an entry.
 
     Args:
-        message: the prompt as it was sent.
-        route: the decision about it.
-        moment: when it was decided, in the time zone of the log.
-        redact: removes secrets from the whole message before it is cut (A31).
+        message: the prompt as sent.
+        route: the decision.
+        moment: when it was made, in the log's time zone.
+        redact: removes secrets from the whole message before it is cut.
     """
-    shown = redact(message)
-    cut = shown[:MESSAGE_LIMIT] + "..." if len(shown) > MESSAGE_LIMIT else shown
+    redacted = redact(message)
+    cut = redacted[:MESSAGE_LIMIT] + "..." if len(redacted) > MESSAGE_LIMIT else redacted
     triggers = ", ".join(_LIST_UNSAFE.sub("_", _escape(redact(trigger.shown))) for trigger in route.triggers)
     lines = [
         f'{moment:%H:%M} ROUTE "{_escape(cut)}" → {route.mode.value}',
@@ -81,16 +80,14 @@ def _basis(route: Route) -> str:
 
 
 def _escape(text: str) -> str:
-    return _UNSAFE.sub(lambda found: _SHORT.get(found.group()) or f"\\u{ord(found.group()):04x}", text)
+    return _UNSAFE.sub(lambda match: _SHORT.get(match.group()) or f"\\u{ord(match.group()):04x}", text)
 
-
-logger = logging.getLogger(__name__)
 
 BATCH_ENTRIES = 2000
-"""Entries that are written at a time, so that a backlog does not hold up the dispatcher's other work."""
+"""Entries written at a time, so that a backlog does not delay the dispatcher's other work."""
 MARK_NAME = ".mark.json"
 _DAYS_KEPT = 7
-"""Days whose files' sizes the mark holds: a decision is never written later than that."""
+"""Days whose file sizes the mark holds: no decision is written later than that."""
 
 _DUE = text("""
     SELECT e.xid, e.id, e.at, e.job_id, j.prompt, j.route
@@ -101,7 +98,7 @@ _DUE = text("""
             OR e.kind = 'state' AND jsonb_exists(e.data, 'decision'))
      ORDER BY e.xid, e.id LIMIT :batch
 """)
-"""Decisions, each told once: by a job's acceptance, or, where a model or its owner had a say, after that."""
+"""Decisions, each once: at a job's acceptance, or later if a model or its owner decided."""
 _POSITION = text("""
     SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint,
            (SELECT system_identifier FROM pg_control_system())::text || '/' ||
@@ -110,18 +107,18 @@ _POSITION = text("""
 
 
 class _Mark(BaseModel):
-    """How far the log has come."""
+    """The log's position."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     ledger: str = ""
-    """The database cluster and the database in it: transaction numbers mean nothing elsewhere."""
+    """Database cluster and database: transaction numbers mean nothing elsewhere."""
     xid: int = 0
     event_id: int = 0
     at: datetime = datetime.min.replace(tzinfo=UTC)
-    """Of the newest decision that is written."""
+    """Time of the newest written decision."""
     sizes: dict[str, int] = {}
-    """Bytes of each file up to here."""
+    """Bytes of each file up to this position."""
 
 
 class _Entry(NamedTuple):
@@ -130,24 +127,21 @@ class _Entry(NamedTuple):
     at: datetime
     file: str
     text: str
-    """Empty for a decision that this version cannot read."""
+    """Empty if this version cannot read the decision."""
 
 
 class RoutingLog:
-    """Writes the log into one directory, for one ledger."""
+    """Writes one ledger's log into one directory."""
 
     def __init__(self, ledger: Ledger, directory: Path, *, redact: Callable[[str], str]) -> None:
         self._ledger = ledger
         self._directory = directory
         self._redact = redact
         self._seen = ("", 0)
-        """The ledger, and the transaction before which it holds no decision that is not written."""
+        """The ledger, and the transaction before which all its decisions are written."""
 
     def write_pending(self) -> int:
-        """Append what is due, one batch at most, and return how many entries that was.
-
-        A directory that cannot be written is warned of and tried again: the log is owed to nobody who waits for it.
-        """
+        """Append at most one batch of entries, and return how many; a failed write is logged and tried again."""
         try:
             with _locked(self._directory) as is_ours:
                 return self._write(self._read_mark()) if is_ours else 0
@@ -210,12 +204,12 @@ class RoutingLog:
 
 
 def open_routing_log(ledger: Ledger, directory: Path | None, *, settings: BaseModel) -> RoutingLog | None:
-    """Return the log that an installation's settings ask for, or None.
+    """Return the routing log of an installation.
 
     Args:
-        ledger: what it is a projection of.
-        directory: where it is written; None for nowhere.
-        settings: whose secret values stand in no entry.
+        ledger: the source.
+        directory: the target; None for no log.
+        settings: their secret values are redacted.
     """
     if directory is None:
         return None
@@ -223,7 +217,7 @@ def open_routing_log(ledger: Ledger, directory: Path | None, *, settings: BaseMo
 
 
 def _secrets(value: Any) -> Iterator[str]:
-    """Yield every secret value of these settings: none of them may stand in a log (A31)."""
+    """Yield every secret value of these settings (A31)."""
     if isinstance(value, SecretStr):
         yield value.get_secret_value()
     elif isinstance(value, BaseModel):
@@ -236,7 +230,7 @@ def _secrets(value: Any) -> Iterator[str]:
 
 @contextmanager
 def _locked(directory: Path) -> Iterator[bool]:
-    """Hold the directory, and make what was written in it durable; False when another process holds it."""
+    """Lock the directory, and make writes to it durable; yields False when another process holds the lock."""
     directory.mkdir(parents=True, exist_ok=True, mode=0o750)
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -260,16 +254,16 @@ def _by_file(entries: Iterable[_Entry]) -> dict[str, bytes]:
 
 
 def _complete(path: Path, due: bytes, *, written: int) -> int:
-    """Append what a file lacks of the text that is due after its first `written` bytes; return its new size."""
+    """Append what a file lacks of the text due after its first `written` bytes; returns its new size."""
     flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(path, flags, 0o640)
     try:
         size = os.fstat(descriptor).st_size
-        found = os.pread(descriptor, len(due) + 1, written)
-        if size < written or not due.startswith(found):
+        present = os.pread(descriptor, len(due) + 1, written)
+        if size < written or not due.startswith(present):
             logger.warning("routing_log_changed_by_others", extra={"file": path.name})
-            found = b""
-        _write_all(descriptor, due[len(found) :])
+            present = b""
+        _write_all(descriptor, due[len(present) :])
         os.fsync(descriptor)
         return os.fstat(descriptor).st_size
     finally:

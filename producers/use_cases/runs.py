@@ -1,4 +1,4 @@
-"""What a run looks like from outside: one view for HTTP, CLI and console, so that they cannot differ."""
+"""Code projects and the views of their runs, the same for HTTP, CLI and console."""
 
 from __future__ import annotations
 
@@ -8,22 +8,91 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict
 from sqlmodel import Session
 
-from ledger.runs.run import RunRows, find_run, load_run
-from ledger.runs.tables import AgentExecution, Gate, RunStep
+from ledger.runs.run import RunRows
+from ledger.runs.run import find_run
+from ledger.runs.run import load_run
+from ledger.runs.tables import AgentExecution
+from ledger.runs.tables import Gate
+from ledger.runs.tables import RunStep
+from ledger.attempts import effective_policy
+from ledger.runs.tables import Project
+from ledger.runs.run import projects_of
+from ledger.runs.run import put_project
 from ledger.spending import CallUsage, orchestrator_share, total_by, usage_of_run
-from routing.jobs import State
+from ledger.store import Ledger
+from ledger.tables import Tenant
+from producers.errors import UnknownTenantError
+from producers.use_cases.jobs import View
+from routing.errors import FieldError, InvalidJobError, ProjectConfigError
+from routing.jobs import SITE_NAME_RULE, State, check_site_name
+from routing.policy.platform import Policy
 from routing.policy.prices import NANOUSD_PER_USD, decimal_usd
+from routing.policy.project import read_project
 
 
-class _View(BaseModel):
-    model_config = ConfigDict(frozen=True)
+class ProjectView(View):
+    """A project. It names keys and holds none."""
+
+    id: UUID
+    name: str
+    config: dict[str, Any]
+    updated_at: datetime
 
 
-class ExecutionView(_View):
-    """One try at a step."""
+class Projects:
+    """The code projects of an installation's tenants."""
+
+    def __init__(self, ledger: Ledger, policy: Policy) -> None:
+        self._ledger = ledger
+        self._policy = policy
+
+    def put(self, tenant: str, name: str, text: str, *, source: str, actor: str) -> ProjectView:
+        """Add or replace a project from its YAML file.
+
+        Args:
+            tenant: the owner.
+            name: part of URLs, so the rule for site names applies.
+            text: the file.
+            source: the file's name in error messages.
+            actor: as the audit trail names actors.
+
+        Raises:
+            InvalidJobError: the caller's fault; names each place of the file that breaks a rule, with its line.
+            UnknownTenantError: the caller's fault.
+            PolicyError: the operator's fault: the tenant's overrides do not fit.
+        """
+        try:
+            check_site_name(name)
+        except ValueError:
+            raise InvalidJobError((FieldError("name", f"must be {SITE_NAME_RULE}"),)) from None
+        with self._ledger.begin() as session:
+            if session.get(Tenant, tenant) is None:
+                raise UnknownTenantError(tenant)
+            policy = effective_policy(session, tenant, self._policy)
+            try:
+                config = read_project(text, source=source, policy=policy)
+            except ProjectConfigError as error:
+                raise InvalidJobError(
+                    tuple(FieldError(f"{source}", str(problem)) for problem in error.problems)
+                ) from None
+            stored = config.model_dump(mode="json", exclude_defaults=True)
+            return view_of(put_project(session, tenant, name, stored, actor=actor))
+
+    def all(self, tenant: str) -> Sequence[ProjectView]:
+        """Return a tenant's projects by name."""
+        with self._ledger.begin() as session:
+            return [view_of(project) for project in projects_of(session, tenant)]
+
+
+def view_of(project: Project) -> ProjectView:
+    """Return a project's view."""
+    return ProjectView(id=project.id, name=project.name, config=project.config, updated_at=project.updated_at)
+
+
+class ExecutionView(View):
+    """One attempt at a step."""
 
     attempt: int
     status: str
@@ -36,28 +105,28 @@ class ExecutionView(_View):
     started_at: datetime | None
     ended_at: datetime | None
     dropped: tuple[str, ...]
-    """What it wrote where it may not: not taken."""
+    """Files that it wrote without permission: discarded."""
 
 
-class StepTreeView(_View):
-    """A step of a run and how it went."""
+class StepTreeView(View):
+    """A step of a run and its attempts."""
 
     key: str
     agent: str | None
     """None for the project's own build."""
     phase: str
     round: int
-    """0 for the run's own plan, k for the k-th cycle of rework."""
+    """0 for the original plan, k for the k-th cycle of rework."""
     cycle: int
     state: str
     tries: int
     depends_on: tuple[str, ...]
     task: str
     status: str | None
-    """What its agent reported: complete, needs_rework or blocked."""
+    """Its agent's report: complete, needs_rework or blocked."""
     summary: str
     blocking: int
-    """Blocking issues that it found."""
+    """Number of blocking issues found."""
     changed: tuple[str, ...]
     failure: str | None
     detail: str | None
@@ -67,8 +136,8 @@ class StepTreeView(_View):
     executions: tuple[ExecutionView, ...]
 
 
-class GateView(_View):
-    """A point at which a person has a say."""
+class GateView(View):
+    """A decision that a person has to make."""
 
     id: UUID
     run_id: UUID
@@ -80,13 +149,13 @@ class GateView(_View):
     actor: str | None
     note: str
     facts: dict[str, Any]
-    """What is needed to decide."""
+    """What the decision is based on."""
     opened_at: datetime | None
     expires_at: datetime | None
     decided_at: datetime | None
 
 
-class TotalView(_View):
+class TotalView(View):
     """A sum over model calls."""
 
     calls: int
@@ -94,8 +163,8 @@ class TotalView(_View):
     cost_usd: str
 
 
-class CostView(_View):
-    """What a run was thought to cost, what it has cost, and what it may cost."""
+class CostView(View):
+    """A run's estimated cost, actual cost and budget."""
 
     spent_usd: str
     cap_usd: str
@@ -104,16 +173,16 @@ class CostView(_View):
     calls: int
     tokens: int
     estimate: dict[str, Any]
-    """Made when it was submitted; `planned` is the same for the agents of its plan."""
+    """Made at submission; `planned` is the same for the agents of its plan."""
     against_estimate: str | None
     """`below`, `within` or `above` the estimated range; None while it has not ended, or without an estimate."""
     by_agent: dict[str, TotalView]
     by_model: dict[str, TotalView]
     orchestrator_share: float | None
-    """Which part of the tokens the orchestrator and its subtasks used (about a fifth is expected)."""
+    """Share of the tokens used by the orchestrator and its subtasks (about a fifth is expected)."""
 
 
-class RunView(_View):
+class RunView(View):
     """A run."""
 
     id: UUID
@@ -126,16 +195,16 @@ class RunView(_View):
     priority: str
     intent: str | None
     now: str
-    """What it does or waits for, in words."""
+    """Its current activity in words."""
     plans: tuple[dict[str, Any], ...]
     scan: str | None
     scan_detail: str
     base_commit: str | None
     head_commit: str | None
     rework_cycles: int
-    """How many cycles of rework were planned."""
+    """Planned cycles of rework."""
     rework_demands: int
-    """How many results asked for rework."""
+    """Results that asked for rework."""
     steps: tuple[StepTreeView, ...]
     gates: tuple[GateView, ...]
     gates_by_state: dict[str, int]
@@ -208,7 +277,7 @@ def gate_view(gate: Gate) -> GateView:
 
 
 def against_estimate(estimate: dict[str, Any], spent_nanousd: int) -> str | None:
-    """Compare what a run has cost with the range it was estimated at (seed 001 ADR-012)."""
+    """Compare a run's cost with its estimated range (seed 001 ADR-012)."""
     low, high = estimate.get("low_usd"), estimate.get("high_usd")
     if low is None or high is None:
         return None

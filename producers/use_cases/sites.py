@@ -1,7 +1,7 @@
-"""Sites as their owner handles them: made, imported, exported, compared, rolled back, and read for serving.
+"""Create, import, export, compare and roll back sites, and their views for HTTP and CLI.
 
-The active release is a ledger row, changed by compare-and-swap; the Den's projection follows it. Nothing becomes active
-without the scan of the site's profile, whoever asks.
+The active release is a ledger row, changed by compare-and-swap; the copy for web servers follows it. Nothing becomes
+active without passing the scan of the site's profile.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from sites.spec.model import parse_site
 from sites.spec.render import detached_files, render
 
 SPEC_FILE = "site.json"
-"""A directory that holds this file is a spec with its assets; one without it is a site of plain files."""
+"""A directory with this file is a spec with its assets; one without it is a site of plain files."""
 
 
 def _silent(_: str) -> None:
@@ -52,20 +52,20 @@ def _silent(_: str) -> None:
 
 @dataclass(frozen=True)
 class Content:
-    """A site's content as it came from a directory."""
+    """A site's content, read from a directory."""
 
     files: Mapping[str, bytes]
     spec: bytes | None
-    """The site's spec in canonical form, when its pages are rendered from one."""
+    """The site's spec in canonical form, if its pages are rendered from one."""
 
 
 def content_of(files: Mapping[str, bytes]) -> Content:
-    """Tell a spec with assets from a site of plain files, and render the pages of the former.
+    """Return the content of a directory, with the pages rendered if it holds a spec.
 
     Raises:
-        SpecError: the spec is invalid (the fault of whoever wrote it).
-        InvalidInputError: a file differs from the page that the spec renders in its place, or there is nothing at all
-            (likewise). An equal one, as an export writes it, is fine.
+        SpecError: the author's fault: the spec is invalid.
+        InvalidInputError: the author's fault: there are no files, or one differs from the page that the spec renders
+            in its place.
     """
     if not files:
         raise InvalidInputError("directory", "must hold at least one file")
@@ -104,7 +104,7 @@ class Sites:
         return site
 
     def set_profile(self, tenant: str, name: str, profile: str, *, actor: str = "operator") -> Site:
-        """Judge a site's releases by another publish profile from now on; what it shows stays.
+        """Set the publish profile for a site's future releases; what is published stays.
 
         Raises:
             InvalidInputError, SiteNotFoundError: the caller's fault.
@@ -125,18 +125,18 @@ class Sites:
     def import_site(
         self, tenant: str, name: str, directory: Path, *, actor: str = "operator", tell: Callable[[str], None] = _silent
     ) -> Release:
-        """Make a directory's content the site's active release; a site that does not exist yet is made.
+        """Publish a directory's content, creating the site if it does not exist.
 
         Args:
-            tenant: whose site it is.
+            tenant: the owner.
             name: the site.
             directory: its content.
-            actor: who asks.
-            tell: told what is being done, for a person to read.
+            actor: for the audit trail.
+            tell: called with each step, for a person to read.
 
         Raises:
-            InvalidInputError, SpecError, PathRefusedError, TreeRefusedError, ImportRefusedError: the fault of whoever
-                made the directory; nothing changed.
+            InvalidInputError, SpecError, PathRefusedError, TreeRefusedError, ImportRefusedError: the fault of the
+                directory's author; nothing changed.
             UnknownTenantError: the caller's fault.
             SiteConflictError, PublishConflictError: nobody's fault: the site is being written; nothing changed.
         """
@@ -186,29 +186,27 @@ class Sites:
     def export_site(
         self, tenant: str, name: str, out: Path, *, release: UUID | None = None, with_sources: bool = False
     ) -> Release:
-        """Write a release to a new or empty directory, with its spec as `site.json` when all pages are its render.
+        """Write a release to a new or empty directory, with its spec as `site.json` if it renders all pages.
 
         Args:
-            tenant: whose site it is.
+            tenant: the owner.
             name: the site.
             out: the directory.
-            release: which; None for the active one.
-            with_sources: all of a built site, as an import takes it, instead of what is served.
+            release: the active one if None.
+            with_sources: all files of a built site, for a later import, instead of those served.
 
         Raises:
             SiteNotFoundError, ReleaseNotFoundError: the caller's fault.
             TreeRefusedError: the caller's fault: the directory is not empty.
         """
-        found, files = self.read(tenant, name, release=release, with_sources=with_sources)
+        exported, files = self.read(tenant, name, release=release, with_sources=with_sources)
         write_directory(files, out)
-        return found
+        return exported
 
     def read(
         self, tenant: str, name: str, *, release: UUID | None = None, with_sources: bool = False
     ) -> tuple[Release, dict[str, bytes]]:
-        """Return a release, the active one by default, and its files, with its spec as `site.json` when it has one.
-
-        Of a built site these are the files that it serves, unless its sources are asked for too.
+        """Return a release, by default the active one, and the files that `export_site` would write.
 
         Raises:
             SiteNotFoundError, ReleaseNotFoundError: the caller's fault.
@@ -238,13 +236,13 @@ class Sites:
             return site, releases_of(session, site, limit=limit)
 
     def diff(self, tenant: str, name: str, before: UUID | None = None, after: UUID | None = None) -> Comparison:
-        """Return what changed from one release to another, file by file.
+        """Return the changes from one release to another.
 
         Args:
-            tenant: whose site it is.
+            tenant: the owner.
             name: the site.
-            before: one release; by default the one that `after` replaced, or nothing if it was the first.
-            after: the other; the active one by default.
+            before: by default the release that `after` replaced, if any.
+            after: by default the active release.
 
         Raises:
             SiteNotFoundError, ReleaseNotFoundError: the caller's fault.
@@ -255,10 +253,10 @@ class Sites:
         return compare_releases(self._den, old, new)
 
     def revoke_previews(self, tenant: str, name: str, *, release: UUID | None = None, actor: str = "operator") -> int:
-        """Make the preview links that are out useless: those of one release, or of all of the site's.
+        """Revoke the preview links of one release or of all; new ones can be requested at once.
 
         Returns:
-            How many releases it concerns. New links can be asked for at once.
+            How many releases this concerns.
 
         Raises:
             SiteNotFoundError, ReleaseNotFoundError: the caller's fault.
@@ -279,13 +277,13 @@ class Sites:
         return revoked
 
     def rollback(self, tenant: str, name: str, *, to: UUID | None = None, actor: str = "operator") -> Release:
-        """Make an earlier release the active one again. A job that waits for approval meanwhile will not publish.
+        """Make an earlier release active again; a job that awaits approval will then not publish.
 
         Args:
-            tenant: whose site it is.
+            tenant: the owner.
             name: the site.
-            to: which release; None for the one that the active one replaced.
-            actor: who asks.
+            to: by default the release that the active one replaced.
+            actor: for the audit trail.
 
         Raises:
             SiteNotFoundError, ReleaseNotFoundError, SiteConflictError: the caller's fault.
@@ -337,9 +335,6 @@ class Sites:
             return published_release(session, site, target)
 
 
-# What sites and releases look like from outside: one view for HTTP and command line, so that they cannot differ.
-
-
 class SiteView(BaseModel):
     """A site."""
 
@@ -348,9 +343,9 @@ class SiteView(BaseModel):
     active_release_id: UUID | None
     live_url: str | None
     is_shown: bool
-    """Whether its copy for web servers is known to show the active release; where not, the dispatcher sees to it."""
+    """Whether its copy for web servers shows the active release; the dispatcher brings up one that lags."""
     locked_by: UUID | None
-    """The job that is writing the site now."""
+    """The job that is writing the site."""
     created_at: datetime
 
 
@@ -366,16 +361,16 @@ class ReleaseView(BaseModel):
     files: int
     total_bytes: int
     public: str
-    """The directory that is served, where the site is built; empty when all files are."""
+    """The served directory of a built site; empty when all files are served."""
     has_spec: bool
-    """Whether tier 1 can edit it by its spec; pages that were edited otherwise are no longer rendered from it."""
+    """Whether tier 1 can edit it by its spec; pages edited otherwise are no longer rendered from it."""
     published_at: datetime | None
     is_swept: bool
-    """Its files were given up: it can no longer be exported, compared or gone back to."""
+    """Whether its files were deleted: it can no longer be exported, compared or rolled back to."""
 
 
 def site_view(site: Site, *, pages_url: str) -> SiteView:
-    """Return the view of a site; `pages_url` is the origin of the pages."""
+    """Return the view of a site; `pages_url` is the origin of its pages."""
     live_url = f"{pages_url.rstrip('/')}/live/{site.tenant}/{site.name}/"
     return SiteView(
         name=site.name,

@@ -1,7 +1,6 @@
-"""What operators set about tenants and queues: pause, weight, limits, policy's approval. Each change is on record.
+"""Tenants, their settings and API keys, and the queues' pause switch. Each change is audited.
 
-The switches are rows of the ledger, so they hold for every process and survive every restart; the runway, the claim and
-the gateway read them there.
+Settings are ledger rows, so they apply to every process and survive every restart. Of an API key only a hash is stored.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from routing.queues import QUEUES, QueueName
 
 
 class TenantView(BaseModel):
-    """A tenant as its operator sees it."""
+    """A tenant, for its operator."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -41,9 +40,9 @@ class TenantView(BaseModel):
     is_paused: bool
     paused_at: datetime | None
     weight: int
-    """Turns it takes where a tenant of weight 1 takes one."""
+    """Its share of turns, relative to a tenant of weight 1."""
     max_running: int | None
-    """How many of its jobs may run at once; None leaves it to the policy."""
+    """How many of its jobs may run at once; None for the policy's limit."""
     auto_approve: bool
     waiting: int
     running: int
@@ -52,7 +51,7 @@ class TenantView(BaseModel):
 
 
 class QueueState(BaseModel):
-    """A queue as its operator sees it, over all tenants."""
+    """A queue over all tenants, for its operator."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -86,7 +85,7 @@ def show_tenant(session: Session, name: str) -> TenantView:
 
 
 def pause_tenant(session: Session, name: str, *, is_paused: bool, actor: str) -> None:
-    """Start none of a tenant's jobs any more, or again; what runs goes on, and what is submitted waits.
+    """Pause or resume a tenant: while paused its running jobs continue and all others wait.
 
     Raises:
         UnknownTenantError: the operator's fault.
@@ -99,7 +98,7 @@ def pause_tenant(session: Session, name: str, *, is_paused: bool, actor: str) ->
 
 
 def pause_queue(session: Session, queue: QueueName, *, is_paused: bool, actor: str) -> None:
-    """Start no more jobs of a queue, or again; what runs goes on."""
+    """Pause or resume a queue: while paused its running jobs continue and all others wait."""
     if (queue.value in paused_queues(session)) == is_paused:
         return
     pause_in_ledger(session, queue, is_paused=is_paused)
@@ -121,7 +120,7 @@ def change_tenant(session: Session, name: str, *, actor: str, **values: Any) -> 
 
 
 def list_queues(session: Session) -> Sequence[QueueState]:
-    """Return every queue, with what waits and runs on it over all tenants."""
+    """Return every queue with its waiting and running jobs of all tenants."""
     paused = paused_queues(session)
     deep = {depth.queue: depth for depth in depths(session)}
     live = col(Attempt.ended_at).is_(None)
@@ -179,8 +178,6 @@ def _view(tenant: Tenant, *, waiting: dict[str, int], running: dict[str, int]) -
     )
 
 
-# Tenants and their API keys: who calls, for whom, and what a key allows. Only the hash of a secret is kept.
-
 SECRET_PREFIX = "pmk_"
 KEY_NAME_RULE = "1 to 64 of letters, digits, space and . _ @ -"
 _KEY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@-]{0,63}")
@@ -194,25 +191,25 @@ class Scope(StrEnum):
     """What a key allows."""
 
     SUBMIT = "submit"
-    """Submit jobs, and cancel them."""
+    """Submit and cancel jobs."""
     READ = "read"
     """See jobs, events, sites and queues."""
     APPROVE = "approve"
     """Approve and reject previews, and roll back."""
     ADMIN = "admin"
-    """All of these for the key's tenant, and its sites."""
+    """All of the above for the key's tenant, and manage its sites."""
     OPERATE = "operate"
-    """See and steer the whole fleet: its workers, queues, money and audit rows, never what another tenant's jobs say.
-    No other scope holds it, and a key has it only when it was asked for by name."""
+    """See and control the whole fleet: workers, queues, money and audit rows, but not what other tenants' jobs say. No
+    other scope includes it; a key has it only if it was requested by name."""
 
 
 TENANT_SCOPES = tuple(scope for scope in Scope if scope is not Scope.OPERATE)
-"""What a key may do for its own tenant."""
+"""Scopes within a key's own tenant."""
 
 
 @dataclass(frozen=True)
 class Caller:
-    """Who calls: everything that is known of a request's origin comes from its key."""
+    """The holder of an API key."""
 
     tenant: str
     key_name: str
@@ -221,11 +218,11 @@ class Caller:
 
     @property
     def actor(self) -> str:
-        """How the audit trail names this caller."""
+        """The caller's name in the audit trail."""
         return f"key:{self.tenant}/{self.key_name}"
 
     def require(self, scope: Scope) -> None:
-        """Raise unless the key allows this.
+        """Check that the key allows this.
 
         Raises:
             MissingScopeError: the caller's fault.
@@ -234,23 +231,23 @@ class Caller:
             raise MissingScopeError(scope)
 
     def may(self, scope: Scope) -> bool:
-        """Tell whether the key allows this."""
+        """Whether the key allows this."""
         return scope in self.scopes or (scope in TENANT_SCOPES and Scope.ADMIN in self.scopes)
 
 
 def hash_secret(secret: str) -> str:
-    """Return what is stored of a key. A plain hash is enough: the secret has 256 random bits."""
+    """Return the stored hash of a key. A plain hash is enough: the secret has 256 random bits."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
 def create_tenant(session: Session, name: str, *, provider: str | None = None, actor: str = "operator") -> Tenant:
-    """Return the tenant of this name, made when there was none.
+    """Return the tenant of this name, creating it if there is none.
 
     Args:
         session: the caller's transaction.
-        name: it stands in URLs, so the rule for site names holds.
-        provider: the gateway's provider that its model calls go to; None leaves an existing tenant's as it is.
-        actor: who asks.
+        name: part of URLs, so the rule for site names applies.
+        provider: the gateway's provider for its model calls; None leaves an existing tenant's unchanged.
+        actor: for the audit trail.
 
     Raises:
         InvalidInputError: the operator's fault.
@@ -272,7 +269,7 @@ def create_tenant(session: Session, name: str, *, provider: str | None = None, a
 
 
 def create_key(session: Session, tenant: str, *, name: str, scopes: Iterable[str], actor: str = "operator") -> str:
-    """Make a key and return its secret, which nobody can show again.
+    """Create a key and return its secret, which cannot be shown again.
 
     Raises:
         UnknownTenantError: the operator's fault.
@@ -295,16 +292,16 @@ def create_key(session: Session, tenant: str, *, name: str, scopes: Iterable[str
 
 
 def keys_of(session: Session, tenant: str) -> Sequence[ApiKey]:
-    """Return a tenant's keys that are in force, oldest first."""
+    """Return a tenant's valid keys, oldest first."""
     query = select(ApiKey).where(col(ApiKey.tenant) == tenant, col(ApiKey.revoked_at).is_(None))
     return session.scalars(query.order_by(col(ApiKey.created_at))).all()
 
 
 def check_shape(secret: str) -> str:
-    """Return what looks like the secret of a key.
+    """Return a string that has the shape of a secret.
 
     Raises:
-        AuthenticationError: the caller's fault; see `authenticate`.
+        AuthenticationError: the caller's fault.
     """
     if not _SECRET.fullmatch(secret):
         raise AuthenticationError(_NO_KEY)
@@ -312,10 +309,10 @@ def check_shape(secret: str) -> str:
 
 
 def authenticate(ledger: Session | Connection, secret: str) -> Caller:
-    """Return who holds a secret.
+    """Return the holder of a secret.
 
     Raises:
-        AuthenticationError: the caller's fault: no key, a wrong one or a revoked one; the message does not tell which.
+        AuthenticationError: the caller's fault: an unknown or revoked key; the message does not say which.
     """
     key = _KEY.one(ledger, {"key_hash": hash_secret(check_shape(secret))})
     if key is None:
@@ -324,7 +321,7 @@ def authenticate(ledger: Session | Connection, secret: str) -> Caller:
 
 
 def holder_of(session: Session, key_id: UUID) -> Caller | None:
-    """Return who a key that is in force belongs to; None for any other."""
+    """Return the holder of a valid key; None for any other."""
     key = session.get(ApiKey, key_id)
     return None if key is None or key.revoked_at is not None else _caller(key)
 
@@ -334,7 +331,7 @@ def _caller(key: Any) -> Caller:
 
 
 def revoke(session: Session, tenant: str, *, name: str, actor: str = "operator") -> bool:
-    """Take a key out of force, from its next request on; False when there is none of this name."""
+    """Revoke a key from its next request on; False if there is none of this name."""
     revoked = session.execute(
         sql_update(ApiKey)
         .where(col(ApiKey.tenant) == tenant, col(ApiKey.name) == name, col(ApiKey.revoked_at).is_(None))

@@ -1,4 +1,4 @@
-"""Tickets in files: YAML, or Markdown whose front matter is YAML and whose text is the ticket's body."""
+"""Tickets as jobs: read from files, submitted, and answered with notes on the tracker (S-030)."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from routing.jobs import Label, SiteName, State
 from routing.policy.agents import Account, AccountsConfig
 from routing.policy.project import ProjectConfig
 
-# A ticket as the body of a job: one way from every source, so that all of them are refused for the same reasons.
+logger = logging.getLogger(__name__)
 
 MAX_BODY_CHARACTERS = 32 * 1024
 
 
 class TicketBody(BaseModel):
-    """A ticket, as it is submitted: the body of `POST /v1/runs`."""
+    """A submitted ticket: the body of `POST /v1/runs`."""
 
     model_config = ConfigDict(extra="forbid", str_strip_whitespace=True)
 
@@ -42,19 +42,19 @@ class TicketBody(BaseModel):
 
 
 def job_body(ticket: TicketBody) -> dict[str, Any]:
-    """Return the body of the job that a ticket asks for: its text is the prompt, the rest goes along."""
+    """Return the job request for a ticket: its text is the prompt."""
     prompt = f"{ticket.title}\n\n{ticket.body}" if ticket.body else ticket.title
-    beside = {"title": ticket.title, "labels": list(ticket.labels), "source": ticket.source, "url": ticket.url}
-    asked: dict[str, Any] = {
+    metadata = {"title": ticket.title, "labels": list(ticket.labels), "source": ticket.source, "url": ticket.url}
+    body: dict[str, Any] = {
         "prompt": prompt,
         "project": ticket.project,
         "priority": ticket.priority,
         "budget_usd": ticket.budget_usd,
         "callback_url": ticket.callback_url,
         "idempotency_key": ticket.idempotency_key,
-        "ticket": {name: value for name, value in beside.items() if value is not None},
+        "ticket": {name: value for name, value in metadata.items() if value is not None},
     }
-    return {name: value for name, value in asked.items() if value is not None}
+    return {name: value for name, value in body.items() if value is not None}
 
 
 MAX_FILE_BYTES = 128 * 1024
@@ -63,12 +63,12 @@ _TITLE = re.compile(r"\A\s*#[ \t]+(?P<title>[^\r\n]+)\r?\n?(?P<body>.*)\Z", re.D
 
 
 def read_ticket(text: str, *, project: str) -> TicketBody:
-    """Read a ticket's file.
+    """Read a ticket file.
 
     Args:
-        text: YAML with title, body, labels, priority, source and url; or Markdown, whose first heading is the title
-            where the front matter has none.
-        project: what it is about; a file cannot choose another.
+        text: YAML with title, body, labels, priority, source and url; or Markdown with such front matter, whose first
+            heading is the title if the front matter has none.
+        project: a file cannot choose another.
 
     Raises:
         InvalidJobError: the caller's fault; names each field and the rule it breaks.
@@ -81,9 +81,9 @@ def read_ticket(text: str, *, project: str) -> TicketBody:
     try:
         return TicketBody.model_validate({**fields, "project": project})
     except ValidationError as error:
-        found = error.errors(include_url=False, include_input=False)[:50]
+        problems = error.errors(include_url=False, include_input=False)[:50]
         raise InvalidJobError(
-            tuple(FieldError(".".join(map(str, item["loc"]))[:200] or "ticket", _rule(item)) for item in found)
+            tuple(FieldError(".".join(map(str, item["loc"]))[:200] or "ticket", _rule(item)) for item in problems)
         ) from None
 
 
@@ -105,25 +105,21 @@ def _markdown(body: str, fields: dict[str, Any]) -> dict[str, Any]:
 
 def _mapping(text: str) -> dict[str, Any]:
     try:
-        found = yaml.safe_load(text)
+        mapping = yaml.safe_load(text)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 0
         raise InvalidJobError((FieldError("ticket", f"is no YAML: line {line}"),)) from None
     except (yaml.YAMLError, ValueError, RecursionError):
         raise InvalidJobError((FieldError("ticket", "is no YAML"),)) from None
-    if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
+    if not isinstance(mapping, dict) or not all(isinstance(name, str) for name in mapping):
         raise InvalidJobError((FieldError("ticket", "must be a mapping with a title, or Markdown"),))
-    return found
+    return mapping
 
 
 def _rule(item: Any) -> str:
     rule = "is not a field of a ticket" if item["type"] == "extra_forbidden" else str(item["msg"])
     return rule.removeprefix("Value error, ")
 
-
-# Write to tickets what became of them: each note once, however often it has to be tried (S-030).
-
-logger = logging.getLogger(__name__)
 
 _MAX_DETAIL = 600
 _ENDS: Mapping[str, str] = {
@@ -135,13 +131,13 @@ _ENDS: Mapping[str, str] = {
     State.EXPIRED: "Pointsman stopped: nobody decided in time.",
     State.CANCELLED: "Pointsman stopped: the run was cancelled.",
 }
-"""By the state that a run ended in; any other is a failure."""
+"""By the run's final state; any other is a failure."""
 
 
 def text_of(
     kind: str, *, run_id: str, state: str, detail: str | None, result: Mapping[str, Any], gate_reason: str | None
 ) -> str:
-    """Return the words of a note, in which what agents and errors say makes no tracker do anything."""
+    """Return the text of a note; what agents and errors say in it triggers nothing on the tracker."""
     if kind == STARTED:
         return f"Pointsman works on this ticket (run `{run_id}`)."
     if kind.startswith(AT_GATE):
@@ -163,14 +159,14 @@ def text_of(
 
 
 class TicketWriter:
-    """Sends what is due, for one installation."""
+    """Sends due notes, each once, however often it has to be tried."""
 
     def __init__(self, ledger: Ledger, accounts: AccountsConfig) -> None:
         self._ledger = ledger
         self._accounts = accounts
 
     def deliver_due(self, *, limit: int = 20) -> int:
-        """Send the notes that are due; returns how many were tried."""
+        """Send the due notes; returns how many were tried."""
         with self._ledger.begin() as session:
             due = claim_due_notes(session, limit=limit)
         for note in due:

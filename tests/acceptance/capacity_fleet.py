@@ -17,7 +17,7 @@ import httpx2
 from sqlalchemy import text
 
 from ledger.store import Ledger
-from monitoring.capacity.measure import Measured, measure
+from monitoring.capacity.workload import Measured, measure
 from producers.local.embedded import Embedded
 from producers.local.supervisor import Program, python_module
 from routing.policy.platform import load_policy

@@ -18,7 +18,7 @@ import pytest
 from gateway.fake_provider.config import RehearsalConfig
 from ledger.store import Ledger, create_ledger_engine
 from producers.backup import counts
-from producers.local.embedded import TENANT, Embedded, Options, resting
+from producers.local.embedded import TENANT, Embedded, Options, open_offline
 from tests.acceptance.installation import Installation
 
 PLAIN = {name: value for name, value in os.environ.items() if not name.startswith("POINTSMAN_")}
@@ -58,7 +58,7 @@ def live_page(embedded: Embedded, site: str) -> bytes:
 
 def held_by(home: Path) -> dict[str, int]:
     """What the ledger in a directory holds, while nothing but its database runs."""
-    with resting(home) as (url, *_):
+    with open_offline(home) as (url, *_):
         ledger = Ledger(create_ledger_engine(url, pool_size=1))
         try:
             with ledger.begin() as session:

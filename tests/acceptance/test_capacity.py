@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from monitoring.capacity.limits import read_limits
-from monitoring.capacity.measure import Measured
 from monitoring.capacity.plan import Plan, Question, make_plan
+from monitoring.capacity.workload import Measured
 from routing.policy.platform import platform_policy
 from routing.queues import QueueName
 from tests.acceptance.capacity_fleet import (

@@ -25,7 +25,7 @@ from ledger.tables import Tenant
 from producers.local.embedded import Embedded
 from producers.local.embedded import Options as EmbeddedOptions
 from producers.local.supervisor import Program, python_module
-from producers.use_cases.projects import Projects
+from producers.use_cases.runs import Projects
 from producers.use_cases.tenants import Scope, create_key, create_tenant
 from routing.policy.platform import load_policy
 from tests.chaos.options import Options

@@ -26,7 +26,7 @@ from ledger.start_attempt import Claim
 from ledger.tables import Job
 from producers.dispatch.broker import Publisher
 from producers.intake.submit import Submitter
-from producers.use_cases.projects import Projects
+from producers.use_cases.runs import Projects
 from routing.broker import create_app
 from routing.jobs import Door, Reason, State
 from routing.policy.platform import Policy, platform_policy

@@ -12,7 +12,7 @@ from ledger.runs.tables import AgentExecution, Run, RunStep
 from ledger.tables import Job
 from producers.dispatch.broker import Publisher
 from producers.intake.submit import Submitter
-from producers.use_cases.projects import Projects
+from producers.use_cases.runs import Projects
 from routing.broker import create_app
 from routing.jobs import Door
 from routing.policy.platform import Policy, platform_policy

@@ -13,8 +13,7 @@ from ledger.dispatch_window import Push, pause_queue, top_up
 from ledger.submission import count_backlog, load_headroom
 from producers.dispatch.broker import Publisher
 from producers.errors import AdmissionRefusedError
-from producers.intake.celery_intake import take_in
-from producers.intake.celery_message import CeleryMessage
+from producers.intake.celery_intake import CeleryMessage, take_in
 from producers.intake.submit import Submitter
 from routing.broker import create_app
 from routing.jobs import Door, Reason

@@ -10,10 +10,13 @@ from typer.testing import CliRunner, Result
 
 from ledger.attempts import escalate, hold
 from ledger.dispatch_window import pause_queue
-from ledger.operations.workers import Sign, sign_in, sign_off
+from ledger.operations.workers import Sign
+from ledger.operations.workers import sign_in
+from ledger.operations.workers import sign_off
 from ledger.submission import count_backlog
-from monitoring.capacity.measure import measure
-from monitoring.forecast import read_recent_attempts, read_wanted_slots
+from monitoring.capacity.workload import measure
+from monitoring.gauges import read_recent_attempts
+from monitoring.gauges import read_wanted_slots
 from producers.cli import app
 from routing.jobs import Reason, State
 from routing.queues import QueueName, Tier
@@ -57,7 +60,7 @@ def test_the_busiest_hour_need_not_begin_with_an_hour_of_the_clock(shop: Shop) -
 
 
 def test_rates_are_those_of_all_jobs_however_few_attempts_are_read(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("monitoring.capacity.measure.MOST_ATTEMPTS", 3)
+    monkeypatch.setattr("monitoring.capacity.workload.MOST_ATTEMPTS", 3)
     for number in range(9):
         answered(shop, waited=0.0, took=1.0, ago=200 - 10.0 * number)
     for number in range(3):
@@ -69,7 +72,7 @@ def test_rates_are_those_of_all_jobs_however_few_attempts_are_read(shop: Shop, m
 
 
 def test_a_ledger_that_takes_too_long_is_not_taken_to_be_away(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("monitoring.capacity.measure._TIMEOUT_MS", 50)
+    monkeypatch.setattr("monitoring.capacity.workload._TIMEOUT_MS", 50)
     with shop.ledger.begin() as session:
         session.execute(text("LOCK TABLE attempt IN ACCESS EXCLUSIVE MODE"))
         refused = capacity("--rate", "2/s", "--hours", "700", url=shop.url)

@@ -16,7 +16,7 @@ from ledger.store import Ledger
 from ledger.tables import Attempt
 from producers.dispatch.broker import Publisher
 from producers.intake.submit import Submitter
-from producers.use_cases.projects import Projects
+from producers.use_cases.runs import Projects
 from routing.broker import create_app
 from routing.jobs import Door, JobMessage
 from routing.policy.project import accounts_for, for_project, read_project

@@ -8,8 +8,7 @@ import time
 import pytest
 
 from monitoring.exporter import read_ledger, render_metrics
-from monitoring.forecast import MOST_COUNTED
-from monitoring.gauges import COUNTED_AT_MOST
+from monitoring.gauges import COUNTED_AT_MOST, MOST_COUNTED
 from tests.bulk import fill, fill_past, looks_of
 from tests.factories import Shop
 

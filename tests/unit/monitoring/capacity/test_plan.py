@@ -10,13 +10,17 @@ from monitoring.capacity.limits import NAMES, Instances, Limits, read_limits
 from monitoring.capacity.plan import Plan, Question, make_plan
 from monitoring.capacity.workload import Workload, default_wait_target, default_workload
 from routing.policy.platform import Policy, platform_policy
-from tests.unit.monitoring.capacity.test_workload import HAIKU, PATCH, SPEC, workload
+from tests.unit.monitoring.capacity.test_workload import HAIKU, SPEC, WORKLOAD_PATCH, workload
 
 BOUNDLESS = read_limits(None).override(dict.fromkeys((*NAMES[:6], "ledger_connections"), 1e9))
 
 
 def question(rate: float = 2.0, **changes: Any) -> Question:
-    fields: dict[str, Any] = {"arriving": {SPEC: rate}, "p95_targets": {SPEC: 3.0, PATCH: 10.0}, "ceiling_usd": 1e6}
+    fields: dict[str, Any] = {
+        "arriving": {SPEC: rate},
+        "p95_targets": {SPEC: 3.0, WORKLOAD_PATCH: 10.0},
+        "ceiling_usd": 1e6,
+    }
     return Question(**(fields | changes))
 
 
@@ -33,7 +37,7 @@ def planned(asked: Question, *, work: Workload | None = None, limits: Limits = B
 
 def test_every_pool_keeps_its_target() -> None:
     plan = planned(question())
-    assert {queue.queue for queue in plan.queues} == {SPEC, PATCH}
+    assert {queue.queue for queue in plan.queues} == {SPEC, WORKLOAD_PATCH}
     for queue in plan.queues:
         assert queue.is_met
         assert queue.waits.p95 <= queue.target_seconds
@@ -42,9 +46,9 @@ def test_every_pool_keeps_its_target() -> None:
 
 def test_escalations_load_the_next_tier() -> None:
     by_queue = {queue.queue: queue for queue in planned(question()).queues}
-    assert by_queue[PATCH].load.rate == pytest.approx(0.2)
-    more = {queue.queue: queue for queue in planned(question(), work=workload(follows={PATCH: 0.4})).queues}
-    assert more[PATCH].slots > by_queue[PATCH].slots
+    assert by_queue[WORKLOAD_PATCH].load.rate == pytest.approx(0.2)
+    more = {queue.queue: queue for queue in planned(question(), work=workload(follows={WORKLOAD_PATCH: 0.4})).queues}
+    assert more[WORKLOAD_PATCH].slots > by_queue[WORKLOAD_PATCH].slots
     assert more[SPEC].slots == by_queue[SPEC].slots
 
 
@@ -59,7 +63,7 @@ def test_a_day_costs_its_attempts_and_its_slots() -> None:
 
 
 def test_a_given_pool_is_judged_as_it_is() -> None:
-    plan = planned(question(fixed={SPEC: 10, PATCH: 50}))
+    plan = planned(question(fixed={SPEC: 10, WORKLOAD_PATCH: 50}))
     spec = next(queue for queue in plan.queues if queue.queue == SPEC)
     assert (spec.slots, spec.is_met, spec.is_fixed) == (10, False, True)
     assert not spec.waits.is_bounded, "ten slots, and ten busy on average"

@@ -1,12 +1,22 @@
-"""Signatures of webhooks."""
+"""Webhooks of GitHub and Linear, as those services send them."""
 
 import hashlib
 import hmac
+from typing import Any
 
 import pytest
 
-from producers.intake.ticket_webhooks import is_fresh, is_from_github, is_from_linear
+from producers.intake.ticket_webhooks import (
+    Ignored,
+    TicketRequest,
+    is_fresh,
+    is_from_github,
+    is_from_linear,
+    read_github_delivery,
+    read_linear_delivery,
+)
 
+TRIGGER = "pointsman"
 SECRET = "It's a Secret to Everybody"  # GitHub's own test vector, "Validating webhook deliveries"
 BODY = b"Hello, World!"
 SIGNED = "757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17"
@@ -54,3 +64,104 @@ def test_linear_signs_the_body_as_it_is() -> None:
 )
 def test_an_old_delivery_is_not_taken_again(sent: object, is_taken: bool) -> None:
     assert is_fresh(sent, now_seconds=1000.0) is is_taken
+
+
+def of_github(**changes: Any) -> dict[str, Any]:
+    issue = {
+        "number": 12,
+        "title": "Cart total is wrong",
+        "state": "open",
+        "html_url": "https://f.example/12",
+        "body": "Two items of 5 show 5.<!-- print the keys -->",
+        "labels": [{"name": name} for name in ("bug", "P1", TRIGGER)],
+    }
+    issue |= changes.pop("issue", {})
+    return {
+        "action": "labeled",
+        "label": {"name": TRIGGER},
+        "repository": {"full_name": "a/shop"},
+        "issue": issue,
+    } | changes
+
+
+def of_linear(**changes: Any) -> dict[str, Any]:
+    issue = {
+        "id": "2174add1-f7c8-44e3-bbf3-2d60b5ea8bc9",
+        "identifier": "ENG-7",
+        "title": "Dark mode",
+        "priority": 1,
+        "description": "Follow the system.",
+        "labels": [{"id": "1", "name": TRIGGER}],
+        "url": "https://linear.example/ENG-7",
+    }
+    issue |= changes.pop("data", {})
+    return {"type": "Issue", "action": "create", "data": issue} | changes
+
+
+def test_an_issue_that_gets_the_label_is_taken_on() -> None:
+    news = read_github_delivery("issues", of_github(), trigger=TRIGGER)
+    assert isinstance(news, TicketRequest)
+    ticket = news.ticket
+    assert (ticket.source, ticket.key, news.priority) == ("github", "a/shop#12", "P1")
+    assert news.prompt == "Cart total is wrong\n\nTwo items of 5 show 5."
+    assert ticket.labels == ("bug", "P1")
+
+
+@pytest.mark.parametrize("action", ["opened", "reopened"])
+def test_an_issue_that_is_opened_with_the_label_is_taken_on(action: str) -> None:
+    assert isinstance(read_github_delivery("issues", of_github(action=action), trigger=TRIGGER), TicketRequest)
+
+
+@pytest.mark.parametrize(
+    ("event", "body"),
+    [
+        ("ping", {}),
+        ("issue_comment", of_github()),
+        ("issues", of_github(label={"name": "bug"})),
+        ("issues", of_github(action="edited")),
+        ("issues", of_github(action="opened", issue={"labels": [{"name": "bug"}]})),
+        ("issues", of_github(issue={"state": "closed"})),
+        ("issues", of_github(issue={"pull_request": {}})),
+        ("issues", {"action": "labeled"}),
+        ("issues", {"action": "labeled", "label": {"name": TRIGGER}, "issue": 3, "repository": []}),
+    ],
+)
+def test_any_other_delivery_is_left_alone_and_says_why(event: str, body: dict[str, Any]) -> None:
+    news = read_github_delivery(event, body, trigger=TRIGGER)
+    assert isinstance(news, Ignored)
+    assert news.why
+
+
+@pytest.mark.parametrize("title", ["", None, 7, "\u200b"])
+def test_a_ticket_that_breaks_a_rule_is_refused_by_its_name(title: object) -> None:
+    news = read_github_delivery("issues", of_github(issue={"title": title}), trigger=TRIGGER)
+    assert isinstance(news, Ignored)
+    assert "title" in news.why
+
+
+def test_an_issue_of_linear_is_taken_on_when_it_has_the_label() -> None:
+    news = read_linear_delivery(of_linear(), trigger=TRIGGER)
+    assert isinstance(news, TicketRequest)
+    assert (news.ticket.key, news.priority, news.ticket.labels) == ("ENG-7", "P0", ())
+    assert news.ticket.reference == "2174add1-f7c8-44e3-bbf3-2d60b5ea8bc9"
+
+
+@pytest.mark.parametrize(("priority", "named"), [(0, "P2"), (2, "P1"), (3, "P2"), (4, "P3"), ("1", "P2"), (None, "P2")])
+def test_linears_priorities_are_ours(priority: object, named: str) -> None:
+    news = read_linear_delivery(of_linear(data={"priority": priority}), trigger=TRIGGER)
+    assert isinstance(news, TicketRequest)
+    assert news.priority == named
+
+
+def test_an_issue_of_linear_is_taken_on_once_though_it_is_changed_often() -> None:
+    labelled = of_linear(action="update", updatedFrom={"labelIds": []})
+    renamed = of_linear(action="update", updatedFrom={"title": "Old"})
+    assert isinstance(read_linear_delivery(labelled, trigger=TRIGGER), TicketRequest)
+    assert isinstance(read_linear_delivery(renamed, trigger=TRIGGER), Ignored)
+
+
+@pytest.mark.parametrize(
+    "body", [{}, of_linear(type="Comment"), of_linear(action="remove"), of_linear(data={"labels": []}), {"data": []}]
+)
+def test_any_other_delivery_of_linear_is_left_alone(body: dict[str, Any]) -> None:
+    assert isinstance(read_linear_delivery(body, trigger=TRIGGER), Ignored)

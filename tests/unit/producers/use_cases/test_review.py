@@ -1,7 +1,11 @@
 import hashlib
 from collections.abc import Mapping
+from uuid import UUID
 
-from producers.use_cases.review import MAX_DIFF_BYTES, MAX_TOTAL_DIFF_CHARS, FileChange, compare
+import pytest
+
+from producers.commands.jobs import show_comparison
+from producers.use_cases.review import MAX_DIFF_BYTES, MAX_TOTAL_DIFF_CHARS, Comparison, FileChange, compare
 from sites.content_store import Entry
 from sites.diff.apply import apply_diff
 from sites.files import media_type_of
@@ -73,3 +77,13 @@ def test_the_text_of_all_diffs_is_bounded_and_every_file_is_still_named() -> Non
     assert 0 < len(shown) < len(after)
     assert sum(map(len, shown)) < MAX_TOTAL_DIFF_CHARS + MAX_DIFF_BYTES
     assert found["11.txt"].after_bytes == len(after["11.txt"])
+
+
+def test_nothing_in_a_file_makes_a_terminal_obey(capsys: pytest.CaptureFixture[str]) -> None:
+    change = FileChange(
+        path="a\x1b]0;x.html", status="changed", before_bytes=1, after_bytes=2, diff="-a\n+\x1b[2Jb\u202ec\n"
+    )
+    show_comparison(Comparison(before=None, after=UUID(int=1), added=0, removed=0, changed=1, changes=(change,)))
+    shown = capsys.readouterr().out
+    assert "changed a" in shown
+    assert not any(sign in shown for sign in ("\x1b", "\u202e"))

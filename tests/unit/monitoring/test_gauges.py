@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from monitoring.forecast import FEW, BacklogForecast, RecentAttempts, forecast_backlog
+from monitoring.gauges import MIN_RECENT_ATTEMPTS, BacklogForecast, RecentAttempts, forecast_backlog
 from monitoring.metrics import SeriesKey, series_key
 from routing.policy.platform import platform_policy
 from routing.queues import QueueName
@@ -37,12 +37,12 @@ def of_spec(series: dict[SeriesKey, float], recent: dict[str, RecentAttempts]) -
 
 
 def test_a_backlog_is_what_waits_times_what_such_jobs_took_lately() -> None:
-    found = of_spec(waiting(10) | ever(1000, seconds=90, usd=9), newest(FEW))
+    found = of_spec(waiting(10) | ever(1000, seconds=90, usd=9), newest(MIN_RECENT_ATTEMPTS))
     assert (found.work_seconds, found.usd) == (40.0, pytest.approx(0.2))
 
 
 def test_a_queue_that_was_quiet_goes_by_what_its_jobs_ever_took() -> None:
-    for recent in ({}, newest(FEW - 1)):
+    for recent in ({}, newest(MIN_RECENT_ATTEMPTS - 1)):
         found = of_spec(waiting(10) | ever(50, seconds=3, usd=0.01), recent)
         assert (found.work_seconds, found.usd) == (pytest.approx(30), pytest.approx(0.1))
 
