@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from producers.commands import deliveries, files, installation, jobs, monitoring, operate, programs, route, runs, sites
+from producers.commands import deliveries, installation, jobs, monitoring, operate, programs, route, runs, sites
 from producers.commands.context import Context, Panels, dress, panel_of
 from producers.local.supervisor import with_up_file
 
@@ -25,7 +25,7 @@ app = typer.Typer(
     epilog="Exit codes: 0 ok, 1 the job or check failed, 2 wrong use. With `--json` programs can read what is printed; "
     "`pointsman --install-completion` completes commands, sites and job ids at the shell.",
 )
-for module in (jobs, deliveries, files, route, installation, programs, monitoring, operate):
+for module in (jobs, deliveries, sites, route, installation, programs, monitoring, operate):
     app.add_typer(module.app)
 for name, group in {
     "route": route.route_app,

@@ -19,7 +19,7 @@ from starlette.staticfiles import StaticFiles
 from ledger.errors import JobNotFoundError, SiteNotFoundError
 from producers.api.operations_routes import NO_TELEMETRY
 from producers.api.requests import MAX_RAW_BYTES, Resources
-from producers.console.routes import decisions, jobs, operations, sites
+from producers.console import jobs, operations, sites
 from producers.console.web import (
     COOKIE,
     MAX_AGE_SECONDS,
@@ -114,7 +114,7 @@ def create_console(resources: Resources, console: Console, *, stopping: threadin
     for router in (
         operations.router,
         jobs.router,
-        decisions.router,
+        jobs.decisions_router,
         sites.runs_router,
         sites.router,
         operations.dead_letters_router,

@@ -24,8 +24,8 @@ from ledger.record_tables import AuditRow
 from ledger.store import Ledger
 from ledger.tables import Attempt, Job, Site
 from ledger.workers import Sign, sign_in
+from producers.console import operations
 from producers.console.job_page import facts_of
-from producers.console.routes import operations
 from producers.console.web import Sessions
 from producers.use_cases.tenants import keys_of, revoke
 from routing.jobs import Reason, State
