@@ -11,8 +11,8 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from producers.cli import app
-from producers.commands.context import EXAMPLES, PANELS, print_table
+from producers.cli import EXAMPLES, PANELS, app
+from producers.commands.context import print_table
 
 ROOT = Path(__file__).parents[3]
 UNREACHABLE = "postgresql://nobody@127.0.0.1:1/none"
