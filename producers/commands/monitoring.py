@@ -123,8 +123,8 @@ def write_dashboards(
 ) -> None:
     """Write the dashboards as JSON for Grafana's file provisioning; no running installation is needed.
 
-    Point a provider of type `file` (grafana/provisioning/dashboards/*.yml) at DIR. Each dashboard lets its viewer choose
-    the Prometheus data source. With --rules the alert rules go to FILE, for `rule_files` of prometheus.yml.
+    Point a provider of type `file` (grafana/provisioning/dashboards/*.yml) at DIR. Viewers choose the Prometheus data
+    source of each dashboard. With --rules the alert rules go to FILE, for `rule_files` of prometheus.yml.
     """
     texts = {directory / name: text for name, text in read_dashboards().items()}
     if rules is not None:
