@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ledger.gates import Verdict
     from producers.use_cases.runs import GateView, RunView, StepTreeView
 
+
 run_app = typer.Typer(no_args_is_help=True, help="Runs: teams of agents that work on tickets.")
 project_app = typer.Typer(no_args_is_help=True, help="Code projects.")
 gate_app = typer.Typer(no_args_is_help=True, help="Gates, where a run waits for a person.")

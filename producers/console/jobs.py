@@ -22,7 +22,7 @@ from ledger.cancelling import request_cancel
 from ledger.errors import JobNotFoundError
 from ledger.jobs import find_job, lock_job
 from ledger.tables import Job, Site
-from producers.api.job_routes import News, look, watch
+from producers.api.job_routes import News, read_events, watch
 from producers.api.requests import asker_of
 from producers.console.job_page import events_of, facts_of
 from producers.console.web import (
@@ -305,7 +305,7 @@ async def stream(
     """Send a job's events as lines of its page, while they happen; a browser that was cut off goes on by itself."""
     after = after if last_event_id is None else last_event_id
     tenant = viewer.caller.tenant
-    first = await run_in_threadpool(look, resources.ledger, job_id, tenant=tenant, after=after)
+    first = await run_in_threadpool(read_events, resources.ledger, job_id, tenant=tenant, after=after)
     line = console.templates.get_template("parts/event.html")
     news = watch(
         resources.ledger,
