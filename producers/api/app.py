@@ -31,7 +31,6 @@ from producers.config import ApiConfig, PagesConfig
 from producers.console.app import create_console
 from producers.console.web import PREFIX, Console, Sessions
 from producers.pages import PageResources, create_pages_app, is_same_origin
-from routing.config import secrets_of
 from routing.errors import PolicyError
 
 _DESCRIPTION = """
@@ -172,16 +171,11 @@ def serve(installation: Installation) -> None:
     if is_same_origin(settings.api.public_url, settings.pages.public_url):
         raise PolicyError("POINTSMAN_PAGES__PUBLIC_URL: must be another origin than POINTSMAN_API__PUBLIC_URL")
     resources = Resources(
-        ledger=installation.ledger,
+        **vars(installation.use_cases),
         submitter=installation.submitter,
-        den=installation.den,
         signer=installation.signer,
-        policy=installation.policy,
         pages_url=settings.pages.public_url,
-        environment=installation.environment,
-        vocabularies=installation.vocabularies,
         accounts=settings.accounts,
-        known_keys=secrets_of(settings),
     )
     pages = PageResources(
         ledger=installation.ledger,

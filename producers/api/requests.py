@@ -11,47 +11,31 @@ from fastapi import Depends, Request, Security
 from fastapi.security import APIKeyHeader, HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import BaseModel, ValidationError
 
-from ledger.store import Ledger
+from producers.bootstrap import UseCases
 from producers.errors import BodyTooLargeError, BrokenBodyError
-from producers.intake.submit import Environment, Submitter
-from producers.use_cases.clarify import Clarifier
-from producers.use_cases.dead_letters import DeadLetters, Notifications
+from producers.intake.submit import Submitter
 from producers.use_cases.jobs import PreviewLinks
-from producers.use_cases.replays import Replays
-from producers.use_cases.rounds import Asker, Rounds
-from producers.use_cases.sites import Sites
+from producers.use_cases.rounds import Asker
 from producers.use_cases.tenants import Caller, Scope, authenticate, check_shape
 from routing.errors import FieldError, InvalidJobError
 from routing.jobs import Door
 from routing.policy.agents import AccountsConfig
-from routing.policy.platform import Policy
-from routing.prompt.vocabulary import Vocabularies
 from routing.redaction import HIDDEN
-from sites.content_store import Den
 from sites.preview import PreviewSigner
 
 
-@dataclass(frozen=True)
-class Resources:
-    """Everything the HTTP door needs; its owner opens and closes it."""
+@dataclass(frozen=True, kw_only=True)
+class Resources(UseCases):
+    """Everything the HTTP API and the console need. Nothing is global: the application holds it."""
 
-    ledger: Ledger
     submitter: Submitter
-    den: Den
     signer: PreviewSigner
-    policy: Policy
     pages_url: str
-    """How people reach the pages' listener: preview links begin with it."""
-    environment: Environment = dict
-    """Switches that are read for every decision."""
-    vocabularies: Vocabularies | None = None
-    """The words that routing looks for; the shipped ones by default."""
+    """Public URL of the pages, with which preview links start."""
     accounts: AccountsConfig = field(default_factory=AccountsConfig)
-    """Accounts at forges and trackers, whose webhooks are taken."""
-    known_keys: tuple[str, ...] = ()
-    """Secrets of this installation that no site may hold."""
+    """Accounts at forges and trackers whose webhooks are accepted."""
     poll_seconds: float = 0.25
-    """How often an open event stream looks for news."""
+    """How often an open event stream reads the ledger."""
 
     def caller(self, key: str, scope: Scope) -> Caller:
         """Return the holder of a key that has this scope.
@@ -65,38 +49,8 @@ class Resources:
         return caller
 
     @property
-    def sites(self) -> Sites:
-        """The use cases around sites."""
-        return Sites(self.ledger, self.den, self.policy, known_keys=self.known_keys)
-
-    @property
-    def clarifier(self) -> Clarifier:
-        """Takes replies to open questions."""
-        return Clarifier(self.ledger, self.policy, environment=self.environment, vocabularies=self.vocabularies)
-
-    @property
-    def rounds(self) -> Rounds:
-        """Lets jobs go on from others."""
-        return Rounds(self.ledger, self.policy, environment=self.environment, vocabularies=self.vocabularies)
-
-    @property
-    def replays(self) -> Replays:
-        """Does jobs' requests once more."""
-        return Replays(self.ledger, self.policy, environment=self.environment, vocabularies=self.vocabularies)
-
-    @property
-    def dead_letters(self) -> DeadLetters:
-        """What ended as nobody wanted."""
-        return DeadLetters(self.ledger, self.replays)
-
-    @property
-    def notifications(self) -> Notifications:
-        """What owners are told of their jobs' ends."""
-        return Notifications(self.ledger)
-
-    @property
     def links(self) -> PreviewLinks:
-        """Makes preview links."""
+        """Creates preview links."""
         return PreviewLinks(self.signer, self.pages_url)
 
 

@@ -48,7 +48,7 @@ def dead(
 ) -> None:
     """List dead letters by their failure signature, or with --signature those of one cluster."""
     with installed(ctx) as installation:
-        letters = installation.dead_letters
+        letters = installation.use_cases.dead_letters
         if signature is None:
             clusters = letters.clusters(tenant, limit=limit)
         else:
@@ -84,7 +84,7 @@ def replay(
     with installed(ctx) as installation:
         body = {"ids": ids or (), "signature": signature, "limit": limit, "budget_usd": budget}
         asker = Asker(tenant=tenant, door=Door.CLI, actor="cli")
-        verdicts = installation.dead_letters.replay(parse_as(ReplayOrder, body), asker=asker)
+        verdicts = installation.use_cases.dead_letters.replay(parse_as(ReplayOrder, body), asker=asker)
     _show_verdicts(verdicts, as_json=as_json)
 
 
@@ -104,7 +104,7 @@ def dismiss(
     with installed(ctx) as installation:
         order = parse_as(DeadLetterOrder, {"ids": ids or (), "signature": signature, "limit": limit})
         asker = Asker(tenant=tenant, door=Door.CLI, actor="cli")
-        verdicts = installation.dead_letters.dismiss(order, asker=asker)
+        verdicts = installation.use_cases.dead_letters.dismiss(order, asker=asker)
     _show_verdicts(verdicts, as_json=as_json)
 
 
@@ -151,7 +151,7 @@ def list_undelivered(
     """List undelivered notifications, newest first: by default those that were given up."""
     with installed(ctx) as installation:
         wanted: Wanted = "pending" if pending else "undelivered"
-        page = installation.notifications.not_delivered(tenant, wanted=wanted, limit=limit)
+        page = installation.use_cases.notifications.not_delivered(tenant, wanted=wanted, limit=limit)
     if as_json:
         print_json(page)
         return
@@ -166,7 +166,7 @@ def list_undelivered(
 def show(ctx: typer.Context, job_id: JobId, as_json: AsJson = False, tenant: Tenant = "demo") -> None:
     """Show a job's notification and every attempt to deliver it."""
     with installed(ctx) as installation:
-        notification = installation.notifications.show(job_id, tenant=tenant)
+        notification = installation.use_cases.notifications.show(job_id, tenant=tenant)
     print_json(notification) if as_json else _print_notification(notification)
 
 
@@ -201,7 +201,7 @@ def _replay_all(installation: Installation, ids: list[UUID] | tuple[()], *, tena
     """Replay each on its own; return why it failed, or an empty string."""
     from ledger.errors import JobNotFoundError, NotReplayableError
 
-    notifications, verdicts = installation.notifications, []
+    notifications, verdicts = installation.use_cases.notifications, []
     job_ids = ids or [one.job_id for one in notifications.not_delivered(tenant, limit=_PAGE).notifications]
     for job_id in job_ids:
         try:

@@ -250,7 +250,7 @@ def reply(
     with installed(ctx) as installation:
         from producers.commands.follow import read_status
 
-        taken = installation.clarifier.reply(job_id, text, tenant=tenant, actor="cli")
+        taken = installation.use_cases.clarifier.reply(job_id, text, tenant=tenant, actor="cli")
         status = read_status(installation, job_id, tenant)
     if as_json:
         print_json({**taken._asdict(), "job": status.view})
@@ -405,7 +405,7 @@ def resume(
 
         order = parse_as(ResumeOrder, {"budget_usd": budget})
         asker = Asker(tenant=tenant, door=Door.CLI, actor="cli")
-        new_id = installation.rounds.resume(job_id, order, asker=asker).job.id
+        new_id = installation.use_cases.rounds.resume(job_id, order, asker=asker).job.id
         if wait:
             status = follow(installation, new_id, tenant, quiet=as_json)
         else:
@@ -433,7 +433,7 @@ def revise(
 
         order = parse_as(ReviseOrder, {name: value for name, value in options.items() if value is not None})
         asker = Asker(tenant=tenant, door=Door.CLI, actor="cli")
-        new_id = installation.rounds.revise(job_id, order, asker=asker).job.id
+        new_id = installation.use_cases.rounds.revise(job_id, order, asker=asker).job.id
         if wait:
             status = follow(installation, new_id, tenant, quiet=as_json)
         else:

@@ -73,7 +73,7 @@ def create(
     from producers.use_cases.sites import site_view
 
     with _installed(ctx) as installation:
-        site = installation.sites.create(tenant, name, profile=profile, actor="cli")
+        site = installation.use_cases.sites.create(tenant, name, profile=profile, actor="cli")
     if as_json:
         print_json(site_view(site, pages_url=installation.settings.pages.public_url))
     else:
@@ -92,7 +92,7 @@ def set_profile(
     from producers.use_cases.sites import site_view
 
     with _installed(ctx) as installation:
-        site = installation.sites.set_profile(tenant, name, profile, actor="cli")
+        site = installation.use_cases.sites.set_profile(tenant, name, profile, actor="cli")
     if as_json:
         print_json(site_view(site, pages_url=installation.settings.pages.public_url))
     else:
@@ -113,7 +113,7 @@ def import_site(
 
     with _installed(ctx) as installation:
         try:
-            release = installation.sites.import_site(tenant, name, directory, actor="cli", tell=report)
+            release = installation.use_cases.sites.import_site(tenant, name, directory, actor="cli", tell=report)
         except ImportRefusedError as error:
             _refuse(error, as_json=as_json)
     if as_json:
@@ -143,8 +143,10 @@ def export_site(
     from producers.use_cases.sites import release_view
 
     with _installed(ctx) as installation:
-        site, _ = installation.sites.releases(tenant, name, limit=1)
-        exported = installation.sites.export_site(tenant, name, directory, release=release, with_sources=sources)
+        site, _ = installation.use_cases.sites.releases(tenant, name, limit=1)
+        exported = installation.use_cases.sites.export_site(
+            tenant, name, directory, release=release, with_sources=sources
+        )
     if as_json:
         print_json(release_view(exported, is_active=exported.id == site.active_release_id))
     else:
@@ -157,7 +159,7 @@ def list_sites(ctx: typer.Context, as_json: AsJson = False, tenant: Tenant = "de
     from producers.use_cases.sites import site_view
 
     with _installed(ctx) as installation:
-        sites = installation.sites.all(tenant)
+        sites = installation.use_cases.sites.all(tenant)
     views = [site_view(site, pages_url=installation.settings.pages.public_url) for site in sites]
     if as_json:
         print_json(views)
@@ -178,7 +180,7 @@ def releases(
     from producers.use_cases.sites import release_view
 
     with _installed(ctx) as installation:
-        site, found = installation.sites.releases(tenant, name, limit=limit)
+        site, found = installation.use_cases.sites.releases(tenant, name, limit=limit)
     views = [release_view(release, is_active=release.id == site.active_release_id) for release in found]
     if as_json:
         print_json(views)
@@ -219,7 +221,7 @@ def diff(
 ) -> None:
     """Show what changed between two releases, by default in the last publication."""
     with _installed(ctx) as installation:
-        comparison = installation.sites.diff(tenant, name, before, after)
+        comparison = installation.use_cases.sites.diff(tenant, name, before, after)
     print_json(comparison) if as_json else show_comparison(comparison)
 
 
@@ -237,7 +239,7 @@ def rollback(
     from producers.use_cases.sites import release_view
 
     with _installed(ctx) as installation:
-        restored = installation.sites.rollback(tenant, name, to=release, actor="cli")
+        restored = installation.use_cases.sites.rollback(tenant, name, to=release, actor="cli")
     if as_json:
         print_json(release_view(restored, is_active=True))
     else:
@@ -254,7 +256,7 @@ def revoke_previews(
 ) -> None:
     """Revoke every preview link of a site, for example because one leaked."""
     with _installed(ctx) as installation:
-        revoked = installation.sites.revoke_previews(tenant, name, release=release, actor="cli")
+        revoked = installation.use_cases.sites.revoke_previews(tenant, name, release=release, actor="cli")
     if as_json:
         print_json({"releases": revoked})
     else:
