@@ -16,7 +16,6 @@ from typer.models import CommandInfo
 
 from producers.commands import deliveries, installation, jobs, monitoring, operate, programs, route, runs, sites
 from producers.commands.context import Context
-from producers.local.supervisor import with_up_file
 
 PANELS: Mapping[str, Sequence[str]] = {
     panel: names.split()
@@ -130,13 +129,20 @@ def _walk_commands(app: typer.Typer, parents: tuple[str, ...]) -> Iterator[tuple
         yield from _walk_commands(group.typer_instance, words)
 
 
+def _read_environment() -> Mapping[str, str]:
+    """Return the environment, completed by a running `pointsman up` of this account."""
+    from producers.local.supervisor import with_up_file
+
+    return with_up_file(dict(os.environ))
+
+
 app = typer.Typer(
     cls=_RootGroup,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={
         "help_option_names": ["-h", "--help"],
-        "obj": Context(lambda: with_up_file(dict(os.environ))),
+        "obj": Context(_read_environment),
     },
     help="Run AI edit jobs on a fleet of queue workers: routed before any model call, limited in time, money and "
     "output, published only after a scan and an approval.",

@@ -28,7 +28,6 @@ from producers.commands.context import (
     print_facts,
     print_json,
 )
-from producers.local.supervisor import data_home, remove_up_file, write_up_file
 from routing.config import read_settings, without_settings
 from sandbox.config import BoxConfig
 
@@ -55,6 +54,7 @@ def up(
     """Run everything on this machine, with nothing to install, until Ctrl-C."""
     from gateway.fake_provider.config import RehearsalConfig
     from producers.local.embedded import ANTHROPIC_URL, Embedded, Options
+    from producers.local.supervisor import data_home, remove_up_file, write_up_file
 
     environment = context_of(ctx).environment
     options = Options(

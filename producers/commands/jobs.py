@@ -12,7 +12,6 @@ from uuid import UUID
 import typer
 
 from ledger.errors import MonitoringError
-from monitoring import traces
 from producers.commands.context import (
     FAILED,
     OK,
@@ -151,6 +150,7 @@ def submit(
     if prompt is None:
         fail("submit: give a PROMPT or --batch FILE", code=USAGE)
     with installed(ctx) as installation:
+        from monitoring import traces
         from producers.commands.follow import follow, read_status
 
         traces.start(installation.settings.tracing, program="cli")
@@ -167,6 +167,7 @@ def _submit_batch(ctx: typer.Context, path: Path, tenant: str, *, has_options: b
         fail("submit: --batch FILE takes no other options; each line has its own", code=USAGE)
     bodies = [body for _, body in read_lines(path, command="submit")]
     with installed(ctx) as installation:
+        from monitoring import traces
         from producers.intake.submit import Submitted
 
         traces.start(installation.settings.tracing, program="cli")

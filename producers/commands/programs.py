@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from pydantic import BaseModel, ConfigDict, Field
 
-from monitoring import traces
 from monitoring.config import LedgerConfig, LogsConfig, TracingConfig
 from monitoring.logs import configure_logging
 from producers.commands.context import USAGE, AsJson, clear_errors, context_of, fail, installed, out, print_json
@@ -47,6 +46,7 @@ def worker(
 @app.command()
 def api(ctx: typer.Context) -> None:
     """Serve the HTTP API and console and, on a separate listener, previews and live pages."""
+    from monitoring import traces
     from producers.api.app import serve
 
     with installed(ctx) as installation:
@@ -60,6 +60,7 @@ def api(ctx: typer.Context) -> None:
 def dispatcher(ctx: typer.Context) -> None:
     """Dispatch jobs from the ledger to the queues, and recover lost attempts."""
     from ledger.audit_archive import Archive
+    from monitoring import traces
     from producers.dispatch.broker import BrokerLists
     from producers.dispatch.dispatcher import Dispatcher, DispatcherLoop
     from producers.dispatch.housekeeping import Projector
@@ -160,6 +161,7 @@ def gateway(ctx: typer.Context) -> None:
     """Serve the model gateway, which alone holds provider keys and meters every call."""
     from gateway.config import GatewayConfig
     from gateway.server import serve
+    from monitoring import traces
     from routing.policy.platform import load_policy
 
     class GatewaySettings(BaseModel):

@@ -1,4 +1,4 @@
-"""Charts as SVG, drawn here: no script, no style attribute, colours by class so that they follow light and dark."""
+"""Charts as SVG without scripts or style attributes; classes give them their colours in light and dark mode."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from markupsafe import Markup
 
 WIDTH, HEIGHT = 720, 180
 _BASE = 30
-"""Room below for the times."""
+"""Space below for the times."""
 _TOP = 26
-"""Room above for the scale."""
+"""Space above for the scale."""
 _LABELS = 6
 
 
 class Bar(NamedTuple):
-    """One piece of time."""
+    """A bar."""
 
     label: str
     parts: tuple[tuple[str, int], ...]
     """Class and amount, from the bottom up."""
     words: str
-    """What it says, for who cannot see it or points at it."""
+    """Its title, for screen readers and tooltips."""
 
 
 def bars(pieces: Sequence[Bar], *, title: str, top_label: str, top: int = 0) -> Markup:
@@ -30,9 +30,9 @@ def bars(pieces: Sequence[Bar], *, title: str, top_label: str, top: int = 0) -> 
 
     Args:
         pieces: from left to right.
-        title: what the whole says, in words.
-        top_label: what stands at the upper line.
-        top: the amount of the upper line, where that is more than the highest bar.
+        title: the title of the chart.
+        top_label: the label of the upper line.
+        top: the amount at the upper line; at least that of the highest bar.
     """
     highest = max(top, *(sum(amount for _, amount in piece.parts) for piece in pieces), 1)
     width = WIDTH / max(1, len(pieces))
@@ -67,7 +67,7 @@ def _bar(piece: Bar, x: float, *, width: float, top: int) -> Markup:
 
 
 class Node(NamedTuple):
-    """A step or a gate of a run, as its graph shows it."""
+    """A step or a gate in the graph of a run."""
 
     key: str
     title: str
@@ -78,30 +78,30 @@ class Node(NamedTuple):
 
 
 class _Layout(NamedTuple):
-    """How a graph is drawn."""
+    """The measures of a graph."""
 
     width: int
     """Of a box."""
     height: int
     along: int
-    """Room between a level and the next one."""
+    """Space between levels."""
     across: int
-    """Room between boxes of one level."""
+    """Space between boxes of a level."""
     is_tall: bool
     inset: int
-    """Room before a box's words."""
+    """Space before the text of a box."""
     letters: int
-    """Of a title that fit into a box."""
+    """Longest title that fits into a box."""
 
 
 _WIDE = _Layout(width=132, height=48, along=26, across=14, is_tall=False, inset=11, letters=16)
 _TALL = _Layout(width=102, height=46, along=24, across=9, is_tall=True, inset=9, letters=12)
-"""Three boxes beside each other on a phone's screen."""
+"""Three boxes fit beside each other on a phone."""
 _MARGIN = 4
 
 
 def graph(nodes: Sequence[Node], *, title: str, is_tall: bool = False) -> Markup:
-    """Return steps in levels: each behind everything it depends on, from left to right or, for phones, downwards."""
+    """Draw steps in levels, each after all it depends on, from left to right or, for phones, downwards."""
     layout = _TALL if is_tall else _WIDE
     levels = _levels(nodes)
     most = max((len(members) for members in levels), default=1)
@@ -121,7 +121,7 @@ def graph(nodes: Sequence[Node], *, title: str, is_tall: bool = False) -> Markup
 
 
 def _place(level: int, row: int, layout: _Layout, *, offset: int) -> tuple[int, int]:
-    """Return a box's corner; a level that is shorter than the longest by some boxes stands in the middle."""
+    """Return a box's corner; shorter levels are centred."""
     if layout.is_tall:
         pitch = layout.width + layout.across
         return row * pitch + offset * pitch // 2 + _MARGIN, level * (layout.height + layout.along) + _MARGIN
@@ -145,7 +145,7 @@ def _levels(nodes: Sequence[Node]) -> list[list[Node]]:
 
 
 def _line(start: tuple[int, int], end: tuple[int, int], layout: _Layout) -> Markup:
-    """Return a line that bends just before its goal, so that one over several levels stays apart from boxes."""
+    """Draw an edge that bends just before its end, so that a long one stays clear of boxes."""
     if layout.is_tall:
         x1, y1 = start[0] + layout.width // 2, start[1] + layout.height
         x2, y2 = end[0] + layout.width // 2, end[1]

@@ -1,4 +1,4 @@
-"""How values look on the console's pages: the filters of its templates. Everything is text; templates escape it."""
+"""Filters of the console's templates: how values and events look as text, which the templates escape."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from routing.policy.prices import format_usd, nanousd_of
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 _KIB = 1024
 _HEADS = ("--- ", "+++ ", "diff --git ", "index ")
-"""Lines of a diff that its file's heading says already."""
+"""Lines of a diff that repeat the file's heading."""
 _FINE_BELOW_NANOUSD = nanousd_of("0.10")
 
 TONES: Mapping[str, str] = MappingProxyType(
@@ -48,35 +48,35 @@ TONES: Mapping[str, str] = MappingProxyType(
         "needs_rework": "ask",
     }
 )
-"""How a state feels: the colour of its badge, which also says it in words."""
+"""Colours of state badges."""
 
 
 @dataclass(frozen=True)
 class Notice:
-    """What the page before did."""
+    """A message from the previous page."""
 
     text: str
     is_error: bool
 
 
 def notice(cookie: str) -> Notice | None:
-    """Return what the page before left to be told."""
+    """Return the message that the previous page left in a cookie."""
     text = unquote(cookie)
     return Notice(text.removeprefix("!"), text.startswith("!")) if text else None
 
 
 def tone(state: str) -> str:
-    """Return the colour of a state's badge; `busy` for what is under way."""
+    """Return the colour of a state's badge; `busy` for a state in progress."""
     return TONES.get(state, "busy")
 
 
 def words(name: object) -> str:
-    """Return a code as words: `awaiting_approval` is shown as `awaiting approval`."""
+    """Return a code as words: `awaiting_approval` becomes `awaiting approval`."""
     return str(name).replace("_", " ")
 
 
 def duration(seconds: float | None) -> str:
-    """Return a span of time, as short as it can be told."""
+    """Return a duration in short form."""
     if seconds is None:
         return "–"
     if seconds < 1:
@@ -89,7 +89,7 @@ def duration(seconds: float | None) -> str:
 
 
 def ago(at: datetime | None) -> str:
-    """Return how long ago something was."""
+    """Return the time since or until a moment."""
     if at is None:
         return "–"
     seconds = (datetime.now(UTC) - at).total_seconds()
@@ -112,12 +112,12 @@ def size(count: int | None) -> str:
 
 
 def short(value: object) -> str:
-    """Return the beginning of an id: enough to tell it from others on a page."""
+    """Return the start of an id, enough to distinguish it on a page."""
     return str(value)[:8]
 
 
 def excerpt(text: str, length: int = 120) -> str:
-    """Return the beginning of a text on one line."""
+    """Return the start of a text on one line."""
     line = " ".join(text.split())
     return line if len(line) <= length else f"{line[: length - 1]}…"
 
@@ -133,12 +133,12 @@ def dollars(text: str) -> str:
 
 
 def column(text: str) -> str:
-    """Return an exact decimal string as an amount in a column: always four digits, so that the points stand in line."""
+    """Return an exact decimal string as an amount with four digits, so that columns align."""
     return format_usd(nanousd_of(text), digits=4)
 
 
 def cents(nanousd: int) -> str:
-    """Return an amount in USD as small as it needs: to the cent from ten cents on, finer below."""
+    """Return an amount in USD, below ten cents with four digits."""
     return format_usd(nanousd, digits=2 if nanousd == 0 or nanousd >= _FINE_BELOW_NANOUSD else 4)
 
 
@@ -148,12 +148,12 @@ def plural(count: int, name: str) -> str:
 
 
 def count(number: int) -> str:
-    """Return a number with its thousands told apart."""
+    """Return a number with thousands separators."""
     return f"{number:,}"
 
 
 def share(part: float, whole: float) -> int:
-    """Return a part of a whole in per cent, never above 100."""
+    """Return a part of a whole in per cent, at most 100."""
     return 0 if whole <= 0 else max(0, min(100, round(100 * part / whole)))
 
 
@@ -189,9 +189,7 @@ FILTERS: Mapping[str, Callable[..., Any]] = MappingProxyType(
 )
 
 
-# What happened to a job, as one line that a person reads: the kind of an event in words, and what matters of it.
-
-_LONGEST = 240
+_MAX_EVENT_CHARS = 240
 
 
 class Line(NamedTuple):
@@ -202,9 +200,9 @@ class Line(NamedTuple):
 
 
 def event_line(event: EventView) -> Line:
-    """Return what happened."""
+    """Return an event in words."""
     title, tell = _LINES.get(event.kind, (words(event.kind).capitalize(), _anything))
-    return Line(title, excerpt(tell(event.data), _LONGEST))
+    return Line(title, excerpt(tell(event.data), _MAX_EVENT_CHARS))
 
 
 def _join(*parts: object) -> str:

@@ -17,8 +17,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import httpx2
-
 from gateway.network import authorities
 from producers.errors import InstallationError
 from routing.config import PREFIX
@@ -190,6 +188,8 @@ def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:
 
 
 def _answers(url: str) -> bool:
+    import httpx2  # every command imports this module, most need no HTTP client
+
     try:
         return httpx2.get(url, timeout=2, trust_env=False, verify=authorities()).status_code == httpx2.codes.OK
     except httpx2.HTTPError:

@@ -148,7 +148,7 @@ def test_a_preview_is_rejected_revised_and_done_over(installation: Installation,
         badge(page, "awaiting approval")
         page.get_by_label("Revise").fill("Change the hero heading to 'Two'")
         page.get_by_role("button", name="Revise").click()
-        expect(page.get_by_role("status").first).to_contain_text("goes on from the one before")
+        expect(page.get_by_role("status").first).to_contain_text("continues the previous one")
         assert job_of(page) != first
         badge(page, "awaiting approval")
         page.get_by_label("Override the tier").select_option("patch")
@@ -249,7 +249,7 @@ def test_a_job_that_ran_out_of_money_goes_on_with_more_and_dead_letters_are_repl
         badge(page, "budget exceeded")
         page.get_by_label("Add budget").fill("0.25")
         page.get_by_role("button", name="Resume").click()
-        expect(page.get_by_role("status").first).to_contain_text("goes on with the budget you added")
+        expect(page.get_by_role("status").first).to_contain_text("Resumed with the added budget")
         assert job_of(page) != stage.over_budget
         page.get_by_role("link", name="Dead letters").click()
         cluster = page.locator(".cluster").first
@@ -272,7 +272,7 @@ def test_a_gate_is_passed_on_the_page_of_its_run_and_the_trail_is_verified(stage
         expect(page.locator("svg.graph:visible")).to_contain_text("gate open")
         page.get_by_label("Because").fill("It reads well")
         page.get_by_role("button", name="Pass").click()
-        expect(page.get_by_role("status")).to_contain_text("The gate is passed")
+        expect(page.get_by_role("status")).to_contain_text("The gate has passed")
         stage.yard.settle()
         expect(page.locator("#run .head .badge")).to_have_text("published", timeout=SECONDS)
         expect(page.locator("svg.graph:visible")).to_contain_text("gate passed")

@@ -445,7 +445,7 @@ def test_a_job_that_ran_out_of_money_goes_on_with_what_a_person_adds(world: Worl
     browser.post(f"/jobs/{job_id}/resume", budget="lots")
     assert "budget_usd" in browser.text
     browser.post(f"/jobs/{job_id}/resume", budget="0.20")
-    assert "goes on with the budget you added" in browser.text
+    assert "Resumed with the added budget" in browser.text
     assert "Rounds of this session" in browser.text
 
 

@@ -196,8 +196,8 @@ def test_a_box_setting_that_cannot_be_read_is_a_finding_like_any_other(ledger_ur
     wrong = {"POINTSMAN_LEDGER__URL": ledger_url, "POINTSMAN_BOX__SUBNETS": "ten", "POINTSMAN_MIRROR__NPM": "no-npm"}
     done = CliRunner().invoke(app, ["doctor", "--json"], env=wrong)
     findings = {each["name"]: each for each in json.loads(done.stdout)["findings"]}
-    assert (done.exit_code, findings["boxes"]["verdict"]) == (1, "FAIL")
-    assert "POINTSMAN_BOX__SUBNETS" in findings["boxes"]["seen"]
+    assert (done.exit_code, findings["sandboxes"]["verdict"]) == (1, "FAIL")
+    assert "POINTSMAN_BOX__SUBNETS" in findings["sandboxes"]["seen"]
     assert findings["package registry"]["verdict"] == "WARN", "what comes beside it is looked at all the same"
 
 
