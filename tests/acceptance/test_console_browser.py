@@ -131,7 +131,7 @@ def test_a_reviewer_submits_follows_looks_approves_and_goes_back(installation: I
         expect(page.locator("#previews")).to_have_attribute("data-frames", re.compile("390|1440"))
         page.get_by_role("link", name="Sites", exact=True).click()
         page.get_by_role("link", name="counter", exact=True).click()
-        page.get_by_role("button", name="Go back to").click()
+        page.get_by_role("button", name="Roll back").click()
         expect(page.get_by_role("status")).to_contain_text("live again")
         page.get_by_role("button", name="Log out").click()
         expect(page.get_by_role("heading", name="Log in")).to_be_visible()
@@ -152,7 +152,7 @@ def test_a_preview_is_rejected_revised_and_done_over(installation: Installation,
         assert job_of(page) != first
         badge(page, "awaiting approval")
         page.get_by_label("Override the tier").select_option("patch")
-        page.get_by_role("button", name="Do it over").click()
+        page.get_by_role("button", name="Repeat").click()
         expect(page.get_by_role("status").first).to_contain_text("on tier patch")
         expect(page.locator(".crumbs").first).to_contain_text("patch")
         page.wait_for_timeout(500)

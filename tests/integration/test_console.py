@@ -231,7 +231,7 @@ def test_a_job_s_page_tells_why_it_went_there_what_it_cost_and_what_it_changes(w
     assert "Make the headline red" in browser.text
     assert "awaiting approval" in browser.text
     assert "+h1 { color: #aa0000 }" in browser.text
-    assert "Why it went there" in browser.text
+    assert "Why it was routed so" in browser.text
     assert page.text.count("<iframe") == 2
 
 
@@ -351,7 +351,7 @@ def test_a_rollback_is_one_click_on_the_site_s_page(world: World, tmp_path: Path
     first = world.site("bakery", PAGES, tmp_path)
     world.site("bakery", {**PAGES, "index.html": HOME.replace(b"Bread", b"Rolls")}, tmp_path)
     browser = Browser(world)
-    assert browser.get("/sites/bakery").text.count("Go back to it") == 1
+    assert browser.get("/sites/bakery").text.count("Roll back<") == 1
     browser.post("/sites/bakery/rollback", release_id=str(first.id))
     assert "live again" in browser.text
     assert world.active("bakery") == first.id
@@ -454,8 +454,8 @@ def test_the_words_that_decided_are_marked_and_what_would_have_changed_it_is_tol
     job_id = world.submit(prompt="Rewrite <b>every</b> page with webgl", site="bakery")
     page = Browser(world).get(f"/jobs/{job_id}/why").text
     assert "<mark" in page
-    assert "The rule that won" in page
-    assert "What would have changed it" in page
+    assert "The winning rule" in page
+    assert "What would change it" in page
     assert "<b>every</b>" not in page
 
 
@@ -549,7 +549,7 @@ def test_a_tier_that_the_work_so_far_needs_is_no_change_of_the_rules(world: Worl
         session.execute(changed.values(route={**job.route, **raised}, request=request))
     browser = Browser(world)
     browser.get(f"/jobs/{offered}/why")
-    assert "It has a build. The request by itself would be ACTION, tier spec." in browser.text
+    assert "It has a build. The request alone would be ACTION, tier spec." in browser.text
     assert "rules have changed" not in browser.text
     with world.ledger.begin() as session:
         session.execute(sql_update(Job).where(col(Job.id) == offered).values(route={**job.route, **raised, "tier": 1}))
