@@ -18,8 +18,7 @@ from ledger.attempts import effective_policy
 from ledger.errors import ClusterNotFoundError
 from ledger.record_tables import AuditRow
 from producers.api.requests import asker_of
-from producers.console.charts import Bar, bars
-from producers.console.template_filters import cents, plural
+from producers.console.presentation import Bar, bars, cents, plural
 from producers.console.web import (
     REFUSALS,
     ConsoleDep,

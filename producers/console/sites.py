@@ -17,9 +17,8 @@ from ledger.gates import decide_gate, open_gates
 from ledger.run_tables import Run
 from ledger.tables import Job, Release, Site
 from producers.api.requests import Resources
-from producers.console.charts import Node, graph
 from producers.console.job_page import frame_of
-from producers.console.template_filters import tone, words
+from producers.console.presentation import Node, graph, tone, words
 from producers.console.web import REFUSALS, Approver, ConsoleResources, ViewerDep, is_part, redirect, refuse, render
 from producers.use_cases.jobs import summarise
 from producers.use_cases.runs import GateView, RunView, StepTreeView, describe_run, gate_view

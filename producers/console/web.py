@@ -21,9 +21,9 @@ from starlette.responses import Response
 
 from ledger.errors import MonitoringError
 from producers.api.requests import Resources, resources_of
-from producers.console import template_filters
+from producers.console import presentation
 from producers.console.job_page import offset
-from producers.console.template_filters import event_line
+from producers.console.presentation import event_line
 from producers.errors import ForgedFormError, MissingScopeError, NotLoggedInError, ProducerError
 from producers.use_cases.tenants import Caller, Scope, holder_of
 from routing.errors import InvalidJobError, RoutingError
@@ -137,7 +137,7 @@ def load_templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(template_filters.FILTERS, event_line=event_line, offset=offset)
+    environment.filters.update(presentation.FILTERS, event_line=event_line, offset=offset)
     return environment
 
 
@@ -210,7 +210,7 @@ def render(request: Request, template: str, *, viewer: Viewer | None, status: in
     """Render a page, or a part of one."""
     notice = request.cookies.get(_NOTICE, "")
     common = {
-        "notice": template_filters.notice(notice),
+        "notice": presentation.notice(notice),
         "viewer": viewer,
         "prefix": PREFIX,
         "here": request.url.path,

@@ -324,7 +324,10 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
     "no manifest": (lambda source: (source / MANIFEST).unlink(), "no backup, or an unfinished one"),
     "another manifest": (lambda source: edit(source / MANIFEST), "is invalid for this version"),
     "an edited ledger": (lambda source: edit(source / DUMP), "does not match the manifest"),
-    "a missing file": (lambda source: next((source / BLOBS / "blobs").glob("*/*")).unlink(), "does not match the manifest"),
+    "a missing file": (
+        lambda source: next((source / BLOBS / "blobs").glob("*/*")).unlink(),
+        "does not match the manifest",
+    ),
     "an edited file": (edit_blob, "damaged: blob"),
 }
 
