@@ -321,7 +321,7 @@ def edit_blob(source: Path) -> None:
 
 
 DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
-    "no manifest": (lambda source: (source / MANIFEST).unlink(), "no backup, or an unfinished one"),
+    "no manifest": (lambda source: (source / MANIFEST).unlink(), "not a backup, or an unfinished one"),
     "another manifest": (lambda source: edit(source / MANIFEST), "is invalid for this version"),
     "an edited ledger": (lambda source: edit(source / DUMP), "does not match the manifest"),
     "a missing file": (

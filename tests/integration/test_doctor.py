@@ -73,7 +73,7 @@ def test_a_fleet_whose_dispatcher_is_gone_and_whose_chain_was_cut(
         before = verdicts(doctor.check_ledger(installation))
         assert {name for name, verdict in before.items() if verdict == "FAIL"} == {
             "dispatcher",
-            "Celery door",
+            "Celery intake",
             "workers",
         }
         with ledger.begin() as session:
@@ -121,10 +121,10 @@ def test_a_broker_that_may_drop_messages_and_one_that_is_away(tmp_path: Path) ->
 
 def test_a_den_that_cannot_be_written_to_or_cannot_link(tmp_path: Path) -> None:
     with installed(den__root=tmp_path / "den") as installation:
-        assert verdicts(doctor.check_files(installation))["den"] == "WARN"
+        assert verdicts(doctor.check_files(installation))["content store"] == "WARN"
         assert list(tmp_path.iterdir()) == []
         (tmp_path / "den").mkdir()
-        assert verdicts(doctor.check_files(installation))["den"] == "OK"
+        assert verdicts(doctor.check_files(installation))["content store"] == "OK"
         assert list((tmp_path / "den").iterdir()) == []
     (tmp_path / "file").write_text("")
     for root in (tmp_path / "file" / "den", Path("/proc/den"), Path("/sys")):
