@@ -130,7 +130,7 @@ def test_a_den_that_cannot_be_written_to_or_cannot_link(tmp_path: Path) -> None:
     for root in (tmp_path / "file" / "den", Path("/proc/den"), Path("/sys")):
         with installed(den__root=root) as installation:
             (finding,) = doctor.check_files(installation)
-            assert (finding.name, finding.verdict.value) == ("den", "FAIL")
+            assert (finding.name, finding.verdict.value) == ("content store", "FAIL")
             assert str(root) in finding.seen
 
 
