@@ -11,8 +11,7 @@ from typing import Any
 
 import typer
 
-from producers.cli import app
-from producers.commands.context import EXAMPLES, PANELS
+from producers.cli import EXAMPLES, PANELS, app
 
 _HEAD = """# Command line reference
 

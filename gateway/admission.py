@@ -23,8 +23,8 @@ from gateway.providers import Provider, Settlement, UpstreamRequest
 from ledger import money, provider_circuits
 from ledger.attempts import hash_token
 from ledger.money import Bearer, CallStart, LaneRefusal, LaneUse, Reserved
-from routing.config import key_fingerprint
 from ledger.store import Statement
+from routing.config import key_fingerprint
 from routing.errors import PolicyError
 from routing.policy.platform import Policy, ProjectOverrides, lower
 from routing.policy.prices import NANOUSD_PER_USD, BudgetExceeded, Price, Usage, nanousd_per_token, price_of

@@ -32,7 +32,7 @@ from ledger.events import BARRIER_SECONDS, await_commit_barrier
 from ledger.record_tables import AuditRow, AuditSeal
 from ledger.store import Statement, dump_json, now
 from ledger.tables import Approval, Job, NewJob, Release
-from routing.config import redact, redact_all
+from routing.redaction import redact, redact_all
 
 _COLUMNS = """
     action, actor, tenant, job_id, tier, prompt, prompt_sha256, input_hash, output_hash, scan, approval, detail

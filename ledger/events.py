@@ -19,7 +19,7 @@ from ledger.record_tables import Event
 from ledger.spending import members_of
 from ledger.store import Statement, dump_json
 from ledger.tables import Job, NewJob
-from routing.config import redact_all
+from routing.redaction import redact_all
 
 BARRIER_SECONDS = 0.25
 _BARRIER_POLL_SECONDS = 0.01

@@ -34,14 +34,13 @@ from ledger.spending import spent_at_end, tokens_by_part, wasted_at_end
 from ledger.store import Statement, dump_json, now, set_persisted, storable
 from ledger.submission import accept
 from ledger.tables import Job, NewJob
-from ledger.dispatch_window import set_hold
-from routing.config import redact
 from routing.decision.llm_router import work_queue
 from routing.decision.router import Route
 from routing.decision.triggers import Debate
 from routing.failures import FailureAction, dead_letter_signature
 from routing.jobs import ENDS, WASTED_OUTCOMES, Door, JobRequest, Reason, State, check_move, read_stored
 from routing.queues import QueueName
+from routing.redaction import redact
 from routing.scheduling import RESTING, Hold
 
 _CLOSED = """

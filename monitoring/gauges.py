@@ -20,28 +20,23 @@ from ledger.dispatch_window import DISPATCHER, leaders
 from ledger.operations.workers import fleet_slots, slots_by_queue
 from ledger.provider_circuits import lanes
 from ledger.tables import Tenant
-from monitoring.event_metrics import lag_seconds
-from monitoring.gauges import RecentAttempts
-from monitoring.gauges import read_wanted_slots
-from monitoring.metrics import SERVED
-from monitoring.metrics import Metric
-from monitoring.metrics import counter
-from monitoring.metrics import gauge
-from ledger.operations.workers import fleet_slots
-from ledger.operations.workers import slots_by_queue
-from monitoring.capacity.queueing import Demand
-from monitoring.capacity.queueing import wanted_slots
-from monitoring.capacity.workload import default_wait_target
-from monitoring.capacity.workload import default_work
+from monitoring.capacity.queueing import Demand, wanted_slots
+from monitoring.capacity.workload import default_wait_target, default_work
 from monitoring.event_metrics import fold_lag_seconds
-from monitoring.metrics import ATTEMPT_COST
-from monitoring.metrics import ATTEMPT_DURATION
-from monitoring.metrics import MILLISECONDS
-from monitoring.metrics import PLACES
-from monitoring.metrics import QUEUE_DEPTH
-from monitoring.metrics import SeriesKey
-from monitoring.metrics import bounds_of
-from monitoring.metrics import series_key
+from monitoring.metrics import (
+    ATTEMPT_COST,
+    ATTEMPT_DURATION,
+    MILLISECONDS,
+    PLACES,
+    QUEUE_DEPTH,
+    SERVED,
+    Metric,
+    SeriesKey,
+    bounds_of,
+    counter,
+    gauge,
+    series_key,
+)
 from routing.broker import DOOR_LISTS, list_of
 from routing.policy.platform import Policy
 from routing.policy.prices import NANOUSD_PER_USD

@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
-from routing.config import redact
+from routing.redaction import redact
 
 CONTEXT_FIELDS = ("job_id", "task", "tier", "queue", "attempt", "worker", "correlation_id")
 """The fields of `bind`."""

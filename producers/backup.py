@@ -1,8 +1,8 @@
-"""Back up an installation while it works: its ledger as of one moment, and every file that this ledger names.
+"""Back up an installation while it runs, and restore it.
 
-First the moment is chosen, then the files that it names are copied; sweeps are kept out meanwhile, by the lock they
-take themselves. Publishing goes on: what is added later is named by no row of the backup. Secrets stay where they are,
-and the manifest says which of them have to be kept elsewhere. A backup gets its name when it is whole.
+A backup holds the ledger at one moment and every file that this ledger names. Sweeps are locked out while the files are
+copied; publishing continues, as no row of the backup names what comes later. Secrets are not included: the manifest
+lists those to keep elsewhere. A backup gets its name once it is complete.
 """
 
 from __future__ import annotations
@@ -49,39 +49,35 @@ from sites.content_store import Den, Disk
 from sites.errors import BlobCorruptError, BlobMissingError
 from sites.releases import manifest_of_dict, try_to_show_active
 
-# Make a restored past go on: nobody works on it any more, and what came after it is not known to it.
-#
-# Run once, after a ledger was read back and before anything else works on it. Whoever still holds a job of the time
-# that
-# was lost (a worker that nobody stopped) is fenced off: the fence of every unfinished job jumps over all that it had.
-
 FENCE_JUMP = 1_000_000
-"""More claims than any job can have had since the backup was made."""
+"""More claims than any job can have had since the backup."""
 _BATCH = 500
 
 
 class Repaired(NamedTuple):
-    """What a restored ledger had to be told."""
+    """What was repaired in a restored ledger."""
 
     attempts: int
-    """Lost with the workers that they ran on."""
+    """Attempts that were lost with their workers."""
     calls: int
-    """Model calls whose end nobody knows: charged in full."""
+    """Model calls with an unknown end, which are charged in full."""
     unpushed: int
-    """Jobs whose message has to be sent again."""
+    """Jobs whose message must be sent again."""
     withheld: int
-    """Notifications that were not sent when the backup was made, and may have been since: they are not sent again."""
+    """Notifications that were due at the time of the backup, and may have been sent since."""
     folded: int
-    """Events that the metrics had not counted yet."""
+    """Events that the metrics had not counted."""
 
 
 def repair(session: Session, *, resend: bool = False, **facts: Any) -> Repaired:
-    """Repair a restored ledger, in the caller's transaction, and put on record that it was restored.
+    """Repair a restored ledger so that it can continue, and record the restoration.
+
+    A worker that still holds a job of the lost time is fenced off: the fence of every unfinished job jumps.
 
     Args:
         session: the caller's transaction; nothing else may use the ledger.
-        resend: send the notifications that were due, although their receivers may have them.
-        facts: for the audit trail: which backup it was.
+        resend: send the notifications that were due, although receivers may have them.
+        facts: what the audit trail records of the backup.
     """
     folded = rebase(session)
     session.execute(sql_delete(Leader))
@@ -105,7 +101,7 @@ def _presume_open_calls(session: Session) -> int:
 
 
 def _recover_attempts(session: Session) -> int:
-    """Let every job that was worked on wait again: its worker was stopped with the ledger, and no crash is counted."""
+    """Requeue every job that was running, as if its worker had been stopped: no crash is counted."""
     live = col(Attempt.ended_at).is_(None)
     values = {"lease_until": after(-1), "lost_cause": Reason.WORKER_STOPPED.value}
     session.execute(sql_update(Attempt).where(live).values(**values))
@@ -117,12 +113,12 @@ def _recover_attempts(session: Session) -> int:
 
 def _withhold(session: Session) -> int:
     due = col(Notification.delivered_at).is_(None) & col(Notification.next_at).is_not(None)
-    held = session.execute(sql_update(Notification).where(due).values(next_at=None))
-    return int(held.rowcount)  # type: ignore[attr-defined]
+    withheld = session.execute(sql_update(Notification).where(due).values(next_at=None))
+    return int(withheld.rowcount)  # type: ignore[attr-defined]
 
 
 def counts(session: Session) -> dict[str, int]:
-    """Return how much a ledger holds of what people ask about."""
+    """Return how many sites, jobs, attempts and calls a ledger holds."""
     tables = {"sites": Site, "jobs": Job, "attempts": Attempt, "calls": Call}
     return {name: int(session.scalar(select(func.count()).select_from(table)) or 0) for name, table in tables.items()}
 
@@ -137,15 +133,15 @@ KEYS_KEPT_ELSEWHERE = (
     "POINTSMAN_GATEWAY__PROVIDERS",
     "POINTSMAN_ACCOUNTS",
 )
-"""What a restored installation needs besides, and no backup holds."""
-_EVERY = 200
-"""Files between two words of progress."""
+"""Settings that a restored installation needs and no backup holds."""
+_PROGRESS_INTERVAL = 200
+"""Files between two progress messages."""
 
 Progress = Callable[[str], None]
 
 
 class BackupManifest(BaseModel):
-    """What a backup holds, and of which moment."""
+    """What a backup holds, and when it was made."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -154,7 +150,7 @@ class BackupManifest(BaseModel):
     pointsman: str
     """The version that made it."""
     revision: str
-    """The ledger's schema."""
+    """Schema revision of the ledger."""
     server: int = Field(ge=1)
     """Major version of PostgreSQL."""
     dump_bytes: int = Field(ge=0)
@@ -162,9 +158,9 @@ class BackupManifest(BaseModel):
     blobs: int = Field(ge=0)
     blob_bytes: int = Field(ge=0)
     blobs_sha256: str
-    """Hash of the sorted digests, a line each: which files belong to it."""
+    """Hash of the sorted digests of its files."""
     damaged: tuple[str, ...] = ()
-    """Files that the Den itself could not give any more."""
+    """Files that were missing or damaged in the content store."""
     counts: dict[str, int]
     audit_head: str
     keys: tuple[str, ...] = KEYS_KEPT_ELSEWHERE
@@ -179,22 +175,22 @@ def back_up(
     environment: Mapping[str, str],
     progress: Progress = lambda _: None,
 ) -> BackupManifest:
-    """Write a backup into a directory that is not there yet.
+    """Write a backup into a new directory.
 
     Args:
-        ledger: the ledger, for its schema.
-        ledger_url: where it is.
-        den: the files.
-        target: where the backup goes.
-        environment: what PostgreSQL's programs get besides.
-        progress: told what is being done.
+        ledger: the ledger.
+        ledger_url: its URL, for PostgreSQL's programs.
+        den: the content store.
+        target: the directory to create.
+        environment: environment of PostgreSQL's programs.
+        progress: receives progress messages.
 
     Raises:
-        InstallationError: the operator's fault: there is something at the target.
+        InstallationError: the operator's fault: the target exists.
         DumpError: the operator's fault: no fitting `pg_dump`.
     """
     if target.exists():
-        raise InstallationError(f"{target} is there already: name a directory that a backup can make")
+        raise InstallationError(f"{target} exists: name a new directory")
     draft = target.with_name(f".{target.name}.unfinished")
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True, mode=0o700)
@@ -213,14 +209,14 @@ def _write(
 ) -> BackupManifest:
     revision = found_revision(ledger.engine)
     if revision is None:
-        raise InstallationError("the ledger has no schema: there is nothing to back up")
+        raise InstallationError("the ledger has no schema, so there is nothing to back up")
     with _unswept(den), open_snapshot(ledger_url) as snapshot:
         made_at = datetime.now(UTC)
         progress("writing the ledger")
         write_dump(snapshot, ledger_url, draft / DUMP, environment=environment)
-        wanted = _named_blobs(kept_releases(snapshot.session))
-        held, head = counts(snapshot.session), newest_head(snapshot.session)
-        sizes, damaged = _copy(den, wanted, Den(draft / BLOBS), progress)
+        blobs = _named_blobs(kept_releases(snapshot.session))
+        rows, head = counts(snapshot.session), newest_head(snapshot.session)
+        sizes, damaged = _copy(den, blobs, Den(draft / BLOBS), progress)
     digest, size = hash_file(draft / DUMP)
     return BackupManifest(
         made_at=made_at,
@@ -233,31 +229,31 @@ def _write(
         blob_bytes=sum(sizes.values()),
         blobs_sha256=hash_names(sizes),
         damaged=tuple(sorted(damaged)),
-        counts=held,
+        counts=rows,
         audit_head=head,
     )
 
 
 @contextmanager
 def _unswept(den: Den) -> Iterator[None]:
-    """Keep sweeps from removing files; whoever stores files takes the same lock as we do, and goes on."""
+    """Keep sweeps from removing files, with the shared lock that writers hold too."""
     with Disk().sharing(den.root):
         yield
 
 
 def _named_blobs(releases: Iterable[KeptRelease]) -> set[str]:
-    wanted: set[str] = set()
+    named: set[str] = set()
     for release in releases:
-        wanted.update(entry.sha256 for entry in manifest_of_dict(release.manifest).values())
-        wanted.update(release.blobs)
-    return wanted
+        named.update(entry.sha256 for entry in manifest_of_dict(release.manifest).values())
+        named.update(release.blobs)
+    return named
 
 
-def _copy(den: Den, wanted: Iterable[str], target: Den, progress: Progress) -> tuple[dict[str, int], set[str]]:
-    """Copy files, each checked against its digest; return their sizes, and those that cannot be read any more."""
+def _copy(den: Den, blobs: Iterable[str], target: Den, progress: Progress) -> tuple[dict[str, int], set[str]]:
+    """Copy files, each verified against its digest; return their sizes, and the missing or damaged ones."""
     sizes: dict[str, int] = {}
     damaged: set[str] = set()
-    for number, sha256 in enumerate(sorted(wanted), 1):
+    for number, sha256 in enumerate(sorted(blobs), 1):
         try:
             data = den.get(sha256)
         except (BlobMissingError, BlobCorruptError):
@@ -265,28 +261,28 @@ def _copy(den: Den, wanted: Iterable[str], target: Den, progress: Progress) -> t
             continue
         target.put(data)
         sizes[sha256] = len(data)
-        if number % _EVERY == 0:
+        if number % _PROGRESS_INTERVAL == 0:
             progress(f"copied {number} files")
     return sizes, damaged
 
 
 def read_backup(source: Path) -> BackupManifest:
-    """Read a backup's manifest, and check that its parts are those that it names.
+    """Read a backup's manifest, and check that its parts match it.
 
     Raises:
-        InstallationError: the operator's fault, or the disk's: it is none, or not whole.
+        InstallationError: the operator's fault, or the disk's: it is not a backup, or incomplete.
     """
     try:
         made = BackupManifest.model_validate_json((source / MANIFEST).read_bytes())
     except FileNotFoundError:
-        raise InstallationError(f"{source} holds no {MANIFEST}: it is no backup, or an unfinished one") from None
+        raise InstallationError(f"{source} holds no {MANIFEST}: it is not a backup, or an unfinished one") from None
     except ValidationError as error:
         where = ".".join(map(str, error.errors()[0]["loc"]))
-        raise InstallationError(f"{source / MANIFEST}: {where} is not what this version reads") from None
+        raise InstallationError(f"{source / MANIFEST}: {where} is invalid for this version") from None
     if not (source / DUMP).is_file() or hash_file(source / DUMP) != (made.dump_sha256, made.dump_bytes):
-        raise InstallationError(f"{source / DUMP} is not the file that the manifest names")
+        raise InstallationError(f"{source / DUMP} does not match the manifest")
     if hash_names(stored_blobs(source)) != made.blobs_sha256:
-        raise InstallationError(f"{source / BLOBS} does not hold the files that the manifest names")
+        raise InstallationError(f"{source / BLOBS} does not match the manifest")
     return made
 
 
@@ -307,23 +303,17 @@ def hash_names(names: Iterable[str]) -> str:
     return hashlib.sha256("".join(f"{name}\n" for name in sorted(names)).encode()).hexdigest()
 
 
-# Bring a backup back to life: checked as a whole before anything is touched, then files, ledger, and repairs.
-#
-# Files come first, so that no row names one that is not there. What a restored past does not know of is told to it in
-# `producers.backup`.
-
-
 class Restored(NamedTuple):
-    """What a restore did."""
+    """The result of a restoration."""
 
     backup: BackupManifest
     repaired: Repaired
     shown: int
-    """Sites whose copy for web servers was written anew."""
+    """Sites whose live copy was rewritten."""
     lagging: int
-    """Sites whose copy could not be written: the dispatcher tries again."""
+    """Sites whose live copy could not be written; the dispatcher retries."""
     audit_problems: tuple[str, ...] | None
-    """What is amiss with the audit chain; None where there was no key to check it with."""
+    """Problems of the audit chain; None if there was no key to verify it."""
 
 
 def restore(
@@ -338,21 +328,23 @@ def restore(
     signing_key: bytes = b"",
     progress: Progress = lambda _: None,
 ) -> Restored:
-    """Restore a backup into a ledger and a Den that nobody uses.
+    """Restore a backup into a ledger and a content store that no process uses.
+
+    The whole backup is checked first. Files come before the ledger, so that no row names a missing one.
 
     Args:
-        ledger: where the ledger goes; it may have tables of any version.
-        ledger_url: where that is.
-        den: where the files go; those that are there stay.
+        ledger: the target ledger; it may have tables of any version.
+        ledger_url: its URL, for PostgreSQL's programs.
+        den: the target content store; the files it holds stay.
         source: the backup.
-        environment: what PostgreSQL's programs get besides.
-        is_forced: what the target holds is given up.
-        resend: send notifications that were due when the backup was made.
-        signing_key: what the audit chain is checked with; empty to leave that.
-        progress: told what is being done.
+        environment: environment of PostgreSQL's programs.
+        is_forced: whether to delete what the target ledger holds.
+        resend: send notifications that were due at the time of the backup.
+        signing_key: verifies the audit chain; empty to skip that.
+        progress: receives progress messages.
 
     Raises:
-        InstallationError: the operator's fault, or the disk's: the backup is not whole, or the target is in use or
+        InstallationError: the operator's fault, or the disk's: the backup is incomplete, or the target is in use or
             not empty.
         SchemaMismatchError: the operator's fault: a newer version made the backup.
         DumpError: the operator's fault: no fitting `pg_restore`, or it failed.
@@ -370,7 +362,7 @@ def restore(
     clear(ledger.engine)
     read_dump(dump, ledger_url, environment=environment)
     migrate(ledger.engine)
-    return _bring_to_life(ledger, den, made, resend=resend, signing_key=signing_key, progress=progress)
+    return _resume(ledger, den, made, resend=resend, signing_key=signing_key, progress=progress)
 
 
 def _check_blobs(source: Path) -> None:
@@ -385,13 +377,11 @@ def _check_blobs(source: Path) -> None:
 def _check_target(ledger: Ledger, den: Den, *, is_forced: bool) -> None:
     ledger.close()  # our own connections must not count
     if others := users_of(ledger.engine):
-        raise InstallationError(
-            f"{others} other connections to the ledger are open: stop every process of the installation"
-        )
+        raise InstallationError(f"the ledger has {others} other connections: stop every process of the installation")
     if is_forced:
         return
     if not is_empty(ledger.engine):
-        raise InstallationError("the ledger is not empty; --force gives up what it holds")
+        raise InstallationError("the ledger is not empty; --force deletes what it holds")
     if any((den.root / "blobs").glob("*/*")):
         raise InstallationError(f"{den.root} holds files; --force keeps them beside those of the backup")
 
@@ -402,10 +392,10 @@ def _copy_blobs(source: Path, den: Den) -> None:
         den.put(stored.get(sha256))
 
 
-def _bring_to_life(
+def _resume(
     ledger: Ledger, den: Den, made: BackupManifest, *, resend: bool, signing_key: bytes, progress: Progress
 ) -> Restored:
-    progress("repairing what a restored past does not know of")
+    progress("repairing the restored ledger")
     problems: tuple[str, ...] | None = None
     if signing_key:
         with ledger.begin() as session:

@@ -1,7 +1,8 @@
-"""The composition root of the producing side: opens what a program needs, when it needs it, from its settings."""
+"""The composition root of the producers: opens what a program needs, when it needs it, from its settings."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 
 from pydantic import BaseModel, ConfigDict
@@ -29,7 +30,7 @@ from sites.preview import PreviewSigner
 
 
 class Settings(BaseModel):
-    """The sections that the producing side's programs read."""
+    """The sections that the producers' programs read."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -52,21 +53,66 @@ class Settings(BaseModel):
     mirror: MirrorConfig = MirrorConfig()
 
 
+@dataclass(frozen=True, kw_only=True)
+class UseCases:
+    """The use cases on one ledger and content store, under one policy."""
+
+    ledger: Ledger
+    den: Den
+    policy: Policy
+    environment: Environment = dict
+    """Switches that are read for every decision."""
+    vocabularies: Vocabularies | None = None
+    """The words that routing looks for; by default the shipped ones."""
+    known_keys: tuple[str, ...] = ()
+    """Secrets of this installation that no site may hold."""
+
+    @property
+    def sites(self) -> Sites:
+        """Sites and their releases."""
+        return Sites(self.ledger, self.den, self.policy, known_keys=self.known_keys)
+
+    @property
+    def clarifier(self) -> Clarifier:
+        """Replies to open questions."""
+        return Clarifier(self.ledger, self.policy, environment=self.environment, vocabularies=self.vocabularies)
+
+    @property
+    def rounds(self) -> Rounds:
+        """Jobs that continue others."""
+        return Rounds(self.ledger, self.policy, environment=self.environment, vocabularies=self.vocabularies)
+
+    @property
+    def replays(self) -> Replays:
+        """Jobs that repeat others."""
+        return Replays(self.ledger, self.policy, environment=self.environment, vocabularies=self.vocabularies)
+
+    @property
+    def dead_letters(self) -> DeadLetters:
+        """Jobs that failed for good."""
+        return DeadLetters(self.ledger, self.replays)
+
+    @property
+    def notifications(self) -> Notifications:
+        """Callbacks at the end of jobs."""
+        return Notifications(self.ledger)
+
+
 class Installation:
-    """One installation, as its environment describes it."""
+    """An installation as its environment describes it."""
 
     def __init__(self, settings: Settings, *, environment: Environment = dict) -> None:
         self.settings = settings
         self.environment = environment
 
     def close(self) -> None:
-        """Close the ledger, if anything opened it."""
+        """Close the ledger if it was opened."""
         if "ledger" in self.__dict__:
             self.ledger.close()
 
     @property
     def ledger_url(self) -> str:
-        """Where the ledger is."""
+        """The URL of the ledger."""
         return self.settings.ledger.url.get_secret_value()
 
     @cached_property
@@ -81,64 +127,50 @@ class Installation:
 
     @cached_property
     def vocabularies(self) -> Vocabularies:
-        """The words that routing looks for, the operator's own included."""
+        """The words that routing looks for, including the operator's own."""
         return load_vocabularies(self.settings.policy.vocabulary)
 
     @cached_property
     def publisher(self) -> Publisher:
-        """The way to the broker."""
+        """Publishes messages to the broker."""
         return Publisher(create_app(self.settings.broker.url, broker_use_ssl=self.settings.broker.tls))
 
     @cached_property
     def submitter(self) -> Submitter:
-        """The one submit."""
+        """Accepts jobs."""
         return Submitter(
             self.ledger, self.publisher, self.policy, environment=self.environment, vocabularies=self.vocabularies
         )
 
-    @property
-    def clarifier(self) -> Clarifier:
-        """Takes replies to open questions."""
-        return Clarifier(self.ledger, self.policy, environment=self.environment, vocabularies=self.vocabularies)
-
-    @property
-    def rounds(self) -> Rounds:
-        """Lets jobs go on from others."""
-        return Rounds(self.ledger, self.policy, environment=self.environment, vocabularies=self.vocabularies)
-
-    @property
-    def dead_letters(self) -> DeadLetters:
-        """What ended as nobody wanted."""
-        replays = Replays(self.ledger, self.policy, environment=self.environment, vocabularies=self.vocabularies)
-        return DeadLetters(self.ledger, replays)
-
-    @property
-    def notifications(self) -> Notifications:
-        """What owners are told of their jobs' ends."""
-        return Notifications(self.ledger)
+    @cached_property
+    def use_cases(self) -> UseCases:
+        """The use cases."""
+        return UseCases(
+            ledger=self.ledger,
+            den=self.den,
+            policy=self.policy,
+            environment=self.environment,
+            vocabularies=self.vocabularies,
+            known_keys=secrets_of(self.settings),
+        )
 
     @cached_property
     def den(self) -> Den:
-        """The site files."""
+        """The files of the sites."""
         return Den(self.settings.den.root)
 
     @property
     def audit_heads(self) -> HeadFile:
-        """Where the sealer keeps the audit chain's newest head."""
+        """The file with the newest head of the audit chain."""
         return HeadFile(self.settings.audit.head_path or self.settings.den.root / HEAD_FILE_NAME)
 
     @cached_property
-    def sites(self) -> Sites:
-        """The sites."""
-        return Sites(self.ledger, self.den, self.policy, known_keys=secrets_of(self.settings))
-
-    @cached_property
     def signer(self) -> PreviewSigner | None:
-        """What signs preview links; None where no key is configured."""
+        """Signs preview links; None without a configured key."""
         keys = [key.get_secret_value() for key in self.settings.preview.keys]
         return PreviewSigner(keys) if keys else None
 
     @cached_property
     def previews(self) -> PreviewLinks | None:
-        """What makes preview links; None where no key is configured."""
+        """Creates preview links; None without a configured key."""
         return PreviewLinks(self.signer, self.settings.pages.public_url) if self.signer is not None else None

@@ -1,31 +1,155 @@
-"""`pointsman`: the command line. With workers.main the only module that reads the environment."""
+"""The `pointsman` command: its sub-commands, and how `--help` groups and illustrates them.
+
+Besides `workers.main` this is the only module that reads the environment.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
+from typer.models import CommandInfo
 
-from producers.commands import deliveries, files, installation, jobs, monitoring, operate, programs, route, runs, sites
-from producers.commands.context import Context, Panels, dress, panel_of
-from producers.local.supervisor import with_up_file
+from producers.commands import deliveries, installation, jobs, monitoring, operate, programs, route, runs, sites
+from producers.commands.context import Context
+
+PANELS: Mapping[str, Sequence[str]] = {
+    panel: names.split()
+    for panel, names in (
+        ("Submit", "submit jobs job watch reply cancel resume project run agent"),
+        ("Review", "approve reject revise gate site"),
+        (
+            "Operate",
+            "doctor queue tenant key webhook lane lanes dead replay dismiss audit capacity dashboards "
+            "backup restore broker",
+        ),
+        ("Run the fleet", "up demo worker api gateway dispatcher exporter mirror rehearsal migrate image box"),
+        ("Offline tools", "route ladder apply render scan"),
+    )
+}
+"""Panels of the help and their commands, in order of appearance."""
+
+EXAMPLES: Mapping[str, Sequence[str]] = {
+    "submit": (
+        "pointsman submit \"Change the hero heading to 'Fresh bread daily'\" --site bakery --wait",
+        'pointsman submit "A one-page site for a bike repair shop" --new-site bikes --budget 0.10 --json',
+    ),
+    "jobs": ("pointsman jobs --state awaiting_approval", "pointsman jobs --json --limit 100"),
+    "job": ("pointsman job ID", "pointsman job ID --diff"),
+    "watch": ("pointsman watch ID",),
+    "reply": ('pointsman reply ID "the second one"',),
+    "cancel": ("pointsman cancel ID",),
+    "resume": ("pointsman resume ID --budget 0.30 --wait",),
+    "project add": ("pointsman project add shop.yaml",),
+    "run submit": ("pointsman run submit --project shop --ticket bug.md --wait",),
+    "run show": ("pointsman run show ID",),
+    "agent run": ('pointsman agent run qa --task "Test the cart" --dir .',),
+    "approve": ("pointsman approve ID", "pointsman approve ID --release RELEASE   # this one or none"),
+    "reject": ('pointsman reject ID --reason "The logo is too large."',),
+    "revise": ('pointsman revise ID "Shorter, please" --wait',),
+    "gate pass": ('pointsman gate pass GATE --reason "looks right"',),
+    "gate fail": ('pointsman gate fail GATE --reason "not this way"',),
+    "site import": ("pointsman site import bakery ./public",),
+    "site export": ("pointsman site export bakery ./copy",),
+    "site rollback": ("pointsman site rollback bakery",),
+    "site diff": ("pointsman site diff bakery",),
+    "queue pause": ("pointsman queue pause agent",),
+    "dashboards": (
+        "pointsman dashboards --out /etc/grafana/dashboards --rules /etc/prometheus/rules/pointsman.yaml "
+        "--grafana https://grafana.example.com",
+    ),
+    "queue list": ("pointsman queue list --json",),
+    "tenant limit": ("pointsman tenant limit acme 20",),
+    "key create": (
+        "pointsman key create --tenant acme --provider anthropic --name ci",
+        "pointsman key create --scope read --name dashboard",
+    ),
+    "key revoke": ("pointsman key revoke ci --tenant acme",),
+    "webhook secret": ("pointsman webhook secret --tenant acme",),
+    "webhook show": ("pointsman webhook show ID",),
+    "webhook replay": ("pointsman webhook replay ID", "pointsman webhook replay --undelivered"),
+    "dead": ("pointsman dead", "pointsman dead --signature 2f1d0c9b8a"),
+    "replay": ("pointsman replay ID", "pointsman replay --signature 2f1d0c9b8a --limit 10"),
+    "audit verify": ("pointsman audit verify --archive ./archive",),
+    "audit export": ("pointsman audit export > audit.jsonl",),
+    "backup": ("pointsman backup ./backup-monday",),
+    "restore": ("pointsman restore ./backup-monday",),
+    "broker acl": ("pointsman broker acl > users.acl",),
+    "up": ("pointsman up", "pointsman up --port 9000 --speed max"),
+    "worker": ("pointsman worker spec --concurrency 8", "pointsman worker answer tools --concurrency 4"),
+    "rehearsal": ("pointsman rehearsal --port 9999 --speed max",),
+    "route prompt": (
+        'pointsman route "Make the headline bigger" --explain',
+        'pointsman route "Convert it to a blog" --files 40 --has-js --json',
+        "pointsman route --batch prompts.jsonl",
+    ),
+    "route check": ("pointsman route check samples.jsonl",),
+    "route replay": ("pointsman route replay --policy new.yaml --since 7d",),
+    "ladder": ("pointsman ladder --batch cases.jsonl",),
+    "apply": ("pointsman apply ./site change.diff --out ./new --json",),
+    "render": ("pointsman render site.json --out ./page",),
+    "scan": ("pointsman scan ./page --json",),
+}
+"""Examples that `--help` shows, by command."""
+
+_PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}
+_ORDER = list(_PANEL_OF)
+
+
+class _RootGroup(TyperGroup):
+    """The root command, which lists its sub-commands in the order of the panels."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of the sub-commands; one without a panel comes last."""
+        return sorted(
+            super().list_commands(ctx), key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER)
+        )
+
+
+def _add_help(app: typer.Typer) -> None:
+    """Give every command its examples, and those of the root their panel."""
+    for words, info in _walk_commands(app, ()):
+        if len(words) == 1:
+            info.rich_help_panel = _PANEL_OF.get(words[0]) or info.rich_help_panel
+        if lines := EXAMPLES.get(" ".join(words)):
+            info.epilog = "\n\n".join(("Examples:" if len(lines) > 1 else "Example:", *(f"  {line}" for line in lines)))
+
+
+def _walk_commands(app: typer.Typer, parents: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], CommandInfo]]:
+    for info in app.registered_commands:
+        assert info.callback is not None
+        yield (*parents, info.name or info.callback.__name__), info
+    for group in app.registered_groups:
+        assert group.typer_instance is not None
+        words = (*parents, group.name) if isinstance(group.name, str) else parents
+        yield from _walk_commands(group.typer_instance, words)
+
+
+def _read_environment() -> Mapping[str, str]:
+    """Return the environment, completed by a running `pointsman up` of this account."""
+    from producers.local.supervisor import with_up_file
+
+    return with_up_file(dict(os.environ))
+
 
 app = typer.Typer(
-    cls=Panels,
+    cls=_RootGroup,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={
         "help_option_names": ["-h", "--help"],
-        "obj": Context(lambda: with_up_file(dict(os.environ))),
+        "obj": Context(_read_environment),
     },
-    help="A fleet of queue workers for AI edit work: routed before any model call, capped in time, money and output, "
-    "published only after scan and approval.",
-    epilog="Exit codes: 0 ok, 1 the job or check failed, 2 wrong use. With `--json` programs can read what is printed; "
-    "`pointsman --install-completion` completes commands, sites and job ids at the shell.",
+    help="Run AI edit jobs on a fleet of queue workers: routed before any model call, limited in time, money and "
+    "output, published only after a scan and an approval.",
+    epilog="Exit codes: 0 success, 1 the job or check failed, 2 usage error. `--json` prints machine-readable "
+    "output. `pointsman --install-completion` adds shell completion for commands, sites and job ids.",
 )
-for module in (jobs, deliveries, files, route, installation, programs, monitoring, operate):
+for module in (jobs, deliveries, sites, route, installation, programs, monitoring, operate):
     app.add_typer(module.app)
 for name, group in {
     "route": route.route_app,
@@ -44,12 +168,12 @@ for name, group in {
     "broker": operate.broker_app,
     "webhook": deliveries.webhook_app,
 }.items():
-    app.add_typer(group, name=name, rich_help_panel=panel_of(name))
-dress(app)
+    app.add_typer(group, name=name, rich_help_panel=_PANEL_OF.get(name))
+_add_help(app)
 
 
-def _show_version(is_wanted: bool) -> None:
-    if is_wanted:
+def _show_version(is_requested: bool) -> None:
+    if is_requested:
         typer.echo(f"pointsman {version('pointsman')}")
         raise typer.Exit
 
@@ -60,7 +184,7 @@ def _root(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Options of the program itself; what it does is said by its commands."""
+    """Options of the program itself."""
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""What `pointsman doctor` finds, and how it judges what it saw. Pure: the looking is its neighbours' work."""
+"""The checks of `pointsman doctor`, and how they judge what they find."""
 
 from __future__ import annotations
 
@@ -39,61 +39,61 @@ from routing.queues import QUEUES, QueueName
 from sites.content_store import Disk
 
 MIN_FREE_BYTES = 1_000_000_000
-"""Below it a disk may be full within a day of ordinary work."""
+"""Below this a disk may fill up within a day of normal work."""
 LEAST_FREE_BYTES = 200_000_000
-"""Below it a single job may fail to store what it made."""
+"""Below this a single job may fail to store its result."""
 _SKEW_WARN_SECONDS = 2.0
 _SKEW_FAIL_SECONDS = 60.0
-"""Links are signed, and webhooks dated, by the host's clock; receivers refuse what is minutes off."""
+"""Links and webhooks carry the host's time; receivers refuse what is minutes off."""
 _LAG_WARN_SECONDS = 60.0
 
 
 class Verdict(StrEnum):
-    """How something stands."""
+    """The result of a check."""
 
     OK = "OK"
     WARN = "WARN"
-    """It works, or is not needed by everybody; somebody should look at it."""
+    """It works or is optional, but needs attention."""
     FAIL = "FAIL"
     """Jobs are refused, lost or stuck because of it."""
 
 
 class Finding(NamedTuple):
-    """One thing that was looked at."""
+    """One thing that was checked."""
 
     name: str
     verdict: Verdict
     seen: str = ""
     """What was found."""
     hint: str = ""
-    """What to do; empty when all is well."""
+    """What to do; empty if all is well."""
 
     @property
     def line(self) -> str:
-        """The finding as people read it."""
-        told = ": ".join(part for part in (self.name, self.seen) if part)
-        return f"{self.verdict.value:<4}  {told}" + (f"; {self.hint}" if self.hint else "")
+        """The finding as a line of text."""
+        text = ": ".join(part for part in (self.name, self.seen) if part)
+        return f"{self.verdict.value:<4}  {text}" + (f"; {self.hint}" if self.hint else "")
 
 
 def ok(name: str, seen: str = "") -> Finding:
-    """Return a finding that nobody needs to read."""
+    """Return a finding without a problem."""
     return Finding(name, Verdict.OK, seen)
 
 
 def warn(name: str, seen: str, hint: str) -> Finding:
-    """Return a finding that somebody should look at."""
+    """Return a finding that needs attention."""
     return Finding(name, Verdict.WARN, seen, hint)
 
 
 def fail(name: str, seen: str, hint: str) -> Finding:
-    """Return a finding that something does not work because of."""
+    """Return a finding that breaks something."""
     return Finding(name, Verdict.FAIL, seen, hint)
 
 
 def worst(findings: Iterable[Finding]) -> Verdict:
-    """Return how an installation stands as a whole."""
-    found = {finding.verdict for finding in findings}
-    return next((verdict for verdict in (Verdict.FAIL, Verdict.WARN) if verdict in found), Verdict.OK)
+    """Return the worst verdict."""
+    verdicts = {finding.verdict for finding in findings}
+    return next((verdict for verdict in (Verdict.FAIL, Verdict.WARN) if verdict in verdicts), Verdict.OK)
 
 
 def judge_clock(ahead_seconds: float) -> Finding:
@@ -106,76 +106,74 @@ def judge_clock(ahead_seconds: float) -> Finding:
 
 
 def judge_disk(name: str, *, free_bytes: int, where: str) -> Finding:
-    """Judge how much room is left on a disk."""
+    """Judge the free space of a disk."""
     seen = f"{free_bytes // 1_000_000} MB are free at {where}"
-    hint = "make room there, or lower `retention` in the policy"
+    hint = "free some space, or lower `retention` in the policy"
     if free_bytes < LEAST_FREE_BYTES:
         return fail(name, seen, hint)
     return warn(name, seen, hint) if free_bytes < MIN_FREE_BYTES else ok(name, seen)
 
 
 def judge_eviction(policy: str) -> Finding:
-    """Judge what a broker does when its memory is full."""
+    """Judge what the broker does when its memory is full."""
     seen = f"maxmemory-policy is {policy}"
     if policy == "noeviction":
         return ok("broker keeps messages", seen)
-    return fail("broker keeps messages", seen, "set it to noeviction: any other drops messages without a word")
+    return fail("broker keeps messages", seen, "set it to noeviction: any other drops messages silently")
 
 
 def judge_persistence(settings: Mapping[str, str]) -> Finding:
-    """Judge what of a broker outlives its restart. Jobs do without it: the ledger has them."""
+    """Judge what of the broker outlives its restart. Jobs survive anyway: they are in the ledger."""
     name = "broker persistence"
     if settings.get("appendonly") == "yes" or settings.get("save"):
         return ok(name, "on")
     return warn(
         name,
         "off",
-        "jobs come back from the ledger in seconds, but what Celery clients have just put on `intake` and "
-        "is no job yet is lost with a restart: set appendonly to yes",
+        "jobs return from the ledger in seconds, but messages that Celery clients have just put on `intake` "
+        "are lost in a restart: set appendonly to yes",
     )
 
 
 def judge_workers(slots: Mapping[str, int]) -> Finding:
-    """Judge whether somebody serves each queue.
+    """Judge whether every queue has workers.
 
     Args:
-        slots: of the workers that serve now, by the name of their queue.
+        slots: slots of the live workers by queue.
     """
-    bare = [queue.value for queue in QUEUES if not slots.get(queue.value)]
+    unserved = [queue.value for queue in QUEUES if not slots.get(queue.value)]
     seen = ", ".join(f"{queue.value} {slots[queue.value]}" for queue in QUEUES if slots.get(queue.value))
-    if not bare:
+    if not unserved:
         return ok("workers", f"slots: {seen}")
-    hint = f"jobs wait there: start `pointsman worker {' '.join(bare)}`"
-    told = f"nobody serves {', '.join(bare)}"
-    if QueueName.CONTROL.value in bare or not seen:
-        return fail("workers", told, hint)
-    return warn("workers", told, f"{hint}, if you want such work done")
+    hint = f"jobs wait there: start `pointsman worker {' '.join(unserved)}`"
+    problem = f"nobody serves {', '.join(unserved)}"
+    if QueueName.CONTROL.value in unserved or not seen:
+        return fail("workers", problem, hint)
+    return warn("workers", problem, f"{hint}, if you need them")
 
 
 def judge_lag(seconds: float) -> Finding:
-    """Judge how old the oldest event is that is in no metric yet."""
+    """Judge the age of the oldest event that no metric counts yet."""
     seen = f"metrics are {seconds:.0f} s behind the ledger"
     if seconds >= _LAG_WARN_SECONDS:
-        return warn("exporter", seen, "look at its log; alerts and dashboards show the past until it catches up")
+        return warn("exporter", seen, "see its log; alerts and dashboards are stale until it catches up")
     return ok("exporter", seen)
 
 
 def judge_prices(models: Iterable[str], priced: Iterable[str]) -> Finding:
-    """Judge whether every model that the policy names has a price."""
+    """Judge whether every model in the policy has a price."""
     if missing := sorted(set(models) - set(priced)):
-        hint = "add them to `prices` in the policy: until then they are charged as the dearest model there"
+        hint = "add them to `prices` in the policy; until then they cost as much as its most expensive model"
         return fail("prices", f"none for {', '.join(missing)}", hint)
     return ok("prices", f"for all {len(set(models))} models that the policy names")
 
-
-# Looks at the ledger: is it there, of this version, on time; does somebody lead; does the audit chain hold.
 
 _SHOWN_TENANTS = 10
 _AWAY = "cannot be reached at POINTSMAN_LEDGER__URL"
 
 
 def check_ledger(installation: Installation) -> Iterator[Finding]:
-    """Yield what is found of the ledger; where there is none of this version, nothing else is asked of it."""
+    """Check the ledger; without a fitting schema, nothing else in it."""
     try:
         engine = installation.ledger.engine
         match fit(engine):
@@ -193,41 +191,41 @@ def check_ledger(installation: Installation) -> Iterator[Finding]:
         yield _workers(installation.ledger)
         yield from _audit(installation)
     except ArgumentError:
-        yield fail("ledger", "POINTSMAN_LEDGER__URL is no URL", "it is like postgresql://user@host/database")
+        yield fail("ledger", "POINTSMAN_LEDGER__URL is no URL", "use postgresql://user@host/database")
     except DBAPIError:
-        yield fail("ledger", _AWAY, "start it, or `pointsman up`, or mend the URL")
+        yield fail("ledger", _AWAY, "start it or `pointsman up`, or fix the URL")
 
 
 def _ahead_seconds(ledger: Ledger) -> float:
-    """Return how far the ledger's clock is ahead, the way there and back counted by half."""
+    """Return how far the ledger's clock is ahead, corrected by half the round trip."""
     with ledger.begin() as session:
         session.scalar(select(1))  # the connection is open from here on
         sent = time.time()
-        there = session.scalar(select(func.clock_timestamp()))
-        here = datetime.fromtimestamp((sent + time.time()) / 2, UTC)
-    assert isinstance(there, datetime)
-    return (there - here).total_seconds()
+        ledger_time = session.scalar(select(func.clock_timestamp()))
+        local_time = datetime.fromtimestamp((sent + time.time()) / 2, UTC)
+    assert isinstance(ledger_time, datetime)
+    return (ledger_time - local_time).total_seconds()
 
 
 def _providers(ledger: Ledger) -> Finding:
-    """Say which tenants no model is called for: there is no key that others' calls could fall back to (S-065)."""
+    """Report tenants without a provider: there is no key that they could fall back to (S-065)."""
     name = "tenants have a model provider"
     with ledger.begin() as session:
-        poor = session.exec(select(Tenant.name).where(col(Tenant.provider).is_(None)).limit(_SHOWN_TENANTS)).all()
-    if not poor:
+        names = session.exec(select(Tenant.name).where(col(Tenant.provider).is_(None)).limit(_SHOWN_TENANTS)).all()
+    if not names:
         return ok(name)
-    hint = "what needs a model fails for them; `pointsman key create --tenant NAME --provider NAME`"
-    return warn(name, f"{', '.join(poor)} have none", hint)
+    hint = "jobs that need a model fail for them; `pointsman key create --tenant NAME --provider NAME`"
+    return warn(name, f"{', '.join(names)} have none", hint)
 
 
 def _leaders(ledger: Ledger) -> Iterator[Finding]:
     with ledger.begin() as session:
         alive = leaders(session)
-    for role, name in ((DISPATCHER, "dispatcher"), (celery_intake.ROLE, "Celery door")):
+    for role, name in ((DISPATCHER, "dispatcher"), (celery_intake.ROLE, "Celery intake")):
         if role in alive:
             yield ok(name, f"led by {alive[role]}")
         else:
-            yield fail(name, "nobody leads it", "start `pointsman dispatcher`: jobs wait, and nothing is recovered")
+            yield fail(name, "has no leader", "start `pointsman dispatcher`: jobs wait, and nothing is recovered")
 
 
 def _workers(ledger: Ledger) -> Finding:
@@ -236,38 +234,36 @@ def _workers(ledger: Ledger) -> Finding:
 
 
 def _audit(installation: Installation) -> Iterator[Finding]:
-    """Look at the chain's end alone; the whole of it is what `pointsman audit verify` reads."""
+    """Check only the end of the chain; `pointsman audit verify` checks all of it."""
     key = installation.settings.audit.signing_key.get_secret_value()
     if not key:
-        hint = "where `pointsman dispatcher` runs set POINTSMAN_AUDIT__SIGNING_KEY: it does not start without"
-        yield warn("audit key", "there is none here, so the audit chain was not looked at", hint)
+        hint = "set POINTSMAN_AUDIT__SIGNING_KEY where `pointsman dispatcher` runs, which needs it"
+        yield warn("audit key", "not set here, so the audit chain was not checked", hint)
         return
     yield ok("audit key")
     with installation.ledger.begin() as session:
         problems = check_newest(session, signing_key=key.encode(), kept_head=installation.audit_heads.newest())
     if problems:
-        yield fail("audit chain", problems[0], "run `pointsman audit verify`, and ask who writes to the database")
+        yield fail("audit chain", problems[0], "run `pointsman audit verify`, and find out who writes to the database")
     else:
-        yield ok("audit chain", "its end is signed, and is what was kept")
+        yield ok("audit chain", "its end is signed and matches the stored head")
 
 
-# Looks at what an installation stands on: the broker, the disk, the gateway, the exporter, and the secrets.
-
-_PATIENCE_SECONDS = 3.0
+_TIMEOUT_SECONDS = 3.0
 _LAG = "pointsman_fold_lag_seconds "
 _GATEWAY_URL = f"{PREFIX}WORKER__GATEWAY_URL"
-_MOST_BYTES = 4_000_000
-_OF_THIS_HOST = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-"""Where to ask for what listens everywhere."""
+_MAX_BYTES = 4_000_000
+_LOCAL_ADDRESSES = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+"""Where to reach what listens on every interface."""
 
 
 def check_broker(installation: Installation) -> Iterator[Finding]:
-    """Yield what is found of the broker."""
+    """Check the broker."""
     config = installation.settings.broker
     try:
-        broker = open_broker(config.url, tls=config.tls, timeout_seconds=_PATIENCE_SECONDS)
+        broker = open_broker(config.url, tls=config.tls, timeout_seconds=_TIMEOUT_SECONDS)
     except ValueError:
-        yield fail("broker", "POINTSMAN_BROKER__URL is no URL", "it is like redis://host:6379/0")
+        yield fail("broker", "POINTSMAN_BROKER__URL is no URL", "use redis://host:6379/0")
         return
     try:
         policy = _setting(broker, "maxmemory-policy")
@@ -276,52 +272,58 @@ def check_broker(installation: Installation) -> Iterator[Finding]:
         yield judge_persistence({name: _setting(broker, name) for name in ("appendonly", "save")})
     except RedisError as error:
         seen = f"cannot be reached at POINTSMAN_BROKER__URL ({type(error).__name__})"
-        yield fail("broker", seen, "start it, or mend the URL; its user needs `+config|get` to be looked at")
+        yield fail("broker", seen, "start it, or fix the URL; its user needs `+config|get`")
     finally:
         broker.close()
 
 
 def _setting(broker: Redis, name: str) -> str:
-    found = broker.config_get(name)
-    return str(found.get(name, "")) if isinstance(found, dict) else ""
+    values = broker.config_get(name)
+    return str(values.get(name, "")) if isinstance(values, dict) else ""
 
 
 def check_transport(installation: Installation) -> Iterator[Finding]:
-    """Yield which connections cross a network in the clear."""
+    """Report connections that cross a network unencrypted."""
     if is_exposed_broker(installation.settings.broker.url):
-        yield fail("broker over TLS", "passwords and prompts cross the network in the clear", "use rediss://")
+        yield fail("broker over TLS", "passwords and prompts cross the network unencrypted", "use rediss://")
     if is_exposed_ledger(installation.ledger_url):
-        yield fail("ledger over TLS", "nothing checks whose database this is", "add sslmode=verify-full to the URL")
+        yield fail(
+            "ledger over TLS", "nothing verifies the identity of the database", "add sslmode=verify-full to the URL"
+        )
 
 
 def check_files(installation: Installation) -> Iterator[Finding]:
-    """Yield whether the Den can do all that releases need of a file system, and how full it is. It is not made here."""
+    """Check whether the content store's file system supports releases, and its free space. Creates no store."""
     root = installation.settings.den.root.absolute()
-    there = next(place for place in (root, *root.parents) if place.exists())
+    nearest = next(path for path in (root, *root.parents) if path.exists())
     try:
-        with tempfile.TemporaryDirectory(prefix=".doctor-", dir=there) as scratch:
-            _try_out(Path(scratch))
+        with tempfile.TemporaryDirectory(prefix=".doctor-", dir=nearest) as scratch:
+            _exercise(Path(scratch))
     except OSError as error:
         seen = f"{root}: {error.strerror or error}"
         yield fail(
-            "den",
+            "content store",
             seen,
-            "POINTSMAN_DEN__ROOT needs a directory of this account's own on a POSIX file system, "
-            "the same for API, workers and dispatcher",
+            "POINTSMAN_DEN__ROOT must be a directory owned by this account on a POSIX file system, "
+            "shared by API, workers and dispatcher",
         )
         return
-    if there == root:
-        yield ok("den", f"{root} is written to, linked and moved in")
+    if nearest == root:
+        yield ok("content store", f"{root} supports writes, links and renames")
     else:
-        yield warn("den", f"there is no {root} yet", "it is made at first use; if others have one, mount it here")
-    yield judge_disk("den disk", free_bytes=shutil.disk_usage(there).free, where=str(there))
+        yield warn(
+            "content store",
+            f"{root} does not exist yet",
+            "it is created at first use; mount it here if others share one",
+        )
+    yield judge_disk("content store disk", free_bytes=shutil.disk_usage(nearest).free, where=str(nearest))
 
 
-def _try_out(scratch: Path) -> None:
-    """Do once what the Den does: durable writes, second names, links that move in one step, and a lock.
+def _exercise(scratch: Path) -> None:
+    """Do what the content store does: durable writes, hard links, atomic symlinks, and a lock.
 
     Raises:
-        OSError: the operator's fault: the file system cannot do it, or lets this account not.
+        OSError: the operator's fault: the file system cannot do it, or denies it to this account.
     """
     disk = Disk()
     disk.write_atomically(scratch / "blob", b"x")
@@ -334,16 +336,16 @@ def _try_out(scratch: Path) -> None:
 
 
 def check_secrets(installation: Installation) -> Iterator[Finding]:
-    """Yield which secrets are not here, where they may not be needed; none is ever shown."""
+    """Report missing secrets, which may not be needed here; none is ever shown."""
     if installation.signer is None:
-        hint = "where `pointsman api` runs set POINTSMAN_PREVIEW__KEYS: it does not start without"
-        yield warn("preview keys", "there are none here", hint)
+        hint = "set POINTSMAN_PREVIEW__KEYS where `pointsman api` runs, which needs it"
+        yield warn("preview keys", "not set here", hint)
     else:
         yield ok("preview keys")
 
 
 def check_policy(policy: Policy) -> Iterator[Finding]:
-    """Yield whether the policy fits together beyond what reading it has checked."""
+    """Check the policy beyond its validation at load."""
     models = {model for queue in QUEUES for model in policy.models_of(queue)}
     yield judge_prices(models, policy.prices)
 
@@ -355,25 +357,25 @@ class _GatewaySettings(BaseModel):
 
 
 def check_gateway(url: str, environment: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield whether the gateway answers, and, where its settings are known, whether each provider has a key.
+    """Check whether the gateway answers and, where its settings are present, whether it has provider keys.
 
     Args:
-        url: where workers look for it.
-        environment: of this process. Only the gateway's own has keys, and no other should.
+        url: the gateway's URL for workers.
+        environment: that of this process. Only the gateway's should hold keys.
     """
     if _get(f"{url}/healthz") is not None:
         yield ok("gateway", url)
     elif {_GATEWAY_URL, f"{_GATEWAY_URL}{IN_FILE}"}.isdisjoint(environment):
-        hint = f"start `pointsman gateway`; where it is on another machine, workers need {_GATEWAY_URL}"
+        hint = f"start `pointsman gateway`; if it runs on another machine, workers need {_GATEWAY_URL}"
         yield warn("gateway", f"nothing answers at {url}", hint)
     else:
-        yield fail("gateway", f"nothing answers at {url}", f"start `pointsman gateway`, or mend {_GATEWAY_URL}")
+        yield fail("gateway", f"nothing answers at {url}", f"start `pointsman gateway`, or fix {_GATEWAY_URL}")
     if not any(name.startswith(f"{PREFIX}GATEWAY__") for name in environment):
         return
     try:
         config = read_settings(_GatewaySettings, environment).gateway
     except PolicyError as error:
-        yield fail("provider keys", str(error), "mend it in the gateway's environment")
+        yield fail("provider keys", str(error), "fix it in the gateway's environment")
         return
     if config.providers:
         yield ok("provider keys", f"{', '.join(sorted(config.providers))} have one")
@@ -382,30 +384,30 @@ def check_gateway(url: str, environment: Mapping[str, str]) -> Iterator[Finding]
 
 
 def check_exporter(installation: Installation) -> Iterator[Finding]:
-    """Yield how far the metrics are behind."""
+    """Check how far the metrics lag."""
     config = installation.settings.exporter
-    host = _OF_THIS_HOST.get(config.host, config.host)
+    host = _LOCAL_ADDRESSES.get(config.host, config.host)
     place = f"[{host}]:{config.port}" if ":" in host else f"{host}:{config.port}"
     page = _get(f"http://{place}/metrics")
     if page is None:
         yield warn(
             "exporter",
             f"nothing answers at {place}",
-            "start `pointsman exporter`; if it is on another machine, ask from there",
+            "start `pointsman exporter`; if it runs on another machine, run doctor there",
         )
         return
-    found = next((line for line in page.splitlines() if line.startswith(_LAG)), f"{_LAG}inf")
-    yield judge_lag(float(found.removeprefix(_LAG)))
+    line = next((line for line in page.splitlines() if line.startswith(_LAG)), f"{_LAG}inf")
+    yield judge_lag(float(line.removeprefix(_LAG)))
 
 
 def _get(url: str) -> str | None:
-    """Return what a server of ours answers, None where there is none; no proxy is asked."""
+    """Return the response of one of our servers, without a proxy; None if there is none."""
     try:
         with (
-            httpx2.Client(timeout=_PATIENCE_SECONDS, trust_env=False, verify=authorities()) as client,
+            httpx2.Client(timeout=_TIMEOUT_SECONDS, trust_env=False, verify=authorities()) as client,
             client.stream("GET", url) as answer,
         ):
-            body = next(answer.iter_bytes(_MOST_BYTES), b"")
+            body = next(answer.iter_bytes(_MAX_BYTES), b"")
             return body.decode("utf-8", "replace") if answer.is_success else None
     except (httpx2.HTTPError, httpx2.InvalidURL):
         return None

@@ -1,4 +1,4 @@
-"""What the producing side can refuse."""
+"""Errors of the producers."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ if TYPE_CHECKING:
 
 
 MAX_SHOWN_FINDINGS = 50
-"""In an error's text; the error itself carries them all."""
+"""In the error's text; the error itself has all."""
 
 
 class ProducerError(Exception):
-    """Base of all errors of this package."""
+    """Base of the errors of this package."""
 
 
 class PublishError(ProducerError, ConnectionError):
-    """The broker did not take a message. The job is safe in the ledger; the dispatcher pushes it later."""
+    """The broker did not accept a message. The job is safe in the ledger; the dispatcher pushes it later."""
 
 
 class AdmissionRefusedError(ProducerError):
-    """There is no room or no money for a job now (nobody's fault): nothing was accepted.
+    """A queue is full or a budget is spent (nobody's fault): nothing was accepted.
 
     Args:
-        what: the queue that is full, or the budget that has no room for even the cheapest call.
-        retry_after_seconds: when to come back.
+        what: the full queue, or the budget that does not cover even the cheapest call.
+        retry_after_seconds: when to retry.
     """
 
     def __init__(self, what: str | BudgetExceeded, retry_after_seconds: int) -> None:
@@ -42,20 +42,20 @@ class AdmissionRefusedError(ProducerError):
 
 
 class LedgerAwayError(ProducerError, ConnectionError):
-    """The ledger went away while several jobs were taken in, and it is not sure that this one was (nobody's fault)."""
+    """The ledger became unreachable during a batch; this job may or may not be accepted (nobody's fault)."""
 
     def __str__(self) -> str:
-        return "the ledger went away meanwhile; send it again, with its idempotency key if it has one"
+        return "the ledger became unreachable; send it again, with its idempotency key if it has one"
 
 
 class UnknownTenantError(ProducerError, LookupError):
-    """No tenant of this name exists (the caller's or the operator's fault)."""
+    """There is no tenant of this name (the caller's or the operator's fault)."""
 
     def __init__(self, tenant: str) -> None:
         super().__init__(tenant)
 
     def __str__(self) -> str:
-        return f"no tenant {self.args[0]!r}; make one with `pointsman key create --tenant {self.args[0]}`"
+        return f"no tenant {self.args[0]!r}; create one with `pointsman key create --tenant {self.args[0]}`"
 
 
 class AuthenticationError(ProducerError, PermissionError):
@@ -63,11 +63,11 @@ class AuthenticationError(ProducerError, PermissionError):
 
 
 class LeadLostError(ProducerError):
-    """Another dispatcher leads now (nobody's fault): this one stops in the middle of its round."""
+    """Another dispatcher leads now (nobody's fault); this one stops in the middle of its round."""
 
 
 class InvalidInputError(ProducerError, ValueError):
-    """A site, a tenant or a key cannot be made like this (the caller's fault); the message names field and rule."""
+    """A site, tenant or key is invalid (the caller's fault); the message names field and rule."""
 
     def __init__(self, field: str, rule: str) -> None:
         super().__init__(field, rule)
@@ -79,33 +79,33 @@ class InvalidInputError(ProducerError, ValueError):
 
 
 class SiteConflictError(ProducerError):
-    """A site is not in the state that this needs; the message says what stands against it, and nothing changed."""
+    """The site's state does not allow this; nothing changed."""
 
 
 class ImportRefusedError(ProducerError, ValueError):
-    """The scan of the site's profile refused the content (the fault of whoever made it): nothing changed."""
+    """The scan refused the content (its author's fault); nothing changed."""
 
     def __init__(self, findings: tuple[Mapping[str, Any], ...]) -> None:
         super().__init__(findings)
         self.findings = findings
 
     def __str__(self) -> str:
-        shown = self.findings[:MAX_SHOWN_FINDINGS]
-        lines = [f"{item['file']}:{item['line']}: {item['rule']}: {item['message']}; {item['fix']}" for item in shown]
-        rest = [f"and {left} more"] if (left := len(self.findings) - len(shown)) else []
+        listed = self.findings[:MAX_SHOWN_FINDINGS]
+        lines = [f"{item['file']}:{item['line']}: {item['rule']}: {item['message']}; {item['fix']}" for item in listed]
+        rest = [f"and {left} more"] if (left := len(self.findings) - len(listed)) else []
         return "\n  ".join([f"the scan refused it, and nothing changed; findings: {len(self.findings)}", *lines, *rest])
 
 
 class InstallationError(ProducerError):
-    """The installation cannot do this (the operator's fault, or the machine's); the message says why."""
+    """The installation cannot do this (the operator's fault, or the machine's)."""
 
 
 class UnreadableMessageError(ProducerError, ValueError):
-    """It is no Celery message that can be read here (the sender's fault)."""
+    """Not a readable Celery message (the sender's fault)."""
 
 
 class BrokenBodyError(Exception):
-    """The body is no JSON at all (the caller's fault)."""
+    """The body is not JSON (the caller's fault)."""
 
     def __init__(self, rule: str) -> None:
         super().__init__(rule)
@@ -113,7 +113,7 @@ class BrokenBodyError(Exception):
 
 
 class BodyTooLargeError(Exception):
-    """The body is larger than any of its kind can be (the caller's fault)."""
+    """The body is too large (the caller's fault)."""
 
     def __init__(self, max_bytes: int) -> None:
         super().__init__(max_bytes)
@@ -121,19 +121,19 @@ class BodyTooLargeError(Exception):
 
 
 class PreviewGoneError(Exception):
-    """The link was good once (nobody's fault): it expired, or its release is not offered any more."""
+    """The link has expired, or its release is no longer offered (nobody's fault)."""
 
 
 class PageNotFoundError(Exception):
-    """There is no such page, or the link to it is not ours (the caller's fault)."""
+    """There is no such page, or the link is not ours (the caller's fault)."""
 
 
 class NotLoggedInError(Exception):
-    """Nobody is logged in, or the session is over (nobody's fault): leads to the login page."""
+    """Nobody is logged in, or the session has ended (nobody's fault); leads to the login page."""
 
 
 class ForgedFormError(Exception):
-    """A form that no page of this session made (the sender's fault): nothing was done."""
+    """The form does not belong to the session (the sender's fault); nothing was done."""
 
 
 class MissingScopeError(AuthenticationError):

@@ -1,8 +1,7 @@
-"""The application behind the pages' listener.
+"""The application of previews and live pages, on a listener of its own.
 
-Previews and live pages hold scripts that a model or a stranger wrote. They are served from an origin of their own,
-where there is no API, no documentation and no cookie, and where every answer says by its headers what may be done
-with it.
+Pages hold scripts that a model or a stranger wrote. Their origin has no API, no documentation and no cookie, and the
+headers of every response restrict what a page may do.
 """
 
 from __future__ import annotations
@@ -32,20 +31,18 @@ from sites.files import content_type_of, disposition_of
 from sites.preview import REFUSAL_HEADERS, PreviewClaim, PreviewSigner, live_headers, preview_headers
 from sites.releases import manifest_of
 
-# What the pages' listener works with: it can read releases, and do nothing else.
-
 
 @dataclass(frozen=True)
 class PageResources:
-    """Everything the pages need; their owner opens and closes it."""
+    """Everything the pages need. Whoever made it opens and closes it."""
 
     ledger: Ledger
     den: Den
     signer: PreviewSigner
     preview_seconds: float
-    """How long a preview link opens something."""
+    """How long a preview link is valid."""
     console_url: str = ""
-    """The origin of the console, which alone may show its own links in a frame; empty for nobody."""
+    """The origin of the console, which may frame its own links; empty for none."""
 
 
 def page_resources_of(request: Request) -> PageResources:
@@ -58,23 +55,21 @@ def page_resources_of(request: Request) -> PageResources:
 PageResourcesDep = Annotated[PageResources, Depends(page_resources_of)]
 
 
-# Previews and live pages: files of a release, found by name in its manifest and read by digest.
-#
-# A path from outside is only ever compared with names; it never reaches a file system. A preview shows exactly the
-# release that its token names, so nobody can be shown other bytes than those that were scanned (H-082, threat H1).
+# Paths from outside are only compared with names in a manifest and never reach a file system. A preview shows exactly
+# the release that its token names, so nobody sees other bytes than those that were scanned (H-082, threat H1).
 
 router = APIRouter()
 
 INDEX = "index.html"
 NO_CSP = "default-src 'none'"
-"""What a release gets whose scan computed no policy: nothing may load."""
+"""For a release whose scan computed no policy: nothing may load."""
 
 _AUDIENCES = frozenset({PREVIEW_AUDIENCE, CONSOLE_AUDIENCE})
 _OFFERED = frozenset({State.AWAITING_APPROVAL, State.PUBLISHING})
 
 
-class Found(NamedTuple):
-    """What a path means in a release."""
+class FoundFile(NamedTuple):
+    """A file of a release."""
 
     name: str
     entry: Entry
@@ -82,13 +77,13 @@ class Found(NamedTuple):
 
 @router.api_route("/preview/{token}", methods=["GET", "HEAD"])
 def enter_preview(token: str) -> Response:
-    """Lead to the directory: relative links work only there."""
+    """Redirect to the directory, where relative links work."""
     return RedirectResponse(f"/preview/{quote(token, safe='')}/")
 
 
 @router.api_route("/preview/{token}/{path:path}", methods=["GET", "HEAD"])
 def show_preview(resources: PageResourcesDep, request: Request, token: str, path: str) -> Response:
-    """Show one file of the release that a signed link names."""
+    """Serve a file of the release that a signed link names."""
     try:
         claim = resources.signer.verify(token, max_age_seconds=resources.preview_seconds, audiences=_AUDIENCES)
     except PreviewRefusedError as error:
@@ -103,13 +98,13 @@ def show_preview(resources: PageResourcesDep, request: Request, token: str, path
 
 @router.api_route("/live/{tenant}/{site}", methods=["GET", "HEAD"])
 def enter_site(tenant: SiteName, site: SiteName) -> Response:
-    """Lead to the directory: relative links work only there."""
+    """Redirect to the directory, where relative links work."""
     return RedirectResponse(f"/live/{quote(tenant, safe='')}/{quote(site, safe='')}/")
 
 
 @router.api_route("/live/{tenant}/{site}/{path:path}", methods=["GET", "HEAD"])
 def show_page(resources: PageResourcesDep, request: Request, tenant: SiteName, site: SiteName, path: str) -> Response:
-    """Show one file of a site's active release."""
+    """Serve a file of a site's active release."""
     with resources.ledger.begin() as session:
         try:
             release = active_release(session, find_site(session, tenant, site))
@@ -125,11 +120,11 @@ def show_page(resources: PageResourcesDep, request: Request, tenant: SiteName, s
 
 
 def _offered_release(session: Session, claim: PreviewClaim) -> Release:
-    """Return the release while it may be shown: as long as it waits for a judgement, and once it is published.
+    """Return the release of a link if it waits for approval or has been published.
 
     Raises:
-        PageNotFoundError: the bearer's fault: there is no such release of this site.
-        PreviewGoneError: nobody's fault: the link was revoked, or its release is offered no more.
+        PageNotFoundError: the bearer's fault: the site has no such release.
+        PreviewGoneError: nobody's fault: the link was revoked, or its release is no longer offered.
     """
     try:
         release_id = UUID(claim.release_id)
@@ -147,22 +142,22 @@ def _offered_release(session: Session, claim: PreviewClaim) -> Release:
     return release
 
 
-def _find(release: Release, path: str, request: Request) -> Found:
-    """Find the file that a path means among what is served; a directory means its index page.
+def _find(release: Release, path: str, request: Request) -> FoundFile:
+    """Return the served file at a path; a directory has its index page.
 
     Raises:
-        PageNotFoundError: the caller's fault. An encoded slash is no way to write one.
+        PageNotFoundError: the caller's fault, for example an encoded slash.
     """
     if b"%2f" in bytes(request.scope.get("raw_path") or b"").lower():
         raise PageNotFoundError
     manifest = manifest_of(release).served
     for name in (path, f"{path}{INDEX}") if path.endswith("/") or not path else (path,):
         if name in manifest:
-            return Found(name, manifest[name])
+            return FoundFile(name, manifest[name])
     raise PageNotFoundError
 
 
-def _serve(resources: PageResources, request: Request, found: Found, headers: dict[str, str]) -> Response:
+def _serve(resources: PageResources, request: Request, found: FoundFile, headers: dict[str, str]) -> Response:
     served = headers | {
         "Content-Type": content_type_of(found.entry.media_type),
         "Content-Disposition": disposition_of(found.entry.media_type),
@@ -195,7 +190,7 @@ _REFUSAL = [(name.lower().encode(), value.encode()) for name, value in REFUSAL_H
 
 
 class _Shield:
-    """ASGI middleware that gives an answer without a policy of its own the strictest there is."""
+    """ASGI middleware that adds the strictest policy to responses without one."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -214,11 +209,11 @@ class _Shield:
 
 
 def create_pages_app(wiring: PageResources, *, metrics: ApiMetrics | None = None) -> FastAPI:
-    """Return the application. It opens nothing and closes nothing: the resources' owner does.
+    """Return the application.
 
     Args:
-        wiring: what it works with.
-        metrics: where its requests are counted; those of the API's process, or its own.
+        wiring: its resources.
+        metrics: counts its requests; by default its own.
     """
     app = FastAPI(
         title="Pages", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False, telemetry=NO_TELEMETRY
@@ -232,7 +227,7 @@ def create_pages_app(wiring: PageResources, *, metrics: ApiMetrics | None = None
 
 
 def is_same_origin(one: str, other: str) -> bool:
-    """Tell whether a browser would let pages at two URLs reach into each other."""
+    """Whether a browser treats two URLs as one origin."""
     return _origin_of(one) == _origin_of(other)
 
 

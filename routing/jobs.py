@@ -12,9 +12,10 @@ from uuid import UUID
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from routing.config import HIDDEN, Text, check_text
+from routing.config import Text, check_text
 from routing.errors import FieldError, InvalidJobError, RoutingError, UnknownMessageError
 from routing.queues import TierName
+from routing.redaction import HIDDEN
 
 MAX_LABELS = 50
 MAX_TITLE = 300

@@ -27,11 +27,10 @@ from ledger.start_attempt import Claim
 from ledger.store import now, storable
 from ledger.submission import accept
 from ledger.tables import Attempt, Job, NewJob
-from ledger.dispatch_window import hold_back
-from routing.config import redact_all
 from routing.jobs import MAX_PROMPT_BYTES, Door, JobRequest, Reason, State
 from routing.policy.prices import BudgetExceeded, Usage
 from routing.queues import QueueName
+from routing.redaction import redact_all
 from routing.scheduling import Hold
 
 

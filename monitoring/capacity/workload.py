@@ -22,8 +22,8 @@ from sqlalchemy.exc import OperationalError
 from sqlmodel import Session
 
 from ledger.errors import CapacityError
-from ledger.store import Ledger
 from ledger.operations.workers import slots_by_queue
+from ledger.store import Ledger
 from routing.policy.platform import ModelCall, Policy
 from routing.policy.prices import NANOUSD_PER_USD, Usage, cost_nanousd
 from routing.queues import QUEUES, QueueName

@@ -1,18 +1,13 @@
-"""The HTTP application, made from its resources: two of them in one process share nothing."""
+"""The HTTP application of API and console, and the process that serves it beside the pages."""
 
 from __future__ import annotations
 
-import ast
 import asyncio
-import inspect
-import re
 import signal
 import socket
-import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from importlib import resources
 from importlib.metadata import version
 from typing import Any
@@ -22,13 +17,12 @@ import uvloop
 from fastapi import FastAPI
 from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.openapi.utils import get_openapi
-from pydantic import BaseModel
 from starlette.responses import HTMLResponse, RedirectResponse
 from starlette.staticfiles import StaticFiles
 
 from monitoring import traces
-from producers.api import job_routes, operations_routes, run_routes, site_routes
-from producers.api.examples import describe_webhook, request_schemas, show_answers
+from producers.api import job_routes, operations_routes, site_routes
+from producers.api.openapi import describe_fields, describe_webhook, request_schemas, show_answers
 from producers.api.operations_routes import NO_TELEMETRY, ApiMetrics, Observer, Tracing
 from producers.api.problems import add_handlers, describe_problems
 from producers.api.requests import Resources
@@ -37,77 +31,7 @@ from producers.config import ApiConfig, PagesConfig
 from producers.console.app import create_console
 from producers.console.web import PREFIX, Console, Sessions
 from producers.pages import PageResources, create_pages_app, is_same_origin
-from routing.config import secrets_of
 from routing.errors import PolicyError
-
-# What the code says of a field, right below it, in the OpenAPI document: read when the document is first asked for.
-#
-# Pydantic can do this where each class is made; then every program would pay for a page that hardly any of them
-# serves.
-
-_OURS = ("producers.", "routing.", "ledger.", "sites.", "gateway.", "monitoring.", "sandbox.")
-_RULE = re.compile(r" \((?:[A-Z]+-\d+|A\d+|ruling A\d+)[^)]*\)")
-"""Names of rules that only this repository's readers can look up."""
-
-
-def describe_fields(document: dict[str, Any]) -> None:
-    """Give every field of every model in an OpenAPI document the words that its code has for it."""
-    known: dict[str, list[type[BaseModel]]] = {}
-    for model in _models(BaseModel):
-        if model.__module__.startswith(_OURS):
-            known.setdefault(model.__name__, []).append(model)
-    for name, schema in _schemas(document):
-        named = [model for model in known.get(name, ()) if set(model.model_fields) == set(schema["properties"])]
-        if not named:
-            continue
-        words = fields_of(named[0])
-        for field, shown in schema["properties"].items():
-            if field in words and "description" not in shown:
-                shown["description"] = words[field]
-
-
-def fields_of(model: type[BaseModel]) -> Mapping[str, str]:
-    """Return what the code says of a model's fields, its bases' included."""
-    found: dict[str, str] = {}
-    for base in reversed(model.__mro__):
-        if base.__module__.startswith(_OURS):
-            found |= _documented(base.__module__).get(base.__name__, {})
-    return found
-
-
-def _models(root: type[BaseModel]) -> Iterator[type[BaseModel]]:
-    for model in root.__subclasses__():
-        yield model
-        yield from _models(model)
-
-
-def _schemas(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield every schema of an object in the document, with its model's name."""
-    stack: list[Any] = [document]
-    while stack:
-        item = stack.pop()
-        if isinstance(item, dict):
-            if isinstance(item.get("properties"), dict) and isinstance(item.get("title"), str):
-                yield item["title"], item
-            stack.extend(item.values())
-        elif isinstance(item, list):
-            stack.extend(item)
-
-
-@cache
-def _documented(module: str) -> Mapping[str, Mapping[str, str]]:
-    """Return the words below each field of each class of a module."""
-    tree = ast.parse(inspect.getsource(sys.modules[module]))
-    return {node.name: dict(_below_fields(node)) for node in tree.body if isinstance(node, ast.ClassDef)}
-
-
-def _below_fields(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
-    for field, below in zip(node.body, node.body[1:], strict=False):
-        if not (isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)):
-            continue
-        if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant) and isinstance(below.value.value, str):
-            yield field.target.id, _RULE.sub("", " ".join(below.value.value.split()))
-
 
 _DESCRIPTION = """
 Submit AI edit work in plain words; get a job id, events, a bill to the cent, a signed preview and one final state.
@@ -120,7 +44,7 @@ RFC 9457 problem details that name each field and the rule it breaks.
 
 class _Api(FastAPI):
     def openapi(self) -> dict[str, Any]:
-        """Return the OpenAPI document, with the schemas of bodies that are read by hand."""
+        """Return the OpenAPI document, which FastAPI cannot derive for bodies that we parse ourselves."""
         if self.openapi_schema is None:
             document = get_openapi(
                 title=self.title, version=self.version, description=self.description, routes=self.routes
@@ -135,7 +59,7 @@ class _Api(FastAPI):
 
 
 def _serve_docs(app: FastAPI) -> None:
-    """Serve Swagger UI from the wheel that carries it: the page works where nothing outside can be reached."""
+    """Serve Swagger UI from an installed wheel, so that it works offline."""
     files = str(resources.files("fastapi_offline") / "static")
     app.mount("/docs/files", StaticFiles(directory=files), name="docs-files")
 
@@ -151,11 +75,11 @@ def _serve_docs(app: FastAPI) -> None:
 
 
 def create_app(wiring: Resources, *, console: Console | None = None) -> FastAPI:
-    """Return the application. It opens nothing and closes nothing: the resources' owner does.
+    """Return the application. Whoever made the resources opens and closes them.
 
     Args:
-        wiring: what it works with.
-        console: what makes the console's pages; without it there are none.
+        wiring: its resources.
+        console: what the console needs; None for an API without one.
     """
     metrics = ApiMetrics()
     app = _Api(
@@ -170,18 +94,16 @@ def create_app(wiring: Resources, *, console: Console | None = None) -> FastAPI:
     _serve_docs(app)
     app.state.resources = wiring
     app.state.metrics = metrics
-    app.state.stopping = threading.Event()  # set when the server is to stop: open event streams end
+    app.state.stopping = threading.Event()  # set at shutdown, to end open event streams
     if traces.is_on():
         app.add_middleware(Tracing)
     app.add_middleware(Observer, metrics=metrics)
     add_handlers(app)
     for router in (
         job_routes.router,
-        operations_routes.dead_letters_router,
-        operations_routes.notifications_router,
-        run_routes.router,
+        operations_routes.router,
         site_routes.router,
-        run_routes.tickets_router,
+        site_routes.webhook_router,
         operations_routes.health_router,
     ):
         app.include_router(router)
@@ -195,16 +117,12 @@ def _to_console() -> RedirectResponse:
     return RedirectResponse(f"{PREFIX}/")
 
 
-# Run the HTTP door as a process with two listeners: the API, and the pages, which need an origin of their own.
-#
-# It stops taking requests at SIGTERM, finishes those under way, then returns.
-
 STOP_SECONDS = 10
-"""How long requests under way may take once a stop was asked for. Event streams are closed at once."""
+"""How long requests may take after SIGTERM. Event streams end at once."""
 
 
 class _Server(uvicorn.Server):
-    """A server that ends event streams before it waits for requests under way, and leaves signals to its process."""
+    """A server that ends event streams before it waits for requests, and leaves signals to its process."""
 
     def __init__(self, app: FastAPI, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -221,7 +139,7 @@ class _Server(uvicorn.Server):
 
 
 def create_server(app: FastAPI, *, config: ApiConfig | PagesConfig) -> uvicorn.Server:
-    """Return a server that has not started. Its caller has configured logging."""
+    """Return a server that has not started."""
     return _Server(
         app,
         uvicorn.Config(
@@ -232,7 +150,7 @@ def create_server(app: FastAPI, *, config: ApiConfig | PagesConfig) -> uvicorn.S
             http="httptools",
             ws="none",
             lifespan="off",
-            access_log=False,  # the observer logs each request, by route and without tokens
+            access_log=False,  # `Observer` logs each request, by route and without tokens
             log_config=None,
             server_header=False,
             proxy_headers=False,
@@ -242,7 +160,7 @@ def create_server(app: FastAPI, *, config: ApiConfig | PagesConfig) -> uvicorn.S
 
 
 def serve(installation: Installation) -> None:
-    """Serve until SIGTERM or SIGINT, then close what was opened.
+    """Serve API and pages on a listener each until SIGTERM or SIGINT, then close the ledger.
 
     Raises:
         PolicyError: the operator's fault: there is no key to sign previews with, or API and pages share an origin.
@@ -253,16 +171,11 @@ def serve(installation: Installation) -> None:
     if is_same_origin(settings.api.public_url, settings.pages.public_url):
         raise PolicyError("POINTSMAN_PAGES__PUBLIC_URL: must be another origin than POINTSMAN_API__PUBLIC_URL")
     resources = Resources(
-        ledger=installation.ledger,
+        **vars(installation.use_cases),
         submitter=installation.submitter,
-        den=installation.den,
         signer=installation.signer,
-        policy=installation.policy,
         pages_url=settings.pages.public_url,
-        environment=installation.environment,
-        vocabularies=installation.vocabularies,
         accounts=settings.accounts,
-        known_keys=secrets_of(settings),
     )
     pages = PageResources(
         ledger=installation.ledger,
@@ -287,7 +200,7 @@ def serve(installation: Installation) -> None:
 
 
 async def _run(servers: Sequence[uvicorn.Server]) -> None:
-    """Serve until a signal comes or one of the servers ends; a second signal does not wait for requests under way."""
+    """Serve until a signal arrives or one server ends; a second signal does not wait for requests."""
 
     def stop() -> None:
         for server in servers:

@@ -1,4 +1,4 @@
-"""Jobs over HTTP: submit, see, follow, clarify, cancel, judge."""
+"""Jobs over HTTP: submit, list, follow, reply, cancel, approve, resume and revise."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ledger.releases import find_site
 from ledger.store import Ledger
 from ledger.submission import Accepted
 from ledger.tables import Job
-from producers.api.examples import BATCH_BODY, EVENT_STREAM, NO_ROOM, SUBMIT_BODY, body_of
+from producers.api.openapi import BATCH_BODY, EVENT_STREAM, NO_ROOM, SUBMIT_BODY, body_of
 from producers.api.problems import Problem, problem_of
 from producers.api.requests import (
     Approver,
@@ -42,7 +42,7 @@ from producers.api.requests import (
     with_key,
 )
 from producers.errors import BodyTooLargeError, BrokenBodyError
-from producers.intake.submit import Outcome, Submitted
+from producers.intake.submit import Submitted
 from producers.use_cases.clarify import MAX_REPLY_CHARACTERS
 from producers.use_cases.jobs import EventView, JobSummary, JobView, describe, describe_events, summarise, tier_name
 from producers.use_cases.review import Comparison, changes_of_job
@@ -52,29 +52,27 @@ from routing.errors import FieldError, InvalidJobError
 from routing.jobs import Door, SiteName, State, is_end, parse_as
 from routing.policy.prices import decimal_usd
 
-# A job's events as they happen: server-sent events that can be resumed, and that end with the job.
-
 logger = logging.getLogger(__name__)
 
 
 class News(NamedTuple):
-    """What one look at the ledger found."""
+    """The events of one read."""
 
     events: Sequence[EventView]
     is_over: bool
-    """The job has ended and its events are all here."""
+    """The job has ended, and these are its last events."""
 
 
-def look(ledger: Ledger, job_id: UUID, *, tenant: str, after: int) -> News:
-    """Read what came after an event. The state is read first: when it is an end, all that led there is visible.
+def read_events(ledger: Ledger, job_id: UUID, *, tenant: str, after: int) -> News:
+    """Read the events after one of them. The state is read first: if it is final, every event before it is visible.
 
     Raises:
         JobNotFoundError: the caller's fault.
     """
     with ledger.begin() as session:
         ended = is_end(State(find_job(session, job_id, tenant=tenant).state))
-        told = events_after(session, job_id, after_id=after)
-        return News(describe_events(session, told.events), ended and told.is_all)
+        page = events_after(session, job_id, after_id=after)
+        return News(describe_events(session, page.events), ended and page.is_all)
 
 
 async def watch(
@@ -87,7 +85,7 @@ async def watch(
     poll_seconds: float,
     stopping: threading.Event,
 ) -> AsyncIterator[News]:
-    """Yield what is new about a job from `first` on, until it has ended, the process stops or the ledger is away."""
+    """Yield a job's news from `first` on until it has ended, the process stops or the ledger is away."""
     news = first
     while True:
         yield news
@@ -96,15 +94,15 @@ async def watch(
         after = news.events[-1].id if news.events else after
         await asyncio.sleep(poll_seconds)
         try:
-            news = await run_in_threadpool(look, ledger, job_id, tenant=tenant, after=after)
+            news = await run_in_threadpool(read_events, ledger, job_id, tenant=tenant, after=after)
         except DBAPIError:
             logger.warning("event_stream_cut", extra={"job_id": str(job_id)})
             return
 
 
-async def as_json(found: AsyncIterator[News]) -> AsyncIterator[ServerSentEvent]:
-    """Yield each event as a line of the HTTP door's stream; a reader that is cut off resumes by the last id."""
-    async for news in found:
+async def as_json(source: AsyncIterator[News]) -> AsyncIterator[ServerSentEvent]:
+    """Yield each event for a stream that clients can resume after the last id."""
+    async for news in source:
         for event in news.events:
             data = json.dumps(event.model_dump(mode="json"), separators=(",", ":"))
             yield ServerSentEvent(data=data, event=event.kind, id=str(event.id))
@@ -116,7 +114,7 @@ Body = Annotated[bytes, Depends(read_body)]
 
 
 class AcceptedView(BaseModel):
-    """A job was accepted: it will reach exactly one end."""
+    """An accepted job. It will reach exactly one final state."""
 
     id: UUID
     state: State
@@ -126,7 +124,7 @@ class AcceptedView(BaseModel):
     rule: str | None
     why: str | None
     is_new: bool
-    """False when the idempotency key had been used for the same request: this is the job from then."""
+    """False when the idempotency key was used before for the same request: this is that job."""
     url: str
     events_url: str
 
@@ -140,7 +138,7 @@ class RejectBody(BaseModel):
 
 
 class ApproveBody(BaseModel):
-    """What the reviewer looked at; both are optional, and whichever is given has to be what would be published."""
+    """What the reviewer saw. Both fields are optional; a given one must match what would be published."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -164,10 +162,10 @@ class ReplyBody(BaseModel):
 
 
 class ReplyView(BaseModel):
-    """What became of a reply, and the job after it."""
+    """The effect of a reply, and the job after it."""
 
     handled: bool
-    """False when it is no answer to the question, which stays open: a question of its own, a command, a new request."""
+    """False when the text does not answer the question, which stays open: a question, a command, a new request."""
     handled_by_tier: str | None
     outcome: str
     job: JobView
@@ -180,24 +178,24 @@ def submit_job(
     raw: Body,
     idempotency_key: Annotated[str | None, Header(description="The same key and body return the same job.")] = None,
 ) -> Response:
-    """Submit a job. It is accepted when this answers 202; no later failure of the broker can lose it."""
+    """Submit a job. After a 202 it is durable: no failure of the broker can lose it."""
     caller = resources.caller(key, Scope.SUBMIT)
-    with refusing(resources, caller):
+    with record_refusals(resources, caller):
         body = parse_json(raw)
         if idempotency_key is not None:
             body = with_key(body, idempotency_key)
-    told = resources.submitter.submit(body, tenant=caller.tenant, door=Door.HTTP, actor=caller.actor)
-    return as_it_is(show_accepted(told), status=202, headers={"Location": f"/v1/jobs/{told.job.id}"})
+    submitted = resources.submitter.submit(body, tenant=caller.tenant, door=Door.HTTP, actor=caller.actor)
+    return respond(accepted_view(submitted), status=202, headers={"Location": f"/v1/jobs/{submitted.job.id}"})
 
 
-def as_it_is(view: BaseModel, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """Return an answer whose model was checked when it was made: the framework would check it once more."""
+def respond(view: BaseModel, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Return a response without FastAPI's second validation of the model."""
     return Response(view.model_dump_json(), status, headers, media_type="application/json")
 
 
-def show_accepted(told: Submitted) -> AcceptedView:
-    """Return what a caller is told of a job that was taken in."""
-    job = told.job
+def accepted_view(submitted: Submitted) -> AcceptedView:
+    """Return the view of an accepted job."""
+    job = submitted.job
     return AcceptedView(
         id=job.id,
         state=State(job.state),
@@ -206,20 +204,22 @@ def show_accepted(told: Submitted) -> AcceptedView:
         queue=job.queue,
         rule=job.route.get("rule"),
         why=job.route.get("reason"),
-        is_new=told.is_new,
+        is_new=submitted.is_new,
         url=f"/v1/jobs/{job.id}",
         events_url=f"/v1/jobs/{job.id}/events",
     )
 
 
 @contextmanager
-def refusing(resources: Resources, caller: Caller) -> Iterator[None]:
-    """Put a body that cannot be read on record as refused, as submit does for what it refuses itself."""
+def record_refusals(resources: Resources, caller: Caller) -> Iterator[None]:
+    """Record an unreadable body as a refused job, as the submitter does for what it refuses."""
     try:
         yield
     except (BrokenBodyError, BodyTooLargeError, InvalidJobError) as error:
-        known = error if isinstance(error, InvalidJobError) else InvalidJobError((FieldError("body", _rule_of(error)),))
-        resources.submitter.record_refusal(known, tenant=caller.tenant, door=Door.HTTP)
+        refusal = (
+            error if isinstance(error, InvalidJobError) else InvalidJobError((FieldError("body", _rule_of(error)),))
+        )
+        resources.submitter.record_refusal(refusal, tenant=caller.tenant, door=Door.HTTP)
         raise
 
 
@@ -231,7 +231,7 @@ def _rule_of(error: Exception) -> str:
 def get_jobs(
     resources: ResourcesDep,
     caller: Reader,
-    state: Annotated[list[State] | None, Query(description="Only these states; repeatable.")] = None,
+    state: Annotated[list[State] | None, Query(description="Only jobs in these states; repeatable.")] = None,
     site: Annotated[SiteName | None, Query(description="Only jobs of this site.")] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
 ) -> list[JobSummary]:
@@ -244,13 +244,13 @@ def get_jobs(
 
 @router.get("/{job_id}")
 def get_job(resources: ResourcesDep, caller: Reader, job_id: UUID) -> JobView:
-    """Return a job: state, decision, attempts, bill, and the preview while it waits for approval."""
+    """Return a job: state, route, attempts, cost, and the preview while it waits for approval."""
     return _view_of(resources, job_id, tenant=caller.tenant)
 
 
 @router.get("/{job_id}/diff")
 def get_diff(resources: ResourcesDep, caller: Reader, job_id: UUID) -> Comparison:
-    """Tell what a job's release changes of the one that it was made from, with unified diffs of text."""
+    """Return what a job's release changes, with unified diffs of text."""
     return changes_of_job(resources.ledger, resources.den, job_id, tenant=caller.tenant)
 
 
@@ -265,7 +265,7 @@ def get_diff(resources: ResourcesDep, caller: Reader, job_id: UUID) -> Compariso
                 "application/json": {"schema": {"type": "array"}},
             },
         },
-        204: {"description": "The job has ended and the reader has all of it: do not reconnect."},
+        204: {"description": "The job has ended and the client has every event: do not reconnect."},
     },
 )
 async def get_events(
@@ -275,16 +275,18 @@ async def get_events(
     job_id: UUID,
     format: Annotated[Literal["sse", "json"], Query()] = "sse",
     after: Annotated[int, Query(ge=0, lt=2**63, description="Only events with a higher id.")] = 0,
-    last_event_id: Annotated[int | None, Header(ge=0, lt=2**63, description="Resume a stream here.")] = None,
+    last_event_id: Annotated[
+        int | None, Header(ge=0, lt=2**63, description="Resume a stream after this event.")
+    ] = None,
 ) -> Response:
-    """Follow a job: server-sent events until its final state, or what there is so far with `format=json`."""
+    """Follow a job: server-sent events until its final state, or with `format=json` the events so far."""
     after = after if last_event_id is None else last_event_id
-    first = await run_in_threadpool(look, resources.ledger, job_id, tenant=caller.tenant, after=after)
+    first = await run_in_threadpool(read_events, resources.ledger, job_id, tenant=caller.tenant, after=after)
     if format == "json":
         return JSONResponse([event.model_dump(mode="json") for event in first.events])
     if first.is_over and not first.events:
         return Response(status_code=204)
-    found = watch(
+    news = watch(
         resources.ledger,
         job_id,
         tenant=caller.tenant,
@@ -293,12 +295,12 @@ async def get_events(
         poll_seconds=resources.poll_seconds,
         stopping=request.app.state.stopping,
     )
-    return EventSourceResponse(as_json(found), ping=15, headers={"Cache-Control": "no-store"})
+    return EventSourceResponse(as_json(news), ping=15, headers={"Cache-Control": "no-store"})
 
 
 @router.post("/{job_id}/cancel")
 def cancel_job(resources: ResourcesDep, caller: SubmitCaller, job_id: UUID) -> JobView:
-    """Cancel a job: at once when nobody works on it, otherwise at its next model call or step."""
+    """Cancel a job: at once if it waits, otherwise at its next model call or step."""
     with resources.ledger.begin() as session:
         job = lock_job(session, job_id, tenant=caller.tenant)
         request_cancel(session, job, actor=caller.actor)
@@ -307,7 +309,7 @@ def cancel_job(resources: ResourcesDep, caller: SubmitCaller, job_id: UUID) -> J
 
 @router.post("/{job_id}/reply", openapi_extra=body_of(ReplyBody, {"text": "the second one"}), responses=NO_ROOM)
 def reply_to_job(resources: ResourcesDep, caller: SubmitCaller, job_id: UUID, raw: Body) -> ReplyView:
-    """Answer a job's question, in words or by an option's id. What is no answer to it leaves the question open."""
+    """Answer a job's question, in words or by an option's id. Text that does not answer it leaves it open."""
     body = parse_model(ReplyBody, raw)
     clarifier = resources.clarifier
     if body.option is not None:
@@ -319,7 +321,7 @@ def reply_to_job(resources: ResourcesDep, caller: SubmitCaller, job_id: UUID, ra
 
 @router.post("/{job_id}/approve", openapi_extra=body_of(ApproveBody, {}))
 def approve_job(resources: ResourcesDep, caller: Approver, job_id: UUID, raw: Body) -> JobView:
-    """Approve the preview: exactly this release, as it was scanned, goes live."""
+    """Approve the preview: exactly this release, as scanned, goes live."""
     body = parse_model(ApproveBody, raw)
     seen = Seen(body.release_id, body.report_digest)
     with resources.ledger.begin() as session:
@@ -345,35 +347,31 @@ def _view_of(resources: Resources, job_id: UUID, *, tenant: str) -> JobView:
         return describe(session, find_job(session, job_id, tenant=tenant), links=resources.links)
 
 
-# Many jobs in one request: each is taken in or refused for itself, in the order in which they stand.
-
 MAX_JOBS = 1_000
-"""Of one request."""
+"""Per request."""
 MAX_BATCH_BYTES = 8 * 1024 * 1024
-"""What a request of many jobs may hold."""
-
 
 BatchBytes = Annotated[bytes, Depends(body_reader(MAX_BATCH_BYTES))]
 
 
 class BatchBody(BaseModel):
-    """Jobs that are submitted together."""
+    """Jobs to submit together."""
 
     model_config = ConfigDict(extra="forbid")
 
     jobs: list[Any] = Field(min_length=1, max_length=MAX_JOBS)
-    """Each the body of `POST /v1/jobs`, with an `idempotency_key` of its own if it has one."""
+    """Each as the body of `POST /v1/jobs`, with its own `idempotency_key` if any."""
 
 
 class BatchItem(BaseModel):
-    """What became of one of them: a job, or the problem that submitting it alone would have answered with."""
+    """The outcome of one job: accepted, or the problem that submitting it alone would have returned."""
 
     job: AcceptedView | None = None
     problem: Problem | None = None
 
 
 class BatchView(BaseModel):
-    """What became of jobs that were submitted together."""
+    """The outcomes of jobs submitted together."""
 
     accepted: int
     refused: int
@@ -383,28 +381,24 @@ class BatchView(BaseModel):
 
 @router.post("/batch", response_model=BatchView, openapi_extra=BATCH_BODY)
 def submit_jobs(resources: ResourcesDep, caller: SubmitCaller, raw: BatchBytes) -> Response:
-    """Submit up to 1,000 jobs, each as if it came alone: one that is refused takes no other with it."""
-    with refusing(resources, caller):
+    """Submit up to 1,000 jobs, each accepted or refused on its own."""
+    with record_refusals(resources, caller):
         bodies = parse_as(BatchBody, parse_json(raw, max_bytes=MAX_BATCH_BYTES)).jobs
-    told = resources.submitter.submit_many(bodies, tenant=caller.tenant, door=Door.HTTP, actor=caller.actor)
-    accepted = sum(isinstance(one, Submitted) for one in told)
-    return as_it_is(BatchView(accepted=accepted, refused=len(told) - accepted, jobs=[_show(one) for one in told]))
+    outcomes = resources.submitter.submit_many(bodies, tenant=caller.tenant, door=Door.HTTP, actor=caller.actor)
+    items = [
+        BatchItem(job=accepted_view(one)) if isinstance(one, Submitted) else BatchItem(problem=problem_of(one))
+        for one in outcomes
+    ]
+    accepted = sum(item.job is not None for item in items)
+    return respond(BatchView(accepted=accepted, refused=len(items) - accepted, jobs=items))
 
-
-def _show(told: Outcome) -> BatchItem:
-    if isinstance(told, Submitted):
-        return BatchItem(job=show_accepted(told))
-    return BatchItem(problem=problem_of(told))
-
-
-# Rounds over HTTP: resume what was cut short, revise what was made. Both answer with a new job.
 
 Key = Annotated[str | None, Header(description="The same key and body return the same job.")]
-WantedT = TypeVar("WantedT", ResumeOrder, ReviseOrder)
+OrderT = TypeVar("OrderT", ResumeOrder, ReviseOrder)
 
 
 class ContinuedView(BaseModel):
-    """A job that goes on from another one was accepted: it will reach exactly one end."""
+    """An accepted job that continues another one. It will reach exactly one final state."""
 
     id: UUID
     parent_id: UUID
@@ -416,11 +410,11 @@ class ContinuedView(BaseModel):
     rule: str | None
     why: str | None
     start_release_id: UUID | None
-    """The kept work that it starts from; null when nothing was kept, so that it starts from the site as it is."""
+    """The kept work that it starts from; null when it starts from the live site."""
     cap_usd: str
-    """What the whole session may have cost when this job ends, in USD."""
+    """Budget of the whole session up to this job's end, in USD."""
     is_new: bool
-    """False when the idempotency key had been used for the same order: this is the job from then."""
+    """False when the idempotency key was used before for the same order: this is that job."""
     url: str
     events_url: str
 
@@ -434,7 +428,7 @@ def resume_job(
     response: Response,
     idempotency_key: Key = None,
 ) -> ContinuedView:
-    """Go on with a job that a limit or a failure ended: the same request, from what was kept, with added budget."""
+    """Resume a job that failed or hit a limit: the same request, from the kept work, with added budget."""
     order = _order(ResumeOrder, raw, idempotency_key)
     return _round_view(resources.rounds.resume(job_id, order, asker=asker_of(caller)), job_id, response)
 
@@ -448,12 +442,12 @@ def revise_job(
     response: Response,
     idempotency_key: Key = None,
 ) -> ContinuedView:
-    """Change what a job made by a new request. A preview that waits for approval ends `rejected`, reason `revised`."""
+    """Request changes to a job's result. A preview that waits for approval ends `rejected`, reason `revised`."""
     order = _order(ReviseOrder, raw, idempotency_key)
     return _round_view(resources.rounds.revise(job_id, order, asker=asker_of(caller)), job_id, response)
 
 
-def _order(model: type[WantedT], raw: bytes, key: str | None) -> WantedT:
+def _order(model: type[OrderT], raw: bytes, key: str | None) -> OrderT:
     body = parse_json(raw) if raw.strip() else {}
     return parse_as(model, body if key is None else with_key(body, key))
 

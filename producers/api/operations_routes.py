@@ -1,4 +1,4 @@
-"""Dead letters over HTTP: what ended as nobody wanted, by what it has in common; replay it, or lay it to rest."""
+"""Queues, dead letters, notifications and health over HTTP, and the middleware that observes requests."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ledger.notifications import Wanted
 from ledger.store import serves
 from monitoring import traces
-from producers.api.examples import body_of
 from producers.api.job_routes import Body
+from producers.api.openapi import body_of
 from producers.api.problems import problem
 from producers.api.requests import Reader, ResourcesDep, SubmitCaller, asker_of, parse_json
 from producers.use_cases.dead_letters import (
@@ -29,23 +29,27 @@ from producers.use_cases.dead_letters import (
     ReplayOrder,
     Verdicts,
 )
+from producers.use_cases.fleet import QueueView, queue_depths
 from routing.jobs import parse_as
 
-dead_letters_router = APIRouter(prefix="/v1/dead-letters", tags=["dead letters"])
+logger = logging.getLogger(__name__)
 
-Cursor = Annotated[str | None, Query(max_length=2000, description="`next_cursor` of the page before.")]
+router = APIRouter(prefix="/v1")
+health_router = APIRouter(tags=["health"])
+
+Cursor = Annotated[str | None, Query(max_length=2000, description="`next_cursor` of the previous page.")]
 Limit = Annotated[int, Query(ge=1, le=200)]
 ClusterName = Annotated[str, Path(pattern="^[0-9a-f]{10}$", description="A cluster's short name.")]
 _EXAMPLE = {"signature": "2f1d0c9b8a", "limit": 50}
 
 
-@dead_letters_router.get("")
+@router.get("/dead-letters", tags=["dead letters"])
 def get_clusters(resources: ResourcesDep, caller: Reader, cursor: Cursor = None, limit: Limit = 50) -> ClustersPage:
-    """List the tenant's dead letters by what their ends have in common, the largest cluster first."""
+    """List the tenant's dead letters by failure signature, the largest cluster first."""
     return resources.dead_letters.clusters(caller.tenant, cursor=cursor, limit=limit)
 
 
-@dead_letters_router.get("/{cluster}")
+@router.get("/dead-letters/{cluster}", tags=["dead letters"])
 def get_cluster(
     resources: ResourcesDep, caller: Reader, cluster: ClusterName, cursor: Cursor = None, limit: Limit = 50
 ) -> DeadLettersPage:
@@ -53,69 +57,66 @@ def get_cluster(
     return resources.dead_letters.jobs(caller.tenant, cluster, cursor=cursor, limit=limit)
 
 
-@dead_letters_router.post("/replay", openapi_extra=body_of(ReplayOrder, _EXAMPLE))
+@router.post("/dead-letters/replay", tags=["dead letters"], openapi_extra=body_of(ReplayOrder, _EXAMPLE))
 def replay(resources: ResourcesDep, caller: SubmitCaller, raw: Body) -> Verdicts:
-    """Submit dead letters once more: decided anew by today's policy, from today's release, on the bill that they have.
+    """Resubmit dead letters: routed by today's policy, from the current release, on their existing bill.
 
-    Each job is judged alone. Replaying what was replayed before makes no second job.
+    Each job succeeds or fails on its own. Replaying a job twice creates no second job.
     """
     order = parse_as(ReplayOrder, parse_json(raw) if raw.strip() else {})
     return resources.dead_letters.replay(order, asker=asker_of(caller))
 
 
-@dead_letters_router.post("/dismiss", openapi_extra=body_of(DeadLetterOrder, _EXAMPLE))
+@router.post("/dead-letters/dismiss", tags=["dead letters"], openapi_extra=body_of(DeadLetterOrder, _EXAMPLE))
 def dismiss(resources: ResourcesDep, caller: SubmitCaller, raw: Body) -> Verdicts:
-    """Say that dead letters need nothing more."""
+    """Mark dead letters as dealt with."""
     order = parse_as(DeadLetterOrder, parse_json(raw) if raw.strip() else {})
     return resources.dead_letters.dismiss(order, asker=asker_of(caller))
 
 
-# Notifications over HTTP: what came of a job's callback, which did not arrive, and sending one again.
+@router.get("/queues", tags=["queues"])
+def get_queues(resources: ResourcesDep, caller: Reader) -> list[QueueView]:
+    """Tell how many of the tenant's jobs wait on each queue, and how long the oldest has."""
+    with resources.ledger.begin() as session:
+        return queue_depths(session, caller.tenant)
 
-notifications_router = APIRouter(prefix="/v1", tags=["notifications"])
 
-
-@notifications_router.get("/notifications")
+@router.get("/notifications", tags=["notifications"])
 def get_notifications(
     resources: ResourcesDep,
     caller: Reader,
-    state: Annotated[Wanted, Query(description="Given up, or still being tried.")] = "undelivered",
-    cursor: Annotated[str | None, Query(max_length=2000, description="`next_cursor` of the page before.")] = None,
-    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+    state: Annotated[Wanted, Query(description="Given up, or still being retried.")] = "undelivered",
+    cursor: Cursor = None,
+    limit: Limit = 50,
 ) -> NotificationsPage:
-    """List the notifications that the tenant's receivers do not have, the newest first."""
+    """List the tenant's undelivered notifications, the newest first."""
     return resources.notifications.not_delivered(caller.tenant, wanted=state, cursor=cursor, limit=limit)
 
 
-@notifications_router.get("/jobs/{job_id}/notification")
+@router.get("/jobs/{job_id}/notification", tags=["notifications"])
 def get_notification(resources: ResourcesDep, caller: Reader, job_id: UUID) -> NotificationView:
-    """Return the notification of a job's end, and what came of each try to deliver it."""
+    """Return the notification of a job's end and every attempt to deliver it."""
     return resources.notifications.show(job_id, tenant=caller.tenant)
 
 
-@notifications_router.post("/jobs/{job_id}/notification/replay", status_code=202)
+@router.post("/jobs/{job_id}/notification/replay", tags=["notifications"], status_code=202)
 def replay_notification(resources: ResourcesDep, caller: SubmitCaller, job_id: UUID) -> NotificationView:
-    """Send a job's notification again, whether it arrived or not: the same id and body, with all its tries before it.
+    """Resend a job's notification, delivered or not: the same id and body, with a full set of retries.
 
-    A receiver that keeps the ids (`webhook-id`) of what it has handled does nothing twice.
+    A receiver that stores the ids (`webhook-id`) of what it has handled does nothing twice.
     """
     return resources.notifications.replay(job_id, tenant=caller.tenant, actor=caller.actor)
 
 
-# What a supervisor asks: is the process there, can it serve, how does it do.
-
-health_router = APIRouter(tags=["health"])
-
-
 @health_router.get("/healthz")
 def get_health() -> dict[str, str]:
-    """Tell that the process serves requests; it looks at nothing else, so a dead ledger restarts nobody."""
+    """Report that the process serves requests; it checks nothing else, so that a ledger outage causes no restarts."""
     return {"status": "ok"}
 
 
 @health_router.get("/readyz")
 def get_readiness(resources: ResourcesDep) -> Response:
-    """Tell whether jobs can be taken in: the ledger is reachable and has a schema that this version works with."""
+    """Report whether jobs can be accepted: the ledger is reachable and its schema fits this version."""
     if not serves(resources.ledger.engine):
         return problem(503, "ledger_outdated", "this version does not work with the ledger's schema; migrate it")
     return Response('{"status":"ready"}', media_type="application/json")
@@ -126,12 +127,6 @@ def get_metrics(request: Request) -> Response:
     """Return this process's own metrics; those of jobs come from the exporter."""
     return Response(generate_latest(request.app.state.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
-
-# The API's own health: requests and durations by route template, never by what a caller put into a URL.
-#
-# Metrics about jobs come from the ledger (monitoring); these die with the process and say how the process does.
-
-logger = logging.getLogger(__name__)
 
 UNMATCHED = "unmatched"
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
@@ -163,7 +158,7 @@ class ApiMetrics:
 
 
 class Observer:
-    """ASGI middleware that counts and logs each request once it is over, and marks each answer as not to be sniffed."""
+    """ASGI middleware that counts and logs each request, by route template, and forbids content sniffing."""
 
     def __init__(self, app: ASGIApp, *, metrics: ApiMetrics) -> None:
         self._app = app
@@ -206,29 +201,26 @@ class Observer:
         )
 
 
-# The span of an HTTP request: where a trace begins, or goes on that a caller began.
-#
-# Only requests that may change something are traced, of callers who show a key: strangers cannot fill a collector.
-# Those that look, a poll for a job's state above all, would fill it with nothing to see; metrics and the log have
-# them.
-
 NO_TELEMETRY: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
-"""The framework's own: its spans hold paths, of which a preview's is a secret, and its logs what an exception says."""
-_LOOKING = frozenset({"GET", "HEAD", "OPTIONS"})
+"""Turns off FastAPI's own: its spans hold paths, of which a preview's is a secret, and its logs exception texts."""
+_READING = frozenset({"GET", "HEAD", "OPTIONS"})
 _TRACED_METHODS = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _FAULT = 500
 _HEADER = b"traceparent"
 
 
 class Tracing:
-    """ASGI middleware around the application of a process that traces."""
+    """ASGI middleware that traces requests which may change something.
+
+    Reads, polls above all, would fill a collector with nothing to see; and strangers without a key must not fill it.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        if scope["type"] != "http" or scope["method"] in _LOOKING:
+        if scope["type"] != "http" or scope["method"] in _READING:
             await self._app(scope, receive, send)
             return
         method = scope["method"] if scope["method"] in _TRACED_METHODS else "_OTHER"
@@ -244,7 +236,7 @@ class Tracing:
 
 
 def _note(span: traces.Span, scope: Scope, status: int) -> None:
-    """Name a request by the template of its route, never by what a caller put into a URL."""
+    """Name a span by its route template, never by what a caller put into the URL."""
     if status == HTTPStatus.UNAUTHORIZED:
         span.discard()
     route = getattr(scope.get("route"), "path", None)

@@ -1,4 +1,4 @@
-"""What the HTTP door works with, and who is calling it. Nothing here is global: the application carries it."""
+"""What routes work with: the application's resources, the caller, and strictly parsed JSON bodies."""
 
 from __future__ import annotations
 
@@ -11,49 +11,34 @@ from fastapi import Depends, Request, Security
 from fastapi.security import APIKeyHeader, HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import BaseModel, ValidationError
 
-from ledger.store import Ledger
+from producers.bootstrap import UseCases
 from producers.errors import BodyTooLargeError, BrokenBodyError
-from producers.intake.submit import Environment, Submitter
-from producers.use_cases.clarify import Clarifier
-from producers.use_cases.dead_letters import DeadLetters, Notifications
+from producers.intake.submit import Submitter
 from producers.use_cases.jobs import PreviewLinks
-from producers.use_cases.rounds import Asker, Replays, Rounds
-from producers.use_cases.sites import Sites
+from producers.use_cases.rounds import Asker
 from producers.use_cases.tenants import Caller, Scope, authenticate, check_shape
-from routing.config import HIDDEN
 from routing.errors import FieldError, InvalidJobError
 from routing.jobs import Door
 from routing.policy.agents import AccountsConfig
-from routing.policy.platform import Policy
-from routing.prompt.vocabulary import Vocabularies
-from sites.content_store import Den
+from routing.redaction import HIDDEN
 from sites.preview import PreviewSigner
 
 
-@dataclass(frozen=True)
-class Resources:
-    """Everything the HTTP door needs; its owner opens and closes it."""
+@dataclass(frozen=True, kw_only=True)
+class Resources(UseCases):
+    """Everything the HTTP API and the console need. Nothing is global: the application holds it."""
 
-    ledger: Ledger
     submitter: Submitter
-    den: Den
     signer: PreviewSigner
-    policy: Policy
     pages_url: str
-    """How people reach the pages' listener: preview links begin with it."""
-    environment: Environment = dict
-    """Switches that are read for every decision."""
-    vocabularies: Vocabularies | None = None
-    """The words that routing looks for; the shipped ones by default."""
+    """Public URL of the pages, with which preview links start."""
     accounts: AccountsConfig = field(default_factory=AccountsConfig)
-    """Accounts at forges and trackers, whose webhooks are taken."""
-    known_keys: tuple[str, ...] = ()
-    """Secrets of this installation that no site may hold."""
+    """Accounts at forges and trackers whose webhooks are accepted."""
     poll_seconds: float = 0.25
-    """How often an open event stream looks for news."""
+    """How often an open event stream reads the ledger."""
 
     def caller(self, key: str, scope: Scope) -> Caller:
-        """Return who shows a key, if it allows this.
+        """Return the holder of a key that has this scope.
 
         Raises:
             AuthenticationError: the caller's fault.
@@ -64,38 +49,8 @@ class Resources:
         return caller
 
     @property
-    def sites(self) -> Sites:
-        """The use cases around sites."""
-        return Sites(self.ledger, self.den, self.policy, known_keys=self.known_keys)
-
-    @property
-    def clarifier(self) -> Clarifier:
-        """Takes replies to open questions."""
-        return Clarifier(self.ledger, self.policy, environment=self.environment, vocabularies=self.vocabularies)
-
-    @property
-    def rounds(self) -> Rounds:
-        """Lets jobs go on from others."""
-        return Rounds(self.ledger, self.policy, environment=self.environment, vocabularies=self.vocabularies)
-
-    @property
-    def replays(self) -> Replays:
-        """Does jobs' requests once more."""
-        return Replays(self.ledger, self.policy, environment=self.environment, vocabularies=self.vocabularies)
-
-    @property
-    def dead_letters(self) -> DeadLetters:
-        """What ended as nobody wanted."""
-        return DeadLetters(self.ledger, self.replays)
-
-    @property
-    def notifications(self) -> Notifications:
-        """What owners are told of their jobs' ends."""
-        return Notifications(self.ledger)
-
-    @property
     def links(self) -> PreviewLinks:
-        """Makes preview links."""
+        """Creates preview links."""
         return PreviewLinks(self.signer, self.pages_url)
 
 
@@ -107,7 +62,7 @@ def resources_of(request: Request) -> Resources:
 
 
 async def _resources_here(request: Request) -> Resources:
-    return resources_of(request)  # a function that is not async would be given a thread of its own
+    return resources_of(request)  # FastAPI would run a function that is not async in a thread
 
 
 ResourcesDep = Annotated[Resources, Depends(_resources_here)]
@@ -117,9 +72,9 @@ _HEADER = APIKeyHeader(name="X-API-Key", auto_error=False, description="`X-API-K
 
 
 def key_for(scope: Scope) -> Callable[..., Awaitable[str]]:
-    """Return a dependency that gives the key that a request shows: `Resources.caller` says whose it is.
+    """Return a dependency that gives the request's API key; `Resources.caller` authenticates it.
 
-    Who shows nothing like a key is refused here, before a body is read.
+    A request without anything like a key is refused here, before its body is read.
     """
 
     async def key_of(
@@ -132,7 +87,7 @@ def key_for(scope: Scope) -> Callable[..., Awaitable[str]]:
 
 
 def require(scope: Scope) -> Callable[..., Caller]:
-    """Return a dependency that lets only keys with this scope through. The tenant comes from the key alone."""
+    """Return a dependency that admits only keys with this scope. The key alone determines the tenant."""
 
     def caller_of(resources: ResourcesDep, key: str = Depends(key_for(scope))) -> Caller:
         return resources.caller(key, scope)
@@ -141,36 +96,32 @@ def require(scope: Scope) -> Callable[..., Caller]:
 
 
 def asker_of(caller: Caller) -> Asker:
-    """Return who asks for a job that goes on from another one."""
+    """Return the author of an order over HTTP."""
     return Asker(tenant=caller.tenant, door=Door.HTTP, actor=caller.actor)
 
 
 Reader = Annotated[Caller, Depends(require(Scope.READ))]
 SubmitCaller = Annotated[Caller, Depends(require(Scope.SUBMIT))]
 SubmitKey = Annotated[str, Depends(key_for(Scope.SUBMIT))]
-"""For what is asked so often that the thread which a dependency takes for itself would show."""
+"""For the busiest route, where a dependency's own thread would cost too much."""
 Approver = Annotated[Caller, Depends(require(Scope.APPROVE))]
 Admin = Annotated[Caller, Depends(require(Scope.ADMIN))]
 
 
-# Read a JSON body strictly: what two JSON readers would understand differently is refused.
-
 MAX_BODY_BYTES = 64 * 1024
-"""What a body may hold, counted without JSON's escapes: a prompt of 32 KiB must pass however its sender writes it."""
+"""Counted without JSON's escapes: a prompt of 32 KiB must pass however its sender encodes it."""
 MAX_RAW_BYTES = 256 * 1024
-"""What is read at all."""
+"""Counted with escapes."""
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
-def body_reader(max_bytes: int, *, told_bytes: int = 0) -> Callable[[Request], Awaitable[bytes]]:
-    """Return a dependency that gives the raw body; of one that is too large it reads no more than it takes to see that.
-
-    What it returns raises BodyTooLargeError: the caller's fault.
+def body_reader(max_bytes: int, *, stated_bytes: int = 0) -> Callable[[Request], Awaitable[bytes]]:
+    """Return a dependency that reads the raw body; it stops reading one that is too large and raises BodyTooLargeError.
 
     Args:
-        max_bytes: what is read at most.
-        told_bytes: what the caller is told; that is less where escapes do not count.
+        max_bytes: how much is read.
+        stated_bytes: the limit that the error states, which is lower where escapes do not count.
     """
 
     async def read(request: Request) -> bytes:
@@ -179,18 +130,18 @@ def body_reader(max_bytes: int, *, told_bytes: int = 0) -> Callable[[Request], A
         async for part in request.stream():
             size += len(part)
             if size > max_bytes:
-                raise BodyTooLargeError(told_bytes or max_bytes)
+                raise BodyTooLargeError(stated_bytes or max_bytes)
             parts.append(part)
         return b"".join(parts)
 
     return read
 
 
-read_body = body_reader(MAX_RAW_BYTES, told_bytes=MAX_BODY_BYTES)
+read_body = body_reader(MAX_RAW_BYTES, stated_bytes=MAX_BODY_BYTES)
 
 
 def parse_json(raw: bytes, *, max_bytes: int = MAX_BODY_BYTES) -> Any:
-    """Read JSON text that holds no more than so much, counted without its escapes.
+    """Parse JSON text of at most `max_bytes`, counted without its escapes.
 
     Raises:
         BrokenBodyError: the caller's fault: no JSON, not UTF-8, a duplicate key, NaN, or nested too deeply.
@@ -210,7 +161,7 @@ def parse_json(raw: bytes, *, max_bytes: int = MAX_BODY_BYTES) -> Any:
 
 
 def check_text(body: object) -> None:
-    """Refuse text that the ledger cannot hold, anywhere in a body.
+    """Refuse text that the ledger cannot store, anywhere in a body.
 
     Raises:
         InvalidJobError: the caller's fault; names the first field at fault.
@@ -223,7 +174,7 @@ def check_text(body: object) -> None:
 
 
 def parse_model(model: type[ModelT], raw: bytes) -> ModelT:
-    """Read a body as a model; an empty body is an empty object.
+    """Parse a body as a model; an empty body counts as an empty object.
 
     Raises:
         BrokenBodyError: the caller's fault.
@@ -234,12 +185,12 @@ def parse_model(model: type[ModelT], raw: bytes) -> ModelT:
     try:
         return model.model_validate(body)
     except ValidationError as error:
-        found = error.errors(include_url=False, include_input=False)
-        raise InvalidJobError(tuple(_field_error(item) for item in found)) from None
+        items = error.errors(include_url=False, include_input=False)
+        raise InvalidJobError(tuple(_field_error(item) for item in items)) from None
 
 
 def with_key(body: Any, key: str) -> Any:
-    """Return a body with the idempotency key of the request's header in it.
+    """Add the idempotency key of the request's header to a body.
 
     Raises:
         InvalidJobError: the caller's fault: the body holds another one.
@@ -259,7 +210,7 @@ def _field_error(item: Any) -> FieldError:
 
 
 def _walk(body: object) -> Iterator[tuple[str, object]]:
-    """Yield every value with its dotted path, a container before what it holds."""
+    """Yield every value with its dotted path, containers before their contents."""
     stack: list[tuple[str, object]] = [("", body)]
     while stack:
         path, value = stack.pop()
@@ -269,7 +220,7 @@ def _walk(body: object) -> Iterator[tuple[str, object]]:
 
 
 def _size_of(body: object) -> int:
-    """Return the bytes of all text in a body, and one for every value."""
+    """Return the bytes of all text in a body, plus one for every value."""
     size = 0
     for _, value in _walk(body):
         text = value if isinstance(value, str) else "".join(value) if isinstance(value, dict) else ""
@@ -282,10 +233,10 @@ def _is_storable(text: str) -> bool:
 
 
 def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
         raise BrokenBodyError("must not hold a field twice")
-    return found
+    return fields
 
 
 def _refuse_constant(_: str) -> None:

@@ -1,19 +1,34 @@
-"""Sites and queues over HTTP."""
+"""Sites, code projects, and runs over HTTP. A run is also a job: `/v1/jobs` has its events and cancels it."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Query, Response
-from pydantic import BaseModel, ConfigDict
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
 
-from producers.api.examples import body_of
-from producers.api.requests import Admin, Approver, Reader, ResourcesDep, parse_model, read_body
-from producers.use_cases.fleet import QueueView, queue_depths
+from ledger.runs.run import Verdict, decide_gate, find_gate, open_gates
+from producers.api.openapi import body_of
+from producers.api.requests import (
+    Admin,
+    Approver,
+    Reader,
+    Resources,
+    ResourcesDep,
+    SubmitCaller,
+    body_reader,
+    parse_model,
+    read_body,
+)
+from producers.intake.ticket_webhooks import MAX_DELIVERY_BYTES, Ignored, TicketDoor, Tracker
 from producers.use_cases.review import Comparison
+from producers.use_cases.runs import GateView, Projects, ProjectView, RunView, describe_run, gate_view
 from producers.use_cases.sites import ReleaseView, SiteView, release_view, site_view
-from routing.jobs import SiteName
+from producers.use_cases.tenants import Caller
+from producers.use_cases.tickets import TicketBody, job_body
+from routing.errors import FieldError, InvalidJobError
+from routing.jobs import Door, SiteName, State
 from sites.directories import write_tar
 
 router = APIRouter(prefix="/v1")
@@ -22,7 +37,7 @@ Body = Annotated[bytes, Depends(read_body)]
 
 
 class NewSiteBody(BaseModel):
-    """A site to be made, empty."""
+    """A site to create, without content."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -31,28 +46,28 @@ class NewSiteBody(BaseModel):
 
 
 class RollbackBody(BaseModel):
-    """Where to go back to."""
+    """The release to return to."""
 
     model_config = ConfigDict(extra="forbid")
 
     release_id: UUID | None = None
-    """One of the site's published releases; without it the one that the active release replaced."""
+    """A published release of the site; default: the one that the active release replaced."""
 
 
 class RevokeBody(BaseModel):
-    """Whose preview links are revoked."""
+    """The release whose preview links are revoked."""
 
     model_config = ConfigDict(extra="forbid")
 
     release_id: UUID | None = None
-    """One of the site's releases, published or not; without it all of them."""
+    """A release of the site, published or not; default: all of them."""
 
 
 class RevokedView(BaseModel):
-    """What was revoked."""
+    """How many releases had their preview links revoked."""
 
     releases: int
-    """How many releases it concerns; a new link can be asked for at once."""
+    """New links to them are available at once."""
 
 
 @router.get("/sites", tags=["sites"])
@@ -63,7 +78,7 @@ def get_sites(resources: ResourcesDep, caller: Reader) -> list[SiteView]:
 
 @router.post("/sites", status_code=201, tags=["sites"], openapi_extra=body_of(NewSiteBody, {"name": "bakery"}))
 def create_site(resources: ResourcesDep, caller: Admin, raw: Body, response: Response) -> SiteView:
-    """Make an empty site."""
+    """Create an empty site."""
     body = parse_model(NewSiteBody, raw)
     site = resources.sites.create(caller.tenant, body.name, profile=body.profile, actor=caller.actor)
     response.headers["Location"] = f"/v1/sites/{site.name}/releases"
@@ -89,7 +104,7 @@ def roll_back(resources: ResourcesDep, caller: Approver, name: SiteName, raw: Bo
 
 @router.post("/sites/{name}/revoke-previews", tags=["sites"], openapi_extra=body_of(RevokeBody, {}))
 def revoke_previews(resources: ResourcesDep, caller: Approver, name: SiteName, raw: Body) -> RevokedView:
-    """Make every preview link that is out useless, because one of them leaked."""
+    """Revoke every preview link of a site, for example because one leaked."""
     body = parse_model(RevokeBody, raw)
     revoked = resources.sites.revoke_previews(caller.tenant, name, release=body.release_id, actor=caller.actor)
     return RevokedView(releases=revoked)
@@ -100,10 +115,10 @@ def get_diff(
     resources: ResourcesDep,
     caller: Reader,
     name: SiteName,
-    before: Annotated[UUID | None, Query(description="By default what `after` replaced.")] = None,
-    after: Annotated[UUID | None, Query(description="By default the active release.")] = None,
+    before: Annotated[UUID | None, Query(description="Default: the release that `after` replaced.")] = None,
+    after: Annotated[UUID | None, Query(description="Default: the active release.")] = None,
 ) -> Comparison:
-    """Tell what changed from one release to another, file by file, with unified diffs of text."""
+    """Return what changed between two releases, file by file, with unified diffs of text."""
     return resources.sites.diff(caller.tenant, name, before, after)
 
 
@@ -117,17 +132,182 @@ def export_site(
     resources: ResourcesDep,
     caller: Reader,
     name: SiteName,
-    release: Annotated[UUID | None, Query(description="By default the active release.")] = None,
-    sources: Annotated[bool, Query(description="All of a built site instead of what it serves.")] = False,
+    release: Annotated[UUID | None, Query(description="Default: the active release.")] = None,
+    sources: Annotated[bool, Query(description="Include the sources of a built site.")] = False,
 ) -> Response:
-    """Return what a release serves as a tar archive, with its spec as `site.json` when it has one."""
-    found, files = resources.sites.read(caller.tenant, name, release=release, with_sources=sources)
-    headers = {"Content-Disposition": f'attachment; filename="{name}-{found.digest[:12]}.tar"'}
+    """Return what a release serves as a tar archive, with its spec as `site.json` if it has one."""
+    exported, files = resources.sites.read(caller.tenant, name, release=release, with_sources=sources)
+    headers = {"Content-Disposition": f'attachment; filename="{name}-{exported.digest[:12]}.tar"'}
     return Response(write_tar(files, name), media_type="application/x-tar", headers=headers)
 
 
-@router.get("/queues", tags=["queues"])
-def get_queues(resources: ResourcesDep, caller: Reader) -> list[QueueView]:
-    """Tell how many of the tenant's jobs wait on each queue, and how long the oldest has."""
+_TICKET = {
+    "project": "shop",
+    "title": "The cart forgets its items",
+    "body": "Reload the page: it is empty.",
+    "labels": ["bug"],
+    "priority": "P1",
+    "url": "https://tracker.example/SHOP-17",
+}
+
+
+class NewProjectBody(BaseModel):
+    """A project's name and its file."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str
+    file: str = Field(min_length=1, max_length=65_536)
+    """YAML: repo, stack, keys, models, budgets, rules, integrations. It names keys but never holds one."""
+
+
+class DecisionBody(BaseModel):
+    """Why a gate passes or fails."""
+
+    model_config = ConfigDict(extra="forbid", str_strip_whitespace=True)
+
+    reason: str = Field(default="", max_length=2000)
+
+
+class AcceptedRunView(BaseModel):
+    """A run was accepted: it will reach exactly one end."""
+
+    id: UUID
+    state: State
+    is_new: bool
+    """False when the idempotency key was used before for the same ticket: this is that run."""
+    estimate: dict[str, Any]
+    """What it will probably cost."""
+    url: str
+    events_url: str
+
+
+@router.get("/projects", tags=["projects"])
+def get_projects(resources: ResourcesDep, caller: Reader) -> list[ProjectView]:
+    """List the tenant's code projects by name."""
+    return list(_projects(resources).all(caller.tenant))
+
+
+@router.post(
+    "/projects",
+    status_code=201,
+    tags=["projects"],
+    openapi_extra=body_of(NewProjectBody, {"name": "shop", "file": "repo: {url: https://forge.example/acme/shop.git}"}),
+)
+def put_project(resources: ResourcesDep, caller: Admin, raw: Body) -> ProjectView:
+    """Add a project from its file, or replace the one of this name."""
+    body = parse_model(NewProjectBody, raw)
+    return _projects(resources).put(caller.tenant, body.name, body.file, source="file", actor=caller.actor)
+
+
+@router.post("/runs", status_code=202, tags=["runs"], openapi_extra=body_of(TicketBody, _TICKET))
+def submit_run(
+    resources: ResourcesDep,
+    caller: SubmitCaller,
+    raw: Body,
+    response: Response,
+    idempotency_key: Annotated[str | None, Header(description="The same key and body return the same run.")] = None,
+) -> AcceptedRunView:
+    """Submit a ticket. Its run plans itself: callers do not choose agents or their order."""
+    ticket = _with_key(parse_model(TicketBody, raw), idempotency_key)
+    accepted = resources.submitter.submit(job_body(ticket), tenant=caller.tenant, door=Door.HTTP, actor=caller.actor)
+    run_id = accepted.job.id
     with resources.ledger.begin() as session:
-        return queue_depths(session, caller.tenant)
+        view = describe_run(session, run_id, tenant=caller.tenant)
+    response.headers["Location"] = f"/v1/runs/{run_id}"
+    return AcceptedRunView(
+        id=run_id,
+        state=view.state,
+        is_new=accepted.is_new,
+        estimate=view.cost.estimate,
+        url=f"/v1/runs/{run_id}",
+        events_url=f"/v1/jobs/{run_id}/events",
+    )
+
+
+@router.get("/runs/{job_id}", tags=["runs"])
+def get_run(resources: ResourcesDep, caller: Reader, job_id: UUID) -> RunView:
+    """Return a run: its steps with state, attempts, cost and duration, its gates, plans and costs."""
+    with resources.ledger.begin() as session:
+        return describe_run(session, job_id, tenant=caller.tenant)
+
+
+@router.get("/gates", tags=["runs"])
+def get_gates(resources: ResourcesDep, caller: Reader) -> list[GateView]:
+    """List the open gates, the oldest first."""
+    with resources.ledger.begin() as session:
+        return [gate_view(gate) for gate in open_gates(session, caller.tenant)]
+
+
+@router.post("/gates/{gate_id}/pass", tags=["runs"], openapi_extra=body_of(DecisionBody, {"reason": "Looks right."}))
+def pass_gate(resources: ResourcesDep, caller: Approver, gate_id: UUID, raw: Body) -> GateView:
+    """Pass a gate, so that its run continues."""
+    return _decide(resources, caller, gate_id, "passed", raw)
+
+
+@router.post("/gates/{gate_id}/fail", tags=["runs"], openapi_extra=body_of(DecisionBody, {"reason": "Not like this."}))
+def fail_gate(resources: ResourcesDep, caller: Approver, gate_id: UUID, raw: Body) -> GateView:
+    """Fail a gate, which ends its run; the work done so far is kept."""
+    return _decide(resources, caller, gate_id, "failed", raw)
+
+
+def _decide(resources: Resources, caller: Caller, gate_id: UUID, verdict: Verdict, raw: bytes) -> GateView:
+    body = parse_model(DecisionBody, raw)
+    with resources.ledger.begin() as session:
+        decide_gate(
+            session,
+            gate_id,
+            verdict,
+            actor=caller.actor,
+            policy=resources.policy,
+            note=body.reason,
+            tenant=caller.tenant,
+        )
+        return gate_view(find_gate(session, gate_id))
+
+
+def _with_key(ticket: TicketBody, key: str | None) -> TicketBody:
+    if key is None:
+        return ticket
+    if ticket.idempotency_key not in (None, key):
+        rule = "differs from the header Idempotency-Key; give one of them, or the same in both"
+        raise InvalidJobError((FieldError("idempotency_key", rule),))
+    return ticket.model_copy(update={"idempotency_key": key})
+
+
+def _projects(resources: Resources) -> Projects:
+    return Projects(resources.ledger, resources.policy)
+
+
+webhook_router = APIRouter(prefix="/v1/tickets", tags=["tickets"])
+
+Delivery = Annotated[bytes, Depends(body_reader(MAX_DELIVERY_BYTES))]
+
+
+class DeliveryView(BaseModel):
+    """What became of a delivery."""
+
+    run_id: UUID | None = None
+    is_new: bool = False
+    """False when the ticket already has a run, or the delivery is a repetition."""
+    ignored: str | None = None
+    """Why the delivery was ignored."""
+
+
+@webhook_router.post("/{tracker}/{tenant}/{project}", response_model=DeliveryView)
+def take_delivery(
+    tracker: Tracker,
+    tenant: str,
+    project: str,
+    resources: ResourcesDep,
+    body: Delivery,
+    request: Request,
+    response: Response,
+) -> DeliveryView:
+    """Receive a webhook of GitHub or Linear: a ticket that gets the project's label becomes a run (202)."""
+    door = TicketDoor(resources.ledger, resources.submitter, resources.accounts)
+    taken = door.take(body, dict(request.headers), tenant=tenant, project=project, tracker=tracker)
+    if isinstance(taken, Ignored):
+        return DeliveryView(ignored=taken.why)
+    response.status_code = 202
+    return DeliveryView(run_id=taken.run_id, is_new=taken.is_new)

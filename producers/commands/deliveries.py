@@ -1,4 +1,4 @@
-"""`dead`, `replay`, `dismiss`: see to jobs that ended as nobody wanted."""
+"""Dead letters (`dead`, `replay`, `dismiss`) and callbacks (`webhook ...`)."""
 
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True)
 
+BatchLimit = Annotated[int, typer.Option("--limit", min=1, max=200, metavar="N", help="At most so many of a cluster.")]
 Signature = Annotated[
-    str | None, typer.Option(metavar="NAME", help="A cluster's short name, or its whole signature, as `dead` shows it.")
+    str | None, typer.Option(metavar="NAME", help="A cluster's short name or full signature, as `dead` shows it.")
 ]
 JobIds = Annotated[list[UUID] | None, typer.Argument(metavar="[ID]...", help="The dead letters.")]
 _PAGE = 200
@@ -45,9 +46,9 @@ def dead(
     as_json: AsJson = False,
     tenant: Tenant = "demo",
 ) -> None:
-    """List dead letters: by what their ends have in common, or with --signature those of one cluster."""
+    """List dead letters by their failure signature, or with --signature those of one cluster."""
     with installed(ctx) as installation:
-        letters = installation.dead_letters
+        letters = installation.use_cases.dead_letters
         if signature is None:
             clusters = letters.clusters(tenant, limit=limit)
         else:
@@ -55,20 +56,12 @@ def dead(
     if as_json:
         print_json(clusters if signature is None else page)
     elif signature is None:
-        print_table(
-            ("signature", "jobs", "newest", "last ended", "what they have in common"),
-            (
-                (one.name, str(one.jobs), str(one.example), f"{one.last_at:%Y-%m-%d %H:%M}", one.signature)
-                for one in clusters.clusters
-            ),
-        )
+        rows = ((c.name, c.jobs, c.example, f"{c.last_at:%Y-%m-%d %H:%M}", c.signature) for c in clusters.clusters)
+        print_table(("signature", "jobs", "newest", "last ended", "what they have in common"), rows)
     else:
         print_table(
             ("job", "state", "ended", "why"),
-            (
-                (str(one.id), one.state, f"{one.ended_at:%Y-%m-%d %H:%M}", " ".join((one.detail or "").split()))
-                for one in page.jobs
-            ),
+            ((j.id, j.state, f"{j.ended_at:%Y-%m-%d %H:%M}", " ".join((j.detail or "").split())) for j in page.jobs),
         )
 
 
@@ -77,23 +70,22 @@ def replay(
     ctx: typer.Context,
     ids: JobIds = None,
     signature: Signature = None,
-    limit: Annotated[int, typer.Option(min=1, max=_PAGE, metavar="N", help="Of a cluster, so many.")] = _PAGE,
+    limit: BatchLimit = _PAGE,
     budget: Annotated[
-        float | None, typer.Option(metavar="USD", help="Money for each, on top of what its bill has spent.")
+        float | None, typer.Option(metavar="USD", help="Budget for each, on top of what it has spent.")
     ] = None,
     as_json: AsJson = False,
     tenant: Tenant = "demo",
 ) -> None:
-    """Submit dead letters once more, decided by today's policy on today's release. Exit 1 if any cannot be."""
+    """Resubmit dead letters under today's policy on the current release. Exit 1 if any cannot be replayed."""
     from producers.use_cases.dead_letters import ReplayOrder
     from producers.use_cases.rounds import Asker
 
     with installed(ctx) as installation:
         body = {"ids": ids or (), "signature": signature, "limit": limit, "budget_usd": budget}
-        order = parse_as(ReplayOrder, body)
         asker = Asker(tenant=tenant, door=Door.CLI, actor="cli")
-        done = installation.dead_letters.replay(order, asker=asker)
-    _show(done, as_json=as_json)
+        verdicts = installation.use_cases.dead_letters.replay(parse_as(ReplayOrder, body), asker=asker)
+    _show_verdicts(verdicts, as_json=as_json)
 
 
 @app.command()
@@ -101,127 +93,117 @@ def dismiss(
     ctx: typer.Context,
     ids: JobIds = None,
     signature: Signature = None,
-    limit: Annotated[int, typer.Option(min=1, max=_PAGE, metavar="N", help="Of a cluster, so many.")] = _PAGE,
+    limit: BatchLimit = _PAGE,
     as_json: AsJson = False,
     tenant: Tenant = "demo",
 ) -> None:
-    """Say that dead letters need nothing more. Exit 1 if any is none."""
+    """Mark dead letters as dealt with. Exit 1 if any is not a dead letter."""
     from producers.use_cases.dead_letters import DeadLetterOrder
     from producers.use_cases.rounds import Asker
 
     with installed(ctx) as installation:
         order = parse_as(DeadLetterOrder, {"ids": ids or (), "signature": signature, "limit": limit})
         asker = Asker(tenant=tenant, door=Door.CLI, actor="cli")
-        done = installation.dead_letters.dismiss(order, asker=asker)
-    _show(done, as_json=as_json)
+        verdicts = installation.use_cases.dead_letters.dismiss(order, asker=asker)
+    _show_verdicts(verdicts, as_json=as_json)
 
 
-def _show(done: Verdicts, *, as_json: bool) -> None:
+def _show_verdicts(verdicts: Verdicts, *, as_json: bool) -> None:
     if as_json:
-        print_json(done)
+        print_json(verdicts)
     else:
-        for one in done.jobs:
-            became = f"replayed as {one.replayed_as}" if one.replayed_as else "dismissed"
-            before = "" if one.is_new else ", some time ago"
-            out.print(f"{one.id}  {became + before if one.is_done else one.why_not}", markup=False)
-    if done.done < len(done.jobs):
+        for one in verdicts.jobs:
+            done = f"replayed as {one.replayed_as}" if one.replayed_as else "dismissed"
+            done += "" if one.is_new else " earlier"
+            out.print(f"{one.id}  {done if one.is_done else one.why_not}", markup=False)
+    if failed := len(verdicts.jobs) - verdicts.done:
         if as_json:
             raise typer.Exit(FAILED)
-        fail(f"{len(done.jobs) - done.done} of {len(done.jobs)} could not be")
+        fail(f"{failed} of {len(verdicts.jobs)} failed")
 
 
-# `webhook ...`: callbacks as those see them who look after them: what did not arrive, why, and once more.
-
-webhook_app = typer.Typer(
-    no_args_is_help=True, help="Signed callbacks: their secret, what did not arrive, and sending again."
-)
+webhook_app = typer.Typer(no_args_is_help=True, help="Signed callbacks: their secret, their delivery and redelivery.")
 
 
 @webhook_app.command()
 def secret(ctx: typer.Context, as_json: AsJson = False, tenant: Tenant = "demo") -> None:
-    """Print what the tenant's callbacks are signed with, for its receivers; while secrets change, one line each."""
+    """Print the secret that signs the tenant's callbacks; during a rotation, one line for each secret."""
     with installed(ctx) as installation:
         from producers.dispatch.webhooks import tenant_secrets
 
-        found = tenant_secrets(installation.settings.webhook, tenant)
-    if not found:
+        secrets = tenant_secrets(installation.settings.webhook, tenant)
+    if not secrets:
         fail("POINTSMAN_WEBHOOK__SECRET: is not set, so no callback is sent", code=USAGE)
     if as_json:
-        print_json(found)
+        print_json(secrets)
     else:
-        typer.echo("\n".join(found))
+        typer.echo("\n".join(secrets))
 
 
 @webhook_app.command("list")
 def list_undelivered(
     ctx: typer.Context,
-    pending: Annotated[bool, typer.Option("--pending", help="Those that are still being tried.")] = False,
+    pending: Annotated[bool, typer.Option("--pending", help="List those that are still being retried.")] = False,
     limit: Annotated[int, typer.Option(min=1, max=_PAGE, metavar="N", help="How many.")] = 50,
     as_json: AsJson = False,
     tenant: Tenant = "demo",
 ) -> None:
-    """List notifications that their receivers do not have, newest first: those given up, if not asked otherwise."""
+    """List undelivered notifications, newest first: by default those that were given up."""
     with installed(ctx) as installation:
         wanted: Wanted = "pending" if pending else "undelivered"
-        page = installation.notifications.not_delivered(tenant, wanted=wanted, limit=limit)
+        page = installation.use_cases.notifications.not_delivered(tenant, wanted=wanted, limit=limit)
     if as_json:
         print_json(page)
         return
-    print_table(
-        ("job", "state", "next try", "callback"),
-        (
-            (str(one.job_id), one.state, f"{one.next_at:%H:%M:%S}" if one.next_at else "-", one.callback_url or "")
-            for one in page.notifications
-        ),
+    rows = (
+        (n.job_id, n.state, f"{n.next_at:%H:%M:%S}" if n.next_at else "-", n.callback_url or "")
+        for n in page.notifications
     )
+    print_table(("job", "state", "next try", "callback"), rows)
 
 
 @webhook_app.command()
 def show(ctx: typer.Context, job_id: JobId, as_json: AsJson = False, tenant: Tenant = "demo") -> None:
-    """Show a job's notification, and what came of each try to deliver it."""
+    """Show a job's notification and every attempt to deliver it."""
     with installed(ctx) as installation:
-        found = installation.notifications.show(job_id, tenant=tenant)
-    print_json(found) if as_json else _print_one(found)
+        notification = installation.use_cases.notifications.show(job_id, tenant=tenant)
+    print_json(notification) if as_json else _print_notification(notification)
 
 
 @webhook_app.command("replay")
 def replay_webhook(
     ctx: typer.Context,
     ids: Annotated[
-        list[UUID] | None, typer.Argument(metavar="[ID]...", help="Jobs whose notification to send.")
+        list[UUID] | None, typer.Argument(metavar="[ID]...", help="Jobs whose notification to resend.")
     ] = None,
     undelivered: Annotated[
-        bool, typer.Option("--undelivered", help=f"All that were given up, at most {_PAGE}, the newest first.")
+        bool, typer.Option("--undelivered", help=f"Resend the newest {_PAGE} that were given up.")
     ] = False,
     as_json: AsJson = False,
     tenant: Tenant = "demo",
 ) -> None:
-    """Send notifications again: the same id and body, now, with all tries before them. Exit 1 if one cannot be."""
+    """Resend notifications with the same id and body, and a full set of retries. Exit 1 if one cannot be resent."""
     if bool(ids) == undelivered:
         raise typer.BadParameter("give either ids or --undelivered")
     with installed(ctx) as installation:
         verdicts = dict(_replay_all(installation, ids or (), tenant=tenant))
     if as_json:
-        print_json(
-            [
-                {"job_id": job_id, "is_done": not why_not, "why_not": why_not or None}
-                for job_id, why_not in verdicts.items()
-            ]
-        )
+        lines = ((str(job_id), why_not) for job_id, why_not in verdicts.items())
+        print_json([{"job_id": job_id, "is_done": not why, "why_not": why or None} for job_id, why in lines])
     else:
         for job_id, why_not in verdicts.items():
-            out.print(f"{job_id}  {why_not or 'is sent again'}", markup=False)
+            out.print(f"{job_id}  {why_not or 'queued for delivery'}", markup=False)
     if any(verdicts.values()):
         raise typer.Exit(FAILED)
 
 
 def _replay_all(installation: Installation, ids: list[UUID] | tuple[()], *, tenant: str) -> list[tuple[UUID, str]]:
-    """Replay each alone; returns why one could not be, or an empty text."""
+    """Replay each on its own; return why it failed, or an empty string."""
     from ledger.errors import JobNotFoundError, NotReplayableError
 
-    notifications, verdicts = installation.notifications, []
-    meant = ids or [one.job_id for one in notifications.not_delivered(tenant, limit=_PAGE).notifications]
-    for job_id in meant:
+    notifications, verdicts = installation.use_cases.notifications, []
+    job_ids = ids or [one.job_id for one in notifications.not_delivered(tenant, limit=_PAGE).notifications]
+    for job_id in job_ids:
         try:
             notifications.replay(job_id, tenant=tenant, actor="cli")
             verdicts.append((job_id, ""))
@@ -230,29 +212,20 @@ def _replay_all(installation: Installation, ids: list[UUID] | tuple[()], *, tena
     return verdicts
 
 
-def _print_one(found: NotificationView) -> None:
+def _print_notification(notification: NotificationView) -> None:
     print_facts(
         (
-            ("job", found.job_id),
-            ("state", found.state),
-            ("callback", found.callback_url or "none"),
-            ("message", found.message_id),
-            ("next try", f"{found.next_at:%Y-%m-%d %H:%M:%S}" if found.next_at else ""),
-            ("replays", found.replays or ""),
+            ("job", notification.job_id),
+            ("state", notification.state),
+            ("callback", notification.callback_url or "none"),
+            ("message", notification.message_id),
+            ("next try", f"{notification.next_at:%Y-%m-%d %H:%M:%S}" if notification.next_at else ""),
+            ("replays", notification.replays or ""),
         )
     )
-    if found.deliveries:
-        print_table(
-            ("at", "try", "outcome", "status", "seconds", "detail"),
-            (
-                (
-                    f"{one.at:%Y-%m-%d %H:%M:%S}",
-                    str(one.number),
-                    one.outcome,
-                    str(one.status or "-"),
-                    f"{one.seconds:.2f}",
-                    one.detail,
-                )
-                for one in found.deliveries
-            ),
+    if notification.deliveries:
+        rows = (
+            (f"{d.at:%Y-%m-%d %H:%M:%S}", d.number, d.outcome, d.status or "-", f"{d.seconds:.2f}", d.detail)
+            for d in notification.deliveries
         )
+        print_table(("at", "try", "outcome", "status", "seconds", "detail"), rows)

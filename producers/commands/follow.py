@@ -1,4 +1,4 @@
-"""A job as a person at a terminal follows it: each event in a line, and what it waits for when nothing happens."""
+"""Follow a job at a terminal: one line per event, and what it waits for."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ WAITS_FOR_OWNER = frozenset({State.AWAITING_APPROVAL, State.CLARIFYING})
 POLL_SECONDS = 0.25
 
 
-class Found(NamedTuple):
-    """A job, and what it waits for: empty where that is nothing but its turn."""
+class JobStatus(NamedTuple):
+    """A job and what blocks it; empty if it only waits for its turn."""
 
     view: JobView
     waits_for: str
 
 
-def look(installation: Installation, job_id: UUID, tenant: str) -> Found:
-    """Return a job as it is now.
+def read_status(installation: Installation, job_id: UUID, tenant: str) -> JobStatus:
+    """Return a job's current status.
 
     Raises:
         JobNotFoundError: the caller's fault.
     """
     with installation.ledger.begin() as session:
         job = ledger_jobs.find_job(session, job_id, tenant=tenant)
-        return Found(describe(session, job, links=installation.previews), _obstacle(session, job))
+        return JobStatus(describe(session, job, links=installation.previews), _blocker(session, job))
 
 
 def view_in(session: Session, job_id: UUID, tenant: str, *, links: PreviewLinks | None) -> JobView:
-    """Return a job as it stands in the caller's transaction.
+    """Return a job as the caller's transaction sees it.
 
     Raises:
         JobNotFoundError: the caller's fault.
@@ -54,55 +54,55 @@ def view_in(session: Session, job_id: UUID, tenant: str, *, links: PreviewLinks 
     return describe(session, ledger_jobs.find_job(session, job_id, tenant=tenant), links=links)
 
 
-def follow(installation: Installation, job_id: UUID, tenant: str, *, quiet: bool) -> Found:
-    """Say each event on stderr until the job ends or waits for its owner. Ctrl-C ends the looking, not the job."""
+def follow(installation: Installation, job_id: UUID, tenant: str, *, quiet: bool) -> JobStatus:
+    """Print each event on stderr until the job ends or waits for its owner. Ctrl-C stops following, not the job."""
     try:
-        with progress(err, is_shown=not quiet and err.is_terminal) as tell:
-            return _follow(installation, job_id, tenant, quiet=quiet, tell=tell)
+        with show_progress(err, is_shown=not quiet and err.is_terminal) as update:
+            return _follow(installation, job_id, tenant, quiet=quiet, update=update)
     except KeyboardInterrupt:
-        err.print(f"the job goes on; see it with `pointsman job {job_id}`, end it with `pointsman cancel {job_id}`")
+        err.print(f"the job continues; `pointsman job {job_id}` shows it, `pointsman cancel {job_id}` cancels it")
         raise typer.Exit(INTERRUPTED) from None
 
 
 @contextmanager
-def progress(console: Console, *, is_shown: bool) -> Iterator[Callable[[JobView], None]]:
-    """Show at a terminal, below the events, how the job stands: time and money move while nothing happens."""
+def show_progress(console: Console, *, is_shown: bool) -> Iterator[Callable[[JobView], None]]:
+    """Show the job's state, time and cost below the events."""
     if not is_shown:
         yield lambda _: None
         return
     with console.status("") as status:
-        yield lambda view: status.update(_standing(view))
+        yield lambda view: status.update(_status_line(view))
 
 
-def _standing(view: JobView) -> Text:
+def _status_line(view: JobView) -> Text:
     tier = f" on {view.queue}" if view.state == State.RUNNING else ""
     return Text(f"{view.state}{tier}, {view.seconds:.0f} s, ${view.bill.spent_usd} of ${view.bill.cap_usd}")
 
 
 def _follow(
-    installation: Installation, job_id: UUID, tenant: str, *, quiet: bool, tell: Callable[[JobView], None]
-) -> Found:
-    seen, said = 0, ""
+    installation: Installation, job_id: UUID, tenant: str, *, quiet: bool, update: Callable[[JobView], None]
+) -> JobStatus:
+    last_id, shown_blocker = 0, ""
     while True:
-        found = look(installation, job_id, tenant)
-        tell(found.view)
+        status = read_status(installation, job_id, tenant)
+        update(status.view)
         with installation.ledger.begin() as session:
-            told = events_after(session, job_id, after_id=seen)
-            events = describe_events(session, told.events)
+            page = events_after(session, job_id, after_id=last_id)
+            events = describe_events(session, page.events)
         for event in events:
-            seen = event.id
-            if not quiet and (line := line_of(event)):
+            last_id = event.id
+            if not quiet and (line := format_event(event)):
                 err.print(f"  {event.at:%H:%M:%S}  {line}", markup=False)
-        if found.waits_for not in ("", said) and not quiet:
-            said = found.waits_for
-            err.print(f"            waits for {said}", markup=False)
-        if told.is_all and (found.view.is_final or found.view.state in WAITS_FOR_OWNER):
-            return found
+        if status.waits_for not in ("", shown_blocker) and not quiet:
+            shown_blocker = status.waits_for
+            err.print(f"            waits for {shown_blocker}", markup=False)
+        if page.is_all and (status.view.is_final or status.view.state in WAITS_FOR_OWNER):
+            return status
         time.sleep(POLL_SECONDS)
 
 
-def _obstacle(session: Session, job: Job) -> str:
-    """Say what keeps a queued job from its turn: another job on its site, or a paused queue."""
+def _blocker(session: Session, job: Job) -> str:
+    """Return what blocks a queued job: a paused queue, or another job on its site."""
     if job.state != State.QUEUED:
         return ""
     control = session.get(QueueControl, job.queue)
@@ -113,20 +113,20 @@ def _obstacle(session: Session, job: Job) -> str:
         return ""
     holder = session.get(Job, site.lock_job_id)
     state = holder.state if holder is not None else "unknown"
-    return f"job {site.lock_job_id} ({state}), which holds site {site.name}"
+    return f"job {site.lock_job_id} ({state}), which holds the lock on site {site.name}"
 
 
-def line_of(event: EventView) -> str | None:
-    """Say an event in a line for people, or None for one that only programs need."""
-    said = _line_of(event)
-    return f"{event.step}: {said}" if said is not None and event.step is not None else said
+def format_event(event: EventView) -> str | None:
+    """Return an event as a line of text, or None if only programs need it."""
+    line = _line_of(event)
+    return f"{event.step}: {line}" if line is not None and event.step is not None else line
 
 
 def _line_of(event: EventView) -> str | None:
     data = event.data
     match event.kind:
         case "waiting":
-            return f"waits on queue {data['queue']}"
+            return f"waiting on queue {data['queue']}"
         case "started":
             return f"attempt {data['attempt']} on queue {data['queue']}"
         case "step":
@@ -137,7 +137,7 @@ def _line_of(event: EventView) -> str | None:
             tokens = f"{data['input_tokens']} in, {data['output_tokens']} out"
             return f"{data['model']}: {tokens}, {format_usd(data['cost_nanousd'], digits=6)} ({data['finish']})"
         case "escalated":
-            return f"goes to tier {data['target']}: {data['detail']}"
+            return f"escalated to tier {data['target']}: {data['detail']}"
         case "state":
             return f"{data['origin']} -> {data['target']}"
         case _:
@@ -145,7 +145,7 @@ def _line_of(event: EventView) -> str | None:
 
 
 def _line_of_run(event: EventView) -> str | None:
-    """Say what only runs do: plan, begin and end steps, stop at gates."""
+    """Return the line of an event that only runs have: steps, plans and gates."""
     data = event.data
     match event.kind:
         case "run_step":

@@ -1,4 +1,4 @@
-"""`up` and `demo`: the whole product on this machine, with nothing to install."""
+"""Commands on a whole installation: run it here, back it up, build its image, remove its sandboxes."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from producers.commands.context import (
     err,
     installed,
     out,
+    print_facts,
     print_json,
 )
-from producers.local.supervisor import data_home, remove_up_file, write_up_file
 from routing.config import read_settings, without_settings
 from sandbox.config import BoxConfig
 
@@ -44,20 +44,17 @@ DEMO_SITE = "bakery"
 @app.command()
 def up(
     ctx: typer.Context,
-    home: Annotated[Path | None, typer.Option(metavar="DIR", help="Where data, logs and secrets are kept.")] = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, metavar="PORT", help="Port of the HTTP door.")] = 8080,
+    home: Annotated[Path | None, typer.Option(metavar="DIR", help="Directory of data, logs and secrets.")] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, metavar="PORT", help="Port of the HTTP API.")] = 8080,
     concurrency: Annotated[int, typer.Option(min=1, metavar="N", help="Processes in each worker pool.")] = 2,
     speed: Annotated[
-        Literal["real", "max"], typer.Option(metavar="SPEED", help="Of the rehearsal model: real or max.")
+        Literal["real", "max"], typer.Option(metavar="SPEED", help="Of the fake provider: real or max.")
     ] = "real",
 ) -> None:
-    """Start everything embedded, print the URL, and keep it running until Ctrl-C."""
+    """Run everything on this machine, with nothing to install, until Ctrl-C."""
     from gateway.fake_provider.config import RehearsalConfig
-    from producers.local.embedded import (
-        ANTHROPIC_URL,
-        Embedded,
-        Options,  # brings servers that no other command needs
-    )
+    from producers.local.embedded import ANTHROPIC_URL, Embedded, Options
+    from producers.local.supervisor import data_home, remove_up_file, write_up_file
 
     environment = context_of(ctx).environment
     options = Options(
@@ -84,9 +81,9 @@ def up(
 
 
 def _announce(embedded: Embedded, *, program: str) -> None:
-    models = "Claude, paid by your key" if embedded.provider == "anthropic" else "the rehearsal model, at no cost"
+    models = "Claude, paid by your key" if embedded.provider == "anthropic" else "the fake provider, at no cost"
     site = f"{embedded.pages_url}/live/demo/{DEMO_SITE}/"
-    for name, value in (
+    facts = (
         ("console", f"{embedded.api_url}/console/"),
         ("API", f"{embedded.api_url}/docs"),
         ("API key", embedded.api_key),
@@ -97,10 +94,10 @@ def _announce(embedded: Embedded, *, program: str) -> None:
         ("models", models),
         ("tier 3", _tier_three(embedded)),
         ("logs", embedded.home / "logs"),
-    ):
-        out.print(f"{name:>10}  {value}", markup=False)
-    if (wanted := embedded.options.api_port) and not embedded.api_url.endswith(f":{wanted}"):
-        out.print(f"\nPort {wanted} is taken, so the API has another.")
+    )
+    print_facts(facts)
+    if (port := embedded.options.api_port) and not embedded.api_url.endswith(f":{port}"):
+        out.print(f"\nPort {port} is taken, so the API uses another.")
     out.print(
         f"\nTry, in another terminal:\n  {program} submit \"Change the hero heading to 'Bread since 1932'\" "
         f"--site {DEMO_SITE} --wait\nCtrl-C stops everything; the data stays.",
@@ -111,24 +108,24 @@ def _announce(embedded: Embedded, *, program: str) -> None:
 def _tier_three(embedded: Embedded) -> str:
     boxes = embedded.boxes
     if boxes.off:
-        return f"off: {boxes.off}. Then start this again."
-    packages = f"; no packages in them: {boxes.no_packages}" if boxes.no_packages else ""
-    return f"on, in boxes of {embedded.box_config().engine or 'the local Docker engine'}{packages}"
+        return f"off: {boxes.off}. Then restart."
+    packages = f"; no packages: {boxes.no_packages}" if boxes.no_packages else ""
+    return f"on, in sandboxes of {embedded.box_config().engine or 'the local Docker engine'}{packages}"
 
 
 def _program(environment: Mapping[str, str]) -> str:
-    """Return what to type for this program where its directory may not be on the PATH, as after `make up`."""
-    called = Path(sys.argv[0])
-    found = shutil.which("pointsman", path=environment.get("PATH"))
-    is_found = found is not None and Path(found).resolve() == called.resolve()
-    return str(called) if called.name == "pointsman" and not is_found else "pointsman"
+    """Return how to call this program, whose directory may not be on the PATH, as after `make up`."""
+    program = Path(sys.argv[0])
+    on_path = shutil.which("pointsman", path=environment.get("PATH"))
+    is_on_path = on_path is not None and Path(on_path).resolve() == program.resolve()
+    return str(program) if program.name == "pointsman" and not is_on_path else "pointsman"
 
 
 def _keep_running(embedded: Embedded, stopping: threading.Event) -> None:
     assert embedded.supervisor is not None
     while not stopping.wait(1.0):
         for name in embedded.supervisor.revive():
-            out.print(f"{name} died and was started again; its log is in {embedded.home / 'logs'}", markup=False)
+            out.print(f"{name} died and was restarted; its log is in {embedded.home / 'logs'}", markup=False)
 
 
 @app.command()
@@ -136,7 +133,7 @@ def demo(
     ctx: typer.Context,
     keep: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep data and logs in this directory.")] = None,
 ) -> None:
-    """Show the product's main job, end to end, on embedded defaults. Exit 1 if anything is not as it should be."""
+    """Demonstrate the product end to end in a temporary installation. Exit 1 if anything fails."""
     from producers.local.demo import run_demo
 
     logging.disable(logging.WARNING)
@@ -147,21 +144,18 @@ def demo(
         except KeyboardInterrupt:
             err.print("\ninterrupted; everything is stopped")
             raise typer.Exit(INTERRUPTED) from None
-    raise typer.Exit(0 if is_good else FAILED)
+    raise typer.Exit(OK if is_good else FAILED)
 
 
 def _interrupt(*_: object) -> NoReturn:
-    """End as Ctrl-C does: servers are stopped and temporary files removed on the way out."""
+    """End as Ctrl-C does: stop servers and remove temporary files."""
     raise KeyboardInterrupt
-
-
-# `backup` and `restore`: an installation as of one moment, and back.
 
 
 @app.command()
 def backup(
     ctx: typer.Context,
-    target: Annotated[Path, typer.Argument(metavar="DIR", help="Where the backup goes; must not be there yet.")],
+    target: Annotated[Path, typer.Argument(metavar="DIR", help="Directory to create.")],
     as_json: AsJson = False,
 ) -> None:
     """Back up ledger and site files, consistent with each other, while everything runs. Secrets are not included."""
@@ -174,7 +168,7 @@ def backup(
             installation.den,
             target.absolute(),
             environment=without_settings(installation.environment()),
-            progress=_tell,
+            progress=_report,
         )
     if as_json:
         print_json(made)
@@ -184,9 +178,12 @@ def backup(
             f"audit head {made.audit_head}",
             markup=False,
         )
-        out.print(f"keep elsewhere what is not in it: {', '.join(made.keys)}", markup=False)
+        out.print(f"not included, keep elsewhere: {', '.join(made.keys)}", markup=False)
     for sha256 in made.damaged:
-        err.print(f"pointsman: the store cannot give file {sha256} any more; it is not in the backup", markup=False)
+        err.print(
+            f"pointsman: file {sha256} is missing or damaged in the content store; it is not in the backup",
+            markup=False,
+        )
     raise typer.Exit(FAILED if made.damaged else OK)
 
 
@@ -194,18 +191,18 @@ def backup(
 def restore(
     ctx: typer.Context,
     source: Annotated[Path, typer.Argument(metavar="DIR", help="What `pointsman backup` made.")],
-    force: Annotated[bool, typer.Option("--force", help="Give up what the ledger holds.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Delete what the ledger holds.")] = False,
     resend: Annotated[
         bool,
-        typer.Option(help="Send notifications that were due when the backup was made; their receivers may have them."),
+        typer.Option(help="Resend notifications that were due at the time of the backup; receivers may have them."),
     ] = False,
     home: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Restore into what `pointsman up --home DIR` runs; it must not run now."),
+        typer.Option(metavar="DIR", help="Restore into the home of a stopped `pointsman up --home DIR`."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Restore a backup into a ledger and a store that no process uses. Exit 1 when the audit chain is not whole."""
+    """Restore a backup into a ledger and content store that no process uses. Exit 1 if the audit chain is broken."""
     with clear_errors(), _target(ctx, home) as (ledger_url, den, signing_key):
         done = _restore(ctx, source.absolute(), ledger_url, den, force=force, resend=resend, signing_key=signing_key)
     if as_json:
@@ -222,12 +219,12 @@ def restore(
         facts = done.repaired
         out.print(
             f"restored as of {done.backup.made_at:%Y-%m-%d %H:%M:%S} UTC: {done.backup.counts['jobs']} jobs, "
-            f"{done.shown} sites shown, {facts.attempts} attempts lost, {facts.calls} calls charged in full, "
+            f"{done.shown} sites live, {facts.attempts} attempts lost, {facts.calls} calls charged in full, "
             f"{facts.withheld} notifications withheld",
             markup=False,
         )
         if done.audit_problems is None:
-            out.print("the audit chain was not checked: POINTSMAN_AUDIT__SIGNING_KEY is not set")
+            out.print("the audit chain was not verified: POINTSMAN_AUDIT__SIGNING_KEY is not set")
     for problem in done.audit_problems or ():
         err.print(f"pointsman: {problem}", markup=False)
     raise typer.Exit(FAILED if done.audit_problems else OK)
@@ -235,7 +232,7 @@ def restore(
 
 @contextmanager
 def _target(ctx: typer.Context, home: Path | None) -> Iterator[tuple[str, Path, bytes]]:
-    """Give the ledger's URL, the Den's directory and the audit trail's key of what is restored into."""
+    """Yield ledger URL, content store directory and audit key of the installation to restore into."""
     if home is not None:
         from producers.local.embedded import open_offline
 
@@ -251,12 +248,12 @@ def _restore(
     ctx: typer.Context, source: Path, ledger_url: str, den: Path, *, force: bool, resend: bool, signing_key: bytes
 ) -> Restored:
     from ledger.store import Ledger, create_ledger_engine
-    from producers.backup import restore as bring_back
+    from producers.backup import restore as restore_backup
     from sites.content_store import Den
 
     ledger = Ledger(create_ledger_engine(ledger_url))
     try:
-        return bring_back(
+        return restore_backup(
             ledger,
             ledger_url,
             Den(den),
@@ -265,23 +262,21 @@ def _restore(
             is_forced=force,
             resend=resend,
             signing_key=signing_key,
-            progress=_tell,
+            progress=_report,
         )
     finally:
         ledger.close()
 
 
-def _tell(what: str) -> None:
-    err.print(f"{what} ...", markup=False)
+def _report(step: str) -> None:
+    err.print(f"{step} ...", markup=False)
 
 
-# `image build`: the image that boxes are made from.
-
-image_app = typer.Typer(no_args_is_help=True, help="The image that boxes are made from.")
+image_app = typer.Typer(no_args_is_help=True, help="The image of the sandboxes.")
 
 
 class BoxSettings(BaseModel):
-    """The section that the commands on boxes read."""
+    """The section that the commands on sandboxes read."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -291,10 +286,10 @@ class BoxSettings(BaseModel):
 @image_app.command("build")
 def build_image(
     ctx: typer.Context,
-    force: Annotated[bool, typer.Option("--force", help="Build it even if the engine has it.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Build it even if it exists.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Build the image where it is missing: from a base that can be pulled, else with debootstrap (needs root)."""
+    """Build the image if it is missing, from a base image that can be pulled, else with debootstrap (needs root)."""
     from sandbox.docker.engine import DEFAULT_ENGINE
     from sandbox.image.build import build
 
@@ -311,7 +306,7 @@ def build_image(
     if as_json:
         print_json(built._asdict())
         return
-    state = f"built in {built.seconds:.0f} s" if built.is_new else "is there"
+    state = f"built in {built.seconds:.0f} s" if built.is_new else "exists"
     out.print(
         f"{built.reference} {state}: {built.base}, Node {built.node}, Claude Code {built.claude}, "
         f"{built.bytes / 1e6:.0f} MB",
@@ -319,19 +314,17 @@ def build_image(
     )
 
 
-# `box clear`: what an installation has on its engine, taken away at its end.
-
-box_app = typer.Typer(no_args_is_help=True, help="Boxes of this installation, on its engine.")
+box_app = typer.Typer(no_args_is_help=True, help="Sandboxes of this installation.")
 
 
 @box_app.callback()
 def _group() -> None:
-    """Keep `clear` a command of its own while it is the only one."""
+    """Keep `clear` a sub-command although it is the only one."""
 
 
 @box_app.command()
 def clear(ctx: typer.Context, as_json: AsJson = False) -> None:
-    """Remove every box, network and workspace of this installation: for its end, once its workers have stopped."""
+    """Remove every sandbox, network and workspace of this installation, once its workers have stopped."""
     from sandbox.pool import Reaper, open_engine
 
     with clear_errors():

@@ -1,4 +1,4 @@
-"""`doctor`: what of an installation is well, and what to do about the rest."""
+"""Commands that examine an installation: `doctor`, `dashboards` and `capacity`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import typer
 
 from producers.commands.context import (
     FAILED,
+    OK,
     USAGE,
     AsJson,
     Context,
@@ -39,7 +40,7 @@ app = typer.Typer()
 
 @app.command()
 def doctor(ctx: typer.Context, as_json: AsJson = False) -> None:
-    """Look at every part of an installation: OK, WARN or FAIL, and what to do. Exit 1 where one fails."""
+    """Check every part of an installation: OK, WARN or FAIL, and what to do. Exit 1 if one fails."""
     from producers.doctor import Verdict, worst
 
     findings = []
@@ -50,11 +51,11 @@ def doctor(ctx: typer.Context, as_json: AsJson = False) -> None:
     verdict = worst(findings)
     if as_json:
         print_json({"verdict": verdict.value, "findings": [finding._asdict() for finding in findings]})
-    raise typer.Exit(FAILED if verdict is Verdict.FAIL else 0)
+    raise typer.Exit(FAILED if verdict is Verdict.FAIL else OK)
 
 
 def _examine(context: Context) -> Iterator[Finding]:
-    """Look at one part after another: a configuration that cannot be read ends it, nothing else does."""
+    """Check one part after another; only an invalid configuration stops this."""
     from producers.doctor import fail, ok
     from routing.errors import PolicyError
 
@@ -63,7 +64,7 @@ def _examine(context: Context) -> Iterator[Finding]:
         policy = installation.policy
         _ = installation.vocabularies
     except (PolicyError, OSError) as error:
-        yield fail("configuration", str(error), "mend it: every program refuses to start with it")
+        yield fail("configuration", str(error), "fix it: no program starts with it")
         return
     yield ok("configuration", f"policy {policy.prices_as_of}")
     try:
@@ -73,23 +74,21 @@ def _examine(context: Context) -> Iterator[Finding]:
 
 
 def _examine_installation(installation: Installation, context: Context) -> Iterator[Finding]:
-    from producers import doctor as record
-    from producers import doctor as surroundings
+    from producers import doctor
 
-    environment = dict(context.environment)
-    yield from surroundings.check_policy(installation.policy)
-    yield from record.check_ledger(installation)
-    yield from surroundings.check_broker(installation)
-    yield from surroundings.check_transport(installation)
-    yield from surroundings.check_files(installation)
-    yield from surroundings.check_secrets(installation)
-    yield from surroundings.check_gateway(installation.settings.worker.gateway_url, environment)
-    yield from surroundings.check_exporter(installation)
-    yield from _check_boxes(installation, context)
+    yield from doctor.check_policy(installation.policy)
+    yield from doctor.check_ledger(installation)
+    yield from doctor.check_broker(installation)
+    yield from doctor.check_transport(installation)
+    yield from doctor.check_files(installation)
+    yield from doctor.check_secrets(installation)
+    yield from doctor.check_gateway(installation.settings.worker.gateway_url, dict(context.environment))
+    yield from doctor.check_exporter(installation)
+    yield from _check_sandboxes(installation, context)
 
 
-def _check_boxes(installation: Installation, context: Context) -> Iterator[Finding]:
-    """Boxes are for code agents and builds alone: without them everything else works."""
+def _check_sandboxes(installation: Installation, context: Context) -> Iterator[Finding]:
+    """Check what only code agents and builds need."""
     from producers.commands.installation import BoxSettings
     from producers.doctor import fail, ok, warn
     from routing.errors import PolicyError
@@ -98,38 +97,34 @@ def _check_boxes(installation: Installation, context: Context) -> Iterator[Findi
     from sandbox.pool import check_boxes
 
     mirror = installation.settings.mirror
-    found = [*check_mirror(mirror.npm, without_settings(installation.environment()), npmrc=mirror.npmrc)]
+    checks = [*check_mirror(mirror.npm, without_settings(installation.environment()), npmrc=mirror.npmrc)]
     try:
-        found += [*check_boxes(read_settings(BoxSettings, context.environment).box)]
+        checks += [*check_boxes(read_settings(BoxSettings, context.environment).box)]
     except PolicyError as error:
-        engines = ", ".join(name for name, queue in QUEUES.items() if queue.needs_box)
-        yield fail("boxes", str(error), f"mend it in the environment of the workers of {engines}")
-    for name, hint in found:
+        queues = ", ".join(name for name, queue in QUEUES.items() if queue.needs_box)
+        yield fail("sandboxes", str(error), f"fix it in the environment of the workers of {queues}")
+    for name, hint in checks:
         yield warn(name, hint, "only code agents and builds need it") if hint else ok(name)
-
-
-# `dashboards`: what Grafana and Prometheus read, written where they read it.
 
 
 @app.command("dashboards")
 def write_dashboards(
-    directory: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where to write the dashboards.")],
+    directory: Annotated[Path, typer.Option("--out", metavar="DIR", help="Directory of the dashboards.")],
     rules: Annotated[
-        Path | None, typer.Option("--rules", metavar="FILE", help="Write the alert rules there, too.")
+        Path | None, typer.Option("--rules", metavar="FILE", help="Also write the alert rules to this file.")
     ] = None,
     docs: Annotated[
-        str, typer.Option("--docs", metavar="URL", help="Where the project's docs are; alerts link to its runbooks.")
+        str, typer.Option("--docs", metavar="URL", help="Where the documentation is; alerts link to its runbooks.")
     ] = "",
     grafana: Annotated[
         str, typer.Option("--grafana", metavar="URL", help="Where Grafana is; alerts link to its dashboards.")
     ] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Write the six dashboards as JSON, for Grafana's file provisioning; it needs no running installation.
+    """Write the dashboards as JSON for Grafana's file provisioning; no running installation is needed.
 
-    Point a provider of type `file` (grafana/provisioning/dashboards/*.yml) at DIR. They ask for a data source of type
-    Prometheus, which a person may choose on each. With --rules the alert rules go to FILE, for `rule_files` of
-    prometheus.yml.
+    Point a provider of type `file` (grafana/provisioning/dashboards/*.yml) at DIR. Viewers choose the Prometheus data
+    source of each dashboard. With --rules the alert rules go to FILE, for `rule_files` of prometheus.yml.
     """
     texts = {directory / name: text for name, text in read_dashboards().items()}
     if rules is not None:
@@ -149,16 +144,16 @@ def write_dashboards(
 
 def read_dashboards() -> dict[str, str]:
     """Return Grafana's dashboards by file name."""
-    shipped = resources.files("monitoring") / "dashboards"
-    return {file.name: file.read_text() for file in sorted(shipped.iterdir(), key=lambda file: file.name)}
+    folder = resources.files("monitoring") / "dashboards"
+    return {file.name: file.read_text() for file in sorted(folder.iterdir(), key=lambda file: file.name)}
 
 
 def read_alert_rules(*, docs: str = "", grafana: str = "") -> str:
     """Return the alert rules for Prometheus.
 
     Args:
-        docs: the URL below which the project's pages are; empty leaves links to runbooks relative.
-        grafana: the URL of Grafana; empty leaves links to dashboards relative.
+        docs: base URL of the documentation; empty leaves links to runbooks relative.
+        grafana: base URL of Grafana; empty leaves links to dashboards relative.
     """
     text = (resources.files("monitoring") / "alerts" / "rules.yaml").read_text()
     if docs:
@@ -168,60 +163,64 @@ def read_alert_rules(*, docs: str = "", grafana: str = "") -> str:
     return text
 
 
-# `capacity`: how many workers a load needs, what that costs, and what gives out next.
-
-
-def _many(metavar: str, words: str) -> object:
+def _repeatable(metavar: str, words: str) -> object:
     return typer.Option(metavar=metavar, help=f"{words}; repeatable.")
 
 
-Words = list[str] | None
+Texts = list[str] | None
 
 
 @app.command()
 def capacity(
     ctx: typer.Context,
-    rate: Annotated[Words, _many("RATE", "New jobs: 5/s, 3000000/day, or spec=2/s; without: as measured")] = None,
-    wait: Annotated[Words, _many("SECONDS", "What 95 % of attempts may wait at most, or spec=10")] = None,
+    rate: Annotated[Texts, _repeatable("RATE", "New jobs: 5/s, 3000000/day, or spec=2/s; default: as measured")] = None,
+    wait: Annotated[Texts, _repeatable("SECONDS", "Longest wait of 95 % of attempts, or spec=10")] = None,
     ceiling: Annotated[
         float | None,
-        typer.Option(metavar="USD", min=0, help="What a day may cost; without: the policy's budget."),
+        typer.Option(metavar="USD", min=0, help="Daily cost limit; default: the policy's budget."),
     ] = None,
-    slots: Annotated[Words, _many("QUEUE=N", "A pool to be judged, not chosen; or `now`: all that are there")] = None,
+    slots: Annotated[Texts, _repeatable("QUEUE=N", "Fix the size of a pool; or `now`: all pools as they are")] = None,
     source: Annotated[
         str | None,
-        typer.Option("--from", metavar="WHERE", help="ledger, defaults, or a file of --save; without: the ledger."),
+        typer.Option("--from", metavar="WHERE", help="ledger, defaults, or a file of --save; default: the ledger."),
     ] = None,
-    hours: Annotated[int, typer.Option(metavar="N", min=1, max=8_760, help="How far back the ledger is read.")] = 24,
+    hours: Annotated[int, typer.Option(metavar="N", min=1, max=8_760, help="How far back to read the ledger.")] = 24,
     peak: Annotated[
         float | None,
-        typer.Option(metavar="FACTOR", min=1, max=100, help="Peak over a day's mean: 2.5 of rates by the day, else 1."),
+        typer.Option(
+            metavar="FACTOR", min=1, max=100, help="Peak over the daily mean; default: 2.5 for daily rates, else 1."
+        ),
     ] = None,
     burstiness: Annotated[
-        float, typer.Option(metavar="RATIO", min=1, max=100, help="Variance of arrivals over their mean: 1 at random.")
+        float,
+        typer.Option(
+            metavar="RATIO", min=1, max=100, help="Variance of arrivals over their mean; random arrivals have 1."
+        ),
     ] = 1.0,
-    slot_usd: Annotated[float, typer.Option(metavar="USD", min=0, help="What a worker's slot costs an hour.")] = 0.0,
+    slot_usd: Annotated[float, typer.Option(metavar="USD", min=0, help="Hourly cost of a worker slot.")] = 0.0,
     busy: Annotated[
-        float, typer.Option(metavar="SHARE", min=0.05, max=0.99, help="How busy a planned slot may be.")
+        float, typer.Option(metavar="SHARE", min=0.05, max=0.99, help="Maximum utilisation of a planned slot.")
     ] = 0.9,
     apis: Annotated[int, typer.Option(metavar="N", min=1, max=10_000, help="API processes.")] = 1,
     gateways: Annotated[int, typer.Option(metavar="N", min=1, max=10_000, help="Gateway processes.")] = 1,
     tenants: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Tenants with work; without: as measured.")
+        int | None, typer.Option(metavar="N", min=1, help="Tenants with work; default: as measured.")
     ] = None,
     limits: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="What the other parts bear, as make bench ONLY=capacity writes."),
+        typer.Option(metavar="FILE", help="Limits of the other components, as make bench ONLY=capacity writes."),
     ] = None,
-    limit: Annotated[Words, _many("NAME=VALUE", "One of these")] = None,
-    save: Annotated[Path | None, typer.Option(metavar="FILE", help="Keep what was measured, for --from.")] = None,
-    check: Annotated[bool, typer.Option("--check", help="Exit 1 when a target, the ceiling or a part gives.")] = False,
+    limit: Annotated[Texts, _repeatable("NAME=VALUE", "Override one limit")] = None,
+    save: Annotated[Path | None, typer.Option(metavar="FILE", help="Save the measurements for --from.")] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Exit 1 if a target, the cost limit or a component fails.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Size the pools by a queueing formula, and name what gives out next.
+    """Size the worker pools with a queueing formula, and name the next bottleneck.
 
-    Durations, escalations and costs are those of the ledger's attempts; what was not measured is taken by defaults,
-    and the answer says so. docs/scaling.md explains the formula and where it is weak.
+    Durations, escalations and costs come from the ledger's attempts; what was not measured has defaults, and the answer
+    says so. docs/scaling.md explains the formula and its limits.
     """
     from ledger.errors import CapacityError
     from producers.use_cases.capacity import CapacityOptions, answer, save_workload
@@ -245,16 +244,16 @@ def capacity(
     )
     with installed(ctx) as installation:
         try:
-            found = answer(installation, options)
+            result = answer(installation, options)
             if save is not None:
-                save_workload(found.workload, save)
+                save_workload(result.workload, save)
         except CapacityError as error:
             fail(str(error), code=USAGE)
     if as_json:
-        print_json(_view(found))
+        print_json(_view(result))
     else:
-        _show(found)
-    if check and not found.plan.is_good:
+        _show(result)
+    if check and not result.plan.is_good:
         raise typer.Exit(FAILED)
 
 
@@ -278,7 +277,7 @@ def _show(answer: Answer) -> None:
         )
         for part in plan.components
     )
-    print_table(("part", "load", "bears", "unit", "headroom", "jobs/day", "says"), parts)
+    print_table(("component", "load", "limit", "unit", "headroom", "jobs/day", "source"), parts)
     out.print()
     for sentence in _sentences(answer):
         out.print(sentence, markup=False)
@@ -300,31 +299,31 @@ def _row(answer: Answer, queue: QueuePlan) -> tuple[str, ...]:
 
 
 def _waits(waits: Waits) -> str:
-    return f"{waits.p50:.2f}/{waits.p95:.2f}/{waits.p99:.2f} s" if waits.is_bounded else "without end"
+    return f"{waits.p50:.2f}/{waits.p95:.2f}/{waits.p99:.2f} s" if waits.is_bounded else "unbounded"
 
 
 def _sentences(answer: Answer) -> Iterator[str]:
-    """Say what an operator acts on."""
+    """Yield what an operator can act on."""
     plan = answer.plan
     missed = [queue.queue.value for queue in plan.queues if not queue.is_met]
-    yield f"targets: missed on {', '.join(missed)}" if missed else "targets: all are met"
-    kept = "kept" if plan.is_affordable else f"passed: it affords {plan.affordable_jobs:,.0f} jobs a day"
+    yield f"targets: missed on {', '.join(missed)}" if missed else "targets: all met"
+    verdict = "respected" if plan.is_affordable else f"exceeded: it pays for {plan.affordable_jobs:,.0f} jobs a day"
     split = f"models ${plan.model_usd_day:,.2f}, workers ${plan.worker_usd_day:,.2f}"
-    yield f"cost: ${plan.usd_day:,.2f} a day ({split}); the ceiling of ${plan.ceiling_usd:,.2f} is {kept}"
-    yield f"next bottleneck: {_named(plan, plan.bottleneck)}"
+    yield f"cost: ${plan.usd_day:,.2f} a day ({split}); the limit of ${plan.ceiling_usd:,.2f} is {verdict}"
+    yield f"next bottleneck: {_describe(plan, plan.bottleneck)}"
     if plan.bottleneck != plan.bottleneck_measured:
-        yield f"beyond workers and the policy's own limits: {_named(plan, plan.bottleneck_measured)}"
-    yield f"the parts were measured on: {answer.limits.machine} ({answer.limits.at})"
+        yield f"beyond workers and the policy's own limits: {_describe(plan, plan.bottleneck_measured)}"
+    yield f"components measured on: {answer.limits.machine} ({answer.limits.at})"
     yield from (f"note: {note}" for note in plan.notes)
 
 
-def _named(plan: Plan, part: Component) -> str:
-    bears = f"bears {part.headroom * plan.jobs_per_day:,.0f} jobs a day ({part.headroom:.2f} times this load)"
-    return f"{part.name}, which {bears}{'; more slots mend it' if part.is_elastic else ''}"
+def _describe(plan: Plan, part: Component) -> str:
+    limit = f"handles {part.headroom * plan.jobs_per_day:,.0f} jobs a day ({part.headroom:.2f} times this load)"
+    return f"{part.name}, which {limit}{'; more slots help' if part.is_elastic else ''}"
 
 
 def _view(answer: Answer) -> dict[str, Any]:
-    """Return an answer for programs."""
+    """Return an answer as JSON data."""
     plan = answer.plan
     return {
         "jobs_per_day": plan.jobs_per_day,

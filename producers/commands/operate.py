@@ -1,4 +1,4 @@
-"""`key`, `queue`, `audit`: what operators do."""
+"""Commands of operators: keys, queues, the audit trail, tenants, broker users and provider circuits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from producers.commands.context import FAILED, USAGE, AsJson, Tenant, err, fail, installed, out, print_json, print_table
+from producers.commands.context import (
+    FAILED,
+    OK,
+    USAGE,
+    AsJson,
+    Tenant,
+    err,
+    fail,
+    installed,
+    out,
+    print_facts,
+    print_json,
+    print_table,
+)
 from routing.jobs import SITE_NAME_RULE, check_site_name
 from routing.queues import QueueName
 
@@ -26,30 +39,30 @@ audit_app = typer.Typer(no_args_is_help=True, help="The audit trail.")
 @key_app.command("create")
 def create_key(
     ctx: typer.Context,
-    name: Annotated[str, typer.Option(metavar="NAME", help="What the key is called.")] = "default",
+    name: Annotated[str, typer.Option(metavar="NAME", help="The key's name.")] = "default",
     scope: Annotated[
         list[str] | None,
         typer.Option(
             metavar="SCOPE",
-            help="submit, read, approve, admin or operate (the whole fleet); repeatable; all but operate, if left out.",
+            help="submit, read, approve, admin or operate (the whole fleet); repeatable; default: all but operate.",
         ),
     ] = None,
     provider: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Whose models the tenant pays for, as the gateway names them.")
+        str | None, typer.Option(metavar="NAME", help="The gateway's provider account that serves the tenant.")
     ] = None,
     as_json: AsJson = False,
     tenant: Tenant = "demo",
 ) -> None:
-    """Make an API key (and its tenant, if it is new). The secret is shown once."""
+    """Create an API key, and its tenant if it is new. The secret is shown only once."""
     with installed(ctx) as installation:
         from producers.errors import InvalidInputError
         from producers.use_cases import tenants as keys
 
         try:
             with installation.ledger.begin() as session:
-                made_for = keys.create_tenant(session, tenant, provider=provider)
+                created = keys.create_tenant(session, tenant, provider=provider)
                 secret = keys.create_key(session, tenant, name=name, scopes=scope or keys.TENANT_SCOPES)
-                provider, has_provider = made_for.provider, made_for.provider is not None
+                provider, has_provider = created.provider, created.provider is not None
         except InvalidInputError as error:
             fail(str(error), code=USAGE)
     if as_json:
@@ -58,55 +71,56 @@ def create_key(
         typer.echo(secret)
     if not has_provider:
         err.print(
-            f"tenant {tenant} has no provider, so what needs a model is refused; name one with --provider", markup=False
+            f"tenant {tenant} has no provider, so jobs that need a model are refused; see --provider",
+            markup=False,
         )
 
 
 @key_app.command("list")
 def list_keys(ctx: typer.Context, tenant: Tenant = "demo", as_json: AsJson = False) -> None:
-    """List a tenant's keys that are in force; secrets are not stored, and cannot be shown."""
+    """List a tenant's valid keys; secrets are not stored and cannot be shown."""
     with installed(ctx) as installation, installation.ledger.begin() as session:
         from producers.use_cases import tenants as keys
 
-        found = [(key.name, list(key.scopes), key.created_at.isoformat()) for key in keys.keys_of(session, tenant)]
+        rows = [(key.name, list(key.scopes), key.created_at.isoformat()) for key in keys.keys_of(session, tenant)]
     if as_json:
-        print_json([{"name": name, "scopes": scopes, "created_at": at} for name, scopes, at in found])
+        print_json([{"name": name, "scopes": scopes, "created_at": at} for name, scopes, at in rows])
     else:
-        print_table(("NAME", "SCOPES", "MADE"), [(name, ",".join(scopes), at) for name, scopes, at in found])
+        print_table(("name", "scopes", "created"), [(name, ",".join(scopes), at) for name, scopes, at in rows])
 
 
 @key_app.command("revoke")
 def revoke_key(
     ctx: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What the key is called.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The key's name.")],
     as_json: AsJson = False,
     tenant: Tenant = "demo",
 ) -> None:
-    """Take a key out of force, from its next request on. Exit 1 when there is none of this name."""
+    """Revoke a key with immediate effect. Exit 1 if there is none of this name."""
     with installed(ctx) as installation, installation.ledger.begin() as session:
         from producers.use_cases import tenants as keys
 
         is_revoked = keys.revoke(session, tenant, name=name)
     if not is_revoked:
-        fail(f"tenant {tenant} has no key {name!r} in force")
+        fail(f"tenant {tenant} has no valid key {name!r}")
     if as_json:
         print_json({"name": name, "tenant": tenant, "is_revoked": True})
     else:
         out.print(f"key {name} of tenant {tenant} is revoked", markup=False)
 
 
-Queue = Annotated[QueueName, typer.Argument(metavar="QUEUE", help="One of the queues of routing/policy/platform.yaml.")]
+Queue = Annotated[QueueName, typer.Argument(metavar="QUEUE", help="A queue.")]
 
 
 @queue_app.command("pause")
 def pause_queue(ctx: typer.Context, queue: Queue, as_json: AsJson = False) -> None:
-    """Send no more jobs to a queue; what runs goes on. Survives restarts."""
+    """Pause a queue: jobs that run finish, no others start. Survives restarts."""
     _set_paused(ctx, queue, is_paused=True, as_json=as_json)
 
 
 @queue_app.command("resume")
 def resume_queue(ctx: typer.Context, queue: Queue, as_json: AsJson = False) -> None:
-    """Send jobs to a queue again."""
+    """Resume a paused queue."""
     _set_paused(ctx, queue, is_paused=False, as_json=as_json)
 
 
@@ -124,7 +138,7 @@ def _set_paused(ctx: typer.Context, queue: QueueName, *, is_paused: bool, as_jso
 def _signing_key(installation: Installation) -> bytes:
     key = installation.settings.audit.signing_key.get_secret_value()
     if not key:
-        fail("POINTSMAN_AUDIT__SIGNING_KEY: is needed to check the seals", code=USAGE)
+        fail("POINTSMAN_AUDIT__SIGNING_KEY: must be set to check the seals", code=USAGE)
     return key.encode()
 
 
@@ -133,15 +147,15 @@ def verify(
     ctx: typer.Context,
     head: Annotated[
         str | None,
-        typer.Option(metavar="HEAD", help="A head to check in place of the one that the dispatcher kept."),
+        typer.Option(metavar="HEAD", help="Head to check instead of the one that the dispatcher keeps."),
     ] = None,
     archive: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", exists=True, file_okay=False, help="The archive: then the chain is checked whole."),
+        typer.Option(metavar="DIR", exists=True, file_okay=False, help="The archive, to check the whole chain."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check the chain from the archive's end on. Exit 1 when anything was edited, deleted, inserted, moved or cut."""
+    """Check the chain from the archive's end on. Exit 1 if anything was edited, deleted, inserted, moved or cut off."""
     with installed(ctx) as installation:
         from ledger import audit as audit_trail
         from ledger.operations.audit_archive import Archive, verify_with_archive
@@ -162,7 +176,7 @@ def verify(
         )
         for problem in verdict.problems:
             out.print(str(problem), markup=False)
-    raise typer.Exit(0 if verdict.ok else FAILED)
+    raise typer.Exit(OK if verdict.ok else FAILED)
 
 
 @audit_app.command("export")
@@ -176,95 +190,90 @@ def export(ctx: typer.Context) -> None:
 
 @audit_app.command("history")
 def history(ctx: typer.Context, as_json: AsJson = False) -> None:
-    """Hold the whole history of jobs, money and releases against every promise. Exit 1 when one was broken."""
+    """Check the whole history of jobs, money and releases against every invariant. Exit 1 if one was violated."""
     with installed(ctx) as installation:
         from ledger.operations.history_reader import examine
 
         verdict = examine(installation.ledger.engine, installation.policy.retention)
     if as_json:
-        print_json(verdict._asdict() | {"violations": [found._asdict() for found in verdict.violations]})
+        print_json(verdict._asdict() | {"violations": [violation._asdict() for violation in verdict.violations]})
     else:
-        judged = f"{len(verdict.violations) or 'no'} broken promises"
         out.print(
             f"{verdict.jobs} jobs, {verdict.attempts} attempts, {verdict.calls} model calls, "
-            f"{verdict.releases} published releases: {judged}"
+            f"{verdict.releases} published releases: {len(verdict.violations) or 'no'} violations"
         )
-        for found in verdict.violations:
-            out.print(f"{found.subject}  {found.rule.value}: {found.detail}", markup=False)
-    raise typer.Exit(0 if verdict.ok else FAILED)
+        for violation in verdict.violations:
+            out.print(f"{violation.subject}  {violation.rule.value}: {violation.detail}", markup=False)
+    raise typer.Exit(OK if verdict.ok else FAILED)
 
 
-# `tenant ...` and `queue list`: the switches of an installation, and how it stands.
-
-tenant_app = typer.Typer(
-    no_args_is_help=True, help="Tenants: who waits, how much they may do at once, and who is paused."
-)
+tenant_app = typer.Typer(no_args_is_help=True, help="Tenants: their load, limits and pauses.")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The tenant's name.")]
 _ACTOR = "operator"
-_LARGEST_WEIGHT = 1_000
+_MAX_WEIGHT = 1_000
 
 
 @tenant_app.command("list")
 def list_all(ctx: typer.Context, as_json: AsJson = False) -> None:
-    """List the tenants, with what waits and runs of theirs."""
+    """List the tenants with their waiting and running jobs."""
     with installed(ctx) as installation, installation.ledger.begin() as session:
         from producers.use_cases.tenants import list_tenants
 
         tenants = list_tenants(session)
     if as_json:
-        print_json([tenant.model_dump(mode="json") for tenant in tenants])
+        print_json(tenants)
         return
     print_table(
         ("tenant", "waiting", "running", "limit", "weight", "approves", "provider", "state"),
         (
             (
-                one.name,
-                str(one.waiting),
-                str(one.running),
-                _limit(one.max_running),
-                str(one.weight),
-                "policy" if one.auto_approve else "people",
-                one.provider or "none",
-                "paused" if one.is_paused else "open",
+                t.name,
+                t.waiting,
+                t.running,
+                _limit(t.max_running),
+                t.weight,
+                "policy" if t.auto_approve else "people",
+                t.provider or "none",
+                "paused" if t.is_paused else "open",
             )
-            for one in tenants
+            for t in tenants
         ),
     )
 
 
 @tenant_app.command()
 def show(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
-    """Show a tenant's switches and limits."""
+    """Show a tenant's settings and limits."""
     with installed(ctx) as installation, installation.ledger.begin() as session:
         from producers.use_cases.tenants import show_tenant
 
-        found = show_tenant(session, name)
+        view = show_tenant(session, name)
     if as_json:
-        print_json(found)
+        print_json(view)
         return
-    for label, value in (
-        ("tenant", found.name),
-        ("state", f"paused since {found.paused_at:%Y-%m-%d %H:%M:%S}" if found.paused_at else "open"),
-        ("waiting", found.waiting),
-        ("running", f"{found.running}, limit {_limit(found.max_running)}"),
-        ("weight", found.weight),
-        ("approves", "policy, where it may" if found.auto_approve else "people"),
-        ("provider", found.provider or "none, so what needs a model is refused"),
-        ("overrides", found.overrides or "none"),
-    ):
-        out.print(f"{label:<10} {value}", markup=False)
+    facts = (
+        ("tenant", view.name),
+        ("state", f"paused since {view.paused_at:%Y-%m-%d %H:%M:%S}" if view.paused_at else "open"),
+        ("waiting", view.waiting),
+        ("running", f"{view.running}, limit {_limit(view.max_running)}"),
+        ("weight", view.weight),
+        ("approves", "policy, where allowed" if view.auto_approve else "people"),
+        ("provider", view.provider or "none, so jobs that need a model are refused"),
+        ("overrides", view.overrides or "none"),
+    )
+    print_facts(facts)
 
 
 @tenant_app.command("pause")
 def pause_tenant(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
-    """Start none of a tenant's jobs any more; what runs goes on. Survives restarts."""
+    """Pause a tenant: its running jobs finish, no others start. Survives restarts."""
     _pause(ctx, name, is_paused=True, as_json=as_json)
 
 
 @tenant_app.command("resume")
 def resume_tenant(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
-    """Start a tenant's jobs again."""
+    """Resume a paused tenant."""
     _pause(ctx, name, is_paused=False, as_json=as_json)
 
 
@@ -273,11 +282,11 @@ def weight(
     ctx: typer.Context,
     name: Name,
     turns: Annotated[
-        int, typer.Argument(min=1, max=_LARGEST_WEIGHT, metavar="N", help="Turns, where weight 1 takes one.")
+        int, typer.Argument(min=1, max=_MAX_WEIGHT, metavar="N", help="Its share relative to a tenant of weight 1.")
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Say how many turns a tenant takes while others wait, too."""
+    """Set a tenant's share of the workers while others wait, too."""
     _change(ctx, name, f"{name} has weight {turns}", as_json=as_json, weight=turns)
 
 
@@ -285,12 +294,12 @@ def weight(
 def limit(
     ctx: typer.Context,
     name: Name,
-    jobs: Annotated[str, typer.Argument(metavar="N|none", help="Jobs at once; none leaves it to the policy.")],
+    jobs: Annotated[str, typer.Argument(metavar="N|none", help="Concurrent jobs; none leaves it to the policy.")],
     as_json: AsJson = False,
 ) -> None:
-    """Say how many of a tenant's jobs may run at once, over all queues."""
+    """Limit how many of a tenant's jobs run at once, over all queues."""
     if jobs != "none" and not (jobs.isascii() and jobs.isdigit() and 0 < int(jobs) < 2**31):
-        raise typer.BadParameter("must be a number above 0, or none")
+        raise typer.BadParameter("must be a positive number, or none")
     most = None if jobs == "none" else int(jobs)
     _change(ctx, name, f"{name} may run {_limit(most)} at once", as_json=as_json, max_running=most)
 
@@ -302,32 +311,32 @@ def auto_approve(
     value: Annotated[Literal["on", "off"], typer.Argument(metavar="on|off")],
     as_json: AsJson = False,
 ) -> None:
-    """Let policy approve a tenant's clean tier 1 work without high stakes, or leave all of it to people."""
-    said = f"{name}: {'policy approves what it may' if value == 'on' else 'people approve'}"
-    _change(ctx, name, said, as_json=as_json, auto_approve=value == "on")
+    """Let the policy approve a tenant's clean tier 1 work at low stakes, or leave every approval to people."""
+    message = f"{name}: {'the policy approves what it may' if value == 'on' else 'people approve'}"
+    _change(ctx, name, message, as_json=as_json, auto_approve=value == "on")
 
 
 @queue_app.command("list")
 def list_queues(ctx: typer.Context, as_json: AsJson = False) -> None:
-    """List the queues: what waits and runs, how old the oldest is, which are paused."""
+    """List the queues: waiting and running jobs, age of the oldest, and whether they are paused."""
     with installed(ctx) as installation, installation.ledger.begin() as session:
         from producers.use_cases.tenants import list_queues as read_queues
 
         queues = read_queues(session)
     if as_json:
-        print_json([queue.model_dump(mode="json") for queue in queues])
+        print_json(queues)
         return
     print_table(
         ("queue", "waiting", "oldest", "running", "state"),
         (
             (
-                one.queue,
-                str(one.waiting),
-                f"{one.oldest_age_seconds:.0f} s" if one.waiting else "-",
-                str(one.running),
-                "paused" if one.is_paused else "open",
+                q.queue,
+                q.waiting,
+                f"{q.oldest_age_seconds:.0f} s" if q.waiting else "-",
+                q.running,
+                "paused" if q.is_paused else "open",
             )
-            for one in queues
+            for q in queues
         ),
     )
 
@@ -341,21 +350,19 @@ def _pause(ctx: typer.Context, name: str, *, is_paused: bool, as_json: bool) -> 
     print_json(view) if as_json else out.print(f"{name} is {'paused' if is_paused else 'resumed'}", markup=False)
 
 
-def _change(ctx: typer.Context, name: str, said: str, *, as_json: bool, **values: Any) -> None:
-    """Change a tenant, and print it as it stands then, or in words."""
+def _change(ctx: typer.Context, name: str, message: str, *, as_json: bool, **values: Any) -> None:
+    """Change a tenant, then print it as JSON or the message."""
     with installed(ctx) as installation, installation.ledger.begin() as session:
         from producers.use_cases.tenants import change_tenant, show_tenant
 
         change_tenant(session, name, actor=_ACTOR, **values)
         view = show_tenant(session, name)
-    print_json(view) if as_json else out.print(said, markup=False)
+    print_json(view) if as_json else out.print(message, markup=False)
 
 
 def _limit(most: int | None) -> str:
     return "as the policy says" if most is None else str(most)
 
-
-# `broker`: who may do what at the broker.
 
 broker_app = typer.Typer(no_args_is_help=True, help="The broker's users.")
 _SECRET_BYTES = 32
@@ -363,19 +370,19 @@ _SECRET_BYTES = 32
 
 @broker_app.callback()
 def _broker() -> None:
-    """Keep `acl` a command of its own, also while it is the only one."""
+    """Keep `acl` a sub-command although it is the only one."""
 
 
 @broker_app.command("acl")
 def acl(
     tenant: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Only the user of this tenant's own door, `intake.NAME`; repeatable."),
+        typer.Option(metavar="NAME", help="Only the user of this tenant's own queue, `intake.NAME`; repeatable."),
     ] = None,
 ) -> None:
-    """Print lines for the ACL file of Valkey or Redis, each with a new password. The passwords are shown once.
+    """Print lines for the ACL file of Valkey or Redis, each with a new password, which is shown only once.
 
-    The lines go to stdout and the passwords to stderr, so that only hashes get into the file.
+    The lines go to stdout and the passwords to stderr, so that the file holds only hashes.
     """
     from routing.broker import fleet_users, tenant_user
 
@@ -391,15 +398,13 @@ def acl(
         typer.echo("user default reset off")
 
 
-# `lanes` and `lane open`: which models are parked for the whole fleet, and how an operator opens one.
-
-lane_app = typer.Typer(no_args_is_help=True, help="Lanes: one model of one provider's account each.")
+lane_app = typer.Typer(no_args_is_help=True, help="Provider circuits, each for one model of one provider account.")
 app = typer.Typer()
 
 
 @app.command()
 def lanes(ctx: typer.Context, as_json: AsJson = False) -> None:
-    """List the models that there was trouble with: which are parked, why, and for how long."""
+    """List the provider circuits that have tripped: their state, the reason, and how long they stay open."""
     with installed(ctx) as installation, installation.ledger.begin() as session:
         from ledger import provider_circuits as ledger_lanes
 
@@ -408,37 +413,29 @@ def lanes(ctx: typer.Context, as_json: AsJson = False) -> None:
         print_json([view._asdict() for view in views])
         return
     if not views:
-        out.print("every model flows; there was no trouble yet")
+        out.print("every provider circuit is closed; none has tripped yet")
         return
-    rows = [
-        (
-            view.provider,
-            view.model,
-            view.state.value,
-            f"{view.parked_seconds:.0f} s",
-            str(view.failures),
-            view.reason or "",
-        )
-        for view in views
-    ]
-    print_table(("PROVIDER", "MODEL", "STATE", "PARKED FOR", "FAILURES", "REASON"), rows)
+    rows = (
+        (v.provider, v.model, v.state.value, f"{v.parked_seconds:.0f} s", v.failures, v.reason or "") for v in views
+    )
+    print_table(("provider", "model", "state", "retried in", "failures", "reason"), rows)
 
 
 @lane_app.command("open")
 def open_(
     ctx: typer.Context,
-    provider: Annotated[str, typer.Argument(metavar="PROVIDER", help="The account, as the gateway names it.")],
+    provider: Annotated[str, typer.Argument(metavar="PROVIDER", help="The provider account, as the gateway names it.")],
     model: Annotated[str, typer.Argument(metavar="MODEL", help="The model.")],
     as_json: AsJson = False,
 ) -> None:
-    """Let a parked lane flow at once, and the jobs that wait for it. It is parked again when its provider says so."""
+    """Reset a model's circuit, so that the jobs waiting for it start. It trips again if the provider still fails."""
     with installed(ctx) as installation, installation.ledger.begin() as session:
         from ledger.provider_circuits import open_lane
 
         is_known = open_lane(session, provider, model)
     if not is_known:
-        fail(f"there was no trouble with model {model} of provider {provider}; `pointsman lanes` lists all lanes")
+        fail(f"the circuit of {provider}/{model} has never tripped; `pointsman lanes` lists those that have")
     if as_json:
         print_json({"provider": provider, "model": model, "state": "open"})
     else:
-        out.print(f"{provider}/{model} is open", markup=False)
+        out.print(f"the circuit of {provider}/{model} is reset", markup=False)

@@ -1,4 +1,4 @@
-"""`api`, `gateway`, `mirror`, `dispatcher`, `exporter`, `rehearsal`, `worker`: the processes of an installation."""
+"""Commands that run the processes of an installation, and `migrate`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from pydantic import BaseModel, ConfigDict, Field
 
-from monitoring import traces
 from monitoring.config import LedgerConfig, LogsConfig, TracingConfig
 from monitoring.logs import configure_logging
 from producers.commands.context import USAGE, AsJson, clear_errors, context_of, fail, installed, out, print_json
@@ -26,17 +25,19 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 _BROKER_SECONDS = 2.0
-"""A scrape waits no longer for a broker that does not answer."""
+"""How long a scrape waits for the broker."""
 
 
 @app.command()
 def worker(
     ctx: typer.Context,
-    queues: Annotated[list[str] | None, typer.Argument(metavar="QUEUE...", help="Queues to work off.")] = None,
+    queues: Annotated[list[str] | None, typer.Argument(metavar="QUEUE...", help="Queues to consume.")] = None,
     concurrency: Annotated[int, typer.Option(min=1, help="Processes in the pool.")] = 2,
-    check: Annotated[bool, typer.Option("--check", help="Tell by the exit code whether the worker is well.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Report by the exit code whether the worker is healthy.")
+    ] = False,
 ) -> None:
-    """Work off one or several queues with a Celery prefork pool."""
+    """Consume one or several queues with a Celery prefork pool."""
     argv = [sys.executable, "-m", "workers.main", *(queues or ()), "--concurrency", str(concurrency)]
     argv += ["--check"] if check else []
     os.execve(sys.executable, argv, dict(context_of(ctx).environment))
@@ -44,7 +45,8 @@ def worker(
 
 @app.command()
 def api(ctx: typer.Context) -> None:
-    """Serve the HTTP door and, on a listener of their own, previews and live pages."""
+    """Serve the HTTP API and console and, on a separate listener, previews and live pages."""
+    from monitoring import traces
     from producers.api.app import serve
 
     with installed(ctx) as installation:
@@ -56,8 +58,9 @@ def api(ctx: typer.Context) -> None:
 
 @app.command()
 def dispatcher(ctx: typer.Context) -> None:
-    """Keep the queues full from the ledger, and recover what dies."""
+    """Dispatch jobs from the ledger to the queues, and recover lost attempts."""
     from ledger.operations.audit_archive import Archive
+    from monitoring import traces
     from producers.dispatch.broker import BrokerLists
     from producers.dispatch.dispatcher import Dispatcher, DispatcherLoop
     from producers.dispatch.housekeeping import Projector
@@ -69,10 +72,10 @@ def dispatcher(ctx: typer.Context) -> None:
         traces.start(settings.tracing, program="dispatcher")
         signing_key = settings.audit.signing_key.get_secret_value()
         if not signing_key:
-            fail("POINTSMAN_AUDIT__SIGNING_KEY: a key is needed to seal the audit trail", code=USAGE)
+            fail("POINTSMAN_AUDIT__SIGNING_KEY: must be set to seal the audit trail", code=USAGE)
         holder = f"{socket.gethostname()}.{os.getpid()}"
         _await_ledger(settings.ledger)
-        one = Dispatcher(
+        dispatcher = Dispatcher(
             installation.ledger,
             installation.publisher,
             BrokerLists(settings.broker.url, tls=settings.broker.tls),
@@ -85,13 +88,13 @@ def dispatcher(ctx: typer.Context) -> None:
             archive=Archive(settings.audit.archive_dir) if settings.audit.archive_dir is not None else None,
             heads=installation.audit_heads,
         )
-        with _beside_it(installation, holder):
-            DispatcherLoop(one, ledger_url=installation.ledger_url, config=settings.dispatcher).run()
+        with _background_threads(installation, holder):
+            DispatcherLoop(dispatcher, ledger_url=installation.ledger_url, config=settings.dispatcher).run()
 
 
 @contextmanager
-def _beside_it(installation: Installation, holder: str) -> Iterator[None]:
-    """Do, in threads, what a slow receiver must not let the dispatcher's rounds wait for."""
+def _background_threads(installation: Installation, holder: str) -> Iterator[None]:
+    """Run webhooks, ticket updates, Celery intake and housekeeping beside the dispatcher, which they must not delay."""
     from producers.dispatch.dispatcher import deliver
     from producers.dispatch.webhooks import AT_ONCE, WebhookSender
     from producers.intake.celery_intake import CeleryDoor, DoorLists
@@ -109,7 +112,7 @@ def _beside_it(installation: Installation, holder: str) -> Iterator[None]:
         for each in (*[sender] * AT_ONCE, TicketWriter(installation.ledger, settings.accounts))
     ]
     threads.append(threading.Thread(target=door.serve, args=(stopping,), kwargs=tick))
-    # It may be in the middle of hours of files, where it can be ended at any point: nobody waits for it.
+    # Housekeeping can take hours and may stop at any point, so nothing waits for it.
     housekeeping = threading.Thread(target=_keep_house, args=(installation, holder, stopping), daemon=True)
     for thread in (*threads, housekeeping):
         thread.start()
@@ -124,7 +127,7 @@ def _beside_it(installation: Installation, holder: str) -> Iterator[None]:
 
 
 def _keep_house(installation: Installation, holder: str, stopping: threading.Event) -> None:
-    """Look after the installation's files every few hours, until told to stop."""
+    """Clean up the installation's files every few hours until stopped."""
     from producers.dispatch.housekeeping import Housekeeper
 
     settings = installation.settings
@@ -136,7 +139,7 @@ def _keep_house(installation: Installation, holder: str, stopping: threading.Eve
 
 @app.command()
 def exporter(ctx: typer.Context) -> None:
-    """Serve the metrics, projected from the ledger."""
+    """Serve the metrics, which are computed from the ledger."""
     from monitoring.exporter import serve
     from producers.dispatch.broker import open_broker
 
@@ -155,9 +158,10 @@ def exporter(ctx: typer.Context) -> None:
 
 @app.command()
 def gateway(ctx: typer.Context) -> None:
-    """Serve the one door to the models: it alone holds provider keys, and meters every call."""
+    """Serve the model gateway, which alone holds provider keys and meters every call."""
     from gateway.config import GatewayConfig
     from gateway.server import serve
+    from monitoring import traces
     from routing.policy.platform import load_policy
 
     class GatewaySettings(BaseModel):
@@ -179,7 +183,7 @@ def gateway(ctx: typer.Context) -> None:
 
 @app.command()
 def mirror(ctx: typer.Context) -> None:
-    """Serve packages to boxes, read only, from the registries that this account's npm uses."""
+    """Serve packages to sandboxes, read only, from the registries that this account's npm uses."""
     from routing.policy.platform import load_policy
     from sandbox.config import MirrorConfig
     from sandbox.package_mirror.app import serve
@@ -203,15 +207,17 @@ def mirror(ctx: typer.Context) -> None:
 
 @app.command()
 def rehearsal(
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8140,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 picks a free port.")] = 8140,
     host: Annotated[str, typer.Option(metavar="HOST", help="Where to listen.")] = "127.0.0.1",
-    log: Annotated[Path | None, typer.Option(help="File that each ended call is appended to.")] = None,
-    speed: Annotated[str, typer.Option(help="real: slow as the policy states; max: no pauses.")] = "real",
-    scenarios: Annotated[list[Path] | None, typer.Option(help="Scenario files or directories, played first.")] = None,
-    faults: Annotated[bool, typer.Option("--faults", help="Let prompts ask for faults by tag.")] = False,
-    policy: Annotated[Path | None, typer.Option(help="A policy whose speeds hold.")] = None,
+    log: Annotated[Path | None, typer.Option(help="Append each finished call to this file.")] = None,
+    speed: Annotated[str, typer.Option(help="real: as slow as the policy states; max: no pauses.")] = "real",
+    scenarios: Annotated[
+        list[Path] | None, typer.Option(help="Scenario files or directories, which take precedence.")
+    ] = None,
+    faults: Annotated[bool, typer.Option("--faults", help="Let tags in prompts request faults.")] = False,
+    policy: Annotated[Path | None, typer.Option(help="Take the speeds from this policy.")] = None,
 ) -> None:
-    """Serve a Messages API that plays scenarios: to try the product, and to test against it, without a key."""
+    """Serve the fake provider: a Messages API that plays scenarios, for trials and tests without a key."""
     from pydantic import ValidationError
 
     from gateway.fake_provider.config import RehearsalConfig
@@ -219,13 +225,7 @@ def rehearsal(
 
     try:
         config = RehearsalConfig(
-            host=host,
-            port=port,
-            log=log,
-            speed=speed,
-            scenarios=tuple(scenarios or ()),
-            faults=faults,
-            policy=policy,
+            host=host, port=port, log=log, speed=speed, scenarios=tuple(scenarios or ()), faults=faults, policy=policy
         )
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
@@ -239,24 +239,24 @@ def rehearsal(
 
 @app.command("migrate")
 def migrate_ledger(ctx: typer.Context, as_json: AsJson = False) -> None:
-    """Bring the ledger to the current schema."""
+    """Migrate the ledger to the current schema."""
     from ledger.operations.migrate import migrate
     from ledger.store import Fit, fit, found_revision
 
     with installed(ctx) as installation:
         engine = installation.ledger.engine
         migrate(engine)
-        found, is_newer = found_revision(engine), fit(engine) is Fit.NEWER
+        revision, is_newer = found_revision(engine), fit(engine) is Fit.NEWER
     if as_json:
-        print_json({"revision": found, "is_newer": is_newer})
+        print_json({"revision": revision, "is_newer": is_newer})
     else:
         out.print(
-            f"the ledger is newer than this version: at revision {found}" if is_newer else "the ledger is current"
+            f"the ledger is newer than this version: revision {revision}" if is_newer else "the ledger is current"
         )
 
 
 def _await_ledger(config: LedgerConfig) -> None:
-    """Start no process on a schema that it does not know: wait for its migration, then end with exit code 2."""
+    """Wait for the migration to this version's schema; exit with code 2 if it does not come."""
     from ledger.store import await_schema
 
     await_schema(config.url.get_secret_value(), patience_seconds=config.migration_wait_seconds)

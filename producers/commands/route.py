@@ -1,4 +1,4 @@
-"""`route`: where a prompt goes and why, and `route replay`: where recorded ones would go under other rules."""
+"""Offline decisions: `route` with its explanations, checks and replays, and `ladder`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,17 @@ from rich.table import Table
 from rich.text import Text
 from typer.core import TyperGroup
 
-from producers.commands.context import USAGE, AsJson, clear_errors, context_of, fail, out, print_json, read_lines
+from producers.commands.context import (
+    FAILED,
+    USAGE,
+    AsJson,
+    clear_errors,
+    context_of,
+    fail,
+    out,
+    print_json,
+    read_lines,
+)
 from routing.config import PolicyConfig, read_settings
 from routing.decision.evaluation import (
     FIELDS,
@@ -37,68 +47,66 @@ from routing.decision.explanation import Explanation, MatchedRule, Place, explai
 from routing.policy.platform import Policy, load_policy
 from routing.prompt.vocabulary import Vocabulary, load_vocabularies
 
-# Explanations and replays as people read them. A prompt is shown with nothing in it that a terminal would obey.
-
 MAX_MOVES = 20
-"""Moves that are listed one by one; `--json` has all."""
+"""Moves that are listed; `--json` has all."""
 _EXCERPT = 60
-_OBEYED = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-"""Control characters but the newline, and what turns the direction of text. Each is shown as one sign: places hold."""
+_CONTROL_CHARACTERS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""All but the newline, and those that change the direction of text."""
 
 
 def harmless(text: str) -> str:
-    """Return text of the same length that no terminal obeys."""
-    return _OBEYED.sub("\N{REPLACEMENT CHARACTER}", text)
+    """Return text of the same length without characters that control a terminal."""
+    return _CONTROL_CHARACTERS.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
-def show_explanation(found: Explanation, prompt: str) -> None:
-    """Print an explanation, the triggers underlined in the prompt."""
-    route = found.route
-    shown = Text(harmless(prompt))
-    for trigger in (*found.triggers, *found.not_counted):
-        shown.stylize("underline", trigger.start, trigger.end)
-    out.print(shown, "\n")
+def show_explanation(explanation: Explanation, prompt: str) -> None:
+    """Print an explanation, with the triggers underlined in the prompt."""
+    route = explanation.route
+    text = Text(harmless(prompt))
+    for trigger in (*explanation.triggers, *explanation.not_counted):
+        text.stylize("underline", trigger.start, trigger.end)
+    out.print(text, "\n")
     tier = f", tier {route.tier.value}" if route.tier else ""
-    _say(
+    _print(
         f"{route.mode.value} ({route.confidence.value}){tier} on queue {route.queue.value}; debate {route.debate.value}"
     )
-    _say(f"{route.reason}\n")
-    heading = "triggers" if found.triggers else "triggers that a question is not judged by"
+    _print(f"{route.reason}\n")
+    heading = "triggers" if explanation.triggers else "triggers that do not count in a question"
     _list(
         heading,
         [
             f"at {trigger.start:>4}  {harmless(prompt[trigger.start : trigger.end])!r}  {trigger.kind}"
-            for trigger in found.triggers or found.not_counted
+            for trigger in explanation.triggers or explanation.not_counted
         ],
     )
-    _list("the rule that won", [_rule(found.winner)])
-    _list("runners-up, in binding order", [_rule(item) for item in found.runners_up])
+    _list("winning rule", [_rule(explanation.winner)])
+    _list("other matching rules, in order", [_rule(item) for item in explanation.runners_up])
     _list(
-        "what would have changed it",
+        "what would change it",
         [
             f"{harmless(item.change)}: "
             + ", ".join(f"{diff.field} {_word(diff.was)} → {_word(diff.would_be)}" for diff in item.differences)
-            for item in found.what_if
+            for item in explanation.what_if
         ],
     )
-    if found.untried:
-        _say(f"{found.untried} more places of the prompt were not left out one by one")
+    if explanation.untried:
+        _print(f"{explanation.untried} more parts of the prompt were not tried")
 
 
-def _say(line: str) -> None:
+def _print(line: str) -> None:
     out.print(line, markup=False)
 
 
-def show_evaluation(found: Evaluation) -> None:
-    """Print how well decisions match their labels, and every miss with the words that led to it."""
-    figures = found.figures()
-    _say(f"{found.total} samples")
+def show_evaluation(evaluation: Evaluation) -> None:
+    """Print how well decisions match their labels, and every miss with its triggers."""
+    figures = evaluation.figures()
+    _print(f"{evaluation.total} samples")
     for name in FIELDS:
-        _say(f"{name:>8}  {figures[name]:7.2%}")
-    _say(f"planning debates: precision {found.debate_precision:.2%}, recall {found.debate_recall:.2%}")
-    _list("False positives (ACTION where a question was meant)", [_miss(miss) for miss in found.false_actions])
-    _list("False negatives (ANSWER where work was meant)", [_miss(miss) for miss in found.false_answers])
-    others = (miss for miss in found.misses if miss.field != "mode")
+        _print(f"{name:>8}  {figures[name]:7.2%}")
+    _print(f"planning debates: precision {evaluation.debate_precision:.2%}, recall {evaluation.debate_recall:.2%}")
+    _list("False positives (ACTION where a question was meant)", [_miss(miss) for miss in evaluation.false_actions])
+    _list("False negatives (ANSWER where work was meant)", [_miss(miss) for miss in evaluation.false_answers])
+    others = (miss for miss in evaluation.misses if miss.field != "mode")
     lines = [f"{miss.field} {_word(miss.got)}, not {_word(miss.accepted[0])}: {_miss(miss)}" for miss in others]
     _list("Other misses", lines)
 
@@ -109,9 +117,9 @@ def _miss(miss: Miss) -> str:
 
 
 def _list(heading: str, lines: Sequence[str]) -> None:
-    _say(f"{heading}:" if lines else f"{heading}: none")
+    _print(f"{heading}:" if lines else f"{heading}: none")
     for line in lines:
-        _say(f"  {line}")
+        _print(f"  {line}")
 
 
 def _rule(item: MatchedRule) -> str:
@@ -128,32 +136,32 @@ def _word(value: object) -> str:
     return "none" if value is None else str(value)
 
 
-def show_replay(found: Replay) -> None:
-    """Print a replay: who moves, what that does, and what the numbers rest on."""
-    _say(f"{found.decisions} decisions, {len(found.moves)} would come out otherwise")
-    if found.moves:
-        out.print(_summary(found.moves))
-        for move in found.moves[:MAX_MOVES]:
-            _say(f"{move.job_id}  {_place(move.was)} → {_place(move.would_be)}  {_excerpt(move.prompt)}")
-            _say(f"  {move.rule}: {move.reason}")
-        if len(found.moves) > MAX_MOVES:
-            _say(f"and {len(found.moves) - MAX_MOVES} more; --json lists all")
-    for queue, average in found.averages.items():
-        _say(f"average on {queue}: {average.usd:.4f} USD and {average.seconds:.1f} s, over {average.jobs} jobs")
-    for queue, hits in sorted(found.new_hits.items()):
-        _say(f"new limits on {queue}: {hits.time} jobs took longer, {hits.cost} cost more than they would allow")
-    _show_reservations(found)
+def show_replay(result: Replay) -> None:
+    """Print the moves of a replay, their effects, and the limits of the figures."""
+    _print(f"{result.decisions} decisions, {len(result.moves)} would change")
+    if result.moves:
+        out.print(_summary(result.moves))
+        for move in result.moves[:MAX_MOVES]:
+            _print(f"{move.job_id}  {_place(move.was)} → {_place(move.would_be)}  {_excerpt(move.prompt)}")
+            _print(f"  {move.rule}: {move.reason}")
+        if len(result.moves) > MAX_MOVES:
+            _print(f"and {len(result.moves) - MAX_MOVES} more; --json lists all")
+    for queue, average in result.averages.items():
+        _print(f"average on {queue}: {average.usd:.4f} USD and {average.seconds:.1f} s, over {average.jobs} jobs")
+    for queue, hits in sorted(result.new_hits.items()):
+        _print(f"new limits on {queue}: {hits.time} jobs would exceed the time limit, {hits.cost} the budget")
+    _show_caveats(result)
 
 
-def _show_reservations(found: Replay) -> None:
-    if claimed := found.site_sources.get("claimed"):
-        _say(f"{claimed} decisions hold nothing of their site: it is taken as it was when the job was claimed")
-    if now := found.site_sources.get("now"):
-        _say(f"{now} decisions hold nothing of their site: it is taken as it is now")
-    if found.by_model:
-        _say(f"{found.by_model} decisions were made with a model: for these, only the rules are compared")
-    if found.unreadable:
-        _say(f"{found.unreadable} decisions are in a form that this version cannot read")
+def _show_caveats(result: Replay) -> None:
+    if claimed := result.site_sources.get("claimed"):
+        _print(f"{claimed} decisions do not record their site; its state at the claim is used")
+    if now := result.site_sources.get("now"):
+        _print(f"{now} decisions do not record their site; its present state is used")
+    if result.by_model:
+        _print(f"{result.by_model} decisions used a model; for these only the rules are compared")
+    if result.unreadable:
+        _print(f"{result.unreadable} decisions cannot be read by this version")
 
 
 def _place(outcome: Outcome) -> str:
@@ -186,21 +194,21 @@ def _summary(moves: Iterable[Move]) -> Table:
 
 
 def _total(values: Iterable[float | None]) -> float | None:
-    known = list(values)
-    return None if None in known else sum(value for value in known if value is not None)
+    amounts = list(values)
+    return None if None in amounts else sum(amount for amount in amounts if amount is not None)
 
 
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 class _DefaultCommandGroup(TyperGroup):
-    """A group whose first command is meant when none is named: `route PROMPT`, `route replay`, `route -- replay`."""
+    """A group whose first command is the default: `route PROMPT`, `route replay`, `route -- replay`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put the first command's name in front of arguments that begin with no command's name."""
+        """Insert the default command unless the arguments name one."""
         default, *_ = self.commands
-        named = bool(args) and args[0] in self.commands and args[0] != default
-        return super().parse_args(ctx, args if named else [default, *args])
+        is_named = bool(args) and args[0] in self.commands and args[0] != default
+        return super().parse_args(ctx, args if is_named else [default, *args])
 
 
 class _RouteSettings(BaseModel):
@@ -211,35 +219,35 @@ class _RouteSettings(BaseModel):
 
 route_app = typer.Typer(
     cls=_DefaultCommandGroup,
-    help="Decide where a prompt goes, check labelled samples, or rehearse other rules on recorded decisions.",
+    help="Route a prompt offline, check labelled samples, or replay recorded decisions under other rules.",
 )
 
 
 def _rules(ctx: typer.Context) -> Rules:
-    """Return the rules that hold in this installation; the shipped ones where it says nothing."""
+    """Return the rules of this installation, by default the shipped ones."""
     config = read_settings(_RouteSettings, context_of(ctx).environment).policy
     return Rules(load_policy(config.path), load_vocabularies(config.vocabulary))
 
 
-@route_app.command(
-    "prompt", epilog="`pointsman route replay --help` tells how to rehearse other rules on recorded decisions."
-)
+@route_app.command("prompt", epilog="`pointsman route replay --help` explains how to replay recorded decisions.")
 def route(
     ctx: typer.Context,
-    prompt: Annotated[str | None, typer.Argument(help="What to decide on; `-- replay` for the word itself.")] = None,
-    batch: Annotated[Path | None, typer.Option(help="A JSON-lines file of prompts; prints a decision a line.")] = None,
-    files: Annotated[int, typer.Option(min=0, help="Files of the site.")] = 0,
+    prompt: Annotated[str | None, typer.Argument(help="The prompt; `-- replay` for that word itself.")] = None,
+    batch: Annotated[
+        Path | None, typer.Option(help="JSON-lines file of prompts; prints one decision per line.")
+    ] = None,
+    files: Annotated[int, typer.Option(min=0, help="Number of files of the site.")] = 0,
     has_js: Annotated[bool, typer.Option("--has-js", help="The site has scripts.")] = False,
     has_build: Annotated[bool, typer.Option("--has-build", help="The site has a build step.")] = False,
     preference: Annotated[str | None, typer.Option(help="spec or agent")] = None,
-    advanced: Annotated[bool, typer.Option("--advanced", help="Ask for the code agent.")] = False,
-    tenant: Annotated[str, typer.Option(help="Whose own words count, beside those for all.")] = "",
+    advanced: Annotated[bool, typer.Option("--advanced", help="Request the code agent.")] = False,
+    tenant: Annotated[str, typer.Option(help="Tenant whose own vocabulary counts, too.")] = "",
     explained: Annotated[
-        bool, typer.Option("--explain", help="Say which words and rules decided, and what would have changed it.")
+        bool, typer.Option("--explain", help="Explain which words and rules decided, and what would change it.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Decide where a prompt goes: offline, deterministic, with the reason."""
+    """Route a prompt: offline, deterministic, with the reason."""
     if (prompt is None) == (batch is None):
         fail("route: give a PROMPT or --batch FILE", code=USAGE)
     if prompt is not None and not prompt.strip():
@@ -266,24 +274,23 @@ def route(
             out.print(f"{name:>11}  {json.dumps(value, ensure_ascii=False)}", markup=False)
 
 
-def _explain(found: Explanation, prompt: str, *, as_json: bool) -> None:
-    if not as_json:
-        show_explanation(found, prompt)
-        return
-    body = found.model_dump(mode="json")
-    print_json({"decision": route_fields(found.route), **body})
+def _explain(explanation: Explanation, prompt: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"decision": route_fields(explanation.route), **explanation.model_dump(mode="json")})
+    else:
+        show_explanation(explanation, prompt)
 
 
 def _route_batch(path: Path, policy: Policy, words: Vocabulary) -> None:
     for place, line in read_lines(path, command="route"):
-        with _named(place):
+        with _line_errors(place):
             decision = batch_line(line, policy, vocabulary=words)
         sys.stdout.write(json.dumps(decision, ensure_ascii=False) + "\n")
 
 
 @contextmanager
-def _named(place: str) -> Iterator[None]:
-    """Name the place of what is wrong with a line."""
+def _line_errors(place: str) -> Iterator[None]:
+    """Report an invalid line with its place."""
     try:
         yield
     except KeyError as error:
@@ -298,42 +305,42 @@ def _named(place: str) -> Iterator[None]:
 @route_app.command("check")
 def check_samples(
     ctx: typer.Context,
-    samples: Annotated[Path, typer.Argument(help="JSON lines as for --batch, each with its label `expect`.")],
-    vocabulary: Annotated[Path | None, typer.Option(help="The words to check; without it those in force.")] = None,
-    tenant: Annotated[str, typer.Option(help="Whose own words count, beside those for all.")] = "",
+    samples: Annotated[Path, typer.Argument(help="JSON lines as for --batch, each with a label `expect`.")],
+    vocabulary: Annotated[Path | None, typer.Option(help="Vocabulary to check; default: the installation's.")] = None,
+    tenant: Annotated[str, typer.Option(help="Tenant whose own vocabulary counts, too.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Hold decisions against labelled samples: accuracy, false positives and false negatives. Exit 1 on a miss."""
+    """Compare decisions with labelled samples: accuracy, false positives and negatives. Exit 1 on a miss."""
     with clear_errors():
         rules = _rules(ctx)
         words = (load_vocabularies(vocabulary) if vocabulary else rules.vocabularies).of(tenant)
-        found = Evaluation()
+        evaluation = Evaluation()
         for place, line in read_lines(samples, command="route"):
-            with _named(place):
-                found.add(line, batch_line(line, rules.policy, vocabulary=words))
+            with _line_errors(place):
+                evaluation.add(line, batch_line(line, rules.policy, vocabulary=words))
     if as_json:
-        print_json({**found.figures(), "misses": [miss._asdict() for miss in found.misses]})
+        print_json({**evaluation.figures(), "misses": [miss._asdict() for miss in evaluation.misses]})
     else:
-        show_evaluation(found)
-    if found.misses:
-        raise typer.Exit(1)
+        show_evaluation(evaluation)
+    if evaluation.misses:
+        raise typer.Exit(FAILED)
 
 
 @route_app.command("replay")
 def replay_decisions(
     ctx: typer.Context,
-    policy: Annotated[Path | None, typer.Option(help="The policy to rehearse; without it the one in force.")] = None,
+    policy: Annotated[Path | None, typer.Option(help="Policy to try; default: the installation's.")] = None,
     vocabulary: Annotated[
-        Path | None, typer.Option(help="The words to rehearse, a file as POINTSMAN_POLICY__VOCABULARY names it.")
+        Path | None, typer.Option(help="Vocabulary to try, a file as for POINTSMAN_POLICY__VOCABULARY.")
     ] = None,
     since: Annotated[
-        str | None, typer.Option(help="From when on: 2026-02-18, 2026-02-18T13:00Z, or 90m, 12h, 7d.")
+        str | None, typer.Option(help="Only decisions since: 2026-02-18, 2026-02-18T13:00Z, or 90m, 12h, 7d.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Decide recorded jobs again under other rules: who would move tier or mode, at what cost. Changes nothing."""
+    """Replay recorded decisions under other rules: which jobs would change tier or mode, at what cost. Read only."""
     from ledger.decisions import measured_work, recorded_decisions
-    from routing.config import redact
+    from routing.redaction import redact
 
     with clear_errors():
         current = _rules(ctx)
@@ -345,12 +352,12 @@ def replay_decisions(
         with closing(context_of(ctx).installation().ledger) as ledger, ledger.begin() as session:
             work = list(measured_work(session, since=begin))
             decisions = recorded_decisions(session, since=begin)
-            found = replay(decisions, work, current=current, changed=changed, redact=redact)
-    print_json(found) if as_json else show_replay(found)
+            result = replay(decisions, work, current=current, changed=changed, redact=redact)
+    print_json(result) if as_json else show_replay(result)
 
 
 def _begin(since: str) -> datetime:
-    """Read a moment, or an age; without a time zone it is UTC."""
+    """Parse a time, by default in UTC, or an age."""
     amount, unit = since[:-1], since[-1:]
     if amount.isascii() and amount.isdigit() and unit in _UNITS and len(amount) < 6:
         return datetime.now(UTC) - timedelta(**{_UNITS[unit]: int(amount)})
@@ -361,31 +368,21 @@ def _begin(since: str) -> datetime:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-# `pointsman ladder`: decisions of the ladder over recorded messages, offline.
-
 app = typer.Typer()
 
 
 @app.command()
 def ladder(
-    batch: Annotated[Path, typer.Option(help="A JSON-lines file of clarification replies; prints a decision a line.")],
+    batch: Annotated[Path, typer.Option(help="JSON-lines file of replies; prints one decision per line.")],
 ) -> None:
-    """Decide what replies to open clarifications mean: offline, with the model's answers given on the lines."""
+    """Interpret replies to clarifying questions offline; the lines hold the model's answers."""
     from routing.clarify.questions import ladder_line
 
-    try:
-        text = batch.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        fail(f"ladder: {batch}: {error.strerror if isinstance(error, OSError) else 'not UTF-8'}", code=USAGE)
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
+    for place, line in read_lines(batch, command="ladder"):
         try:
-            recorded = json.loads(line)
-            if not isinstance(recorded, dict):
-                fail(f"ladder: {batch}, line {number}: not an object", code=USAGE)
-            sys.stdout.write(json.dumps(ladder_line(recorded), ensure_ascii=False) + "\n")
+            decision = ladder_line(line)
         except KeyError as error:
-            fail(f"ladder: {batch}, line {number}: the field {error} is missing", code=USAGE)
+            fail(f"ladder: {place}: the field {error} is missing", code=USAGE)
         except (ValueError, TypeError, AttributeError) as error:
-            fail(f"ladder: {batch}, line {number}: {error}", code=USAGE)
+            fail(f"ladder: {place}: {error}", code=USAGE)
+        sys.stdout.write(json.dumps(decision, ensure_ascii=False) + "\n")

@@ -1,4 +1,4 @@
-"""`project`, `run`, `gate`: code projects, and the runs of agents that work on their tickets."""
+"""Commands on code projects, the runs that work on their tickets, and gates."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import typer
 from producers.commands.context import (
     FAILED,
     OK,
+    USAGE,
     AsJson,
     Tenant,
     context_of,
@@ -23,22 +24,24 @@ from producers.commands.context import (
     print_json,
     print_table,
 )
+from producers.commands.jobs import GOOD_ENDS
 from routing.jobs import Door, State
 from routing.policy.prices import format_usd, nanousd_of
 
 if TYPE_CHECKING:
+    from ledger.runs.run import Verdict
     from producers.use_cases.runs import GateView, RunView, StepTreeView
 
-run_app = typer.Typer(no_args_is_help=True, help="Runs: tickets that a team of agents works on.")
-project_app = typer.Typer(no_args_is_help=True, help="Code projects.")
-gate_app = typer.Typer(no_args_is_help=True, help="Gates: where a run waits for a person.")
 
-GOOD_ENDS = frozenset({State.ANSWERED, State.PUBLISHED})
+run_app = typer.Typer(no_args_is_help=True, help="Runs: teams of agents that work on tickets.")
+project_app = typer.Typer(no_args_is_help=True, help="Code projects.")
+gate_app = typer.Typer(no_args_is_help=True, help="Gates, where a run waits for a person.")
+
 MAX_FILE_BYTES = 128 * 1024
 
 RunId = Annotated[UUID, typer.Argument(metavar="ID", help="The run's id.")]
 GateId = Annotated[UUID, typer.Argument(metavar="ID", help="The gate's id; `pointsman gate list` shows it.")]
-Reason = Annotated[str, typer.Option(metavar="TEXT", help="Why, for whoever reads the record.")]
+Reason = Annotated[str, typer.Option(metavar="TEXT", help="Why; it goes on record.")]
 
 
 @project_app.command("add")
@@ -49,7 +52,7 @@ def add_project(
     as_json: AsJson = False,
     tenant: Tenant = "demo",
 ) -> None:
-    """Add a code project, or change the one of this name. Exit 2 if its file breaks a rule."""
+    """Add a code project, or replace the one of this name. Exit 2 if the file is invalid."""
     text = _read(file)
     with installed(ctx) as installation:
         from producers.use_cases.runs import Projects
@@ -65,11 +68,11 @@ def list_projects(ctx: typer.Context, as_json: AsJson = False, tenant: Tenant = 
     with installed(ctx) as installation:
         from producers.use_cases.runs import Projects
 
-        found = Projects(installation.ledger, installation.policy).all(tenant)
+        views = list(Projects(installation.ledger, installation.policy).all(tenant))
     if as_json:
-        print_json([view.model_dump(mode="json") for view in found])
+        print_json(views)
         return
-    print_table(("project", "repository"), ((view.name, str(view.config["repo"]["url"])) for view in found))
+    print_table(("project", "repository"), ((view.name, view.config["repo"]["url"]) for view in views))
 
 
 @run_app.command()
@@ -77,60 +80,60 @@ def submit(
     ctx: typer.Context,
     project: Annotated[str, typer.Option(metavar="NAME", help="The code project.")],
     ticket: Annotated[Path, typer.Option(metavar="FILE", help="The ticket: YAML, or Markdown with front matter.")],
-    budget: Annotated[float | None, typer.Option(metavar="USD", help="A cap of your own, in USD.")] = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Follow it until it ends or waits at a gate.")] = False,
+    budget: Annotated[float | None, typer.Option(metavar="USD", help="Budget of this run.")] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Follow the run until it ends or waits at a gate.")] = False,
     as_json: AsJson = False,
     tenant: Tenant = "demo",
 ) -> None:
-    """Submit a ticket. Exit 0 if it was taken (with --wait: if it ended well or waits at a gate), 2 if refused."""
+    """Submit a ticket. Exit 0 if it was accepted (with --wait: if it succeeded or waits at a gate), 2 if refused."""
     text = _read(ticket)
     with installed(ctx) as installation:
         from producers.commands.follow import follow
         from producers.use_cases.runs import describe_run
         from producers.use_cases.tickets import job_body, read_ticket
 
-        asked = read_ticket(text, project=project)
-        body = job_body(asked if budget is None else asked.model_copy(update={"budget_usd": budget}))
+        request = read_ticket(text, project=project)
+        body = job_body(request if budget is None else request.model_copy(update={"budget_usd": budget}))
         run_id = installation.submitter.submit(body, tenant=tenant, door=Door.CLI, actor="cli").job.id
         if wait:
             follow(installation, run_id, tenant, quiet=as_json)
         with installation.ledger.begin() as session:
             view = describe_run(session, run_id, tenant=tenant)
-    _show(view, as_json=as_json)
+    print_json(view) if as_json else show_run(view)
     raise typer.Exit(FAILED if wait and view.is_final and view.state not in GOOD_ENDS else OK)
 
 
 @run_app.command()
 def show(ctx: typer.Context, run_id: RunId, as_json: AsJson = False, tenant: Tenant = "demo") -> None:
-    """Show a run: its steps as a tree with state, tries, cost and seconds; gates; estimate and actual cost."""
+    """Show a run: its steps with state, attempts, cost and duration, its gates, and estimated and actual cost."""
     with installed(ctx) as installation:
         from producers.use_cases.runs import describe_run
 
         with installation.ledger.begin() as session:
             view = describe_run(session, run_id, tenant=tenant)
-    _show(view, as_json=as_json)
+    print_json(view) if as_json else show_run(view)
 
 
 @gate_app.command("list")
 def list_gates(ctx: typer.Context, as_json: AsJson = False, tenant: Tenant = "demo") -> None:
-    """List the gates that wait for a person."""
+    """List the open gates."""
     with installed(ctx) as installation:
         from ledger.runs.run import open_gates
         from producers.use_cases.runs import gate_view
 
         with installation.ledger.begin() as session:
-            found = [gate_view(gate) for gate in open_gates(session, tenant)]
+            views = [gate_view(gate) for gate in open_gates(session, tenant)]
     if as_json:
-        print_json([view.model_dump(mode="json") for view in found])
+        print_json(views)
         return
-    print_table(("gate", "run", "why"), ((str(view.id), str(view.run_id), view.reason) for view in found))
+    print_table(("gate", "run", "why"), ((view.id, view.run_id, view.reason) for view in views))
 
 
 @gate_app.command("pass")
 def pass_gate(
     ctx: typer.Context, gate_id: GateId, reason: Reason = "", as_json: AsJson = False, tenant: Tenant = "demo"
 ) -> None:
-    """Let a run go on behind a gate."""
+    """Pass a gate, so that its run continues."""
     _decide(ctx, gate_id, "passed", reason=reason, as_json=as_json, tenant=tenant)
 
 
@@ -138,18 +141,18 @@ def pass_gate(
 def fail_gate(
     ctx: typer.Context, gate_id: GateId, reason: Reason = "", as_json: AsJson = False, tenant: Tenant = "demo"
 ) -> None:
-    """Stop a run at a gate; what was done is kept."""
+    """Fail a gate, which ends its run; the work done so far is kept."""
     _decide(ctx, gate_id, "failed", reason=reason, as_json=as_json, tenant=tenant)
 
 
-def _decide(ctx: typer.Context, gate_id: UUID, verdict: str, *, reason: str, as_json: bool, tenant: str) -> None:
+def _decide(ctx: typer.Context, gate_id: UUID, verdict: Verdict, *, reason: str, as_json: bool, tenant: str) -> None:
     with installed(ctx) as installation, installation.ledger.begin() as session:
         from ledger.runs.run import decide_gate
 
         decide_gate(
             session,
             gate_id,
-            "passed" if verdict == "passed" else "failed",
+            verdict,
             actor="cli",
             policy=installation.policy,
             note=reason,
@@ -162,32 +165,21 @@ def _read(path: Path) -> str:
     try:
         data = path.read_bytes()[: MAX_FILE_BYTES + 1]
         if len(data) > MAX_FILE_BYTES:
-            fail(f"{path}: is larger than {MAX_FILE_BYTES} bytes", code=2)
+            fail(f"{path}: exceeds {MAX_FILE_BYTES} bytes", code=USAGE)
         return data.decode("utf-8")
     except OSError as error:
-        fail(f"{path}: cannot be read: {error.strerror}", code=2)
+        fail(f"{path}: cannot be read: {error.strerror}", code=USAGE)
     except UnicodeDecodeError:
-        fail(f"{path}: is not UTF-8", code=2)
+        fail(f"{path}: is not UTF-8", code=USAGE)
 
-
-def _show(view: RunView, *, as_json: bool) -> None:
-    if as_json:
-        print_json(view)
-        return
-    pass
-
-    show_run(view)
-
-
-# A run as a person at a terminal sees it: its steps as a tree, what they cost, and what it waits for.
 
 _MARKS = {"completed": "✓", "failed": "✗", "running": "▶", "pending": "·", "skipped": "-"}
-_MAX_WHY = 200
+_MAX_DETAIL_CHARS = 200
 _INDENT = "  "
 
 
 def show_run(view: RunView) -> None:
-    """Print a run. No line is cut: ids are copied from here."""
+    """Print a run as a tree of its steps. Lines are never truncated: ids are copied from here."""
     for depth, line in _lines(view):
         out.print(f"{_INDENT * depth}{line}", markup=False)
 
@@ -212,9 +204,9 @@ def _facts(view: RunView) -> Iterator[tuple[str, str]]:
         yield "why", view.detail or view.reason or ""
     yield "cost", f"${cost.spent_usd} of ${cost.cap_usd}, {cost.tokens} tokens in {cost.calls} calls"
     if cost.estimate.get("high_usd"):
-        compared = f", {cost.against_estimate} it" if cost.against_estimate else ""
+        comparison = f", {cost.against_estimate} it" if cost.against_estimate else ""
         low, high = (format_usd(nanousd_of(cost.estimate[end]), digits=2) for end in ("low_usd", "high_usd"))
-        yield "estimate", f"{low} to {high}{compared}"
+        yield "estimate", f"{low} to {high}{comparison}"
     if cost.orchestrator_share is not None:
         yield "orchestrator", f"{cost.orchestrator_share:.0%} of the tokens"
     if branch := view.result.get("branch"):
@@ -225,11 +217,11 @@ def _facts(view: RunView) -> Iterator[tuple[str, str]]:
 
 def _step_lines(step: StepTreeView) -> Iterator[tuple[int, str]]:
     tries = f", try {step.tries}" if step.tries > 1 else ""
-    found = f", {step.blocking} blocking" if step.blocking else ""
-    what = f"{_MARKS.get(step.state, '?')} {step.key} ({step.agent or 'build'}) {step.state}{tries}{found}"
+    findings = f", {step.blocking} blocking" if step.blocking else ""
+    what = f"{_MARKS.get(step.state, '?')} {step.key} ({step.agent or 'build'}) {step.state}{tries}{findings}"
     yield 2, f"{what}  ${step.cost_usd}  {step.seconds:.1f} s"
     if step.failure:
-        yield 3, f"{step.failure}: {(step.detail or '')[:_MAX_WHY]}"
+        yield 3, f"{step.failure}: {(step.detail or '')[:_MAX_DETAIL_CHARS]}"
     for execution in step.executions:
         if execution.status == "failed" and step.tries > 1:
             yield 3, f"try {execution.attempt}: {execution.reason}  ${execution.cost_usd}"
@@ -242,32 +234,30 @@ def _gate_line(gate: GateView) -> str:
     return f"gate {gate.key}: {gate.state}{by}: {gate.reason}{hint}"
 
 
-# `agent run`: one agent of the ticket lane, alone.
-
-agent_app = typer.Typer(no_args_is_help=True, help="Agents of the ticket lane.")
+agent_app = typer.Typer(no_args_is_help=True, help="Agents that work on tickets.")
 
 
 @agent_app.callback()
 def _group() -> None:
-    """Keep `run` a subcommand, though it is the only one."""
+    """Keep `run` a sub-command although it is the only one."""
 
 
 @agent_app.command()
 def run(
     ctx: typer.Context,
     name: Annotated[str, typer.Argument(help="An agent of the policy, such as frontend-dev.")],
-    task: Annotated[str, typer.Option(help="What it is to do.")],
-    directory: Annotated[Path, typer.Option("--dir", help="The project; what the agent may write is written there.")],
-    url: Annotated[str, typer.Option(help="A Messages API; without one the rehearsal model plays.")] = "",
-    token_file: Annotated[Path | None, typer.Option(help="A file with the token for --url.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing into the directory.")] = False,
+    task: Annotated[str, typer.Option(help="The task.")],
+    directory: Annotated[Path, typer.Option("--dir", help="The project's directory, which the agent changes.")],
+    url: Annotated[str, typer.Option(help="A Messages API; by default the fake provider.")] = "",
+    token_file: Annotated[Path | None, typer.Option(help="File with the token for --url.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing in the directory.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Run one agent against a directory, without a run, a ledger or a queue."""
-    given = [f"--task={task}", f"--dir={directory}"]
-    given += [f"--url={url}"] if url else []
-    given += [f"--token-file={token_file}"] if token_file is not None else []
-    given += ["--dry-run"] if dry_run else []
-    given += ["--json"] if as_json else []
-    argv = [sys.executable, "-m", "workers.runs.alone", *given, "--", name]
+    """Run one agent on a directory, without a run, a ledger or a queue."""
+    options = [f"--task={task}", f"--dir={directory}"]
+    options += [f"--url={url}"] if url else []
+    options += [f"--token-file={token_file}"] if token_file is not None else []
+    options += ["--dry-run"] if dry_run else []
+    options += ["--json"] if as_json else []
+    argv = [sys.executable, "-m", "workers.runs.alone", *options, "--", name]
     os.execve(sys.executable, argv, dict(context_of(ctx).environment))

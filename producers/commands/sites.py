@@ -1,28 +1,51 @@
-"""`site ...`: make, import, export, list, compare, roll back and sweep sites. Each prints JSON with `--json`."""
+"""Commands on sites (`site ...`), and on directories that need no installation: `render`, `scan`, `apply`."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 from uuid import UUID
 
 import typer
+from pydantic import BaseModel, ConfigDict
 
-from producers.commands.context import FAILED, USAGE, AsJson, Tenant, err, fail, installed, out, print_json, print_table
+from monitoring.config import AuditConfig, LedgerConfig
+from producers.commands.context import (
+    FAILED,
+    OK,
+    USAGE,
+    AsJson,
+    Tenant,
+    clear_errors,
+    context_of,
+    err,
+    fail,
+    installed,
+    out,
+    print_json,
+    print_table,
+)
 from producers.commands.jobs import show_comparison
+from producers.config import WebhookConfig
+from routing.config import BrokerConfig, PolicyConfig, read_settings, secrets_of
+from sites.config import PreviewConfig
 
 if TYPE_CHECKING:
     from producers.bootstrap import Installation
     from producers.errors import ImportRefusedError
+    from producers.use_cases.sites import ReleaseView
+    from sites.diff.canonical import Applied
+    from sites.diff.model import DiffRefusedError
 
 
 site_app = typer.Typer(no_args_is_help=True, help="Sites and their releases.")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The site.")]
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="A directory.")]
-Release = Annotated[UUID | None, typer.Option("--release", metavar="ID", help="Which release; the active one if not.")]
+Release = Annotated[UUID | None, typer.Option("--release", metavar="ID", help="The release; default: the active one.")]
 
 
 @contextmanager
@@ -46,15 +69,15 @@ def create(
     as_json: AsJson = False,
     tenant: Tenant = "demo",
 ) -> None:
-    """Make an empty site."""
+    """Create an empty site."""
     from producers.use_cases.sites import site_view
 
     with _installed(ctx) as installation:
-        site = installation.sites.create(tenant, name, profile=profile, actor="cli")
+        site = installation.use_cases.sites.create(tenant, name, profile=profile, actor="cli")
     if as_json:
         print_json(site_view(site, pages_url=installation.settings.pages.public_url))
     else:
-        out.print(f"made {name}")
+        out.print(f"created {name}")
 
 
 @site_app.command("profile")
@@ -65,36 +88,36 @@ def set_profile(
     as_json: AsJson = False,
     tenant: Tenant = "demo",
 ) -> None:
-    """Judge a site's releases by another publish profile from now on: more JavaScript, or less."""
+    """Set the publish profile that later releases of a site must pass."""
     from producers.use_cases.sites import site_view
 
     with _installed(ctx) as installation:
-        site = installation.sites.set_profile(tenant, name, profile, actor="cli")
+        site = installation.use_cases.sites.set_profile(tenant, name, profile, actor="cli")
     if as_json:
         print_json(site_view(site, pages_url=installation.settings.pages.public_url))
     else:
-        out.print(f"{name} is judged by {profile} from now on")
+        out.print(f"{name} uses profile {profile} from now on")
 
 
 @site_app.command("import")
 def import_site(
     ctx: typer.Context, name: Name, directory: Directory, as_json: AsJson = False, tenant: Tenant = "demo"
 ) -> None:
-    """Make a directory's content the active release. With a `site.json` the pages are rendered from that spec."""
+    """Publish a directory as the active release. If it holds a `site.json`, its pages are rendered from that spec."""
     from producers.errors import ImportRefusedError
     from producers.use_cases.sites import release_view
 
-    def tell(text: str) -> None:
+    def report(text: str) -> None:
         if not as_json:
             err.print(text, markup=False)
 
     with _installed(ctx) as installation:
         try:
-            release = installation.sites.import_site(tenant, name, directory, actor="cli", tell=tell)
+            release = installation.use_cases.sites.import_site(tenant, name, directory, actor="cli", tell=report)
         except ImportRefusedError as error:
             _refuse(error, as_json=as_json)
     if as_json:
-        print_json({"ok": True, "release": release_view(release, is_active=True).model_dump(mode="json")})
+        print_json({"ok": True, "release": release_view(release, is_active=True)})
     else:
         out.print(f"{name}: {release.signals['files']} files, {release.total_bytes} bytes, release {release.id}")
 
@@ -112,20 +135,22 @@ def export_site(
     name: Name,
     directory: Directory,
     release: Release = None,
-    sources: Annotated[bool, typer.Option("--sources", help="All of a built site, not only what is served.")] = False,
+    sources: Annotated[bool, typer.Option("--sources", help="Include the sources of a built site.")] = False,
     as_json: AsJson = False,
     tenant: Tenant = "demo",
 ) -> None:
-    """Write what a release serves, the active one by default, to a new or empty directory."""
+    """Write what a release serves to a new or empty directory."""
     from producers.use_cases.sites import release_view
 
     with _installed(ctx) as installation:
-        site, _ = installation.sites.releases(tenant, name, limit=1)
-        found = installation.sites.export_site(tenant, name, directory, release=release, with_sources=sources)
+        site, _ = installation.use_cases.sites.releases(tenant, name, limit=1)
+        exported = installation.use_cases.sites.export_site(
+            tenant, name, directory, release=release, with_sources=sources
+        )
     if as_json:
-        print_json(release_view(found, is_active=found.id == site.active_release_id))
+        print_json(release_view(exported, is_active=exported.id == site.active_release_id))
     else:
-        out.print(f"wrote release {found.id} to {directory}", markup=False)
+        out.print(f"wrote release {exported.id} to {directory}", markup=False)
 
 
 @site_app.command("list")
@@ -134,18 +159,13 @@ def list_sites(ctx: typer.Context, as_json: AsJson = False, tenant: Tenant = "de
     from producers.use_cases.sites import site_view
 
     with _installed(ctx) as installation:
-        found = installation.sites.all(tenant)
-    views = [site_view(site, pages_url=installation.settings.pages.public_url) for site in found]
+        sites = installation.use_cases.sites.all(tenant)
+    views = [site_view(site, pages_url=installation.settings.pages.public_url) for site in sites]
     if as_json:
-        print_json([view.model_dump(mode="json") for view in views])
+        print_json(views)
         return
-    print_table(
-        ("site", "active release", "", "live page"),
-        (
-            (view.name, str(view.active_release_id or "none"), "" if view.is_shown else "lags", view.live_url or "")
-            for view in views
-        ),
-    )
+    rows = ((v.name, v.active_release_id or "none", "" if v.is_shown else "lags", v.live_url or "") for v in views)
+    print_table(("site", "active release", "", "live page"), rows)
 
 
 @site_app.command()
@@ -160,26 +180,30 @@ def releases(
     from producers.use_cases.sites import release_view
 
     with _installed(ctx) as installation:
-        site, found = installation.sites.releases(tenant, name, limit=limit)
+        site, found = installation.use_cases.sites.releases(tenant, name, limit=limit)
     views = [release_view(release, is_active=release.id == site.active_release_id) for release in found]
     if as_json:
-        print_json([view.model_dump(mode="json") for view in views])
+        print_json(views)
         return
     print_table(
         ("release", "published", "", "digest", "files", "bytes", "job"),
         (
             (
-                str(view.id),
-                f"{view.published_at:%Y-%m-%d %H:%M:%S}",
-                "active" if view.is_active else "swept" if view.is_swept else "",
-                view.digest[:12],
-                str(view.files),
-                str(view.total_bytes),
-                str(view.job_id or "imported"),
+                v.id,
+                f"{v.published_at:%Y-%m-%d %H:%M:%S}",
+                _state(v),
+                v.digest[:12],
+                v.files,
+                v.total_bytes,
+                v.job_id or "imported",
             )
-            for view in views
+            for v in views
         ),
     )
+
+
+def _state(release: ReleaseView) -> str:
+    return "active" if release.is_active else "swept" if release.is_swept else ""
 
 
 @site_app.command()
@@ -187,16 +211,18 @@ def diff(
     ctx: typer.Context,
     name: Name,
     before: Annotated[
-        UUID | None, typer.Argument(metavar="[A]", help="A release; without it, the one that B replaced.")
+        UUID | None, typer.Argument(metavar="[A]", help="A release; default: the one that B replaced.")
     ] = None,
-    after: Annotated[UUID | None, typer.Argument(metavar="[B]", help="Another; without it, the active one.")] = None,
+    after: Annotated[
+        UUID | None, typer.Argument(metavar="[B]", help="Another release; default: the active one.")
+    ] = None,
     as_json: AsJson = False,
     tenant: Tenant = "demo",
 ) -> None:
-    """Show what changed from release A to release B; without them, what the last publish changed."""
+    """Show what changed between two releases, by default in the last publication."""
     with _installed(ctx) as installation:
-        found = installation.sites.diff(tenant, name, before, after)
-    print_json(found) if as_json else show_comparison(found)
+        comparison = installation.use_cases.sites.diff(tenant, name, before, after)
+    print_json(comparison) if as_json else show_comparison(comparison)
 
 
 @site_app.command()
@@ -204,7 +230,7 @@ def rollback(
     ctx: typer.Context,
     name: Name,
     release: Annotated[
-        UUID | None, typer.Argument(metavar="[RELEASE]", help="Which release; without it, the one before.")
+        UUID | None, typer.Argument(metavar="[RELEASE]", help="The release; default: the previous one.")
     ] = None,
     as_json: AsJson = False,
     tenant: Tenant = "demo",
@@ -213,26 +239,24 @@ def rollback(
     from producers.use_cases.sites import release_view
 
     with _installed(ctx) as installation:
-        found = installation.sites.rollback(tenant, name, to=release, actor="cli")
+        restored = installation.use_cases.sites.rollback(tenant, name, to=release, actor="cli")
     if as_json:
-        print_json(release_view(found, is_active=True))
+        print_json(release_view(restored, is_active=True))
     else:
-        out.print(f"{name} shows release {found.id} again")
+        out.print(f"{name} shows release {restored.id} again")
 
 
 @site_app.command("revoke-previews")
 def revoke_previews(
     ctx: typer.Context,
     name: Name,
-    release: Annotated[
-        UUID | None, typer.Option("--release", metavar="ID", help="Links of this release; all of the site's if not.")
-    ] = None,
+    release: Annotated[UUID | None, typer.Option("--release", metavar="ID", help="Only links to this release.")] = None,
     as_json: AsJson = False,
     tenant: Tenant = "demo",
 ) -> None:
-    """Make every preview link that is out useless, because one of them leaked."""
+    """Revoke every preview link of a site, for example because one leaked."""
     with _installed(ctx) as installation:
-        revoked = installation.sites.revoke_previews(tenant, name, release=release, actor="cli")
+        revoked = installation.use_cases.sites.revoke_previews(tenant, name, release=release, actor="cli")
     if as_json:
         print_json({"releases": revoked})
     else:
@@ -242,10 +266,10 @@ def revoke_previews(
 @site_app.command("gc")
 def collect(
     ctx: typer.Context,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would be given up.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only report what would be removed.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Give back the space of old releases and abandoned drafts of all sites, by the policy's `retention`."""
+    """Remove old releases and abandoned drafts of all sites, as the policy's `retention` says."""
     with _installed(ctx) as installation:
         from producers.dispatch.housekeeping import collect_garbage
 
@@ -255,8 +279,185 @@ def collect(
     if as_json:
         print_json({**done._asdict(), "dry_run": dry_run})
         return
-    verb = "would give up" if dry_run else "gave up"
+    verb = "would remove" if dry_run else "removed"
     out.print(
         f"{verb} {done.releases} releases of {done.sites} sites: {done.blobs} files of {done.blob_bytes} bytes, "
         f"{done.trees} directories, {done.leftovers} leftovers of crashes"
     )
+
+
+app = typer.Typer()
+
+
+class _ScanSettings(BaseModel):
+    """The policy, and every section with a secret that no site may hold."""
+
+    model_config = ConfigDict(frozen=True)
+
+    ledger: LedgerConfig = LedgerConfig()
+    broker: BrokerConfig = BrokerConfig()
+    policy: PolicyConfig = PolicyConfig()
+    preview: PreviewConfig = PreviewConfig()
+    audit: AuditConfig = AuditConfig()
+    webhook: WebhookConfig = WebhookConfig()
+
+
+@app.command()
+def render(
+    spec: Annotated[Path, typer.Argument(metavar="SPEC.json", help="A json-render spec, or a site of several pages.")],
+    directory: Annotated[Path, typer.Option("--out", metavar="DIR", help="A new or empty directory.")],
+    as_json: AsJson = False,
+) -> None:
+    """Build static HTML and CSS from a spec: the same spec, the same bytes."""
+    from sites.directories import write_directory
+    from sites.errors import SpecError
+    from sites.spec.render import contrast_notes
+    from sites.spec.render import render as render_site
+    from sites.spec.validate import accept
+
+    try:
+        text = spec.read_bytes()
+    except OSError as error:
+        fail(f"render: {spec}: {error.strerror}", code=USAGE)
+    with clear_errors():
+        try:
+            site = accept(text, repair=False)
+            files = render_site(site)
+        except SpecError as error:
+            fail(f"render: {spec}: {error}")
+        write_directory(files, directory)
+    sizes = {path: len(data) for path, data in sorted(files.items())}
+    notes = contrast_notes(site)
+    if as_json:
+        print_json({"ok": True, "files": sizes, "notes": notes})
+        return
+    out.print(f"wrote {', '.join(sizes)} to {directory}")
+    for note in notes:
+        out.print(f"note: {note}", markup=False)
+
+
+@app.command()
+def scan(
+    ctx: typer.Context,
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The directory to scan.")],
+    profile: Annotated[str, typer.Option(metavar="NAME", help="Publish profile of the policy.")] = "default",
+    as_json: AsJson = False,
+) -> None:
+    """Scan a directory as every release is scanned before publication. Exit 1 on findings."""
+    from routing.policy.platform import load_policy
+    from sites.directories import read_directory
+    from sites.files import DEFAULT_MAX_TREE_BYTES, DEFAULT_MAX_TREE_FILES
+    from sites.scan.engine import scan as scan_files
+
+    with clear_errors():
+        settings = read_settings(_ScanSettings, context_of(ctx).environment)
+        profiles = load_policy(settings.policy.path).profiles
+    if profile not in profiles:
+        fail(f"scan: --profile must be one of {', '.join(sorted(profiles))}", code=USAGE)
+    with clear_errors():
+        files = read_directory(
+            directory, max_bytes=DEFAULT_MAX_TREE_BYTES, max_files=DEFAULT_MAX_TREE_FILES, keep_planted=True
+        )
+        report = scan_files(files, profiles[profile], profile_name=profile, known_keys=secrets_of(settings))
+    if as_json:
+        print_json(report.as_dict())
+    else:
+        for one in report.findings:
+            out.print(f"{one.file}:{one.line}: {one.gate}/{one.rule}: {one.message} ({one.fix})", markup=False)
+        out.print("passed" if report.passed else f"refused with {len(report.findings)} findings")
+    raise typer.Exit(OK if report.passed else FAILED)
+
+
+@app.command()
+def apply(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The files to change.")],
+    diff: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DIFF",
+            help="A unified diff, search/replace blocks or a `*** Begin Patch`, also within prose; - for stdin.",
+        ),
+    ],
+    target: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="A new or empty directory; default: change DIR.")
+    ] = None,
+    policy: Annotated[
+        Literal["site"] | None, typer.Option(metavar="POLICY", help="`site`: only what a model may do to a site.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Apply a diff as a whole or not at all; an ambiguous one is refused. Exit 1 if refused."""
+    from sites.diff.apply import MATCHING, SITE, apply_diff
+    from sites.diff.model import DiffRefusedError
+    from sites.directories import Worktree
+
+    text = _read_diff(diff)
+    with clear_errors():
+        try:
+            files = Worktree(directory)
+            done = apply_diff(files, text, policy=SITE if policy else MATCHING, obstacles=files.obstacles)
+            modes = {receipt.path: receipt.mode for receipt in done.receipts if receipt.mode is not None}
+            (files.copy_to(target) if target is not None else files).write(done.changed, modes)
+        except DiffRefusedError as refused:
+            _show_refusal(refused, as_json=as_json)
+            raise typer.Exit(FAILED) from None
+        except OSError as error:
+            fail(f"apply: {error.filename or directory}: {error.strerror}")
+    _show_applied(done, as_json=as_json)
+
+
+def _read_diff(diff: Path) -> bytes:
+    from sites.diff.model import Limits
+
+    limit = Limits().max_bytes + 1  # one more than allowed, so that the engine refuses it
+    try:
+        if str(diff) == "-":
+            return sys.stdin.buffer.read(limit)
+        with diff.open("rb") as stream:
+            return stream.read(limit)
+    except OSError as error:
+        fail(f"apply: {diff}: {error.strerror}", code=USAGE)
+
+
+def _show_refusal(refused: DiffRefusedError, *, as_json: bool) -> None:
+    if not as_json:
+        err.print(f"pointsman: {refused}", markup=False)
+        for line in refused.nearest:
+            err.print(line, markup=False)
+        return
+    print_json(
+        {
+            "ok": False,
+            "reason": refused.reason.value,
+            "files": [],
+            "fuzz": None,
+            "detail": refused.detail,
+            "file": refused.file,
+            "hunk": refused.hunk,
+            "nearest": refused.nearest,
+            "feedback": refused.feedback,
+        }
+    )
+
+
+def _show_applied(done: Applied, *, as_json: bool) -> None:
+    touched = sorted({*done.changed, *(receipt.path for receipt in done.receipts if receipt.mode is not None)})
+    if as_json:
+        receipt = done.as_dict()
+        print_json(
+            {
+                "ok": True,
+                "reason": None,
+                "files": touched,
+                "fuzz": receipt["fuzz"],
+                "fuzz_name": receipt["fuzz_name"],
+                "needs_approval": receipt["needs_approval"],
+                "receipts": receipt["files"],
+                "diff": done.canonical.decode(errors="replace"),
+            }
+        )
+        return
+    for path in touched:
+        gone = done.changed.get(path, b"") is None
+        out.print(f"{'removed' if gone else 'wrote'} {ascii(path)[1:-1]}", markup=False)
+    out.print(f"applied, fuzz {int(done.fuzz)} ({done.fuzz.name.lower()})")

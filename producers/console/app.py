@@ -1,10 +1,11 @@
-"""The console as an application of its own, mounted under `/console`: its own pages and its own way of saying no."""
+"""The console as an application mounted under `/console`, with its own pages, login and error pages."""
 
 from __future__ import annotations
 
 import http
 import logging
 import threading
+from collections.abc import Awaitable, Callable, Mapping
 from importlib import resources as files
 from typing import Annotated
 
@@ -19,7 +20,7 @@ from starlette.staticfiles import StaticFiles
 from ledger.errors import JobNotFoundError, SiteNotFoundError
 from producers.api.operations_routes import NO_TELEMETRY
 from producers.api.requests import MAX_RAW_BYTES, Resources
-from producers.console.routes import decisions, jobs, operations, sites
+from producers.console import jobs, operations, sites
 from producers.console.web import (
     COOKIE,
     MAX_AGE_SECONDS,
@@ -29,22 +30,24 @@ from producers.console.web import (
     ConsoleResources,
     Viewer,
     acting,
-    go,
     is_part,
+    redirect,
     render,
 )
 from producers.errors import AuthenticationError, ForgedFormError, MissingScopeError, NotLoggedInError
 from producers.use_cases.tenants import Scope, authenticate
 from routing.errors import PolicyError
 
-# Log in with an API key, and out.
+logger = logging.getLogger(__name__)
+
+Handler = Callable[[Request, Exception], Awaitable[Response]]
 
 login_router = APIRouter()
 
 
 @login_router.get("/login")
 def show_login(request: Request) -> Response:
-    """Ask for an API key."""
+    """Show the login form."""
     return render(request, "login.html", viewer=None, error="")
 
 
@@ -56,7 +59,7 @@ def log_in(
     key: Annotated[str, Form(max_length=200)] = "",
     sec_fetch_site: Annotated[str | None, Header()] = None,
 ) -> Response:
-    """Open a session for the holder of a key that may read."""
+    """Open a session for the holder of a key with scope `read`."""
     if sec_fetch_site not in (None, "same-origin", "none"):
         raise ForgedFormError
     try:
@@ -66,7 +69,7 @@ def log_in(
     except AuthenticationError as error:
         return render(request, "login.html", viewer=None, status=401, error=str(error))
     assert caller.key_id is not None
-    response = go(request, "/")
+    response = redirect(request, "/")
     response.set_cookie(
         COOKIE,
         console.sessions.open(caller.key_id),
@@ -82,21 +85,18 @@ def log_in(
 @login_router.post("/logout")
 def log_out(request: Request, viewer: Annotated[Viewer, Depends(acting(Scope.READ))]) -> Response:
     """End the session in this browser."""
-    response = go(request, "/login")
+    response = redirect(request, "/login")
     response.delete_cookie(COOKIE, path=PREFIX)
     return response
-
-
-logger = logging.getLogger(__name__)
 
 
 def create_console(resources: Resources, console: Console, *, stopping: threading.Event) -> FastAPI:
     """Return the application.
 
     Args:
-        resources: those of the HTTP door.
-        console: what makes sessions and pages.
-        stopping: set when the server is to stop: open event streams end.
+        resources: those of the HTTP API.
+        console: what it needs besides.
+        stopping: set at shutdown, to end open event streams.
     """
     app = FastAPI(
         title="Console",
@@ -114,7 +114,7 @@ def create_console(resources: Resources, console: Console, *, stopping: threadin
     for router in (
         operations.router,
         jobs.router,
-        decisions.router,
+        jobs.decisions_router,
         sites.runs_router,
         sites.router,
         operations.dead_letters_router,
@@ -126,58 +126,52 @@ def create_console(resources: Resources, console: Console, *, stopping: threadin
     return app
 
 
-def _refuse(request: Request, status: int, text: str) -> Response:
+def _error_page(request: Request, status: int, text: str) -> Response:
     title = "Not found" if status == http.HTTPStatus.NOT_FOUND else http.HTTPStatus(status).phrase
     return render(request, "refusal.html", viewer=None, status=status, title=title, text=text)
 
 
 async def _on_not_logged_in(request: Request, _: Exception) -> Response:
-    if is_part(request):  # htmx follows this with the whole page
+    if is_part(request):  # htmx then loads the whole page
         return Response(status_code=401, headers={"HX-Redirect": "/console/login"})
-    return go(request, "/login")
-
-
-async def _on_forged_form(request: Request, _: Exception) -> Response:
-    return _refuse(request, 403, "This form was not made by a page of your session. Nothing was done; reload the page.")
-
-
-async def _on_missing_scope(request: Request, error: Exception) -> Response:
-    return _refuse(request, 403, f"{str(error).capitalize()}. Nothing was done.")
-
-
-async def _on_not_found(request: Request, _: Exception) -> Response:
-    return _refuse(request, 404, "There is nothing here, or it belongs to somebody else.")
+    return redirect(request, "/login")
 
 
 async def _on_invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    wrong = "; ".join(f"{'.'.join(map(str, item['loc'][1:]))}: {item['msg']}" for item in error.errors())
-    return _refuse(request, 422, wrong)
-
-
-async def _on_unstorable(request: Request, _: Exception) -> Response:
-    return _refuse(request, 422, "There is a character in it that cannot be stored or searched for.")
-
-
-async def _on_unfit_policy(request: Request, error: Exception) -> Response:
-    logger.error("tenant_overrides_unfit", extra={"rule": str(error)})
-    return _refuse(
-        request, 409, "Your own limits do not fit this installation's policy any more; ask whoever operates it."
-    )
-
-
-async def _on_ledger_away(request: Request, _: Exception) -> Response:
-    return _refuse(request, 503, "The ledger cannot be reached. Nothing was done; try again in a moment.")
+    fields = "; ".join(f"{'.'.join(map(str, item['loc'][1:]))}: {item['msg']}" for item in error.errors())
+    return _error_page(request, 422, fields)
 
 
 async def _on_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return _refuse(request, error.status_code, "There is nothing here." if error.status_code == 404 else error.detail)
+    text = "There is nothing here." if error.status_code == 404 else error.detail
+    return _error_page(request, error.status_code, text)
 
 
-_HANDLERS = {
+async def _on_missing_scope(request: Request, error: Exception) -> Response:
+    return _error_page(request, 403, f"{str(error).capitalize()}. Nothing was done.")
+
+
+async def _on_unfit_policy(request: Request, error: Exception) -> Response:
+    logger.error("tenant_overrides_unfit", extra={"rule": str(error)})
+    return _error_page(request, 409, "Your own limits no longer fit this installation's policy; ask its operator.")
+
+
+def _shows(status: int, text: str) -> Handler:
+    async def handle(request: Request, _: Exception) -> Response:
+        return _error_page(request, status, text)
+
+    return handle
+
+
+_on_not_found = _shows(404, "There is nothing here, or it belongs to somebody else.")
+_on_ledger_away = _shows(503, "The ledger cannot be reached. Nothing was done; try again in a moment.")
+_HANDLERS: Mapping[type[Exception], Handler] = {
     NotLoggedInError: _on_not_logged_in,
-    ForgedFormError: _on_forged_form,
+    ForgedFormError: _shows(
+        403, "This form does not belong to your session. Nothing was done; reload the page and try again."
+    ),
     MissingScopeError: _on_missing_scope,
     JobNotFoundError: _on_not_found,
     SiteNotFoundError: _on_not_found,
@@ -185,7 +179,7 @@ _HANDLERS = {
     OperationalError: _on_ledger_away,
     InterfaceError: _on_ledger_away,
     PoolTimeoutError: _on_ledger_away,
-    DataError: _on_unstorable,
+    DataError: _shows(422, "The text holds a character that cannot be stored or searched for."),
     PolicyError: _on_unfit_policy,
     HTTPException: _on_http,
 }

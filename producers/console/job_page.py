@@ -1,4 +1,4 @@
-"""All that a job's page shows, read in one transaction, with the places of what it draws."""
+"""All that a job's page shows, read in one transaction, with the layout of its timeline."""
 
 from __future__ import annotations
 
@@ -22,14 +22,12 @@ from routing.jobs import State
 from routing.policy.prices import decimal_usd
 from routing.rounds import Verb, can_go_on
 
-# What a job did with its time, phase by phase, from its events: one walk, no clock of its own.
-
 _PEOPLE = {State.CLARIFYING.value: "question", State.AWAITING_APPROVAL.value: "review"}
 _WAITS = {State.RECEIVED.value: "intake", State.DEBATING.value: "debate", State.QUEUED.value: "queue"}
 _SHARE_OF_PEOPLE = 0.12
-"""How much of the width a phase takes in which people are waited for: hours of it would hide the seconds of work."""
+"""Fixed width of a phase that waits for people: to scale, its hours would hide the seconds of work."""
 _MOST_PHASES = 60
-"""Phases that are shown: the last ones."""
+"""The last phases are shown."""
 CUTS = (
     EventKind.ACCEPTED,
     EventKind.WAITING,
@@ -38,23 +36,23 @@ CUTS = (
     EventKind.STATE,
     EventKind.ENDED,
 )
-"""The kinds of events that begin or end a phase: all that this needs of a job's."""
+"""The kinds of events that begin or end a phase."""
 MOST_CUTS = 8 * _MOST_PHASES
-"""So many of the newest make the phases that are shown, and more."""
+"""Enough of the newest events for the phases that are shown."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Phase:
-    """A part of a job's life."""
+    """A phase of a job."""
 
     kind: str
-    """`wait`, `work`, `person`: how its bar looks."""
+    """`wait`, `work` or `person`: the class of its bar."""
     name: str
     note: str
     began: datetime
     ended: datetime | None
     left: float = 0.0
-    """Where its bar begins, in per cent of the width."""
+    """Start of its bar, in per cent of the width."""
     width: float = 0.0
     outcome: str = ""
 
@@ -64,34 +62,34 @@ class Phase:
 
 
 class Timeline(NamedTuple):
-    """A job's life, or the end of a long one."""
+    """The phases of a job, or the last ones of many."""
 
     phases: tuple[Phase, ...]
     is_cut: bool
-    """There were earlier phases."""
+    """Whether there were earlier phases."""
 
 
 def timeline_of(events: Sequence[EventView], *, until: datetime) -> Timeline:
-    """Return a job's last phases with the places of their bars.
+    """Return a job's last phases with the layout of their bars.
 
     Args:
-        events: the job's own of the kinds that cut, oldest first; up to `MOST_CUTS`, or all there are.
+        events: the job's events of the kinds in `CUTS`, oldest first; at most the newest `MOST_CUTS`.
         until: when it ended, or now.
     """
-    walk = _Walk()
+    builder = _PhaseBuilder()
     for event in events:
-        walk.take(event)
-    is_cut = len(walk.found) > _MOST_PHASES
-    return Timeline(_placed(walk.found[-_MOST_PHASES:], until), is_cut)
+        builder.add(event)
+    is_cut = len(builder.phases) > _MOST_PHASES
+    return Timeline(_lay_out(builder.phases[-_MOST_PHASES:], until), is_cut)
 
 
-class _Walk:
-    """Goes through events and cuts the time at those that begin or end a phase."""
+class _PhaseBuilder:
+    """Builds phases from events in their order."""
 
     def __init__(self) -> None:
-        self.found: list[Phase] = []
+        self.phases: list[Phase] = []
 
-    def take(self, event: EventView) -> None:
+    def add(self, event: EventView) -> None:
         data, at = event.data, event.at
         match event.kind:
             case EventKind.ACCEPTED:
@@ -101,7 +99,7 @@ class _Walk:
             case EventKind.STARTED:
                 self._begin("work", f"Attempt {data.get('attempt')}", f"on {data.get('queue')}", at)
             case EventKind.ATTEMPT_ENDED:
-                self._let_go(at, str(data.get("outcome") or ""))
+                self._end_attempt(at, str(data.get("outcome") or ""))
             case EventKind.STATE:
                 self._enter(str(data.get("target", "")), at, "")
             case EventKind.ENDED:
@@ -112,29 +110,29 @@ class _Walk:
             self._begin("person", "Asks", f"a person's {_PEOPLE[state]}", at)
         elif state == State.PUBLISHING.value:
             self._begin("wait", "Approved", "waits to be published", at)
-        elif state in _WAITS and not (self.found and self.found[-1].ended is None):
+        elif state in _WAITS and not (self.phases and self.phases[-1].ended is None):
             self._begin("wait", "Waits", f"for {queue or _WAITS[state]}", at)
 
     def _begin(self, kind: str, name: str, note: str, at: datetime) -> None:
         self._end(at)
-        if self.found and kind == "wait" and self.found[-1].kind == "wait" and self.found[-1].began == at:
-            self.found.pop()
-        self.found.append(Phase(kind=kind, name=name, note=note, began=at, ended=None))
+        if self.phases and kind == "wait" and self.phases[-1].kind == "wait" and self.phases[-1].began == at:
+            self.phases.pop()
+        self.phases.append(Phase(kind=kind, name=name, note=note, began=at, ended=None))
 
     def _end(self, at: datetime) -> None:
-        if self.found and self.found[-1].ended is None:
-            self.found[-1] = replace(self.found[-1], ended=at)
+        if self.phases and self.phases[-1].ended is None:
+            self.phases[-1] = replace(self.phases[-1], ended=at)
 
-    def _let_go(self, at: datetime, outcome: str) -> None:
-        """Note how the last attempt ended: it may be told after what the job did next had begun."""
-        for place in reversed(range(len(self.found))):
-            phase = self.found[place]
+    def _end_attempt(self, at: datetime, outcome: str) -> None:
+        """Record the outcome of the last attempt, whose event may come after the next phase has begun."""
+        for index in reversed(range(len(self.phases))):
+            phase = self.phases[index]
             if phase.kind == "work":
-                self.found[place] = replace(phase, ended=phase.ended or at, outcome=phase.outcome or outcome)
+                self.phases[index] = replace(phase, ended=phase.ended or at, outcome=phase.outcome or outcome)
                 return
 
 
-def _placed(phases: Sequence[Phase], until: datetime) -> tuple[Phase, ...]:
+def _lay_out(phases: Sequence[Phase], until: datetime) -> tuple[Phase, ...]:
     people = [phase for phase in phases if phase.kind == "person"]
     own = sum(phase.seconds(until) for phase in phases if phase.kind != "person")
     left_for_work = 100.0 - 100.0 * _SHARE_OF_PEOPLE * min(len(people), 4) if own else 0.0
@@ -148,7 +146,7 @@ def _placed(phases: Sequence[Phase], until: datetime) -> tuple[Phase, ...]:
 
 
 def offset(began: datetime, at: datetime) -> str:
-    """Return when something was, counted from a beginning: `+1.2 s`, `+3 min`."""
+    """Return the time since a beginning: `+1.2 s`, `+3 min`."""
     passed = max(timedelta(0), at - began).total_seconds()
     if passed < 60:
         return f"+{passed:.1f} s"
@@ -156,12 +154,12 @@ def offset(began: datetime, at: datetime) -> str:
 
 
 _EVENTS_SHOWN = 200
-"""Events of one page: of a job's own page the newest."""
+"""Events per page; a job's own page shows the newest."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CallLine:
-    """What one model was asked of a job, all calls together."""
+    """All calls of a job to one model."""
 
     model: str
     provider: str
@@ -180,7 +178,7 @@ class CallLine:
 
 @dataclass(frozen=True)
 class Frames:
-    """Links that the console may show in a frame."""
+    """Previews of the site before and after a job, for frames."""
 
     before: str | None
     after: str | None
@@ -195,17 +193,17 @@ class EventPage:
 
     @property
     def first(self) -> int:
-        """Where an older page ends; 0 on one without events."""
+        """Id of the oldest event, before which an older page ends; 0 without events."""
         return self.events[0].id if self.events else 0
 
     @property
     def last(self) -> int:
-        """Where what happens next goes on."""
+        """Id of the newest event, after which a stream continues."""
         return self.events[-1].id if self.events else 0
 
 
 def facts_of(resources: Resources, job_id: UUID, *, tenant: str) -> dict[str, Any]:
-    """Return what the templates of a job's page need.
+    """Return the variables of the templates of a job's page.
 
     Raises:
         JobNotFoundError: the caller's fault: the tenant has no such job.
@@ -231,7 +229,7 @@ def facts_of(resources: Resources, job_id: UUID, *, tenant: str) -> dict[str, An
         "until": until,
         "timeline": timeline_of(cuts, until=until),
         "changes": compare_releases(resources.den, before, after) if after is not None and is_there else None,
-        **_ways_on(view),
+        **_actions(view),
     }
 
 
@@ -253,7 +251,7 @@ def _page_of_events(session: Session, job_id: UUID, *, before_id: int | None = N
 
 
 def bill_lines(calls: Iterable[Call]) -> tuple[CallLine, ...]:
-    """Return a bill's lines, the dearest model first."""
+    """Return the costs per model, the highest first."""
     by_model: dict[tuple[str, str], list[Call]] = {}
     for call in calls:
         by_model.setdefault((call.provider, call.model), []).append(call)
@@ -273,8 +271,8 @@ def _line(provider: str, model: str, calls: Sequence[Call]) -> CallLine:
     )
 
 
-def _ways_on(view: JobView) -> dict[str, bool]:
-    """Tell how the job can be gone on from."""
+def _actions(view: JobView) -> dict[str, bool]:
+    """Return which actions the page may offer."""
     is_free = view.continued_as is None and view.project is None
     return {
         "can_resume": is_free and can_go_on(Verb.RESUME, view.state, view.reason),
@@ -291,7 +289,7 @@ def _frames(job: Job, before: Release | None, after: Release | None, resources: 
 
 
 def frame_of(resources: Resources, release: Release) -> str | None:
-    """Return a link that the console may show in a frame; None where the files are gone."""
+    """Return a preview link for a frame; None if the files are gone."""
     return None if release.swept_at is not None else resources.links.url_of(release, audience=CONSOLE_AUDIENCE)
 
 

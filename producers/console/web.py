@@ -1,7 +1,4 @@
-"""What every page of the console goes through: who looks, what a page may load, how it is rendered, what it answers.
-
-Nothing here is global: the application carries its resources, as the HTTP door's does.
-"""
+"""What every console page shares: session, viewer, templates, security headers and redirects."""
 
 from __future__ import annotations
 
@@ -24,22 +21,16 @@ from starlette.responses import Response
 
 from ledger.errors import MonitoringError
 from producers.api.requests import Resources, resources_of
-from producers.console import template_filters
+from producers.console import presentation
 from producers.console.job_page import offset
-from producers.console.template_filters import event_line
+from producers.console.presentation import event_line
 from producers.errors import ForgedFormError, MissingScopeError, NotLoggedInError, ProducerError
 from producers.use_cases.tenants import Caller, Scope, holder_of
-from routing.errors import FieldError, InvalidJobError, RoutingError
-
-# A person's session in the console: a signed cookie that names an API key, never the key itself.
-#
-# The key is looked up for each request, so that a revoked one ends its sessions at once. Forms carry a token that
-# only
-# pages of the same session can know (CSRF).
+from routing.errors import InvalidJobError, RoutingError
 
 COOKIE = "pointsman_console"
 MAX_AGE_SECONDS = 12 * 3600
-"""After so long a person logs in again."""
+"""A session ends after this."""
 _SALT = "pointsman.console.v1"
 _MAX_COOKIE_CHARS = 1024
 _FIELDS = 2
@@ -47,19 +38,18 @@ _FIELDS = 2
 
 @dataclass(frozen=True)
 class ConsoleSession:
-    """Who is logged in."""
+    """A session. It names an API key, which is looked up for each request, so that a revoked key ends its sessions."""
 
     key_id: UUID
-    """Of the API key."""
     nonce: str
-    """Random, and no secret: what the form token is derived from."""
+    """Random but not secret: the form token is derived from it."""
 
 
 class Sessions:
-    """Makes and reads session cookies."""
+    """Creates and reads signed session cookies."""
 
     def __init__(self, keys: Sequence[str]) -> None:
-        """Take the installation's preview keys; another salt keeps the two kinds of tokens apart.
+        """Create it from the installation's preview keys; its own salt keeps the two kinds of tokens apart.
 
         Args:
             keys: the first signs, the others are still accepted.
@@ -76,7 +66,7 @@ class Sessions:
         return str(self._serializer.dumps([str(key_id), secrets.token_urlsafe(16)]))
 
     def read(self, cookie: str) -> ConsoleSession | None:
-        """Return the session that a cookie names; None for one that is expired or not ours."""
+        """Return the session of a cookie; None if it has expired or is not ours."""
         if not cookie or len(cookie) > _MAX_COOKIE_CHARS:
             return None
         try:
@@ -85,11 +75,11 @@ class Sessions:
             return None
 
     def form_token(self, session: ConsoleSession) -> str:
-        """Return what every form of a session carries."""
+        """Return the CSRF token of a session's forms."""
         return hmac.new(self._form_key, f"{session.key_id}:{session.nonce}".encode(), hashlib.sha256).hexdigest()
 
     def is_own_form(self, session: ConsoleSession, token: str) -> bool:
-        """Tell whether a form was made for this session."""
+        """Whether a form belongs to this session."""
         return hmac.compare_digest(self.form_token(session).encode(), token.encode("utf-8", "replace"))
 
 
@@ -109,12 +99,12 @@ _NOTICE_CHARS = 500
 
 
 REFUSALS = (MonitoringError, ProducerError, RoutingError)
-"""How the layers below say no to a person: told on the page, and nothing was done."""
+"""Errors that are shown on the page; nothing was changed."""
 
 
 @dataclass(frozen=True)
 class Viewer:
-    """Who looks at a page."""
+    """The person who looks at a page."""
 
     caller: Caller
     session: ConsoleSession
@@ -122,29 +112,24 @@ class Viewer:
 
     @property
     def can(self) -> dict[str, bool]:
-        """What pages may offer, by scope."""
+        """Whether the viewer has each scope."""
         return {scope.value: self.caller.may(scope) for scope in Scope}
 
 
 @dataclass(frozen=True)
 class Console:
-    """What the console works with besides the HTTP door's resources."""
+    """What the console needs besides the resources of the HTTP API."""
 
     sessions: Sessions
     is_secure: bool
-    """Whether the installation is reached by https: then cookies travel no other way."""
+    """Whether the public URL uses https, so that cookies must."""
     audit_key: bytes = b""
-    """What the audit trail is sealed with; empty where this process cannot verify it."""
-
-    @property
-    def templates(self) -> Environment:
-        """The templates."""
-        return _templates()
+    """The key of the audit trail; empty where this process cannot verify it."""
 
 
 @cache
-def _templates() -> Environment:
-    """Return the templates; everything in them is escaped, and a name that is missing is an error."""
+def load_templates() -> Environment:
+    """Return the templates; they escape everything, and a missing name is an error."""
     environment = Environment(
         loader=FileSystemLoader(str(files.files("producers.console") / "templates")),
         autoescape=select_autoescape(default=True),
@@ -152,7 +137,7 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(template_filters.FILTERS, event_line=event_line, offset=offset)
+    environment.filters.update(presentation.FILTERS, event_line=event_line, offset=offset)
     return environment
 
 
@@ -189,7 +174,7 @@ ViewerDep = Annotated[Viewer, Depends(viewer_of)]
 
 
 def acting(scope: Scope) -> Callable[..., Viewer]:
-    """Return a dependency of what changes something: the form must be the session's own, and the key must allow it."""
+    """Return a dependency of forms: the form must belong to the session, and the key must have the scope."""
 
     def actor_of(
         request: Request,
@@ -213,7 +198,7 @@ Operator = Annotated[Viewer, Depends(acting(Scope.OPERATE))]
 
 
 def policy_of(pages_url: str) -> str:
-    """Return the Content-Security-Policy of the console: its own files, and previews in frames, and nothing else."""
+    """Return the console's Content-Security-Policy: its own files, previews in frames, and nothing else."""
     parts = urlsplit(pages_url)
     return (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -222,17 +207,16 @@ def policy_of(pages_url: str) -> str:
 
 
 def render(request: Request, template: str, *, viewer: Viewer | None, status: int = 200, **facts: Any) -> Response:
-    """Return a page, or a part of one."""
-    console = console_of(request)
+    """Render a page, or a part of one."""
     notice = request.cookies.get(_NOTICE, "")
-    told = {
-        "notice": template_filters.notice(notice),
+    common = {
+        "notice": presentation.notice(notice),
         "viewer": viewer,
         "prefix": PREFIX,
         "here": request.url.path,
         "status": status,
     }
-    body = console.templates.get_template(template).render(**told, **facts)
+    body = load_templates().get_template(template).render(**common, **facts)
     response = HTMLResponse(body, status_code=status, headers=_headers(resources_of(request)))
     if notice and not is_part(request):
         response.delete_cookie(_NOTICE, path=PREFIX)
@@ -240,7 +224,7 @@ def render(request: Request, template: str, *, viewer: Viewer | None, status: in
 
 
 def is_part(request: Request) -> bool:
-    """Tell whether htmx asks for a part of a page."""
+    """Whether htmx requests a part of a page."""
     return request.headers.get("hx-request") == "true"
 
 
@@ -255,8 +239,8 @@ def _headers(resources: Resources) -> Mapping[str, str]:
     }
 
 
-def go(request: Request, path: str, *, notice: str = "", is_error: bool = False) -> Response:
-    """Lead to another page of the console, which tells what was done."""
+def redirect(request: Request, path: str, *, notice: str = "", is_error: bool = False) -> Response:
+    """Redirect to another page of the console, which shows the notice."""
     response = RedirectResponse(f"{PREFIX}{path}", status_code=303, headers={"Cache-Control": "no-store"})
     if notice:
         text = quote(f"{'!' if is_error else ''}{notice[:_NOTICE_CHARS]}")
@@ -266,14 +250,15 @@ def go(request: Request, path: str, *, notice: str = "", is_error: bool = False)
     return response
 
 
-def told(error: Exception) -> str:
-    """Return an error in words, as the HTTP door tells it."""
+def explain_error(error: Exception) -> str:
+    """Return an error in words."""
     if isinstance(error, InvalidJobError):
-        return "; ".join(_field(item) for item in error.errors)
+        return "; ".join(f"{item.field}: {item.rule}" for item in error.errors)
     if isinstance(error, MissingScopeError):
         return f"This needs a key with scope {error.scope.value}."
     return str(error)
 
 
-def _field(item: FieldError) -> str:
-    return f"{item.field}: {item.rule}"
+def refuse(request: Request, path: str, error: Exception) -> Response:
+    """Redirect to a page that shows why nothing was done."""
+    return redirect(request, path, notice=explain_error(error), is_error=True)

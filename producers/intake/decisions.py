@@ -15,12 +15,8 @@ from ledger.dispatch_window import WRITING_QUEUES
 from ledger.errors import ProjectNotFoundError
 from ledger.runs.run import find_project
 from ledger.runs.tables import Project
-from ledger.submission import Headroom
-from ledger.submission import SeenSite
-from ledger.submission import SubmissionContext
-from ledger.submission import load_headroom
-from ledger.tables import Site
-from ledger.tables import Tenant
+from ledger.submission import Headroom, SeenSite, SubmissionContext, load_headroom
+from ledger.tables import Site, Tenant
 from producers.errors import AdmissionRefusedError
 from routing.clarify.questions import MAX_SITES, Clarification, open_clarification
 from routing.decision.llm_router import RouteRules, Stage, first_stage

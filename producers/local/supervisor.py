@@ -187,7 +187,7 @@ def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:
 
 
 def _answers(url: str) -> bool:
-    import httpx2  # commands that start nothing are spared its import
+    import httpx2  # every command imports this module, most need no HTTP client
 
     from gateway.network import authorities
 

@@ -14,15 +14,7 @@ from ledger.operations.workers import FleetSlots, QueueSlots, WorkerView, all_wo
 from ledger.runs.run import open_gates
 from ledger.store import after, now
 from ledger.tables import Attempt, Cap, Job
-from producers.use_cases.jobs import JobSummary
-from producers.use_cases.jobs import summarise
-from ledger.operations.workers import FleetSlots
-from ledger.operations.workers import QueueSlots
-from ledger.operations.workers import WorkerView
-from ledger.operations.workers import all_workers
-from ledger.operations.workers import fleet_slots
-from ledger.operations.workers import slots_by_queue
-from producers.use_cases.jobs import View
+from producers.use_cases.jobs import JobSummary, View, summarise
 from routing.jobs import FAILURES, USED_ENDS, State
 from routing.policy.platform import Policy
 from routing.policy.prices import NANOUSD_PER_USD

@@ -22,30 +22,23 @@ from sqlmodel import Session
 
 from ledger import audit
 from ledger.decisions import debated_keys
-from ledger.errors import NotContinuableError
-from ledger.job_control import send_back
-from ledger.jobs import KEPT_FACTS
-from ledger.jobs import lock_job
-from ledger.releases import RoundContext
-from ledger.releases import load_round_context
-from ledger.releases import rounds_of
-from ledger.releases import work_so_far
-from ledger.job_control import WORKED_ON
-from ledger.job_control import request_cancel
-from ledger.errors import ProjectNotFoundError
-from ledger.errors import WrongStateError
-from ledger.jobs import end
-from ledger.money import OF_THE_DAY
-from ledger.money import last_budget_exceeded
-from ledger.releases import active_release
-from ledger.releases import is_about_earlier_work
-from ledger.releases import successor_of
-from ledger.releases import verb_of
+from ledger.errors import NotContinuableError, ProjectNotFoundError, WrongStateError
+from ledger.job_control import WORKED_ON, request_cancel, send_back
+from ledger.job_ends import is_run, is_step
+from ledger.jobs import KEPT_FACTS, end, lock_job
+from ledger.money import OF_THE_DAY, last_budget_exceeded
+from ledger.releases import (
+    RoundContext,
+    active_release,
+    is_about_earlier_work,
+    load_round_context,
+    rounds_of,
+    successor_of,
+    verb_of,
+    work_so_far,
+)
+from ledger.runs.run import find_project, new_run
 from ledger.runs.tables import Project
-from ledger.runs.run import find_project
-from ledger.runs.run import new_run
-from ledger.job_ends import is_run
-from ledger.job_ends import is_step
 from ledger.store import Ledger
 from ledger.submission import Accepted, accept, same_request
 from ledger.tables import Job, NewJob, Release, Site, digest_request

@@ -26,10 +26,10 @@ from sqlmodel import Session
 
 from ledger.durable import replace_file
 from ledger.store import Ledger
-from routing.config import redact
 from routing.decision.router import Mode, Route
 from routing.decision.triggers import Confidence, confidence_of
 from routing.jobs import read_stored
+from routing.redaction import redact
 
 logger = logging.getLogger(__name__)
 

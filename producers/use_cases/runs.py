@@ -10,16 +10,9 @@ from uuid import UUID
 
 from sqlmodel import Session
 
-from ledger.runs.run import RunRows
-from ledger.runs.run import find_run
-from ledger.runs.run import load_run
-from ledger.runs.tables import AgentExecution
-from ledger.runs.tables import Gate
-from ledger.runs.tables import RunStep
 from ledger.attempts import effective_policy
-from ledger.runs.tables import Project
-from ledger.runs.run import projects_of
-from ledger.runs.run import put_project
+from ledger.runs.run import RunRows, find_run, load_run, projects_of, put_project
+from ledger.runs.tables import AgentExecution, Gate, Project, RunStep
 from ledger.spending import CallUsage, orchestrator_share, total_by, usage_of_run
 from ledger.store import Ledger
 from ledger.tables import Tenant

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import AfterValidator, Field, StringConstraints, ValidationError
 
-from routing.config import SECRETS, Section
+from routing.config import Section
 from routing.errors import MissingKeyError, PolicyError, Problem, ProjectConfigError, YamlRefusedError
 from routing.policy.agents import (
     AgentDefinition,
@@ -29,6 +29,7 @@ from routing.policy.agents import (
 from routing.policy.platform import Policy
 from routing.policy.prices import NANOUSD_PER_USD, Usage, cost_nanousd
 from routing.queues import QueueName
+from routing.redaction import SECRETS
 
 MAX_BYTES = 65_536
 _MAX_DEPTH = 20

@@ -193,7 +193,11 @@ def test_the_token_of_a_session_spends_the_job_s_money_and_no_more(
     assert (job.state, job.reason) == ("budget_exceeded", "cost_cap")
     (first, second) = json.loads(rig.files(job.release_id)["a.txt"])
     assert first[0] == 200
-    assert (second[0], second[1]["type"], second[1]["details"]["error_code"]) == (429, "billing_error", "budget_exceeded")
+    assert (second[0], second[1]["type"], second[1]["details"]["error_code"]) == (
+        429,
+        "billing_error",
+        "budget_exceeded",
+    )
     check_nothing_happened(rig, site, maker)
 
 

@@ -298,7 +298,7 @@ def source(origin: Rig, tmp_path: Path) -> Path:
 def test_a_backup_is_never_written_over_and_is_there_whole_or_not_at_all(
     origin: Rig, source: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(InstallationError, match="is there already"):
+    with pytest.raises(InstallationError, match="name a new directory"):
         take_backup(origin, source)
     with pytest.raises(DumpError, match="pg_dump failed"):
         back_up(
@@ -322,10 +322,13 @@ def edit_blob(source: Path) -> None:
 
 
 DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
-    "no manifest": (lambda source: (source / MANIFEST).unlink(), "no backup, or an unfinished one"),
-    "another manifest": (lambda source: edit(source / MANIFEST), "is not what this version reads"),
-    "an edited ledger": (lambda source: edit(source / DUMP), "is not the file that the manifest names"),
-    "a missing file": (lambda source: next((source / BLOBS / "blobs").glob("*/*")).unlink(), "does not hold the files"),
+    "no manifest": (lambda source: (source / MANIFEST).unlink(), "not a backup, or an unfinished one"),
+    "another manifest": (lambda source: edit(source / MANIFEST), "is invalid for this version"),
+    "an edited ledger": (lambda source: edit(source / DUMP), "does not match the manifest"),
+    "a missing file": (
+        lambda source: next((source / BLOBS / "blobs").glob("*/*")).unlink(),
+        "does not match the manifest",
+    ),
     "an edited file": (edit_blob, "damaged: blob"),
 }
 
@@ -396,7 +399,7 @@ def test_the_commands_back_up_and_restore(
         assert not path.is_file() or KEY not in path.read_bytes()
     assert (tmp_path / "b").stat().st_mode & 0o077 == 0, "it holds what the tenants wrote"
     again = run(origin, "backup", str(tmp_path / "b"))
-    assert (again.exit_code, "is there already" in again.stderr) == (1, True)
+    assert (again.exit_code, "name a new directory" in again.stderr) == (1, True)
     done = run(target, "restore", str(tmp_path / "b"), "--json")
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["shown"] == 1

@@ -10,13 +10,10 @@ from typer.testing import CliRunner, Result
 
 from ledger.attempts import escalate, hold
 from ledger.dispatch_window import pause_queue
-from ledger.operations.workers import Sign
-from ledger.operations.workers import sign_in
-from ledger.operations.workers import sign_off
+from ledger.operations.workers import Sign, sign_in, sign_off
 from ledger.submission import count_backlog
 from monitoring.capacity.workload import measure
-from monitoring.gauges import read_recent_attempts
-from monitoring.gauges import read_wanted_slots
+from monitoring.gauges import read_recent_attempts, read_wanted_slots
 from producers.cli import app
 from routing.jobs import Reason, State
 from routing.queues import QueueName, Tier

@@ -26,9 +26,9 @@ from producers.use_cases.clarify import Clarifier, Reply
 from producers.use_cases.jobs import describe
 from producers.use_cases.routing_log import RoutingLog
 from routing.clarify.ladder import LadderEventName
-from routing.config import redact
 from routing.errors import InvalidJobError
 from routing.jobs import State
+from routing.redaction import redact
 from tests.integration.test_intake import submit, take_in
 from tests.integration.test_spec_jobs import Rig, rig, servers
 from tests.services import wait_until

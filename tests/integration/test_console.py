@@ -24,8 +24,8 @@ from ledger.operations.workers import Sign, sign_in
 from ledger.record_tables import AuditRow
 from ledger.store import Ledger
 from ledger.tables import Attempt, Job, Site
+from producers.console import operations
 from producers.console.job_page import facts_of
-from producers.console.routes import operations
 from producers.console.web import Sessions
 from producers.use_cases.tenants import keys_of, revoke
 from routing.jobs import Reason, State
@@ -113,7 +113,7 @@ def do_over(browser: Browser, job_id: UUID, tier: str) -> Job:
     """Override a job's tier and return the job that takes its place."""
     assert "Override the tier" in browser.get(f"/jobs/{job_id}").text
     browser.post(f"/jobs/{job_id}/override", tier=tier)
-    assert "in place of the one before" in browser.text, browser.text
+    assert "replaces the previous one" in browser.text, browser.text
     new = browser.world.job(UUID(str(browser.page.url).rsplit("/", 1)[1]))
     assert (new.parent_id, new.root_id, new.result["verb"]) == (job_id, browser.world.job(job_id).root_id, "override")
     return new
@@ -231,7 +231,7 @@ def test_a_job_s_page_tells_why_it_went_there_what_it_cost_and_what_it_changes(w
     assert "Make the headline red" in browser.text
     assert "awaiting approval" in browser.text
     assert "+h1 { color: #aa0000 }" in browser.text
-    assert "Why it went there" in browser.text
+    assert "Why it was routed so" in browser.text
     assert page.text.count("<iframe") == 2
 
 
@@ -271,7 +271,7 @@ def test_a_rejection_needs_a_reason_and_leaves_the_site_as_it_is(world: World, o
     browser = Browser(world)
     browser.get(f"/jobs/{offered}")
     browser.post(f"/jobs/{offered}/reject", reason="  ")
-    assert "Say why" in browser.text
+    assert "Give a reason" in browser.text
     browser.get(f"/jobs/{offered}")
     browser.post(f"/jobs/{offered}/reject", reason="Too red")
     assert "Rejected" in browser.text
@@ -351,7 +351,7 @@ def test_a_rollback_is_one_click_on_the_site_s_page(world: World, tmp_path: Path
     first = world.site("bakery", PAGES, tmp_path)
     world.site("bakery", {**PAGES, "index.html": HOME.replace(b"Bread", b"Rolls")}, tmp_path)
     browser = Browser(world)
-    assert browser.get("/sites/bakery").text.count("Go back to it") == 1
+    assert browser.get("/sites/bakery").text.count(">Roll back<") == 1
     browser.post("/sites/bakery/rollback", release_id=str(first.id))
     assert "live again" in browser.text
     assert world.active("bakery") == first.id
@@ -413,7 +413,7 @@ def test_the_tier_is_overridden_in_place_of_a_job_and_a_second_click_makes_no_se
     browser = Browser(world)
     browser.get(f"/jobs/{old}")
     browser.post(f"/jobs/{old}/override", tier="agent")
-    assert "on tier agent, in place of the one before" in browser.text
+    assert "replaces the previous one, on tier agent" in browser.text
     new = UUID(str(browser.page.url).rsplit("/", 1)[1])
     browser.post(f"/jobs/{old}/override", tier="agent")
     assert str(browser.page.url).endswith(str(new))
@@ -445,7 +445,7 @@ def test_a_job_that_ran_out_of_money_goes_on_with_what_a_person_adds(world: Worl
     browser.post(f"/jobs/{job_id}/resume", budget="lots")
     assert "budget_usd" in browser.text
     browser.post(f"/jobs/{job_id}/resume", budget="0.20")
-    assert "goes on with the budget you added" in browser.text
+    assert "Resumed with the added budget" in browser.text
     assert "Rounds of this session" in browser.text
 
 
@@ -454,8 +454,8 @@ def test_the_words_that_decided_are_marked_and_what_would_have_changed_it_is_tol
     job_id = world.submit(prompt="Rewrite <b>every</b> page with webgl", site="bakery")
     page = Browser(world).get(f"/jobs/{job_id}/why").text
     assert "<mark" in page
-    assert "The rule that won" in page
-    assert "What would have changed it" in page
+    assert "The winning rule" in page
+    assert "What would change it" in page
     assert "<b>every</b>" not in page
 
 
@@ -530,7 +530,7 @@ def test_the_audit_trail_is_searched_to_its_end_however_far_back(world: World, m
     while "<td>rare thing" not in browser.get(path).text:
         further = re.search(r'href="/console(/audit\?[^"]+)">Search further back', browser.page.text)
         assert further is not None, browser.text
-        assert "may be further back" in browser.text
+        assert "may be older ones" in browser.text
         path, pages = unescape(further.group(1)), pages + 1
     assert pages in (3, 4)
     browser.get("/audit?action=usual thing&actor=me")
@@ -549,7 +549,7 @@ def test_a_tier_that_the_work_so_far_needs_is_no_change_of_the_rules(world: Worl
         session.execute(changed.values(route={**job.route, **raised}, request=request))
     browser = Browser(world)
     browser.get(f"/jobs/{offered}/why")
-    assert "It has a build. The request by itself would be ACTION, tier spec." in browser.text
+    assert "It has a build. The request alone would be ACTION, tier spec." in browser.text
     assert "rules have changed" not in browser.text
     with world.ledger.begin() as session:
         session.execute(sql_update(Job).where(col(Job.id) == offered).values(route={**job.route, **raised, "tier": 1}))

@@ -73,7 +73,7 @@ def test_a_fleet_whose_dispatcher_is_gone_and_whose_chain_was_cut(
         before = verdicts(doctor.check_ledger(installation))
         assert {name for name, verdict in before.items() if verdict == "FAIL"} == {
             "dispatcher",
-            "Celery door",
+            "Celery intake",
             "workers",
         }
         with ledger.begin() as session:
@@ -121,16 +121,16 @@ def test_a_broker_that_may_drop_messages_and_one_that_is_away(tmp_path: Path) ->
 
 def test_a_den_that_cannot_be_written_to_or_cannot_link(tmp_path: Path) -> None:
     with installed(den__root=tmp_path / "den") as installation:
-        assert verdicts(doctor.check_files(installation))["den"] == "WARN"
+        assert verdicts(doctor.check_files(installation))["content store"] == "WARN"
         assert list(tmp_path.iterdir()) == []
         (tmp_path / "den").mkdir()
-        assert verdicts(doctor.check_files(installation))["den"] == "OK"
+        assert verdicts(doctor.check_files(installation))["content store"] == "OK"
         assert list((tmp_path / "den").iterdir()) == []
     (tmp_path / "file").write_text("")
     for root in (tmp_path / "file" / "den", Path("/proc/den"), Path("/sys")):
         with installed(den__root=root) as installation:
             (finding,) = doctor.check_files(installation)
-            assert (finding.name, finding.verdict.value) == ("den", "FAIL")
+            assert (finding.name, finding.verdict.value) == ("content store", "FAIL")
             assert str(root) in finding.seen
 
 
@@ -196,8 +196,8 @@ def test_a_box_setting_that_cannot_be_read_is_a_finding_like_any_other(ledger_ur
     wrong = {"POINTSMAN_LEDGER__URL": ledger_url, "POINTSMAN_BOX__SUBNETS": "ten", "POINTSMAN_MIRROR__NPM": "no-npm"}
     done = CliRunner().invoke(app, ["doctor", "--json"], env=wrong)
     findings = {each["name"]: each for each in json.loads(done.stdout)["findings"]}
-    assert (done.exit_code, findings["boxes"]["verdict"]) == (1, "FAIL")
-    assert "POINTSMAN_BOX__SUBNETS" in findings["boxes"]["seen"]
+    assert (done.exit_code, findings["sandboxes"]["verdict"]) == (1, "FAIL")
+    assert "POINTSMAN_BOX__SUBNETS" in findings["sandboxes"]["seen"]
     assert findings["package registry"]["verdict"] == "WARN", "what comes beside it is looked at all the same"
 
 

@@ -24,12 +24,12 @@ from producers.dispatch.broker import BrokerLists, Publisher
 from producers.dispatch.dispatcher import Dispatcher
 from producers.use_cases.routing_log import BATCH_ENTRIES, MARK_NAME, RoutingLog, open_routing_log
 from routing.broker import create_app
-from routing.config import redact
 from routing.decision.llm_router import soft_route
 from routing.decision.router import Mode, Signals, decide
 from routing.jobs import State
 from routing.policy.platform import platform_policy
 from routing.queues import QueueName
+from routing.redaction import redact
 from tests.factories import Shop, make_new_job
 from tests.services import Postgres
 

@@ -147,7 +147,7 @@ def test_garbage_collection_first_tells_and_then_does(run: Run, shop: Shop, bake
         os.utime(path, (1_000_000, 1_000_000), follow_symlinks=False)
     told = json.loads(run("gc", "--dry-run", "--json").stdout)
     assert (told["dry_run"], told["sites"], told["releases"], told["blobs"]) == (True, 1, 0, 1)
-    assert run("gc").stdout.startswith("gave up 0 releases of 1 sites: 1 files of 8 bytes, ")
+    assert run("gc").stdout.startswith("removed 0 releases of 1 sites: 1 files of 8 bytes, ")
     assert json.loads(run("gc", "--json").stdout)["blobs"] == 0
     assert run("rollback", "bakery").exit_code == 0
 

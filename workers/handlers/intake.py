@@ -16,7 +16,6 @@ from ledger.releases import work_so_far
 from routing.clarify.ladder import ArbiterReply, ArbiterRequest, LadderFlags, read_ladder_flags
 from routing.clarify.ladder import Failure as ArbiterFailure
 from routing.clarify.questions import Clarification, arbiter_call, climb, parse_arbiter_reply
-from routing.config import redact
 from routing.decision.debate import Failure, Subject, Verdict, hold_debate, hold_failure_debate
 from routing.decision.llm_router import (
     RouteRules,
@@ -41,6 +40,7 @@ from routing.model_call import Caller, ConstrainedCall
 from routing.policy.platform import ModelCall
 from routing.prompt.vocabulary import Vocabularies, shipped_vocabularies
 from routing.queues import QUEUE_OF_TIER, CallPurpose, Tier
+from routing.redaction import redact
 from routing.rounds import hard_floor, raise_to
 from workers.attempt import Attempt
 from workers.errors import SoftTimeLimit

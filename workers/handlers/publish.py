@@ -13,8 +13,6 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import NamedTuple
 
-from sqlmodel import Session
-from ledger.job_control import approved_release
 from ledger.attempts import hold
 from ledger.errors import FencedError, PublishConflictError, ReleaseSweptError, WrongStateError
 from ledger.events import EventKind, record
@@ -23,11 +21,7 @@ from ledger.job_ends import is_run
 from ledger.jobs import end
 from ledger.releases import activate, note_projection
 from ledger.start_attempt import Claim
-from ledger.tables import Approval
-from ledger.tables import Job
-from ledger.tables import Release
-from ledger.tables import Site
-from ledger.job_ends import is_run
+from ledger.tables import Approval, Release, Site
 from monitoring import traces
 from routing.jobs import JobMessage, Reason, State
 from routing.queues import QueueName

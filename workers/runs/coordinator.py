@@ -21,12 +21,12 @@ from ledger.runs.steps import StepOutcome, absorb, wake_run
 from ledger.runs.tables import AgentExecution, Gate, Run, RunStep
 from ledger.start_attempt import Claim
 from ledger.tables import Job, Tenant
-from routing.config import REDACTED, redact
 from routing.decision.router import Intent, Mode
 from routing.errors import MissingKeyError, PolicyError
 from routing.jobs import Reason, State
 from routing.policy.platform import Policy
 from routing.policy.project import ProjectConfig, accounts_for, for_project
+from routing.redaction import REDACTED, redact
 from sites.scan.rules import Notes, TooManyFindingsError
 from sites.scan.secrets import SecretBudget, find_secrets
 from workers.errors import WorkspaceMissingError, WriteConflictError

@@ -13,15 +13,14 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ledger.events import EventKind
-from ledger.runs.steps import StepOrder
-from ledger.runs.steps import StepReport
-from routing.config import redact
+from ledger.runs.steps import StepOrder, StepReport
 from routing.errors import PolicyError
 from routing.jobs import Reason, State
 from routing.policy.agents import CONTEXT_DIRECTORY, RESULT_FILE, AgentDefinition, Runtime, is_covered
 from routing.policy.platform import Policy
 from routing.policy.prices import NANOUSD_PER_USD
 from routing.policy.project import ProjectConfig, for_project
+from routing.redaction import redact
 from sites.errors import PathRefusedError, TreeRefusedError
 from sites.files import NameSet, check_path, is_planted
 from sites.scan.rules import Notes, TooManyFindingsError

@@ -11,8 +11,8 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from producers.cli import app
-from producers.commands.context import EXAMPLES, PANELS, print_table
+from producers.cli import EXAMPLES, PANELS, app
+from producers.commands.context import print_table
 
 ROOT = Path(__file__).parents[3]
 UNREACHABLE = "postgresql://nobody@127.0.0.1:1/none"
@@ -190,12 +190,12 @@ def test_the_doctor_says_of_each_part_what_to_do(tmp_path: Path) -> None:
 
     assert result.exit_code == 1
     found = [tuple(line.split(":")[0].split(None, 1)) for line in result.stdout.splitlines()]
-    assert [finding for finding in found if finding[1] != "den disk"] == [
+    assert [finding for finding in found if finding[1] != "content store disk"] == [
         ("OK", "configuration"),
         ("OK", "prices"),
         ("FAIL", "ledger"),
         ("FAIL", "broker"),
-        ("OK", "den"),
+        ("OK", "content store"),
         ("WARN", "preview keys"),
         ("FAIL", "gateway"),
         ("WARN", "exporter"),

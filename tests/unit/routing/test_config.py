@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
-from routing.config import HIDDEN, MARKED, BrokerConfig, PolicyConfig, Section, may_hide, read_settings, secrets_of
+from routing.config import BrokerConfig, PolicyConfig, Section, read_settings, secrets_of
 from routing.errors import PolicyError
+from routing.redaction import HIDDEN, MARKED, may_hide
 
 
 class ApiLike(Section):

@@ -12,24 +12,20 @@ import pytest
 from gateway.fake_provider.scenario import RuleBook, load_rules
 from gateway.fake_provider.team import run_agent
 from gateway.fake_provider.wire import ToolUse
-from routing.config import redact
 from routing.policy.agents import is_covered
 from routing.policy.platform import platform_policy
-from tests.unit.gateway.fake_provider.factories import make_request
-from tests.unit.gateway.fake_provider.factories import tool
-from tests.unit.gateway.fake_provider.factories import user
-from tests.unit.gateway.fake_provider.agent_workspace import AGENTS
-from tests.unit.gateway.fake_provider.agent_workspace import FEATURE
-from tests.unit.gateway.fake_provider.agent_workspace import FIX
-from tests.unit.gateway.fake_provider.agent_workspace import MIXED
-from tests.unit.gateway.fake_provider.agent_workspace import PROJECT
-from tests.unit.gateway.fake_provider.theatre import Theatre
-from tests.unit.gateway.fake_provider.agent_workspace import text_of
-from workers.runs.scheduling.planning import PlanContext
-from workers.runs.scheduling.planning import judge_plan
-from routing.config import redact
-from tests.unit.gateway.fake_provider.agent_workspace import AgentWorkspace
-from workers.runs.scheduling.planning import Surroundings
+from routing.redaction import redact
+from tests.unit.gateway.fake_provider.agent_workspace import (
+    AGENTS,
+    FEATURE,
+    FIX,
+    MIXED,
+    PROJECT,
+    AgentWorkspace,
+    text_of,
+)
+from tests.unit.gateway.fake_provider.factories import make_request, tool, user
+from workers.runs.scheduling.planning import PlanContext, judge_plan
 from workers.runs.scheduling.view import AgentResult, Rulebook, Status
 from workers.runs.step_context import claude_md
 

@@ -283,7 +283,7 @@ def test_the_command_prints_one_decision_a_line_and_the_same_bytes_again() -> No
     ("content", "told"),
     [
         ('{"id": "x"}', "line 1: the field 'input' is missing"),
-        ("[]", "line 1: not an object"),
+        ("[]", "line 1: must be an object"),
         ("nonsense", "line 1"),
         ('\n{"option_set_id": "s", "source": "mail", "options": [], "input": "x"}', "line 2"),
     ],

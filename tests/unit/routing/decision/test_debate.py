@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from routing.config import redact
 from routing.decision.debate import (
     CASE_LIMIT,
     CONSTRAINT_LIMIT,
@@ -32,6 +31,7 @@ from routing.failures import FailureOutcome
 from routing.policy.platform import platform_policy
 from routing.policy.prices import Usage, cost_nanousd
 from routing.queues import QueueName
+from routing.redaction import redact
 from tests.unit.routing.model_replies import ANY_JSON, Stage, failing
 
 POLICY = platform_policy()

@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from producers.use_cases.routing_log import format_entry
-from routing.config import redact
 from routing.decision.llm_router import (
     PATTERN_SOFT,
     REASON_LIMIT,
@@ -42,6 +41,7 @@ from routing.model_call import excerpt, load_prompt
 from routing.policy.platform import platform_policy
 from routing.policy.prices import Usage, cost_nanousd
 from routing.queues import QUEUE_OF_TIER, QueueName, Tier
+from routing.redaction import redact
 from tests.unit.routing.model_replies import ANY_JSON
 
 POLICY = platform_policy()

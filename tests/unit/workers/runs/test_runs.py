@@ -13,18 +13,8 @@ import pytest
 
 from routing.decision.router import Intent
 from routing.jobs import Reason, State
-from tests.unit.gateway.fake_provider.agent_workspace import FEATURE
-from tests.unit.gateway.fake_provider.agent_workspace import FIX
-from tests.unit.gateway.fake_provider.agent_workspace import MIXED
-from tests.unit.gateway.fake_provider.agent_workspace import PROJECT
-from tests.unit.gateway.fake_provider.theatre import Theatre
-from tests.unit.workers.runs.scheduling.fake_run import BOOK
-from tests.unit.workers.runs.scheduling.fake_run import Game
-from tests.unit.workers.runs.scheduling.fake_run import Outcome
-from tests.unit.workers.runs.scheduling.fake_run import blocking
-from tests.unit.workers.runs.scheduling.fake_run import done
-from tests.unit.workers.runs.scheduling.fake_run import make_view
-from tests.unit.gateway.fake_provider.agent_workspace import AgentWorkspace
+from tests.unit.gateway.fake_provider.agent_workspace import FEATURE, FIX, MIXED, PROJECT, AgentWorkspace
+from tests.unit.workers.runs.scheduling.fake_run import BOOK, Game, Outcome, blocking, done, make_view
 from workers.runs.scheduling.view import GateState, RunView, StepView
 
 

@@ -12,10 +12,10 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
-from routing.config import redact
 from routing.decision.router import Intent
 from routing.jobs import Reason, State, is_end
 from routing.policy.platform import platform_policy
+from routing.redaction import redact
 from workers.runs.scheduling.actions import (
     Action,
     AddSteps,

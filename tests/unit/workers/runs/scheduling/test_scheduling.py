@@ -21,8 +21,7 @@ from pydantic import ValidationError
 
 from routing.decision.router import Intent
 from routing.jobs import JobMessage, Reason, State, is_end
-from tests.unit.gateway.fake_provider.agent_workspace import FEATURE
-from tests.unit.gateway.fake_provider.agent_workspace import MIXED
+from tests.unit.gateway.fake_provider.agent_workspace import FEATURE, MIXED
 from tests.unit.workers.runs.scheduling.fake_run import (
     BOOK,
     BUILD_CHOICE,

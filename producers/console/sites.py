@@ -1,4 +1,4 @@
-"""Sites: how they look now, their releases, what each changed, and the way back to an earlier one."""
+"""The pages of sites with their releases, and of runs with their steps and gates."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ from ledger.runs.run import decide_gate, open_gates
 from ledger.runs.tables import Run
 from ledger.tables import Job, Release, Site
 from producers.api.requests import Resources
-from producers.console.charts import Node, graph
 from producers.console.job_page import frame_of
-from producers.console.template_filters import tone, words
-from producers.console.web import REFUSALS, Approver, ConsoleResources, ViewerDep, go, is_part, render, told
+from producers.console.presentation import Node, graph, tone, words
+from producers.console.web import REFUSALS, Approver, ConsoleResources, ViewerDep, is_part, redirect, refuse, render
 from producers.use_cases.jobs import summarise
 from producers.use_cases.runs import GateView, RunView, StepTreeView, describe_run, gate_view
 from producers.use_cases.sites import release_view, site_view
@@ -28,7 +27,7 @@ from routing.jobs import SiteName
 
 router = APIRouter(prefix="/sites")
 _PICTURED = 24
-"""Sites that are shown as they look; more of them are named."""
+"""Sites with a picture; further ones are only listed."""
 
 
 @router.get("")
@@ -54,13 +53,13 @@ def show_site(request: Request, resources: ConsoleResources, viewer: ViewerDep, 
 def show_diff(
     request: Request, resources: ConsoleResources, viewer: ViewerDep, name: SiteName, release_id: UUID
 ) -> Response:
-    """Show what a release changed of the one that it replaced."""
+    """Show what a release changed."""
     try:
         changes = resources.sites.diff(viewer.caller.tenant, name, None, release_id)
     except SiteNotFoundError:
         raise
     except REFUSALS as error:
-        return go(request, f"/sites/{name}", notice=told(error), is_error=True)
+        return refuse(request, f"/sites/{name}", error)
     return render(request, "diff.html", viewer=viewer, name=name, release_id=release_id, changes=changes)
 
 
@@ -74,12 +73,12 @@ def roll_back(
     except SiteNotFoundError:
         raise
     except REFUSALS as error:
-        return go(request, f"/sites/{name}", notice=told(error), is_error=True)
-    return go(request, f"/sites/{name}", notice="That release is live again.")
+        return refuse(request, f"/sites/{name}", error)
+    return redirect(request, f"/sites/{name}", notice="That release is live again.")
 
 
 def _frames(resources: Resources, sites: Sequence[Site]) -> Mapping[str, str]:
-    """Return links to what sites show now, for frames, by the sites' names."""
+    """Return preview links of the active releases, for frames, by site name."""
     active = {site.active_release_id: site.name for site in sites if site.active_release_id is not None}
     with resources.ledger.begin() as session:
         releases = session.scalars(select(Release).where(col(Release.id).in_(active))).all()
@@ -87,17 +86,15 @@ def _frames(resources: Resources, sites: Sequence[Site]) -> Mapping[str, str]:
     return {name: link for name, link in links.items() if link is not None}
 
 
-# Runs of the ticket lane: the live graph of a run's steps and gates, its plan and bill, and what its gates ask.
-
 runs_router = APIRouter()
 _SHOWN = 50
 _PLANNING = ("classify", "plan")
-"""Phases whose steps make the others."""
+"""Phases whose steps create the others."""
 
 
 @runs_router.get("/runs")
 def show_runs(request: Request, resources: ConsoleResources, viewer: ViewerDep) -> Response:
-    """List the newest runs and the gates that wait."""
+    """List the newest runs and the open gates."""
     tenant = viewer.caller.tenant
     newest = select(Job).join(Run, col(Run.job_id) == col(Job.id)).where(col(Job.tenant) == tenant)
     with resources.ledger.begin() as session:
@@ -108,7 +105,7 @@ def show_runs(request: Request, resources: ConsoleResources, viewer: ViewerDep) 
 
 @runs_router.get("/runs/{run_id}")
 def show_run(request: Request, resources: ConsoleResources, viewer: ViewerDep, run_id: UUID) -> Response:
-    """Show a run as it stands; the page asks again while it is under way."""
+    """Show a run; the page refreshes until it ends."""
     with resources.ledger.begin() as session:
         run = describe_run(session, run_id, tenant=viewer.caller.tenant)
     template = "parts/run.html" if is_part(request) else "run.html"
@@ -116,7 +113,7 @@ def show_run(request: Request, resources: ConsoleResources, viewer: ViewerDep, r
 
 
 def _pictures(run: RunView) -> tuple[Markup, Markup]:
-    """Return a run's graph for wide windows, and for phones."""
+    """Return a run's graph for wide windows and for phones."""
     done = sum(step.state == "done" for step in run.steps)
     shown = [gate for gate in run.gates if gate.state != "skipped"]
     nodes = [_behind(_node(step), shown) for step in _in_order(run.steps)]
@@ -127,13 +124,13 @@ def _pictures(run: RunView) -> tuple[Markup, Markup]:
 
 
 def _in_order(steps: Sequence[StepTreeView]) -> list[StepTreeView]:
-    """Return the steps, those that planned a round drawn before what they planned: nothing else says so."""
-    found = []
+    """Return the steps with edges from the planning steps of a round to the steps they planned."""
+    ordered = []
     for step in steps:
         plans = tuple(one.key for one in steps if one.phase in _PLANNING and one.round == step.round)
         is_first = not step.depends_on and step.phase not in _PLANNING
-        found.append(step.model_copy(update={"depends_on": plans}) if is_first else step)
-    return found
+        ordered.append(step.model_copy(update={"depends_on": plans}) if is_first else step)
+    return ordered
 
 
 def _node(step: StepTreeView) -> Node:
@@ -142,13 +139,13 @@ def _node(step: StepTreeView) -> Node:
 
 
 def _gate_node(gate: GateView, last: tuple[str, ...]) -> Node:
-    """Return a gate behind its steps; one without any stands before the run is published, behind all of them."""
+    """Return a gate after its steps; one without any comes last, before the run is published."""
     name = gate.reason or "Before publishing"
     return Node(f"gate:{gate.key}", name, f"gate {words(gate.state)}", tone(gate.state), gate.after or last, True)
 
 
 def _behind(node: Node, gates: Sequence[GateView]) -> Node:
-    """Return a step drawn behind the gates of all that it depends on."""
+    """Return a step with the gates of its dependencies in between."""
     held = [gate for gate in gates if gate.after and set(gate.after) <= set(node.depends_on)]
     freed = {key for gate in held for key in gate.after}
     kept = [key for key in node.depends_on if key not in freed]
@@ -171,7 +168,7 @@ def decide(
     verdict: Annotated[Literal["passed", "failed"], Form()],
     reason: Annotated[str, Form(max_length=2000)] = "",
 ) -> Response:
-    """Let a run go on behind a gate, or stop it there."""
+    """Pass or fail a gate."""
     try:
         with resources.ledger.begin() as session:
             decide_gate(
@@ -183,8 +180,8 @@ def decide(
                 note=reason.strip(),
                 tenant=viewer.caller.tenant,
             )
-    except GateNotFoundError:  # of this tenant
+    except GateNotFoundError:
         raise JobNotFoundError(gate_id) from None
     except REFUSALS as error:
-        return go(request, f"/runs/{run_id}", notice=told(error), is_error=True)
-    return go(request, f"/runs/{run_id}", notice=f"The gate is {verdict}.")
+        return refuse(request, f"/runs/{run_id}", error)
+    return redirect(request, f"/runs/{run_id}", notice=f"The gate has {verdict}.")

@@ -1,9 +1,15 @@
-"""What the OpenAPI document shows of bodies: they are read by hand, so that the rules are those of every other door."""
+"""The OpenAPI document: request schemas, examples, and field descriptions from the docstrings in the code."""
 
 from __future__ import annotations
 
+import ast
 import http
+import inspect
 import json
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from functools import cache
 from importlib import resources
 from typing import Any
 
@@ -24,7 +30,7 @@ _SUBMIT_EXAMPLES = {
         "value": {"prompt": "A one-page site for a bike repair shop in Graz", "new_site": "bike-repair"},
     },
     "override": {
-        "summary": "The tier chosen by hand, with a cap and a signed callback",
+        "summary": "A chosen tier, with a budget and a signed callback",
         "value": {
             "prompt": "Fix the logo, it is stretched in Firefox",
             "site": "bakery",
@@ -36,7 +42,7 @@ _SUBMIT_EXAMPLES = {
         },
     },
     "options": {
-        "summary": "A short reply, with the options that the caller had offered",
+        "summary": "A short reply to options that the caller has offered",
         "value": {
             "prompt": "the second one",
             "site": "bakery",
@@ -47,11 +53,11 @@ _SUBMIT_EXAMPLES = {
         },
     },
     "may_wait": {
-        "summary": "Work that may wait for what is more urgent",
+        "summary": "Work of low priority",
         "value": {"prompt": "Fix the typo in the footer", "site": "bakery", "priority": "P3"},
     },
     "advanced": {
-        "summary": "The code agent asked for, within a cap",
+        "summary": "The code agent, within a budget",
         "value": {
             "prompt": "Convert the site to several pages with a shared navigation",
             "site": "bakery",
@@ -60,7 +66,7 @@ _SUBMIT_EXAMPLES = {
         },
     },
     "newest_wins": {
-        "summary": "An edit that takes the place of older ones with its key, so that only the newest is worked on",
+        "summary": "An edit that supersedes older ones with the same key",
         "value": {"prompt": "Change the price of rye bread to $4.20", "site": "bakery", "supersede_key": "price-rye"},
     },
 }
@@ -139,25 +145,25 @@ data: {"id":4711,"at":"2026-11-20T09:30:00Z","kind":"state","data":{"origin":"sc
 : ping
 
 """
-"""A reader that is cut off sends `Last-Event-ID: 4711`, and goes on behind it."""
+"""A client that lost its connection resumes with `Last-Event-ID: 4711`."""
 
 NO_ROOM: dict[int | str, dict[str, Any]] = {
     429: {
-        "description": "There is no room now: a full queue (`queue_full`) or a spent budget (`budget_exceeded`).",
+        "description": "The queue is full (`queue_full`) or the budget spent (`budget_exceeded`).",
         "content": {"application/problem+json": {"schema": {"$ref": REF.format(model="Problem")}, "example": _FULL}},
-        "headers": {"Retry-After": {"description": "When to come back, in seconds.", "schema": {"type": "integer"}}},
+        "headers": {"Retry-After": {"description": "When to retry, in seconds.", "schema": {"type": "integer"}}},
     }
 }
 
 
 def body_of(model: type[BaseModel], example: dict[str, Any]) -> dict[str, Any]:
-    """Return the part of an operation that documents its body."""
+    """Return the documentation of an operation's body."""
     schema = model.model_json_schema()
     return {"requestBody": {"content": {"application/json": {"schema": schema, "example": example}}}}
 
 
 def show_answers(document: dict[str, Any]) -> None:
-    """Put answers that were really given, and the problems that callers meet, into an OpenAPI document."""
+    """Add recorded responses and typical problems to an OpenAPI document."""
     text = resources.files("producers.api").joinpath("answers.json").read_text("utf-8")
     for key, answer in json.loads(text).items():
         method, path = key.split(" ")
@@ -171,7 +177,7 @@ def show_answers(document: dict[str, Any]) -> None:
 
 
 def describe_webhook(document: dict[str, Any]) -> None:
-    """Describe in an OpenAPI document what a job's `callback_url` gets at its end (producers/dispatch/webhooks.py)."""
+    """Describe the callback at a job's end in an OpenAPI document."""
     ids = {"type": "string", "format": "uuid"}
     optional = {name: ids for name in ("parent_id", "continued_as", "superseded_by")}
     schema = {
@@ -186,16 +192,16 @@ def describe_webhook(document: dict[str, Any]) -> None:
         },
     }
     headers = {
-        "webhook-id": "The same for every try and replay: keep those that you have handled.",
-        "webhook-timestamp": "Seconds since 1970; libraries refuse one that is old.",
-        "webhook-signature": "`v1,...` by Standard Webhooks; several, separated by spaces, while secrets change.",
+        "webhook-id": "The same for every attempt and replay: store those that you have handled.",
+        "webhook-timestamp": "Seconds since 1970; libraries refuse old ones.",
+        "webhook-signature": "`v1,...` by Standard Webhooks; several, separated by spaces, while secrets rotate.",
     }
     document["webhooks"] = {
         "job.ended": {
             "post": {
                 "summary": "A job has ended",
                 "description": "Sent to its `callback_url`, again after 5 s, 30 s, 2 min, 10 min and 1 h until the "
-                "answer is 2xx, and whenever a replay is asked for.",
+                "response is 2xx, and on every replay.",
                 "parameters": [
                     {"name": name, "in": "header", "required": True, "description": words, "schema": {"type": "string"}}
                     for name, words in headers.items()
@@ -204,7 +210,7 @@ def describe_webhook(document: dict[str, Any]) -> None:
                     "required": True,
                     "content": {"application/json": {"schema": schema, "example": _WEBHOOK}},
                 },
-                "responses": {"2XX": {"description": "The receiver has it. Anything else is tried again."}},
+                "responses": {"2XX": {"description": "The receiver has accepted it. Any other response is retried."}},
             }
         }
     }
@@ -215,3 +221,70 @@ def request_schemas() -> dict[str, Any]:
     schema = JobRequest.model_json_schema(ref_template=REF)
     parts: dict[str, Any] = schema.pop("$defs", {})
     return {**parts, "JobRequest": schema}
+
+
+_OURS = ("producers.", "routing.", "ledger.", "sites.", "gateway.", "monitoring.", "sandbox.")
+_RULE = re.compile(r" \((?:[A-Z]+-\d+|A\d+|ruling A\d+)[^)]*\)")
+"""Rule ids that mean nothing outside this repository."""
+
+
+def describe_fields(document: dict[str, Any]) -> None:
+    """Describe every field of every model with the string literal below it in the code.
+
+    Pydantic could do so when it creates each class, but then every program would pay for this.
+    """
+    models: dict[str, list[type[BaseModel]]] = {}
+    for model in _models(BaseModel):
+        if model.__module__.startswith(_OURS):
+            models.setdefault(model.__name__, []).append(model)
+    for name, schema in _schemas(document):
+        matches = [model for model in models.get(name, ()) if set(model.model_fields) == set(schema["properties"])]
+        if not matches:
+            continue
+        descriptions = _descriptions_of(matches[0])
+        for field, content in schema["properties"].items():
+            if field in descriptions and "description" not in content:
+                content["description"] = descriptions[field]
+
+
+def _descriptions_of(model: type[BaseModel]) -> Mapping[str, str]:
+    """Return the descriptions of a model's fields, those of its bases included."""
+    found: dict[str, str] = {}
+    for base in reversed(model.__mro__):
+        if base.__module__.startswith(_OURS):
+            found |= _described_fields(base.__module__).get(base.__name__, {})
+    return found
+
+
+def _models(root: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    for model in root.__subclasses__():
+        yield model
+        yield from _models(model)
+
+
+def _schemas(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the schema of every object in the document with its model's name."""
+    stack: list[Any] = [document]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, dict):
+            if isinstance(item.get("properties"), dict) and isinstance(item.get("title"), str):
+                yield item["title"], item
+            stack.extend(item.values())
+        elif isinstance(item, list):
+            stack.extend(item)
+
+
+@cache
+def _described_fields(module: str) -> Mapping[str, Mapping[str, str]]:
+    """Return the string literal below each field of each class of a module."""
+    tree = ast.parse(inspect.getsource(sys.modules[module]))
+    return {node.name: dict(_below_fields(node)) for node in tree.body if isinstance(node, ast.ClassDef)}
+
+
+def _below_fields(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    for field, below in zip(node.body, node.body[1:], strict=False):
+        if not (isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)):
+            continue
+        if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant) and isinstance(below.value.value, str):
+            yield field.target.id, _RULE.sub("", " ".join(below.value.value.split()))

@@ -1,4 +1,4 @@
-"""The first page: what waits, what runs, what is spent, and who is waited for. Operators pause queues here."""
+"""The pages of operators: fleet, queues, dead letters, limits and the audit trail."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from ledger.attempts import effective_policy
 from ledger.errors import ClusterNotFoundError
 from ledger.record_tables import AuditRow
 from producers.api.requests import asker_of
-from producers.console.charts import Bar, bars
-from producers.console.template_filters import cents, plural
+from producers.console.presentation import Bar, bars, cents, plural
 from producers.console.web import (
     REFUSALS,
     ConsoleDep,
@@ -28,10 +27,10 @@ from producers.console.web import (
     Submitter,
     Viewer,
     ViewerDep,
-    go,
     is_part,
+    redirect,
+    refuse,
     render,
-    told,
 )
 from producers.use_cases.dead_letters import DeadLetterOrder, ReplayOrder
 from producers.use_cases.fleet import budgets_today, ended_lately, fleet_view, spent_by_day
@@ -44,7 +43,7 @@ router = APIRouter()
 
 @router.get("/")
 def show_fleet(request: Request, resources: ConsoleResources, viewer: ViewerDep) -> Response:
-    """Show how the fleet does; the page asks again every two seconds."""
+    """Show the fleet; the page refreshes every two seconds."""
     tenant, is_operator = viewer.caller.tenant, viewer.caller.may(Scope.OPERATE)
     with resources.ledger.begin() as session:
         policy = effective_policy(session, tenant, resources.policy)
@@ -60,16 +59,16 @@ def show_fleet(request: Request, resources: ConsoleResources, viewer: ViewerDep)
 
 @router.get("/charts")
 def show_charts(request: Request, resources: ConsoleResources, viewer: ViewerDep) -> Response:
-    """Return the first page's charts anew: they look further back than its numbers, and change more slowly."""
+    """Return the charts of the fleet page, which refresh more slowly than its numbers."""
     with resources.ledger.begin() as session:
         charts = charts_of(session, viewer)
     if not is_part(request):
-        return go(request, "/")
+        return redirect(request, "/")
     return render(request, "parts/charts.html", viewer=viewer, **charts)
 
 
 def charts_of(session: Session, viewer: Viewer) -> dict[str, Any]:
-    """Return the charts of what ended lately and of what the last days cost."""
+    """Return the charts of recently ended jobs and of recent spending."""
     whose = None if viewer.caller.may(Scope.OPERATE) else viewer.caller.tenant
     return {"ended_chart": _ended(session, whose), "spend_chart": spend_chart(session, whose)}
 
@@ -88,7 +87,7 @@ def _ended(session: Session, tenant: str | None) -> Markup:
 
 
 def spend_chart(session: Session, tenant: str | None) -> Markup:
-    """Return the chart of what the last days cost."""
+    """Return the chart of spending per day."""
     days = spent_by_day(session, tenant)
     pieces = [Bar(f"{one.day:%d %b}", (("money", one.spent_nanousd),), cents(one.spent_nanousd)) for one in days]
     total, top = sum(one.spent_nanousd for one in days), max(one.spent_nanousd for one in days)
@@ -99,14 +98,12 @@ def spend_chart(session: Session, tenant: str | None) -> Markup:
 def switch_queue(
     request: Request, resources: ConsoleResources, viewer: Operator, queue: QueueName, paused: Annotated[bool, Form()]
 ) -> Response:
-    """Pause a queue, or let it go on."""
+    """Pause or resume a queue."""
     word = "paused" if paused else "resumed"
     with resources.ledger.begin() as session:
         pause_queue(session, queue, is_paused=paused, actor=viewer.caller.actor)
-    return go(request, "/", notice=f"{queue.value} is {word}.")
+    return redirect(request, "/", notice=f"{queue.value} is {word}.")
 
-
-# Dead letters: what ended as nobody wanted, by what it has in common; replayed or laid to rest, many at once.
 
 dead_letters_router = APIRouter(prefix="/dead")
 
@@ -119,11 +116,11 @@ _PAGE = 100
 
 @dead_letters_router.get("")
 def show_clusters(request: Request, resources: ConsoleResources, viewer: ViewerDep, cursor: Cursor = None) -> Response:
-    """Show what dead letters have in common, the largest cluster first."""
+    """Show dead letters by failure signature, the largest cluster first."""
     try:
         page = resources.dead_letters.clusters(viewer.caller.tenant, cursor=cursor)
     except REFUSALS as error:
-        return go(request, "/dead", notice=told(error), is_error=True)
+        return refuse(request, "/dead", error)
     most = max((cluster.jobs for cluster in page.clusters), default=0)
     return render(request, "dead.html", viewer=viewer, page=page, most=most)
 
@@ -136,9 +133,9 @@ def show_cluster(
     try:
         page = resources.dead_letters.jobs(viewer.caller.tenant, cluster, cursor=cursor, limit=_PAGE)
     except ClusterNotFoundError:
-        return go(request, "/dead", notice="Nothing is left of that cluster.")
+        return redirect(request, "/dead", notice="That cluster is empty now.")
     except REFUSALS as error:
-        return go(request, "/dead", notice=told(error), is_error=True)
+        return refuse(request, "/dead", error)
     return render(request, "cluster.html", viewer=viewer, name=cluster, page=page)
 
 
@@ -151,12 +148,12 @@ def replay(
     signature: Signature = "",
     budget: Annotated[str, Form()] = "",
 ) -> Response:
-    """Replay the chosen dead letters, or up to 200 of a cluster; tell what became of each."""
+    """Replay the selected dead letters, or up to 200 of a cluster."""
     try:
         order = parse_as(ReplayOrder, _order(ids, signature) | ({"budget_usd": budget} if budget else {}))
         verdicts = resources.dead_letters.replay(order, asker=asker_of(viewer.caller))
     except REFUSALS as error:
-        return go(request, "/dead", notice=told(error), is_error=True)
+        return refuse(request, "/dead", error)
     return render(request, "verdicts.html", viewer=viewer, verdicts=verdicts, title="Replayed", done="replayed")
 
 
@@ -164,32 +161,30 @@ def replay(
 def dismiss(
     request: Request, resources: ConsoleResources, viewer: Submitter, ids: Ids = None, signature: Signature = ""
 ) -> Response:
-    """Say that the chosen dead letters, or up to 200 of a cluster, need nothing more."""
+    """Dismiss the selected dead letters, or up to 200 of a cluster."""
     try:
         order = parse_as(DeadLetterOrder, _order(ids, signature))
         verdicts = resources.dead_letters.dismiss(order, asker=asker_of(viewer.caller))
     except REFUSALS as error:
-        return go(request, "/dead", notice=told(error), is_error=True)
+        return refuse(request, "/dead", error)
     return render(request, "verdicts.html", viewer=viewer, verdicts=verdicts, title="Dismissed", done="dismissed")
 
 
 def _order(ids: list[UUID] | None, signature: str) -> dict[str, Any]:
-    """Return an order; ticked boxes are meant alone, though their form names the cluster too."""
+    """Return an order for the ticked jobs or, if none is ticked, for the cluster."""
     return {"ids": ids} if ids else {"signature": signature} if signature else {}
 
 
-# What is on record: limits and budgets, and the audit trail with its check.
-
 _ROWS = 60
 _LOOKED_AT = 200_000
-"""How many rows back a search goes from where it begins: there is no index on actors and actions."""
+"""How many rows a search covers; there is no index on actors and actions."""
 _MOST_VERIFIED = 300_000
-"""A longer chain is verified by the command, which nobody's browser waits for."""
+"""A longer chain takes too long for a page; there is a command."""
 
 
 @router.get("/limits")
 def show_limits(request: Request, resources: ConsoleResources, viewer: ViewerDep) -> Response:
-    """Show the limits of each queue as they hold for the tenant, and how much of its budgets is used."""
+    """Show the tenant's limits on each queue, and how much of its budgets is used."""
     tenant, is_operator = viewer.caller.tenant, viewer.caller.may(Scope.OPERATE)
     with resources.ledger.begin() as session:
         policy = effective_policy(session, tenant, resources.policy)
@@ -200,8 +195,8 @@ def show_limits(request: Request, resources: ConsoleResources, viewer: ViewerDep
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """Which rows of the audit trail are asked for."""
+class AuditFilter:
+    """Which rows of the audit trail to show."""
 
     action: str = ""
     actor: str = ""
@@ -219,8 +214,8 @@ def show_audit(
     job: Annotated[str, Query(max_length=36)] = "",
     before: Annotated[int | None, Query(ge=0, lt=2**63)] = None,
 ) -> Response:
-    """Search the audit trail, newest first: operators all of it, everyone else what concerns their tenant."""
-    wanted = Wanted(action=action.strip(), actor=actor.strip(), job=job.strip(), before=before)
+    """Search the audit trail, newest first: operators all of it, others only their tenant's rows."""
+    wanted = AuditFilter(action=action.strip(), actor=actor.strip(), job=job.strip(), before=before)
     with resources.ledger.begin() as session:
         page = _search(session, viewer, wanted)
     return render(request, "audit.html", viewer=viewer, wanted=wanted, page=page, verdict=None, refusal="")
@@ -231,12 +226,12 @@ class AuditPage(NamedTuple):
 
     rows: Sequence[AuditRow]
     following: int | None
-    """Older rows lie below this one; None when there are none."""
+    """Older rows are below this one; None if there are none."""
     is_cut: bool
-    """The search ended before it had a page full: it goes on below."""
+    """Whether the search stopped at its bound before the page was full."""
 
 
-def _search(session: Session, viewer: Viewer, wanted: Wanted) -> AuditPage:
+def _search(session: Session, viewer: Viewer, wanted: AuditFilter) -> AuditPage:
     end = wanted.before if wanted.before is not None else (session.scalar(select(func.max(AuditRow.seq))) or 0) + 1
     found = select(AuditRow).where(col(AuditRow.seq) < end).order_by(col(AuditRow.seq).desc()).limit(_ROWS + 1)
     if not viewer.caller.may(Scope.OPERATE):
@@ -259,7 +254,7 @@ def _search(session: Session, viewer: Viewer, wanted: Wanted) -> AuditPage:
 
 
 def _uuid(text: str) -> UUID:
-    """Return the id that was searched for; what is none finds nothing."""
+    """Parse the id of a search; an invalid one matches nothing."""
     try:
         return UUID(text)
     except ValueError:
@@ -268,16 +263,20 @@ def _uuid(text: str) -> UUID:
 
 @router.post("/audit/verify")
 def verify(request: Request, console: ConsoleDep, resources: ConsoleResources, viewer: Operator) -> Response:
-    """Check the whole chain, and tell what was found."""
+    """Verify the whole chain."""
     verdict, refusal = None, ""
     with resources.ledger.begin() as session:
         some = select(col(AuditRow.seq)).limit(_MOST_VERIFIED + 1).subquery()
         size = session.scalar(select(func.count()).select_from(some)) or 0
         if not console.audit_key:
-            refusal = "This process does not hold the audit key; use the command where it is: pointsman audit verify."
+            refusal = "This process has no audit key; run `pointsman audit verify` where it is set."
         elif size > _MOST_VERIFIED:
-            refusal = f"The trail has more than {_MOST_VERIFIED:,} rows, too many for a page: pointsman audit verify."
+            refusal = (
+                f"The trail has more than {_MOST_VERIFIED:,} rows: too many for a page; run `pointsman audit verify`."
+            )
         else:
             verdict = audit.verify(session, signing_key=console.audit_key)
-        page = _search(session, viewer, Wanted())
-    return render(request, "audit.html", viewer=viewer, wanted=Wanted(), page=page, verdict=verdict, refusal=refusal)
+        page = _search(session, viewer, AuditFilter())
+    return render(
+        request, "audit.html", viewer=viewer, wanted=AuditFilter(), page=page, verdict=verdict, refusal=refusal
+    )

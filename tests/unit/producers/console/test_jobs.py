@@ -2,7 +2,7 @@
 
 import pytest
 
-from producers.console.routes.jobs import Decider, decider_of, is_as_decided
+from producers.console.jobs import Decider, decider_of, is_as_decided
 from routing.decision.router import Route, Signals, SiteSignals, decide
 from routing.policy.platform import platform_policy
 from routing.queues import Tier

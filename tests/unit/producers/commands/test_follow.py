@@ -4,7 +4,7 @@ from io import StringIO
 
 from rich.console import Console
 
-from producers.commands.follow import progress
+from producers.commands.follow import show_progress
 from producers.use_cases.jobs import JobView
 
 
@@ -15,7 +15,7 @@ def job(**fields: object) -> JobView:
 
 def test_at_a_terminal_it_shows_how_the_job_stands_while_nothing_happens() -> None:
     said = StringIO()
-    with progress(Console(file=said, force_terminal=True, width=100), is_shown=True) as tell:
+    with show_progress(Console(file=said, force_terminal=True, width=100), is_shown=True) as tell:
         tell(job(state="running", queue="spec", seconds=12.4))
 
     assert "running on spec, 12 s, $0.00 of $0.65" in said.getvalue()
@@ -23,7 +23,7 @@ def test_at_a_terminal_it_shows_how_the_job_stands_while_nothing_happens() -> No
 
 def test_where_nobody_looks_nothing_is_drawn() -> None:
     said = StringIO()
-    with progress(Console(file=said), is_shown=False) as tell:
+    with show_progress(Console(file=said), is_shown=False) as tell:
         tell(job())
 
     assert said.getvalue() == ""

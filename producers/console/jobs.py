@@ -1,4 +1,4 @@
-"""Jobs as they are looked at: the list with filter and search, one job with all about it, and its live events."""
+"""The job pages: list and search, one job, its live events, why it was routed so, and what a person can do about it."""
 
 from __future__ import annotations
 
@@ -17,48 +17,52 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from ledger.attempts import effective_policy
-from ledger.jobs import find_job
+from ledger.errors import JobNotFoundError
+from ledger.job_control import Seen, approve, reject, request_cancel
+from ledger.jobs import find_job, lock_job
 from ledger.tables import Job, Site
-from producers.api.job_routes import News, look, watch
+from producers.api.job_routes import News, read_events, watch
+from producers.api.requests import asker_of
 from producers.console.job_page import events_of, facts_of
 from producers.console.web import (
     REFUSALS,
-    ConsoleDep,
+    Approver,
     ConsoleResources,
     Submitter,
     ViewerDep,
-    go,
     is_part,
+    load_templates,
+    redirect,
+    refuse,
     render,
-    told,
 )
+from producers.use_cases.clarify import MAX_REPLY_CHARACTERS
 from producers.use_cases.jobs import JobSummary, summarise
+from producers.use_cases.rounds import ResumeOrder, ReviseOrder
 from routing.decision.explanation import Explanation, explain
 from routing.decision.router import CLASSIFIER, Route, SiteSignals, signals_of
 from routing.errors import InvalidJobError
-from routing.jobs import Door, State, parse_request, read_stored
+from routing.jobs import Door, State, parse_as, parse_request, read_stored
 from routing.policy.platform import Policy
 from routing.prompt.vocabulary import Vocabularies, shipped_vocabularies
-from routing.queues import QueueName
+from routing.queues import QueueName, TierName
 from routing.rounds import WORK_SO_FAR
-
-# A page of jobs: the newest first, by state, site and words of the prompt, each page at the same cost.
 
 PAGE = 40
 MAX_SEARCHED = 20_000
-"""How far back a search for words goes: without an index on prompts it must end somewhere, and says where."""
+"""How far back a search goes; there is no index on prompts."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Filter:
-    """Which jobs are wanted."""
+    """Which jobs to list."""
 
     states: tuple[State, ...] = ()
     site: str = ""
     text: str = ""
-    """Words of the prompt, or the beginning of a job's id."""
+    """Words of the prompt, or the start of a job's id."""
     before: datetime | None = None
-    """Only jobs accepted earlier than this: where the page before ended."""
+    """Only jobs accepted before this, where the previous page ended."""
 
 
 @dataclass(frozen=True)
@@ -68,11 +72,11 @@ class Page:
     jobs: tuple[JobSummary, ...]
     next_before: datetime | None
     is_cut: bool
-    """A search that stopped at its bound may have missed older jobs."""
+    """Whether the search stopped at its bound and may have missed older jobs."""
 
 
 def page_of(session: Session, tenant: str, wanted: Filter) -> Page:
-    """Return the page of a tenant's jobs that a filter asks for."""
+    """Return a page of a tenant's jobs that match a filter."""
     newest = select(Job).where(col(Job.tenant) == tenant, col(Job.queue) != QueueName.STEPS.value)
     if wanted.before is not None:
         newest = newest.where(col(Job.created_at) < wanted.before)
@@ -91,12 +95,12 @@ def page_of(session: Session, tenant: str, wanted: Filter) -> Page:
     matches = recent.c.prompt.ilike(like, escape="\\") | cast(recent.c.id, String).like(begins, escape="\\")
     ids = session.scalars(select(recent.c.id).where(matches).order_by(recent.c.created_at.desc()).limit(PAGE + 1)).all()
     found = session.scalars(select(Job).where(col(Job.id).in_(ids)).order_by(col(Job.created_at).desc())).all()
-    is_cut = len(found) <= PAGE and _reaches(session, newest)
+    is_cut = len(found) <= PAGE and _exceeds_search(session, newest)
     return _page(session, found, is_cut=is_cut)
 
 
-def _reaches(session: Session, newest: Select[Any]) -> bool:
-    """Tell whether there are more jobs than a search looks at."""
+def _exceeds_search(session: Session, newest: Select[Any]) -> bool:
+    """Whether there are more jobs than a search covers."""
     return session.scalars(newest.offset(MAX_SEARCHED).limit(1)).first() is not None
 
 
@@ -110,12 +114,10 @@ def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
 
 
-# Why a job went where it went, in words: the router asked again about the same request, word by word.
-
 _DECIDED = ("mode", "tier", "rule")
 
 Decider = Literal["rules", "work", "model"]
-"""Who had the last word: the rules alone, what the work so far needs at least, or a model that was asked besides."""
+"""What determined the route: the rules, the minimum tier of the work so far, or a model."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,25 +126,25 @@ class Piece:
 
     text: str
     kind: str
-    """Of the trigger that stands here; empty for other words."""
+    """The kind of trigger; empty for other words."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reasons:
-    """Why a job went there."""
+    """Why a job was routed as it was."""
 
     found: Explanation
     pieces: tuple[Piece, ...]
-    """The prompt, with what the rules took notice of told apart."""
+    """The prompt, split at the triggers."""
     decider: Decider
     is_as_decided: bool
-    """Whether the rules of today say the same as those of then, as far as the decision shows what those said."""
+    """Whether today's rules agree with the recorded decision."""
 
 
 def reasons_of(
     session: Session, job: Job, *, policy: Policy, vocabularies: Vocabularies | None = None
 ) -> Reasons | None:
-    """Return the reasons; None for a request that was refused before anything was decided."""
+    """Return the reasons; None for a request that was refused before it was routed."""
     try:
         request = parse_request({**job.request, "prompt": job.prompt})
     except InvalidJobError:
@@ -159,10 +161,10 @@ def reasons_of(
 
 
 def decider_of(route: Mapping[str, Any], *, is_pivot: bool = False) -> Decider:
-    """Return who had the last word on a route.
+    """Return what determined a route.
 
     Args:
-        route: the decision as it stands.
+        route: the recorded decision.
         is_pivot: whether a debate about the job's failures may have changed its tier.
     """
     if route.get("rule") == WORK_SO_FAR:
@@ -171,9 +173,9 @@ def decider_of(route: Mapping[str, Any], *, is_pivot: bool = False) -> Decider:
 
 
 def is_as_decided(then: Mapping[str, Any], today: Route, *, decider: Decider) -> bool:
-    """Tell whether what the rules say today fits what was decided then.
+    """Whether today's rules agree with a recorded decision.
 
-    A tier that the work so far needs stands for any lower one; what the rules had said before a model is not on record.
+    The minimum tier of the work so far hides any lower one; what the rules said before a model is not on record.
     """
     if decider == "model":
         return True
@@ -206,7 +208,7 @@ def _cut(prompt: str, marks: Sequence[tuple[int, int, str]]) -> list[Piece]:
 router = APIRouter()
 
 _REFRESH_SECONDS = 0.7
-"""How long a page is left as it is at least, however much happens."""
+"""Shortest time between two refreshes of a page."""
 
 
 @router.get("/jobs")
@@ -219,7 +221,7 @@ def show_jobs(
     text: Annotated[str, Query(max_length=200)] = "",
     before: Annotated[datetime | None, Query()] = None,
 ) -> Response:
-    """List the tenant's jobs, newest first, by state, site and words of the prompt."""
+    """List the tenant's jobs, newest first, filtered by state, site and words of the prompt."""
     states = tuple(one for one in state or () if one)
     wanted = Filter(states=states, site=site.strip(), text=text.strip(), before=before)
     with resources.ledger.begin() as session:
@@ -239,7 +241,7 @@ def submit(
     tier: Annotated[str, Form()] = "",
     budget: Annotated[str, Form()] = "",
 ) -> Response:
-    """Submit a job by hand."""
+    """Submit a job from the form."""
     body = {"prompt": prompt, "site": site.strip(), "tier": tier, "budget_usd": budget}
     try:
         accepted = resources.submitter.submit(
@@ -249,13 +251,13 @@ def submit(
             actor=viewer.caller.actor,
         )
     except REFUSALS as error:
-        return go(request, "/jobs", notice=told(error), is_error=True)
-    return go(request, f"/jobs/{accepted.job.id}")
+        return refuse(request, "/jobs", error)
+    return redirect(request, f"/jobs/{accepted.job.id}")
 
 
 @router.get("/jobs/{job_id}")
 def show_job(request: Request, resources: ConsoleResources, viewer: ViewerDep, job_id: UUID) -> Response:
-    """Show one job: its question or preview first, since somebody may be waited for."""
+    """Show one job, its question or preview first."""
     facts = facts_of(resources, job_id, tenant=viewer.caller.tenant)
     template = "parts/job.html" if is_part(request) else "job.html"
     return render(request, template, viewer=viewer, **facts)
@@ -269,7 +271,7 @@ def show_events(
     job_id: UUID,
     before: Annotated[int, Query(ge=0, lt=2**63)] = 2**63 - 1,
 ) -> Response:
-    """Show a page of a job's events that ends before one of them: the way back from the newest."""
+    """Show the page of a job's events that ends before one of them."""
     page = events_of(resources, job_id, tenant=viewer.caller.tenant, before_id=before)
     template = "parts/events.html" if is_part(request) else "events.html"
     return render(request, template, viewer=viewer, job_id=job_id, page=page)
@@ -277,7 +279,7 @@ def show_events(
 
 @router.get("/jobs/{job_id}/why")
 def show_why(request: Request, resources: ConsoleResources, viewer: ViewerDep, job_id: UUID) -> Response:
-    """Tell which words and rules decided where a job went, and what would have changed it."""
+    """Show which words and rules decided a job's route, and what would change it."""
     with resources.ledger.begin() as session:
         job = find_job(session, job_id, tenant=viewer.caller.tenant)
         found = reasons_of(session, job, policy=resources.policy, vocabularies=resources.vocabularies)
@@ -289,17 +291,16 @@ def show_why(request: Request, resources: ConsoleResources, viewer: ViewerDep, j
 async def stream(
     request: Request,
     resources: ConsoleResources,
-    console: ConsoleDep,
     viewer: ViewerDep,
     job_id: UUID,
     after: Annotated[int, Query(ge=0, lt=2**63)] = 0,
     last_event_id: Annotated[int | None, Header(ge=0, lt=2**63)] = None,
 ) -> Response:
-    """Send a job's events as lines of its page, while they happen; a browser that was cut off goes on by itself."""
+    """Stream a job's events as lines of its page; a browser resumes a lost stream by itself."""
     after = after if last_event_id is None else last_event_id
     tenant = viewer.caller.tenant
-    first = await run_in_threadpool(look, resources.ledger, job_id, tenant=tenant, after=after)
-    line = console.templates.get_template("parts/event.html")
+    first = await run_in_threadpool(read_events, resources.ledger, job_id, tenant=tenant, after=after)
+    line = load_templates().get_template("parts/event.html")
     news = watch(
         resources.ledger,
         job_id,
@@ -313,14 +314,149 @@ async def stream(
 
 
 async def _lines(news: AsyncIterator[News], render_line: Callable[..., str]) -> AsyncIterator[ServerSentEvent]:
-    """Yield each event's line, and now and then that the page has changed: never later than with the last event."""
-    is_owed, told_at = False, 0.0
+    """Yield each event's line and, at intervals and after the last event, that the page has changed."""
+    is_stale, refreshed_at = False, 0.0
     async for one in news:
         for event in one.events:
             yield ServerSentEvent(data=render_line(event=event).strip(), event="line", id=str(event.id))
-        is_owed = is_owed or bool(one.events)
-        if one.is_over or (is_owed and time.monotonic() - told_at >= _REFRESH_SECONDS):
+        is_stale = is_stale or bool(one.events)
+        if one.is_over or (is_stale and time.monotonic() - refreshed_at >= _REFRESH_SECONDS):
             yield ServerSentEvent(data="changed", event="changed")
-            is_owed, told_at = False, time.monotonic()
+            is_stale, refreshed_at = False, time.monotonic()
         if one.is_over:
             yield ServerSentEvent(data="over", event="over")
+
+
+decisions_router = APIRouter(prefix="/jobs/{job_id}")
+
+Reason = Annotated[str, Form(max_length=2000)]
+
+
+def _act(request: Request, job_id: UUID, do: Callable[[], str | UUID | None], *, done: str) -> Response:
+    """Perform an action and show the job again, or the job that continues it."""
+    try:
+        outcome = do()
+    except JobNotFoundError:  # also for jobs of other tenants
+        raise
+    except REFUSALS as error:
+        return refuse(request, f"/jobs/{job_id}", error)
+    following = outcome if isinstance(outcome, UUID) else job_id
+    return redirect(request, f"/jobs/{following}", notice=outcome if isinstance(outcome, str) else done)
+
+
+@decisions_router.post("/approve")
+def approve_job(
+    request: Request,
+    resources: ConsoleResources,
+    viewer: Approver,
+    job_id: UUID,
+    release_id: Annotated[UUID, Form()],
+    report_digest: Annotated[str, Form(max_length=64)] = "",
+) -> Response:
+    """Approve exactly the release that the page showed."""
+
+    def do() -> None:
+        with resources.ledger.begin() as session:
+            approve(
+                session,
+                job_id,
+                actor=viewer.caller.actor,
+                policy=resources.policy,
+                tenant=viewer.caller.tenant,
+                seen=Seen(release_id, report_digest),
+            )
+
+    return _act(request, job_id, do, done="Approved; publishing.")
+
+
+@decisions_router.post("/reject")
+def reject_job(
+    request: Request, resources: ConsoleResources, viewer: Approver, job_id: UUID, reason: Reason = ""
+) -> Response:
+    """Reject the preview; the live site stays as it is."""
+    if not reason.strip():
+        return redirect(request, f"/jobs/{job_id}", notice="Give a reason, which the owner will see.", is_error=True)
+
+    def do() -> None:
+        with resources.ledger.begin() as session:
+            reject(session, job_id, actor=viewer.caller.actor, reason=reason.strip(), tenant=viewer.caller.tenant)
+
+    return _act(request, job_id, do, done="Rejected; the live site is unchanged.")
+
+
+@decisions_router.post("/cancel")
+def cancel_job(request: Request, resources: ConsoleResources, viewer: Submitter, job_id: UUID) -> Response:
+    """Cancel a job: at once, or at its next model call or step."""
+
+    def do() -> None:
+        with resources.ledger.begin() as session:
+            job = lock_job(session, job_id, tenant=viewer.caller.tenant)
+            request_cancel(session, job, actor=viewer.caller.actor)
+
+    return _act(request, job_id, do, done="Cancelled, or will be at its next step.")
+
+
+@decisions_router.post("/reply")
+def reply(
+    request: Request,
+    resources: ConsoleResources,
+    viewer: Submitter,
+    job_id: UUID,
+    option: Annotated[str, Form(max_length=200)] = "",
+    text: Annotated[str, Form(max_length=MAX_REPLY_CHARACTERS)] = "",
+) -> Response:
+    """Answer a job's question with a button or in words."""
+    tenant, actor = viewer.caller.tenant, viewer.caller.actor
+
+    def do() -> str:
+        taken = (
+            resources.clarifier.choose(job_id, option, tenant=tenant, actor=actor)
+            if option
+            else resources.clarifier.reply(job_id, text.strip(), tenant=tenant, actor=actor)
+        )
+        return "Answered." if taken.handled else "That did not answer the question, which stays open."
+
+    return _act(request, job_id, do, done="")
+
+
+@decisions_router.post("/revise")
+def revise(
+    request: Request,
+    resources: ConsoleResources,
+    viewer: Submitter,
+    job_id: UUID,
+    text: Annotated[str, Form()] = "",
+    tier: Annotated[TierName | Literal[""], Form()] = "",
+) -> Response:
+    """Request changes to a job's result, on the same bill and possibly another tier."""
+
+    def do() -> UUID:
+        order = parse_as(ReviseOrder, {"text": text} | ({"tier": tier} if tier else {}))
+        return resources.rounds.revise(job_id, order, asker=asker_of(viewer.caller)).job.id
+
+    return _act(request, job_id, do, done="This round continues the previous one.")
+
+
+@decisions_router.post("/override")
+def override(
+    request: Request, resources: ConsoleResources, viewer: Submitter, job_id: UUID, tier: Annotated[TierName, Form()]
+) -> Response:
+    """Repeat the request on another tier, in place of this job."""
+
+    def do() -> UUID:
+        return resources.replays.override(job_id, tier, asker=asker_of(viewer.caller)).job.id
+
+    return _act(request, job_id, do, done=f"This job replaces the previous one, on tier {tier}.")
+
+
+@decisions_router.post("/resume")
+def resume(
+    request: Request, resources: ConsoleResources, viewer: Submitter, job_id: UUID, budget: Annotated[str, Form()] = ""
+) -> Response:
+    """Add budget and continue the same work."""
+
+    def do() -> UUID:
+        order = parse_as(ResumeOrder, {"budget_usd": budget})
+        return resources.rounds.resume(job_id, order, asker=asker_of(viewer.caller)).job.id
+
+    return _act(request, job_id, do, done="Resumed with the added budget.")

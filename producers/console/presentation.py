@@ -1,0 +1,472 @@
+"""How the console shows values, events and charts.
+
+Filters return text, which the templates escape. Charts are SVG without scripts or style attributes; classes give them
+their colours in light and dark mode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+from markupsafe import Markup
+
+from ledger.events import EventKind
+from producers.use_cases.jobs import EventView, tier_name
+from routing.jobs import FAILURES, State
+from routing.policy.prices import format_usd, nanousd_of
+
+_MINUTE, _HOUR, _DAY = 60, 3600, 86_400
+_KIB = 1024
+_HEADS = ("--- ", "+++ ", "diff --git ", "index ")
+"""Lines of a diff that repeat the file's heading."""
+_FINE_BELOW_NANOUSD = nanousd_of("0.10")
+
+TONES: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys((State.ANSWERED, State.PUBLISHED, "passed", "done", "complete", "completed"), "good"),
+        **dict.fromkeys((State.AWAITING_APPROVAL, State.CLARIFYING, "open", "escalated", "needs_rework"), "ask"),
+        **dict.fromkeys((*FAILURES, "lost", "blocked"), "bad"),
+        **dict.fromkeys((State.REJECTED, State.EXPIRED, State.CANCELLED, "planned", "pending", "skipped"), "still"),
+        **dict.fromkeys(("closed", "waiting", "parked", "parked_kept"), "still"),
+    }
+)
+"""Colours of state badges."""
+
+
+@dataclass(frozen=True)
+class Notice:
+    """A message from the previous page."""
+
+    text: str
+    is_error: bool
+
+
+def notice(cookie: str) -> Notice | None:
+    """Return the message that the previous page left in a cookie."""
+    text = unquote(cookie)
+    return Notice(text.removeprefix("!"), text.startswith("!")) if text else None
+
+
+def tone(state: str) -> str:
+    """Return the colour of a state's badge; `busy` for a state in progress."""
+    return TONES.get(state, "busy")
+
+
+def words(name: object) -> str:
+    """Return a code as words: `awaiting_approval` becomes `awaiting approval`."""
+    return str(name).replace("_", " ")
+
+
+def duration(seconds: float | None) -> str:
+    """Return a duration in short form."""
+    if seconds is None:
+        return "–"
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 2 * _MINUTE:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    if seconds < 2 * _HOUR:
+        return f"{seconds / _MINUTE:.0f} min"
+    return f"{seconds / _HOUR:.0f} h" if seconds < 2 * _DAY else f"{seconds / _DAY:.0f} d"
+
+
+def ago(at: datetime | None) -> str:
+    """Return the time since or until a moment."""
+    if at is None:
+        return "–"
+    seconds = (datetime.now(UTC) - at).total_seconds()
+    return "just now" if abs(seconds) < 1 else f"{duration(seconds)} ago" if seconds > 0 else f"in {duration(-seconds)}"
+
+
+def moment(at: datetime | None) -> str:
+    """Return a time in UTC to the second."""
+    return "–" if at is None else at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def size(count: int | None) -> str:
+    """Return a number of bytes."""
+    if count is None:
+        return "–"
+    if count < _KIB:
+        return f"{count} B"
+    amount, unit = (count / _KIB, "KiB") if count < _KIB**2 else (count / _KIB**2, "MiB")
+    return f"{amount:.1f}".removesuffix(".0") + f" {unit}"
+
+
+def short(value: object) -> str:
+    """Return the start of an id, enough to distinguish it on a page."""
+    return str(value)[:8]
+
+
+def excerpt(text: str, length: int = 120) -> str:
+    """Return the start of a text on one line."""
+    line = " ".join(text.split())
+    return line if len(line) <= length else f"{line[: length - 1]}…"
+
+
+def usd(amount: float) -> str:
+    """Return a limit in USD."""
+    return format_usd(nanousd_of(amount), digits=2)
+
+
+def dollars(text: str) -> str:
+    """Return an exact decimal string as an amount."""
+    return cents(nanousd_of(text))
+
+
+def column(text: str) -> str:
+    """Return an exact decimal string as an amount with four digits, so that columns align."""
+    return format_usd(nanousd_of(text), digits=4)
+
+
+def cents(nanousd: int) -> str:
+    """Return an amount in USD, below ten cents with four digits."""
+    return format_usd(nanousd, digits=2 if nanousd == 0 or nanousd >= _FINE_BELOW_NANOUSD else 4)
+
+
+def plural(count: int, name: str) -> str:
+    """Return a count with its noun."""
+    return f"{count:,} {name}" if count == 1 else f"{count:,} {name}s"
+
+
+def count(number: int) -> str:
+    """Return a number with thousands separators."""
+    return f"{number:,}"
+
+
+def share(part: float, whole: float) -> int:
+    """Return a part of a whole in per cent, at most 100."""
+    return 0 if whole <= 0 else max(0, min(100, round(100 * part / whole)))
+
+
+def diff_lines(diff: str | None) -> list[tuple[str, str]]:
+    """Return a unified diff as lines with their kind: `add`, `del`, `hunk` or `same`."""
+    return [(_kind(line), line) for line in (diff or "").splitlines() if not line.startswith(_HEADS)]
+
+
+def _kind(line: str) -> str:
+    return {"+": "add", "-": "del", "@": "hunk"}.get(line[:1], "same")
+
+
+FILTERS: Mapping[str, Callable[..., Any]] = MappingProxyType(
+    {
+        "tone": tone,
+        "words": words,
+        "duration": duration,
+        "ago": ago,
+        "moment": moment,
+        "size": size,
+        "short": short,
+        "excerpt": excerpt,
+        "dollars": dollars,
+        "column": column,
+        "tier": tier_name,
+        "diff_lines": diff_lines,
+        "share": share,
+        "cents": cents,
+        "plural": plural,
+        "count": count,
+        "usd": usd,
+    }
+)
+
+
+_MAX_EVENT_CHARS = 240
+
+
+class Line(NamedTuple):
+    """One event in words."""
+
+    title: str
+    text: str
+
+
+def event_line(event: EventView) -> Line:
+    """Return an event in words."""
+    title, tell = _LINES.get(event.kind, (words(event.kind).capitalize(), _anything))
+    return Line(title, excerpt(tell(event.data), _MAX_EVENT_CHARS))
+
+
+def _join(*parts: object) -> str:
+    return " · ".join(str(part) for part in parts if part not in (None, "", "None"))
+
+
+def _cost(data: Mapping[str, Any]) -> str:
+    cost = data.get("cost_nanousd")
+    return cents(cost) if isinstance(cost, int) and cost else ""
+
+
+def _seconds(data: Mapping[str, Any], name: str = "seconds") -> str:
+    value = data.get(name)
+    return f"{value:.1f} s" if isinstance(value, int | float) else ""
+
+
+def _accepted(data: Mapping[str, Any]) -> str:
+    return _join(f"by {data.get('door')}", words(data.get("mode")), f"queue {data.get('queue')}")
+
+
+def _waiting(data: Mapping[str, Any]) -> str:
+    return f"for a worker of {data.get('queue')}"
+
+
+def _started(data: Mapping[str, Any]) -> str:
+    waited = _seconds(data, "wait_seconds")
+    return _join(f"attempt {data.get('attempt')} on {data.get('queue')}", waited and f"after {waited} in the queue")
+
+
+def _attempt_ended(data: Mapping[str, Any]) -> str:
+    reason = data.get("reason")
+    why = "" if reason in ("done", data.get("outcome")) else words(reason or "")
+    return _join(f"attempt {data.get('attempt')}: {words(data.get('outcome'))}", why, _seconds(data), _cost(data))
+
+
+def _state(data: Mapping[str, Any]) -> str:
+    return f"{words(data.get('origin'))} → {words(data.get('target'))}"
+
+
+def _ended(data: Mapping[str, Any]) -> str:
+    return _join(words(data.get("state")), data.get("detail"), _seconds(data), _cost(data))
+
+
+def _call(data: Mapping[str, Any]) -> str:
+    tokens = [f"{data[name]:,} {word}" for name, word in _TOKENS if isinstance(data.get(name), int) and data[name]]
+    return _join(data.get("model"), ", ".join(tokens) and f"{', '.join(tokens)} tokens", _cost(data))
+
+
+def _escalated(data: Mapping[str, Any]) -> str:
+    return _join(f"{data.get('origin')} → {data.get('target')}", words(data.get("reason")), data.get("detail"))
+
+
+def _text(data: Mapping[str, Any]) -> str:
+    return str(data.get("text", ""))
+
+
+def _step(data: Mapping[str, Any]) -> str:
+    return _join(words(data.get("step", "")), _seconds(data))
+
+
+def _run_step(data: Mapping[str, Any]) -> str:
+    return _join(data.get("step"), words(data.get("status", "")), data.get("detail"))
+
+
+def _gate(data: Mapping[str, Any]) -> str:
+    return _join(words(data.get("state", "")), data.get("reason"))
+
+
+def _plan(data: Mapping[str, Any]) -> str:
+    steps = data.get("steps")
+    names = [str(step.get("step")) for step in steps if isinstance(step, dict)] if isinstance(steps, list) else []
+    return ", ".join(names)
+
+
+def _anything(data: Mapping[str, Any]) -> str:
+    return _join(
+        *(f"{words(name)} {words(value)}" for name, value in data.items() if isinstance(value, str | int | float))
+    )
+
+
+_TOKENS = (("input_tokens", "in"), ("output_tokens", "out"))
+_LINES: Mapping[str, tuple[str, Callable[[Mapping[str, Any]], str]]] = MappingProxyType(
+    {
+        EventKind.ACCEPTED: ("Accepted", _accepted),
+        EventKind.WAITING: ("Waits", _waiting),
+        EventKind.STARTED: ("Started", _started),
+        EventKind.ATTEMPT_ENDED: ("Attempt over", _attempt_ended),
+        EventKind.STATE: ("State", _state),
+        EventKind.ENDED: ("Ended", _ended),
+        EventKind.CALL: ("Model call", _call),
+        EventKind.ESCALATED: ("Escalated", _escalated),
+        EventKind.PROGRESS: ("Progress", _text),
+        EventKind.STEP: ("Step", _step),
+        EventKind.RUN_STEP: ("Run step", _run_step),
+        EventKind.GATE: ("Gate", _gate),
+        EventKind.PLAN: ("Plan", _plan),
+    }
+)
+
+
+WIDTH, HEIGHT = 720, 180
+_BASE = 30
+"""Space below for the times."""
+_TOP = 26
+"""Space above for the scale."""
+_LABELS = 6
+
+
+class Bar(NamedTuple):
+    """A bar."""
+
+    label: str
+    parts: tuple[tuple[str, int], ...]
+    """Class and amount, from the bottom up."""
+    words: str
+    """Its title, for screen readers and tooltips."""
+
+
+def bars(pieces: Sequence[Bar], *, title: str, top_label: str, top: int = 0) -> Markup:
+    """Return stacked bars.
+
+    Args:
+        pieces: from left to right.
+        title: the title of the chart.
+        top_label: the label of the upper line.
+        top: the amount at the upper line; at least that of the highest bar.
+    """
+    highest = max(top, *(sum(amount for _, amount in piece.parts) for piece in pieces), 1)
+    width = WIDTH / max(1, len(pieces))
+    drawn = [_bar(piece, position * width, width=width, top=highest) for position, piece in enumerate(pieces)]
+    every = max(1, -(-len(pieces) // _LABELS))
+    labels = [
+        Markup('<text x="{:.1f}" y="{}" class="axis">{}</text>').format(at * width + 1, HEIGHT - 7, piece.label)
+        for at, piece in enumerate(pieces)
+        if at % every == 0
+    ]
+    lines = Markup(
+        '<line class="rule" x1="0" x2="{0}" y1="{1}" y2="{1}"/><line class="rule" x1="0" x2="{0}" y1="{2}" y2="{2}"/>'
+        '<text x="{0}" y="18" class="axis end">{3}</text>'
+    ).format(WIDTH, _TOP, HEIGHT - _BASE, top_label)
+    return Markup('<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}">{}{}{}</svg>').format(
+        WIDTH, HEIGHT, title, lines, Markup("").join(drawn), Markup("").join(labels)
+    )
+
+
+def _bar(piece: Bar, x: float, *, width: float, top: int) -> Markup:
+    drawn, y = Markup(""), float(HEIGHT - _BASE)
+    room, gap = HEIGHT - _BASE - _TOP, min(3.0, width / 4)
+    for kind, amount in piece.parts:
+        if amount:
+            tall = max(1.5, room * amount / top)
+            y -= tall
+            drawn += Markup('<rect class="bar {}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"/>').format(
+                kind, x + gap / 2, y, width - gap, tall
+            )
+    target = Markup('<rect class="target" x="{:.1f}" y="{}" width="{:.1f}" height="{}"/>').format(x, _TOP, width, room)
+    return Markup("<g><title>{}: {}</title>{}{}</g>").format(piece.label, piece.words, target, drawn)
+
+
+class Node(NamedTuple):
+    """A step or a gate in the graph of a run."""
+
+    key: str
+    title: str
+    note: str
+    tone: str
+    depends_on: tuple[str, ...]
+    is_gate: bool = False
+
+
+class _Layout(NamedTuple):
+    """The measures of a graph."""
+
+    width: int
+    """Of a box."""
+    height: int
+    along: int
+    """Space between levels."""
+    across: int
+    """Space between boxes of a level."""
+    is_tall: bool
+    inset: int
+    """Space before the text of a box."""
+    letters: int
+    """Longest title that fits into a box."""
+
+
+_WIDE = _Layout(width=132, height=48, along=26, across=14, is_tall=False, inset=11, letters=16)
+_TALL = _Layout(width=102, height=46, along=24, across=9, is_tall=True, inset=9, letters=12)
+"""Three boxes fit beside each other on a phone."""
+_MARGIN = 4
+
+
+def graph(nodes: Sequence[Node], *, title: str, is_tall: bool = False) -> Markup:
+    """Draw steps in levels, each after all it depends on, from left to right or, for phones, downwards."""
+    layout = _TALL if is_tall else _WIDE
+    levels = _levels(nodes)
+    most = max((len(members) for members in levels), default=1)
+    places = {
+        node.key: _place(level, row, layout, offset=most - len(members))
+        for level, members in enumerate(levels)
+        for row, node in enumerate(members)
+    }
+    wide = max((x for x, _ in places.values()), default=0) + layout.width + _MARGIN
+    tall = max((y for _, y in places.values()), default=0) + layout.height + _MARGIN
+    lines = [
+        _line(places[other], places[node.key], layout) for node in nodes for other in node.depends_on if other in places
+    ]
+    boxes = [_box(node, places[node.key], layout) for node in nodes]
+    shape = '<svg class="graph" width="{0}" height="{1}" viewBox="0 0 {0} {1}" role="img" aria-label="{2}">{3}{4}</svg>'
+    return Markup(shape).format(wide, tall, title, Markup("").join(lines), Markup("").join(boxes))
+
+
+def _place(level: int, row: int, layout: _Layout, *, offset: int) -> tuple[int, int]:
+    """Return a box's corner; shorter levels are centred."""
+    if layout.is_tall:
+        pitch = layout.width + layout.across
+        return row * pitch + offset * pitch // 2 + _MARGIN, level * (layout.height + layout.along) + _MARGIN
+    pitch = layout.height + layout.across
+    return level * (layout.width + layout.along) + _MARGIN, row * pitch + offset * pitch // 2 + _MARGIN
+
+
+def _levels(nodes: Sequence[Node]) -> list[list[Node]]:
+    depth: dict[str, int] = {}
+    by_key = {node.key: node for node in nodes}
+    for _ in nodes:  # each pass settles at least one more level; a circle ends with the last pass
+        before = dict(depth)
+        for node in nodes:
+            depth[node.key] = max((depth.get(other, 0) + 1 for other in node.depends_on if other in by_key), default=0)
+        if depth == before:
+            break
+    levels: list[list[Node]] = [[] for _ in range(min(len(nodes), max(depth.values(), default=0) + 1))]
+    for node in nodes:
+        levels[min(depth[node.key], len(levels) - 1)].append(node)
+    return levels
+
+
+def _line(start: tuple[int, int], end: tuple[int, int], layout: _Layout) -> Markup:
+    """Draw an edge that bends just before its end, so that a long one stays clear of boxes."""
+    if layout.is_tall:
+        x1, y1 = start[0] + layout.width // 2, start[1] + layout.height
+        x2, y2 = end[0] + layout.width // 2, end[1]
+        bends = (x1, y2 - layout.along // 2, x2, y2 - layout.along // 2)
+    else:
+        x1, y1 = start[0] + layout.width, start[1] + layout.height // 2
+        x2, y2 = end[0], end[1] + layout.height // 2
+        bends = (x2 - layout.along // 2, y1, x2 - layout.along // 2, y2)
+    return Markup('<path class="edge" d="M{} {}C{} {} {} {} {} {}"/>').format(x1, y1, *bends, x2, y2)
+
+
+def _box(node: Node, place: tuple[int, int], layout: _Layout) -> Markup:
+    x, y = place
+    gate = " gate" if node.is_gate else ""
+    inset, less = (layout.width // 2, 2) if gate else (layout.inset, 0)  # round ends leave less room, in the middle
+    return Markup(
+        '<g><title>{}: {}</title><rect class="node {}{}" x="{}" y="{}" width="{}" height="{}" rx="{}"/>'
+        '<text class="node-title{}" x="{}" y="{}">{}</text><text class="node-note{}" x="{}" y="{}">{}</text></g>'
+    ).format(
+        node.title,
+        node.note,
+        node.tone,
+        gate,
+        x,
+        y,
+        layout.width,
+        layout.height,
+        layout.height // 2 if gate else 7,
+        gate,
+        x + inset,
+        y + 20,
+        _fitted(node.title, layout.letters - less),
+        gate,
+        x + inset,
+        y + 36,
+        _fitted(node.note, layout.letters + 2 - less),
+    )
+
+
+def _fitted(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[: length - 1]}…"
