@@ -11,7 +11,7 @@ from benchmarks.turns import seconds
 
 
 def turn() -> Turn:
-    """Return what submits 1,000 edits so many times: the runway takes the first, the others wait in the ledger."""
+    """Return what submits 1,000 edits: the dispatch window takes the first, the others wait in the ledger."""
     fleet = Fleet()
     fleet.add_sites()
 

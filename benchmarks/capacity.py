@@ -23,7 +23,7 @@ from sqlalchemy import text
 
 from benchmarks.answer import Answer
 from benchmarks.question import Survey
-from gateway.fake_provider.config import RehearsalConfig
+from gateway.fake_provider.config import FakeProviderConfig
 from ledger.attempts import hold
 from ledger.jobs import end
 from ledger.start_attempt import Claim, claim
@@ -75,8 +75,8 @@ def measure(repetitions: int) -> Answer:
     """Measure every part in turn, while the others rest."""
     jobs = 100 * repetitions
     with tempfile.TemporaryDirectory(prefix="pointsman-bench-", ignore_cleanup_errors=True) as home:
-        rehearsal = RehearsalConfig(speed="max")
-        options = Options(home=Path(home), rehearsal=rehearsal, api_port=0, concurrency=2)
+        fake_provider = FakeProviderConfig(speed="max")
+        options = Options(home=Path(home), fake_provider=fake_provider, api_port=0, concurrency=2)
         with Embedded(options, base_environment=os.environ) as embedded:
             fleet = Fleet(embedded)
             try:
@@ -161,7 +161,7 @@ class Fleet:
         return self._together(one, range(count))
 
     def run_jobs(self, prompt: str, count: int) -> Rate:
-        """Submit jobs and wait until all have ended; each comes to a worker at once, as the runway has room."""
+        """Submit jobs and wait until all have ended; each reaches a worker at once: the dispatch window has room."""
         began = time.monotonic()
         for _ in range(count):
             self.submit(prompt, 1)

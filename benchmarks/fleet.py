@@ -25,7 +25,7 @@ from producers.intake.submit import Submitted, Submitter
 from producers.local.supervisor import Program, Supervisor, free_port
 from routing.broker import create_app
 from routing.jobs import Door
-from routing.policy.platform import Policy, Runway, platform_policy
+from routing.policy.platform import DispatchWindow, Policy, platform_policy
 
 _REST = text("""
     UPDATE job SET state = 'cancelled', waiting_since = NULL, pushed_at = NULL, held_for = NULL, ended_at = now()
@@ -89,14 +89,16 @@ def _add_site(session: Session, name: str) -> None:
 
 
 def with_room() -> Policy:
-    """Return the platform's policy with a runway that holds a whole turn's jobs, so that each goes to the broker."""
-    return platform_policy().model_copy(update={"runway": Runway(per_queue=AT_ONCE, per_tenant=AT_ONCE)})
+    """Return the platform's policy with a dispatch window that holds all jobs of a turn."""
+    return platform_policy().model_copy(
+        update={"dispatch_window": DispatchWindow(per_queue=AT_ONCE, per_tenant=AT_ONCE)}
+    )
 
 
 def with_room_on_disk(directory: Path) -> Path:
     """Write the same policy for a process to read."""
     document = yaml.safe_load((resources.files("routing") / "platform.yaml").read_text())
-    document["runway"] = {"per_queue": AT_ONCE, "per_tenant": AT_ONCE}
+    document["dispatch_window"] = {"per_queue": AT_ONCE, "per_tenant": AT_ONCE}
     path = directory / "policy.yaml"
     path.write_text(yaml.safe_dump(document))
     return path
@@ -108,7 +110,7 @@ def environment(home: Path) -> dict[str, str]:
     return os.environ | {
         "POINTSMAN_LEDGER__URL": place(LEDGER),
         "POINTSMAN_BROKER__URL": place(BROKER),
-        "POINTSMAN_DEN__ROOT": str(home / "den"),
+        "POINTSMAN_CONTENT_STORE__ROOT": str(home / "content-store"),
         "POINTSMAN_RUNS__ROOT": str(home / "runs"),
         "POINTSMAN_PREVIEW__KEYS": '["a key of thirty-two letters and more"]',
         "POINTSMAN_AUDIT__SIGNING_KEY": "a key of thirty-two letters and more",

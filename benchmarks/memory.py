@@ -27,7 +27,7 @@ from benchmarks.environments import python_with
 from benchmarks.progress import say
 from benchmarks.question import Survey
 from benchmarks.race import ROOT
-from gateway.fake_provider.config import RehearsalConfig
+from gateway.fake_provider.config import FakeProviderConfig
 from producers.local.embedded import Embedded, Options
 from tests.services import Valkey, wait_until
 
@@ -94,7 +94,7 @@ def _ours(times: int) -> tuple[float, ...]:
         model = stack.enter_context(Silence())
         options = Options(
             home=Path(home),
-            rehearsal=RehearsalConfig(speed="max"),
+            fake_provider=FakeProviderConfig(speed="max"),
             api_port=0,
             anthropic_key="sk-bench",
             anthropic_url=model.url,

@@ -53,7 +53,7 @@ def _database(directory: Path) -> Iterator[dict[str, str]]:
         ledger = Ledger(create_ledger_engine(urls[places.LEDGER], pool_size=0))
         migrate(ledger.engine)
         with ledger.begin() as session:
-            create_tenant(session, TENANT, provider="rehearsal")
+            create_tenant(session, TENANT, provider="fake")
         ledger.close()
         yield urls
     finally:

@@ -22,7 +22,7 @@ from gateway.messages import Code, ModelRequest, RefusedError, parse_request
 from gateway.providers import Provider, Settlement, UpstreamRequest
 from ledger import money, provider_circuits
 from ledger.attempts import hash_token
-from ledger.money import Bearer, CallStart, LaneRefusal, LaneUse, Reserved
+from ledger.money import Bearer, CallStart, CircuitRefusal, CircuitUse, Reserved
 from ledger.store import Statement
 from routing.config import key_fingerprint
 from routing.errors import PolicyError
@@ -167,7 +167,7 @@ class Admitted:
     sent: UpstreamRequest
     reserved: Reserved
     price: Price
-    lane: LaneUse
+    circuit: CircuitUse
 
 
 class Admission:
@@ -188,7 +188,7 @@ class Admission:
         self._instance = instance
         self._count_tokens = count_tokens
         self._settle_later = settle_later
-        self._lanes = policy.lanes
+        self._circuits = policy.circuits
         self._policy_of = lru_cache(maxsize=256)(lambda overrides: _lowered(policy, overrides))
         pepper = config.pepper.get_secret_value()
         self._key_hashes = {
@@ -243,13 +243,13 @@ class Admission:
             if outcome.left_nanousd > call.least_tokens * call.token_nanousd:
                 counted = await self._count_tokens(caller, request)
                 worst = caller.provider.worst_input(request, price, counted=counted)
-                lane = replace(call.lane, input_tokens=worst.tokens)
-                call = replace(call, input_nanousd=worst.nanousd, lane=lane)
+                circuit = replace(call.circuit, input_tokens=worst.tokens)
+                call = replace(call, input_nanousd=worst.nanousd, circuit=circuit)
                 outcome = await self._reserve(caller, call)
         if isinstance(outcome, BudgetExceeded):
             raise await self._refuse_budget(caller, call, outcome)
         sent = caller.provider.call(request, max_tokens=outcome.max_tokens, headers=caller.headers, call_id=call.id)
-        return Admitted(call.id, caller, request, sent, outcome, price, call.lane)
+        return Admitted(call.id, caller, request, sent, outcome, price, call.circuit)
 
     def _start(self, caller: Caller, request: ModelRequest, price: Price) -> CallStart:
         policy = caller.policy
@@ -267,7 +267,9 @@ class Admission:
             max_tokens=request.max_tokens,
             least_tokens=request.max_tokens,
             call_limit_nanousd=round(policy.budgets.call_usd * NANOUSD_PER_USD),
-            lane=LaneUse(account=account, rules=self._lanes.of(account, request.model), input_tokens=worst.tokens),
+            circuit=CircuitUse(
+                account=account, rules=self._circuits.of(account, request.model), input_tokens=worst.tokens
+            ),
         )
 
     async def _reserve(self, caller: Caller, call: CallStart) -> Reserved | BudgetExceeded:
@@ -279,7 +281,7 @@ class Admission:
             raise
         if isinstance(outcome, Reserved | BudgetExceeded):
             return outcome
-        if isinstance(outcome, LaneRefusal):
+        if isinstance(outcome, CircuitRefusal):
             raise _refuse_circuit(call, outcome)
         check_bearer(await self._ledger.bearer(caller.token_hash))
         raise RefusedError(Code.FENCED, "the attempt of this token no longer holds its job")
@@ -290,7 +292,7 @@ class Admission:
         return RefusedError(Code.BUDGET_EXCEEDED, str(exceeded._replace(needed_nanousd=least)))
 
 
-def _refuse_circuit(call: CallStart, refusal: LaneRefusal) -> RefusedError:
+def _refuse_circuit(call: CallStart, refusal: CircuitRefusal) -> RefusedError:
     if refusal.reason is None:
         text = f"the fleet's own limit for {call.model} is reached"
         return RefusedError(Code.RATE_LIMITED, text, retry_after=refusal.seconds)
@@ -337,32 +339,32 @@ class CircuitReporter:
     def __init__(self, admitted: Admitted, ledger: Ledger) -> None:
         self._ledger = ledger
         self._model = admitted.request.model
-        self._lane = admitted.lane
-        self._taken_tokens = admitted.lane.input_tokens + admitted.reserved.max_tokens
-        self._is_test = admitted.reserved.is_lane_test
-        self.is_awaited = self._is_test or admitted.reserved.lane_failures > 0
+        self._circuit = admitted.circuit
+        self._taken_tokens = admitted.circuit.input_tokens + admitted.reserved.max_tokens
+        self._is_test = admitted.reserved.is_circuit_test
+        self.is_awaited = self._is_test or admitted.reserved.circuit_failures > 0
         """Whether the fleet is waiting to learn that the provider takes calls."""
 
     async def report_success(self) -> None:
         """Report that the provider takes calls; called as soon as it begins to reply, so that others need not wait."""
         if self.is_awaited:
             self.is_awaited = False
-            await self._run(provider_circuits.succeed(self._lane.account, self._model, is_test=self._is_test))
+            await self._run(provider_circuits.succeed(self._circuit.account, self._model, is_test=self._is_test))
             self._is_test = False
 
     async def report_unknown(self) -> None:
         """Report that the call ended before it could test the provider."""
         if self._is_test:
-            await self._run(provider_circuits.give_up_test(self._lane.account, self._model))
+            await self._run(provider_circuits.give_up_test(self._circuit.account, self._model))
 
     async def report_end(self, ended: Ended) -> float:
         """Report how the call ended, and return for how many seconds that opens its circuit."""
         if ended.trouble is None:
             await self.report_success()
             return 0.0
-        pause_steps = pauses(ended.trouble, self._lane.rules, retry_after=ended.retry_after, is_probe=self._is_test)
+        pause_steps = pauses(ended.trouble, self._circuit.rules, retry_after=ended.retry_after, is_probe=self._is_test)
         statement = provider_circuits.fail(
-            self._lane.account,
+            self._circuit.account,
             self._model,
             trouble=ended.trouble,
             pauses=pause_steps,
@@ -377,19 +379,19 @@ class CircuitReporter:
                 "model": self._model,
                 "trouble": ended.trouble.value,
                 "failures": failure.failures,
-                "open_seconds": round(failure.parked_seconds, 3),
+                "open_seconds": round(failure.open_seconds, 3),
             },
         )
-        return failure.parked_seconds
+        return failure.open_seconds
 
     async def return_tokens(self, settlement: Settlement) -> None:
         """Return the tokens that the call took from the rate limit's bucket but did not use."""
-        if self._lane.rules.tokens_per_minute is None or settlement.state != "settled":
+        if self._circuit.rules.tokens_per_minute is None or settlement.state != "settled":
             return
         usage = settlement.usage
         used = usage.input_tokens + usage.cache_write_tokens + usage.output_tokens
         if (left := self._taken_tokens - used) > 0:
-            await self._run(provider_circuits.give_back(self._lane.account, self._model, tokens=left))
+            await self._run(provider_circuits.give_back(self._circuit.account, self._model, tokens=left))
 
     async def _run(self, statement: Statement) -> list[tuple[object, ...]]:
         try:

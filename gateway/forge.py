@@ -159,6 +159,6 @@ _ACTIVE = re.compile(r"(?<![\w`])@(?=\w)|!(?=\[)|<(?=[a-zA-Z/!?])|(?<=\w)#(?=\d)
 """A mention, an image, markup, or the number of another ticket."""
 
 
-def inert(text: str) -> str:
+def neutralise(text: str) -> str:
     """Return text that reads the same but mentions nobody, loads no image, closes no ticket and holds no markup."""
     return _ACTIVE.sub(lambda found: f"{found.group()}\u2060" if found.group() != "<" else "&lt;", visible(text))

@@ -28,7 +28,7 @@ from psycopg.pq import TransactionStatus
 from gateway.errors import GatewayError
 from gateway.providers import Settlement
 from ledger import money, provider_circuits
-from ledger.money import Bearer, BearerGone, CallStart, CapLimit, CapsMissing, LaneMissing, LaneRefusal, Reserved
+from ledger.money import Bearer, BearerGone, CallStart, CapLimit, CapsMissing, CircuitMissing, CircuitRefusal, Reserved
 from ledger.store import SILENCE, SILENT_CLIENT, STATEMENT_TIMEOUT_MS, Statement
 from routing.policy.prices import BudgetExceeded
 
@@ -102,7 +102,7 @@ class Ledger:
 
     async def reserve(
         self, bearer: Bearer, call: CallStart, caps: Sequence[CapLimit]
-    ) -> Reserved | BudgetExceeded | LaneRefusal | BearerGone:
+    ) -> Reserved | BudgetExceeded | CircuitRefusal | BearerGone:
         """Reserve a call's worst case, or return the budget, circuit or lost job that forbids it.
 
         Raises:
@@ -113,8 +113,8 @@ class Ledger:
             outcome = money.read_reserve(rows[0], call)
             if isinstance(outcome, CapsMissing):
                 await self.run(money.open_caps(caps))
-            elif isinstance(outcome, LaneMissing):
-                await self.run(provider_circuits.open_row(call.lane.account, call.model))
+            elif isinstance(outcome, CircuitMissing):
+                await self.run(provider_circuits.open_row(call.circuit.account, call.model))
             else:
                 return outcome
         raise LedgerUnreachableError("budgets could not be opened")

@@ -241,7 +241,7 @@ def _leave(_number: int, _frame: object) -> None:
     sys.exit(0)
 
 
-def running_gateway(config: GatewayConfig, ledger_url: str, policy: Policy) -> AbstractContextManager[str]:
+def serve_gateway_in_thread(config: GatewayConfig, ledger_url: str, policy: Policy) -> AbstractContextManager[str]:
     """Serve a gateway in a thread, for tests; the context yields the base URL."""
     server = server_config(config, ledger_url, policy)
     return serve_in_thread(server, name="gateway", grace_seconds=config.grace_seconds)

@@ -32,11 +32,11 @@ from ledger.runs.tables import AgentExecution
 from ledger.store import Statement, after, moment, now
 from ledger.tables import Attempt, Job, Release, Site, Tenant
 from routing.errors import PolicyError, UnknownMessageError
-from routing.jobs import PARKED, PARKED_KEPT, JobMessage, Reason, State
+from routing.jobs import DEFERRED, DEFERRED_KEPT, JobMessage, Reason, State
 from routing.policy.platform import Policy, ProjectOverrides, lower
-from routing.provider_circuit import Lanes, job_pause
+from routing.provider_circuit import Circuits, job_pause
 from routing.queues import QUEUE_OF_TIER, QueueName, Tier
-from routing.scheduling import Hold, pause_before
+from routing.scheduling import WaitReason, retry_delay_seconds
 
 
 class Renewal(NamedTuple):
@@ -108,7 +108,7 @@ def hold(session: Session, attempt: Attempt) -> Job:
     return job
 
 
-def bind_door(session: Session, attempt: Attempt, *, address: str | None, token: str | None = None) -> None:
+def bind_egress(session: Session, attempt: Attempt, *, address: str | None, token: str | None = None) -> None:
     """Bind an attempt's token to the one address from which it may be used: that of its box's egress forwarder.
 
     Args:
@@ -164,7 +164,7 @@ def report_loss(session: Session, message: JobMessage, *, cause: Reason) -> None
         wake_dispatcher(session)
 
 
-def hand_back_all(session: Session, worker: str) -> int:
+def expire_worker_leases(session: Session, worker: str) -> int:
     """Let every attempt of a stopping worker lapse at once, and return how many there were."""
     lapsed = session.execute(
         sql_update(Attempt)
@@ -177,7 +177,7 @@ def hand_back_all(session: Session, worker: str) -> int:
     return count
 
 
-def lapsed_attempts(session: Session, *, limit: int = 100) -> Sequence[Attempt]:
+def find_lapsed_attempts(session: Session, *, limit: int = 100) -> Sequence[Attempt]:
     """Return the attempts whose lease has run out, oldest first."""
     return session.scalars(
         select(Attempt)
@@ -235,7 +235,7 @@ def _go_on(session: Session, job: Job, *, reason: Reason, max_lost: int, pauses:
         # A step that lost its worker ends here: whether it is tried again is for its run to decide.
         if job.state in (State.RUNNING, State.SCANNING):
             move(session, job, State.QUEUED, reason=reason)
-        seconds = 0.0 if reason == Reason.WORKER_STOPPED else pause_before(pauses, tries=job.lost_attempts)
+        seconds = 0.0 if reason == Reason.WORKER_STOPPED else retry_delay_seconds(pauses, tries=job.lost_attempts)
         rest(session, job, QueueName(job.queue), seconds=seconds)
     else:
         end(session, job, State.FAILED, reason=reason, detail=f"its worker died {job.lost_attempts} times")
@@ -264,7 +264,7 @@ _DEFERRED = Statement("""
 def time_deferred(session: Session, job_id: UUID) -> Deferred:
     """Return how often and how long a running job has been deferred, in total."""
     kinds = {"started": EventKind.STARTED.value, "waiting": EventKind.WAITING.value}
-    holds = {"lane": Hold.PROVIDER.value, "storage": Reason.STORAGE_UNAVAILABLE.value}
+    holds = {"lane": WaitReason.PROVIDER.value, "storage": Reason.STORAGE_UNAVAILABLE.value}
     return Deferred(*_DEFERRED.one(session, {"job": job_id, **kinds, **holds}))
 
 
@@ -275,7 +275,7 @@ def defer(
     asked: float | None,
     reason: Reason,
     detail: str,
-    lanes: Lanes,
+    circuits: Circuits,
     kept: Release | None = None,
 ) -> float | None:
     """Close the attempt that holds a locked job, and let the job wait for its provider or for storage.
@@ -286,17 +286,17 @@ def defer(
         asked: seconds until the next try, where the provider named them.
         reason: what is unavailable: the provider, the gateway or storage.
         detail: the same in words, for whoever continues from kept work.
-        lanes: the policy's rules for all three.
+        circuits: the policy's rules for all three.
         kept: the work that the job continues from; None when nothing is kept.
 
     Returns:
         The seconds that it waits; None when it has waited for as long as it may, and nothing was done.
     """
     deferred = time_deferred(session, job.id)
-    seconds = job_pause(asked, lanes, times=deferred.times, waited_seconds=deferred.seconds, salt=job.id.int)
+    seconds = job_pause(asked, circuits, times=deferred.times, waited_seconds=deferred.seconds, salt=job.id.int)
     if seconds is None:
         return None
-    close_attempt(session, job, outcome=PARKED if kept is None else PARKED_KEPT, reason=reason)
+    close_attempt(session, job, outcome=DEFERRED if kept is None else DEFERRED_KEPT, reason=reason)
     job.fence += 1
     if kept is not None:
         job.start_release_id = kept.id
@@ -310,7 +310,7 @@ def defer(
         record(session, EventKind.RUN_STEP, job=job, status="queued", reason=reason.value)
     record(session, EventKind.PROGRESS, job=job, text=f"waits for {round(seconds)} s: {detail}")
     is_storage = reason is Reason.STORAGE_UNAVAILABLE
-    hold = Hold.TIME if is_storage else Hold.PROVIDER  # a provider's recovery does not bring a disk back
+    hold = WaitReason.TIME if is_storage else WaitReason.PROVIDER  # a provider's recovery does not bring a disk back
     wait_on(session, job, QueueName(job.queue), hold=hold, seconds=seconds, reason=reason)
     return seconds
 
@@ -338,7 +338,7 @@ def requeue_unknown_version(session: Session, unread: UnknownMessageError, *, qu
     if job.fence != unread.fence or job.pushed_at is None or job.queue != queue.value:
         return False
     waiting_since = job.waiting_since
-    hold_back(session, job, Hold.TIME, seconds=UNKNOWN_VERSION_SECONDS)
+    hold_back(session, job, WaitReason.TIME, seconds=UNKNOWN_VERSION_SECONDS)
     job.waiting_since = waiting_since
     record(session, EventKind.UNREAD, job=job, queue=queue.value, version=unread.version)
     return True

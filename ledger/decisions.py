@@ -30,7 +30,7 @@ from routing.decision.router import SiteSignals, debate_key, decide, signals_of
 from routing.jobs import JobRequest, Option, Reason, State, read_stored
 from routing.policy.platform import Policy
 from routing.queues import QueueName
-from routing.scheduling import Hold
+from routing.scheduling import WaitReason
 
 _BATCH = 500
 """Rows to fetch at a time: a ledger may hold more decisions than fit in memory."""
@@ -234,6 +234,6 @@ def _bind(session: Session, job: Job, site: Site, *, policy: Policy, rules: Rout
     if job.state != stage.state:
         move(session, job, stage.state)
     seconds = seconds_to_start(session, job)
-    wait_on(session, job, stage.queue, hold=None if seconds is None else Hold.TIME, seconds=seconds)
+    wait_on(session, job, stage.queue, hold=None if seconds is None else WaitReason.TIME, seconds=seconds)
     audit.append(session, "job_bound", actor="pointsman", job=job, site=site.name, route=job.route)
     supersede(session, job)

@@ -24,9 +24,19 @@ from ledger.events import wake_dispatcher
 from ledger.record_tables import Leader, QueueControl
 from ledger.store import Statement, after, moment, now
 from ledger.tables import Job
-from routing.policy.platform import Runway
+from routing.policy.platform import DispatchWindow
 from routing.queues import QUEUES, QueueName
-from routing.scheduling import Admission, Hold, Order, Ready, Share, first_tenants, order_of, take_turns, turns_after
+from routing.scheduling import (
+    Admission,
+    Order,
+    Ready,
+    Share,
+    WaitReason,
+    advance_turns,
+    compute_order,
+    next_tenants,
+    select_next_jobs,
+)
 
 IS_READY = "waiting_since IS NOT NULL AND pushed_at IS NULL AND held_for IS NULL"
 IS_PUSHED = "waiting_since IS NOT NULL AND pushed_at IS NOT NULL"
@@ -113,7 +123,7 @@ _CROWDED = Statement(f"""
                           AND job.held_for IS NULL AND {IS_PUSHED}))
 """)
 
-_HOLD_FOR_SITES = Statement(f"""
+_WAIT_FOR_SITES = Statement(f"""
     WITH crowd AS (
         SELECT next.id FROM unnest(CAST(%(sites)s AS uuid[])) AS busy (site_id) CROSS JOIN LATERAL (
             SELECT job.id FROM job
@@ -216,35 +226,37 @@ def look(session: Session | Connection, *, older_than_seconds: float) -> Work:
     )
 
 
-def top_up(session: Session, queue: QueueName, *, runway: Runway, admission: Admission) -> Sequence[Push]:
+def top_up(
+    session: Session, queue: QueueName, *, dispatch_window: DispatchWindow, admission: Admission
+) -> Sequence[Push]:
     """Choose the jobs that go to the broker next, taking turns between tenants by weight, and mark them as pushed.
 
     Skips paused queues and tenants, and tenants at their limit of attempts. When another job writes a site, or is about
     to, all other jobs of that site are held at once. Reads no more jobs than there is room for.
     """
-    pushed_count, before, shares = _shares(session, queue, runway=runway, admission=admission)
-    room = runway.per_queue - pushed_count
+    pushed_count, before, shares = _shares(session, queue, dispatch_window=dispatch_window, admission=admission)
+    room = dispatch_window.per_queue - pushed_count
     if room <= 0 or not shares:
         return []
-    order = order_of(shares, before=before)
+    order = compute_order(shares, before=before)
     chosen: list[Ready] = []
     for _ in range(_PASSES):
-        chosen = take_turns(shares, _ready(session, queue, shares, order, room=room), order, room=room)
+        chosen = select_next_jobs(shares, _ready(session, queue, shares, order, room=room), order, room=room)
         if queue not in WRITING_QUEUES or not (crowded := _crowded(session, queue, chosen)):
             break
-        _hold_for_sites(session, queue, chosen, crowded)
+        _wait_for_sites(session, queue, chosen, crowded)
         chosen = [job for job in chosen if job.job_id not in crowded]
     if not chosen:
         return []
     marked = {row.id: row for row in _MARK.all(session, {"jobs": [job.job_id for job in chosen]})}
     taken = [job for job in chosen if job.job_id in marked]
-    _keep_turns(session, queue, order.now, turns_after(shares, taken, order))
+    _keep_turns(session, queue, order.now, advance_turns(shares, taken, order))
     rows = [marked[job.job_id] for job in taken]
     return [Push(row.id, row.fence, queue, job.tenant, row.trace) for job, row in zip(taken, rows, strict=True)]
 
 
 def _shares(
-    session: Session, queue: QueueName, *, runway: Runway, admission: Admission
+    session: Session, queue: QueueName, *, dispatch_window: DispatchWindow, admission: Admission
 ) -> tuple[int, float, list[Share]]:
     """Return how many jobs of a queue are pushed, its position in the order of turns, and its tenants' shares."""
     pushed_count, before, shares = 0, 0.0, []
@@ -252,7 +264,7 @@ def _shares(
         if row.tenant == ALL_TENANTS:
             pushed_count, before = row.standing, row.turn
             continue
-        room = runway.per_tenant * row.weight - row.standing
+        room = dispatch_window.per_tenant * row.weight - row.standing
         limit = row.max_running if row.max_running is not None else admission.running_per_tenant
         if limit is not None and queue is not QueueName.CONTROL:
             room = min(room, limit - row.live - row.standing)
@@ -261,7 +273,7 @@ def _shares(
 
 
 def _ready(session: Session, queue: QueueName, shares: Sequence[Share], order: Order, *, room: int) -> list[Ready]:
-    tenants = first_tenants(shares, order, room=room)
+    tenants = next_tenants(shares, order, room=room)
     if not tenants:
         return []
     rows = _READY.all(session, {"queue": queue.value, "tenants": tenants, "room": room})
@@ -285,7 +297,7 @@ def _crowded(session: Session, queue: QueueName, chosen: Sequence[Ready]) -> set
     return crowded
 
 
-def _hold_for_sites(session: Session, queue: QueueName, chosen: Sequence[Ready], crowded: set[UUID]) -> None:
+def _wait_for_sites(session: Session, queue: QueueName, chosen: Sequence[Ready], crowded: set[UUID]) -> None:
     """Hold every job of the crowded sites except the next to write them."""
     values = {
         "queue": queue.value,
@@ -293,7 +305,7 @@ def _hold_for_sites(session: Session, queue: QueueName, chosen: Sequence[Ready],
         "kept": [job.job_id for job in chosen if job.job_id not in crowded],
         "limit": _HELD_AT_ONCE,
     }
-    _HOLD_FOR_SITES.all(session, values)
+    _WAIT_FOR_SITES.all(session, values)
 
 
 def _keep_turns(session: Session, queue: QueueName, now: float, turns: dict[str, float]) -> None:
@@ -314,7 +326,7 @@ def pushed_jobs(session: Session, queue: QueueName, *, older_than_seconds: float
     return [Push(job_id, fence, queue, tenant) for job_id, fence, tenant in rows]
 
 
-def unpush(session: Session, pushes: Sequence[Push], *, older_than_seconds: float = 0.0) -> None:
+def unmark_pushed(session: Session, pushes: Sequence[Push], *, older_than_seconds: float = 0.0) -> None:
     """Unmark jobs whose message is not in the broker, so that they wait for the next top-up.
 
     With `older_than_seconds`, what another dispatcher has pushed since then stays.
@@ -382,7 +394,7 @@ RELEASED_AT_ONCE = 500
 """The most jobs that one round releases; the next round continues."""
 
 
-def set_hold(job: Job, hold: Hold | None, *, seconds: float | None = None) -> None:
+def set_wait_reason(job: Job, hold: WaitReason | None, *, seconds: float | None = None) -> None:
     """Set on a locked waiting job why it must not go to the broker yet, or that it may.
 
     A job that waits for a time starts to age only when that has come.
@@ -392,17 +404,17 @@ def set_hold(job: Job, hold: Hold | None, *, seconds: float | None = None) -> No
         hold: why; None when it may go.
         seconds: how long it is held at least; None for a job that is held for its site.
     """
-    assert (seconds is None) == (hold in (None, Hold.SITE)), "a time belongs to a hold that time ends"
+    assert (seconds is None) == (hold in (None, WaitReason.SITE)), "a time belongs to a hold that time ends"
     job.held_for = hold.value if hold is not None else None
     job.held_until = after(seconds) if seconds is not None else None  # type: ignore[assignment]
-    if hold is Hold.TIME and seconds is not None:
+    if hold is WaitReason.TIME and seconds is not None:
         job.waiting_since = after(max(0.0, seconds))  # type: ignore[assignment]
 
 
-def hold_back(session: Session, job: Job, hold: Hold, *, seconds: float | None = None) -> None:
+def hold_back(session: Session, job: Job, hold: WaitReason, *, seconds: float | None = None) -> None:
     """Hold a locked job that waits already; a message on its way will find it held."""
     job.pushed_at = None
-    set_hold(job, hold, seconds=seconds)
+    set_wait_reason(job, hold, seconds=seconds)
     session.flush()
 
 

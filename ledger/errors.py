@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from uuid import UUID
 
 
-class MonitoringError(Exception):
+class LedgerError(Exception):
     """Base of all errors of this package."""
 
     text: ClassVar[str] = ""
@@ -18,7 +18,7 @@ class MonitoringError(Exception):
         return self.text.format(*self.args) if self.text else super().__str__()
 
 
-class JobNotFoundError(MonitoringError, LookupError):
+class JobNotFoundError(LedgerError, LookupError):
     """No job with this id belongs to the caller's tenant (the caller's fault)."""
 
     text = "no job {}"
@@ -27,7 +27,7 @@ class JobNotFoundError(MonitoringError, LookupError):
         super().__init__(job_id)
 
 
-class SiteNotFoundError(MonitoringError, LookupError):
+class SiteNotFoundError(LedgerError, LookupError):
     """No site of this name belongs to the tenant (the caller's fault)."""
 
     text = "no site {!r}"
@@ -36,7 +36,7 @@ class SiteNotFoundError(MonitoringError, LookupError):
         super().__init__(name)
 
 
-class ProjectNotFoundError(MonitoringError, LookupError):
+class ProjectNotFoundError(LedgerError, LookupError):
     """No project of this name belongs to the tenant (the caller's fault)."""
 
     text = "no project {!r}"
@@ -45,7 +45,7 @@ class ProjectNotFoundError(MonitoringError, LookupError):
         super().__init__(name)
 
 
-class GateNotFoundError(MonitoringError, LookupError):
+class GateNotFoundError(LedgerError, LookupError):
     """No gate with this id belongs to the caller's tenant (the caller's fault)."""
 
     text = "no gate {}"
@@ -54,13 +54,13 @@ class GateNotFoundError(MonitoringError, LookupError):
         super().__init__(gate_id)
 
 
-class ClusterNotFoundError(MonitoringError, LookupError):
+class ClusterNotFoundError(LedgerError, LookupError):
     """The tenant has no dead letters of this signature (the caller's fault), or none any more."""
 
     text = "no dead letters have this signature"
 
 
-class ReleaseNotFoundError(MonitoringError, LookupError):
+class ReleaseNotFoundError(LedgerError, LookupError):
     """The site has no published release of this id, or none at all (the caller's fault)."""
 
     text = "the site has no such published release"
@@ -75,7 +75,7 @@ class ReleaseSweptError(ReleaseNotFoundError):
         super().__init__(release_id)
 
 
-class IdempotencyConflictError(MonitoringError, ValueError):
+class IdempotencyConflictError(LedgerError, ValueError):
     """An idempotency key was reused with another body (the caller's fault)."""
 
     text = "the idempotency key belongs to job {}, which was submitted with another body"
@@ -85,7 +85,7 @@ class IdempotencyConflictError(MonitoringError, ValueError):
         self.job_id = job_id
 
 
-class WrongStateError(MonitoringError, ValueError):
+class WrongStateError(LedgerError, ValueError):
     """The job's state does not allow this (the caller's fault)."""
 
     text = "job {} is {}; this needs {}"
@@ -94,7 +94,7 @@ class WrongStateError(MonitoringError, ValueError):
         super().__init__(job_id, state, wanted)
 
 
-class FencedError(MonitoringError):
+class FencedError(LedgerError):
     """An attempt that no longer holds its job tried to take effect (nobody's fault)."""
 
     text = "attempt with fence {1} of job {0} no longer holds the job"
@@ -103,7 +103,7 @@ class FencedError(MonitoringError):
         super().__init__(job_id, fence)
 
 
-class PublishConflictError(MonitoringError):
+class PublishConflictError(LedgerError):
     """The active release is no longer the candidate's base (nobody's fault); nothing changed."""
 
     text = "site {} has another active release than the one this was made from"
@@ -112,7 +112,7 @@ class PublishConflictError(MonitoringError):
         super().__init__(site)
 
 
-class _RefusedError(MonitoringError, ValueError):
+class _RefusedError(LedgerError, ValueError):
     """A refusal for one of a few reasons; nothing changed."""
 
     reasons: ClassVar[Mapping[str, str]] = MappingProxyType({})
@@ -216,7 +216,7 @@ class NotReplayableError(_RefusedError):
         super().__init__(job_id, reason, fact)
 
 
-class SchemaMismatchError(MonitoringError):
+class SchemaMismatchError(LedgerError):
     """This version cannot work with the ledger's schema (the operator's fault)."""
 
     def __init__(self, found: str | None, wanted: str) -> None:
@@ -230,21 +230,21 @@ class SchemaMismatchError(MonitoringError):
         return f"the ledger is at revision {found}, which this version (made for {wanted}) cannot work with: upgrade it"
 
 
-class LedgerBusyError(MonitoringError):
+class LedgerBusyError(LedgerError):
     """A migration got no lock in time (the operator's fault, or nobody's); it can be repeated."""
 
     text = "the ledger was too busy to be migrated: a transaction holds a table, or another migration runs; repeat"
 
 
-class DumpError(MonitoringError):
+class DumpError(LedgerError):
     """A ledger could not be dumped or restored (the operator's fault; the message says what to do)."""
 
 
-class ArchiveError(MonitoringError):
+class ArchiveError(LedgerError):
     """The audit archive does not fit the ledger's chain (the operator's fault, or a lost disk): nothing was deleted."""
 
 
-class ForeignMarkError(MonitoringError):
+class ForeignMarkError(LedgerError):
     """The metrics' mark lies in this cluster's future: the ledger came from another one (the operator's fault)."""
 
     text = (
@@ -256,9 +256,9 @@ class ForeignMarkError(MonitoringError):
         super().__init__(mark, horizon)
 
 
-class TracingUnavailableError(MonitoringError):
+class TracingUnavailableError(LedgerError):
     """Tracing is enabled, but its exporter is not installed (the operator's fault)."""
 
 
-class CapacityError(MonitoringError):
+class CapacityError(LedgerError):
     """A question about capacity without an answer (the caller's fault); it names the place and the rule."""

@@ -91,7 +91,7 @@ class EventKind(StrEnum):
     PLAN = "plan"
     RUN_STEP = "run_step"
     GATE = "gate"
-    LANE = "lane"
+    CIRCUIT = "lane"
 
 
 class EventPage(NamedTuple):
@@ -102,7 +102,7 @@ class EventPage(NamedTuple):
     """Whether there were no more events at that moment."""
 
 
-Happened = tuple[EventKind, Mapping[str, Any]]
+NewEvent = tuple[EventKind, Mapping[str, Any]]
 
 
 def record(session: Session, kind: EventKind, *, job: Job | None = None, **data: Any) -> None:
@@ -110,12 +110,12 @@ def record(session: Session, kind: EventKind, *, job: Job | None = None, **data:
     record_all(session, [(kind, data)], job=job)
 
 
-def record_all(session: Session, happened: Iterable[Happened], *, job: Job | None) -> None:
+def record_all(session: Session, happened: Iterable[NewEvent], *, job: Job | None) -> None:
     """Append events of a job in one statement, in this order."""
     _APPEND.all(session, {"events": dump_json(event_rows(happened, job))})
 
 
-def event_rows(happened: Iterable[Happened], job: Job | NewJob | None) -> list[dict[str, Any]]:
+def event_rows(happened: Iterable[NewEvent], job: Job | NewJob | None) -> list[dict[str, Any]]:
     """Return events as rows for `INSERT_EVENTS`, with secrets redacted."""
     owner = {"job_id": job.id, "tenant": job.tenant} if job is not None else {}
     return [{"kind": kind.value, **owner, "data": redact_all(data)} for kind, data in happened]

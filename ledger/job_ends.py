@@ -37,9 +37,9 @@ from routing.failures import (
     FailureEvent,
     FailureHistory,
     advance,
-    after_failure,
+    choose_failure_action,
+    classify_end,
     error_signature,
-    event_of,
 )
 from routing.jobs import MOVES, Reason, State
 from routing.queues import QueueName
@@ -61,7 +61,7 @@ class DueNote(NamedTuple):
     gate: Gate | None
 
 
-def owe_note(session: Session, run: Run, kind: str) -> None:
+def owe_ticket_note(session: Session, run: Run, kind: str) -> None:
     """Owe a run's ticket a note, one of each kind. A ticket without a tracker gets none."""
     if not run.ticket.get("reference"):
         return
@@ -91,7 +91,9 @@ def _with_facts(session: Session, note: TicketNote) -> DueNote:
     return DueNote(note, job, run, project, gate)
 
 
-def book_note(session: Session, run_id: UUID, kind: str, *, attempts: int, error: str | None, is_final: bool) -> None:
+def record_note_sent(
+    session: Session, run_id: UUID, kind: str, *, attempts: int, error: str | None, is_final: bool
+) -> None:
     """Record the outcome of a try to send a note.
 
     `attempts` is the number of this try; `is_final` means that another try is pointless.
@@ -121,7 +123,7 @@ def is_run(job: Job) -> bool:
     return bool(job.request.get("project")) and not is_step(job)
 
 
-def note_start(session: Session, job: Job) -> None:
+def record_step_start(session: Session, job: Job) -> None:
     """Record on the execution of a locked step's job that a worker has started it."""
     if is_step(job):
         running = sql_update(AgentExecution).where(col(AgentExecution.job_id) == job.id)
@@ -129,7 +131,7 @@ def note_start(session: Session, job: Job) -> None:
         record(session, EventKind.RUN_STEP, job=job, status="running")
 
 
-def note_end(session: Session, job: Job, target: State, *, reason: Reason, detail: str) -> None:
+def settle_end(session: Session, job: Job, target: State, *, reason: Reason, detail: str) -> None:
     """Settle the execution of a step's job that is ending; of a run, close everything."""
     if is_run(job):
         _close_run(session, job)
@@ -164,7 +166,7 @@ def _close_run(session: Session, job: Job) -> None:
     waiting = (col(Gate.run_id) == job.id) & col(Gate.state).in_(("planned", "open"))
     session.execute(sql_update(Gate).where(waiting).values(state="closed", decided_at=now()))
     if (run := session.get(Run, job.id)) is not None:
-        owe_note(session, run, ENDED)
+        owe_ticket_note(session, run, ENDED)
 
 
 def live_steps(session: Session, job: Job) -> int:
@@ -238,7 +240,7 @@ def count_end(session: Session, job: Job, target: State, *, reason: Reason, deta
         is_security=job.route.get("stakes") == Stakes.HIGH.value,
         same_error_elsewhere=signature is not None and _is_known_elsewhere(session, row, signature),
     )
-    action = after_failure(history, event)
+    action = choose_failure_action(history, event)
     counted = advance(history, event)
     row.failures, row.rejections = counted.consecutive_failures, counted.rejections
     row.is_debated = history.is_debated or action is FailureAction.DEBATE_FAILURE
@@ -254,7 +256,7 @@ def _event(session: Session, job: Job, target: State) -> FailureEvent | None:
     A command of the fast path is not a task, and a step's execution is an inner attempt (A12). A tenant without a
     provider has no models to debate with.
     """
-    event = event_of(target)
+    event = classify_end(target)
     if event is FailureEvent.REJECTED and job.state != State.AWAITING_APPROVAL:
         return None
     if job.queue == QueueName.TOOLS or is_step(job) or event is None:

@@ -15,19 +15,19 @@ from sqlalchemy.dialects.postgresql import JSONB
 from sqlmodel import Session, col
 
 from ledger import audit
-from ledger.dispatch_window import set_hold
+from ledger.dispatch_window import set_wait_reason
 from ledger.errors import JobNotFoundError
 from ledger.events import (
     INSERT_EVENTS,
     WORK_CHANNEL,
     EventKind,
-    Happened,
+    NewEvent,
     event_rows,
     record,
     record_all,
     wake_dispatcher,
 )
-from ledger.job_ends import Consequence, count_end, is_run, is_step, note_end
+from ledger.job_ends import Consequence, count_end, is_run, is_step, settle_end
 from ledger.record_tables import Event
 from ledger.runs.tables import Gate
 from ledger.spending import spent_at_end, tokens_by_part, wasted_at_end
@@ -41,7 +41,7 @@ from routing.failures import FailureAction, dead_letter_signature
 from routing.jobs import ENDS, WASTED_OUTCOMES, Door, JobRequest, Reason, State, check_move, read_stored
 from routing.queues import QueueName
 from routing.redaction import redact
-from routing.scheduling import RESTING, Hold
+from routing.scheduling import RESTING, WaitReason
 
 _CLOSED = """
     UPDATE attempt SET ended_at = clock_timestamp(), outcome = %(outcome)s, reason = %(reason)s
@@ -120,7 +120,7 @@ class _ClosedAttempt(NamedTuple):
     number: int
     seconds: float
 
-    def event(self, outcome: str, reason: Reason, *, cost: int) -> Happened:
+    def event(self, outcome: str, reason: Reason, *, cost: int) -> NewEvent:
         """Return its end event, given the nanodollars that its settled calls cost."""
         place = {"queue": self.queue, "tier": self.tier, "attempt": self.number, "seconds": round(self.seconds, 3)}
         wasted = cost if outcome in WASTED_OUTCOMES else 0
@@ -169,11 +169,11 @@ def _events_of_end(
     origin: State,
     reason: Reason,
     left: str | None,
-) -> list[Happened]:
+) -> list[NewEvent]:
     decision = _decision_made(session, job, origin, State(job.state))
     place = {"queue": job.queue, "tier": job.tier}
     moved = {"origin": origin.value, "target": job.state, "reason": reason.value, **decision}
-    happened: list[Happened] = [(EventKind.STATE, moved)]
+    happened: list[NewEvent] = [(EventKind.STATE, moved)]
     if reason is Reason.QUEUE_EXPIRED:
         happened.append((EventKind.LIMIT_HIT, {**place, "limit": "wait", "phase": "admit"}))
     elif limit := _LIMIT_OF_END.get(State(job.state)):
@@ -208,7 +208,7 @@ def _notification(job: Job) -> dict[str, Any]:
 
 
 _LOCKED = select(Job).where(col(Job.id) == bindparam("job")).with_for_update()
-KEPT_FACTS = ("debate", "needs_person", "begun")
+INHERITED_FACTS = ("debate", "needs_person", "begun")
 """Facts about a job that every further try has to respect."""
 
 
@@ -312,7 +312,7 @@ def wait_on(
     job: Job,
     queue: QueueName,
     *,
-    hold: Hold | None = None,
+    hold: WaitReason | None = None,
     seconds: float | None = None,
     reason: Reason | None = None,
 ) -> None:
@@ -330,7 +330,7 @@ def wait_on(
     job.queue = queue.value
     job.waiting_since = now()  # type: ignore[assignment]
     job.pushed_at = None
-    set_hold(job, hold, seconds=seconds)
+    set_wait_reason(job, hold, seconds=seconds)
     session.flush()
     held = {} if hold is None or seconds is None else {"held_for": hold.value, "held_seconds": round(seconds, 3)}
     cause = {} if reason is None else {"reason": reason.value}
@@ -341,7 +341,7 @@ def wait_on(
 def rest(session: Session, job: Job, queue: QueueName, *, seconds: float) -> None:
     """Let a locked job wait on `queue`, and delay its next try by this many seconds."""
     if seconds > 0:
-        wait_on(session, job, queue, hold=Hold.TIME, seconds=seconds)
+        wait_on(session, job, queue, hold=WaitReason.TIME, seconds=seconds)
     else:
         wait_on(session, job, queue)
 
@@ -387,7 +387,7 @@ def end(
     if "continued_as" not in follow_up and not is_step(job):
         job.failure_signature = dead_letter_signature(target, reason, detail)
     facts = _write_end(session, job, result={**job.result, **follow_up}, heir=successor.id if successor else None)
-    note_end(session, job, target, reason=reason, detail=detail)
+    settle_end(session, job, target, reason=reason, detail=detail)
     _record_end(session, job, facts, origin=origin, reason=reason, left=left, actor=actor)
 
 
@@ -453,7 +453,7 @@ def _another_try(job: Job) -> NewJob:
     It inherits the failed job's constraints: a second try must not lose one, nor a person's gate.
     """
     request = {**job.request, "prompt": job.prompt, "idempotency_key": None}
-    result = {name: job.result[name] for name in KEPT_FACTS if name in job.result}
+    result = {name: job.result[name] for name in INHERITED_FACTS if name in job.result}
     salvaged_id = job.release_id if job.result.get("is_salvaged") else None
     if salvaged_id is not None:
         result["begun"] = {**result.get("begun", {}), "report": job.detail or "", "is_kept": True}

@@ -25,12 +25,12 @@ from ledger.tables import Attempt, Call, Job
 from routing.jobs import USED_ENDS, WASTED_OUTCOMES
 from routing.policy.platform import Policy
 from routing.policy.prices import NANOUSD_PER_USD, BudgetExceeded, Usage
-from routing.provider_circuit import LaneRules
+from routing.provider_circuit import CircuitRules
 from routing.queues import QueueName
 
 # Seconds for which a lane takes no call: while it is parked, and, a short pause at a time, while another call tests it.
 # NULL when it takes calls.
-PARKED_SECONDS = """
+OPEN_SECONDS = """
     CASE WHEN parked_until > clock_timestamp() THEN extract(epoch FROM parked_until - clock_timestamp())
          WHEN parked_until IS NOT NULL AND probing_until > clock_timestamp()
          THEN least(extract(epoch FROM probing_until - clock_timestamp()), %(pause_seconds)s::float) END
@@ -76,7 +76,7 @@ RETURNING scope
 # gateway alone gets to test it, and a call takes from a bucket together with its reserve.
 RESERVE = f"""
 WITH seen AS MATERIALIZED (
-    SELECT parked_until IS NOT NULL AS is_shut, failures, reason, {PARKED_SECONDS} AS wait
+    SELECT parked_until IS NOT NULL AS is_shut, failures, reason, {OPEN_SECONDS} AS wait
     FROM lane WHERE provider = %(account)s AND model = %(model)s
 ), bearer AS MATERIALIZED (
     SELECT 1 FROM job
@@ -97,7 +97,7 @@ WITH seen AS MATERIALIZED (
                      / %(token_nanousd)s::bigint) AS tokens
     FROM held
 ), gate AS MATERIALIZED (
-    SELECT lane.parked_until IS NOT NULL AS is_test, lane.reason, {PARKED_SECONDS} AS parked,
+    SELECT lane.parked_until IS NOT NULL AS is_test, lane.reason, {OPEN_SECONDS} AS parked,
            {FILLED_REQUESTS} AS requests, {FILLED_TOKENS} AS tokens,
            %(input_tokens)s::float + verdict.tokens AS needed
     FROM verdict CROSS JOIN lane
@@ -299,12 +299,12 @@ _BEARER_FIELDS = tuple(item.name for item in fields(Bearer))
 
 
 @dataclass(frozen=True, kw_only=True)
-class LaneUse:
+class CircuitUse:
     """The lane that a call wants to use, and its rules; without an account there is none."""
 
     account: str = ""
     """The gateway's name for the provider's account: each account has lanes of its own."""
-    rules: LaneRules = field(default_factory=LaneRules)
+    rules: CircuitRules = field(default_factory=CircuitRules)
     input_tokens: int = 0
     """The most that the call can read."""
 
@@ -334,7 +334,7 @@ class CallStart:
     """Output tokens below which the call is not worth making."""
     call_limit_nanousd: int
     """The most that one call may cost, whatever the caps have left."""
-    lane: LaneUse = field(default_factory=LaneUse)
+    circuit: CircuitUse = field(default_factory=CircuitUse)
 
 
 class Reserved(NamedTuple):
@@ -342,13 +342,13 @@ class Reserved(NamedTuple):
 
     max_tokens: int
     nanousd: int
-    lane_failures: int = 0
+    circuit_failures: int = 0
     """How many calls of its lane failed in a row before it."""
-    is_lane_test: bool = False
+    is_circuit_test: bool = False
     """Whether it is the one call that tests a parked lane."""
 
 
-class LaneRefusal(NamedTuple):
+class CircuitRefusal(NamedTuple):
     """The lane takes no call now."""
 
     seconds: float
@@ -357,7 +357,7 @@ class LaneRefusal(NamedTuple):
     """Why it is parked (routing.provider_circuit.Trouble); None when a bucket of ours is empty."""
 
 
-class LaneMissing(NamedTuple):
+class CircuitMissing(NamedTuple):
     """A metered lane has no row yet: open it and retry."""
 
 
@@ -369,7 +369,7 @@ class BearerGone(NamedTuple):
     """The attempt lost its job or was cancelled since the lookup."""
 
 
-ReserveOutcome = Reserved | BudgetExceeded | LaneRefusal | CapsMissing | LaneMissing | BearerGone
+ReserveOutcome = Reserved | BudgetExceeded | CircuitRefusal | CapsMissing | CircuitMissing | BearerGone
 
 
 def bearer_of(token_hash: str) -> Statement:
@@ -418,7 +418,7 @@ def reserve(bearer: Bearer, call: CallStart, caps: Sequence[CapLimit]) -> Statem
 
     When the caps lack room for all requested output tokens, the call gets what fits, down to `least_tokens`.
     """
-    rules = call.lane.rules
+    rules = call.circuit.rules
     values = vars(call) | {
         "job_id": bearer.job_id,
         "attempt_id": bearer.attempt_id,
@@ -427,10 +427,10 @@ def reserve(bearer: Bearer, call: CallStart, caps: Sequence[CapLimit]) -> Statem
         "lease_seconds": CALL_LEASE_SECONDS,
         "caps": _cap_rows(caps),
     }
-    lane = vars(call.lane) | {"is_metered": call.lane.is_metered}
+    circuit = vars(call.circuit) | {"is_metered": call.circuit.is_metered}
     limits = {"requests_per_minute": rules.requests_per_minute, "tokens_per_minute": rules.tokens_per_minute}
     pauses = {"probe_seconds": rules.probe_seconds, "pause_seconds": rules.pause_seconds}
-    return Statement(RESERVE, {**values, **lane, **limits, **pauses})
+    return Statement(RESERVE, {**values, **circuit, **limits, **pauses})
 
 
 def read_reserve(row: Sequence[Any], call: CallStart) -> ReserveOutcome:
@@ -441,11 +441,11 @@ def read_reserve(row: Sequence[Any], call: CallStart) -> ReserveOutcome:
     if not holds:
         return BearerGone()
     if (parked or 0) > 0:
-        return LaneRefusal(float(parked), reason)
+        return CircuitRefusal(float(parked), reason)
     if (short or 0) > 0:
-        return LaneRefusal(float(short), None)
-    if call.lane.is_metered and failures is None:
-        return LaneMissing()
+        return CircuitRefusal(float(short), None)
+    if call.circuit.is_metered and failures is None:
+        return CircuitMissing()
     if not has_all_caps:
         return CapsMissing()
     of_call = BudgetExceeded("call", call.call_limit_nanousd)

@@ -61,7 +61,7 @@ class NotificationMark(NamedTuple):
     job_id: UUID
 
 
-def claim_due(session: Session, limit: int, *, busy: Collection[str] = ()) -> list[Due]:
+def claim_due_notifications(session: Session, limit: int, *, busy: Collection[str] = ()) -> list[Due]:
     """Claim due notifications, so that no other sender takes them within a minute.
 
     Destinations that are `busy` are left out.

@@ -15,8 +15,8 @@ from sqlmodel import Session
 
 from ledger.events import EventKind, wake_dispatcher
 from ledger.store import Statement
-from routing.provider_circuit import LaneState, Trouble
-from routing.scheduling import Hold
+from routing.provider_circuit import CircuitState, Trouble
+from routing.scheduling import WaitReason
 
 _EVENT = """
 INSERT INTO event (kind, data)
@@ -65,7 +65,7 @@ WITH freed AS (
     WHERE provider = %(account)s AND model = %(model)s
       AND (failures > 0 OR parked_until IS NOT NULL) AND (%(is_test)s::bool OR parked_until IS NULL)
     RETURNING lane.*, before.was_parked
-), told AS ({_EVENT.format(change="'opened'", changed="freed WHERE was_parked")})
+), told AS ({_EVENT.format(change="'opened'", changed="freed WHERE was_open")})
 SELECT was_parked FROM freed
 """
 
@@ -87,13 +87,13 @@ RETURNING model
 """
 
 
-class LaneView(NamedTuple):
+class CircuitView(NamedTuple):
     """The state of a lane, for people and metrics."""
 
     provider: str
     model: str
-    state: LaneState
-    parked_seconds: float
+    state: CircuitState
+    open_seconds: float
     """How long it stays parked; 0 unless it is."""
     reason: str | None
     failures: int
@@ -104,7 +104,7 @@ class Failure(NamedTuple):
     """A lane after a failed call."""
 
     failures: int
-    parked_seconds: float
+    open_seconds: float
     """How long it is parked from now on; 0 when it is not."""
 
 
@@ -122,7 +122,7 @@ def fail(
         "asked": asked,
         "is_test": is_test,
         "pauses": [float(pause) for pause in pauses],
-        "event": EventKind.LANE.value,
+        "event": EventKind.CIRCUIT.value,
     }
     return Statement(_FAIL, values)
 
@@ -135,7 +135,9 @@ def read_failure(row: Sequence[Any]) -> Failure:
 
 def succeed(account: str, model: str, *, is_test: bool) -> Statement:
     """Return the statement that records a success: it resets the failures, and a test reopens the lane."""
-    return Statement(_SUCCEED, {"account": account, "model": model, "is_test": is_test, "event": EventKind.LANE.value})
+    return Statement(
+        _SUCCEED, {"account": account, "model": model, "is_test": is_test, "event": EventKind.CIRCUIT.value}
+    )
 
 
 def give_up_test(account: str, model: str) -> Statement:
@@ -178,18 +180,18 @@ _RELEASE_JOBS = Statement("""
 """)
 
 
-def lanes(session: Session) -> list[LaneView]:
+def circuits(session: Session) -> list[CircuitView]:
     """Return every lane that ever had trouble or is metered."""
-    return [LaneView(*row)._replace(state=LaneState(row.state)) for row in _VIEW.all(session)]
+    return [CircuitView(*row)._replace(state=CircuitState(row.state)) for row in _VIEW.all(session)]
 
 
-def lane_wait(session: Session, job_id: UUID, model: str) -> float | None:
+def circuit_wait(session: Session, job_id: UUID, model: str) -> float | None:
     """Return the seconds for which the lane of a job and model is parked: 0 before its test, None while it flows."""
     seconds: float | None = _WAIT.scalar(session, {"job": job_id, "model": model})
     return seconds
 
 
-def open_lane(session: Session, provider: str, model: str) -> bool:
+def reset_circuit(session: Session, provider: str, model: str) -> bool:
     """Reopen a parked lane at once, as an operator's decision, and release the jobs that wait for any lane.
 
     Jobs of lanes that are still parked go back to waiting. False when there is no such lane.
@@ -197,6 +199,6 @@ def open_lane(session: Session, provider: str, model: str) -> bool:
     if not _IS_KNOWN.all(session, {"provider": provider, "model": model}):
         return False
     succeed(provider, model, is_test=True).all(session)
-    _RELEASE_JOBS.all(session, {"hold": Hold.PROVIDER.value})
+    _RELEASE_JOBS.all(session, {"hold": WaitReason.PROVIDER.value})
     wake_dispatcher(session)
     return True

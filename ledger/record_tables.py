@@ -167,7 +167,7 @@ class Leader(SQLModel, table=True):
     until: datetime = when_column(nullable=False)
 
 
-class Lane(SQLModel, table=True):
+class ProviderCircuit(SQLModel, table=True):
     """The circuit of one model of one provider account, shared by the whole fleet: parked, throttled or open."""
 
     __tablename__ = "lane"

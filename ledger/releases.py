@@ -185,7 +185,7 @@ def shown_sites(session: Session, *, after: UUID | None, limit: int = 500) -> Se
     return session.scalars(query if after is None else query.where(col(Site.id) > after)).all()
 
 
-def forget_shown(session: Session, site: Site) -> None:
+def clear_shown_release(session: Session, site: Site) -> None:
     """Record that a site's projection was found to show something else."""
     believed = col(Site.shown_release_id) == site.shown_release_id
     session.execute(sql_update(Site).where(col(Site.id) == site.id, believed).values(shown_release_id=None))
@@ -242,7 +242,7 @@ def choose_swept(
     return {release.id for release in releases} - kept
 
 
-def sweep_site(session: Session, site_id: UUID, rules: Retention, *, is_rehearsal: bool = False) -> set[UUID]:
+def sweep_site(session: Session, site_id: UUID, rules: Retention, *, is_dry_run: bool = False) -> set[UUID]:
     """Mark the releases of a site that give up their files, and return them.
 
     The site's row is locked meanwhile, so none of them can become active; once marked none can again.
@@ -265,7 +265,7 @@ def sweep_site(session: Session, site_id: UUID, rules: Retention, *, is_rehearsa
         for one, base, published, created in rows
     ]
     swept = choose_swept(facts, rules, active=site.active_release_id, pending=pending)
-    if swept and not is_rehearsal:
+    if swept and not is_dry_run:
         session.execute(sql_update(Release).where(col(Release.id).in_(swept)).values(swept_at=now()))
     return swept
 
@@ -323,7 +323,7 @@ def rounds_of(session: Session, root_id: UUID) -> Sequence[Job]:
     ).all()
 
 
-def work_so_far(start: Release, made_by: Sequence[Job] = ()) -> Work:
+def continued_work(start: Release, made_by: Sequence[Job] = ()) -> Work:
     """Return the work that a round continues from: a release, and the highest tier that made it."""
     tiers = (Tier(one.tier) for one in made_by if one.tier is not None)
     return Work(max(tiers, default=None), start.total_bytes, read_stored(SiteSignals, start.signals).has_build)

@@ -16,8 +16,8 @@ from sqlmodel import Session
 from ledger.attempts import hash_token, new_token, policy_under
 from ledger.dispatch_window import AT_WORK, WRITING_QUEUES, hold_back
 from ledger.errors import JobNotFoundError
-from ledger.events import INSERT_EVENTS, EventKind, Happened, event_rows, record
-from ledger.job_ends import is_run, note_start
+from ledger.events import INSERT_EVENTS, EventKind, NewEvent, event_rows, record
+from ledger.job_ends import is_run, record_step_start
 from ledger.jobs import end, lock_job
 from ledger.store import Statement, dump_json, set_persisted
 from ledger.tables import Attempt, Job
@@ -25,7 +25,7 @@ from routing.errors import PolicyError
 from routing.jobs import JobMessage, Reason, State, check_move
 from routing.policy.platform import Policy
 from routing.queues import QueueName
-from routing.scheduling import Admission, Hold
+from routing.scheduling import Admission, WaitReason
 
 _STAND = """
     SELECT overrides, (SELECT coalesce(max(number), 0) + 1 FROM attempt WHERE job_id = %(job)s) AS number,
@@ -109,7 +109,7 @@ def _standing(session: Session, job: Job, queue: QueueName) -> _Standing:
     return _Standing(*statement.one(session, values))
 
 
-_TIMED_HOLDS = frozenset({Hold.TIME.value, Hold.PROVIDER.value})
+_TIMED_WAITS = frozenset({WaitReason.TIME.value, WaitReason.PROVIDER.value})
 """Waits that a message does not end. A hold for a site does not count: the site may have become free meanwhile."""
 
 
@@ -142,7 +142,7 @@ def claim(session: Session, message: JobMessage, *, queue: QueueName, worker: st
     except JobNotFoundError:
         return None
     is_stale = job.fence != message.fence or job.waiting_since is None or job.queue != queue.value
-    if is_stale or job.held_for in _TIMED_HOLDS:
+    if is_stale or job.held_for in _TIMED_WAITS:
         record(session, EventKind.FENCED, job=job, queue=queue.value, fence=message.fence)
         return None
     standing = _standing(session, job, queue)
@@ -197,7 +197,7 @@ def _begin(session: Session, job: Job, standing: _Standing, rules: _Rules) -> Cl
     begun: _Begun = _BEGIN.one(session, values | {"events": dump_json(event_rows(happened, job))})
     if begun.started_at is None:
         if begun.may_start:
-            hold_back(session, job, Hold.SITE)
+            hold_back(session, job, WaitReason.SITE)
         else:
             job.pushed_at = None  # the dispatcher pushes it again when it may
             session.flush()
@@ -205,11 +205,11 @@ def _begin(session: Session, job: Job, standing: _Standing, rules: _Rules) -> Cl
     set_persisted(job, waiting_since=None, pushed_at=None, held_for=None, held_until=None)
     set_persisted(job, fence=attempt.fence, state=state.value, started_at=begun.started_at)
     set_persisted(attempt, lease_until=begun.lease_until, deadline=begun.deadline, started_at=begun.attempt_started_at)
-    note_start(session, job)
+    record_step_start(session, job)
     return Claim(job, attempt, token, effective, standing.waited_seconds, standing.booked_nanousd)
 
 
-def _events_of_start(job: Job, attempt: Attempt, state: State, *, waited_seconds: float) -> list[Happened]:
+def _events_of_start(job: Job, attempt: Attempt, state: State, *, waited_seconds: float) -> list[NewEvent]:
     place, origin = {"queue": attempt.queue}, State(job.state)
     waited = {"tier": job.tier, "attempt": attempt.number, "wait_seconds": round(waited_seconds, 3)}
     started = (EventKind.STARTED, place | waited)

@@ -19,15 +19,15 @@ from sqlmodel import Session, col
 from ledger import audit
 from ledger.dispatch_window import ALL_TENANTS, AT_WORK, IS_PUSHED, IS_READY, WRITING_QUEUES
 from ledger.errors import IdempotencyConflictError
-from ledger.events import INSERT_EVENTS, EventKind, Happened, event_rows, wake_dispatcher
+from ledger.events import INSERT_EVENTS, EventKind, NewEvent, event_rows, wake_dispatcher
 from ledger.record_tables import Backlog
 from ledger.store import Statement, dump_json, now
 from ledger.tables import Job, NewJob, digest_request
 from routing.decision.debate import DebateKind, Verdict
 from routing.jobs import JobRequest
-from routing.policy.platform import Runway
+from routing.policy.platform import DispatchWindow
 from routing.queues import QueueName
-from routing.scheduling import Admission, Hold, retry_after_seconds
+from routing.scheduling import Admission, WaitReason, retry_after_seconds
 
 _VALUES = {name: f"new.{name}" for name in NewJob.COLUMNS} | {
     "fence": "0",
@@ -101,7 +101,7 @@ def accept_all(session: Session, batch: Sequence[NewJob], *, actor: str | None =
     return accepted
 
 
-def _events(new: NewJob) -> Iterable[Happened]:
+def _events(new: NewJob) -> Iterable[NewEvent]:
     """Yield the events of an accepted job: the acceptance with its decision, and the wait."""
     place = {"queue": new.queue.value, "tier": new.tier}
     decision = {"mode": None if new.keeps_route else new.mode, "confidence": new.route.get("confidence")}
@@ -141,7 +141,7 @@ def same_request(
     return job
 
 
-class KnownJob(NamedTuple):
+class AcceptedJob(NamedTuple):
     """An accepted job as it is reported to its submitter."""
 
     id: UUID
@@ -170,7 +170,7 @@ _CONTEXT = Statement(f"""
                 WHERE debate.tenant = %(tenant)s AND debate.session = ANY(CAST(%(sessions)s AS text[]))
                   AND debate.kind = %(kind)s AND debate.verdict <> %(stop)s
            ) AS debated, (
-               SELECT jsonb_agg(jsonb_build_array({", ".join(KnownJob._fields)})) FROM job
+               SELECT jsonb_agg(jsonb_build_array({", ".join(AcceptedJob._fields)})) FROM job
                 WHERE id = ANY(CAST(%(ids)s AS uuid[]))
                    OR job.tenant = %(tenant)s AND idempotency_key = ANY(CAST(%(keys)s AS text[]))
            ) AS known
@@ -180,7 +180,7 @@ _CONTEXT = Statement(f"""
 parameter, finds a custom plan cheaper and plans each execution anew: four times the work of running it."""
 
 
-class SeenSite(NamedTuple):
+class SiteSnapshot(NamedTuple):
     """A site at the time of the lookup."""
 
     id: UUID
@@ -199,15 +199,15 @@ class SubmissionContext:
     """Layer 2 of the tenant's policy."""
     read_at: datetime
     """By the ledger's clock."""
-    sites: Mapping[str, SeenSite]
+    sites: Mapping[str, SiteSnapshot]
     """The tenant's existing sites among the requested ones, by name."""
     debated: Mapping[str, frozenset[str]]
     """By session, the decisions that were debated and may be carried out (`decisions.debated_keys`)."""
     tenant: str
-    known: Mapping[UUID | str, KnownJob]
+    known: Mapping[UUID | str, AcceptedJob]
     """Existing jobs with an id or key of these requests, whatever their content."""
 
-    def made_before(self, request: JobRequest, job_id: UUID) -> KnownJob | None:
+    def find_accepted(self, request: JobRequest, job_id: UUID) -> AcceptedJob | None:
         """Return the job that was accepted before under this id or the request's idempotency key, or None.
 
         Raises:
@@ -245,8 +245,8 @@ def load_submission_context(
     )
     if row is None:
         return None
-    jobs = [KnownJob(UUID(job_id), *facts) for job_id, *facts in row.known or ()]
-    known: dict[UUID | str, KnownJob] = {job.idempotency_key or "": job for job in jobs if job.tenant == tenant}
+    jobs = [AcceptedJob(UUID(job_id), *facts) for job_id, *facts in row.known or ()]
+    known: dict[UUID | str, AcceptedJob] = {job.idempotency_key or "": job for job in jobs if job.tenant == tenant}
     known |= {job.id: job for job in jobs}
     debated: dict[str, set[str]] = {}
     for name, key in row.debated or ():
@@ -254,7 +254,7 @@ def load_submission_context(
     return SubmissionContext(
         overrides=row.overrides,
         read_at=row.read_at,
-        sites={name: SeenSite(UUID(site_id), *facts) for name, site_id, *facts in row.sites or ()},
+        sites={name: SiteSnapshot(UUID(site_id), *facts) for name, site_id, *facts in row.sites or ()},
         debated={name: frozenset(keys) for name, keys in debated.items()},
         tenant=tenant,
         known=known,
@@ -304,7 +304,7 @@ class Placement(NamedTuple):
 
     is_pushed: bool
     """Whether its message goes to the broker right after the commit."""
-    hold: Hold | None = None
+    hold: WaitReason | None = None
     """Why it must not; None when it only waits for its turn."""
 
 
@@ -367,37 +367,39 @@ class Headroom:
                 return Saturation(whose, limit, retry)
         return None
 
-    def take(self, site_id: UUID | None, *, runway: Runway, admission: Admission, is_early: bool = False) -> Placement:
+    def take(
+        self, site_id: UUID | None, *, dispatch_window: DispatchWindow, admission: Admission, is_early: bool = False
+    ) -> Placement:
         """Place the next job: on the broker at once, in the ledger, or behind its site.
 
         It goes to the broker at once only when no other job of its tenant waits before it.
 
         Args:
             site_id: the site it works on.
-            runway: how many messages may stand in the broker.
+            dispatch_window: how many messages may stand in the broker.
             admission: how many attempts its tenant may have.
             is_early: its start lies in the future; until then it takes nobody's place.
         """
         self.taken += 1
         if is_early:
-            return Placement(is_pushed=False, hold=Hold.TIME)
+            return Placement(is_pushed=False, hold=WaitReason.TIME)
         if site_id is not None and self.queue in WRITING_QUEUES:
             if site_id in self.crowded:
-                return Placement(is_pushed=False, hold=Hold.SITE)
+                return Placement(is_pushed=False, hold=WaitReason.SITE)
             self.crowded.add(site_id)
-        if not self._has_place(runway, admission):
+        if not self._has_place(dispatch_window, admission):
             return Placement(is_pushed=False)
         self.standing += 1
         self.own_standing += 1
         return Placement(is_pushed=True)
 
-    def _has_place(self, runway: Runway, admission: Admission) -> bool:
-        if self.is_closed or self.standing >= runway.per_queue:
+    def _has_place(self, dispatch_window: DispatchWindow, admission: Admission) -> bool:
+        if self.is_closed or self.standing >= dispatch_window.per_queue:
             return False
         limit = self.max_running if self.max_running is not None else admission.running_per_tenant
         if limit is not None and self.queue is not QueueName.CONTROL and self.own_standing + self.at_work >= limit:
             return False
-        return self.own_standing < runway.per_tenant * self.weight
+        return self.own_standing < dispatch_window.per_tenant * self.weight
 
 
 def load_headroom(

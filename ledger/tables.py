@@ -22,7 +22,7 @@ from sqlmodel import Field, SQLModel
 
 from routing.jobs import Door, JobRequest, State
 from routing.queues import QueueName
-from routing.scheduling import Hold
+from routing.scheduling import WaitReason
 
 NOW = text("now()")
 
@@ -252,7 +252,7 @@ class NewJob:
     """The open question of a job that is accepted `clarifying`."""
     result: Mapping[str, Any] = dataclass_field(default_factory=dict)
     """Facts inherited from the job it continues."""
-    held_for: Hold | None = None
+    held_for: WaitReason | None = None
     """Why it must not go to the broker yet."""
     held_until: datetime | None = None
     """When it may, if a time decides; a time in the past has no effect."""

@@ -205,10 +205,10 @@ def _code(status: object) -> str:
     return str(status) if str(status) in metrics.CODES else f"{status // 100}xx"
 
 
-def _count_lane(tally: _Tally, data: Mapping[str, Any]) -> None:
+def _count_circuit(tally: _Tally, data: Mapping[str, Any]) -> None:
     if data.get("change") == "parked":
-        lane = (_name(data.get("provider")), _name(data.get("model")))
-        tally.add(metrics.LANE_PARKS, *lane, _closed(data.get("reason"), metrics.LANE_REASONS))
+        circuit = (_name(data.get("provider")), _name(data.get("model")))
+        tally.add(metrics.CIRCUIT_OPENS, *circuit, _closed(data.get("reason"), metrics.CIRCUIT_REASONS))
 
 
 def _count_limit(tally: _Tally, data: Mapping[str, Any]) -> None:
@@ -291,7 +291,7 @@ _COUNTING: dict[str, Callable[[_Tally, Mapping[str, Any]], None]] = {
     EventKind.REAPED: _count_reaped,
     EventKind.STEP: _count_step,
     EventKind.GATE: _count_gate,
-    EventKind.LANE: _count_lane,
+    EventKind.CIRCUIT: _count_circuit,
 }
 
 

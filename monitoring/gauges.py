@@ -18,7 +18,7 @@ from sqlmodel import Session, col
 
 from ledger.dispatch_window import DISPATCHER, leaders
 from ledger.operations.workers import fleet_slots, slots_by_queue
-from ledger.provider_circuits import lanes
+from ledger.provider_circuits import circuits
 from ledger.tables import Tenant
 from monitoring.capacity.queueing import Demand, wanted_slots
 from monitoring.capacity.workload import default_wait_target, default_work
@@ -37,12 +37,12 @@ from monitoring.metrics import (
     gauge,
     series_key,
 )
-from routing.broker import DOOR_LISTS, list_of
+from routing.broker import INTAKE_LISTS, list_of
 from routing.policy.platform import Policy
 from routing.policy.prices import NANOUSD_PER_USD
-from routing.provider_circuit import LaneState
+from routing.provider_circuit import CircuitState
 from routing.queues import QueueName
-from routing.scheduling import Hold
+from routing.scheduling import WaitReason
 
 MIN_RECENT_ATTEMPTS = 5
 """With fewer recent attempts the average of all attempts is used."""
@@ -244,7 +244,7 @@ _MONEY: tuple[Metric, ...] = (
     gauge("budget_reserved_usd", "Reserved of today's budget by calls in progress.", "scope"),
     gauge("budget_used_ratio_max", "The largest spent or reserved share of a budget of this scope.", "scope"),
     gauge(
-        "lane_parked_seconds",
+        "circuit_open_seconds",
         "Seconds for which the circuit of an account's model stays open; 0 while closed.",
         "provider model",
     ),
@@ -279,7 +279,7 @@ PROBED: tuple[Metric, ...] = (*_FLEET, *_WAITING, *_MONEY, *_BROKER, *_RECORD)
 
 MOST_PROVIDERS = 20
 """Accounts whose series start at 0; those of further ones start with their first call."""
-_BREAKER = (LaneState.FLOWING, LaneState.HALF_OPEN, LaneState.PARKED)
+_BREAKER = (CircuitState.CLOSED, CircuitState.HALF_OPEN, CircuitState.OPEN)
 
 
 class Reading(NamedTuple):
@@ -367,7 +367,7 @@ def read_gauges(
         *(Reading("wanted_slots", (queue,), slots) for queue, slots in wanted.items()),
         *_read_counts(session),
         *_read_budgets(session),
-        *_read_lanes(session, product(providers, policy.prices)),
+        *_read_circuits(session, product(providers, policy.prices)),
         Reading("dispatcher_leader_present", (), float(DISPATCHER in leaders(session))),
         Reading("fold_lag_seconds", (), fold_lag_seconds(session)),
         Reading("audit_unsealed_age_seconds", (), float(session.scalar(_UNSEALED) or 0)),
@@ -409,7 +409,7 @@ def _read_attempts(session: Session, lease_seconds: float) -> list[Reading]:
 
 def _read_counts(session: Session) -> list[Reading]:
     most = {"most": COUNTED_AT_MOST}
-    held = {hold.value: 0 for hold in Hold} | {reason: count for reason, count in session.execute(_HELD, most)}
+    held = {hold.value: 0 for hold in WaitReason} | {reason: count for reason, count in session.execute(_HELD, most)}
     dead = dict.fromkeys(SERVED, 0) | {queue: count for queue, count in session.execute(_DEAD, most)}
     return [
         *(Reading("held_jobs", (reason,), count) for reason, count in held.items()),
@@ -426,15 +426,15 @@ def _read_queues(session: Session) -> list[Reading]:
     return readings
 
 
-def _read_lanes(session: Session, possible: Iterable[tuple[str, str]]) -> list[Reading]:
+def _read_circuits(session: Session, possible: Iterable[tuple[str, str]]) -> list[Reading]:
     """Return every possible circuit: one without trouble is closed."""
-    flowing = (0.0, float(_BREAKER.index(LaneState.FLOWING)))
+    flowing = (0.0, float(_BREAKER.index(CircuitState.CLOSED)))
     standing = dict.fromkeys(possible, flowing)
-    for lane in lanes(session):
-        standing[lane.provider, lane.model] = (lane.parked_seconds, float(_BREAKER.index(lane.state)))
+    for circuit in circuits(session):
+        standing[circuit.provider, circuit.model] = (circuit.open_seconds, float(_BREAKER.index(circuit.state)))
     readings = []
-    for labels, (parked_seconds, state) in standing.items():
-        readings.append(Reading("lane_parked_seconds", labels, parked_seconds))
+    for labels, (open_seconds, state) in standing.items():
+        readings.append(Reading("circuit_open_seconds", labels, open_seconds))
         readings.append(Reading("provider_breaker_state", labels, state))
     return readings
 
@@ -450,7 +450,7 @@ def _read_budgets(session: Session) -> list[Reading]:
 
 
 DOOR = "door"
-_LISTS: dict[str, tuple[str, ...]] = {queue.value: (list_of(queue),) for queue in QueueName} | {DOOR: DOOR_LISTS}
+_LISTS: dict[str, tuple[str, ...]] = {queue.value: (list_of(queue),) for queue in QueueName} | {DOOR: INTAKE_LISTS}
 """The broker's lists by label: each queue's, and those of Celery clients."""
 
 

@@ -20,7 +20,7 @@ from routing.decision.debate import DebateKind, Verdict
 from routing.decision.router import Mode
 from routing.decision.triggers import Confidence
 from routing.failures import FailureOutcome
-from routing.jobs import PARKED, PARKED_KEPT, Door, JobRequest, Reason, State
+from routing.jobs import DEFERRED, DEFERRED_KEPT, Door, JobRequest, Reason, State
 from routing.policy.prices import NANOUSD_PER_USD
 from routing.provider_circuit import Trouble
 from routing.queues import QUEUE_OF_TIER, QUEUES, QueueName, Tier
@@ -73,18 +73,18 @@ END_REASONS: tuple[tuple[str, str], ...] = (
     *((State.FAILED, Reason(reason)) for reason in _FAILED_REASONS),
 )
 """The ordinary end states with their reasons: these series start at 0."""
-PARKED_OUTCOMES = (PARKED, PARKED_KEPT)
+DEFERRED_OUTCOMES = (DEFERRED, DEFERRED_KEPT)
 _TOO_LOW = _words("spec_invalid spec_poor not_spec_managed patch_invalid build_slow")
 ATTEMPT_ENDS: tuple[tuple[str, str], ...] = (
     *END_REASONS,
     (State.AWAITING_APPROVAL, Reason.DONE),
     *product(("lost",), (Reason.WORKER_LOST, Reason.TIME_LIMIT, Reason.WORKER_STOPPED)),
-    *product(PARKED_OUTCOMES, (Reason.PROVIDER_BUSY, Reason.GATEWAY_UNREACHABLE)),
+    *product(DEFERRED_OUTCOMES, (Reason.PROVIDER_BUSY, Reason.GATEWAY_UNREACHABLE)),
     *(("escalated", Reason(reason)) for reason in _TOO_LOW),
 )
 WENT_ON = (State.RECEIVED, State.CLARIFYING, State.DEBATING, State.QUEUED, State.RUNNING, State.PUBLISHING)
 """Open states in which an attempt of intake, of a run or of a step may leave its job."""
-OUTCOMES = frozenset({*(state.value for state in State), "lost", "escalated", "resting", *PARKED_OUTCOMES})
+OUTCOMES = frozenset({*(state.value for state in State), "lost", "escalated", "resting", *DEFERRED_OUTCOMES})
 DEBATES_HELD = (
     *((DebateKind.PLANNING.value, verdict.value) for verdict in Verdict),
     *((DebateKind.FAILURE.value, outcome.value.lower()) for outcome in FailureOutcome),
@@ -92,7 +92,7 @@ DEBATES_HELD = (
 """The pairs of kind and verdict that occur."""
 CODES = ("2xx", "4xx", "429", "5xx", "529", NONE)
 """Providers' HTTP statuses; `none` without an answer."""
-LANE_REASONS = tuple(trouble.value for trouble in Trouble)
+CIRCUIT_REASONS = tuple(trouble.value for trouble in Trouble)
 LIMITS = ("time", "cost", "output", "wait")
 PHASES = ("admit", "run", "stream")
 LIMIT_HITS_KNOWN = (*product(("time", "cost", "output"), PHASES), ("wait", "admit"))
@@ -400,11 +400,11 @@ PROVIDER_REQUESTS = counter(
     "provider model code",
     domains={"code": CODES},
 )
-LANE_PARKS = counter(
-    "lane_parks_total",
+CIRCUIT_OPENS = counter(
+    "circuit_opens_total",
     "Times the circuit of an account's model opened for the whole fleet.",
     "provider model reason",
-    domains={"reason": LANE_REASONS},
+    domains={"reason": CIRCUIT_REASONS},
 )
 QUEUE_DEPTH = gauge("queue_depth", "Jobs waiting for a worker.", "queue_name", zeros=_each(SERVED))
 ATTEMPTS_RUNNING = gauge("attempts_running", "Attempts started and not ended.", "tier queue_name", zeros=PLACES)

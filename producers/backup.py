@@ -45,9 +45,9 @@ from ledger.tables import Attempt, Call, Job, Site
 from monitoring.event_metrics import rebase
 from producers.errors import InstallationError
 from routing.jobs import Reason
-from sites.content_store import Den, Disk
+from sites.content_store import ContentStore, Disk
 from sites.errors import BlobCorruptError, BlobMissingError
-from sites.releases import manifest_of_dict, try_to_show_active
+from sites.releases import manifest_of_dict, try_show_active
 
 FENCE_JUMP = 1_000_000
 """More claims than any job can have had since the backup."""
@@ -123,7 +123,7 @@ def counts(session: Session) -> dict[str, int]:
     return {name: int(session.scalar(select(func.count()).select_from(table)) or 0) for name, table in tables.items()}
 
 
-MANIFEST, DUMP, BLOBS = "manifest.json", "ledger.operations.migrate", "den"
+MANIFEST, DUMP, BLOBS = "manifest.json", "ledger.operations.migrate", "content_store"
 FORMAT: Final = 1
 KEYS_KEPT_ELSEWHERE = (
     "POINTSMAN_AUDIT__SIGNING_KEY",
@@ -169,7 +169,7 @@ class BackupManifest(BaseModel):
 def back_up(
     ledger: Ledger,
     ledger_url: str,
-    den: Den,
+    content_store: ContentStore,
     target: Path,
     *,
     environment: Mapping[str, str],
@@ -180,7 +180,7 @@ def back_up(
     Args:
         ledger: the ledger.
         ledger_url: its URL, for PostgreSQL's programs.
-        den: the content store.
+        content_store: the content store.
         target: the directory to create.
         environment: environment of PostgreSQL's programs.
         progress: receives progress messages.
@@ -195,7 +195,7 @@ def back_up(
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True, mode=0o700)
     try:
-        made = _write(ledger, ledger_url, den, draft, environment, progress)
+        made = _write(ledger, ledger_url, content_store, draft, environment, progress)
         Disk().write_atomically(draft / MANIFEST, made.model_dump_json(indent=2).encode() + b"\n")
         draft.rename(target)
         Disk().sync_directory(target.parent)
@@ -205,18 +205,23 @@ def back_up(
 
 
 def _write(
-    ledger: Ledger, ledger_url: str, den: Den, draft: Path, environment: Mapping[str, str], progress: Progress
+    ledger: Ledger,
+    ledger_url: str,
+    content_store: ContentStore,
+    draft: Path,
+    environment: Mapping[str, str],
+    progress: Progress,
 ) -> BackupManifest:
     revision = found_revision(ledger.engine)
     if revision is None:
         raise InstallationError("the ledger has no schema, so there is nothing to back up")
-    with _unswept(den), open_snapshot(ledger_url) as snapshot:
+    with _unswept(content_store), open_snapshot(ledger_url) as snapshot:
         made_at = datetime.now(UTC)
         progress("writing the ledger")
         write_dump(snapshot, ledger_url, draft / DUMP, environment=environment)
         blobs = _named_blobs(kept_releases(snapshot.session))
         rows, head = counts(snapshot.session), newest_head(snapshot.session)
-        sizes, damaged = _copy(den, blobs, Den(draft / BLOBS), progress)
+        sizes, damaged = _copy(content_store, blobs, ContentStore(draft / BLOBS), progress)
     digest, size = hash_file(draft / DUMP)
     return BackupManifest(
         made_at=made_at,
@@ -235,9 +240,9 @@ def _write(
 
 
 @contextmanager
-def _unswept(den: Den) -> Iterator[None]:
+def _unswept(content_store: ContentStore) -> Iterator[None]:
     """Keep sweeps from removing files, with the shared lock that writers hold too."""
-    with Disk().sharing(den.root):
+    with Disk().sharing(content_store.root):
         yield
 
 
@@ -249,13 +254,15 @@ def _named_blobs(releases: Iterable[KeptRelease]) -> set[str]:
     return named
 
 
-def _copy(den: Den, blobs: Iterable[str], target: Den, progress: Progress) -> tuple[dict[str, int], set[str]]:
+def _copy(
+    content_store: ContentStore, blobs: Iterable[str], target: ContentStore, progress: Progress
+) -> tuple[dict[str, int], set[str]]:
     """Copy files, each verified against its digest; return their sizes, and the missing or damaged ones."""
     sizes: dict[str, int] = {}
     damaged: set[str] = set()
     for number, sha256 in enumerate(sorted(blobs), 1):
         try:
-            data = den.get(sha256)
+            data = content_store.get(sha256)
         except (BlobMissingError, BlobCorruptError):
             damaged.add(sha256)
             continue
@@ -319,7 +326,7 @@ class Restored(NamedTuple):
 def restore(
     ledger: Ledger,
     ledger_url: str,
-    den: Den,
+    content_store: ContentStore,
     source: Path,
     *,
     environment: Mapping[str, str],
@@ -335,7 +342,7 @@ def restore(
     Args:
         ledger: the target ledger; it may have tables of any version.
         ledger_url: its URL, for PostgreSQL's programs.
-        den: the target content store; the files it holds stay.
+        content_store: the target content store; the files it holds stay.
         source: the backup.
         environment: environment of PostgreSQL's programs.
         is_forced: whether to delete what the target ledger holds.
@@ -354,19 +361,19 @@ def restore(
     if fit_of(made.revision, wanted_revision()) not in (Fit.CURRENT, Fit.OLDER):
         raise SchemaMismatchError(made.revision, wanted_revision())
     _check_blobs(source)
-    _check_target(ledger, den, is_forced=is_forced)
+    _check_target(ledger, content_store, is_forced=is_forced)
     dump = open_dump(source / DUMP, ledger_url, server=made.server, environment=environment)
     progress(f"copying {made.blobs} files")
-    _copy_blobs(source, den)
+    _copy_blobs(source, content_store)
     progress("reading the ledger")
     clear(ledger.engine)
     read_dump(dump, ledger_url, environment=environment)
     migrate(ledger.engine)
-    return _resume(ledger, den, made, resend=resend, signing_key=signing_key, progress=progress)
+    return _resume(ledger, content_store, made, resend=resend, signing_key=signing_key, progress=progress)
 
 
 def _check_blobs(source: Path) -> None:
-    stored = Den(source / BLOBS)
+    stored = ContentStore(source / BLOBS)
     for sha256 in stored_blobs(source):
         try:
             stored.get(sha256)
@@ -374,7 +381,7 @@ def _check_blobs(source: Path) -> None:
             raise InstallationError(f"the backup is damaged: {error}") from None
 
 
-def _check_target(ledger: Ledger, den: Den, *, is_forced: bool) -> None:
+def _check_target(ledger: Ledger, content_store: ContentStore, *, is_forced: bool) -> None:
     ledger.close()  # our own connections must not count
     if others := users_of(ledger.engine):
         raise InstallationError(f"the ledger has {others} other connections: stop every process of the installation")
@@ -382,18 +389,24 @@ def _check_target(ledger: Ledger, den: Den, *, is_forced: bool) -> None:
         return
     if not is_empty(ledger.engine):
         raise InstallationError("the ledger is not empty; --force deletes what it holds")
-    if any((den.root / "blobs").glob("*/*")):
-        raise InstallationError(f"{den.root} holds files; --force keeps them beside those of the backup")
+    if any((content_store.root / "blobs").glob("*/*")):
+        raise InstallationError(f"{content_store.root} holds files; --force keeps them beside those of the backup")
 
 
-def _copy_blobs(source: Path, den: Den) -> None:
-    stored = Den(source / BLOBS)
+def _copy_blobs(source: Path, content_store: ContentStore) -> None:
+    stored = ContentStore(source / BLOBS)
     for sha256 in stored_blobs(source):
-        den.put(stored.get(sha256))
+        content_store.put(stored.get(sha256))
 
 
 def _resume(
-    ledger: Ledger, den: Den, made: BackupManifest, *, resend: bool, signing_key: bytes, progress: Progress
+    ledger: Ledger,
+    content_store: ContentStore,
+    made: BackupManifest,
+    *,
+    resend: bool,
+    signing_key: bytes,
+    progress: Progress,
 ) -> Restored:
     progress("repairing the restored ledger")
     problems: tuple[str, ...] | None = None
@@ -402,11 +415,11 @@ def _resume(
             problems = verify(session, signing_key=signing_key, expected_head=made.audit_head).problems
     with ledger.begin() as session:
         repaired = repair(session, resend=resend, made_at=made.made_at.isoformat(), audit_head=made.audit_head)
-    shown, lagging = _show(ledger, den)
+    shown, lagging = _show(ledger, content_store)
     return Restored(made, repaired, shown, lagging, problems)
 
 
-def _show(ledger: Ledger, den: Den) -> tuple[int, int]:
+def _show(ledger: Ledger, content_store: ContentStore) -> tuple[int, int]:
     shown = lagging = 0
     tried: list[UUID] = []
     while True:
@@ -416,5 +429,5 @@ def _show(ledger: Ledger, den: Den) -> tuple[int, int]:
             return shown, lagging
         for site_id in sites:
             tried.append(site_id)
-            is_shown = try_to_show_active(ledger, den, site_id) is None
+            is_shown = try_show_active(ledger, content_store, site_id) is None
             shown, lagging = shown + is_shown, lagging + (not is_shown)

@@ -19,13 +19,13 @@ from producers.use_cases.jobs import PreviewLinks
 from producers.use_cases.rounds import Replays, Rounds
 from producers.use_cases.sites import Sites
 from routing.broker import create_app
-from routing.config import BrokerConfig, PolicyConfig, secrets_of
+from routing.config import BrokerConfig, PolicyConfig, collect_secrets
 from routing.policy.agents import AccountsConfig
 from routing.policy.platform import Policy, load_policy
 from routing.prompt.vocabulary import Vocabularies, load_vocabularies
 from sandbox.config import MirrorConfig
-from sites.config import DenConfig, PreviewConfig
-from sites.content_store import Den
+from sites.config import ContentStoreConfig, PreviewConfig
+from sites.content_store import ContentStore
 from sites.preview import PreviewSigner
 
 
@@ -38,7 +38,7 @@ class Settings(BaseModel):
     ledger: LedgerConfig = LedgerConfig()
     broker: BrokerConfig = BrokerConfig()
     policy: PolicyConfig = PolicyConfig()
-    den: DenConfig = DenConfig()
+    content_store: ContentStoreConfig = ContentStoreConfig()
     preview: PreviewConfig = PreviewConfig()
     audit: AuditConfig = AuditConfig()
     logs: LogsConfig = LogsConfig()
@@ -58,7 +58,7 @@ class UseCases:
     """The use cases on one ledger and content store, under one policy."""
 
     ledger: Ledger
-    den: Den
+    content_store: ContentStore
     policy: Policy
     environment: Environment = dict
     """Switches that are read for every decision."""
@@ -70,7 +70,7 @@ class UseCases:
     @property
     def sites(self) -> Sites:
         """Sites and their releases."""
-        return Sites(self.ledger, self.den, self.policy, known_keys=self.known_keys)
+        return Sites(self.ledger, self.content_store, self.policy, known_keys=self.known_keys)
 
     @property
     def clarifier(self) -> Clarifier:
@@ -147,22 +147,22 @@ class Installation:
         """The use cases."""
         return UseCases(
             ledger=self.ledger,
-            den=self.den,
+            content_store=self.content_store,
             policy=self.policy,
             environment=self.environment,
             vocabularies=self.vocabularies,
-            known_keys=secrets_of(self.settings),
+            known_keys=collect_secrets(self.settings),
         )
 
     @cached_property
-    def den(self) -> Den:
+    def content_store(self) -> ContentStore:
         """The files of the sites."""
-        return Den(self.settings.den.root)
+        return ContentStore(self.settings.content_store.root)
 
     @property
     def audit_heads(self) -> HeadFile:
         """The file with the newest head of the audit chain."""
-        return HeadFile(self.settings.audit.head_path or self.settings.den.root / HEAD_FILE_NAME)
+        return HeadFile(self.settings.audit.head_path or self.settings.content_store.root / HEAD_FILE_NAME)
 
     @cached_property
     def signer(self) -> PreviewSigner | None:

@@ -24,10 +24,10 @@ PANELS: Mapping[str, Sequence[str]] = {
         ("Review", "approve reject revise gate site"),
         (
             "Operate",
-            "doctor queue tenant key webhook lane lanes dead replay dismiss audit capacity dashboards "
+            "doctor queue tenant key webhook circuit circuits dead replay dismiss audit capacity dashboards "
             "backup restore broker",
         ),
-        ("Run the fleet", "up demo worker api gateway dispatcher exporter mirror rehearsal migrate image box"),
+        ("Run the fleet", "up demo worker api gateway dispatcher exporter mirror fake-provider migrate image box"),
         ("Offline tools", "route ladder apply render scan"),
     )
 }
@@ -81,7 +81,7 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     "broker acl": ("pointsman broker acl > users.acl",),
     "up": ("pointsman up", "pointsman up --port 9000 --speed max"),
     "worker": ("pointsman worker spec --concurrency 8", "pointsman worker answer tools --concurrency 4"),
-    "rehearsal": ("pointsman rehearsal --port 9999 --speed max",),
+    "fake-provider": ("pointsman fake-provider --port 9999 --speed max",),
     "route prompt": (
         'pointsman route "Make the headline bigger" --explain',
         'pointsman route "Convert it to a blog" --files 40 --has-js --json',
@@ -164,7 +164,7 @@ for name, group in {
     "audit": operate.audit_app,
     "image": installation.image_app,
     "box": installation.box_app,
-    "lane": operate.lane_app,
+    "circuit": operate.circuit_app,
     "broker": operate.broker_app,
     "webhook": deliveries.webhook_app,
 }.items():

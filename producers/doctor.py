@@ -294,7 +294,7 @@ def check_transport(installation: Installation) -> Iterator[Finding]:
 
 def check_files(installation: Installation) -> Iterator[Finding]:
     """Check whether the content store's file system supports releases, and its free space. Creates no store."""
-    root = installation.settings.den.root.absolute()
+    root = installation.settings.content_store.root.absolute()
     nearest = next(path for path in (root, *root.parents) if path.exists())
     try:
         with tempfile.TemporaryDirectory(prefix=".doctor-", dir=nearest) as scratch:
@@ -304,7 +304,7 @@ def check_files(installation: Installation) -> Iterator[Finding]:
         yield fail(
             "content store",
             seen,
-            "POINTSMAN_DEN__ROOT must be a directory owned by this account on a POSIX file system, "
+            "POINTSMAN_CONTENT_STORE__ROOT must be a directory owned by this account on a POSIX file system, "
             "shared by API, workers and dispatcher",
         )
         return

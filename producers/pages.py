@@ -25,7 +25,7 @@ from producers.api.problems import add_handlers
 from producers.errors import PageNotFoundError, PreviewGoneError
 from producers.use_cases.jobs import CONSOLE_AUDIENCE, PREVIEW_AUDIENCE
 from routing.jobs import SiteName, State
-from sites.content_store import Den, Entry
+from sites.content_store import ContentStore, Entry
 from sites.errors import PreviewRefusedError
 from sites.files import content_type_of, disposition_of
 from sites.preview import REFUSAL_HEADERS, PreviewClaim, PreviewSigner, live_headers, preview_headers
@@ -37,7 +37,7 @@ class PageResources:
     """Everything the pages need. Whoever made it opens and closes it."""
 
     ledger: Ledger
-    den: Den
+    content_store: ContentStore
     signer: PreviewSigner
     preview_seconds: float
     """How long a preview link is valid."""
@@ -163,7 +163,7 @@ def _serve(resources: PageResources, request: Request, found: FoundFile, headers
         "Content-Disposition": disposition_of(found.entry.media_type),
         "Content-Length": str(found.entry.size),
     }
-    body = b"" if request.method == "HEAD" else resources.den.get(found.entry.sha256)
+    body = b"" if request.method == "HEAD" else resources.content_store.get(found.entry.sha256)
     return Response(body, headers=served)
 
 

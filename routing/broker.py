@@ -34,12 +34,12 @@ TRANSPORT_OPTIONS: dict[str, Any] = {
 
 PUBLISH_RETRY: dict[str, Any] = {"max_retries": 1, "interval_start": 0.1, "interval_step": 0.2, "interval_max": 0.5}
 
-_DOOR = "intake"
+_INTAKE = "intake"
 
 
-def door_of(tenant: str) -> str:
+def intake_list(tenant: str) -> str:
     """Return the queue of a tenant's Celery clients; none of our names looks like it."""
-    return f"{_DOOR}.{tenant}"
+    return f"{_INTAKE}.{tenant}"
 
 
 def lists_at(door: str) -> tuple[str, ...]:
@@ -47,7 +47,7 @@ def lists_at(door: str) -> tuple[str, ...]:
     return (door, *(f"{door}\x06\x16{step}" for step in (3, 6, 9)))
 
 
-DOOR_LISTS = lists_at(_DOOR)
+INTAKE_LISTS = lists_at(_INTAKE)
 """The lists of the shared intake queue, for `pointsman.submit`."""
 
 
@@ -187,7 +187,7 @@ def fleet_users() -> tuple[BrokerUser, ...]:
     publish = ("+lpush", "+llen", "+sadd", "+smembers", *_TOGETHER)
     queues = _keys_of(tuple(QueueName))
     bindings = tuple(f"~{prefix}*" for prefix in _BINDINGS)
-    doors = (f"~{DOOR_LISTS[0]}", f"~{DOOR_LISTS[0]}{_PRIORITIES}", f"~{door_of('*')}", "~pointsman:door:tries")
+    doors = (f"~{INTAKE_LISTS[0]}", f"~{INTAKE_LISTS[0]}{_PRIORITIES}", f"~{intake_list('*')}", "~pointsman:door:tries")
     consume = (
         *("+brpop", "+rpop", "+rpush", "+hset", "+hget", "+hdel", "+zadd", "+zrem", "+zrevrangebyscore", "+zrange"),
         *("+zrangebyscore", "+watch", "+set", "+get", "+del", "+unwatch", "+evalsha", "+eval", "+script|load"),
@@ -208,7 +208,7 @@ def fleet_users() -> tuple[BrokerUser, ...]:
 
 def tenant_user(tenant: str) -> BrokerUser:
     """Return the user of a tenant's Celery clients, which can push to one list and read nothing."""
-    door = door_of(tenant)
+    door = intake_list(tenant)
     commands = (*_CONNECT, "+lpush", "+llen", "+sadd", *_TOGETHER)
     bindings = (f"%W~{prefix}{door}" for prefix in _BINDINGS)
     lists = (f"%W~{door}", f"%W~{door}{_PRIORITIES}")

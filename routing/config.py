@@ -46,8 +46,20 @@ IN_FILE = "_FILE"
 """Suffix of a variable that names a file with the value. No field may end so."""
 _MAX_FILE_BYTES = 65_536
 SECTIONS = frozenset(
-    {"accounts", "api", "audit", "box", "broker", "den", "dispatcher", "exporter", "gateway", "ledger", "logs"}
-    | {"mirror", "pages", "policy", "preview", "rehearsal", "runs", "tracing", "webhook", "worker"}
+    {
+        "accounts",
+        "api",
+        "audit",
+        "box",
+        "broker",
+        "content_store",
+        "dispatcher",
+        "exporter",
+        "gateway",
+        "ledger",
+        "logs",
+    }
+    | {"mirror", "pages", "policy", "preview", "fake_provider", "runs", "tracing", "webhook", "worker"}
 )
 """All sections; each program reads those that it needs."""
 
@@ -77,7 +89,7 @@ class BrokerConfig(Section):
     """A PEM file of the client certificate, if the broker asks for one."""
     key_path: OptionalPath = None
     """The client certificate's key."""
-    shared_door: bool = True
+    shared_intake: bool = True
     """Whether messages on the queue `intake` may name their tenant. Otherwise Celery clients can submit only to their
     tenant's queue, `intake.TENANT`, and the broker's users decide who may write there."""
 
@@ -174,20 +186,20 @@ def _read_file(name: str, path: Path) -> str:
     return text
 
 
-def without_settings(environ: Mapping[str, str]) -> dict[str, str]:
+def strip_settings(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment for a third-party program: without Pointsman's variables and their secrets."""
     return {name: value for name, value in environ.items() if not name.startswith(PREFIX)}
 
 
-def secrets_of(settings: BaseModel) -> tuple[str, ...]:
+def collect_secrets(settings: BaseModel) -> tuple[str, ...]:
     """Return the secrets in a program's settings, of URLs the password alone, for the scan of releases (threat C9)."""
     found: set[str] = set()
     for _, value in settings:
         if isinstance(value, BaseModel):
-            found.update(secrets_of(value))
+            found.update(collect_secrets(value))
         for item in _parts(value):
             if isinstance(item, BaseModel) and item is not value:
-                found.update(secrets_of(item))
+                found.update(collect_secrets(item))
             text = item.get_secret_value() if isinstance(item, SecretStr) else item
             if isinstance(text, str) and "://" in text:
                 found.update(_password_of(text))

@@ -87,7 +87,7 @@ class FailureHistory:
     """Whether another task has failed with the newest error's signature."""
 
 
-def event_of(state: State) -> FailureEvent | None:
+def classify_end(state: State) -> FailureEvent | None:
     """Return the event that a job's state counts as, or None.
 
     States before the end never count (A12). The owner wanted a cancelled job, and a person already has an escalated
@@ -119,7 +119,7 @@ def advance(history: FailureHistory, event: FailureEvent) -> FailureHistory:
     )
 
 
-def after_failure(history: FailureHistory, event: FailureEvent) -> FailureAction:
+def choose_failure_action(history: FailureHistory, event: FailureEvent) -> FailureAction:
     """Return what follows an outcome, given the history before it."""
     now = advance(history, event)
     has_failed = event is FailureEvent.FAILED

@@ -52,7 +52,7 @@ def visible(text: str) -> str:
     return _CONTROL.sub(" ", _INVISIBLE.sub("", _COMMENT.sub("", text.replace("\r\n", "\n")))).strip()
 
 
-def prompt_of(title: str, body: str, *, max_bytes: int) -> str:
+def build_ticket_prompt(title: str, body: str, *, max_bytes: int) -> str:
     """Return a ticket's text as a prompt; one that is too long is cut and says so."""
     whole = f"{title}\n\n{body}".strip()
     data = whole.encode()
@@ -61,7 +61,7 @@ def prompt_of(title: str, body: str, *, max_bytes: int) -> str:
     return data[: max_bytes - len(_CUT_NOTE)].decode(errors="ignore") + _CUT_NOTE
 
 
-def priority_of(labels: tuple[str, ...]) -> Priority:
+def parse_priority(labels: tuple[str, ...]) -> Priority:
     """Return the most urgent priority among the labels (`P0`, `priority: p1`), P2 by default."""
     matches = (_PRIORITY.fullmatch(label.strip()) for label in labels)
     return _PRIORITIES[min((int(match[1]) for match in matches if match), default=2)]
@@ -129,11 +129,11 @@ ENDS: frozenset[State] = frozenset(state for state in State if state not in MOVE
 
 USED_ENDS = frozenset({State.ANSWERED.value, State.PUBLISHED.value})
 """Ends with a delivered result."""
-PARKED = "parked"
+DEFERRED = "parked"
 """Outcome of an attempt whose provider circuit opened; its work is lost."""
-PARKED_KEPT = "parked_kept"
+DEFERRED_KEPT = "parked_kept"
 """The same, but the job continues from the attempt's work."""
-WASTED_OUTCOMES = frozenset({state.value for state in ENDS} - USED_ENDS | {"lost", "escalated", PARKED})
+WASTED_OUTCOMES = frozenset({state.value for state in ENDS} - USED_ENDS | {"lost", "escalated", DEFERRED})
 """Outcomes of attempts whose result was not used."""
 
 RESUMABLE = FAILURES
@@ -263,7 +263,7 @@ class JobRequest(BaseModel):
     new_site: SiteName | None = None
     """The name of a site to create."""
     project: SiteName | None = None
-    """A code project of the caller's tenant (ticket lane)."""
+    """A code project of the caller's tenant (ticket workflow)."""
     ticket: Ticket | None = None
     """Requires `project`."""
     session: Annotated[Text, Field(min_length=1, max_length=128)] | None = None

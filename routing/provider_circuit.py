@@ -23,7 +23,7 @@ _MOST_SPREAD_SECONDS = 10.0
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 PerMinute = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-LaneName = Annotated[str, StringConstraints(pattern=r"^[^/\s]{1,64}/[^/\s]{1,128}$")]
+CircuitName = Annotated[str, StringConstraints(pattern=r"^[^/\s]{1,64}/[^/\s]{1,128}$")]
 """`PROVIDER/MODEL`; either may be `*`."""
 
 
@@ -38,20 +38,20 @@ class Trouble(StrEnum):
     """It is unreachable, drops calls or returns server errors (5xx)."""
 
 
-class LaneState(StrEnum):
+class CircuitState(StrEnum):
     """State of a circuit."""
 
-    FLOWING = "flowing"
+    CLOSED = "flowing"
     HALF_OPEN = "half_open"
     """One trial call at a time."""
-    PARKED = "parked"
+    OPEN = "parked"
 
 
 class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class LaneRules(_Section):
+class CircuitRules(_Section):
     """Limits of one circuit."""
 
     requests_per_minute: PerMinute | None = None
@@ -69,7 +69,7 @@ class LaneRules(_Section):
     """Time limit of the trial call; then another is made."""
 
 
-class LaneOverride(_Section):
+class CircuitOverride(_Section):
     """Different limits for some circuits."""
 
     requests_per_minute: PerMinute | None = None
@@ -81,15 +81,15 @@ class LaneOverride(_Section):
     probe_seconds: Seconds | None = None
 
 
-class Lanes(LaneRules):
+class Circuits(CircuitRules):
     """Limits of all circuits, and overrides."""
 
     longest_wait_seconds: Seconds = 3600.0
     """A job that has waited this long in total ends as `provider_busy`."""
-    own: dict[LaneName, LaneOverride] = Field(default_factory=dict)
+    own: dict[CircuitName, CircuitOverride] = Field(default_factory=dict)
     """By `PROVIDER/MODEL`; a name wins over `*`, and a model over a provider."""
 
-    def of(self, provider: str, model: str) -> LaneRules:
+    def of(self, provider: str, model: str) -> CircuitRules:
         """Return the limits of one circuit; `provider` is the gateway's name of the account."""
         if not self.own:
             return self
@@ -120,7 +120,7 @@ def read_retry_after(value: str | None, *, now: datetime) -> float | None:
     return seconds if 0 <= seconds < math.inf else None
 
 
-def pauses(trouble: Trouble, rules: LaneRules, *, retry_after: float | None, is_probe: bool) -> tuple[float, ...]:
+def pauses(trouble: Trouble, rules: CircuitRules, *, retry_after: float | None, is_probe: bool) -> tuple[float, ...]:
     """Return how many seconds the first, second, ... consecutive failure opens the circuit; the last one repeats.
 
     Zero leaves it closed. Only the ledger, under its lock, knows the number of failures and picks one.
@@ -139,20 +139,20 @@ def pauses(trouble: Trouble, rules: LaneRules, *, retry_after: float | None, is_
     return (*[growing[0] if is_probe else 0.0] * borne, *growing[: last + 1])
 
 
-def job_pause(asked: float | None, lanes: Lanes, *, times: int, waited_seconds: float, salt: int) -> float | None:
+def job_pause(asked: float | None, circuits: Circuits, *, times: int, waited_seconds: float, salt: int) -> float | None:
     """Return how many seconds a job waits for its circuit, or None if it has waited too long; jitter spreads jobs.
 
     Args:
         asked: seconds until the next trial call, if known.
-        lanes: the policy's limits.
+        circuits: the policy's limits.
         times: how often the job has waited before.
         waited_seconds: for how long in total.
         salt: a number that differs between jobs, for the jitter.
     """
-    left = lanes.longest_wait_seconds - waited_seconds
+    left = circuits.longest_wait_seconds - waited_seconds
     if left < LEAST_PAUSE_SECONDS:
         return None
-    growing = min(lanes.pause_seconds * 2.0 ** min(times, _MOST_STEPS), lanes.longest_pause_seconds)
+    growing = min(circuits.pause_seconds * 2.0 ** min(times, _MOST_STEPS), circuits.longest_pause_seconds)
     pause = max(asked or 0.0, growing, LEAST_PAUSE_SECONDS)
     share = (salt % 1000) / 1000
     return min(pause + share * min(pause * _SPREAD, _MOST_SPREAD_SECONDS), left)

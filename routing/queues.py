@@ -34,7 +34,7 @@ class Tier(IntEnum):
     AGENT = 3
 
 
-def tier_named(name: TierName) -> Tier:
+def parse_tier(name: TierName) -> Tier:
     """Return the tier with this name."""
     return Tier[name.upper()]
 
@@ -73,7 +73,7 @@ class Queue:
     """An attempt locks its job's site: one at a time per site."""
     box: Literal["none", "on_demand", "warm"] = "none"
     """Whether its workers use a container engine, and whether they keep boxes warm."""
-    volumes: tuple[Literal["den", "runs"], ...] = ()
+    volumes: tuple[Literal["content-store", "runs"], ...] = ()
     """Shared directories that its workers mount."""
     egress: str = ""
     """Why its workers need network access beyond the gateway; empty if they do not."""
@@ -127,7 +127,7 @@ QUEUES: Mapping[QueueName, Queue] = {
     QueueName.ANSWER: Queue(
         work="questions",
         task="pointsman.answer",
-        volumes=("den",),
+        volumes=("content-store",),
         call="answer",
         arrivals=0.2,
         pool=4,
@@ -139,7 +139,7 @@ QUEUES: Mapping[QueueName, Queue] = {
         task="pointsman.spec",
         tier=Tier.SPEC,
         writes_site=True,
-        volumes=("den",),
+        volumes=("content-store",),
         call="spec_edit",
         follows={QueueName.PATCH: 0.08, QueueName.CONTROL: 0.8},
         arrivals=0.55,
@@ -154,7 +154,7 @@ QUEUES: Mapping[QueueName, Queue] = {
         tier=Tier.PATCH,
         writes_site=True,
         box="on_demand",
-        volumes=("den",),
+        volumes=("content-store",),
         call="patch_edit",
         follows={QueueName.AGENT: 0.05, QueueName.CONTROL: 0.8},
         arrivals=0.15,
@@ -169,7 +169,7 @@ QUEUES: Mapping[QueueName, Queue] = {
         tier=Tier.AGENT,
         writes_site=True,
         box="warm",
-        volumes=("den",),
+        volumes=("content-store",),
         call="agent_session",
         calls=8,
         busy_share=(0.3, 0.8),
@@ -186,7 +186,7 @@ QUEUES: Mapping[QueueName, Queue] = {
         leaves_open=True,
         waits_forever=True,
         box="on_demand",
-        volumes=("den", "runs"),
+        volumes=("content-store", "runs"),
         egress="Fetches projects from their remotes.",
         call="agent_session",
         calls=8,
@@ -203,7 +203,7 @@ QUEUES: Mapping[QueueName, Queue] = {
         has_all_tiers=True,
         leaves_open=True,
         waits_forever=True,
-        volumes=("den", "runs"),
+        volumes=("content-store", "runs"),
         egress="Pushes branches and opens pull requests.",
         busy_share=(0.02, 0.2),
     ),

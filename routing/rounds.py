@@ -84,7 +84,7 @@ def floor_of(work: Work, policy: Policy) -> Floor:
     return hard_floor(work, policy)
 
 
-def raise_to(route: Route, floor: Floor) -> Route:
+def raise_route(route: Route, floor: Floor) -> Route:
     """Return the route raised to the floor, if it is lower."""
     if route.tier is None or route.tier >= floor.tier:
         return route
@@ -120,7 +120,7 @@ def check_tier(route: Route, floor: Floor) -> None:
         raise InvalidJobError((FieldError("tier", f"has to be {name} or above: {floor.because}"),))
 
 
-def fit_to(route: Route, work: Work, policy: Policy, *, is_chosen: bool) -> Route:
+def fit_route(route: Route, work: Work, policy: Policy, *, is_chosen: bool) -> Route:
     """Return the route on a tier that can continue the work.
 
     Args:
@@ -135,7 +135,7 @@ def fit_to(route: Route, work: Work, policy: Policy, *, is_chosen: bool) -> Rout
     if is_chosen:
         check_tier(route, hard_floor(work, policy))
         return route
-    return raise_to(route, floor_of(work, policy))
+    return raise_route(route, floor_of(work, policy))
 
 
 def higher_stakes(first: str | None, second: Stakes | None) -> Stakes | None:
@@ -145,7 +145,9 @@ def higher_stakes(first: str | None, second: Stakes | None) -> Stakes | None:
     return max(previous, second, key=order.index)
 
 
-def place_of_resumed(*, tier: int | None, queue: str, route: Mapping[str, Any], is_debated: bool) -> QueueName | None:
+def choose_resume_queue(
+    *, tier: int | None, queue: str, route: Mapping[str, Any], is_debated: bool
+) -> QueueName | None:
     """Return the queue of a resumed job: its tier's, or intake if its debate is still due; None if it was unbound."""
     if queue == QueueName.INTAKE and not is_debated and route.get("debate") == Debate.PLANNING.value:
         return QueueName.INTAKE
@@ -175,7 +177,7 @@ _KEPT = (
 _NOT_KEPT = "This was tried before and nothing of it was kept: the files are as they were before."
 
 
-def brief(begun: Mapping[str, Any]) -> str:
+def brief_worker(begun: Mapping[str, Any]) -> str:
     """Return what a round's worker needs to know besides its request; empty without earlier rounds.
 
     Earlier reports are quoted as data, because a model wrote part of them.

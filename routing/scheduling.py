@@ -48,7 +48,7 @@ class Order(NamedTuple):
     """Virtual start time of each tenant's next job."""
 
 
-def order_of(shares: Sequence[Share], *, before: float) -> Order:
+def compute_order(shares: Sequence[Share], *, before: float) -> Order:
     """Return the virtual time of a queue.
 
     Args:
@@ -83,13 +83,13 @@ def seconds_to_low(standing: int, *, highest: int, seconds: float) -> float:
     return seconds * max(0, standing - highest // 2) / max(1, highest - standing)
 
 
-def first_tenants(shares: Sequence[Share], order: Order, *, room: int) -> list[str]:
+def next_tenants(shares: Sequence[Share], order: Order, *, room: int) -> list[str]:
     """Return the tenants that can be next while `room` jobs are taken."""
     eligible = [share.tenant for share in shares if share.room > 0]
     return sorted(eligible, key=lambda tenant: order.next_turns[tenant])[:room]
 
 
-def take_turns(shares: Sequence[Share], ready: Sequence[Ready], order: Order, *, room: int) -> list[Ready]:
+def select_next_jobs(shares: Sequence[Share], ready: Sequence[Ready], order: Order, *, room: int) -> list[Ready]:
     """Return the next jobs, at most `room`; `ready` holds each tenant's jobs in its own order."""
     by_tenant = {share.tenant: share for share in shares}
     turns: list[tuple[float, str, datetime, Ready]] = []
@@ -104,7 +104,7 @@ def take_turns(shares: Sequence[Share], ready: Sequence[Ready], order: Order, *,
     return [job for *_, job in turns[:room]]
 
 
-def turns_after(shares: Sequence[Share], taken: Sequence[Ready], order: Order) -> dict[str, float]:
+def advance_turns(shares: Sequence[Share], taken: Sequence[Ready], order: Order) -> dict[str, float]:
     """Return the tenants' virtual finish times after these jobs."""
     weights = {share.tenant: share.weight for share in shares}
     after: dict[str, float] = {}
@@ -113,7 +113,7 @@ def turns_after(shares: Sequence[Share], taken: Sequence[Ready], order: Order) -
     return after
 
 
-class Hold(StrEnum):
+class WaitReason(StrEnum):
     """Why a job must not be dispatched yet (`job.held_for`); only the dispatcher releases it."""
 
     SITE = "site"
@@ -128,7 +128,7 @@ RESTING = "resting"
 """The key of a job's result that says what its work is waiting for."""
 
 
-def pause_before(pauses: Sequence[float], *, tries: int) -> float:
+def retry_delay_seconds(pauses: Sequence[float], *, tries: int) -> float:
     """Return the delay after so many tries; the last of `pauses` repeats."""
     return pauses[min(tries, len(pauses)) - 1] if pauses and tries > 0 else 0.0
 

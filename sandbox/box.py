@@ -16,12 +16,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from sites.content_store import Den, Manifest
+from sites.content_store import ContentStore, Manifest
 from sites.files import INSTALLED, check_tree, is_planted
 
 MEBIBYTE = 1_048_576
 WORKSPACE = "/workspace"
-DOOR_HOST = "door"
+EGRESS_HOST = "door"
 """The forwarder's host name inside a box, from the hosts file: there is no DNS."""
 GATEWAY_PORT = 8080
 MIRROR_PORT = 8081
@@ -70,7 +70,7 @@ class BoxSpec:
 
 
 @dataclass(frozen=True)
-class Door:
+class Egress:
     """The only way out of a box."""
 
     address: str
@@ -196,7 +196,7 @@ class Box(Protocol):
         """Whether it isolates what runs in it."""
 
     @property
-    def door(self) -> Door:
+    def egress(self) -> Egress:
         """The only way out."""
 
     @property
@@ -250,7 +250,7 @@ class Box(Protocol):
             BoxLostError: the box was gone before the command began.
         """
 
-    def collect(self, den: Den, rules: CollectRules) -> Manifest:
+    def collect(self, content_store: ContentStore, rules: CollectRules) -> Manifest:
         """Freeze the box for good and store its files by content.
 
         Raises:

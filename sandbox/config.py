@@ -105,11 +105,11 @@ class MirrorConfig(Section):
     """A registry that stays silent this long is gone."""
     request_seconds: Seconds = 180
     """Time limit of one request."""
-    unknown_per_door: Annotated[int, Field(ge=0)] = 60
+    unknown_per_box: Annotated[int, Field(ge=0)] = 60
     """How many nonexistent packages one box may ask for: their names could carry data out of it."""
     upstream_connections: Annotated[int, Field(ge=1)] = 48
     ledger_connections: Annotated[int, Field(ge=1, le=16)] = 2
-    door_seconds: Seconds = 2
+    egress_seconds: Seconds = 2
     """How long the check that a box has a live attempt is cached."""
-    tell_seconds: Seconds = 10
+    record_seconds: Seconds = 10
     """How often usage counts are written to the ledger."""

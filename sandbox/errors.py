@@ -39,7 +39,7 @@ class BoxFrozenError(SandboxError):
     """A frozen box was used (our fault)."""
 
 
-class UnwalledSessionError(SandboxError):
+class UncontainedSessionError(SandboxError):
     """A program without permission checks would have run outside a container (our fault, or the operator's)."""
 
 

@@ -24,7 +24,7 @@ from sandbox.box import (
     BoxSpec,
     Clocks,
     CollectRules,
-    Door,
+    Egress,
     ExecResult,
     Injected,
     OnLine,
@@ -35,7 +35,7 @@ from sandbox.box import (
 from sandbox.errors import BoxFrozenError, BoxLostError
 from sandbox.execution import Exchanged, Standby, run_to_end
 from sandbox.tarball import stream_limit, unpack
-from sites.content_store import Den, Manifest
+from sites.content_store import ContentStore, Manifest
 from sites.directories import write_directory
 from sites.files import is_planted
 
@@ -107,7 +107,7 @@ class _PipeChannel:
                     stream.close()
 
 
-class UnwalledBox:
+class LocalBox:
     """A box that is a directory with ordinary processes, without isolation."""
 
     def __init__(self, spec: BoxSpec) -> None:
@@ -116,7 +116,7 @@ class UnwalledBox:
         self.is_walled = False
         self.token: str | None = None
         mirror_url = f"http://127.0.0.1:{spec.mirror.port}" if spec.mirror is not None else None
-        self.door = Door("127.0.0.1", f"http://127.0.0.1:{spec.gateway.port}", mirror_url)
+        self.egress = Egress("127.0.0.1", f"http://127.0.0.1:{spec.gateway.port}", mirror_url)
         self._spec = spec
         self._home = Path(tempfile.mkdtemp(prefix="pointsman-unwalled-"))
         self.workspace = self._home / "workspace"
@@ -185,7 +185,7 @@ class UnwalledBox:
         self._processes.append(process)
         return _PipeChannel(process, has_clock=bool(clock))
 
-    def collect(self, den: Den, rules: CollectRules) -> Manifest:
+    def collect(self, content_store: ContentStore, rules: CollectRules) -> Manifest:
         """See `Box.collect`."""
         self.freeze()
         limits = self._spec.limits
@@ -193,7 +193,7 @@ class UnwalledBox:
         packed = io.BytesIO()
         with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
             archive.add(self.workspace, arcname=WORKSPACE.strip("/"))
-        return unpack([packed.getvalue()], den, rules, max_stream_bytes=longest)
+        return unpack([packed.getvalue()], content_store, rules, max_stream_bytes=longest)
 
     def freeze(self) -> None:
         """Kill all processes, since an ordinary process group cannot be kept from waking up."""
@@ -229,20 +229,20 @@ class UnwalledBox:
             shutil.rmtree(self._home, ignore_errors=True)
 
 
-class UnwalledMaker:
+class LocalBoxMaker:
     """Creates boxes without isolation."""
 
     def __init__(self, spec: BoxSpec | None = None) -> None:
         self._spec = spec or BoxSpec(image="none", gateway=Target("", 8090))
-        self.made: list[UnwalledBox] = []
+        self.made: list[LocalBox] = []
 
     @property
     def spec(self) -> BoxSpec:
         """The nominal spec of its boxes."""
         return self._spec
 
-    def create(self) -> UnwalledBox:
+    def create(self) -> LocalBox:
         """Create a box."""
-        box = UnwalledBox(self._spec)
+        box = LocalBox(self._spec)
         self.made.append(box)
         return box

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Protocol
 from sandbox.box import MEBIBYTE, Box, BoxLimits, BoxSpec, Target, is_alive
 from sandbox.config import BoxConfig
 from sandbox.docker.box import DockerMaker
-from sandbox.docker.engine import Engine, Leftover, is_outer, translating_start_errors, translating_use_errors
+from sandbox.docker.engine import Engine, Leftover, is_outer_network, translating_start_errors, translating_use_errors
 from sandbox.docker.recipe import DEADLINE, OWNER, SLOT
 from sandbox.errors import SandboxError
 from sandbox.image.rootfs import image_reference
@@ -262,7 +262,7 @@ class Swept(NamedTuple):
         return sum(self)
 
 
-def keep_swept(
+def sweep_periodically(
     reaper: Reaper,
     stopping: threading.Event,
     *,
@@ -299,7 +299,7 @@ def is_due(found: Leftover, *, now: float, judge: Judge, given_up: Collection[st
 
     An object with a missing or broken label goes too. Age alone is no reason, since jobs may be long.
     """
-    if is_outer(found):
+    if is_outer_network(found):
         return False
     if found.labels.get(SLOT) in given_up:
         return True

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import IO
 
 from sandbox.box import WORKSPACE, CollectRules
-from sites.content_store import Den, Entry, Manifest
+from sites.content_store import ContentStore, Entry, Manifest
 from sites.errors import TreeRefusedError
 from sites.files import NameSet, media_type_of
 
@@ -62,12 +62,14 @@ def _member(name: str, *, size: int = 0, is_directory: bool = False) -> tarfile.
     return member
 
 
-def unpack(chunks: Iterable[bytes], den: Den, rules: CollectRules, *, max_stream_bytes: int) -> Manifest:
+def unpack(
+    chunks: Iterable[bytes], content_store: ContentStore, rules: CollectRules, *, max_stream_bytes: int
+) -> Manifest:
     """Store the files of a workspace's archive.
 
     Args:
         chunks: the raw stream; it is read no further than needed.
-        den: takes the content.
+        content_store: takes the content.
         rules: what may come out.
         max_stream_bytes: limit of the stream itself, counted as it arrives, because headers may lie (threat A8).
 
@@ -80,7 +82,7 @@ def unpack(chunks: Iterable[bytes], den: Den, rules: CollectRules, *, max_stream
         with tarfile.open(
             mode="r|", fileobj=stream, bufsize=_READ_BYTES, encoding="utf-8", errors="surrogateescape"
         ) as archive:
-            return Manifest(dict(_Collector(archive, den, rules).entries()))
+            return Manifest(dict(_Collector(archive, content_store, rules).entries()))
     except (tarfile.TarError, ValueError, OverflowError, EOFError, RecursionError) as error:
         if isinstance(error, TreeRefusedError) or hasattr(error, "reason"):
             raise
@@ -118,9 +120,9 @@ class _Counted(io.RawIOBase):
 class _Collector:
     """Reads one archive once."""
 
-    def __init__(self, archive: tarfile.TarFile, den: Den, rules: CollectRules) -> None:
+    def __init__(self, archive: tarfile.TarFile, content_store: ContentStore, rules: CollectRules) -> None:
         self._archive = archive
-        self._den = den
+        self._content_store = content_store
         self._rules = rules
         self._names = NameSet()
         self._below = tuple(part for part in rules.below.split("/") if part)
@@ -187,7 +189,7 @@ class _Collector:
         if self._left < 0:
             raise TreeRefusedError("too_many_bytes", path, f"more than {self._rules.max_bytes} bytes")
         data = _read(self._archive.extractfile(member), member.size)
-        return Entry(self._den.put(data), len(data), media_type_of(path))
+        return Entry(self._content_store.put(data), len(data), media_type_of(path))
 
 
 def _read(stream: IO[bytes] | None, size: int) -> bytes:

@@ -9,10 +9,10 @@ from pydantic import Field, SecretStr
 from routing.config import Section
 
 
-class DenConfig(Section):
+class ContentStoreConfig(Section):
     """Where site files are."""
 
-    root: Path = Path(".pointsman/den")
+    root: Path = Path(".pointsman/content-store")
     """A directory that workers, API and command line share."""
 
 

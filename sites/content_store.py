@@ -25,7 +25,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from ledger.durable import sync_directory
 from sites.diff.canonical import unified
-from sites.errors import BlobCorruptError, BlobMissingError, DenAwayError, ManifestError
+from sites.errors import BlobCorruptError, BlobMissingError, ManifestError, StoreUnavailableError
 from sites.files import (
     DEFAULT_MAX_TREE_BYTES,
     DEFAULT_MAX_TREE_FILES,
@@ -268,7 +268,7 @@ def _entry_of(row: Any) -> Entry:
     return Entry(sha256, size, media_type)
 
 
-class Den:
+class ContentStore:
     """The store below one directory, safe for several processes at once."""
 
     def __init__(self, root: Path, *, disk: Disk | None = None) -> None:
@@ -304,13 +304,13 @@ class Den:
 
         Raises:
             BlobMissingError: there is no such blob.
-            DenAwayError: the store itself is not there.
+            StoreUnavailableError: the store itself is not there.
         """
         try:
             return self._blob_path(sha256).open("rb")
         except FileNotFoundError:
             if not (self.root / "blobs").is_dir():
-                raise DenAwayError(f"the store at {self.root.name!r} cannot be reached") from None
+                raise StoreUnavailableError(f"the store at {self.root.name!r} cannot be reached") from None
             raise BlobMissingError(f"no blob {sha256}") from None
 
     def exists(self, sha256: str) -> bool:

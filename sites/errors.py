@@ -46,7 +46,7 @@ class BlobMissingError(SiteError, LookupError):
     """The store holds no blob of this digest (our fault, or a lost disk)."""
 
 
-class DenAwayError(SiteError, OSError):
+class StoreUnavailableError(SiteError, OSError):
     """The store is not mounted or not created yet; a retry may succeed."""
 
 

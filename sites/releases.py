@@ -21,7 +21,7 @@ from ledger.releases import NewRelease, active_release, lock_site
 from ledger.store import Ledger
 from ledger.tables import Release, Site
 from routing.policy.platform import Policy, Profile
-from sites.content_store import Den, Disk, Manifest
+from sites.content_store import ContentStore, Disk, Manifest
 from sites.errors import ReleaseAlteredError, SiteError
 from sites.files import public_of
 from sites.scan.engine import scan
@@ -36,7 +36,7 @@ def profile_of(policy: Policy, site: Site) -> Profile:
 
 
 def build_release(
-    den: Den,
+    content_store: ContentStore,
     files: Mapping[str, bytes],
     *,
     site: Site,
@@ -52,7 +52,7 @@ def build_release(
     """Store and scan a site's whole content.
 
     Args:
-        den: the store.
+        content_store: the store.
         files: every file of the site, by path.
         site: the site.
         policy: holds the site's publish profile.
@@ -70,7 +70,7 @@ def build_release(
     Raises:
         TreeRefusedError, PathRefusedError: a path or the tree breaks a rule (the content's fault).
     """
-    manifest = den.put_tree(files, public=public_of(files) or "")
+    manifest = content_store.put_tree(files, public=public_of(files) or "")
     report = scan(files, profile_of(policy, site), profile_name=site.profile, known_keys=known_keys)
     return NewRelease(
         site_id=site.id,
@@ -83,9 +83,9 @@ def build_release(
         scan=report.as_dict(),
         scan_passed=report.passed,
         scan_digest=report.report_digest,
-        spec_sha256=den.put(spec) if spec is not None else None,
-        diff_sha256=den.put(diff) if diff is not None else None,
-        reverse_sha256=den.put(reverse) if reverse is not None else None,
+        spec_sha256=content_store.put(spec) if spec is not None else None,
+        diff_sha256=content_store.put(diff) if diff is not None else None,
+        reverse_sha256=content_store.put(reverse) if reverse is not None else None,
         build_seconds=build_seconds,
     )
 
@@ -105,7 +105,7 @@ def site_key(site: Site) -> str:
     return f"{site.tenant}_{site.name}"
 
 
-def check_whole(release: Release) -> None:
+def check_release_integrity(release: Release) -> None:
     """Check that a release's files, digest and scan report belong together (H-114).
 
     Raises:
@@ -120,17 +120,17 @@ def check_whole(release: Release) -> None:
         raise ReleaseAlteredError("its scan report is not the one that was approved")
 
 
-def lay_out(den: Den, site: Site, release: NewRelease | Release, *, release_id: UUID) -> None:
+def lay_out(content_store: ContentStore, site: Site, release: NewRelease | Release, *, release_id: UUID) -> None:
     """Lay out a release's served files before it is activated.
 
     Raises:
         BlobMissingError, BlobCorruptError: it must not be published (our fault, or the disk's).
         OSError: it can be published, but its projection will lag (the disk's fault).
     """
-    den.lay_out(site_key(site), manifest_of(release), release_id=str(release_id))
+    content_store.lay_out(site_key(site), manifest_of(release), release_id=str(release_id))
 
 
-def show_active(ledger: Ledger, den: Den, site_id: UUID) -> None:
+def show_active(ledger: Ledger, content_store: ContentStore, site_id: UUID) -> None:
     """Point a site's projection at the release that the ledger says is active, under the row lock.
 
     Raises:
@@ -140,14 +140,14 @@ def show_active(ledger: Ledger, den: Den, site_id: UUID) -> None:
         site = lock_site(session, site_id)
         release = active_release(session, site)
         if release is not None:
-            den.project(site_key(site), manifest_of(release), release_id=str(release.id))
+            content_store.project(site_key(site), manifest_of(release), release_id=str(release.id))
             site.shown_release_id = release.id
 
 
-def try_to_show_active(ledger: Ledger, den: Den, site_id: UUID) -> str | None:
+def try_show_active(ledger: Ledger, content_store: ContentStore, site_id: UUID) -> str | None:
     """Like `show_active`, but return why the projection lags, if it does; the dispatcher tries again."""
     try:
-        show_active(ledger, den, site_id)
+        show_active(ledger, content_store, site_id)
     except (OSError, SiteError) as error:
         logger.exception("projection_lags", extra={"site_id": str(site_id)})
         return os.strerror(error.errno) if isinstance(error, OSError) and error.errno else type(error).__name__
@@ -191,32 +191,32 @@ class Swept:
 class Sweeper:
     """Frees the disk space of what no recorded release needs any more.
 
-    Only old files are removed: a young one may belong to a release that is not recorded yet. `Den.put` touches a stored
-    file that it relies on, under the lock that a sweep takes to compare ages, so a file is either young or gone.
+    Only old files are removed: a young one may belong to a release that is not recorded yet. `ContentStore.put` touches a
+    stored file that it relies on, under the lock that a sweep takes to compare ages, so a file is either young or gone.
     """
 
     def __init__(self, root: Path, *, disk: Disk | None = None) -> None:
         self._root = root
         self._disk = disk or Disk()
 
-    def sweep(self, kept: Kept, *, older_than: float, is_rehearsal: bool = False) -> Swept:
+    def sweep(self, kept: Kept, *, older_than: float, is_dry_run: bool = False) -> Swept:
         """Remove what is not kept and was last touched before `older_than`, in seconds since the epoch.
 
-        With `is_rehearsal`, only count it.
+        With `is_dry_run`, only count it.
         """
         swept = Swept()
         for site in _below(self._root / "sites"):
-            self._sweep_site(site, kept.sites.get(site.name, Shown()), older_than, is_rehearsal, swept)
+            self._sweep_site(site, kept.sites.get(site.name, Shown()), older_than, is_dry_run, swept)
         for shard in _below(self._root / "blobs"):
             with self._disk.excluding(self._root):
-                self._sweep_shard(shard, kept.blobs, older_than, is_rehearsal, swept)
+                self._sweep_shard(shard, kept.blobs, older_than, is_dry_run, swept)
         return swept
 
-    def _sweep_site(self, site: Path, shown: Shown, older_than: float, is_rehearsal: bool, swept: Swept) -> None:
+    def _sweep_site(self, site: Path, shown: Shown, older_than: float, is_dry_run: bool, swept: Swept) -> None:
         doomed: list[Path] = []
         with self._disk.excluding(self._root):
             in_use = _in_use(site)
-            if not is_rehearsal:
+            if not is_dry_run:
                 for link in _doomed(site / "releases", shown.releases | {in_use.name}, older_than):
                     self._disk.discard(link)
             for tree in _doomed(site / "trees", shown.trees | {in_use.resolve().name}, older_than):
@@ -224,14 +224,14 @@ class Sweeper:
                     swept.leftovers += 1
                 else:
                     swept.trees += 1
-                if not is_rehearsal:
+                if not is_dry_run:
                     doomed.append(tree.with_name(f"{_SWEPT}{secrets.token_hex(8)}"))
                     self._disk.replace(tree, doomed[-1])  # so that no reader meets half a tree
         for tree in doomed:
             shutil.rmtree(tree)
 
     def _sweep_shard(
-        self, shard: Path, blobs: frozenset[str], older_than: float, is_rehearsal: bool, swept: Swept
+        self, shard: Path, blobs: frozenset[str], older_than: float, is_dry_run: bool, swept: Swept
     ) -> None:
         for blob in _doomed(shard, blobs, older_than):
             if blob.name.startswith("."):
@@ -239,7 +239,7 @@ class Sweeper:
             else:
                 swept.blobs += 1
                 swept.blob_bytes += blob.stat().st_size
-            if not is_rehearsal:
+            if not is_dry_run:
                 self._disk.discard(blob)
 
 

@@ -23,7 +23,7 @@ from ledger.attempts import hold
 from ledger.audit import seal
 from ledger.dispatch_window import lead, pause_queue
 from ledger.jobs import close_attempt, end, find_job
-from ledger.operations.workers import Sign, sign_in
+from ledger.operations.workers import WorkerStatus, record_heartbeat
 from ledger.releases import active_release, find_site
 from ledger.store import Ledger, create_ledger_engine
 from ledger.tables import Cap
@@ -107,7 +107,7 @@ def open_stage(directory: Path) -> Iterator[Stage]:
         console_port, pages_port = free_port(), free_port()
         urls = {"console_url": f"http://127.0.0.1:{console_port}", "pages_url": f"http://127.0.0.1:{pages_port}"}
         with (
-            open_world(ledger, directory / "den", tenant=TENANT, **urls) as world,
+            open_world(ledger, directory / "content-store", tenant=TENANT, **urls) as world,
             _serve(world.app, console_port),
             _serve(world.pages_app, pages_port),
         ):
@@ -132,7 +132,9 @@ def _furnish(url: str, world: World, shop: Shop, directory: Path) -> Stage:
     with world.ledger.begin() as session:
         lead(session, "dispatcher", "stage", seconds=86_400)
         for name, slots, queues in WORKERS:
-            sign_in(session, Sign(id=f"{name}@host-1", host="host-1", pid=1, queues=queues, slots=slots))
+            record_heartbeat(
+                session, WorkerStatus(id=f"{name}@host-1", host="host-1", pid=1, queues=queues, slots=slots)
+            )
     yard = Yard(shop, directory)
     for name in ("restaurant", "guesthouse", "photographer", "saas", "lawfirm"):
         world.resources.sites.import_site(TENANT, name, SITES / name)
@@ -175,7 +177,7 @@ def _edit(world: World, yard: Yard, site: str, prompt: str, *, to: str) -> UUID:
     with world.ledger.begin() as session:
         active = active_release(session, find_site(session, TENANT, site))
         assert active is not None
-    files = dict(world.den.read_tree(manifest_of(active)))
+    files = dict(world.content_store.read_tree(manifest_of(active)))
     home = files["index.html"].decode()
     start = home.index(">", home.index("<h1")) + 1
     files["index.html"] = (home[:start] + to + home[home.index("</h1>") :]).encode()

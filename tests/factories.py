@@ -23,7 +23,7 @@ from ledger.tables import Attempt, Job, NewJob, Release, Site, Tenant
 from routing.jobs import Door, JobMessage, JobRequest, Reason, State
 from routing.policy.platform import Policy, platform_policy
 from routing.queues import QUEUE_OF_TIER, QueueName, Tier
-from sites.content_store import Den
+from sites.content_store import ContentStore
 from workers.attempt import Attempt as WorkerAttempt
 from workers.outcomes import Ended, Outcome
 
@@ -209,12 +209,12 @@ def make_attempt(
         claim=Claim(job, attempt, "token", policy or platform_policy()),
         site=None,
         base=None,
-        den=Den(Path("/none")),
+        content_store=ContentStore(Path("/none")),
         gateway_url="http://127.0.0.1:1",
         check=lambda: None,
         report=lambda kind, data: None,
         budget_exceeded=lambda: None,
-        bind_door=lambda address, token: None,
+        bind_egress=lambda address, token: None,
     )
     made.__dict__["base_files"] = files or {}
     return made

@@ -67,7 +67,7 @@ def spread(
 COST = "SELECT coalesce(sum(cost_nanousd), 0) / 1e9::float FROM call"
 WASTED = "SELECT coalesce(sum((data ->> 'wasted_nanousd')::bigint), 0) / 1e9::float FROM event"
 ACCEPTED = "request_digest <> ''"
-"""A message refused at the Celery door leaves a row without one: it never was a job."""
+"""A message refused at the Celery intake leaves a row without one: it never was a job."""
 ENDS = f"SELECT count(*) FROM job WHERE ended_at IS NOT NULL AND {ACCEPTED}"
 ENDS_WELL = f"{ENDS} AND {WELL}"
 WAITING = "SELECT queue, count(*) FROM job WHERE waiting_since IS NOT NULL GROUP BY 1"

@@ -8,7 +8,7 @@ from typing import Any
 
 from sandbox.box import WORKSPACE, BoxSpec, Clocks, ExecResult, OnLine, OutputLimits, Target
 from sandbox.claude_code.command import CLI_VERSION
-from sandbox.local_box import UnwalledBox, UnwalledMaker
+from sandbox.local_box import LocalBox, LocalBoxMaker
 
 PRELUDE = """
 import json, os, pathlib, sys, time, urllib.error, urllib.request
@@ -54,7 +54,7 @@ def call(max_tokens=6000, about="x"):
 PRELUDE = PRELUDE.replace("VERSION", repr(CLI_VERSION), 1)
 
 
-class PlayedBox(UnwalledBox):
+class PlayedBox(LocalBox):
     """Finds its programs in a directory of the test's."""
 
     def __init__(self, spec: BoxSpec, programs: Path, *, is_walled: bool = False) -> None:
@@ -97,7 +97,7 @@ class PlayedBox(UnwalledBox):
         super().close()
 
 
-class PlayedMaker(UnwalledMaker):
+class PlayedMaker(LocalBoxMaker):
     """Makes boxes whose `claude` does what a test wrote."""
 
     def __init__(self, home: Path, *, gateway_port: int = 8090, is_walled: bool = False) -> None:

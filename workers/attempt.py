@@ -24,9 +24,9 @@ from routing.policy.agents import AccountsConfig
 from routing.policy.platform import ModelCall, Policy
 from routing.policy.prices import BudgetExceeded
 from routing.queues import CallPurpose, Limits, QueueName
-from routing.rounds import brief
+from routing.rounds import brief_worker
 from sandbox.box import Box
-from sites.content_store import Den
+from sites.content_store import ContentStore
 from sites.releases import manifest_of
 from workers.boxes import Boxes, NoBoxes
 from workers.config import RunsConfig
@@ -57,7 +57,7 @@ class Attempt:
     site: Site | None
     base: Release | None
     """The active release, with which the work is compared; None for a site without one."""
-    den: Den
+    content_store: ContentStore
     gateway_url: str
     check: Callable[[], None]
     """Raises when the job was cancelled or taken away; called between steps."""
@@ -65,11 +65,11 @@ class Attempt:
     """Records an event for the job's owner."""
     budget_exceeded: Callable[[], BudgetExceeded | None]
     """Returns the budget, if any, that refused or cut a model call of this attempt."""
-    bind_door: Callable[[str | None, str | None], None]
+    bind_egress: Callable[[str | None, str | None], None]
     """Restricts the attempt's token to one address, that of its box's forwarder: its own token, or the standby
     session's. Without an address the token is revoked.
     """
-    lane_wait: Callable[[str], float | None] = _closed_circuit
+    circuit_wait: Callable[[str], float | None] = _closed_circuit
     """Says for how many seconds the lane of a model is parked; 0 while it has to be tested yet, None while it flows."""
     begun: Release | None = None
     """What an earlier round of the session kept, from which the work continues; None when it starts from the base."""
@@ -117,7 +117,7 @@ class Attempt:
     def order(self) -> str:
         """The prompt for a model: the request unchanged, then what was begun and what a debate decided."""
         keep_to = f"Keep to this: {self.instruction}" if self.instruction else ""
-        begun = brief(self.claim.job.result.get("begun") or {})
+        begun = brief_worker(self.claim.job.result.get("begun") or {})
         return "\n\n".join(part for part in (self.prompt, begun, keep_to) if part)
 
     @property
@@ -174,12 +174,12 @@ class Attempt:
     @cached_property
     def base_files(self) -> dict[str, bytes]:
         """The files of the active release by path, with which a candidate is compared; empty for a new site."""
-        return self.den.read_tree(manifest_of(self.base)) if self.base is not None else {}
+        return self.content_store.read_tree(manifest_of(self.base)) if self.base is not None else {}
 
     @cached_property
     def files(self) -> dict[str, bytes]:
         """The files that are edited or asked about, by path; empty for a new site."""
-        return self.den.read_tree(manifest_of(self.begun)) if self.begun is not None else self.base_files
+        return self.content_store.read_tree(manifest_of(self.begun)) if self.begun is not None else self.base_files
 
     def close(self) -> None:
         """Close what the attempt opened, whatever its outcome."""
@@ -211,13 +211,13 @@ class Attempt:
             self.report(EventKind.PROGRESS, {"text": "the provider is busy; trying again", "wait": retry.delay_seconds})
             time.sleep(retry.delay_seconds)
 
-    def await_lane(self, model: str) -> None:
+    def await_circuit(self, model: str) -> None:
         """Check a model's circuit before starting what costs more than a model call.
 
         Raises:
             ProviderBusyError: nobody's fault: it is parked for longer than an attempt waits.
         """
-        wait = self.lane_wait(model)
+        wait = self.circuit_wait(model)
         if wait is not None and wait > MAX_WAIT_SECONDS:
             raise ProviderBusyError(f"{model} is parked for the whole fleet", wait)
 
@@ -261,7 +261,7 @@ class Attempt:
         Raises:
             FencedError: nobody's fault: the job was taken away.
         """
-        self.bind_door(box.door.address, token)
+        self.bind_egress(box.egress.address, token)
         if token is not None:
             self.tokens.append(token)
         self.report(EventKind.BOX, {"queue": self.claim.attempt.queue, "warm": box.is_warm})
@@ -272,7 +272,7 @@ class Attempt:
         Raises:
             FencedError: nobody's fault: the job was taken away.
         """
-        self.bind_door(None, None)
+        self.bind_egress(None, None)
 
     def report_step(self, name: str, *, seconds: float) -> None:
         """Record one finished step."""

@@ -106,7 +106,8 @@ class EnginePool:
     """
 
     def __init__(self, engine: Engine, pool: Pool, *, on_swept: Callable[[Swept], None]) -> None:
-        from sandbox.pool import Reaper, keep_swept
+        from sandbox.pool import Reaper
+        from sandbox.pool import sweep_periodically as keep_swept
 
         self._engine = engine
         self._pool = pool
@@ -138,12 +139,12 @@ class EnginePool:
 def standby_session(plan: SessionPlan) -> Prepare:
     """Return the callback that starts the CLI in a spare box, where it waits for its prompt.
 
-    Its token is worthless until an attempt binds it (`bind_door`).
+    Its token is worthless until an attempt binds it (`bind_egress`).
     """
 
     def start(box: PooledBox) -> None:
         token = new_token()
-        env = environment(plan, gateway_url=box.door.gateway_url, token=token)
+        env = environment(plan, gateway_url=box.egress.gateway_url, token=token)
         box.stand_by(arguments(plan, is_walled=box.is_walled), env=env, token=token)
 
     return start

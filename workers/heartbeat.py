@@ -16,7 +16,7 @@ from celery import Celery, bootsteps
 from sqlalchemy.exc import SQLAlchemyError
 from sqlmodel import Session
 
-from ledger.operations.workers import BEAT_SECONDS, Sign, sign_in, sign_off
+from ledger.operations.workers import BEAT_SECONDS, WorkerStatus, record_heartbeat, remove_worker
 from ledger.store import Ledger
 from monitoring.heartbeat import SILENT_SECONDS
 
@@ -29,7 +29,9 @@ _LEAVE_SECONDS = 2.0
 class WorkerHeartbeat:
     """One worker's row in the registry, maintained by its parent process."""
 
-    def __init__(self, open_ledger: Callable[[], Ledger], sign: Sign, *, every_seconds: float = BEAT_SECONDS) -> None:
+    def __init__(
+        self, open_ledger: Callable[[], Ledger], sign: WorkerStatus, *, every_seconds: float = BEAT_SECONDS
+    ) -> None:
         self._open_ledger = open_ledger
         self._sign = sign
         self._every_seconds = every_seconds
@@ -74,10 +76,12 @@ class WorkerHeartbeat:
                 self._is_known |= self.tell(self._sign_in)
             self._wake.wait(self._every_seconds)
             self._wake.clear()
-        self.tell(lambda session: sign_off(session, self.worker))  # after the last heartbeat, however long that took
+        self.tell(
+            lambda session: remove_worker(session, self.worker)
+        )  # after the last heartbeat, however long that took
 
     def _sign_in(self, session: Session) -> None:
-        sign_in(session, self._sign, is_first=not self._is_known, is_draining=self._is_draining)
+        record_heartbeat(session, self._sign, is_first=not self._is_known, is_draining=self._is_draining)
 
     def tell(self, what: Callable[[Session], object]) -> bool:
         """Write to the ledger over a connection of its own; False when it is unreachable."""

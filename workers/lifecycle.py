@@ -19,14 +19,14 @@ from sqlalchemy import func, select
 from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlmodel import Session
 
-from ledger.attempts import bind_door, hold, report_loss, requeue_unknown_version
+from ledger.attempts import bind_egress, hold, report_loss, requeue_unknown_version
 from ledger.errors import FencedError
 from ledger.events import EventKind, record
 from ledger.job_control import take_turn
 from ledger.job_ends import is_step
 from ledger.jobs import close_attempt, end, rest
 from ledger.money import budget_exceeded_by
-from ledger.provider_circuits import lane_wait
+from ledger.provider_circuits import circuit_wait
 from ledger.releases import active_release
 from ledger.runs.steps import StepOrder, charge_unmetered_step, step_order
 from ledger.start_attempt import Claim, claim
@@ -39,14 +39,14 @@ from routing.policy.agents import AccountsConfig
 from routing.policy.platform import Pauses, Policy
 from routing.policy.prices import BudgetExceeded
 from routing.queues import QueueName
-from routing.scheduling import RESTING, pause_before
-from sites.content_store import Den
+from routing.scheduling import RESTING, retry_delay_seconds
+from sites.content_store import ContentStore
 from workers.attempt import Attempt
 from workers.boxes import Boxes, NoBoxes
 from workers.config import RunsConfig
 from workers.errors import HandBack, SoftTimeLimit
 from workers.lease import Lease, LeaseKeeper
-from workers.outcomes import Ended, Outcome, Parked
+from workers.outcomes import Deferred, Ended, Outcome
 from workers.retries import Abandon, decide_end
 from workers.settlement import Settlement, end_with, prepare
 
@@ -162,7 +162,7 @@ class Resources:
     """What every task needs; opened after the fork."""
 
     ledger: Ledger
-    den: Den
+    content_store: ContentStore
     policy: Policy
     gateway_url: str
     worker: str
@@ -243,14 +243,14 @@ def _open_attempt(claimed: Claim, resources: Resources, *, lease: Lease, began: 
         claim=claimed,
         site=subject.site,
         base=subject.base,
-        den=resources.den,
+        content_store=resources.content_store,
         gateway_url=resources.gateway_url,
         check=lease.check,
         report=reporter.report,
         budget_exceeded=reporter.budget_exceeded,
-        bind_door=reporter.bind,
+        bind_egress=reporter.bind,
         begun=subject.begun,
-        lane_wait=reporter.lane_wait,
+        circuit_wait=reporter.circuit_wait,
         spent_nanousd=claimed.booked_nanousd,
         boxes=resources.boxes,
         began=began,
@@ -312,13 +312,13 @@ class _LedgerReporter:
         with self._ledger.begin() as session:
             return budget_exceeded_by(session, self._claimed.attempt)
 
-    def lane_wait(self, model: str) -> float | None:
+    def circuit_wait(self, model: str) -> float | None:
         with self._ledger.begin() as session:
-            return lane_wait(session, self._claimed.job.id, model)
+            return circuit_wait(session, self._claimed.job.id, model)
 
     def bind(self, address: str | None, token: str | None) -> None:
         with self._ledger.begin() as session:
-            bind_door(session, self._claimed.attempt, address=address, token=token)
+            bind_egress(session, self._claimed.attempt, address=address, token=token)
 
     def charge(self, nanousd: int, model: str) -> BudgetExceeded | None:
         with self._ledger.begin() as session:
@@ -339,7 +339,7 @@ def _run_handler(attempt: Attempt, handler: Handler, resources: Resources) -> Se
         if isinstance(decision, Abandon):
             logger.warning("attempt_abandoned")
             return None
-        if isinstance(decision, Parked):
+        if isinstance(decision, Deferred):
             logger.info("attempt_parked", exc_info=error, extra={"reason": decision.reason.value})
             return prepare(attempt, decision, ledger=resources.ledger)
         level = logging.ERROR if decision.reason == Reason.INTERNAL_ERROR else logging.INFO
@@ -414,7 +414,7 @@ def _count_try(session: Session, job: Job, pauses: Pauses, *, why: str) -> float
     at = float(session.scalar(select(func.extract("epoch", now()))) or 0)
     past: dict[str, Any] = job.result.get(RESTING) or {"since": at, "tries": 0}
     tries = int(past["tries"]) + 1
-    seconds = pause_before(pauses.control, tries=tries)
+    seconds = retry_delay_seconds(pauses.control, tries=tries)
     if at + seconds - float(past["since"]) > pauses.control_hours * _HOUR_SECONDS:
         return None
     job.result = {**job.result, RESTING: {"since": past["since"], "tries": tries, "why": why[:_WHY_LIMIT]}}

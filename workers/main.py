@@ -23,21 +23,21 @@ from sqlalchemy.orm import configure_mappers
 
 from ledger.errors import SchemaMismatchError, TracingUnavailableError
 from ledger.events import EventKind, record
-from ledger.operations.workers import Sign
+from ledger.operations.workers import WorkerStatus
 from ledger.store import Ledger, await_schema, create_ledger_engine
 from monitoring import traces
 from monitoring.config import LedgerConfig, LogsConfig, TracingConfig
 from monitoring.heartbeat import beat, is_well
 from routing.broker import create_app, list_of
-from routing.config import BrokerConfig, PolicyConfig, read_settings, secrets_of, without_settings
+from routing.config import BrokerConfig, PolicyConfig, collect_secrets, read_settings, strip_settings
 from routing.errors import PolicyError
 from routing.policy.agents import AccountsConfig
 from routing.policy.platform import Policy, load_policy
 from routing.prompt.vocabulary import load_vocabularies
 from routing.queues import QUEUES, QueueName
 from sandbox.config import BoxConfig
-from sites.config import DenConfig
-from sites.content_store import Den
+from sites.config import ContentStoreConfig
+from sites.content_store import ContentStore
 from workers.boxes import BoxPool, NoBoxes, PoolOnDemand, open_engine_pool
 from workers.config import RunsConfig, WorkerConfig
 from workers.handlers.agent import session_plan
@@ -64,7 +64,7 @@ class WorkerSettings(BaseModel):
     ledger: LedgerConfig = LedgerConfig()
     broker: BrokerConfig = BrokerConfig()
     policy: PolicyConfig = PolicyConfig()
-    den: DenConfig = DenConfig()
+    content_store: ContentStoreConfig = ContentStoreConfig()
     logs: LogsConfig = LogsConfig()
     tracing: TracingConfig = TracingConfig()
     worker: WorkerConfig = WorkerConfig()
@@ -121,15 +121,15 @@ class ProcessResources:
     def _open(self) -> Resources:
         return Resources(
             ledger=Ledger(create_ledger_engine(self._settings.ledger.url.get_secret_value(), pool_size=2)),
-            den=Den(self._settings.den.root),
+            content_store=ContentStore(self._settings.content_store.root),
             policy=self._policy,
             gateway_url=self._settings.worker.gateway_url,
             worker=self._worker,
             boxes=self._boxes,
-            known_keys=secrets_of(self._settings),
+            known_keys=collect_secrets(self._settings),
             accounts=self._settings.accounts,
             runs=self._settings.runs,
-            environment=without_settings(os.environ),
+            environment=strip_settings(os.environ),
         )
 
 
@@ -166,7 +166,7 @@ def build_worker(
 
     heartbeat = WorkerHeartbeat(
         open_ledger,
-        Sign(id=worker, host=socket.gethostname(), pid=os.getpid(), queues=tuple(queues), slots=concurrency),
+        WorkerStatus(id=worker, host=socket.gethostname(), pid=os.getpid(), queues=tuple(queues), slots=concurrency),
     )
     hooks = PoolHooks(
         heartbeat,

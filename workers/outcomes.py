@@ -82,7 +82,7 @@ class Ended:
 
 
 @dataclass(frozen=True)
-class Parked:
+class Deferred:
     """The provider's circuit is open, or gateway or disk are unavailable, for longer than an attempt can wait."""
 
     reason: Reason
@@ -94,4 +94,4 @@ class Parked:
     """The work done so far, from which the next attempt continues; without it, it starts over."""
 
 
-Outcome = Answered | Candidate | Escalate | Routed | Replied | StepReport | Parked | Ended
+Outcome = Answered | Candidate | Escalate | Routed | Replied | StepReport | Deferred | Ended

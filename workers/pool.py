@@ -27,7 +27,7 @@ from pydantic import ValidationError
 from sqlalchemy import select
 from sqlmodel import Session, col
 
-from ledger.attempts import hand_back_all, report_loss
+from ledger.attempts import expire_worker_leases, report_loss
 from ledger.tables import Job
 from monitoring import logs, traces
 from routing.jobs import JobMessage, Reason
@@ -204,7 +204,7 @@ class PoolHooks:
 
     def _hand_back(self) -> None:
         """Hand back every job that this worker still holds."""
-        self._heartbeat.tell(lambda session: hand_back_all(session, self._worker))
+        self._heartbeat.tell(lambda session: expire_worker_leases(session, self._worker))
 
 
 def _record_loss(session: Session, *, message: JobMessage, cause: Reason) -> None:

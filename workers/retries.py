@@ -27,13 +27,13 @@ from gateway.errors import (
 from gateway.forge import ForgeError
 from routing.errors import CallFailure
 from routing.jobs import Reason, State
-from routing.scheduling import pause_before
+from routing.scheduling import retry_delay_seconds
 from sandbox.errors import (
     BoxFrozenError,
     BoxLostError,
     SandboxStartupError,
     SandboxUnavailableError,
-    UnwalledSessionError,
+    UncontainedSessionError,
 )
 from workers.errors import (
     CancelledByOwnerError,
@@ -44,7 +44,7 @@ from workers.errors import (
     SoftTimeLimit,
     WorkspaceError,
 )
-from workers.outcomes import Ended, Parked
+from workers.outcomes import Deferred, Ended
 
 BUSY_RETRIES = 2
 """Retries of a call within one attempt when the provider or the gateway was busy."""
@@ -82,7 +82,7 @@ class Abandon:
     """The job is no longer this attempt's: stop silently."""
 
 
-Decision = Ended | Parked | Retry | Abandon
+Decision = Ended | Deferred | Retry | Abandon
 
 
 def decide_call(error: GatewayError, *, tries: int, left_seconds: float = math.inf) -> Retry | None:
@@ -129,10 +129,10 @@ def unavailable_reason(error: Exception) -> Reason:
 
 def step_pause(pauses: Sequence[float], *, tries: int, failure: str | None) -> float:
     """Return the pause before the next try of a step, in seconds."""
-    return pause_before(pauses, tries=tries) if failure in _EXTERNAL_CAUSES else 0.0
+    return retry_delay_seconds(pauses, tries=tries) if failure in _EXTERNAL_CAUSES else 0.0
 
 
-def decide_end(error: BaseException, *, kept: str = "nothing was kept") -> Ended | Parked | Abandon:
+def decide_end(error: BaseException, *, kept: str = "nothing was kept") -> Ended | Deferred | Abandon:
     """Turn what ended an attempt into the job's end, or into a wait without a worker."""
     if isinstance(error, FencedCallError | LeaseLostError):
         return Abandon()
@@ -141,11 +141,11 @@ def decide_end(error: BaseException, *, kept: str = "nothing was kept") -> Ended
     if isinstance(error, CancelledCallError | CancelledByOwnerError):
         return Ended(State.CANCELLED, Reason.CANCELLED, "cancelled while it ran")
     if isinstance(error, ProviderBusyError):
-        return Parked(Reason.PROVIDER_BUSY, f"the model provider is busy: {error}", error.retry_after)
+        return Deferred(Reason.PROVIDER_BUSY, f"the model provider is busy: {error}", error.retry_after)
     if isinstance(error, GatewayUnreachableError):
-        return Parked(Reason.GATEWAY_UNREACHABLE, "the gateway could not be reached")
+        return Deferred(Reason.GATEWAY_UNREACHABLE, "the gateway could not be reached")
     if isinstance(error, OSError) and error.errno in _STORAGE_ERRORS:
-        return Parked(Reason.STORAGE_UNAVAILABLE, f"its files could not be written: {os.strerror(error.errno)}")
+        return Deferred(Reason.STORAGE_UNAVAILABLE, f"its files could not be written: {os.strerror(error.errno)}")
     if (ended := _end_of_call(error, kept) or _end_of_box(error, kept) or _end_of_workspace(error)) is not None:
         return ended
     return Ended(State.FAILED, Reason.INTERNAL_ERROR, f"internal error: {type(error).__name__}")
@@ -176,6 +176,6 @@ def _end_of_workspace(error: BaseException) -> Ended | None:
         return Ended(State.FAILED, Reason.REMOTE_UNREACHABLE, str(error))
     if isinstance(error, RepositoryRefusedError):
         return Ended(State.FAILED, Reason.INVALID_REQUEST, str(error))
-    if isinstance(error, ObstructedError | UnwalledSessionError):
+    if isinstance(error, ObstructedError | UncontainedSessionError):
         return Ended(State.FAILED, Reason.OUTPUT_REFUSED, str(error))
     return None

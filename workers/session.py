@@ -14,7 +14,7 @@ from ledger.events import EventKind
 from monitoring import traces
 from routing.policy.prices import BudgetExceeded
 from sandbox.box import Box, Clocks, ExecResult
-from sandbox.claude_code.command import SessionPlan, arguments, environment, order_line
+from sandbox.claude_code.command import SessionPlan, arguments, encode_prompt, environment
 from sandbox.claude_code.session import End, SessionReader, Verdict
 from workers.attempt import Attempt
 
@@ -85,7 +85,7 @@ def hold_session(attempt: Attempt, box: Box, plan: SessionPlan, *, prompt: str, 
         clocks: its idle and time limits.
 
     Raises:
-        UnwalledSessionError: the plan is for a container and the box is none; nothing was started.
+        UncontainedSessionError: the plan is for a container and the box is none; nothing was started.
         CancelledByOwnerError, LeaseLostError: nobody's fault: nothing that it did counts.
         BoxLostError: the box was gone before it began.
     """
@@ -103,14 +103,14 @@ def hold_session(attempt: Attempt, box: Box, plan: SessionPlan, *, prompt: str, 
     result = box.run(
         argv,
         clocks=clocks,
-        stdin=order_line(prompt),
+        stdin=encode_prompt(prompt),
         on_line=on_line,
         watch=attempt.watcher(),
-        env=environment(plan, gateway_url=box.door.gateway_url, token=attempt.token, trace=traces.current()),
+        env=environment(plan, gateway_url=box.egress.gateway_url, token=attempt.token, trace=traces.current()),
     )
     facts = _facts(reader, result) | {
         "prompt_sha256": hashlib.sha256(prompt.encode("utf-8", "replace")).hexdigest(),
-        "transcript_sha256": attempt.den.put(transcript.packed()),
+        "transcript_sha256": attempt.content_store.put(transcript.packed()),
     }
     verdict = reader.judge(result)
     return SessionResult(replace(verdict, text=hider.text(verdict.text)), facts)
@@ -127,7 +127,7 @@ def obstacle_to(
         return None
     if not is_reachable(attempt.gateway_url):
         return GatewayUnreachableError("the gateway is away")
-    wait = attempt.lane_wait(model)
+    wait = attempt.circuit_wait(model)
     return None if wait is None else ProviderBusyError(f"{model} was parked while the agent worked", wait)
 
 

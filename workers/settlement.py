@@ -25,7 +25,7 @@ from sites.errors import PathRefusedError, TreeRefusedError
 from sites.releases import build_release
 from sites.scan.hidden_text import hidden_text
 from workers.attempt import Attempt
-from workers.outcomes import Answered, Candidate, Ended, Escalate, Outcome, Parked, Replied, Routed
+from workers.outcomes import Answered, Candidate, Deferred, Ended, Escalate, Outcome, Replied, Routed
 
 Settlement = Callable[[Session, Job], None]
 """The fast part: called with the locked job, in the transaction that also closes the attempt."""
@@ -50,8 +50,8 @@ def prepare(attempt: Attempt, outcome: Outcome, *, ledger: Ledger, known_keys: t
         return _act(attempt, outcome)
     if isinstance(outcome, StepReport):
         return _settle_step(outcome, known_keys)
-    if isinstance(outcome, Parked):
-        return _prepare_parked(attempt, outcome, known_keys=known_keys)
+    if isinstance(outcome, Deferred):
+        return _prepare_deferred(attempt, outcome, known_keys=known_keys)
     if outcome.kept is not None:
         return _prepare_kept(attempt, outcome, outcome.kept, known_keys=known_keys)
     return end_with(outcome)
@@ -143,7 +143,7 @@ def _release_of(attempt: Attempt, outcome: Candidate, *, known_keys: tuple[str, 
     if attempt.begun is not None:
         outcome = _from_base(attempt, outcome)
     return build_release(
-        attempt.den,
+        attempt.content_store,
         outcome.files,
         site=attempt.site,
         policy=attempt.policy,
@@ -183,7 +183,7 @@ def _prepare_kept(attempt: Attempt, ended: Ended, kept: Candidate, *, known_keys
     return settle
 
 
-def _prepare_parked(attempt: Attempt, parked: Parked, *, known_keys: tuple[str, ...]) -> Settlement:
+def _prepare_deferred(attempt: Attempt, parked: Deferred, *, known_keys: tuple[str, ...]) -> Settlement:
     """Let the job wait with what it has done so far, or end once it has waited long enough."""
     new = None
     if parked.kept is not None:
@@ -202,7 +202,7 @@ def _prepare_parked(attempt: Attempt, parked: Parked, *, known_keys: tuple[str, 
             reason=parked.reason,
             detail=parked.detail,
             kept=release,
-            lanes=attempt.policy.lanes,
+            circuits=attempt.policy.circuits,
         )
         if pause is not None:
             return
@@ -219,7 +219,7 @@ def _prepare_parked(attempt: Attempt, parked: Parked, *, known_keys: tuple[str, 
 def _kept_spec(attempt: Attempt) -> bytes | None:
     """Return the edited spec: an edit of files leaves it in force for pages that still are its render."""
     digest = attempt.start.spec_sha256 if attempt.start else None
-    return None if digest is None else attempt.den.get(digest)
+    return None if digest is None else attempt.content_store.get(digest)
 
 
 def _offer(attempt: Attempt, outcome: Candidate, new: NewRelease) -> Settlement:

@@ -15,7 +15,7 @@ Speed = Literal["real", "max"]
 Finish = Literal["completed", "client_cut", "server_cut", "fault", "stalled", "refused"]
 
 
-class RehearsalConfig(BaseModel):
+class FakeProviderConfig(BaseModel):
     """Settings of `serve`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")

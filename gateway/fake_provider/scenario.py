@@ -26,7 +26,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from gateway.errors import GatewayError
 from gateway.fake_provider.request import Request, example_of, key_words, plain, quoted, sentence, slug, title, words
 from routing.errors import YamlRefusedError
-from routing.policy.project import read_located
+from routing.policy.project import read_yaml
 
 _SHOWN_ERRORS = 10
 _MAX_BYTES = 4_194_304
@@ -270,7 +270,7 @@ def parse_scenario(text: str, *, source: str) -> Scenario:
         ScenarioError: its author's fault; one line `source:LINE: place: rule` for each mistake.
     """
     try:
-        document = read_located(text, max_bytes=_MAX_BYTES)
+        document = read_yaml(text, max_bytes=_MAX_BYTES)
         return Scenario.model_validate(document.value)
     except YamlRefusedError as error:
         raise ScenarioError(f"{source}:{max(1, error.line)}: {error.rule}") from None

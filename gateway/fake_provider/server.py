@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 import uvloop
 from aiohttp import web
 
-from gateway.fake_provider.config import Finish, LoggedCall, RehearsalConfig
+from gateway.fake_provider.config import FakeProviderConfig, Finish, LoggedCall
 from gateway.fake_provider.playback import ClientGoneError, Playback, Progress, plan_reply, status_response
 from gateway.fake_provider.request import Request, RequestError, parse_request
 from gateway.fake_provider.scenario import Match, PaceOverride, RuleBook, ScenarioError, load_rules
@@ -54,7 +54,7 @@ def announce(address: Address) -> None:
     sys.stdout.flush()
 
 
-def serve(config: RehearsalConfig, *, ready: Callable[[Address], None] = announce) -> None:
+def serve(config: FakeProviderConfig, *, ready: Callable[[Address], None] = announce) -> None:
     """Serve until SIGTERM or SIGINT.
 
     Args:
@@ -80,7 +80,7 @@ def serve(config: RehearsalConfig, *, ready: Callable[[Address], None] = announc
 
 
 @contextmanager
-def running_rehearsal(config: RehearsalConfig) -> Iterator[Address]:
+def running_fake_provider(config: FakeProviderConfig) -> Iterator[Address]:
     """Serve in a thread of this process while the context is open.
 
     Raises:
@@ -116,7 +116,7 @@ def running_rehearsal(config: RehearsalConfig) -> Iterator[Address]:
 
 
 @asynccontextmanager
-async def _listening(config: RehearsalConfig) -> AsyncIterator[Address]:
+async def _listening(config: FakeProviderConfig) -> AsyncIterator[Address]:
     """Serve in the running event loop while the context is open."""
     rules = RuleBook(load_rules(config.scenarios, faults=config.faults))
     speeds = load_policy(config.policy).speeds if config.speed == "real" else {}

@@ -31,7 +31,7 @@ Standing = Literal["serving", "draining", "lost"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sign:
+class WorkerStatus:
     """A worker's heartbeat."""
 
     id: str
@@ -81,20 +81,22 @@ class FleetSlots:
     busy: int
 
 
-def sign_in(session: Session, sign: Sign, *, is_first: bool = False, is_draining: bool = False) -> None:
+def record_heartbeat(
+    session: Session, sign: WorkerStatus, *, is_first: bool = False, is_draining: bool = False
+) -> None:
     """Record a worker's heartbeat.
 
     On the first one, a row under the same name is from a dead worker whose pid was reused.
     """
     if is_first:
-        sign_off(session, sign.id)
+        remove_worker(session, sign.id)
     values = {"host": sign.host, "pid": sign.pid, "queues": list(sign.queues), "slots": sign.slots}
     values["is_draining"] = is_draining
     beat = insert(Worker).values(id=sign.id, **values)
     session.execute(beat.on_conflict_do_update(index_elements=["id"], set_={**values, "seen_at": now()}))
 
 
-def sign_off(session: Session, worker: str) -> None:
+def remove_worker(session: Session, worker: str) -> None:
     """Remove a worker that stopped cleanly."""
     session.execute(delete(Worker).where(col(Worker.id) == worker))
 
@@ -144,7 +146,7 @@ _FLEET = Statement(f"""
 """)
 
 
-def all_workers(session: Session, *, limit: int = MOST_WORKERS) -> Sequence[WorkerView]:
+def list_workers(session: Session, *, limit: int = MOST_WORKERS) -> Sequence[WorkerView]:
     """Return the registered workers, serving ones first."""
     rows = _WORKERS.all(session, {"lost": LOST_SECONDS, "limit": limit})
     return [WorkerView(**row._asdict() | {"queues": tuple(row.queues)}) for row in rows]

@@ -20,7 +20,7 @@ from ledger import audit
 from ledger.attempts import effective_policy
 from ledger.errors import GateNotFoundError, GateRefusedError, JobNotFoundError, ProjectNotFoundError
 from ledger.events import EventKind, record
-from ledger.job_ends import AT_GATE, STARTED, owe_note
+from ledger.job_ends import AT_GATE, STARTED, owe_ticket_note
 from ledger.jobs import lock_job, move
 from ledger.runs.steps import GateSpec, wake_run
 from ledger.runs.tables import AgentExecution, Gate, Project, Run, RunStep
@@ -119,7 +119,7 @@ def new_run(session: Session, job: Job, project: Project, *, estimate: Mapping[s
     }
     session.execute(insert(Run).values(values).on_conflict_do_nothing())
     run = session.get_one(Run, job.id)
-    owe_note(session, run, STARTED)
+    owe_ticket_note(session, run, STARTED)
     return run
 
 
@@ -268,7 +268,7 @@ def open_gate(
         gate.expires_at = in_future(hours * 3600)  # type: ignore[assignment]
         session.flush()
         _record_gate(session, job, gate)
-        owe_note(session, session.get_one(Run, job.id), f"{AT_GATE}{gate.key}")
+        owe_ticket_note(session, session.get_one(Run, job.id), f"{AT_GATE}{gate.key}")
     return gate
 
 

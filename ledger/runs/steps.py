@@ -31,7 +31,7 @@ from routing.jobs import MAX_PROMPT_BYTES, Door, JobRequest, Reason, State
 from routing.policy.prices import BudgetExceeded, Usage
 from routing.queues import QueueName
 from routing.redaction import redact_all
-from routing.scheduling import Hold
+from routing.scheduling import WaitReason
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,7 +198,7 @@ def start_steps(session: Session, job: Job, starts: Iterable[StepStart]) -> list
         )
         session.flush()
         if start.pause_seconds > 0:
-            hold_back(session, step_job, Hold.TIME, seconds=start.pause_seconds)
+            hold_back(session, step_job, WaitReason.TIME, seconds=start.pause_seconds)
         started.append(step_job.id)
     return started
 
@@ -253,7 +253,7 @@ def absorb(session: Session, job: Job, outcomes: Sequence[StepOutcome]) -> None:
         session.flush()
 
 
-def unabsorbed_runs(session: Session, *, limit: int = 100) -> Sequence[UUID]:
+def find_unmerged_runs(session: Session, *, limit: int = 100) -> Sequence[UUID]:
     """Return runs with ended executions that are not merged yet."""
     waiting = (col(AgentExecution.settled_at).is_not(None)) & (col(AgentExecution.absorbed_at).is_(None))
     return session.scalars(select(col(AgentExecution.run_id)).where(waiting).distinct().limit(limit)).all()

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ledger.errors import CapacityError
 from monitoring.capacity.workload import QueueWork, Rates, Workload, first_error
 from routing.policy.platform import Policy
-from routing.provider_circuit import LaneName
+from routing.provider_circuit import CircuitName
 
 _MOST_FILE_BYTES = 65_536
 MEASURED, POLICY, SETTING, POOL = "measured", "policy", "setting", "pool"
@@ -64,9 +64,9 @@ class Limits(BaseModel):
     """PostgreSQL's `max_connections`, with its default."""
     slot_connections: Amount = 2
     """Per worker slot: one for its work, one for its lease."""
-    requests_per_minute: dict[LaneName, PerSecond] = Field(default_factory=dict, max_length=64)
+    requests_per_minute: dict[CircuitName, PerSecond] = Field(default_factory=dict, max_length=64)
     """Providers' limits, by `PROVIDER/MODEL`; by default those of the policy."""
-    tokens_per_minute: dict[LaneName, PerSecond] = Field(default_factory=dict, max_length=64)
+    tokens_per_minute: dict[CircuitName, PerSecond] = Field(default_factory=dict, max_length=64)
 
     def override(self, given: Mapping[str, float]) -> Limits:
         """Return the limits with some replaced by an operator's.
@@ -76,19 +76,19 @@ class Limits(BaseModel):
         """
         changed = self.model_dump()
         for name, value in given.items():
-            kind, is_lane, lane = name.partition(":")
-            if is_lane and kind in _BY_LANE:
-                changed[_BY_LANE[kind]][lane] = value
+            kind, is_circuit, circuit = name.partition(":")
+            if is_circuit and kind in _BY_CIRCUIT:
+                changed[_BY_CIRCUIT[kind]][circuit] = value
             elif name in NAMES:
                 changed[name] = value
             else:
-                raise CapacityError(f"--limit: there is no {name}; there are {', '.join(NAMES)}, {_LANE_WORDS}")
+                raise CapacityError(f"--limit: there is no {name}; there are {', '.join(NAMES)}, {_CIRCUIT_WORDS}")
         return _validated(changed, source="--limit")
 
 
-_BY_LANE = {"requests": "requests_per_minute", "tokens": "tokens_per_minute"}
-_LANE_WORDS = "requests:PROVIDER/MODEL and tokens:PROVIDER/MODEL by the minute"
-NAMES = tuple(name for name in Limits.model_fields if name not in ("machine", "at", *_BY_LANE.values()))
+_BY_CIRCUIT = {"requests": "requests_per_minute", "tokens": "tokens_per_minute"}
+_CIRCUIT_WORDS = "requests:PROVIDER/MODEL and tokens:PROVIDER/MODEL by the minute"
+NAMES = tuple(name for name in Limits.model_fields if name not in ("machine", "at", *_BY_CIRCUIT.values()))
 
 
 def read_limits(path: Path | None) -> Limits:
@@ -125,7 +125,7 @@ class Component:
     load: float
     limit: float
     unit: str
-    whence: str
+    basis: str
     """`MEASURED`, `POLICY`, `SETTING` or `POOL`."""
 
     @property
@@ -136,7 +136,7 @@ class Component:
     @property
     def is_elastic(self) -> bool:
         """Whether more workers raise the limit."""
-        return self.whence == POOL
+        return self.basis == POOL
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,9 +192,9 @@ def components(load: FleetLoad, *, limits: Limits, policy: Policy, instances: In
     yield Component("gateway", calls, limits.gateway_calls_per_second * instances.gateways, "calls/s", MEASURED)
     yield Component("dispatcher", attempts, limits.dispatcher_pushes_per_second, "pushes/s", MEASURED)
     busiest = max(load.rates, key=lambda queue: load.rates[queue])  # a round fills its dispatch window at most once
-    window = min(policy.runway.per_queue, policy.runway.per_tenant * instances.tenants)
+    window = min(policy.dispatch_window.per_queue, policy.dispatch_window.per_tenant * instances.tenants)
     rounds = limits.dispatcher_rounds_per_second
-    yield Component(f"runway of {busiest.value}", load.rates[busiest], rounds * window, "jobs/s", MEASURED)
+    yield Component(f"dispatch window of {busiest.value}", load.rates[busiest], rounds * window, "jobs/s", MEASURED)
     yield Component("ledger", writes, limits.ledger_transactions_per_second, "writes/s", MEASURED)
     yield Component("ledger connections", connections, limits.ledger_connections, "clients", SETTING)
     yield Component("exporter", events, limits.fold_events_per_second, "events/s", MEASURED)
@@ -224,7 +224,7 @@ def unbounded_models(load: FleetLoad, *, limits: Limits, policy: Policy) -> list
 def _bounds(name: str, limits: Limits, policy: Policy) -> tuple[float | None, float | None]:
     """Return a provider's limits for a model in requests and tokens per minute."""
     provider, _, model = name.partition("/")
-    rules = policy.lanes.of(provider, model)
+    rules = policy.circuits.of(provider, model)
     return (
         limits.requests_per_minute.get(name, rules.requests_per_minute),
         limits.tokens_per_minute.get(name, rules.tokens_per_minute),

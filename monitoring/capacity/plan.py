@@ -107,7 +107,7 @@ class Plan:
     @property
     def bottleneck_measured(self) -> Component:
         """The next bottleneck once workers are added and the policy's limits raised as needed."""
-        return next(part for part in self.components if part.whence == MEASURED)
+        return next(part for part in self.components if part.basis == MEASURED)
 
     @property
     def is_good(self) -> bool:

@@ -1,1 +1,1 @@
-"""The HTTP door: jobs in, events and bills out, previews and live pages."""
+"""The HTTP API: jobs in, events and bills out, previews and live pages."""

@@ -179,7 +179,7 @@ def serve(installation: Installation) -> None:
     )
     pages = PageResources(
         ledger=installation.ledger,
-        den=installation.den,
+        content_store=installation.content_store,
         signer=installation.signer,
         preview_seconds=installation.policy.approval.preview_hours * 3600,
         console_url=settings.api.public_url.rstrip("/"),

@@ -251,7 +251,7 @@ def get_job(resources: ResourcesDep, caller: Reader, job_id: UUID) -> JobView:
 @router.get("/{job_id}/diff")
 def get_diff(resources: ResourcesDep, caller: Reader, job_id: UUID) -> Comparison:
     """Return what a job's release changes, with unified diffs of text."""
-    return changes_of_job(resources.ledger, resources.den, job_id, tenant=caller.tenant)
+    return changes_of_job(resources.ledger, resources.content_store, job_id, tenant=caller.tenant)
 
 
 @router.get(
@@ -430,7 +430,7 @@ def resume_job(
 ) -> ContinuedView:
     """Resume a job that failed or hit a limit: the same request, from the kept work, with added budget."""
     order = _order(ResumeOrder, raw, idempotency_key)
-    return _round_view(resources.rounds.resume(job_id, order, asker=asker_of(caller)), job_id, response)
+    return _round_view(resources.rounds.resume(job_id, order, requester=asker_of(caller)), job_id, response)
 
 
 @router.post("/{job_id}/revise", status_code=202, openapi_extra=body_of(ReviseOrder, {"text": "Make the logo smaller"}))
@@ -444,7 +444,7 @@ def revise_job(
 ) -> ContinuedView:
     """Request changes to a job's result. A preview that waits for approval ends `rejected`, reason `revised`."""
     order = _order(ReviseOrder, raw, idempotency_key)
-    return _round_view(resources.rounds.revise(job_id, order, asker=asker_of(caller)), job_id, response)
+    return _round_view(resources.rounds.revise(job_id, order, requester=asker_of(caller)), job_id, response)
 
 
 def _order(model: type[OrderT], raw: bytes, key: str | None) -> OrderT:

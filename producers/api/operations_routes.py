@@ -64,14 +64,14 @@ def replay(resources: ResourcesDep, caller: SubmitCaller, raw: Body) -> Verdicts
     Each job succeeds or fails on its own. Replaying a job twice creates no second job.
     """
     order = parse_as(ReplayOrder, parse_json(raw) if raw.strip() else {})
-    return resources.dead_letters.replay(order, asker=asker_of(caller))
+    return resources.dead_letters.replay(order, requester=asker_of(caller))
 
 
 @router.post("/dead-letters/dismiss", tags=["dead letters"], openapi_extra=body_of(DeadLetterOrder, _EXAMPLE))
 def dismiss(resources: ResourcesDep, caller: SubmitCaller, raw: Body) -> Verdicts:
     """Mark dead letters as dealt with."""
     order = parse_as(DeadLetterOrder, parse_json(raw) if raw.strip() else {})
-    return resources.dead_letters.dismiss(order, asker=asker_of(caller))
+    return resources.dead_letters.dismiss(order, requester=asker_of(caller))
 
 
 @router.get("/queues", tags=["queues"])

@@ -15,7 +15,7 @@ from producers.bootstrap import UseCases
 from producers.errors import BodyTooLargeError, BrokenBodyError
 from producers.intake.submit import Submitter
 from producers.use_cases.jobs import PreviewLinks
-from producers.use_cases.rounds import Asker
+from producers.use_cases.rounds import Requester
 from producers.use_cases.tenants import Caller, Scope, authenticate, check_shape
 from routing.errors import FieldError, InvalidJobError
 from routing.jobs import Door
@@ -95,9 +95,9 @@ def require(scope: Scope) -> Callable[..., Caller]:
     return caller_of
 
 
-def asker_of(caller: Caller) -> Asker:
+def asker_of(caller: Caller) -> Requester:
     """Return the author of an order over HTTP."""
-    return Asker(tenant=caller.tenant, door=Door.HTTP, actor=caller.actor)
+    return Requester(tenant=caller.tenant, door=Door.HTTP, actor=caller.actor)
 
 
 Reader = Annotated[Caller, Depends(require(Scope.READ))]

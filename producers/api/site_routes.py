@@ -21,7 +21,7 @@ from producers.api.requests import (
     parse_model,
     read_body,
 )
-from producers.intake.ticket_webhooks import MAX_DELIVERY_BYTES, Ignored, TicketDoor, Tracker
+from producers.intake.ticket_webhooks import MAX_DELIVERY_BYTES, Ignored, Tracker, WebhookReceiver
 from producers.use_cases.review import Comparison
 from producers.use_cases.runs import GateView, Projects, ProjectView, RunView, describe_run, gate_view
 from producers.use_cases.sites import ReleaseView, SiteView, release_view, site_view
@@ -305,7 +305,7 @@ def take_delivery(
     response: Response,
 ) -> DeliveryView:
     """Receive a webhook of GitHub or Linear: a ticket that gets the project's label becomes a run (202)."""
-    door = TicketDoor(resources.ledger, resources.submitter, resources.accounts)
+    door = WebhookReceiver(resources.ledger, resources.submitter, resources.accounts)
     taken = door.take(body, dict(request.headers), tenant=tenant, project=project, tracker=tracker)
     if isinstance(taken, Ignored):
         return DeliveryView(ignored=taken.why)

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.text import Text
 
 from gateway.errors import GatewayError
-from ledger.errors import MonitoringError, SchemaMismatchError, TracingUnavailableError
+from ledger.errors import LedgerError, SchemaMismatchError, TracingUnavailableError
 from producers.errors import ProducerError, UnknownTenantError
 from routing.config import read_settings
 from routing.errors import InvalidJobError, RoutingError
@@ -106,7 +106,7 @@ def clear_errors() -> Iterator[None]:
         if error.reason in _WRONG_PATH:
             fail(f"{error.shown}: {error.detail}", code=USAGE)
         fail(str(error))
-    except (ProducerError, MonitoringError, SandboxError, GatewayError, SiteError) as error:
+    except (ProducerError, LedgerError, SandboxError, GatewayError, SiteError) as error:
         fail(f"{error}{_hint_for(error)}")
     except _database_error("ArgumentError"):
         fail("POINTSMAN_LEDGER__URL: must be a URL such as postgresql://user@host/database", code=USAGE)

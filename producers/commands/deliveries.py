@@ -79,12 +79,12 @@ def replay(
 ) -> None:
     """Resubmit dead letters under today's policy on the current release. Exit 1 if any cannot be replayed."""
     from producers.use_cases.dead_letters import ReplayOrder
-    from producers.use_cases.rounds import Asker
+    from producers.use_cases.rounds import Requester as Asker
 
     with installed(ctx) as installation:
         body = {"ids": ids or (), "signature": signature, "limit": limit, "budget_usd": budget}
-        asker = Asker(tenant=tenant, door=Door.CLI, actor="cli")
-        verdicts = installation.use_cases.dead_letters.replay(parse_as(ReplayOrder, body), asker=asker)
+        requester = Asker(tenant=tenant, door=Door.CLI, actor="cli")
+        verdicts = installation.use_cases.dead_letters.replay(parse_as(ReplayOrder, body), requester=requester)
     _show_verdicts(verdicts, as_json=as_json)
 
 
@@ -99,12 +99,12 @@ def dismiss(
 ) -> None:
     """Mark dead letters as dealt with. Exit 1 if any is not a dead letter."""
     from producers.use_cases.dead_letters import DeadLetterOrder
-    from producers.use_cases.rounds import Asker
+    from producers.use_cases.rounds import Requester as Asker
 
     with installed(ctx) as installation:
         order = parse_as(DeadLetterOrder, {"ids": ids or (), "signature": signature, "limit": limit})
-        asker = Asker(tenant=tenant, door=Door.CLI, actor="cli")
-        verdicts = installation.use_cases.dead_letters.dismiss(order, asker=asker)
+        requester = Asker(tenant=tenant, door=Door.CLI, actor="cli")
+        verdicts = installation.use_cases.dead_letters.dismiss(order, requester=requester)
     _show_verdicts(verdicts, as_json=as_json)
 
 

@@ -28,7 +28,7 @@ from producers.commands.context import (
     print_facts,
     print_json,
 )
-from routing.config import read_settings, without_settings
+from routing.config import read_settings, strip_settings
 from sandbox.config import BoxConfig
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def up(
     ] = "real",
 ) -> None:
     """Run everything on this machine, with nothing to install, until Ctrl-C."""
-    from gateway.fake_provider.config import RehearsalConfig
+    from gateway.fake_provider.config import FakeProviderConfig
     from producers.local.embedded import ANTHROPIC_URL, Embedded, Options
     from producers.local.supervisor import data_home, remove_up_file, write_up_file
 
@@ -61,7 +61,7 @@ def up(
         home=home or data_home(environment),
         anthropic_key=environment.get("ANTHROPIC_API_KEY") or None,
         anthropic_url=environment.get("ANTHROPIC_BASE_URL") or ANTHROPIC_URL,
-        rehearsal=RehearsalConfig(speed=speed),
+        fake_provider=FakeProviderConfig(speed=speed),
         api_port=port,
         concurrency=concurrency,
     )
@@ -165,9 +165,9 @@ def backup(
         made = back_up(
             installation.ledger,
             installation.ledger_url,
-            installation.den,
+            installation.content_store,
             target.absolute(),
-            environment=without_settings(installation.environment()),
+            environment=strip_settings(installation.environment()),
             progress=_report,
         )
     if as_json:
@@ -203,8 +203,10 @@ def restore(
     as_json: AsJson = False,
 ) -> None:
     """Restore a backup into a ledger and content store that no process uses. Exit 1 if the audit chain is broken."""
-    with clear_errors(), _target(ctx, home) as (ledger_url, den, signing_key):
-        done = _restore(ctx, source.absolute(), ledger_url, den, force=force, resend=resend, signing_key=signing_key)
+    with clear_errors(), _target(ctx, home) as (ledger_url, content_store, signing_key):
+        done = _restore(
+            ctx, source.absolute(), ledger_url, content_store, force=force, resend=resend, signing_key=signing_key
+        )
     if as_json:
         print_json(
             {
@@ -237,28 +239,35 @@ def _target(ctx: typer.Context, home: Path | None) -> Iterator[tuple[str, Path, 
         from producers.local.embedded import open_offline
 
         with open_offline(home) as found:
-            yield found.ledger_url, found.den, found.signing_key
+            yield found.ledger_url, found.content_store, found.signing_key
         return
     with installed(ctx) as installation:
         key = installation.settings.audit.signing_key.get_secret_value()
-        yield installation.ledger_url, installation.settings.den.root, key.encode()
+        yield installation.ledger_url, installation.settings.content_store.root, key.encode()
 
 
 def _restore(
-    ctx: typer.Context, source: Path, ledger_url: str, den: Path, *, force: bool, resend: bool, signing_key: bytes
+    ctx: typer.Context,
+    source: Path,
+    ledger_url: str,
+    content_store: Path,
+    *,
+    force: bool,
+    resend: bool,
+    signing_key: bytes,
 ) -> Restored:
     from ledger.store import Ledger, create_ledger_engine
     from producers.backup import restore as restore_backup
-    from sites.content_store import Den
+    from sites.content_store import ContentStore
 
     ledger = Ledger(create_ledger_engine(ledger_url))
     try:
         return restore_backup(
             ledger,
             ledger_url,
-            Den(den),
+            ContentStore(content_store),
             source,
-            environment=without_settings(context_of(ctx).environment),
+            environment=strip_settings(context_of(ctx).environment),
             is_forced=force,
             resend=resend,
             signing_key=signing_key,

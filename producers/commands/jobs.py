@@ -11,7 +11,7 @@ from uuid import UUID
 
 import typer
 
-from ledger.errors import MonitoringError
+from ledger.errors import LedgerError
 from producers.commands.context import (
     FAILED,
     OK,
@@ -86,7 +86,7 @@ def _read(ctx: typer.Context, read: Callable[[Session], list[ItemT]]) -> list[It
                 return read(session)
         finally:
             installation.close()
-    except (MonitoringError, RoutingError, SQLAlchemyError):
+    except (LedgerError, RoutingError, SQLAlchemyError):
         return []
 
 
@@ -222,7 +222,7 @@ def job(
         if diff:
             from producers.use_cases.review import changes_of_job
 
-            changes = changes_of_job(installation.ledger, installation.den, job_id, tenant=tenant)
+            changes = changes_of_job(installation.ledger, installation.content_store, job_id, tenant=tenant)
             print_json(changes) if as_json else show_comparison(changes)
             return
         status = read_status(installation, job_id, tenant)
@@ -399,14 +399,15 @@ def resume(
     tenant: Tenant = "demo",
 ) -> None:
     """Resume a job that failed or hit a limit: the same request, from the work it kept."""
-    from producers.use_cases.rounds import Asker, ResumeOrder
+    from producers.use_cases.rounds import Requester as Asker
+    from producers.use_cases.rounds import ResumeOrder
 
     with installed(ctx) as installation:
         from producers.commands.follow import follow, read_status
 
         order = parse_as(ResumeOrder, {"budget_usd": budget})
-        asker = Asker(tenant=tenant, door=Door.CLI, actor="cli")
-        new_id = installation.use_cases.rounds.resume(job_id, order, asker=asker).job.id
+        requester = Asker(tenant=tenant, door=Door.CLI, actor="cli")
+        new_id = installation.use_cases.rounds.resume(job_id, order, requester=requester).job.id
         if wait:
             status = follow(installation, new_id, tenant, quiet=as_json)
         else:
@@ -426,15 +427,16 @@ def revise(
     tenant: Tenant = "demo",
 ) -> None:
     """Request changes to a job's result; this rejects a preview that waits for approval."""
-    from producers.use_cases.rounds import Asker, ReviseOrder
+    from producers.use_cases.rounds import Requester as Asker
+    from producers.use_cases.rounds import ReviseOrder
 
     options: dict[str, Any] = {"text": text, "tier": tier, "budget_usd": budget}
     with installed(ctx) as installation:
         from producers.commands.follow import follow, read_status
 
         order = parse_as(ReviseOrder, {name: value for name, value in options.items() if value is not None})
-        asker = Asker(tenant=tenant, door=Door.CLI, actor="cli")
-        new_id = installation.use_cases.rounds.revise(job_id, order, asker=asker).job.id
+        requester = Asker(tenant=tenant, door=Door.CLI, actor="cli")
+        new_id = installation.use_cases.rounds.revise(job_id, order, requester=requester).job.id
         if wait:
             status = follow(installation, new_id, tenant, quiet=as_json)
         else:

@@ -24,7 +24,7 @@ from producers.commands.context import (
     print_json,
     print_table,
 )
-from routing.config import read_settings, without_settings
+from routing.config import read_settings, strip_settings
 
 if TYPE_CHECKING:
     from monitoring.capacity.limits import Component
@@ -97,7 +97,7 @@ def _check_sandboxes(installation: Installation, context: Context) -> Iterator[F
     from sandbox.pool import check_boxes
 
     mirror = installation.settings.mirror
-    checks = [*check_mirror(mirror.npm, without_settings(installation.environment()), npmrc=mirror.npmrc)]
+    checks = [*check_mirror(mirror.npm, strip_settings(installation.environment()), npmrc=mirror.npmrc)]
     try:
         checks += [*check_boxes(read_settings(BoxSettings, context.environment).box)]
     except PolicyError as error:
@@ -273,7 +273,7 @@ def _show(answer: Answer) -> None:
             part.unit,
             f"{part.headroom:.2f}x",
             f"{part.headroom * plan.jobs_per_day:,.0f}",
-            part.whence,
+            part.basis,
         )
         for part in plan.components
     )

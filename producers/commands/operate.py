@@ -398,30 +398,28 @@ def acl(
         typer.echo("user default reset off")
 
 
-lane_app = typer.Typer(no_args_is_help=True, help="Provider circuits, each for one model of one provider account.")
+circuit_app = typer.Typer(no_args_is_help=True, help="Provider circuits, each for one model of one provider account.")
 app = typer.Typer()
 
 
 @app.command()
-def lanes(ctx: typer.Context, as_json: AsJson = False) -> None:
+def circuits(ctx: typer.Context, as_json: AsJson = False) -> None:
     """List the provider circuits that have tripped: their state, the reason, and how long they stay open."""
     with installed(ctx) as installation, installation.ledger.begin() as session:
-        from ledger import provider_circuits as ledger_lanes
+        from ledger import provider_circuits as ledger_circuits
 
-        views = ledger_lanes.lanes(session)
+        views = ledger_circuits.circuits(session)
     if as_json:
         print_json([view._asdict() for view in views])
         return
     if not views:
         out.print("every provider circuit is closed; none has tripped yet")
         return
-    rows = (
-        (v.provider, v.model, v.state.value, f"{v.parked_seconds:.0f} s", v.failures, v.reason or "") for v in views
-    )
+    rows = ((v.provider, v.model, v.state.value, f"{v.open_seconds:.0f} s", v.failures, v.reason or "") for v in views)
     print_table(("provider", "model", "state", "retried in", "failures", "reason"), rows)
 
 
-@lane_app.command("open")
+@circuit_app.command("reset")
 def open_(
     ctx: typer.Context,
     provider: Annotated[str, typer.Argument(metavar="PROVIDER", help="The provider account, as the gateway names it.")],
@@ -430,11 +428,11 @@ def open_(
 ) -> None:
     """Reset a model's circuit, so that the jobs waiting for it start. It trips again if the provider still fails."""
     with installed(ctx) as installation, installation.ledger.begin() as session:
-        from ledger.provider_circuits import open_lane
+        from ledger.provider_circuits import reset_circuit
 
-        is_known = open_lane(session, provider, model)
+        is_known = reset_circuit(session, provider, model)
     if not is_known:
-        fail(f"the circuit of {provider}/{model} has never tripped; `pointsman lanes` lists those that have")
+        fail(f"the circuit of {provider}/{model} has never tripped; `pointsman circuits` lists those that have")
     if as_json:
         print_json({"provider": provider, "model": model, "state": "open"})
     else:

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from monitoring.config import LedgerConfig, LogsConfig, TracingConfig
 from monitoring.logs import configure_logging
 from producers.commands.context import USAGE, AsJson, clear_errors, context_of, fail, installed, out, print_json
-from routing.config import PolicyConfig, read_settings, without_settings
+from routing.config import PolicyConfig, read_settings, strip_settings
 
 if TYPE_CHECKING:
     from producers.bootstrap import Installation
@@ -84,7 +84,7 @@ def dispatcher(ctx: typer.Context) -> None:
             holder=holder,
             signing_key=signing_key.encode(),
             routing_log=open_routing_log(installation.ledger, settings.logs.routing_dir, settings=settings),
-            show_lagging=Projector(installation.ledger, installation.den).run,
+            show_lagging=Projector(installation.ledger, installation.content_store).run,
             archive=Archive(settings.audit.archive_dir) if settings.audit.archive_dir is not None else None,
             heads=installation.audit_heads,
         )
@@ -97,14 +97,14 @@ def _background_threads(installation: Installation, holder: str) -> Iterator[Non
     """Run webhooks, ticket updates, Celery intake and housekeeping beside the dispatcher, which they must not delay."""
     from producers.dispatch.dispatcher import deliver
     from producers.dispatch.webhooks import AT_ONCE, WebhookSender
-    from producers.intake.celery_intake import CeleryDoor, DoorLists
+    from producers.intake.celery_intake import CeleryIntake, IntakeLists
     from producers.use_cases.tickets import TicketWriter
 
     settings, stopping = installation.settings, threading.Event()
     sender = WebhookSender(installation.ledger, settings.webhook)
-    lists = DoorLists(settings.broker.url, tls=settings.broker.tls)
-    door = CeleryDoor(
-        lists, installation.ledger, installation.submitter, holder=holder, is_shared=settings.broker.shared_door
+    lists = IntakeLists(settings.broker.url, tls=settings.broker.tls)
+    door = CeleryIntake(
+        lists, installation.ledger, installation.submitter, holder=holder, is_shared=settings.broker.shared_intake
     )
     tick = {"tick_seconds": settings.dispatcher.tick_seconds}
     threads = [
@@ -132,7 +132,11 @@ def _keep_house(installation: Installation, holder: str, stopping: threading.Eve
 
     settings = installation.settings
     keeper = Housekeeper(
-        installation.ledger, installation.den, installation.policy, runs_root=settings.runs.root, holder=holder
+        installation.ledger,
+        installation.content_store,
+        installation.policy,
+        runs_root=settings.runs.root,
+        holder=holder,
     )
     keeper.run(stopping, hours=settings.dispatcher.housekeeping_hours)
 
@@ -202,11 +206,11 @@ def mirror(ctx: typer.Context) -> None:
         configure_logging(level=settings.logs.level)
         ledger_url, policy = settings.ledger.url.get_secret_value(), load_policy(settings.policy.path)
         _await_ledger(settings.ledger)
-        serve(settings.mirror, ledger_url, policy, environment=without_settings(environment))
+        serve(settings.mirror, ledger_url, policy, environment=strip_settings(environment))
 
 
 @app.command()
-def rehearsal(
+def fake_provider(
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 picks a free port.")] = 8140,
     host: Annotated[str, typer.Option(metavar="HOST", help="Where to listen.")] = "127.0.0.1",
     log: Annotated[Path | None, typer.Option(help="Append each finished call to this file.")] = None,
@@ -220,21 +224,21 @@ def rehearsal(
     """Serve the fake provider: a Messages API that plays scenarios, for trials and tests without a key."""
     from pydantic import ValidationError
 
-    from gateway.fake_provider.config import RehearsalConfig
+    from gateway.fake_provider.config import FakeProviderConfig
     from gateway.fake_provider.server import serve
 
     try:
-        config = RehearsalConfig(
+        config = FakeProviderConfig(
             host=host, port=port, log=log, speed=speed, scenarios=tuple(scenarios or ()), faults=faults, policy=policy
         )
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        fail(f"rehearsal: --{first['loc'][0]}: {first['msg']}", code=USAGE)
+        fail(f"fake-provider: --{first['loc'][0]}: {first['msg']}", code=USAGE)
     with clear_errors():
         try:
             serve(config)
         except OSError as error:
-            fail(f"rehearsal: {error}")
+            fail(f"fake-provider: {error}")
 
 
 @app.command("migrate")

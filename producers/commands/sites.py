@@ -30,7 +30,7 @@ from producers.commands.context import (
 )
 from producers.commands.jobs import show_comparison
 from producers.config import WebhookConfig
-from routing.config import BrokerConfig, PolicyConfig, read_settings, secrets_of
+from routing.config import BrokerConfig, PolicyConfig, collect_secrets, read_settings
 from sites.config import PreviewConfig
 
 if TYPE_CHECKING:
@@ -274,7 +274,7 @@ def collect(
         from producers.dispatch.housekeeping import collect_garbage
 
         done = collect_garbage(
-            installation.ledger, installation.den, installation.policy, is_rehearsal=dry_run, actor="cli"
+            installation.ledger, installation.content_store, installation.policy, is_dry_run=dry_run, actor="cli"
         )
     if as_json:
         print_json({**done._asdict(), "dry_run": dry_run})
@@ -358,7 +358,7 @@ def scan(
         files = read_directory(
             directory, max_bytes=DEFAULT_MAX_TREE_BYTES, max_files=DEFAULT_MAX_TREE_FILES, keep_planted=True
         )
-        report = scan_files(files, profiles[profile], profile_name=profile, known_keys=secrets_of(settings))
+        report = scan_files(files, profiles[profile], profile_name=profile, known_keys=collect_secrets(settings))
     if as_json:
         print_json(report.as_dict())
     else:

@@ -228,7 +228,7 @@ def facts_of(resources: Resources, job_id: UUID, *, tenant: str) -> dict[str, An
         "instead": instead,
         "until": until,
         "timeline": timeline_of(cuts, until=until),
-        "changes": compare_releases(resources.den, before, after) if after is not None and is_there else None,
+        "changes": compare_releases(resources.content_store, before, after) if after is not None and is_there else None,
         **_actions(view),
     }
 

@@ -432,7 +432,7 @@ def revise(
 
     def do() -> UUID:
         order = parse_as(ReviseOrder, {"text": text} | ({"tier": tier} if tier else {}))
-        return resources.rounds.revise(job_id, order, asker=asker_of(viewer.caller)).job.id
+        return resources.rounds.revise(job_id, order, requester=asker_of(viewer.caller)).job.id
 
     return _act(request, job_id, do, done="This round continues the previous one.")
 
@@ -444,7 +444,7 @@ def override(
     """Repeat the request on another tier, in place of this job."""
 
     def do() -> UUID:
-        return resources.replays.override(job_id, tier, asker=asker_of(viewer.caller)).job.id
+        return resources.replays.override(job_id, tier, requester=asker_of(viewer.caller)).job.id
 
     return _act(request, job_id, do, done=f"This job replaces the previous one, on tier {tier}.")
 
@@ -457,6 +457,6 @@ def resume(
 
     def do() -> UUID:
         order = parse_as(ResumeOrder, {"budget_usd": budget})
-        return resources.rounds.resume(job_id, order, asker=asker_of(viewer.caller)).job.id
+        return resources.rounds.resume(job_id, order, requester=asker_of(viewer.caller)).job.id
 
     return _act(request, job_id, do, done="Resumed with the added budget.")

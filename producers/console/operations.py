@@ -33,7 +33,7 @@ from producers.console.web import (
     render,
 )
 from producers.use_cases.dead_letters import DeadLetterOrder, ReplayOrder
-from producers.use_cases.fleet import budgets_today, ended_lately, fleet_view, spent_by_day
+from producers.use_cases.fleet import budgets_today, fleet_view, recently_ended, spent_by_day
 from producers.use_cases.tenants import Scope, pause_queue
 from routing.jobs import parse_as
 from routing.queues import QUEUES, QueueName
@@ -74,7 +74,7 @@ def charts_of(session: Session, viewer: Viewer) -> dict[str, Any]:
 
 
 def _ended(session: Session, tenant: str | None) -> Markup:
-    found = ended_lately(session, tenant)
+    found = recently_ended(session, tenant)
     total = sum(one.good + one.bad + one.other for one in found)
     pieces = []
     for one in found:
@@ -151,7 +151,7 @@ def replay(
     """Replay the selected dead letters, or up to 200 of a cluster."""
     try:
         order = parse_as(ReplayOrder, _order(ids, signature) | ({"budget_usd": budget} if budget else {}))
-        verdicts = resources.dead_letters.replay(order, asker=asker_of(viewer.caller))
+        verdicts = resources.dead_letters.replay(order, requester=asker_of(viewer.caller))
     except REFUSALS as error:
         return refuse(request, "/dead", error)
     return render(request, "verdicts.html", viewer=viewer, verdicts=verdicts, title="Replayed", done="replayed")
@@ -164,7 +164,7 @@ def dismiss(
     """Dismiss the selected dead letters, or up to 200 of a cluster."""
     try:
         order = parse_as(DeadLetterOrder, _order(ids, signature))
-        verdicts = resources.dead_letters.dismiss(order, asker=asker_of(viewer.caller))
+        verdicts = resources.dead_letters.dismiss(order, requester=asker_of(viewer.caller))
     except REFUSALS as error:
         return refuse(request, "/dead", error)
     return render(request, "verdicts.html", viewer=viewer, verdicts=verdicts, title="Dismissed", done="dismissed")

@@ -19,7 +19,7 @@ from itsdangerous import BadData, URLSafeTimedSerializer
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from starlette.responses import Response
 
-from ledger.errors import MonitoringError
+from ledger.errors import LedgerError
 from producers.api.requests import Resources, resources_of
 from producers.console import presentation
 from producers.console.job_page import offset
@@ -98,7 +98,7 @@ _NOTICE = "pointsman_notice"
 _NOTICE_CHARS = 500
 
 
-REFUSALS = (MonitoringError, ProducerError, RoutingError)
+REFUSALS = (LedgerError, ProducerError, RoutingError)
 """Errors that are shown on the page; nothing was changed."""
 
 

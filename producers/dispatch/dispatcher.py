@@ -26,7 +26,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
 from sqlmodel import Session
 
-from ledger.attempts import effective_policy, expire_waiting, lapsed_attempts, recover, stale_jobs
+from ledger.attempts import effective_policy, expire_waiting, find_lapsed_attempts, recover, stale_jobs
 from ledger.audit import HeadFile, head_of, seal
 from ledger.dispatch_window import (
     DISPATCHER,
@@ -39,7 +39,7 @@ from ledger.dispatch_window import (
     release_sites,
     resign,
     top_up,
-    unpush,
+    unmark_pushed,
 )
 from ledger.events import WORK_CHANNEL
 from ledger.job_control import expire, overdue_jobs
@@ -48,7 +48,7 @@ from ledger.money import presume_lost_calls
 from ledger.operations.audit_archive import Archive, archive_old
 from ledger.operations.workers import sweep_workers
 from ledger.runs.run import expire_gate, overdue_gates
-from ledger.runs.steps import unabsorbed_runs, wake_run
+from ledger.runs.steps import find_unmerged_runs, wake_run
 from ledger.store import SILENCE, Ledger
 from ledger.submission import count_backlog
 from ledger.tables import Attempt
@@ -161,8 +161,8 @@ class Dispatcher:
             self._expire,
             self._expire_waiting,
             self._wake_runs,
-            self._release_holds,
-            self._keep_runways,
+            self._release_waiting,
+            self._fill_windows,
             self._count,
             self._seal,
             self._log_routes,
@@ -225,7 +225,7 @@ class Dispatcher:
         silent_seconds = rules.lease_seconds - rules.lease_renew_seconds
         pauses = self._policy.pauses.lost_worker
         with self._ledger.begin() as session:
-            lapsed = lapsed_attempts(session, limit=BATCH)
+            lapsed = find_lapsed_attempts(session, limit=BATCH)
 
         def recover_attempt(session: Session, attempt: Attempt) -> None:
             recover(session, attempt, max_lost=rules.max_lost, silent_seconds=silent_seconds, pauses=pauses)
@@ -260,10 +260,10 @@ class Dispatcher:
     def _wake_runs(self) -> None:
         """Queue runs whose steps have settled: no worker waits for another."""
         with self._ledger.begin() as session:
-            settled = unabsorbed_runs(session, limit=BATCH)
+            settled = find_unmerged_runs(session, limit=BATCH)
         self._each("wake_run", settled, lambda session, run_id: wake_run(session, lock_job(session, run_id)))
 
-    def _release_holds(self) -> None:
+    def _release_waiting(self) -> None:
         """Release jobs whose start time has come or whose site is free."""
         for release in (release_due, release_sites):
             with self._ledger.begin() as session:
@@ -277,7 +277,7 @@ class Dispatcher:
             for is_due, step in (
                 (work.has_lapsed, self._recover),
                 (work.has_settled, self._wake_runs),
-                (work.has_held, self._release_holds),
+                (work.has_held, self._release_waiting),
             )
             if is_due
         ]
@@ -307,7 +307,7 @@ class Dispatcher:
         ]
         return min(LONGEST_REST_SECONDS, max(REST_SECONDS, min(times, default=0.0)))
 
-    def _keep_runways(self) -> None:
+    def _fill_windows(self) -> None:
         """Take back messages lost by the broker, and fill the windows."""
         work = self._look()
         regained = self._look_for_missing(work.pushed, seconds=self._config.missing_after_seconds)
@@ -342,7 +342,7 @@ class Dispatcher:
             logger.warning("messages_missing", extra={"queue": queue.value, "count": len(missing)})
             with self._ledger.begin() as session:
                 session.execute(_WAIT_FOR_ROW)
-                unpush(session, missing, older_than_seconds=seconds)
+                unmark_pushed(session, missing, older_than_seconds=seconds)
         return len(missing)
 
     def _top_up(self, standing: Mapping[QueueName, int]) -> None:
@@ -364,7 +364,9 @@ class Dispatcher:
     def _fill(self, queue: QueueName, standing_now: int) -> bool:
         """Push the next jobs of one queue; False when the broker did not take them."""
         with self._ledger.begin() as session:
-            pushes = top_up(session, queue, runway=self._policy.runway, admission=self._policy.admission)
+            pushes = top_up(
+                session, queue, dispatch_window=self._policy.dispatch_window, admission=self._policy.admission
+            )
             limits = {tenant: self._limits(session, tenant, queue) for tenant in {push.tenant for push in pushes}}
         self._filled[queue] = _Filled(standing_now + len(pushes), time.monotonic())
         if not pushes:
@@ -374,7 +376,7 @@ class Dispatcher:
             self._publisher.push_all([(push, limits[push.tenant]) for push in pushes])
         except (PublishError, LeadLostError) as error:
             with self._ledger.begin() as session:
-                unpush(session, pushes)  # a copy of what got through is refused at the claim
+                unmark_pushed(session, pushes)  # a copy of what got through is refused at the claim
             if isinstance(error, LeadLostError):
                 raise
             logger.warning("push_failed", extra={"queue": queue.value})

@@ -24,7 +24,7 @@ from ledger.dispatch_window import lead
 from ledger.releases import (
     active_release,
     all_sites,
-    forget_shown,
+    clear_shown_release,
     kept_releases,
     lagging_sites,
     shown_sites,
@@ -34,8 +34,8 @@ from ledger.store import Ledger
 from ledger.tables import Job, Release, Site
 from producers.dispatch.dispatcher import contained
 from routing.policy.platform import Policy
-from sites.content_store import Den, Manifest
-from sites.releases import Kept, Shown, Sweeper, manifest_of, manifest_of_dict, site_key, try_to_show_active
+from sites.content_store import ContentStore, Manifest
+from sites.releases import Kept, Shown, Sweeper, manifest_of, manifest_of_dict, site_key, try_show_active
 
 logger = logging.getLogger(__name__)
 
@@ -64,10 +64,10 @@ class Collected(NamedTuple):
 
 def collect_garbage(
     ledger: Ledger,
-    den: Den,
+    content_store: ContentStore,
     policy: Policy,
     *,
-    is_rehearsal: bool = False,
+    is_dry_run: bool = False,
     actor: str = "operator",
     clock: Callable[[], float] = time.time,
 ) -> Collected:
@@ -77,9 +77,9 @@ def collect_garbage(
 
     Args:
         ledger: decides what is kept.
-        den: the content store.
+        content_store: the content store.
         policy: its retention counts.
-        is_rehearsal: change nothing, only count.
+        is_dry_run: change nothing, only count.
         actor: for the audit trail.
         clock: seconds since the epoch, by the store's file system.
     """
@@ -89,8 +89,8 @@ def collect_garbage(
     swept_ids: set[UUID] = set()
     for site in sites.values():
         with ledger.begin() as session:
-            swept = sweep_site(session, site.id, policy.retention, is_rehearsal=is_rehearsal)
-            if swept and not is_rehearsal:
+            swept = sweep_site(session, site.id, policy.retention, is_dry_run=is_dry_run)
+            if swept and not is_dry_run:
                 audit.append(
                     session,
                     "releases_swept",
@@ -102,7 +102,7 @@ def collect_garbage(
         swept_ids |= swept
     kept = _kept(ledger, sites, swept_ids)
     older_than = started - policy.retention.draft_hours * _HOUR_SECONDS
-    done = Sweeper(den.root).sweep(kept, older_than=older_than, is_rehearsal=is_rehearsal)
+    done = Sweeper(content_store.root).sweep(kept, older_than=older_than, is_dry_run=is_dry_run)
     return Collected(len(sites), len(swept_ids), done.blobs, done.blob_bytes, done.trees, done.leftovers)
 
 
@@ -130,7 +130,7 @@ class Housekeeper:
 
     Args:
         ledger: decides what is kept.
-        den: the content store.
+        content_store: the content store.
         policy: its retention counts.
         runs_root: the directory of runs' workspaces.
         holder: names this process.
@@ -140,7 +140,7 @@ class Housekeeper:
     def __init__(
         self,
         ledger: Ledger,
-        den: Den,
+        content_store: ContentStore,
         policy: Policy,
         *,
         runs_root: Path,
@@ -148,7 +148,7 @@ class Housekeeper:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._ledger = ledger
-        self._den = den
+        self._content_store = content_store
         self._policy = policy
         self._runs_root = runs_root
         self._holder = holder
@@ -175,7 +175,7 @@ class Housekeeper:
             has_sites = bool(all_sites(session))
             has_jobs = session.scalar(select(col(Job.id)).limit(1)) is not None
         if has_sites:  # a ledger without any site is not the one that this store belongs to
-            done = collect_garbage(self._ledger, self._den, self._policy, actor=_ACTOR, clock=self._clock)
+            done = collect_garbage(self._ledger, self._content_store, self._policy, actor=_ACTOR, clock=self._clock)
             logger.info("files_collected", extra=done._asdict())
         if has_jobs and (workspaces := self.sweep_workspaces()):
             logger.info("workspaces_swept", extra={"count": workspaces})
@@ -241,9 +241,11 @@ class Projector:
     It examines every site once after a start, since a disk may have been lost or restored, and then those that lag.
     """
 
-    def __init__(self, ledger: Ledger, den: Den, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, ledger: Ledger, content_store: ContentStore, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._ledger = ledger
-        self._den = den
+        self._content_store = content_store
         self._clock = clock
         self._is_checking = True
         self._checked: UUID | None = None
@@ -265,7 +267,7 @@ class Projector:
 
     def _show(self, site_id: UUID) -> None:
         _, pause = self._pauses.get(site_id, (0.0, _FIRST_PAUSE_SECONDS))
-        if try_to_show_active(self._ledger, self._den, site_id) is None:
+        if try_show_active(self._ledger, self._content_store, site_id) is None:
             self._pauses.pop(site_id, None)
             logger.info("projection_brought_up", extra={"site_id": str(site_id)})
         else:
@@ -277,9 +279,9 @@ class Projector:
             for site in sites:
                 release = active_release(session, site)
                 if release is not None and not self._is_shown(site, release):
-                    forget_shown(session, site)
+                    clear_shown_release(session, site)
         self._is_checking = len(sites) == _SITES_A_PAGE
         self._checked = sites[-1].id if sites else None
 
     def _is_shown(self, site: Site, release: Release) -> bool:
-        return self._den.shows(site_key(site), manifest_of(release), release_id=str(release.id))
+        return self._content_store.shows(site_key(site), manifest_of(release), release_id=str(release.id))

@@ -20,7 +20,7 @@ import httpx2
 from standardwebhooks.webhooks import Webhook
 
 from gateway.network import authorities, is_public
-from ledger.notifications import Due, book, claim_due
+from ledger.notifications import Due, book, claim_due_notifications
 from ledger.record_tables import Delivery
 from ledger.store import Ledger
 from producers.config import WebhookConfig
@@ -156,7 +156,7 @@ class WebhookSender:
     def _take(self) -> Due | None:
         with self._taking:
             with self._ledger.begin() as session:
-                due = next(iter(claim_due(session, 1, busy=self._busy)), None)
+                due = next(iter(claim_due_notifications(session, 1, busy=self._busy)), None)
             if due is not None:
                 self._busy.add(due.destination)
         return due

@@ -39,7 +39,7 @@ from monitoring import traces
 from producers.dispatch.broker import open_broker
 from producers.errors import AdmissionRefusedError, UnknownTenantError, UnreadableMessageError
 from producers.intake.submit import Submitter
-from routing.broker import DOOR_LISTS, door_of, lists_at
+from routing.broker import INTAKE_LISTS, intake_list, lists_at
 from routing.errors import FieldError, InvalidJobError
 from routing.jobs import Door, check_site_name
 from routing.queues import QUEUES, SUBMIT_TASK, QueueName
@@ -317,7 +317,7 @@ class WaitingMessage:
         return hashlib.sha1(self.body, usedforsecurity=False).hexdigest()
 
 
-class DoorLists:
+class IntakeLists:
     """The lists to which Celery clients send messages."""
 
     def __init__(self, url: str, *, tls: Mapping[str, Any] = MappingProxyType({})) -> None:
@@ -328,12 +328,12 @@ class DoorLists:
 
     def look(self, tenants: Sequence[str] = ()) -> Sequence[WaitingMessage]:
         """Return the oldest messages of the shared list and of tenants' own, in turn."""
-        doors: list[tuple[str, str | None]] = [(name, None) for name in DOOR_LISTS]
+        doors: list[tuple[str, str | None]] = [(name, None) for name in INTAKE_LISTS]
         in_turn = sorted(tenants, key=lambda tenant: (tenant <= self._last, tenant))
-        doors += [(name, tenant) for tenant in in_turn for name in lists_at(door_of(tenant))]
+        doors += [(name, tenant) for tenant in in_turn for name in lists_at(intake_list(tenant))]
         found = self._look(
             keys=[*(name for name, _ in doors), QueueName.UNROUTED.value],
-            args=[BATCH, MAX_MESSAGE_BYTES, len(DOOR_LISTS)],
+            args=[BATCH, MAX_MESSAGE_BYTES, len(INTAKE_LISTS)],
         )
         assert isinstance(found, list)
         standing = [
@@ -376,18 +376,18 @@ class DoorLists:
     def wait(self, seconds: float) -> None:
         """Block until the first list holds a message, by moving one onto itself."""
         bound = min(seconds, LONGEST_WAIT_SECONDS)  # the client gives up on a silent broker after a few seconds
-        self._redis.blmove(DOOR_LISTS[0], DOOR_LISTS[0], bound, src="RIGHT", dest="RIGHT")  # type: ignore[arg-type]
+        self._redis.blmove(INTAKE_LISTS[0], INTAKE_LISTS[0], bound, src="RIGHT", dest="RIGHT")  # type: ignore[arg-type]
 
     def close(self) -> None:
         """Close the connection."""
         self._redis.close()
 
 
-class CeleryDoor:
+class CeleryIntake:
     """Submits the messages of Celery clients."""
 
     def __init__(
-        self, lists: DoorLists, ledger: Ledger, submitter: Submitter, *, holder: str, is_shared: bool = True
+        self, lists: IntakeLists, ledger: Ledger, submitter: Submitter, *, holder: str, is_shared: bool = True
     ) -> None:
         self._lists = lists
         self._ledger = ledger
@@ -396,7 +396,7 @@ class CeleryDoor:
         self._is_shared = is_shared
         self._failed = 0
 
-    def take_in_standing(self) -> int:
+    def submit_waiting(self) -> int:
         """Submit the oldest messages; returns how many were read.
 
         Raises:
@@ -415,7 +415,7 @@ class CeleryDoor:
             try:
                 if not self._leads():
                     stopping.wait(tick_seconds)
-                elif not self.take_in_standing():
+                elif not self.submit_waiting():
                     self._lists.wait(tick_seconds)
                 elif self._failed:  # spread the few tries of a failing message over time
                     stopping.wait(tick_seconds)

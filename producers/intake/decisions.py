@@ -15,7 +15,7 @@ from ledger.dispatch_window import WRITING_QUEUES
 from ledger.errors import ProjectNotFoundError
 from ledger.runs.run import find_project
 from ledger.runs.tables import Project
-from ledger.submission import Headroom, SeenSite, SubmissionContext, load_headroom
+from ledger.submission import Headroom, SiteSnapshot, SubmissionContext, load_headroom
 from ledger.tables import Site, Tenant
 from producers.errors import AdmissionRefusedError
 from routing.clarify.questions import MAX_SITES, Clarification, open_clarification
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 _CLARIFYING = Stage(State.CLARIFYING, QueueName.INTAKE)
 
 
-def check_room(session: Session, queue: QueueName, tenant: str, *, policy: Policy) -> None:
+def check_headroom(session: Session, queue: QueueName, tenant: str, *, policy: Policy) -> None:
     """Refuse a job for which its queue has no headroom now, as `refuse_if_full` does."""
     refuse_if_full(load_headroom(session, tenant, {queue: ()})[queue], tenant, policy=policy)
 
@@ -110,7 +110,7 @@ class RoutedRequest(NamedTuple):
     stage: Stage
     """Where it waits first; `intake` while its owner has a question to answer."""
     question: Clarification | None
-    site: SeenSite | None
+    site: SiteSnapshot | None
     """The existing site that it is about."""
     project: Project | None
     policy: Policy
@@ -189,7 +189,7 @@ def _unfit(tenant: str, error: PolicyError) -> InvalidJobError:
     return InvalidJobError((FieldError("tenant", rule),))
 
 
-def _site(request: JobRequest, context: SubmissionContext) -> SeenSite | None:
+def _site(request: JobRequest, context: SubmissionContext) -> SiteSnapshot | None:
     site = context.sites.get(request.site or request.new_site or "")
     if request.site is not None and site is None:
         raise InvalidJobError((FieldError("site", "no site of this name belongs to the tenant"),))

@@ -24,7 +24,7 @@ from ledger.job_control import supersede
 from ledger.releases import ensure_site
 from ledger.runs.run import new_run
 from ledger.store import Ledger, now
-from ledger.submission import KnownJob, Placement, accept_all, load_headroom, load_submission_context
+from ledger.submission import AcceptedJob, Placement, accept_all, load_headroom, load_submission_context
 from ledger.tables import Job, NewJob, Tenant
 from monitoring import traces
 from producers.dispatch.broker import Publisher
@@ -37,7 +37,7 @@ from routing.jobs import Door, JobRequest, Reason, State, parse_request
 from routing.policy.platform import Policy
 from routing.prompt.vocabulary import Vocabularies, shipped_vocabularies
 from routing.queues import Limits, QueueName
-from routing.scheduling import Hold
+from routing.scheduling import WaitReason
 
 logger = logging.getLogger(__name__)
 
@@ -120,7 +120,7 @@ def _rejected_row(job_id: UUID, tenant: str, *, reason: Reason, detail: str, res
 class Submitted(NamedTuple):
     """An accepted request."""
 
-    job: KnownJob
+    job: AcceptedJob
     is_new: bool
     """False when the same request was accepted before; `job` is that one."""
 
@@ -270,7 +270,7 @@ class Submitter:
         for item in batch:
             try:
                 # Before the target is checked: the first submission may have made the site.
-                earlier = context.made_before(item.request, item.job_id)
+                earlier = context.find_accepted(item.request, item.job_id)
                 if earlier is not None:
                     outcomes[item.place] = Submitted(earlier, is_new=False)
                 else:
@@ -334,7 +334,9 @@ def _place(
                 outcomes[decision.item.place] = error
                 continue
             is_early = decision.request.start_at is not None
-            placement = room.take(decision.writes, runway=policy.runway, admission=policy.admission, is_early=is_early)
+            placement = room.take(
+                decision.writes, dispatch_window=policy.dispatch_window, admission=policy.admission, is_early=is_early
+            )
         jobs.append((_new_job(session, decision, placement, origin), decision))
     return jobs
 
@@ -362,13 +364,13 @@ def _new_job(session: Session, decision: RoutedRequest, placement: Placement, or
         trace=traces.current(),
         is_pushed=placement.is_pushed,
         held_for=placement.hold,
-        held_until=request.start_at if placement.hold is Hold.TIME else None,
+        held_until=request.start_at if placement.hold is WaitReason.TIME else None,
     )
 
 
-def _known_job(new: NewJob) -> KnownJob:
-    own = {name: getattr(new, name) for name in KnownJob._fields if name not in ("detail", "idempotency_key")}
-    return KnownJob(**own, detail=None, idempotency_key=new.request.idempotency_key)
+def _known_job(new: NewJob) -> AcceptedJob:
+    own = {name: getattr(new, name) for name in AcceptedJob._fields if name not in ("detail", "idempotency_key")}
+    return AcceptedJob(**own, detail=None, idempotency_key=new.request.idempotency_key)
 
 
 def _finish_accepting(session: Session, new: NewJob, decision: RoutedRequest) -> None:
@@ -384,7 +386,7 @@ def _find_duplicate(session: Session, new: NewJob) -> Outcome:
     """Return the job that a concurrent submission of the same request made first."""
     context = load_submission_context(session, new.tenant, [new.request], ids=[new.id])
     try:
-        earlier = context.made_before(new.request, new.id) if context is not None else None
+        earlier = context.find_accepted(new.request, new.id) if context is not None else None
     except IdempotencyConflictError as error:
         return error
     return Submitted(earlier, is_new=False) if earlier is not None else IdempotencyConflictError(new.id)

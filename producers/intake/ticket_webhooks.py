@@ -30,8 +30,8 @@ from routing.jobs import (
     Priority,
     State,
     Ticket,
-    priority_of,
-    prompt_of,
+    build_ticket_prompt,
+    parse_priority,
     visible,
 )
 from routing.policy.agents import AccountsConfig
@@ -74,7 +74,7 @@ def read_fields(fields: Mapping[str, Any], *, title: object, body: object, prior
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         return Ignored(f"the ticket cannot be taken: {'.'.join(map(str, first['loc']))}: {first['msg']}")
-    return TicketRequest(ticket, prompt_of(head, text, max_bytes=MAX_PROMPT_BYTES), priority)
+    return TicketRequest(ticket, build_ticket_prompt(head, text, max_bytes=MAX_PROMPT_BYTES), priority)
 
 
 def part(body: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -121,7 +121,7 @@ def read_github_delivery(event: str, body: Mapping[str, Any], *, trigger: str) -
         {"source": "github", "key": key, "reference": key, "labels": others, "url": issue.get("html_url")},
         title=issue.get("title"),
         body=issue.get("body"),
-        priority=priority_of(others),
+        priority=parse_priority(others),
     )
 
 
@@ -157,7 +157,7 @@ def read_linear_delivery(body: Mapping[str, Any], *, trigger: str) -> Delivery:
         },
         title=issue.get("title"),
         body=issue.get("description"),
-        priority=urgency or priority_of(others),
+        priority=urgency or parse_priority(others),
     )
 
 
@@ -214,7 +214,7 @@ class _Connection:
         return self.settings.label or TRIGGER
 
 
-class TicketDoor:
+class WebhookReceiver:
     """Handles deliveries."""
 
     def __init__(

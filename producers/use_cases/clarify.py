@@ -13,7 +13,7 @@ from ledger.job_control import take_turn
 from ledger.jobs import find_job, lock_job
 from ledger.store import Ledger
 from ledger.tables import Job, Site
-from producers.intake.decisions import check_room
+from producers.intake.decisions import check_headroom
 from producers.intake.submit import Environment
 from routing.clarify.ladder import LadderResult, read_ladder_flags
 from routing.clarify.questions import COMMANDS, Clarification, choose, climb_by_rules
@@ -98,7 +98,7 @@ class Clarifier:
         """Refuse an answer that queues the job where there is no headroom; its question then stays open."""
         if job.waiting_since is not None:
             policy = effective_policy(session, job.tenant, self._policy)
-            check_room(session, QueueName(job.queue), job.tenant, policy=policy)
+            check_headroom(session, QueueName(job.queue), job.tenant, policy=policy)
 
 
 def _lock_in_turn(session: Session, job_id: UUID, *, tenant: str) -> Job:

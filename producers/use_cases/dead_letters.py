@@ -24,7 +24,7 @@ from ledger.store import Ledger
 from ledger.tables import Job
 from producers.errors import AdmissionRefusedError
 from producers.use_cases.jobs import Page, View, cursor_of, mark_of
-from producers.use_cases.rounds import Asker, Replays
+from producers.use_cases.rounds import Replays, Requester
 from routing.config import Text
 from routing.errors import InvalidJobError
 
@@ -155,37 +155,37 @@ class DeadLetters:
         more = cursor_of(JobMark(last.ended_at, last.id)) if last is not None and last.ended_at is not None else None
         return DeadLettersPage(signature=full_signature, jobs=[_letter_view(job) for job in found], next_cursor=more)
 
-    def replay(self, order: ReplayOrder, *, asker: Asker) -> Verdicts:
+    def replay(self, order: ReplayOrder, *, requester: Requester) -> Verdicts:
         """Replay dead letters, each in a transaction of its own.
 
         Raises:
             ClusterNotFoundError: the caller's fault.
         """
         verdicts = []
-        for job_id in self._ids_of(order, asker.tenant):
+        for job_id in self._ids_of(order, requester.tenant):
             try:
-                done = self._replays.replay(job_id, asker=asker, budget_usd=order.budget_usd)
+                done = self._replays.replay(job_id, requester=requester, budget_usd=order.budget_usd)
                 verdicts.append(Verdict(id=job_id, is_done=True, replayed_as=done.job.id, is_new=done.is_new))
             except (JobNotFoundError, NotContinuableError, InvalidJobError, AdmissionRefusedError) as error:
                 verdicts.append(Verdict(id=job_id, is_done=False, why_not=_why(error)))
-        return self._conclude("dead_letters_replayed", order, verdicts, asker=asker)
+        return self._conclude("dead_letters_replayed", order, verdicts, requester=requester)
 
-    def dismiss(self, order: DeadLetterOrder, *, asker: Asker) -> Verdicts:
+    def dismiss(self, order: DeadLetterOrder, *, requester: Requester) -> Verdicts:
         """Mark dead letters as handled.
 
         Raises:
             ClusterNotFoundError: the caller's fault.
         """
         verdicts = []
-        for job_id in self._ids_of(order, asker.tenant):
+        for job_id in self._ids_of(order, requester.tenant):
             try:
                 with self._ledger.begin() as session:
-                    job = lock_job(session, job_id, tenant=asker.tenant)
-                    is_new = ledger_letters.dismiss(session, job, actor=asker.actor)
+                    job = lock_job(session, job_id, tenant=requester.tenant)
+                    is_new = ledger_letters.dismiss(session, job, actor=requester.actor)
                 verdicts.append(Verdict(id=job_id, is_done=True, is_new=is_new))
             except (JobNotFoundError, WrongStateError) as error:
                 verdicts.append(Verdict(id=job_id, is_done=False, why_not=_why(error)))
-        return self._conclude("dead_letters_dismissed", order, verdicts, asker=asker)
+        return self._conclude("dead_letters_dismissed", order, verdicts, requester=requester)
 
     def _ids_of(self, order: DeadLetterOrder, tenant: str) -> Sequence[UUID]:
         if order.signature is None:
@@ -194,13 +194,15 @@ class DeadLetters:
             signature = ledger_letters.find_signature(session, tenant, order.signature)
             return [job.id for job in ledger_letters.dead_jobs(session, tenant, signature, limit=order.limit)]
 
-    def _conclude(self, action: str, order: DeadLetterOrder, verdicts: list[Verdict], *, asker: Asker) -> Verdicts:
+    def _conclude(
+        self, action: str, order: DeadLetterOrder, verdicts: list[Verdict], *, requester: Requester
+    ) -> Verdicts:
         """Audit an order about more than one job, and return its results."""
         done = sum(verdict.is_done for verdict in verdicts)
         if len(verdicts) > 1:
             facts: dict[str, Any] = {"signature": order.signature, "jobs": len(verdicts), "done": done}
             with self._ledger.begin() as session:
-                audit.append(session, action, actor=asker.actor, tenant=asker.tenant, **facts)
+                audit.append(session, action, actor=requester.actor, tenant=requester.tenant, **facts)
         return Verdicts(jobs=verdicts, done=done)
 
 

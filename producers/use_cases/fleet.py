@@ -10,7 +10,7 @@ from sqlalchemy import func, select, text
 from sqlmodel import Session, col
 
 from ledger.dispatch_window import DISPATCHER, Depth, depths, leaders, paused_queues
-from ledger.operations.workers import FleetSlots, QueueSlots, WorkerView, all_workers, fleet_slots, slots_by_queue
+from ledger.operations.workers import FleetSlots, QueueSlots, WorkerView, fleet_slots, list_workers, slots_by_queue
 from ledger.runs.run import open_gates
 from ledger.store import after, now
 from ledger.tables import Attempt, Cap, Job
@@ -108,7 +108,7 @@ def fleet_view(session: Session, tenant: str, *, policy: Policy, is_operator: bo
     return FleetView(
         queues=_queues(session, whose),
         slots=fleet_slots(session) if is_operator else None,
-        workers=tuple(all_workers(session, limit=_WORKERS_SHOWN)) if is_operator else (),
+        workers=tuple(list_workers(session, limit=_WORKERS_SHOWN)) if is_operator else (),
         work=_work(session, tenant, policy, is_operator=is_operator),
         asking=_jobs(session, tenant, ASKING),
         asking_total=_count_asking(session, tenant),
@@ -187,7 +187,7 @@ _ENDED = text("""
 """)
 
 
-def ended_lately(session: Session, tenant: str | None) -> tuple[Bin, ...]:
+def recently_ended(session: Session, tenant: str | None) -> tuple[Bin, ...]:
     """Return what ended in the last three hours, oldest first; for all tenants if None."""
     values = {
         "seconds": BIN_SECONDS,

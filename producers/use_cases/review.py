@@ -14,7 +14,7 @@ from ledger.errors import ReleaseNotFoundError, ReleaseSweptError
 from ledger.jobs import find_job
 from ledger.store import Ledger
 from ledger.tables import Job, Release
-from sites.content_store import Den, Entry
+from sites.content_store import ContentStore, Entry
 from sites.diff.canonical import unified
 from sites.files import is_below, is_text_file
 from sites.releases import manifest_of
@@ -101,7 +101,7 @@ def _text_diff(path: str, old: Entry | None, new: Entry | None, read: Callable[[
         return None
 
 
-def compare_releases(den: Den, before: Release | None, after: Release) -> Comparison:
+def compare_releases(content_store: ContentStore, before: Release | None, after: Release) -> Comparison:
     """Return the changes from one release to another, including the sources of a built site.
 
     Raises:
@@ -112,7 +112,7 @@ def compare_releases(den: Den, before: Release | None, after: Release) -> Compar
             raise ReleaseSweptError(release.id)
     old = manifest_of(before) if before is not None else {}
     new = manifest_of(after)
-    changes = compare(old, new, read=den.get, public=new.public)
+    changes = compare(old, new, read=content_store.get, public=new.public)
     counted = Counter(change.status for change in changes)
     return Comparison(
         before=before.id if before is not None else None,
@@ -124,7 +124,7 @@ def compare_releases(den: Den, before: Release | None, after: Release) -> Compar
     )
 
 
-def changes_of_job(ledger: Ledger, den: Den, job_id: UUID, *, tenant: str) -> Comparison:
+def changes_of_job(ledger: Ledger, content_store: ContentStore, job_id: UUID, *, tenant: str) -> Comparison:
     """Return the changes from a job's base release to its own.
 
     Raises:
@@ -136,7 +136,7 @@ def changes_of_job(ledger: Ledger, den: Den, job_id: UUID, *, tenant: str) -> Co
         before, after = releases_of_job(session, find_job(session, job_id, tenant=tenant))
     if after is None:
         raise ReleaseNotFoundError
-    return compare_releases(den, before, after)
+    return compare_releases(content_store, before, after)
 
 
 def releases_of_job(session: Session, job: Job) -> tuple[Release | None, Release | None]:

@@ -25,17 +25,17 @@ from ledger.decisions import debated_keys
 from ledger.errors import NotContinuableError, ProjectNotFoundError, WrongStateError
 from ledger.job_control import WORKED_ON, request_cancel, send_back
 from ledger.job_ends import is_run, is_step
-from ledger.jobs import KEPT_FACTS, end, lock_job
+from ledger.jobs import INHERITED_FACTS, end, lock_job
 from ledger.money import OF_THE_DAY, last_budget_exceeded
 from ledger.releases import (
     RoundContext,
     active_release,
+    continued_work,
     is_about_earlier_work,
     load_round_context,
     rounds_of,
     successor_of,
     verb_of,
-    work_so_far,
 )
 from ledger.runs.run import find_project, new_run
 from ledger.runs.tables import Project
@@ -43,7 +43,7 @@ from ledger.store import Ledger
 from ledger.submission import Accepted, accept, same_request
 from ledger.tables import Job, NewJob, Release, Site, digest_request
 from monitoring import traces
-from producers.intake.decisions import check_room, policy_of, policy_of_project
+from producers.intake.decisions import check_headroom, policy_of, policy_of_project
 from producers.intake.submit import Environment
 from routing.config import Text
 from routing.decision.llm_router import first_stage
@@ -53,16 +53,16 @@ from routing.estimate import estimate_run
 from routing.jobs import ENDS, RESUMABLE, REVISABLE, Door, JobRequest, Reason, State, parse_request, read_stored
 from routing.policy.platform import Policy
 from routing.prompt.vocabulary import Vocabularies, shipped_vocabularies
-from routing.queues import QueueName, TierName, tier_named
+from routing.queues import QueueName, TierName, parse_tier
 from routing.rounds import (
     Verb,
     added_nanousd,
     can_go_on,
     check_changes_something,
+    choose_resume_queue,
     earlier_requests,
-    fit_to,
+    fit_route,
     higher_stakes,
-    place_of_resumed,
 )
 
 Result = dict[str, Any]
@@ -102,7 +102,7 @@ class ReviseOrder(BaseModel):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asker:
+class Requester:
     """Who requests a round, and through which source."""
 
     tenant: str
@@ -155,7 +155,7 @@ class _Continuation:
 class Rounds(_Continuation):
     """Resumes and revises jobs."""
 
-    def resume(self, job_id: UUID, order: ResumeOrder, *, asker: Asker) -> Accepted:
+    def resume(self, job_id: UUID, order: ResumeOrder, *, requester: Requester) -> Accepted:
         """Continue a job that a limit or a failure ended: the same request, from what was saved, with more money.
 
         Raises:
@@ -165,20 +165,20 @@ class Rounds(_Continuation):
             IdempotencyConflictError: the caller's fault.
         """
         with self._ledger.begin() as session:
-            job = lock_job(session, job_id, tenant=asker.tenant)
+            job = lock_job(session, job_id, tenant=requester.tenant)
             request = parse_request({**job.request, "prompt": job.prompt, **order.model_dump()})
-            new = _new_job(job, request, verb=Verb.RESUME, asker=asker)
+            new = _new_job(job, request, verb=Verb.RESUME, requester=requester)
             if (earlier := _same_order(session, new)) is not None:
                 return earlier
             _check_state(job, Verb.RESUME)
             context = load_round_context(session, job)
             policy = policy_of(session, job.tenant, self._policy)
             cap_nanousd = context.spent_nanousd + added_nanousd(order.budget_usd, policy)
-            accepted = accept(session, _resumed(new, job, context, cap_nanousd=cap_nanousd), actor=asker.actor)
-            _audit(session, job, accepted.job, verb=Verb.RESUME, asker=asker)
+            accepted = accept(session, _resumed(new, job, context, cap_nanousd=cap_nanousd), actor=requester.actor)
+            _audit(session, job, accepted.job, verb=Verb.RESUME, requester=requester)
             return accepted
 
-    def revise(self, job_id: UUID, order: ReviseOrder, *, asker: Asker) -> Accepted:
+    def revise(self, job_id: UUID, order: ReviseOrder, *, requester: Requester) -> Accepted:
         """Change what a job made by a new request; a preview that awaits approval is sent back.
 
         Raises:
@@ -188,19 +188,19 @@ class Rounds(_Continuation):
             IdempotencyConflictError: the caller's fault.
         """
         with self._ledger.begin() as session:
-            job = lock_job(session, job_id, tenant=asker.tenant)
+            job = lock_job(session, job_id, tenant=requester.tenant)
             request = _revised_request(session, job, order)
-            new = _new_job(job, request, verb=Verb.REVISE, asker=asker)
+            new = _new_job(job, request, verb=Verb.REVISE, requester=requester)
             if (earlier := _same_order(session, new)) is not None:
                 return earlier
             _check_state(job, Verb.REVISE)
             new = self._revised(session, new, job, load_round_context(session, job))
             if job.state == State.AWAITING_APPROVAL:
-                send_back(session, job, actor=asker.actor, text=order.text, successor=new)
+                send_back(session, job, actor=requester.actor, text=order.text, successor=new)
                 accepted = Accepted(lock_job(session, new.id), is_new=True)
             else:
-                accepted = accept(session, new, actor=asker.actor)
-            _audit(session, job, accepted.job, verb=Verb.REVISE, asker=asker)
+                accepted = accept(session, new, actor=requester.actor)
+            _audit(session, job, accepted.job, verb=Verb.REVISE, requester=requester)
             return accepted
 
     def _revised(self, session: Session, new: NewJob, job: Job, context: RoundContext) -> NewJob:
@@ -212,7 +212,7 @@ class Rounds(_Continuation):
         rounds = rounds_of(session, job.root_id)
         route = self._decide(session, job, request, site=read_stored(SiteSignals, start.signals), policy=policy)
         check_changes_something(route)
-        route = fit_to(route, work_so_far(start, rounds), policy, is_chosen=request.tier is not None)
+        route = fit_route(route, continued_work(start, rounds), policy, is_chosen=request.tier is not None)
         return self._routed(
             new,
             _with_stakes_of(job, route),
@@ -228,9 +228,9 @@ def _resumed(new: NewJob, job: Job, context: RoundContext, *, cap_nanousd: int) 
     begun = job.result.get("begun") or {}
     is_kept = job.release_id is not None or bool(begun.get("is_kept"))
     begun = {**begun, "report": _report(job), "is_kept": is_kept}
-    facts = {name: job.result[name] for name in KEPT_FACTS if name in job.result}
+    facts = {name: job.result[name] for name in INHERITED_FACTS if name in job.result}
     is_debated = "debate" in job.result or bool(job.result.get("failure_debate"))
-    queue = place_of_resumed(tier=job.tier, queue=job.queue, route=job.route, is_debated=is_debated)
+    queue = choose_resume_queue(tier=job.tier, queue=job.queue, route=job.route, is_debated=is_debated)
     if queue is None:
         raise NotContinuableError(job.id, "unbound")
     return replace(
@@ -276,14 +276,14 @@ def _revised_request(session: Session, job: Job, order: ReviseOrder) -> JobReque
         raise InvalidJobError(tuple(fields)) from None
 
 
-def _new_job(job: Job, request: JobRequest, *, verb: Verb, asker: Asker) -> NewJob:
+def _new_job(job: Job, request: JobRequest, *, verb: Verb, requester: Requester) -> NewJob:
     """Return the part of a round that its parent and its requester decide."""
     order = json.dumps([verb.value, str(job.id), digest_request(request)])
     return NewJob(
         id=uuid4(),
         tenant=job.tenant,
-        door=asker.door,
-        requested_by=asker.actor,
+        door=requester.door,
+        requested_by=requester.actor,
         request=request,
         state=State.QUEUED,
         queue=QueueName(job.queue),
@@ -313,11 +313,11 @@ def _check_state(job: Job, verb: Verb) -> None:
         raise NotContinuableError(job.id, "state", f"{job.state}; {verb.value} needs {', '.join(wanted)}")
 
 
-def _audit(session: Session, job: Job, new: Job, *, verb: Verb, asker: Asker) -> None:
+def _audit(session: Session, job: Job, new: Job, *, verb: Verb, requester: Requester) -> None:
     audit.append(
         session,
         f"job_{verb.value}d",
-        actor=asker.actor,
+        actor=requester.actor,
         job=job,
         continued_as=str(new.id),
         start=str(new.start_release_id) if new.start_release_id else None,
@@ -336,12 +336,12 @@ class _ReplayContext:
 class Replays(_Continuation):
     """Repeats requests, each at most once: a second order finds the first one's job."""
 
-    def replay(self, job_id: UUID, *, asker: Asker, budget_usd: float | None = None) -> Accepted:
+    def replay(self, job_id: UUID, *, requester: Requester, budget_usd: float | None = None) -> Accepted:
         """Replay a dead letter once its cause is fixed.
 
         Args:
             job_id: the dead letter.
-            asker: who asks.
+            requester: who asks.
             budget_usd: money on top of what its bill has spent; needed where its whole budget is spent.
 
         Raises:
@@ -351,7 +351,7 @@ class Replays(_Continuation):
             AdmissionRefusedError: nobody's fault: no headroom now; it says when to come back.
         """
         with self._ledger.begin() as session:
-            job = lock_job(session, job_id, tenant=asker.tenant)
+            job = lock_job(session, job_id, tenant=requester.tenant)
             if (earlier := _earlier_repeat(session, job, Verb.REPLAY)) is not None:
                 return Accepted(earlier, is_new=False)
             _check_dead(job)
@@ -359,23 +359,25 @@ class Replays(_Continuation):
             request = _repeated_request(job) if budget_usd is None else _repeated_request(job, budget_usd=budget_usd)
             route = self._route(session, job, request, context)
             cap_nanousd = _replay_cap(session, job, context, budget_usd)
-            new = self._repeated(job, context, request, route, asker=asker, cap_nanousd=cap_nanousd, verb=Verb.REPLAY)
-            check_room(session, new.queue, job.tenant, policy=context.policy)
-            accepted = accept(session, new, actor=asker.actor)
+            new = self._repeated(
+                job, context, request, route, requester=requester, cap_nanousd=cap_nanousd, verb=Verb.REPLAY
+            )
+            check_headroom(session, new.queue, job.tenant, policy=context.policy)
+            accepted = accept(session, new, actor=requester.actor)
             if context.project is not None and not route.trivial:
                 estimate = estimate_run(context.policy, route.intent)
                 new_run(session, accepted.job, context.project, estimate=estimate)
             audit.append(
                 session,
                 "job_replayed",
-                actor=asker.actor,
+                actor=requester.actor,
                 job=job,
                 continued_as=str(new.id),
                 cap_nanousd=new.cap_nanousd,
             )
             return accepted
 
-    def override(self, job_id: UUID, tier: TierName, *, asker: Asker) -> Accepted:
+    def override(self, job_id: UUID, tier: TierName, *, requester: Requester) -> Accepted:
         """Do a job's request over on another tier, in its place; a refusal changes nothing.
 
         Raises:
@@ -386,7 +388,7 @@ class Replays(_Continuation):
             AdmissionRefusedError: nobody's fault: no headroom now; it says when to come back.
         """
         with self._ledger.begin() as session:
-            job = lock_job(session, job_id, tenant=asker.tenant)
+            job = lock_job(session, job_id, tenant=requester.tenant)
             earlier = _earlier_repeat(session, job, Verb.OVERRIDE)
             if earlier is not None and earlier.request.get("tier") == tier:
                 return Accepted(earlier, is_new=False)
@@ -396,10 +398,12 @@ class Replays(_Continuation):
             request = _repeated_request(job, tier=tier)
             route = self._route(session, job, request, context)
             cap_nanousd = context.round.spent_nanousd + context.policy.job_cap_nanousd(request.budget_usd)
-            new = self._repeated(job, context, request, route, asker=asker, cap_nanousd=cap_nanousd, verb=Verb.OVERRIDE)
-            check_room(session, new.queue, job.tenant, policy=context.policy)
-            accepted = _accept_instead(session, job, new, actor=asker.actor)
-            audit.append(session, "tier_overridden", actor=asker.actor, job=job, to=tier, continued_as=str(new.id))
+            new = self._repeated(
+                job, context, request, route, requester=requester, cap_nanousd=cap_nanousd, verb=Verb.OVERRIDE
+            )
+            check_headroom(session, new.queue, job.tenant, policy=context.policy)
+            accepted = _accept_instead(session, job, new, actor=requester.actor)
+            audit.append(session, "tier_overridden", actor=requester.actor, job=job, to=tier, continued_as=str(new.id))
             return accepted
 
     def _load_context(self, session: Session, job: Job) -> _ReplayContext:
@@ -420,7 +424,7 @@ class Replays(_Continuation):
         request: JobRequest,
         route: Route,
         *,
-        asker: Asker,
+        requester: Requester,
         cap_nanousd: int,
         verb: Verb,
     ) -> NewJob:
@@ -429,7 +433,7 @@ class Replays(_Continuation):
         facts = {name: job.result[name] for name in _INHERITED_RESULTS if name in job.result}
         begun = {"begun": job.result["begun"]} if is_about_earlier_work(job) else {}
         return self._routed(
-            _new_job(job, request, verb=verb, asker=asker),
+            _new_job(job, request, verb=verb, requester=requester),
             route,
             context.policy,
             start=context.round.start,
@@ -441,8 +445,8 @@ class Replays(_Continuation):
         site = _site_signals(session, context.round, is_new=request.new_site is not None)
         route = self._decide(session, job, request, site=site, policy=context.policy)
         if (start := context.round.start) is not None:
-            work = work_so_far(start, [one for one in rounds_of(session, job.root_id) if one.id != job.id])
-            route = fit_to(route, work, context.policy, is_chosen=request.tier is not None)
+            work = continued_work(start, [one for one in rounds_of(session, job.root_id) if one.id != job.id])
+            route = fit_route(route, work, context.policy, is_chosen=request.tier is not None)
         return _with_stakes_of(job, route)
 
 
@@ -452,7 +456,7 @@ def tiers_instead(job: Job) -> Sequence[TierName]:
     is_over_for_good = State(job.state) in _SETTLED or job.reason == Reason.INVALID_REQUEST
     if not is_edit or is_over_for_good or is_run(job) or is_step(job):
         return ()
-    return [name for name in get_args(TierName) if tier_named(name) != job.tier]
+    return [name for name in get_args(TierName) if parse_tier(name) != job.tier]
 
 
 def _accept_instead(session: Session, job: Job, new: NewJob, *, actor: str) -> Accepted:

@@ -35,10 +35,10 @@ from producers.errors import ImportRefusedError, InvalidInputError, SiteConflict
 from producers.use_cases.review import Comparison, compare_releases
 from routing.jobs import SITE_NAME_RULE, check_site_name
 from routing.policy.platform import Policy
-from sites.content_store import Den
+from sites.content_store import ContentStore
 from sites.directories import read_directory, write_directory
 from sites.files import DEFAULT_MAX_TREE_BYTES, INSTALLED
-from sites.releases import build_release, check_whole, lay_out, manifest_of, try_to_show_active
+from sites.releases import build_release, check_release_integrity, lay_out, manifest_of, try_show_active
 from sites.spec.model import parse_site
 from sites.spec.render import detached_files, render
 
@@ -83,10 +83,12 @@ def content_of(files: Mapping[str, bytes]) -> Content:
 class Sites:
     """The sites of one installation."""
 
-    def __init__(self, ledger: Ledger, den: Den, policy: Policy, *, known_keys: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, ledger: Ledger, content_store: ContentStore, policy: Policy, *, known_keys: tuple[str, ...] = ()
+    ) -> None:
         self._known_keys = known_keys
         self._ledger = ledger
-        self._den = den
+        self._content_store = content_store
         self._policy = policy
 
     def create(self, tenant: str, name: str, *, profile: str = "default", actor: str = "operator") -> Site:
@@ -149,7 +151,7 @@ class Sites:
         with self._ledger.begin() as session:
             site, _ = self._ensure(session, tenant, name, profile="default", actor=actor)
         new = build_release(
-            self._den,
+            self._content_store,
             content.files,
             site=site,
             policy=self._policy,
@@ -161,7 +163,7 @@ class Sites:
             raise ImportRefusedError(tuple(new.scan["findings"]))
         tell("the scan found nothing; publishing")
         release_id = uuid4()
-        lay_out(self._den, site, new, release_id=release_id)
+        lay_out(self._content_store, site, new, release_id=release_id)
         with self._ledger.begin() as session:
             locked = lock_site(session, site.id)
             if locked.lock_job_id is not None:
@@ -180,7 +182,7 @@ class Sites:
                 digest=release.digest,
                 scan=release.scan_digest,
             )
-        try_to_show_active(self._ledger, self._den, site.id)
+        try_show_active(self._ledger, self._content_store, site.id)
         return release
 
     def export_site(
@@ -213,9 +215,9 @@ class Sites:
         """
         found = self._release(tenant, name, release)
         manifest = manifest_of(found)
-        files = self._den.read_tree(manifest if with_sources else manifest.served)
+        files = self._content_store.read_tree(manifest if with_sources else manifest.served)
         if found.spec_sha256 is not None:
-            spec = self._den.get(found.spec_sha256)
+            spec = self._content_store.get(found.spec_sha256)
             if not detached_files(parse_site(spec), files):
                 files[SPEC_FILE] = spec
         return found, files
@@ -250,7 +252,7 @@ class Sites:
         new = self._release(tenant, name, after)
         origin = before or new.base_release_id
         old = self._release(tenant, name, origin) if origin is not None else None
-        return compare_releases(self._den, old, new)
+        return compare_releases(self._content_store, old, new)
 
     def revoke_previews(self, tenant: str, name: str, *, release: UUID | None = None, actor: str = "operator") -> int:
         """Revoke the preview links of one release or of all; new ones can be requested at once.
@@ -297,8 +299,8 @@ class Sites:
             if target is None:
                 raise SiteConflictError(f"site {name} has no earlier release")
             release = published_release(session, site, target)
-            check_whole(release)
-            lay_out(self._den, site, release, release_id=release.id)
+            check_release_integrity(release)
+            lay_out(self._content_store, site, release, release_id=release.id)
             activate(session, site.id, release, base_release_id=site.active_release_id)
             audit.append(
                 session,
@@ -310,7 +312,7 @@ class Sites:
                 origin=str(active.id) if active else None,
                 digest=release.digest,
             )
-        try_to_show_active(self._ledger, self._den, site.id)
+        try_show_active(self._ledger, self._content_store, site.id)
         return release
 
     def _ensure(self, session: Session, tenant: str, name: str, *, profile: str, actor: str) -> tuple[Site, bool]:

@@ -11,8 +11,8 @@ from uuid import NAMESPACE_URL, uuid5
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from gateway.forge import ForgeError, inert, write_to_ticket
-from ledger.job_ends import AT_GATE, STARTED, DueNote, book_note, claim_due_notes
+from gateway.forge import ForgeError, neutralise, write_to_ticket
+from ledger.job_ends import AT_GATE, STARTED, DueNote, claim_due_notes, record_note_sent
 from ledger.store import Ledger
 from routing.errors import FieldError, InvalidJobError
 from routing.jobs import Label, SiteName, State
@@ -141,7 +141,7 @@ def text_of(
     if kind == STARTED:
         return f"Pointsman works on this ticket (run `{run_id}`)."
     if kind.startswith(AT_GATE):
-        why = inert(gate_reason or "a decision is needed")
+        why = neutralise(gate_reason or "a decision is needed")
         return f"Pointsman waits for a person: {why}. `pointsman run show {run_id}` has the facts."
     parts = [_ENDS.get(state, "Pointsman could not finish this ticket.")]
     pull = result.get("pull_request")
@@ -152,9 +152,9 @@ def text_of(
     elif state == State.PUBLISHED:
         parts.append("Nothing had to be changed.")
     if state == State.ANSWERED:
-        parts.append(inert(str(result.get("answer", "")))[:8000])
+        parts.append(neutralise(str(result.get("answer", "")))[:8000])
     elif state != State.PUBLISHED and detail:
-        parts.append(inert(detail[:_MAX_DETAIL]))
+        parts.append(neutralise(detail[:_MAX_DETAIL]))
     return "\n\n".join([*parts, f"Run `{run_id}`."])
 
 
@@ -183,7 +183,7 @@ class TicketWriter:
             error, is_final = str(failure), not failure.is_passing
             logger.warning("ticket_note_failed", extra={"run_id": str(run_id), "kind": kind, "is_final": is_final})
         with self._ledger.begin() as session:
-            book_note(session, run_id, kind, attempts=due.note.attempts, error=error, is_final=is_final)
+            record_note_sent(session, run_id, kind, attempts=due.note.attempts, error=error, is_final=is_final)
 
     def _write(self, due: DueNote) -> None:
         account = self._account(due)

@@ -30,7 +30,7 @@ from routing.clarify.ladder import (
     guard_key,
 )
 from routing.clarify.replies import AmbiguityReason, OptionSet, Source, canonicalize_command_input
-from routing.decision.router import Lane, Mode, Route
+from routing.decision.router import Mode, Route, Workflow
 from routing.decision.triggers import TRIVIAL_COMMANDS, Confidence
 from routing.errors import FieldError, InvalidJobError
 from routing.jobs import Option
@@ -103,7 +103,7 @@ def open_clarification(route: Route, *, own: Sequence[Option], sites: Sequence[s
 
 def _is_weak_search(route: Route) -> bool:
     """Return whether a WEAK request searches without saying where; a STRONG one is never asked (R-039)."""
-    is_unbound = route.mode is Mode.ACTION and route.lane is Lane.NONE and route.rule == "read-only"
+    is_unbound = route.mode is Mode.ACTION and route.workflow is Workflow.NONE and route.rule == "read-only"
     is_weak = route.confidence is Confidence.WEAK
     return is_unbound and is_weak and any(trigger.kind == "search" for trigger in route.triggers)
 

@@ -222,7 +222,7 @@ def _case_file(subject: Subject) -> dict[str, Any]:
     route = subject.route
     return {
         "request": excerpt(subject.prompt, limit_bytes=REQUEST_LIMIT_BYTES),
-        "lane": route.lane.value,
+        "workflow": route.workflow.value,
         "tier": route.tier.value if route.tier is not None else None,
         "stakes": subject.stakes.value if subject.stakes is not None else None,
         "why_routed": route.reason,

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from routing.decision.router import CLASSIFIER, Lane, Mode, Route, Signals, SiteSignals, decide
+from routing.decision.router import CLASSIFIER, Mode, Route, Signals, SiteSignals, Workflow, decide
 from routing.policy.platform import Policy, platform_policy
 from routing.policy.prices import NANOUSD_PER_USD
 from routing.prompt.vocabulary import Vocabularies, Vocabulary
@@ -175,7 +175,7 @@ def _site(
 
 
 def _outcome(route: Route) -> Outcome:
-    is_refused = route.mode is Mode.ACTION and not route.trivial and route.lane is Lane.NONE
+    is_refused = route.mode is Mode.ACTION and not route.trivial and route.workflow is Workflow.NONE
     return Outcome(mode=route.mode, tier=route.tier, queue=route.queue, is_refused=is_refused)
 
 

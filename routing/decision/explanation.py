@@ -12,21 +12,21 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from routing.decision.router import (
-    Lane,
     Mode,
     Route,
     Signals,
     SiteSignals,
+    Workflow,
     action_rules,
     classify_answer,
     debate_key,
     decide,
     is_read_only,
-    lane_of,
+    workflow_of,
 )
 from routing.decision.triggers import Debate, Trigger, find_triggers, parse_trivial
 from routing.policy.platform import Policy
-from routing.prompt.parsed_prompt import Reading, Talk, parse_prompt
+from routing.prompt.parsed_prompt import ParsedPrompt, Talk, parse_prompt
 from routing.prompt.vocabulary import Hit, Vocabulary, shipped_vocabulary
 from routing.queues import Tier
 
@@ -123,16 +123,16 @@ def explain(signals: Signals, policy: Policy, vocabulary: Vocabulary | None = No
 # --- rules -----------------------------------------------------------------------------------------------------------
 
 
-def _matched_rules(signals: Signals, parsed: Reading, triggers: tuple[Trigger, ...]) -> Iterator[MatchedRule]:
+def _matched_rules(signals: Signals, parsed: ParsedPrompt, triggers: tuple[Trigger, ...]) -> Iterator[MatchedRule]:
     """Yield the matching rules in binding order; the caller's choice of tier comes first."""
-    lane = lane_of(signals)
+    workflow = workflow_of(signals)
     chosen = signals.tier is not None
-    rules = [*action_rules(signals, parsed, lane=lane, read_only=is_read_only(parsed))]
+    rules = [*action_rules(signals, parsed, workflow=workflow, read_only=is_read_only(parsed))]
     matched = [
         MatchedRule(
             rule=choice.rule,
             mode=Mode.ACTION,
-            tier=choice.tier if lane is Lane.SITE and choice.rule != "read-only" else None,
+            tier=choice.tier if workflow is Workflow.SITE and choice.rule != "read-only" else None,
             why=choice.because,
             cause=choice.cause,
             evidence=_places(signals.prompt, parsed, choice.evidence),
@@ -144,13 +144,15 @@ def _matched_rules(signals: Signals, parsed: Reading, triggers: tuple[Trigger, .
     yield from matched[chosen:]
 
 
-def _rules_before_action(signals: Signals, parsed: Reading, triggers: tuple[Trigger, ...]) -> Iterator[MatchedRule]:
+def _rules_before_action(
+    signals: Signals, parsed: ParsedPrompt, triggers: tuple[Trigger, ...]
+) -> Iterator[MatchedRule]:
     argv = parse_trivial(signals.prompt)
     if argv is not None:
         whole = (Place(text=signals.prompt, start=0, end=len(signals.prompt)),)
         why = f"the whole request is the command {argv[0]}"
         yield MatchedRule(rule="trivial", mode=Mode.ACTION, tier=None, why=why, cause="rule", evidence=whole)
-    talk = classify_answer(parsed, triggers, lane=lane_of(signals))
+    talk = classify_answer(parsed, triggers, workflow=workflow_of(signals))
     if talk is not None:
         is_question = talk is Talk.QUESTION
         hits = [hit for group in _TALK_GROUPS[talk] for hit in parsed.hits.get(group, ())]
@@ -167,14 +169,14 @@ def _rules_before_action(signals: Signals, parsed: Reading, triggers: tuple[Trig
 # --- places ----------------------------------------------------------------------------------------------------------
 
 
-def _places(prompt: str, parsed: Reading, hits: Iterable[Hit]) -> tuple[Place, ...]:
+def _places(prompt: str, parsed: ParsedPrompt, hits: Iterable[Hit]) -> tuple[Place, ...]:
     """Return the distinct places of these hits in the prompt as sent, in the order of the text."""
     origin = parsed.text.original_offset
     spans = {(origin(parsed.tokens[hit.first].start), origin(parsed.tokens[hit.last].end - 1) + 1) for hit in hits}
     return tuple(Place(text=prompt[start:end], start=start, end=end) for start, end in sorted(spans) if start < end)
 
 
-def _places_to_try(prompt: str, parsed: Reading, first: Sequence[Trigger | Place]) -> list[Place]:
+def _places_to_try(prompt: str, parsed: ParsedPrompt, first: Sequence[Trigger | Place]) -> list[Place]:
     """Return what to try removing: triggers and evidence, then other deciding phrases, then orders."""
     places = [Place(text=prompt[item.start : item.end], start=item.start, end=item.end) for item in first]
     deciding = [hit for group, hits in parsed.hits.items() if parsed.vocabulary.because.get(group) for hit in hits]
@@ -259,7 +261,7 @@ def _other_signals(signals: Signals, route: Route) -> Iterator[tuple[str, dict[s
             yield change, {"preference": preference}
     unbound = {"site": None, "new_site": False, "project": False}
     existing, new = {"site": SiteSignals(files=1)}, {"new_site": True}
-    if lane_of(signals) is not Lane.NONE:
+    if workflow_of(signals) is not Workflow.NONE:
         yield "bound to no site", unbound
     if signals.site is None or signals.site.files == 0:
         yield "bound to a site that has pages", unbound | existing

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
 
-from routing.decision.router import Intent, Lane, Mode, Route, RouteTarget, Signals, SiteSignals, decide
+from routing.decision.router import Intent, Mode, Route, RouteTarget, Signals, SiteSignals, Workflow, decide
 from routing.decision.tier_rules import choose_tier
 from routing.decision.triggers import Confidence, Debate
 from routing.jobs import State
@@ -72,7 +72,7 @@ def wants_intent(route: Route, *, enabled: bool, always: bool) -> bool:
     """
     if not _is_open(route):
         return False
-    return always or (enabled and route.lane is Lane.TICKET and route.intent is Intent.BUILD)
+    return always or (enabled and route.workflow is Workflow.TICKET and route.intent is Intent.BUILD)
 
 
 def wants_assist(route: Route, *, enabled: bool, intent_always: bool) -> bool:
@@ -82,7 +82,9 @@ def wants_assist(route: Route, *, enabled: bool, intent_always: bool) -> bool:
 
 def _is_open(route: Route) -> bool:
     """Return whether a model may assist: the work changes something, and nobody chose its tier."""
-    is_work = route.mode is Mode.ACTION and not route.trivial and not route.read_only and route.lane is not Lane.NONE
+    is_work = (
+        route.mode is Mode.ACTION and not route.trivial and not route.read_only and route.workflow is not Workflow.NONE
+    )
     return is_work and route.cause not in ("explicit", "override")
 
 
@@ -184,7 +186,7 @@ def wants_llm_router(route: Route) -> bool:
     return not route.trivial and route.cause != "override"
 
 
-def soft_call(signals: Signals) -> ConstrainedCall:
+def mode_call(signals: Signals) -> ConstrainedCall:
     """Return the call that decides the mode."""
     return ConstrainedCall(
         system=load_prompt("router"),
@@ -199,7 +201,7 @@ def parse_mode(reply: object) -> Mode:
     return Mode(said.mode) if said is not None else Mode.ACTION
 
 
-def soft_route(
+def route_by_llm(
     route_by_rules: Route, reply: object, *, signals: Signals, policy: Policy, vocabulary: Vocabulary | None = None
 ) -> Route:
     """Return the route of a request whose mode the model decides.
@@ -308,7 +310,7 @@ class Stage(NamedTuple):
     queue: QueueName
 
 
-def is_soft(route: Route, environment: Mapping[str, str]) -> bool:
+def uses_llm_router(route: Route, environment: Mapping[str, str]) -> bool:
     """Return whether the LLM router decides the mode (R-098, A33)."""
     return not is_hard_routing(environment.get(HARD_ROUTING)) and wants_llm_router(route)
 
@@ -320,13 +322,13 @@ def asks_intent_always(environment: Mapping[str, str]) -> bool:
 
 def work_queue(route: Route) -> QueueName:
     """Return the queue of a routed job; runs advance on `control`."""
-    return QueueName.CONTROL if route.lane is Lane.TICKET and not route.trivial else route.queue
+    return QueueName.CONTROL if route.workflow is Workflow.TICKET and not route.trivial else route.queue
 
 
 def first_stage(route: Route, policy: Policy, *, environment: Mapping[str, str]) -> Stage:
     """Return where a job waits first: on intake only if it needs a model call or a debate."""
     always = asks_intent_always(environment)
-    if is_soft(route, environment) or wants_assist(route, enabled=policy.assist.enabled, intent_always=always):
+    if uses_llm_router(route, environment) or wants_assist(route, enabled=policy.assist.enabled, intent_always=always):
         return Stage(State.RECEIVED, QueueName.INTAKE)
     if route.debate is Debate.PLANNING:
         return Stage(State.DEBATING, QueueName.INTAKE)

@@ -26,10 +26,10 @@ from routing.decision.triggers import (
 )
 from routing.jobs import JobRequest
 from routing.policy.platform import Policy
-from routing.prompt.intents import Act
-from routing.prompt.parsed_prompt import Reading, Talk, classify_talk, parse_prompt
+from routing.prompt.intents import SentenceIntent
+from routing.prompt.parsed_prompt import ParsedPrompt, Talk, classify_talk, parse_prompt
 from routing.prompt.vocabulary import Vocabulary, shipped_vocabulary
-from routing.queues import QUEUE_OF_TIER, QueueName, Tier, tier_named
+from routing.queues import QUEUE_OF_TIER, QueueName, Tier, parse_tier
 
 CLASSIFIER = "v1"
 PATTERN_QUESTION = "Question + no external refs"
@@ -51,7 +51,7 @@ class Intent(StrEnum):
     QUESTION = "question"
 
 
-class Lane(StrEnum):
+class Workflow(StrEnum):
     """What a request is bound to."""
 
     SITE = "site"
@@ -101,7 +101,7 @@ class Route(_Value):
     mode: Mode
     confidence: Confidence
     intent: Intent
-    lane: Lane
+    workflow: Workflow
     tier: Tier | None
     queue: QueueName
     debate: Debate
@@ -129,9 +129,9 @@ class Route(_Value):
 def decide(signals: Signals, policy: Policy, vocabulary: Vocabulary | None = None) -> Route:
     """Return the route of a request; the shipped vocabulary is the default."""
     words = vocabulary or shipped_vocabulary()
-    lane = lane_of(signals)
+    workflow = workflow_of(signals)
     stamp = {
-        "lane": lane,
+        "workflow": workflow,
         "classifier": CLASSIFIER,
         "policy_version": policy.version,
         "vocabulary_version": words.version,
@@ -142,26 +142,26 @@ def decide(signals: Signals, policy: Policy, vocabulary: Vocabulary | None = Non
         return _trivial_route(argv, stamp)
     parsed = parse_prompt(signals.prompt, words)
     triggers = find_triggers(parsed)
-    talk = classify_answer(parsed, triggers, lane=lane) if signals.tier is None else None
+    talk = classify_answer(parsed, triggers, workflow=workflow) if signals.tier is None else None
     if talk is not None:
         return _answer_route(talk, stamp)
     return _action_route(signals, parsed, triggers, stamp=stamp)
 
 
-def lane_of(signals: Signals) -> Lane:
+def workflow_of(signals: Signals) -> Workflow:
     """Return the workflow that a request is bound to."""
     if signals.site is not None or signals.new_site:
-        return Lane.SITE
-    return Lane.TICKET if signals.project else Lane.NONE
+        return Workflow.SITE
+    return Workflow.TICKET if signals.project else Workflow.NONE
 
 
-def classify_answer(parsed: Reading, triggers: tuple[Trigger, ...], *, lane: Lane) -> Talk | None:
+def classify_answer(parsed: ParsedPrompt, triggers: tuple[Trigger, ...], *, workflow: Workflow) -> Talk | None:
     """Return why the prompt is an ANSWER, or None for an ACTION.
 
     A request bound to a site or project is an ACTION unless it only asks or chats. An unbound one needs a trigger (A4).
     """
     talk = classify_talk(parsed)
-    if talk is not None or lane is not Lane.NONE:
+    if talk is not None or workflow is not Workflow.NONE:
         return talk
     return None if triggers or parsed.has_reference or parsed.text.cut else Talk.CHAT
 
@@ -212,20 +212,22 @@ def _answer_route(talk: Talk, stamp: dict[str, Any]) -> Route:
     )
 
 
-def _action_route(signals: Signals, parsed: Reading, triggers: tuple[Trigger, ...], *, stamp: dict[str, Any]) -> Route:
-    lane, is_new = lane_of(signals), _is_new(signals)
+def _action_route(
+    signals: Signals, parsed: ParsedPrompt, triggers: tuple[Trigger, ...], *, stamp: dict[str, Any]
+) -> Route:
+    workflow, is_new = workflow_of(signals), _is_new(signals)
     read_only = signals.tier is None and is_read_only(parsed)
     confidence = confidence_of(max(len(triggers), 1))
     debated = bool(signals.session_debated) and debate_key(signals.prompt) in signals.session_debated
     plan = plan_debate(parsed, confidence=confidence, read_only=read_only, debated=debated, is_new=is_new)
-    choice = next(action_rules(signals, parsed, lane=lane, read_only=read_only))
-    tier = choice.tier if lane is Lane.SITE and not read_only else None
+    choice = next(action_rules(signals, parsed, workflow=workflow, read_only=read_only))
+    tier = choice.tier if workflow is Workflow.SITE and not read_only else None
     return Route(
         mode=Mode.ACTION,
         confidence=confidence,
         intent=_intent(parsed, tier=tier, is_new=is_new, read_only=read_only),
         tier=tier,
-        queue=_queue(lane, tier, read_only=read_only),
+        queue=_queue(workflow, tier, read_only=read_only),
         debate=plan.debate,
         stakes=plan.stakes,
         trivial=False,
@@ -241,29 +243,33 @@ def _action_route(signals: Signals, parsed: Reading, triggers: tuple[Trigger, ..
     )
 
 
-def is_read_only(parsed: Reading) -> bool:
+def is_read_only(parsed: ParsedPrompt) -> bool:
     """Return whether an ACTION changes nothing: it searches, lists or shows, or asks about a file."""
     verbs = {parsed.tokens[at].word for at in parsed.orders}
-    if not verbs <= parsed.vocabulary.words["read"] or Act.DEFECT in parsed.intents:
+    if not verbs <= parsed.vocabulary.words["read"] or SentenceIntent.DEFECT in parsed.intents:
         return False
     if parsed.found("write_back") or changes_much(parsed):
         return False
     reads = {hit.first for hit in parsed.hits.get("read_only", ())}
     if reads.intersection(parsed.orders):
         return True
-    return Act.QUESTION in parsed.intents and not parsed.orders and Act.STATEMENT not in parsed.intents
+    return (
+        SentenceIntent.QUESTION in parsed.intents
+        and not parsed.orders
+        and SentenceIntent.STATEMENT not in parsed.intents
+    )
 
 
-def action_rules(signals: Signals, parsed: Reading, *, lane: Lane, read_only: bool) -> Iterator[Choice]:
+def action_rules(signals: Signals, parsed: ParsedPrompt, *, workflow: Workflow, read_only: bool) -> Iterator[Choice]:
     """Yield the matching ACTION rules in binding order; the first decides."""
     if signals.tier is not None:
         yield Choice(signals.tier, "override", "you chose the tier yourself", "override")
     if read_only:
         evidence = tuple(parsed.hits.get("read_only", ()))
         yield Choice(Tier.SPEC, "read-only", "it only looks and changes nothing", "rule", evidence=evidence)
-    if lane is Lane.TICKET:
+    if workflow is Workflow.TICKET:
         yield Choice(Tier.AGENT, "ticket", "work on a project is planned and done in steps", "rule")
-    elif lane is Lane.NONE:
+    elif workflow is Workflow.NONE:
         yield Choice(Tier.SPEC, "unbound", "it names no site or project to work on", "rule")
     else:
         explicit = signals.advanced_edit or signals.preference == "agent"
@@ -274,15 +280,15 @@ def _is_new(signals: Signals) -> bool:
     return signals.new_site or (signals.site is not None and signals.site.files == 0)
 
 
-def _queue(lane: Lane, tier: Tier | None, *, read_only: bool) -> QueueName:
-    if lane is Lane.TICKET:
+def _queue(workflow: Workflow, tier: Tier | None, *, read_only: bool) -> QueueName:
+    if workflow is Workflow.TICKET:
         return QueueName.STEPS
     if read_only:
         return QueueName.ANSWER
     return QUEUE_OF_TIER[tier] if tier is not None else QueueName.INTAKE
 
 
-def _intent(parsed: Reading, *, tier: Tier | None, is_new: bool, read_only: bool) -> Intent:
+def _intent(parsed: ParsedPrompt, *, tier: Tier | None, is_new: bool, read_only: bool) -> Intent:
     if read_only:
         return Intent.QUESTION
     if is_new or not repairs(parsed):
@@ -294,7 +300,7 @@ def _intent(parsed: Reading, *, tier: Tier | None, is_new: bool, read_only: bool
 _TIER_WORDS = {Tier.SPEC: "Page spec", Tier.PATCH: "Patch", Tier.AGENT: "Code agent"}
 
 
-def _reason(choice: Choice, tier: Tier | None, plan: Plan, parsed: Reading) -> str:
+def _reason(choice: Choice, tier: Tier | None, plan: Plan, parsed: ParsedPrompt) -> str:
     what = (
         f"{_TIER_WORDS[tier]}: {choice.because}"
         if tier is not None
@@ -314,7 +320,9 @@ def debate_key(prompt: str) -> str:
 def classify_task(message: str) -> Mode:
     """Return the mode of an unbound message (seed 002's `classifyTask`)."""
     parsed = parse_prompt(message, shipped_vocabulary())
-    return Mode.ACTION if classify_answer(parsed, find_triggers(parsed), lane=Lane.NONE) is None else Mode.ANSWER
+    return (
+        Mode.ACTION if classify_answer(parsed, find_triggers(parsed), workflow=Workflow.NONE) is None else Mode.ANSWER
+    )
 
 
 def needs_swarm(task: str) -> bool:
@@ -326,7 +334,7 @@ def get_confidence(message: str) -> Confidence:
     """Return the confidence of the distinct triggers; an ANSWER has none (A9, seed 002's `getConfidence`)."""
     parsed = parse_prompt(message, shipped_vocabulary())
     triggers = find_triggers(parsed)
-    if classify_answer(parsed, triggers, lane=Lane.NONE) is not None:
+    if classify_answer(parsed, triggers, workflow=Workflow.NONE) is not None:
         return Confidence.NONE
     return confidence_of(len(triggers))
 
@@ -340,6 +348,6 @@ def signals_of(request: JobRequest, *, site: SiteSignals | None, debated: frozen
         project=request.project is not None,
         preference=request.preference,
         advanced_edit=request.advanced_edit,
-        tier=tier_named(request.tier) if request.tier else None,
+        tier=parse_tier(request.tier) if request.tier else None,
         session_debated=debated,
     )

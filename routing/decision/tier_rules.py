@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
-from routing.prompt.intents import Act
-from routing.prompt.parsed_prompt import Reading
+from routing.prompt.intents import SentenceIntent
+from routing.prompt.parsed_prompt import ParsedPrompt
 from routing.prompt.tokens import Kind
 from routing.prompt.vocabulary import Hit
 from routing.queues import Tier
@@ -69,7 +69,7 @@ _SOURCE_CODE = (
 )
 
 
-def choose_tier(parsed: Reading, *, explicit: bool, is_new: bool) -> Choice:
+def choose_tier(parsed: ParsedPrompt, *, explicit: bool, is_new: bool) -> Choice:
     """Choose the tier of a site edit.
 
     Args:
@@ -80,7 +80,7 @@ def choose_tier(parsed: Reading, *, explicit: bool, is_new: bool) -> Choice:
     return next(matching_rules(parsed, explicit=explicit, is_new=is_new))
 
 
-def matching_rules(parsed: Reading, *, explicit: bool, is_new: bool) -> Iterator[Choice]:
+def matching_rules(parsed: ParsedPrompt, *, explicit: bool, is_new: bool) -> Iterator[Choice]:
     """Yield the matching rules in binding order; the first decides, and the last always matches."""
     because = parsed.vocabulary.because
     power = tuple(hit for hit in parsed.hits.get("power", ()) if not _is_refused(parsed, hit))
@@ -103,7 +103,7 @@ def matching_rules(parsed: Reading, *, explicit: bool, is_new: bool) -> Iterator
     )
 
 
-def _heavy(parsed: Reading, *, is_new: bool) -> _Cause | None:
+def _heavy(parsed: ParsedPrompt, *, is_new: bool) -> _Cause | None:
     """Return why the edit needs the agent, or None."""
     groups = [group for group in _HEAVY if group in parsed.hits and not (is_new and group == "structural")]
     lighter = (*parsed.hits.get("inline_script", ()), *parsed.hits.get("markup", ()))  # `Open Graph` draws no graph
@@ -119,7 +119,7 @@ def _heavy(parsed: Reading, *, is_new: bool) -> _Cause | None:
     return _Cause("live_data", fed) if fed else None
 
 
-def _unquoted_hits(parsed: Reading, group: str) -> list[Hit]:
+def _unquoted_hits(parsed: ParsedPrompt, group: str) -> list[Hit]:
     """Return the hits of a group that are not single quoted words (`class names: 'Power', 'Database'`)."""
     return [
         hit
@@ -128,7 +128,7 @@ def _unquoted_hits(parsed: Reading, group: str) -> list[Hit]:
     ]
 
 
-def _is_shown(parsed: Reading, hit: Hit) -> bool:
+def _is_shown(parsed: ParsedPrompt, hit: Hit) -> bool:
     """Return whether a picture merely shows the thing: `a photo of a chess game`, `the logos of Stripe`."""
     for shown in parsed.hits.get("shows", ()):
         between = parsed.tokens[shown.last + 1 : hit.first]
@@ -138,7 +138,7 @@ def _is_shown(parsed: Reading, hit: Hit) -> bool:
     return False
 
 
-def _is_skill(parsed: Reading, hit: Hit) -> bool:
+def _is_skill(parsed: ParsedPrompt, hit: Hit) -> bool:
     """Return whether a library is only named as a skill: `list React and three.js as our skills`."""
     sentence = parsed.sentences[parsed.sentence_of(hit.first)]
     skills = parsed.vocabulary.words["skill"]
@@ -150,7 +150,7 @@ def _covers(exception: Hit, hit: Hit) -> bool:
     return exception.first <= hit.first and hit.last <= exception.last
 
 
-def _is_refused(parsed: Reading, hit: Hit) -> bool:
+def _is_refused(parsed: ParsedPrompt, hit: Hit) -> bool:
     """Return whether a thing is refused: `no carousel, please`, but not `there is no search`."""
     words, tokens = parsed.vocabulary.words, parsed.tokens
     at = hit.first - 1
@@ -161,12 +161,12 @@ def _is_refused(parsed: Reading, hit: Hit) -> bool:
     return at == 0 or tokens[at - 1].word not in words["missing"]
 
 
-def _is_about_existing(parsed: Reading, hit: Hit, group: str) -> bool:
+def _is_about_existing(parsed: ParsedPrompt, hit: Hit, group: str) -> bool:
     """Return whether a widget exists: it is broken, or named with `the` or `our` and not created."""
     sentence = parsed.sentences[parsed.sentence_of(hit.first)]
-    act = parsed.intents[parsed.sentence_of(hit.first)]
+    intent = parsed.intents[parsed.sentence_of(hit.first)]
     creates = any(parsed.tokens[at].word in _CREATING for at in parsed.orders if sentence.first <= at < hit.first)
-    if act is Act.DEFECT or parsed.hits_in("defect", sentence) or parsed.hits_in("repair", sentence):
+    if intent is SentenceIntent.DEFECT or parsed.hits_in("defect", sentence) or parsed.hits_in("repair", sentence):
         return not creates
     if parsed.tokens[hit.first].word in parsed.vocabulary.words["person"]:
         return False  # `the guests pick a date` names nobody's widget
@@ -181,18 +181,18 @@ def _is_about_existing(parsed: Reading, hit: Hit, group: str) -> bool:
     return bool(named) and not creates and not _is_wished(parsed, named[0], hit)
 
 
-def _is_wished(parsed: Reading, named: int, hit: Hit) -> bool:
+def _is_wished(parsed: ParsedPrompt, named: int, hit: Hit) -> bool:
     """Return whether an existing thing should do something new: `the logo should draw itself`."""
     return any(parsed.tokens[at].word in _WISHING for at in range(named + 1, hit.first))
 
 
-def _governs(parsed: Reading, at: int, hit: Hit) -> bool:
+def _governs(parsed: ParsedPrompt, at: int, hit: Hit) -> bool:
     """Return whether a `the` belongs to the thing: in `the browser with WebGL` it does not."""
     between = (parsed.tokens[other].word for other in range(at + 1, hit.first))
     return not _relates(parsed, at) and _LINKING.isdisjoint(between)
 
 
-def _relates(parsed: Reading, at: int) -> bool:
+def _relates(parsed: ParsedPrompt, at: int) -> bool:
     """Return whether a `that` begins a relative clause: `a headline that types itself`."""
     if at == 0 or parsed.tokens[at].word != "that":
         return False
@@ -200,16 +200,16 @@ def _relates(parsed: Reading, at: int) -> bool:
     return previous.kind is Kind.WORD and at - 1 not in parsed.orders and previous.word not in _BESIDE
 
 
-def _stands_beside(parsed: Reading, at: int) -> bool:
+def _stands_beside(parsed: ParsedPrompt, at: int) -> bool:
     """Return whether the thing only qualifies another: `a photo of our cart`, `a link to the shop`."""
     is_definite = parsed.tokens[at].word in parsed.vocabulary.words["definite"]
     return is_definite and parsed.tokens[at - 1].word in _BESIDE
 
 
-def _light(parsed: Reading) -> _Cause | None:
+def _light(parsed: ParsedPrompt) -> _Cause | None:
     """Return why the edit needs a patch, or None."""
     if not parsed.found("copy_fix", "copy_stale"):
-        if parsed.found("defect") or Act.DEFECT in parsed.intents:
+        if parsed.found("defect") or SentenceIntent.DEFECT in parsed.intents:
             return _Cause("defect", tuple(parsed.hits.get("defect") or parsed.hits.get("behaves") or ()))
         if repair := _ordered_repair(parsed):
             return _Cause("repair", (repair,))
@@ -219,7 +219,7 @@ def _light(parsed: Reading) -> _Cause | None:
     return _code(parsed)
 
 
-def _code(parsed: Reading) -> _Cause | None:
+def _code(parsed: ParsedPrompt) -> _Cause | None:
     """Return the source code in the prompt, quoted or named, or None."""
     fenced = _tokens(parsed, _FENCES, lambda word: True)
     if fenced:
@@ -231,21 +231,21 @@ def _code(parsed: Reading) -> _Cause | None:
     return _Cause("style_code", quoted) if quoted else None
 
 
-def _tokens(parsed: Reading, kinds: frozenset[Kind], is_wanted: Callable[[str], bool]) -> tuple[Hit, ...]:
+def _tokens(parsed: ParsedPrompt, kinds: frozenset[Kind], is_wanted: Callable[[str], bool]) -> tuple[Hit, ...]:
     """Return the tokens of these kinds with a wanted word."""
     if parsed.kinds.isdisjoint(kinds):
         return ()
     return tuple(Hit(at, at) for at, token in enumerate(parsed.tokens) if token.kind in kinds and is_wanted(token.word))
 
 
-def repairs(parsed: Reading) -> bool:
+def repairs(parsed: ParsedPrompt) -> bool:
     """Return whether the request repairs or corrects something."""
-    if parsed.found("defect", "copy_fix") or Act.DEFECT in parsed.intents:
+    if parsed.found("defect", "copy_fix") or SentenceIntent.DEFECT in parsed.intents:
         return True
     return _reports_copy(parsed) or _ordered_repair(parsed) is not None
 
 
-def _reports_copy(parsed: Reading) -> bool:
+def _reports_copy(parsed: ParsedPrompt) -> bool:
     """Return whether a prompt without orders begins with what the site says: `it says Mundy in the list`."""
     if parsed.orders:
         return False
@@ -255,13 +255,13 @@ def _reports_copy(parsed: Reading) -> bool:
     )
 
 
-def orders_creation(parsed: Reading) -> bool:
+def orders_creation(parsed: ParsedPrompt) -> bool:
     """Return whether anything but a repair is ordered."""
     repair = {hit.first for hit in parsed.hits.get("repair", ())}
     return any(at not in repair and parsed.tokens[at].word in _CREATING | _RESHAPING for at in parsed.orders)
 
 
-def _ordered_repair(parsed: Reading) -> Hit | None:
+def _ordered_repair(parsed: ParsedPrompt) -> Hit | None:
     """Return a verb of repair in imperative position: `what we fix` is a heading."""
     words = parsed.vocabulary.words["order"]
     for hit in parsed.hits.get("repair", ()):

@@ -15,8 +15,8 @@ from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
-from routing.prompt.intents import Act
-from routing.prompt.parsed_prompt import Reading
+from routing.prompt.intents import SentenceIntent
+from routing.prompt.parsed_prompt import ParsedPrompt
 from routing.prompt.tokens import WORD, Kind, Token, is_reference, singular
 from routing.prompt.vocabulary import Hit, union
 
@@ -53,7 +53,7 @@ _CLASSES: tuple[TriggerKind, ...] = ("operation", "search", "execution", "memory
 _words_of_classes = itemgetter(*_CLASSES)
 
 
-def find_triggers(parsed: Reading) -> tuple[Trigger, ...]:
+def find_triggers(parsed: ParsedPrompt) -> tuple[Trigger, ...]:
     """Return the distinct triggers in the order of the text."""
     found: dict[tuple[str, str], Trigger] = {}
     keywords = _keywords(_words_of_classes(parsed.vocabulary.words))
@@ -76,7 +76,7 @@ def confidence_of(count: int) -> Confidence:
     return Confidence.WEAK if count else Confidence.NONE
 
 
-def _trigger(parsed: Reading, kind: TriggerKind, shown: str, start: int, end: int) -> Trigger:
+def _trigger(parsed: ParsedPrompt, kind: TriggerKind, shown: str, start: int, end: int) -> Trigger:
     origin = parsed.text.original_offset
     return Trigger(kind=kind, shown=shown, start=origin(start), end=max(origin(end - 1) + 1, origin(start)))
 
@@ -90,7 +90,7 @@ def _keywords(classes: tuple[frozenset[str], ...]) -> dict[str, TriggerKind | No
     return found
 
 
-def _name(parsed: Reading, at: int, keywords: Mapping[str, TriggerKind | None]) -> _Named | None:
+def _name(parsed: ParsedPrompt, at: int, keywords: Mapping[str, TriggerKind | None]) -> _Named | None:
     """Return the trigger that begins at a token, or None."""
     token = parsed.tokens[at]
     if token.kind is Kind.WORD:
@@ -115,7 +115,7 @@ def _reference(token: Token) -> tuple[TriggerKind, str, str] | None:
     return None
 
 
-def _keyword(parsed: Reading, at: int, keywords: Mapping[str, TriggerKind | None]) -> _Named | None:
+def _keyword(parsed: ParsedPrompt, at: int, keywords: Mapping[str, TriggerKind | None]) -> _Named | None:
     token = parsed.tokens[at]
     following = parsed.tokens[at + 1].word if at + 1 < len(parsed.tokens) else ""
     if token.joined:
@@ -235,7 +235,7 @@ _SENSITIVE_FILES = frozenset(
 
 
 def plan_debate(
-    parsed: Reading, *, confidence: Confidence, read_only: bool, debated: bool, is_new: bool = False
+    parsed: ParsedPrompt, *, confidence: Confidence, read_only: bool, debated: bool, is_new: bool = False
 ) -> Plan:
     """Decide about the debate of an ACTION.
 
@@ -272,12 +272,12 @@ def plan_debate(
     return Plan(Debate.PLANNING, Stakes.MEDIUM, medium) if medium else Plan(Debate.NONE)
 
 
-def changes_much(parsed: Reading) -> bool:
+def changes_much(parsed: ParsedPrompt) -> bool:
     """Return whether the request destroys or deploys something, so that it is never read-only."""
     return _destroys(parsed) or _deploys(parsed)
 
 
-def _destroys(parsed: Reading) -> bool:
+def _destroys(parsed: ParsedPrompt) -> bool:
     if any(_ends_clause(parsed, hit) for hit in parsed.hits.get("destructive_stated", ())):
         return True
     if not parsed.found("destructive"):
@@ -289,14 +289,14 @@ def _destroys(parsed: Reading) -> bool:
     )
 
 
-def _ignores_case(parsed: Reading) -> bool:
+def _ignores_case(parsed: ParsedPrompt) -> bool:
     """Return whether `grep -i` is ordered, which seed 002 excludes from the read-only bypass (R-056, A11)."""
     if all(token.word != "grep" for token in parsed.tokens):
         return False
     return _GREP_IGNORING_CASE.search(parsed.text.shown.lower()) is not None
 
 
-def _ends_clause(parsed: Reading, hit: Hit) -> bool:
+def _ends_clause(parsed: ParsedPrompt, hit: Hit) -> bool:
     """Return whether a stated removal ends its clause: `the blog has to go`, not `it should go on the left`."""
     if parsed.tokens[hit.last].word != "go" or hit.last + 1 == len(parsed.tokens):
         return True
@@ -304,7 +304,7 @@ def _ends_clause(parsed: Reading, hit: Hit) -> bool:
     return after.kind in _PAUSES or after.word in parsed.vocabulary.words["politeness"]
 
 
-def _is_ordered(parsed: Reading, hit: Hit) -> bool:
+def _is_ordered(parsed: ParsedPrompt, hit: Hit) -> bool:
     """Return whether a destructive verb orders. A verb of another language always does."""
     token = parsed.tokens[hit.first]
     english = union(parsed.vocabulary.words["order"], _SAID_ANYWHERE)
@@ -319,7 +319,7 @@ _SAID_ANYWHERE = frozenset({"get", "rip", "start", "empty", "reset", "dump", "bi
 _ENGLISH_DESTRUCTION = frozenset({"obliterate", "destroy", "eliminate", "discard", "bin", "axe", "dump", "rip"})
 
 
-def _takes_only_dressing(parsed: Reading, hit: Hit) -> bool:
+def _takes_only_dressing(parsed: ParsedPrompt, hit: Hit) -> bool:
     """Return whether no content is removed: `remove the underline`, `drop shadow`."""
     words = parsed.vocabulary.words
     follows = [parsed.tokens[at] for at in range(hit.first + 1, min(hit.last + _REACH, len(parsed.tokens)))]
@@ -333,7 +333,7 @@ def _takes_only_dressing(parsed: Reading, hit: Hit) -> bool:
     return False
 
 
-def _deploys(parsed: Reading) -> bool:
+def _deploys(parsed: ParsedPrompt) -> bool:
     if not parsed.found("deployment"):
         return False
     excluded = {hit.first for hit in parsed.hits.get("deployment_noun", ())}
@@ -346,7 +346,7 @@ def _deploys(parsed: Reading) -> bool:
     return False
 
 
-def _is_sensitive(parsed: Reading) -> bool:
+def _is_sensitive(parsed: ParsedPrompt) -> bool:
     harmless = {at for hit in parsed.hits.get("harmless_key", ()) for at in range(hit.first, hit.last + 1)}
     if any(not harmless.issuperset(range(hit.first, hit.last + 1)) for hit in parsed.hits.get("security", ())):
         return True
@@ -356,7 +356,7 @@ def _is_sensitive(parsed: Reading) -> bool:
     )
 
 
-def is_bulk(parsed: Reading) -> bool:
+def is_bulk(parsed: ParsedPrompt) -> bool:
     """Return whether the request concerns all of something on the site."""
     excluded = {at for hit in parsed.hits.get("not_bulk", ()) for at in range(hit.first, hit.last + 1)}
     if any(hit.first not in excluded for hit in parsed.hits.get("bulk", ())):
@@ -364,7 +364,7 @@ def is_bulk(parsed: Reading) -> bool:
     return Kind.PATH in parsed.kinds and any(token.kind is Kind.PATH and "*" in token.word for token in parsed.tokens)
 
 
-def _is_vague(parsed: Reading) -> bool:
+def _is_vague(parsed: ParsedPrompt) -> bool:
     if parsed.found("clear_target") or not parsed.found("vague"):
         return False
-    return Act.DEFECT not in parsed.intents
+    return SentenceIntent.DEFECT not in parsed.intents

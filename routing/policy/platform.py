@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from routing.errors import PolicyError
 from routing.policy.agents import AgentDefinition, AgentName, RunRules
 from routing.policy.prices import NANOUSD_PER_USD, Price
-from routing.provider_circuit import Lanes
+from routing.provider_circuit import Circuits
 from routing.queues import QUEUE_OF_TIER, QUEUES, CallPurpose, Limits, QueueName, Tier
 from routing.scheduling import Admission
 
@@ -66,7 +66,7 @@ class Budgets(_Section):
     fleet_day_usd: Usd
 
 
-class Runway(_Section):
+class DispatchWindow(_Section):
     """How many jobs may be in the broker at a time."""
 
     per_queue: int = Field(gt=0)
@@ -223,9 +223,9 @@ class Policy(_Section):
     speeds: dict[str, Speed]
     calls: dict[CallPurpose, ModelCall]
     gateway: GatewayRules
-    lanes: Lanes = Lanes()
+    circuits: Circuits = Circuits()
     budgets: Budgets
-    runway: Runway
+    dispatch_window: DispatchWindow
     admission: Admission = Admission()
     attempts: Attempts
     pauses: Pauses = Pauses()

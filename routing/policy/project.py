@@ -41,7 +41,7 @@ Place = tuple[str | int, ...]
 
 
 @dataclass(frozen=True)
-class LocatedDocument:
+class YamlDocument:
     """A YAML value, with the line on which each part begins."""
 
     value: Any
@@ -55,7 +55,7 @@ class LocatedDocument:
         return self._lines.get(at, 1)
 
 
-def read_located(text: str, *, max_bytes: int = MAX_BYTES) -> LocatedDocument:
+def read_yaml(text: str, *, max_bytes: int = MAX_BYTES) -> YamlDocument:
     """Parse an untrusted YAML document, so that every error can name a line.
 
     Size, depth and number of values are checked before anything is built. Aliases, tags and duplicate keys are refused.
@@ -76,7 +76,7 @@ def read_located(text: str, *, max_bytes: int = MAX_BYTES) -> LocatedDocument:
     if node is None:
         raise YamlRefusedError(0, "is empty")
     lines: dict[Place, int] = {}
-    return LocatedDocument(_value(node, (), lines), lines)
+    return YamlDocument(_value(node, (), lines), lines)
 
 
 def _check_events(text: str, *, most: int) -> None:
@@ -231,7 +231,7 @@ class ProjectConfig(Section):
     integrations: Integrations = Integrations()
 
 
-def parse_project(text: str, *, source: str) -> tuple[ProjectConfig, LocatedDocument]:
+def parse_project(text: str, *, source: str) -> tuple[ProjectConfig, YamlDocument]:
     """Parse a project's file without checking it against the platform's policy.
 
     Returns:
@@ -241,7 +241,7 @@ def parse_project(text: str, *, source: str) -> tuple[ProjectConfig, LocatedDocu
         ProjectConfigError: the owner's fault; lists every problem.
     """
     try:
-        document = read_located(text)
+        document = read_yaml(text)
     except YamlRefusedError as error:
         raise ProjectConfigError(source, (Problem(error.line, "", error.rule),)) from None
     if leaks := tuple(_leaks(document)):
@@ -271,7 +271,7 @@ def account_of(keys: Mapping[str, str], provider: str, *, agents: Iterable[str],
     return account
 
 
-def _leaks(document: LocatedDocument) -> Iterator[Problem]:
+def _leaks(document: YamlDocument) -> Iterator[Problem]:
     for place, text in _texts(document.value, ()):
         if SECRETS.search(text):
             rule = "looks like a key: a project names keys, it never holds one (this one should be rotated)"
@@ -290,7 +290,7 @@ def _texts(value: Any, place: Place) -> Iterator[tuple[Place, str]]:
         yield place, value
 
 
-def _problem(item: Any, document: LocatedDocument) -> Problem:
+def _problem(item: Any, document: YamlDocument) -> Problem:
     place: Place = tuple(part for part in item["loc"] if part != "[key]")
     if item["type"] == "extra_forbidden":
         return Problem(document.line_of(place), _printed(place[:-1]), "has an unknown field")

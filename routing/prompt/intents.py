@@ -13,7 +13,7 @@ from routing.prompt.tokens import COMMA, WORD, Kind, Token
 from routing.prompt.vocabulary import Hit, Vocabulary, union
 
 
-class Act(StrEnum):
+class SentenceIntent(StrEnum):
     """Intent of a sentence."""
 
     QUESTION = "question"
@@ -79,14 +79,14 @@ class IntentReader:
         self._holds = {at for hit in hits.get("hold", ()) for at in range(hit.first, hit.last + 1)}
         self._starts: dict[str, dict[int, Hit]] = {}
 
-    def read(self, sentence: Sentence) -> tuple[Act, tuple[int, ...]]:
+    def read(self, sentence: Sentence) -> tuple[SentenceIntent, tuple[int, ...]]:
         """Return the intent of a sentence and its verbs in imperative position."""
         head = self._head(sentence)
         if self._is_only_filler(head) or self._only_shows_code(sentence):
-            return Act.CHAT, ()
+            return SentenceIntent.CHAT, ()
         orders = tuple(self._orders(sentence, head))
         if not orders and self._tokens[head].word == "do" and self._is_plain_do(sentence, head):
-            return Act.ORDER, (head,)
+            return SentenceIntent.ORDER, (head,)
         intent = self._question(sentence, head, orders) or self._statement(sentence, head, orders)
         return intent, orders
 
@@ -188,20 +188,20 @@ class IntentReader:
 
     # -- questions
 
-    def _question(self, sentence: Sentence, head: int, orders: tuple[int, ...]) -> Act | None:
+    def _question(self, sentence: Sentence, head: int, orders: tuple[int, ...]) -> SentenceIntent | None:
         """Return the intent of a sentence with the form of a question; None for any other form."""
         if self._at("cleft", head) and not sentence.asks:
-            return Act.ORDER
+            return SentenceIntent.ORDER
         if self._checks_hearsay(sentence, head):
-            return Act.QUESTION
+            return SentenceIntent.QUESTION
         if self._at("suggestion", head):
             return self._suggestion(sentence, head, orders)
         hit = self._at("question_002", head) or self._question_hit(sentence, head, orders)
         if hit is None or self._names_section(sentence, head) or self._writes_on_site(sentence, head):
             return None
         if self._has_order_beside(sentence, hit, orders):
-            return Act.ORDER
-        return Act.DEFECT if self._reports_defect(sentence, hit) else Act.QUESTION
+            return SentenceIntent.ORDER
+        return SentenceIntent.DEFECT if self._reports_defect(sentence, hit) else SentenceIntent.QUESTION
 
     def _question_hit(self, sentence: Sentence, head: int, orders: tuple[int, ...]) -> Hit | None:
         hit = self._at("question", head)
@@ -248,13 +248,15 @@ class IntentReader:
         is_ours = any(self._tokens[at].word in _OURS for at in range(head + 1, sentence.end))
         return not (is_ours and (self._inside("defect", sentence) or self._inside("wish", sentence)))
 
-    def _suggestion(self, sentence: Sentence, head: int, orders: tuple[int, ...]) -> Act:
+    def _suggestion(self, sentence: Sentence, head: int, orders: tuple[int, ...]) -> SentenceIntent:
         """Return the intent of a suggestion: `can you make it bigger?` orders, `can you explain it?` asks."""
         asking = self._inside("asking", sentence)
         if asking and asking[0].first <= head + 5:
-            return Act.ORDER if self._has_order_beside(sentence, asking[0], orders) else Act.QUESTION
+            return (
+                SentenceIntent.ORDER if self._has_order_beside(sentence, asking[0], orders) else SentenceIntent.QUESTION
+            )
         by_themselves = any(self._tokens[at].word in _SELF for at in range(sentence.first, sentence.end))
-        return Act.QUESTION if by_themselves else Act.ORDER
+        return SentenceIntent.QUESTION if by_themselves else SentenceIntent.ORDER
 
     def _names_section(self, sentence: Sentence, head: int) -> bool:
         """Return whether a question only names a section: `why choose us section with three icons`."""
@@ -301,17 +303,17 @@ class IntentReader:
 
     # -- statements
 
-    def _statement(self, sentence: Sentence, head: int, orders: tuple[int, ...]) -> Act:
+    def _statement(self, sentence: Sentence, head: int, orders: tuple[int, ...]) -> SentenceIntent:
         for at in (sentence.first, head):
             chat = self._at("chat", at)
             if chat and self._is_chat(chat, sentence, orders):
-                return Act.CHAT
+                return SentenceIntent.CHAT
         if orders:
-            return Act.ORDER
+            return SentenceIntent.ORDER
         if self._holds_back(sentence):
-            return Act.HOLD
+            return SentenceIntent.HOLD
         is_broken = self._inside("defect", sentence) or self._misbehaves(sentence)
-        return Act.DEFECT if is_broken else Act.STATEMENT
+        return SentenceIntent.DEFECT if is_broken else SentenceIntent.STATEMENT
 
     def _misbehaves(self, sentence: Sentence) -> bool:
         """Return whether a thing is said to misbehave: `the close icon closes the window`, not `it should close`."""

@@ -12,7 +12,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import NamedTuple
 
-from routing.prompt.intents import CONJUNCTIONS, Act, IntentReader, Sentence
+from routing.prompt.intents import CONJUNCTIONS, IntentReader, Sentence, SentenceIntent
 from routing.prompt.tokens import Kind, Text, Token, canonicalise, is_reference
 from routing.prompt.vocabulary import Hit, Vocabulary, union
 
@@ -109,7 +109,7 @@ class Talk(StrEnum):
     CHAT = "chat"
 
 
-class Reading(NamedTuple):
+class ParsedPrompt(NamedTuple):
     """A prompt with its phrases and the intents of its sentences."""
 
     text: Text
@@ -122,7 +122,7 @@ class Reading(NamedTuple):
     copied: frozenset[int]
     """Tokens of text meant for the page."""
     sentences: tuple[Sentence, ...]
-    intents: tuple[Act, ...]
+    intents: tuple[SentenceIntent, ...]
     orders: tuple[int, ...]
     """Tokens of verbs in imperative position."""
     kinds: frozenset[Kind]
@@ -150,7 +150,7 @@ class Reading(NamedTuple):
         return _sentence_of(self.sentences, index)
 
 
-def parse_prompt(prompt: str, vocabulary: Vocabulary) -> Reading:
+def parse_prompt(prompt: str, vocabulary: Vocabulary) -> ParsedPrompt:
     """Parse a prompt and correct typos in the words that decide."""
     text = canonicalise(prompt)
     words = vocabulary.words
@@ -158,13 +158,13 @@ def parse_prompt(prompt: str, vocabulary: Vocabulary) -> Reading:
     return _parse(text, tokens, vocabulary)
 
 
-def parse_as_spelled(prompt: str, vocabulary: Vocabulary) -> Reading:
+def parse_as_spelled(prompt: str, vocabulary: Vocabulary) -> ParsedPrompt:
     """Parse a prompt without correcting typos: misspelt replies go to the model (L-042)."""
     text = canonicalise(prompt)
     return _parse(text, text.tokens, vocabulary)
 
 
-def _parse(text: Text, tokens: tuple[Token, ...], vocabulary: Vocabulary) -> Reading:
+def _parse(text: Text, tokens: tuple[Token, ...], vocabulary: Vocabulary) -> ParsedPrompt:
     sentences = tuple(_trimmed(sentence, tokens, vocabulary.words) for sentence in _split(tokens))
     hits = _without_exceptions(vocabulary.find(tokens, text.shown))
     _drop_prohibitions(hits, tokens, sentences, filler=vocabulary.words["filler"])
@@ -173,29 +173,29 @@ def _parse(text: Text, tokens: tuple[Token, ...], vocabulary: Vocabulary) -> Rea
         hits = _without(hits, copied)
     reader = IntentReader(tokens, hits, copied=copied, vocabulary=vocabulary)
     results = [reader.read(sentence) for sentence in sentences]
-    intents = tuple(act for act, _ in results)
+    intents = tuple(intent for intent, _ in results)
     orders = tuple(at for _, found in results for at in found)
     kinds = frozenset([token.kind for token in tokens])
-    return Reading(text, tokens, vocabulary, hits, copied, sentences, intents, orders, kinds)
+    return ParsedPrompt(text, tokens, vocabulary, hits, copied, sentences, intents, orders, kinds)
 
 
-def classify_talk(parsed: Reading) -> Talk | None:
+def classify_talk(parsed: ParsedPrompt) -> Talk | None:
     """Return why the prompt orders nothing, or None if it orders, reports a defect or is unclear."""
     if parsed.text.cut or not parsed.intents or parsed.has_reference:
         return None
     intents = set(parsed.intents)
-    if Act.ORDER in intents or Act.DEFECT in intents:
+    if SentenceIntent.ORDER in intents or SentenceIntent.DEFECT in intents:
         return None
-    if Act.QUESTION not in intents:
-        return Talk.CHAT if intents <= {Act.CHAT, Act.HOLD} else None
+    if SentenceIntent.QUESTION not in intents:
+        return Talk.CHAT if intents <= {SentenceIntent.CHAT, SentenceIntent.HOLD} else None
     pairs = zip(parsed.sentences, parsed.intents, strict=True)
-    statements = [sentence for sentence, act in pairs if act is Act.STATEMENT]
+    statements = [sentence for sentence, intent in pairs if intent is SentenceIntent.STATEMENT]
     if statements and parsed.found("asks_for_it"):
         return None
     return Talk.QUESTION if all(_is_background(parsed, sentence) for sentence in statements) else None
 
 
-def _is_background(parsed: Reading, sentence: Sentence) -> bool:
+def _is_background(parsed: ParsedPrompt, sentence: Sentence) -> bool:
     """Return whether a statement only explains a question: `I sell candles.`, not `It should be blue.`."""
     if parsed.hits_in("wish", sentence):
         return False
@@ -214,7 +214,7 @@ def _is_background(parsed: Reading, sentence: Sentence) -> bool:
     )
 
 
-def _is_label(parsed: Reading, sentence: Sentence) -> bool:
+def _is_label(parsed: ParsedPrompt, sentence: Sentence) -> bool:
     """Return whether a sentence is a ticket mark (`[shop-12]`, `(ticket: 4711)`) or an email sign-off (`Best, Tom`)."""
     tokens = parsed.tokens[sentence.first : sentence.end]
     if any(token.word in parsed.vocabulary.words["element"] for token in tokens):

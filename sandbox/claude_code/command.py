@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from sandbox.errors import UnwalledSessionError
+from sandbox.errors import UncontainedSessionError
 
 CLI_VERSION = "2.1.330"
 """The version for which the flags below hold; sessions of any other are stopped."""
@@ -89,10 +89,10 @@ def arguments(plan: SessionPlan, *, is_walled: bool) -> tuple[str, ...]:
         is_walled: whether it runs in isolation (`Box.is_walled`).
 
     Raises:
-        UnwalledSessionError: the role skips permission checks without isolation (our fault, or the operator's).
+        UncontainedSessionError: the role skips permission checks without isolation (our fault, or the operator's).
     """
     if plan.role.skips_permissions and not is_walled:
-        raise UnwalledSessionError(f"a session of role {plan.role.name} may only run inside a container")
+        raise UncontainedSessionError(f"a session of role {plan.role.name} may only run inside a container")
     tools = ",".join(sorted(plan.role.tools))
     skip = ("--dangerously-skip-permissions",)
     mode = skip if plan.role.skips_permissions else (f"--permission-mode={plan.role.permission_mode}",)
@@ -118,7 +118,7 @@ def arguments(plan: SessionPlan, *, is_walled: bool) -> tuple[str, ...]:
     )
 
 
-def order_line(prompt: str) -> bytes:
+def encode_prompt(prompt: str) -> bytes:
     """Return the CLI's whole stdin: one message."""
     content = prompt.encode("utf-8", "replace").decode()
     return json.dumps({"type": "user", "message": {"role": "user", "content": content}}).encode() + b"\n"

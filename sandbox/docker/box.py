@@ -16,14 +16,14 @@ from docker.api import APIClient
 
 from monitoring import traces
 from sandbox.box import (
-    DOOR_HOST,
+    EGRESS_HOST,
     GATEWAY_PORT,
     MIRROR_PORT,
     WORKSPACE,
     BoxSpec,
     Clocks,
     CollectRules,
-    Door,
+    Egress,
     ExecResult,
     Injected,
     OnLine,
@@ -37,7 +37,7 @@ from sandbox.docker.recipe import TOOLS, USER, Kind, Slot, check_box, check_forw
 from sandbox.errors import BoxFrozenError, BoxLostError, SandboxStartupError
 from sandbox.execution import Exchanged, Standby, run_to_end
 from sandbox.tarball import pack, stream_limit, unpack
-from sites.content_store import Den, Manifest
+from sites.content_store import ContentStore, Manifest
 from sites.files import is_planted
 
 logger = logging.getLogger(__name__)
@@ -224,13 +224,13 @@ class _Parts(NamedTuple):
 class DockerBox:
     """One container with its network, its volume and its forwarder."""
 
-    def __init__(self, engine: Engine, slot: Slot, spec: BoxSpec, *, parts: _Parts, door: Door) -> None:
+    def __init__(self, engine: Engine, slot: Slot, spec: BoxSpec, *, parts: _Parts, egress: Egress) -> None:
         self._engine = engine
         self._slot = slot
         self._spec = spec
         self._parts = parts
         self._container = parts.box
-        self._door = door
+        self._egress = egress
         self._is_frozen = False
         self._is_closed = False
         self._has_run = False
@@ -254,9 +254,9 @@ class DockerBox:
         return self._container
 
     @property
-    def door(self) -> Door:
+    def egress(self) -> Egress:
         """The only way out."""
-        return self._door
+        return self._egress
 
     def put(self, files: Mapping[str, bytes], *, planted: Callable[[str], bool] = is_planted) -> Injected:
         """Put files into the workspace before the first command."""
@@ -321,13 +321,13 @@ class DockerBox:
             grace_seconds=clocks.grace_seconds,
         )
 
-    def collect(self, den: Den, rules: CollectRules) -> Manifest:
+    def collect(self, content_store: ContentStore, rules: CollectRules) -> Manifest:
         """Freeze the box for good and store its files."""
         self.freeze()
         limits = self._spec.limits
         longest = stream_limit(workspace_bytes=limits.workspace_bytes, workspace_files=limits.workspace_files)
         with translating_use_errors(), self._engine.archive(self._container, WORKSPACE) as chunks:
-            return unpack(chunks, den, rules, max_stream_bytes=longest)
+            return unpack(chunks, content_store, rules, max_stream_bytes=longest)
 
     def freeze(self) -> None:
         """Stop everything in the box for good."""
@@ -428,11 +428,11 @@ class DockerMaker:
         _assert(_weaknesses(client.api, slot, spec, parts=parts))
         client.api.start(forwarder.id)
         client.api.start(box.id)
-        self._prove_door(box.id)
+        self._prove_egress(box.id)
         address = client.api.inspect_container(forwarder.id)["NetworkSettings"]["Networks"][outer.name]["IPAddress"]
-        return DockerBox(self._engine, slot, spec, parts=parts, door=_door(spec, address))
+        return DockerBox(self._engine, slot, spec, parts=parts, egress=_egress(spec, address))
 
-    def _prove_door(self, box: str) -> None:
+    def _prove_egress(self, box: str) -> None:
         """Wait until the forwarder listens."""
         code, _ = run_quickly(self._engine.client.api, box, [f"{recipe.TOOLS}/probe", str(GATEWAY_PORT)])
         if code != 0:
@@ -450,9 +450,9 @@ def _weaknesses(api: APIClient, slot: Slot, spec: BoxSpec, *, parts: _Parts, are
     ]
 
 
-def _door(spec: BoxSpec, address: str) -> Door:
-    mirror = f"http://{DOOR_HOST}:{MIRROR_PORT}" if spec.mirror is not None else None
-    return Door(address, f"http://{DOOR_HOST}:{GATEWAY_PORT}", mirror)
+def _egress(spec: BoxSpec, address: str) -> Egress:
+    mirror = f"http://{EGRESS_HOST}:{MIRROR_PORT}" if spec.mirror is not None else None
+    return Egress(address, f"http://{EGRESS_HOST}:{GATEWAY_PORT}", mirror)
 
 
 def _assert(differences: Sequence[str]) -> None:

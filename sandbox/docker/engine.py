@@ -314,6 +314,6 @@ def check_reachable(url: str) -> None:
         raise SandboxUnavailableError("engine_unreachable", f"{path}: {error.strerror or error}") from None
 
 
-def is_outer(found: Leftover) -> bool:
+def is_outer_network(found: Leftover) -> bool:
     """Return whether an object belongs to the installation and not to a slot."""
     return found.labels.get(KIND) == Kind.OUTER

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from docker.types import IPAMConfig, IPAMPool, LogConfig, Mount, Ulimit
 
-from sandbox.box import DOOR_HOST, GATEWAY_PORT, MEBIBYTE, MIRROR_PORT, WORKSPACE, BoxSpec, Target
+from sandbox.box import EGRESS_HOST, GATEWAY_PORT, MEBIBYTE, MIRROR_PORT, WORKSPACE, BoxSpec, Target
 
 # The seccomp profile is stricter than the engine's default (20.10), which allows sockets to the hypervisor (AF_VSOCK)
 # that bypass the network namespace, the kernel's cipher and tunnel sockets, io_uring, whose calls no filter sees, and
@@ -248,7 +248,7 @@ def box_container(slot: Slot, spec: BoxSpec, *, forwarder: str, lifetime_seconds
         "hostname": "box",
         "working_dir": WORKSPACE,
         "network": slot.name(Kind.INNER),
-        "extra_hosts": {DOOR_HOST: forwarder},
+        "extra_hosts": {EGRESS_HOST: forwarder},
         "mounts": [Mount(type="volume", source=slot.name(Kind.WORKSPACE), target=WORKSPACE)],
         "tmpfs": {
             "/tmp": f"rw,noexec,nosuid,nodev,size={128 * MEBIBYTE},mode=1777",
@@ -327,7 +327,7 @@ def check_box(found: Mapping[str, Any], slot: Slot, spec: BoxSpec, *, forwarder:
         "MemorySwap": limits.memory_bytes,
         "NanoCpus": int(limits.cpus * 1_000_000_000),
         "PidsLimit": limits.processes,
-        "ExtraHosts": [f"{DOOR_HOST}:{forwarder}"],
+        "ExtraHosts": [f"{EGRESS_HOST}:{forwarder}"],
         "Sysctls": None,
     }
     return [

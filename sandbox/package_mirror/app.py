@@ -251,7 +251,7 @@ class Mirror:
         self._registries = registries
         self._prefixes = tuple({urlsplit(url).path for url in registries.urls})
         self._ledger = Ledger(ledger_url, connections=config.ledger_connections)
-        self._callers = Callers(self._ledger, policy, believed_seconds=config.door_seconds)
+        self._callers = Callers(self._ledger, policy, believed_seconds=config.egress_seconds)
         self._store = Store(config.cache, max_bytes=config.cache_bytes)
         self._unknown: Counter[str] = Counter()
         self._window_until = 0.0
@@ -305,11 +305,11 @@ class Mirror:
         if target is None or scope["query_string"]:
             raise MirrorRefusedError(404, "this mirror serves packages' metadata and files, and nothing else")
         headers = dict(scope["headers"])
-        door = await self._callers.check(headers, peer=scope["client"][0] if scope.get("client") else None)
+        egress = await self._callers.check(headers, peer=scope["client"][0] if scope.get("client") else None)
         if time.monotonic() > self._window_until:
             self._unknown.clear()
             self._window_until = time.monotonic() + _WINDOW_SECONDS
-        if self._unknown[door] >= self._config.unknown_per_door:
+        if self._unknown[egress] >= self._config.unknown_per_box:
             raise MirrorRefusedError(429, "too many nonexistent packages were requested")
         try:
             if isinstance(target, Description):
@@ -318,7 +318,7 @@ class Mirror:
                 await self._send_file(target, send, method=scope["method"])
         except MirrorRefusedError as refusal:
             if refusal.status == 404:
-                self._unknown[door] += 1
+                self._unknown[egress] += 1
             raise
 
     async def _describe(self, target: Description, headers: Mapping[bytes, bytes], send: Send, *, method: str) -> None:
@@ -363,7 +363,7 @@ class Mirror:
 
     async def _record_periodically(self) -> None:
         while True:
-            await asyncio.sleep(self._config.tell_seconds)
+            await asyncio.sleep(self._config.record_seconds)
             await self._record()
 
     async def _record(self) -> None:

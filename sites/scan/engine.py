@@ -33,7 +33,7 @@ def scan(
     """Scan a release; the report passes if it has no findings.
 
     Args:
-        files: contents by path, as `Den.read_tree` returns them.
+        files: contents by path, as `ContentStore.read_tree` returns them.
         profile: the site's publish profile.
         profile_name: its name, for the report.
         known_keys: keys of this installation, which must not appear in any form.

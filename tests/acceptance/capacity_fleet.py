@@ -212,13 +212,13 @@ def running_fleet(home: Path) -> Iterator[Fleet]:
     """Run one."""
     import os
 
-    from gateway.fake_provider.config import RehearsalConfig
+    from gateway.fake_provider.config import FakeProviderConfig
     from producers.local.embedded import Options
 
     scenario = home / "capacity.yaml"
     scenario.write_text(SCENARIO)
-    rehearsal = RehearsalConfig(speed="max", scenarios=(scenario,))
-    options = Options(home=home / "home", rehearsal=rehearsal, api_port=0, concurrency=SLOTS)
+    fake_provider = FakeProviderConfig(speed="max", scenarios=(scenario,))
+    options = Options(home=home / "home", fake_provider=fake_provider, api_port=0, concurrency=SLOTS)
     with OnePool(options, base_environment=os.environ) as embedded:
         fleet = Fleet(embedded)
         try:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.fake_provider.config import RehearsalConfig
+from gateway.fake_provider.config import FakeProviderConfig
 from producers.local.embedded import Embedded, Options
 from tests.acceptance.installation import Installation
 
@@ -16,13 +16,13 @@ NO_ENGINE = {"POINTSMAN_BOX__ENGINE": "unix:///nonexistent.sock"}
 
 @pytest.fixture(scope="package")
 def installation() -> Iterator[Installation]:
-    """Everything that `pointsman up` starts, with a rehearsal model that does not pause and obeys fault tags.
+    """Everything that `pointsman up` starts, with a fake provider that does not pause and obeys fault tags.
 
     It ends with the tests of this package: a dozen programs cost something even when they idle.
     """
     with tempfile.TemporaryDirectory(prefix="pointsman-test-") as home:
-        rehearsal = RehearsalConfig(speed="max", faults=True, scenarios=(SCENARIOS,))
-        options = Options(home=Path(home), rehearsal=rehearsal, api_port=0, environment=NO_ENGINE)
+        fake_provider = FakeProviderConfig(speed="max", faults=True, scenarios=(SCENARIOS,))
+        options = Options(home=Path(home), fake_provider=fake_provider, api_port=0, environment=NO_ENGINE)
         with Embedded(options, base_environment=os.environ) as embedded:
             running = Installation(embedded)
             yield running

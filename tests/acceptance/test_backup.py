@@ -15,7 +15,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from gateway.fake_provider.config import RehearsalConfig
+from gateway.fake_provider.config import FakeProviderConfig
 from ledger.store import Ledger, create_ledger_engine
 from producers.backup import counts
 from producers.local.embedded import TENANT, Embedded, Options, open_offline
@@ -87,7 +87,7 @@ def test_a_restored_installation_serves_the_same_bytes_and_works_on(installation
         assert (done["audit_problems"], done["lagging"]) == ([], 0)
         assert held_by(home) == made["counts"]
         assert made["counts"]["jobs"] > 2
-        options = Options(home=home, rehearsal=RehearsalConfig(speed="max"), api_port=0)
+        options = Options(home=home, fake_provider=FakeProviderConfig(speed="max"), api_port=0)
         with Embedded(options, base_environment=os.environ) as embedded:
             assert live_page(embedded, "restored") == live_page(installation.embedded, "restored")
             restored = Installation(embedded)

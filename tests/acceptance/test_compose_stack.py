@@ -1,7 +1,7 @@
 """The compose stack for real: built, brought up, used, scaled under load, killed piece by piece, and taken down.
 
 `make compose` runs it; it needs root, a Docker engine, docker-compose and debootstrap, and no registry of images. The
-provider is the rehearsal model. What each part took is printed.
+provider is the fake provider. What each part took is printed.
 """
 
 import json
@@ -33,7 +33,7 @@ BOX_CACHE = Path.home() / ".cache" / "pointsman" / "box"
 QUEUES = ("answer", "spec", "patch", "agent", "steps", "tools", "control", "intake")
 WORKERS = tuple(f"worker-{queue}" for queue in QUEUES)
 PROCESSES = ("api", "gateway", "mirror", "dispatcher", "exporter", *WORKERS)
-STAYING = (*PROCESSES, "valkey", "postgres", "prometheus", "rehearsal")
+STAYING = (*PROCESSES, "valkey", "postgres", "prometheus", "fake-provider")
 WITH_ENGINE = {"worker-patch", "worker-agent", "worker-steps"}
 
 
@@ -212,7 +212,7 @@ def test_one_container_of_each_kind_is_killed_and_comes_back_and_every_job_ends_
     back: dict[str, float] = {}
     with load(stack, every_seconds=1.0) as jobs:
         for service in STAYING:
-            if service == "rehearsal":
+            if service == "fake-provider":
                 continue  # a provider that breaks off a call is its own failure, and one that is told
             began = time.monotonic()
             stack.wait_restarted(stack.kill(service), seconds=120)
@@ -220,7 +220,7 @@ def test_one_container_of_each_kind_is_killed_and_comes_back_and_every_job_ends_
     stack.seconds |= {f"{service} back": seconds for service, seconds in back.items()}
     states = all_came_through(stack, jobs, seconds=180)
     print(f"\n{len(jobs)} jobs while each of {len(STAYING)} services was killed: {dict(states)}")
-    stack.wait_restarted(stack.kill("rehearsal"), seconds=120)
+    stack.wait_restarted(stack.kill("fake-provider"), seconds=120)
     stack.wait_for(stack.submit("What is a sourdough starter?"), "answered", seconds=120)
     print(stack.cli("audit", "history"))
 

@@ -108,7 +108,7 @@ def test_the_tutorial_runs_as_it_is_written_with_the_rehearsal_in_the_provider_s
     }
     tutorial = Guide(ROOT / "docs" / "tutorial.md", tmp_path, environment)
     log = tmp_path / "requests.jsonl"
-    provider = ["pointsman", "rehearsal", "--port", str(port), "--speed", "max", "--log", str(log)]
+    provider = ["pointsman", "fake-provider", "--port", str(port), "--speed", "max", "--log", str(log)]
     up = ["bash", "-c", f"exec {tutorial.blocks['up.sh']}"]
     with running(provider, tmp_path, environment, name="provider"), running(up, tmp_path, environment) as said:
         wait_until(lambda: "Ctrl-C stops" in said.read_text(), seconds=60, what="pointsman up says that it is ready")

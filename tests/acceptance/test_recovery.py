@@ -37,7 +37,7 @@ def test_an_emptied_broker_loses_no_accepted_job(installation: Installation) -> 
     installation.kill_workers(QUICK)
     job_ids = [installation.submit(f"echo {number}") for number in range(20)]
     with installation.broker() as broker:
-        assert broker.llen("tools") == 16, "the runway of a tenant"
+        assert broker.llen("tools") == 16, "the dispatch window of a tenant"
         broker.flushall()
         installation.start_workers(QUICK)
     for number, job_id in enumerate(job_ids):

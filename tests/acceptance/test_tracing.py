@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.fake_provider.config import RehearsalConfig
+from gateway.fake_provider.config import FakeProviderConfig
 from producers.local.embedded import Embedded, Options
 from tests.acceptance.installation import Installation
 from tests.collector import running_collector
@@ -40,7 +40,7 @@ def test_one_job_through_every_program_is_one_trace() -> None:
     with running_collector() as collector, tempfile.TemporaryDirectory(prefix="pointsman-test-") as home:
         options = Options(
             home=Path(home),
-            rehearsal=RehearsalConfig(speed="max"),
+            fake_provider=FakeProviderConfig(speed="max"),
             api_port=0,
             environment={
                 "POINTSMAN_TRACING__ENDPOINT": collector.url,

@@ -9,7 +9,7 @@ import pytest
 from sandbox.docker.box import DockerBox, DockerMaker
 from sandbox.docker.engine import Engine
 from sandbox.pool import Reaper, build_maker
-from sites.content_store import Den
+from sites.content_store import ContentStore
 from tests.engine import Listener, TestEngine, missing
 
 
@@ -70,5 +70,5 @@ def box(maker: DockerMaker) -> Iterator[DockerBox]:
 
 
 @pytest.fixture
-def den(tmp_path: Path) -> Den:
-    return Den(tmp_path / "den")
+def content_store(tmp_path: Path) -> ContentStore:
+    return ContentStore(tmp_path / "content-store")

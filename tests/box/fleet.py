@@ -19,7 +19,7 @@ from sqlalchemy import text
 from gateway.fake_provider.config import billed_nanousd, read_log
 from ledger.store import Ledger, create_ledger_engine
 from routing.policy.platform import platform_policy
-from sandbox.docker.engine import Engine, Leftover, is_outer
+from sandbox.docker.engine import Engine, Leftover, is_outer_network
 from sandbox.docker.recipe import SLOT
 from tests.engine import TestEngine
 from tests.services import wait_until
@@ -108,7 +108,7 @@ class Fleet:
 
     @property
     def request_log(self) -> Path:
-        return self.home / "home" / "rehearsal.jsonl"
+        return self.home / "home" / "fake-provider.jsonl"
 
     # -- its processes -----------------------------------------------------------------------------------------------
 
@@ -148,7 +148,7 @@ class Fleet:
 
     def slots(self) -> Counter[str]:
         """The boxes that stand, with the number of objects of each."""
-        return Counter(found.labels[SLOT] for found in self.engine.leftovers() if not is_outer(found))
+        return Counter(found.labels[SLOT] for found in self.engine.leftovers() if not is_outer_network(found))
 
     def leftovers(self) -> list[Leftover]:
         return list(self.engine.leftovers())

@@ -22,7 +22,7 @@ from sandbox.box import Box, ExecResult, Injected
 from sandbox.docker.box import DockerBox
 from sandbox.docker.engine import Engine
 from sandbox.image.rootfs import image_reference
-from sites.content_store import Den
+from sites.content_store import ContentStore
 from tests.engine import Listener, TestEngine
 from tests.factories import Shop
 from tests.services import Postgres, wait_until
@@ -110,12 +110,12 @@ class Ground:
     def site(self, name: str, folder: Path) -> Any:
         folder.mkdir(exist_ok=True)
         (folder / "index.html").write_bytes(PAGE)
-        Sites(self.shop.ledger, self.resources.den, self.shop.policy).import_site("acme", name, folder)
+        Sites(self.shop.ledger, self.resources.content_store, self.shop.policy).import_site("acme", name, folder)
         return self.shop.scalar("SELECT id FROM site WHERE name = :name", name=name)
 
     def begin(self) -> None:
         self.shop.clear()
-        self.shop.tenant(provider="rehearsal")
+        self.shop.tenant(provider="fake")
 
     def accept(self, site: Any, prompt: str, **fields: Any) -> Any:
         return self.shop.accept(prompt=prompt, site_id=site, tier=Tier.AGENT, **fields)
@@ -128,8 +128,8 @@ class Ground:
     def rival(self, site: Any, box: DockerBox, **fields: Any) -> Claim:
         """Another job that holds another box."""
         claimed = self.shop.running(prompt="x", site_id=site, tier=Tier.AGENT, **fields)
-        door = {"door": box.door.address, "id": claimed.attempt.id}
-        self.shop.execute("UPDATE attempt SET door = :door WHERE id = :id", **door)
+        egress = {"door": box.egress.address, "id": claimed.attempt.id}
+        self.shop.execute("UPDATE attempt SET door = :door WHERE id = :id", **egress)
         return claimed
 
     def logs(self) -> dict[str, str]:
@@ -161,7 +161,7 @@ def ground(daemon: TestEngine, postgres: Postgres, home: Path, *, scenario: str)
             stack,
             daemon,
             home / "model.log",
-            "rehearsal",
+            "fake-provider",
             "--port",
             str(MODEL_PORT),
             "--speed",
@@ -172,7 +172,7 @@ def ground(daemon: TestEngine, postgres: Postgres, home: Path, *, scenario: str)
         provider = {
             "base_url": f"http://127.0.0.1:{MODEL_PORT}",
             "api_key": CANARY,
-            "label": "rehearsal",
+            "label": "fake",
             "day_usd": "100",
         }
         _program(
@@ -184,7 +184,7 @@ def ground(daemon: TestEngine, postgres: Postgres, home: Path, *, scenario: str)
             POINTSMAN_GATEWAY__HOST="0.0.0.0",
             POINTSMAN_GATEWAY__PORT=str(GATEWAY_PORT),
             POINTSMAN_GATEWAY__PEPPER="p" * 32,
-            **{f"POINTSMAN_GATEWAY__PROVIDERS__REHEARSAL__{name.upper()}": value for name, value in provider.items()},
+            **{f"POINTSMAN_GATEWAY__PROVIDERS__FAKE__{name.upper()}": value for name, value in provider.items()},
         )
         _program(
             stack,
@@ -214,7 +214,7 @@ def ground(daemon: TestEngine, postgres: Postgres, home: Path, *, scenario: str)
         stack.callback(pool.close)
         resources = Resources(
             ledger=ledger,
-            den=Den(home / "den"),
+            content_store=ContentStore(home / "content-store"),
             policy=platform_policy(),
             gateway_url=stack.enter_context(well_gateway()),
             worker="w1",

@@ -24,8 +24,8 @@ from ledger.tables import Job, Release, Site
 from producers.use_cases.sites import Sites
 from routing.policy.platform import platform_policy
 from routing.queues import QueueName, Tier
-from sandbox.docker.engine import Engine, is_outer
-from sites.content_store import Den
+from sandbox.docker.engine import Engine, is_outer_network
+from sites.content_store import ContentStore
 from sites.releases import manifest_of
 from tests.engine import TestEngine
 from tests.factories import Shop
@@ -95,10 +95,10 @@ class Yard:
 
     def edit(self, prompt: str, folder: Path, **fields: object) -> Job:
         self.shop.clear()
-        self.shop.tenant(provider="rehearsal")
+        self.shop.tenant(provider="fake")
         (folder / "index.html").write_bytes(PAGE)
         (folder / "site.css").write_bytes(STYLE)
-        Sites(self.shop.ledger, self.resources.den, self.shop.policy).import_site("acme", "cafe", folder)
+        Sites(self.shop.ledger, self.resources.content_store, self.shop.policy).import_site("acme", "cafe", folder)
         site = self.shop.scalar("SELECT id FROM site WHERE name = 'cafe'")
         job_id = self.shop.accept(prompt=prompt, site_id=site, tier=Tier.AGENT, **fields)
         run_attempt(self.shop.message(job_id), QueueName.AGENT, edit_with_agent, self.resources)
@@ -106,13 +106,13 @@ class Yard:
 
     def files(self, job: Job) -> dict[str, bytes]:
         release: Release = self.shop.find(Release, job.release_id)
-        return self.resources.den.read_tree(manifest_of(release))
+        return self.resources.content_store.read_tree(manifest_of(release))
 
     def shown(self, site_id: UUID | None) -> dict[str, bytes]:
         with self.shop.ledger.begin() as session:
             release = active_release(session, session.get_one(Site, site_id))
             assert release is not None
-            return self.resources.den.read_tree(manifest_of(release))
+            return self.resources.content_store.read_tree(manifest_of(release))
 
 
 def inside(stack: ExitStack, daemon: TestEngine, *command: str, **settings: str) -> subprocess.Popen[str]:
@@ -129,13 +129,13 @@ def inside(stack: ExitStack, daemon: TestEngine, *command: str, **settings: str)
 @pytest.fixture(scope="module")
 def yard(daemon: TestEngine, postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
     home = tmp_path_factory.mktemp("session")
-    provider = {"base_url": f"http://127.0.0.1:{MODEL_PORT}", "api_key": CANARY, "label": "rehearsal", "day_usd": "100"}
+    provider = {"base_url": f"http://127.0.0.1:{MODEL_PORT}", "api_key": CANARY, "label": "fake", "day_usd": "100"}
     with ExitStack() as stack:
         url = stack.enter_context(postgres.database())
         scenario = home / "mine.yaml"
         scenario.write_text(SCENARIO)
         model = inside(
-            stack, daemon, "rehearsal", "--port", str(MODEL_PORT), "--speed", "max", "--scenarios", str(scenario)
+            stack, daemon, "fake-provider", "--port", str(MODEL_PORT), "--speed", "max", "--scenarios", str(scenario)
         )
         assert model.stdout is not None
         assert json.loads(model.stdout.readline())["port"] == MODEL_PORT
@@ -147,7 +147,7 @@ def yard(daemon: TestEngine, postgres: Postgres, tmp_path_factory: pytest.TempPa
             POINTSMAN_GATEWAY__HOST="0.0.0.0",
             POINTSMAN_GATEWAY__PORT=str(GATEWAY_PORT),
             POINTSMAN_GATEWAY__PEPPER="p" * 32,
-            **{f"POINTSMAN_GATEWAY__PROVIDERS__REHEARSAL__{name.upper()}": value for name, value in provider.items()},
+            **{f"POINTSMAN_GATEWAY__PROVIDERS__FAKE__{name.upper()}": value for name, value in provider.items()},
         )
         wait_until(lambda: _listens(daemon), seconds=60, what="the gateway listens")
         ledger = Ledger(create_ledger_engine(url, pool_size=4))
@@ -158,7 +158,7 @@ def yard(daemon: TestEngine, postgres: Postgres, tmp_path_factory: pytest.TempPa
         shop = Shop(ledger, url=url)
         resources = Resources(
             ledger=ledger,
-            den=Den(home / "den"),
+            content_store=ContentStore(home / "content-store"),
             policy=platform_policy(),
             gateway_url="http://127.0.0.1:1",
             worker="w1",
@@ -180,7 +180,7 @@ def test_a_site_becomes_many_pages_with_a_shared_navigation(yard: Yard, tmp_path
 
     assert (job.state, job.detail) == ("awaiting_approval", None)
     assert yard.shown(job.site_id) == {"index.html": PAGE, "site.css": STYLE}
-    assert all(is_outer(found) for found in yard.engine.leftovers())
+    assert all(is_outer_network(found) for found in yard.engine.leftovers())
     yard.shop.approve(job.id)
     run_control(yard.shop.message(job.id), yard.resources)
     pages = {path: data for path, data in yard.shown(job.site_id).items() if path.endswith(".html")}
@@ -201,7 +201,7 @@ def test_a_site_becomes_many_pages_with_a_shared_navigation(yard: Yard, tmp_path
 def test_the_agent_s_shell_has_the_listed_commands_and_finds_no_key(yard: Yard, tmp_path: Path) -> None:
     job = yard.edit("Add opening hours [rehearse:shell]", tmp_path)
     assert (job.state, job.detail) == ("awaiting_approval", None)
-    said = gzip.decompress(yard.resources.den.get(job.result["agent"]["transcript_sha256"])).decode()
+    said = gzip.decompress(yard.resources.content_store.get(job.result["agent"]["transcript_sha256"])).decode()
     results = next(line for line in said.splitlines() if "ANTHROPIC_BASE_URL" in line)
     for name in ("curl", "wget", "ssh"):
         assert re.search(rf"{name} 12[67]\b", results), results
@@ -217,7 +217,7 @@ def test_a_build_runs_in_a_box_of_its_own(yard: Yard, tmp_path: Path) -> None:
     assert (job.state, job.detail) == ("awaiting_approval", None)
     assert yard.files(job)["dist/site.css"] == b"h1 { color: teal; }"
     assert yard.files(job)["site.css"] == STYLE
-    assert all(is_outer(found) for found in yard.engine.leftovers())
+    assert all(is_outer_network(found) for found in yard.engine.leftovers())
 
 
 @pytest.mark.req("H-115")

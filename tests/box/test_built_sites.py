@@ -30,9 +30,9 @@ from producers.pages import PageResources, create_pages_app
 from producers.use_cases.sites import Sites
 from routing.policy.platform import platform_policy
 from routing.queues import QueueName, Tier
-from sandbox.docker.engine import is_outer
+from sandbox.docker.engine import is_outer_network
 from sandbox.pool import open_engine
-from sites.content_store import Den
+from sites.content_store import ContentStore
 from sites.preview import PreviewSigner
 from sites.releases import manifest_of
 from tests.box.test_agent_session import CANARY, Yard, inside
@@ -142,11 +142,11 @@ class BuildYard(Yard):
 
     def site(self, name: str, files: dict[str, str], folder: Path, *, profile: str) -> Any:
         self.shop.clear()
-        self.shop.tenant(provider="rehearsal")
+        self.shop.tenant(provider="fake")
         for path, text in files.items():
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             (folder / path).write_text(text)
-        sites = Sites(self.shop.ledger, self.resources.den, self.shop.policy)
+        sites = Sites(self.shop.ledger, self.resources.content_store, self.shop.policy)
         sites.create("acme", name, profile=profile)
         sites.import_site("acme", name, folder)
         return self.shop.scalar("SELECT id FROM site WHERE name = :name", name=name)
@@ -176,7 +176,7 @@ class BuildYard(Yard):
 
     def served(self, job: Job) -> dict[str, bytes]:
         release: Release = self.shop.find(Release, job.release_id)
-        return self.resources.den.read_tree(manifest_of(release).served)
+        return self.resources.content_store.read_tree(manifest_of(release).served)
 
     def boxes(self, job: Job) -> int:
         """How many boxes a job had."""
@@ -218,15 +218,15 @@ def yard(
     daemon: TestEngine, registry: None, postgres: Postgres, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[BuildYard]:
     home = tmp_path_factory.mktemp("built")
-    provider = {"base_url": f"http://127.0.0.1:{MODEL_PORT}", "api_key": CANARY, "label": "rehearsal", "day_usd": "100"}
+    provider = {"base_url": f"http://127.0.0.1:{MODEL_PORT}", "api_key": CANARY, "label": "fake", "day_usd": "100"}
     with ExitStack() as stack:
         url = stack.enter_context(postgres.database())
         scenario = home / "mine.yaml"
         scenario.write_text(json.dumps(SCENARIO))
         own_port = free_port()
-        model = ("rehearsal", "--port", str(MODEL_PORT), "--speed", "max", "--scenarios", str(scenario))
+        model = ("fake-provider", "--port", str(MODEL_PORT), "--speed", "max", "--scenarios", str(scenario))
         settings = {"POINTSMAN_LEDGER__URL": url, "POINTSMAN_GATEWAY__PEPPER": "p" * 32} | {
-            f"POINTSMAN_GATEWAY__PROVIDERS__REHEARSAL__{name.upper()}": value for name, value in provider.items()
+            f"POINTSMAN_GATEWAY__PROVIDERS__FAKE__{name.upper()}": value for name, value in provider.items()
         }
         for start in (partial(inside, stack, daemon), partial(here, stack)):  # for boxes, and for workers
             start(*model)
@@ -259,7 +259,7 @@ def yard(
         stack.callback(pool.close)
         resources = Resources(
             ledger=ledger,
-            den=Den(home / "den"),
+            content_store=ContentStore(home / "content-store"),
             policy=platform_policy(),
             gateway_url=f"http://127.0.0.1:{own_port}",
             worker="w1",
@@ -303,9 +303,9 @@ def test_a_three_js_canvas_is_installed_built_and_published(yard: BuildYard, thr
     assert set(three.served) == {"index.html", "main.js"}
     assert b"WebGLRenderer" in three.served["main.js"]
     assert release.scan["js_bytes"] == len(three.served["main.js"]), "sources are not charged to the budget"
-    shown = yard.resources.den.root / "sites" / "acme_cafe" / "active"
+    shown = yard.resources.content_store.root / "sites" / "acme_cafe" / "active"
     assert {path.name: path.read_bytes() for path in shown.resolve().iterdir()} == three.served
-    assert all(is_outer(found) for found in yard.engine.leftovers())
+    assert all(is_outer_network(found) for found in yard.engine.leftovers())
     assert yard.boxes(job) == 2, "the build has a box of its own"
     assert three.seconds < yard.shop.policy.queues[QueueName.AGENT].hard_seconds
     print(job.result["build"], f"whole job {three.seconds:.1f} s")
@@ -318,7 +318,7 @@ def test_a_three_js_canvas_is_installed_built_and_published(yard: BuildYard, thr
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="no Chromium: `make test SYSTEM=1` as root installs it")
 def test_the_published_canvas_draws_in_a_browser_under_the_headers_of_its_release(yard: BuildYard, three: Done) -> None:
     signer = PreviewSigner(["preview-key-of-the-tests-0123456789"])
-    pages = TestClient(create_pages_app(PageResources(yard.shop.ledger, yard.resources.den, signer, 60)))
+    pages = TestClient(create_pages_app(PageResources(yard.shop.ledger, yard.resources.content_store, signer, 60)))
     errors: list[str] = []
 
     def answer(route: Route) -> None:
@@ -358,7 +358,7 @@ def test_a_patch_of_a_built_site_installs_and_builds_within_its_tier_s_time(yard
         yard.publish(job)
         print(f"patch {took:.1f} s", job.result["build"], yard.steps(job))
     assert locks[0] == locks[1], "the second build installs what the first has locked"
-    assert all(is_outer(found) for found in yard.engine.leftovers())
+    assert all(is_outer_network(found) for found in yard.engine.leftovers())
 
 
 PROBES = """\
@@ -404,7 +404,7 @@ def test_a_build_reaches_packages_of_the_registry_and_nothing_else(
 @pytest.mark.req("H-038", "H-080")
 def test_a_new_site_is_made_by_an_agent_from_the_command_line_to_its_live_page(yard: BuildYard) -> None:
     yard.shop.clear()
-    yard.shop.tenant(provider="rehearsal")
+    yard.shop.tenant(provider="fake")
     job = yard.submit("A one-page site for my pottery studio", "--new-site", "studio", "--tier", "agent")
     assert (job.state, job.detail) == ("awaiting_approval", None), job.result
     assert job.base_release_id is None

@@ -86,7 +86,7 @@ def in_the_ledger(place: Ground) -> bytes:
 
 def in_the_den(place: Ground) -> bytes:
     parts = []
-    for path in sorted(place.resources.den.root.rglob("*")):
+    for path in sorted(place.resources.content_store.root.rglob("*")):
         if path.is_file():
             data = path.read_bytes()
             with suppress(OSError):
@@ -152,7 +152,7 @@ def test_neither_the_key_nor_the_token_is_anywhere(
     api = place.engine.client.api
     places |= {
         "the ledger": in_the_ledger(place),
-        "the Den": in_the_den(place),
+        "the content store": in_the_den(place),
         "inspect of the image": dumped(api.inspect_image(place.image)),
         "history of the image": dumped(api.history(place.image)),
         "the worker's log": "\n".join(f"{record.getMessage()} {vars(record)}" for record in caplog.records).encode(),
@@ -173,7 +173,7 @@ def test_neither_the_key_nor_the_token_is_anywhere(
         "workspace": b"By hand",
         "the queue": str(job_id).encode(),
         "the ledger": str(job_id).encode(),
-        "the Den": b"I have looked around",
+        "the content store": b"I have looked around",
         "inspect of the image": b"pointsman.recipe",
         "history of the image": b"Imported",
         "log of model.log": b"port",

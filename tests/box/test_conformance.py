@@ -8,8 +8,8 @@ import pytest
 
 from sandbox.box import Box, BoxMaker, Clocks, CollectRules, Ending, OutputLimits
 from sandbox.errors import BoxFrozenError, BoxLostError
-from sandbox.local_box import UnwalledMaker
-from sites.content_store import Den
+from sandbox.local_box import LocalBoxMaker
+from sites.content_store import ContentStore
 from sites.errors import PathRefusedError, TreeRefusedError
 
 pytestmark = pytest.mark.timeout(900)
@@ -19,9 +19,9 @@ CLOCKS = Clocks(soft_seconds=60, hard_seconds=65, grace_seconds=1)
 RULES = CollectRules(max_bytes=100_000)
 
 
-@pytest.fixture(params=["unwalled", pytest.param("container", marks=pytest.mark.docker)])
+@pytest.fixture(params=["local", pytest.param("container", marks=pytest.mark.docker)])
 def any_maker(request: pytest.FixtureRequest) -> BoxMaker:
-    made: BoxMaker = UnwalledMaker() if request.param == "unwalled" else request.getfixturevalue("maker")
+    made: BoxMaker = LocalBoxMaker() if request.param == "local" else request.getfixturevalue("maker")
     return made
 
 
@@ -38,7 +38,7 @@ def shell(box: Box, script: str, **fields: object) -> tuple[Ending, int | None, 
 
 
 @pytest.mark.req("H-039", "S-063")
-def test_files_go_in_change_and_come_out(any_box: Box, den: Den) -> None:
+def test_files_go_in_change_and_come_out(any_box: Box, content_store: ContentStore) -> None:
     files = {"index.html": b"<p>hi</p>", "a/b/c.css": b"p{}", "\u00fcn\u00ef \u00e9.txt": b"", "gone.txt": b"x"}
     injected = any_box.put(files)
     assert (injected.files, injected.bytes) == (4, 13)
@@ -48,7 +48,7 @@ def test_files_go_in_change_and_come_out(any_box: Box, den: Den) -> None:
     )
     assert (ending, code) == (Ending.EXITED, 0)
 
-    found = den.read_tree(any_box.collect(den, RULES))
+    found = content_store.read_tree(any_box.collect(content_store, RULES))
     del files["gone.txt"]
     assert found == files | {"a/new.txt": b"new\n"}
 
@@ -117,24 +117,24 @@ def test_the_soft_clock_lets_a_command_end_well(any_box: Box) -> None:
 
 
 @pytest.mark.threat("A11")
-def test_a_command_that_ignores_every_signal_is_ended_all_the_same(any_box: Box, den: Den) -> None:
+def test_a_command_that_ignores_every_signal_is_ended_all_the_same(any_box: Box, content_store: ContentStore) -> None:
     any_box.put({"a": b"1"})
     script = "trap '' INT TERM; echo 2 >b; while :; do sleep 0.1; done"
     result = any_box.run(["bash", "-c", script], clocks=Clocks(soft_seconds=1, hard_seconds=20, grace_seconds=1))
 
     assert result.ending is Ending.SOFT_TIMEOUT
     assert result.seconds < 15
-    assert den.read_tree(any_box.collect(den, RULES)) == {"a": b"1", "b": b"2\n"}
+    assert content_store.read_tree(any_box.collect(content_store, RULES)) == {"a": b"1", "b": b"2\n"}
 
 
 @pytest.mark.threat("A9")
-def test_endless_output_is_cut_and_the_work_is_kept(any_box: Box, den: Den) -> None:
+def test_endless_output_is_cut_and_the_work_is_kept(any_box: Box, content_store: ContentStore) -> None:
     limits = OutputLimits(total_bytes=200_000)
     result = any_box.run(["bash", "-c", "echo kept >a; exec yes"], clocks=CLOCKS, output=limits)
 
     assert (result.ending, len(result.stdout)) == (Ending.OUTPUT_LIMIT, 200_000)
     assert result.seconds < 15
-    assert den.read_tree(any_box.collect(den, RULES)) == {"a": b"kept\n"}
+    assert content_store.read_tree(any_box.collect(content_store, RULES)) == {"a": b"kept\n"}
 
 
 @pytest.mark.threat("A10")
@@ -155,7 +155,7 @@ def test_a_child_that_stays_behind_does_not_hold_up_the_result(any_box: Box) -> 
 
 
 @pytest.mark.threat("D1")
-def test_configuration_that_a_tool_would_obey_does_not_go_in(any_box: Box, den: Den) -> None:
+def test_configuration_that_a_tool_would_obey_does_not_go_in(any_box: Box, content_store: ContentStore) -> None:
     planted = {
         "CLAUDE.md": b"x",
         ".claude/settings.json": b"{}",
@@ -166,7 +166,7 @@ def test_configuration_that_a_tool_would_obey_does_not_go_in(any_box: Box, den: 
     injected = any_box.put({"index.html": b"x"} | planted)
 
     assert injected.dropped == tuple(sorted(planted))
-    assert list(any_box.collect(den, RULES)) == ["index.html"]
+    assert list(any_box.collect(content_store, RULES)) == ["index.html"]
 
 
 @pytest.mark.threat("D2")
@@ -183,12 +183,14 @@ def test_configuration_that_a_tool_would_obey_does_not_go_in(any_box: Box, den: 
     ],
 )
 @pytest.mark.threat("E")
-def test_what_must_not_come_out_refuses_the_whole_output(any_box: Box, den: Den, script: str, reason: str) -> None:
+def test_what_must_not_come_out_refuses_the_whole_output(
+    any_box: Box, content_store: ContentStore, script: str, reason: str
+) -> None:
     any_box.put({"a/x": b"x"})
     assert shell(any_box, script)[:2] == (Ending.EXITED, 0)
 
     with pytest.raises((TreeRefusedError, PathRefusedError)) as caught:
-        any_box.collect(den, RULES)
+        any_box.collect(content_store, RULES)
     assert caught.value.reason == reason
 
 
@@ -246,14 +248,14 @@ def test_the_clocks_of_a_command_that_stood_by_begin_when_it_is_given_its_work(a
     assert 1 <= result.seconds < 6
 
 
-def test_collecting_twice_gives_the_same(any_box: Box, den: Den) -> None:
+def test_collecting_twice_gives_the_same(any_box: Box, content_store: ContentStore) -> None:
     any_box.put({"a": b"1", "b/c": b"2"})
 
-    assert any_box.collect(den, RULES) == any_box.collect(den, RULES)
+    assert any_box.collect(content_store, RULES) == any_box.collect(content_store, RULES)
 
 
 @pytest.mark.req("H-079")
-def test_a_closed_box_does_nothing_and_can_be_closed_again(any_box: Box, den: Den) -> None:
+def test_a_closed_box_does_nothing_and_can_be_closed_again(any_box: Box, content_store: ContentStore) -> None:
     any_box.close()
     any_box.close()
 
@@ -262,4 +264,4 @@ def test_a_closed_box_does_nothing_and_can_be_closed_again(any_box: Box, den: De
     with pytest.raises(BoxLostError):
         any_box.put({"a": b"x"})
     with pytest.raises(BoxLostError):
-        any_box.collect(den, RULES)
+        any_box.collect(content_store, RULES)

@@ -18,7 +18,7 @@ import pytest
 
 from sandbox.box import Clocks, CollectRules
 from sandbox.docker.box import DockerBox
-from sites.content_store import Den
+from sites.content_store import ContentStore
 from sites.errors import PathRefusedError, TreeRefusedError
 from tests.box.ground import Ground, Watch, ground
 from tests.engine import HOST, INTERNET, METADATA, Listener, TestEngine, nameservers
@@ -328,7 +328,7 @@ def wishes(place: Ground, other: DockerBox, *, token: str) -> dict[str, Any]:
         "port": 8000,
         "closed": CLOSED,
         "commands": COMMANDS,
-        "rival": {"token": token, "door": other.door.address},
+        "rival": {"token": token, "door": other.egress.address},
         "ledger": place.shop.url,
         "planted": PLANTED,
     }
@@ -362,11 +362,11 @@ def differences(found: dict[tuple[str, str], str], wanted: dict[tuple[str, str],
     return "\n".join(lines)
 
 
-def collected(box: DockerBox, den: Den, below: str) -> Any:
+def collected(box: DockerBox, content_store: ContentStore, below: str) -> Any:
     """What comes out of one directory of a box: its files, or why it is refused."""
     rules = CollectRules(max_bytes=20_000_000, max_files=800, below=below)
     try:
-        return den.read_tree(box.collect(den, rules))
+        return content_store.read_tree(box.collect(content_store, rules))
     except (TreeRefusedError, PathRefusedError) as error:
         return error.reason
 
@@ -410,7 +410,7 @@ def test_a_hostile_agent_reaches_nothing_and_nothing_of_it_comes_out(
         rival = place.rival(place.site("rival", tmp_path / "rival"), other)
         wish = wishes(place, other, token=rival.token)
         came: dict[str, Any] = {}
-        den = Den(tmp_path / "den")
+        content_store = ContentStore(tmp_path / "content-store")
 
         def look(box: DockerBox) -> None:
             for name in (
@@ -420,7 +420,7 @@ def test_a_hostile_agent_reaches_nothing_and_nothing_of_it_comes_out(
                 "lay/e-socket",
                 "lay/e-fine",
             ):
-                came[name] = collected(box, den, name)
+                came[name] = collected(box, content_store, name)
 
         watch = Watch(place.pool, files=files_of(wish), after=look)
         site = place.site("cafe", tmp_path / "cafe")
@@ -433,7 +433,7 @@ def test_a_hostile_agent_reaches_nothing_and_nothing_of_it_comes_out(
         # B9: what was refused to it is let through where it belongs.
         counts = "/v1/messages/count_tokens"
         ask = (
-            f"fetch('{other.door.gateway_url}{counts}', {{method: 'POST', body: process.argv[2], headers:"
+            f"fetch('{other.egress.gateway_url}{counts}', {{method: 'POST', body: process.argv[2], headers:"
             " {authorization: 'Bearer ' + process.argv[1]}}).then(r => console.log(r.status))"
         )
         body = json.dumps(
@@ -450,7 +450,7 @@ def test_a_hostile_agent_reaches_nothing_and_nothing_of_it_comes_out(
     assert outside.requests()[before:] == []
     assert resolver.requests() == []
     assert {request["path"] for request in place.registry.requests()} == {"/react", "/x"}
-    assert {path.name for path in (tmp_path / "den").parent.iterdir()} == {"den", "rival", "cafe"}
+    assert {path.name for path in (tmp_path / "content-store").parent.iterdir()} == {"content_store", "rival", "cafe"}
 
 
 def test_outside_of_a_box_the_same_program_reaches_what_it_tries(

@@ -16,7 +16,7 @@ from docker.errors import NotFound
 
 from sandbox.box import Box, Clocks, Ending
 from sandbox.docker.box import DockerBox, DockerMaker
-from sandbox.docker.engine import Engine, is_outer
+from sandbox.docker.engine import Engine, is_outer_network
 from sandbox.errors import BoxLostError, SandboxStartupError, SandboxUnavailableError
 from sandbox.pool import Pool, Reaper, build_maker, build_pool, check_boxes
 from tests.acceptance.installation import settle
@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[2]
 
 def standing(engine: Engine) -> Counter[str]:
     """What an installation has on the engine, but for its outer network."""
-    return Counter(found.sort for found in engine.leftovers() if not is_outer(found))
+    return Counter(found.sort for found in engine.leftovers() if not is_outer_network(found))
 
 
 @pytest.fixture
@@ -243,7 +243,7 @@ def test_a_spare_that_is_not_what_it_was_is_not_handed_out(
     try:
         pool.fill()
         assert pool.wait_until_filled(seconds=60)
-        (slot,) = {found.labels["pointsman.slot"] for found in engine.leftovers() if not is_outer(found)}
+        (slot,) = {found.labels["pointsman.slot"] for found in engine.leftovers() if not is_outer_network(found)}
         if what == "network":
             engine.client.networks.create("alien", driver="bridge").connect(f"pointsman-test-{slot}-box")
         else:

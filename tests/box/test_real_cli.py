@@ -1,4 +1,4 @@
-"""The real Claude Code CLI in a real box, the rehearsal model behind the door: it works, and obeys nobody's files."""
+"""The real Claude Code CLI in a real box, the fake provider behind the door: it works, and obeys nobody's files."""
 
 import json
 import subprocess
@@ -10,12 +10,12 @@ import pytest
 
 from routing.policy.platform import platform_policy
 from sandbox.box import Clocks, CollectRules, Ending
-from sandbox.claude_code.command import arguments, environment, order_line
+from sandbox.claude_code.command import arguments, encode_prompt, environment
 from sandbox.claude_code.session import End, SessionReader
 from sandbox.docker.box import DockerBox
 from sandbox.docker.engine import Engine
 from sandbox.pool import build_maker
-from sites.content_store import Den
+from sites.content_store import ContentStore
 from tests.engine import Listener, TestEngine
 from workers.handlers.agent import session_plan
 
@@ -52,8 +52,8 @@ ARGV = (
 
 @pytest.fixture(scope="module")
 def model(daemon: TestEngine) -> Iterator[None]:
-    """The rehearsal model on the engine's host."""
-    command = ["rehearsal", "--host", "0.0.0.0", "--port", str(PORT), "--speed", "max"]
+    """The fake provider on the engine's host."""
+    command = ["fake-provider", "--host", "0.0.0.0", "--port", str(PORT), "--speed", "max"]
     with subprocess.Popen(
         ["nsenter", f"--net=/proc/{daemon.pid}/ns/net", sys.executable, "-m", "producers.cli", *command],
         stdout=subprocess.PIPE,
@@ -75,7 +75,7 @@ def cli_box(daemon: TestEngine, engine: Engine, mirror: Listener, model: None) -
 
 def turn(box: DockerBox, *, prompt: bytes) -> list[dict[str, Any]]:
     env = {
-        "ANTHROPIC_BASE_URL": box.door.gateway_url,
+        "ANTHROPIC_BASE_URL": box.egress.gateway_url,
         "ANTHROPIC_AUTH_TOKEN": "virtual",
         "CLAUDE_CONFIG_DIR": "/home/agent/.claude",
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
@@ -93,42 +93,45 @@ def turn(box: DockerBox, *, prompt: bytes) -> list[dict[str, Any]]:
 
 
 @pytest.mark.req("H-038", "H-039")
-def test_the_cli_edits_a_file_through_the_door(cli_box: DockerBox, den: Den) -> None:
+def test_the_cli_edits_a_file_through_the_door(cli_box: DockerBox, content_store: ContentStore) -> None:
     cli_box.put({"index.html": PAGE})
     events = turn(cli_box, prompt=b"Change the heading to Hello")
 
     assert events[-1]["type"] == "result"
     assert (events[-1]["subtype"], events[-1]["is_error"]) == ("success", False)
-    found = den.read_tree(cli_box.collect(den, CollectRules(max_bytes=1_000_000)))
+    found = content_store.read_tree(cli_box.collect(content_store, CollectRules(max_bytes=1_000_000)))
     assert list(found) == ["index.html"]
     assert b"Hello" in found["index.html"]
 
 
 def test_a_cli_that_stands_by_edits_files_that_are_laid_while_it_waits(
-    cli_box: DockerBox, den: Den, monkeypatch: pytest.MonkeyPatch
+    cli_box: DockerBox, content_store: ContentStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = session_plan(platform_policy())
     argv, env = (
         arguments(plan, is_walled=True),
-        environment(plan, gateway_url=cli_box.door.gateway_url, token="virtual"),
+        environment(plan, gateway_url=cli_box.egress.gateway_url, token="virtual"),
     )
     cli_box.stand_by(argv, env=env)
     monkeypatch.setattr(cli_box, "_exec", None)  # from here on nothing else is started
     cli_box.put({"index.html": PAGE})
     reader = SessionReader(plan, tell=lambda news: None)
     result = cli_box.run(
-        argv, env=env, clocks=CLOCKS, stdin=order_line("Change the heading to Hello"), on_line=reader.take
+        argv, env=env, clocks=CLOCKS, stdin=encode_prompt("Change the heading to Hello"), on_line=reader.take
     )
 
     assert (reader.judge(result).end, reader.refusal) == (End.DONE, "")
-    assert b"Hello" in den.read_tree(cli_box.collect(den, CollectRules(max_bytes=1_000_000)))["index.html"]
+    assert (
+        b"Hello"
+        in content_store.read_tree(cli_box.collect(content_store, CollectRules(max_bytes=1_000_000)))["index.html"]
+    )
 
 
 @pytest.mark.threat("D3", "D4", "D5")
 def test_files_of_a_site_do_not_move_the_cli_even_when_they_get_in(
-    cli_box: DockerBox, mirror: Listener, den: Den
+    cli_box: DockerBox, mirror: Listener, content_store: ContentStore
 ) -> None:
-    elsewhere = cli_box.door.mirror_url
+    elsewhere = cli_box.egress.mirror_url
     before = len(mirror.requests())
     hook = {"hooks": [{"type": "command", "command": "touch /workspace/pwned"}]}
     settings = {
@@ -150,5 +153,5 @@ def test_files_of_a_site_do_not_move_the_cli_even_when_they_get_in(
     assert start["mcp_servers"] == []
     assert sorted(start["tools"]) == ["Bash", "Edit", "Glob", "Grep", "Read", "Write"]
     assert len(mirror.requests()) == before
-    found = cli_box.collect(den, CollectRules(max_bytes=1_000_000, planted=lambda path: False))
+    found = cli_box.collect(content_store, CollectRules(max_bytes=1_000_000, planted=lambda path: False))
     assert "pwned" not in found

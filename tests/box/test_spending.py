@@ -84,7 +84,7 @@ def held(place: Ground, box: DockerBox, folder: Path, *, cap_nanousd: int) -> Cl
 
 
 def calls(box: DockerBox, claim: Claim, text: str, *, count: int) -> list[tuple[int, str | None, str]]:
-    argv = ["node", "--input-type=module", "-e", CALLS, box.door.gateway_url, claim.token, text, str(count)]
+    argv = ["node", "--input-type=module", "-e", CALLS, box.egress.gateway_url, claim.token, text, str(count)]
     result = box.run(argv, clocks=CLOCKS)
     assert result.is_success, result.stderr
     return [tuple(answer) for answer in json.loads(result.stdout)]

@@ -11,10 +11,10 @@ import pytest
 from routing.policy.agents import RESULT_FILE, is_covered
 from routing.policy.platform import platform_policy
 from sandbox.box import WORKSPACE, Clocks, CollectRules, Ending
-from sandbox.claude_code.command import SessionPlan, arguments, environment, order_line, ticket_role
+from sandbox.claude_code.command import SessionPlan, arguments, encode_prompt, environment, ticket_role
 from sandbox.docker.engine import Engine
 from sandbox.pool import build_maker
-from sites.content_store import Den
+from sites.content_store import ContentStore
 from tests.engine import Listener, TestEngine
 from workers.runs.runners.claude_code import put
 from workers.runs.scheduling.view import AgentResult, Status, parse_result
@@ -38,8 +38,8 @@ TICKET = {
 
 @pytest.fixture(scope="module")
 def model(daemon: TestEngine) -> Iterator[None]:
-    """The rehearsal model on the engine's host."""
-    command = ["rehearsal", "--host", "0.0.0.0", "--port", str(PORT), "--speed", "max"]
+    """The fake provider on the engine's host."""
+    command = ["fake-provider", "--host", "0.0.0.0", "--port", str(PORT), "--speed", "max"]
     with subprocess.Popen(
         ["nsenter", f"--net=/proc/{daemon.pid}/ns/net", sys.executable, "-m", "producers.cli", *command],
         stdout=subprocess.PIPE,
@@ -52,7 +52,7 @@ def model(daemon: TestEngine) -> Iterator[None]:
 
 
 def step(
-    agent: str, files: Mapping[str, bytes], *, daemon: TestEngine, engine: Engine, den: Den
+    agent: str, files: Mapping[str, bytes], *, daemon: TestEngine, engine: Engine, content_store: ContentStore
 ) -> tuple[AgentResult, dict[str, bytes]]:
     """Run one agent of runtime claude_code, and return its result and the files that it left."""
     definition = AGENTS[agent]
@@ -80,13 +80,17 @@ def step(
         result = box.run(
             arguments(plan, is_walled=True),
             clocks=CLOCKS,
-            stdin=order_line(order_text(words, redact=lambda text: text)),
-            env=environment(plan, gateway_url=box.door.gateway_url, token="virtual"),
+            stdin=encode_prompt(order_text(words, redact=lambda text: text)),
+            env=environment(plan, gateway_url=box.egress.gateway_url, token="virtual"),
             on_line=lambda line: events.append(json.loads(line)) if line.startswith(b"{") else None,
         )
         assert (result.ending, result.exit_code) == (Ending.EXITED, 0), result.stderr
         assert events[-1]["subtype"] == "success"
-        left = dict(den.read_tree(box.collect(den, CollectRules(max_bytes=5_000_000, planted=lambda path: False))))
+        left = dict(
+            content_store.read_tree(
+                box.collect(content_store, CollectRules(max_bytes=5_000_000, planted=lambda path: False))
+            )
+        )
     finally:
         box.close()
     return parse_result(left.pop(RESULT_FILE)), left
@@ -94,14 +98,14 @@ def step(
 
 @pytest.mark.req("S-055", "S-056")
 def test_a_developer_mends_and_qa_writes_tests_that_run_in_a_box_of_its_own(
-    daemon: TestEngine, engine: Engine, mirror: Listener, model: None, den: Den
+    daemon: TestEngine, engine: Engine, mirror: Listener, model: None, content_store: ContentStore
 ) -> None:
-    mended, files = step("backend-dev", PROJECT, daemon=daemon, engine=engine, den=den)
+    mended, files = step("backend-dev", PROJECT, daemon=daemon, engine=engine, content_store=content_store)
     assert mended.status is Status.COMPLETE
     assert b"Math.round" in files["src/price.ts"]
     kept = {path: data for path, data in files.items() if not path.startswith(".agent-context/")}
 
-    tested, after = step("qa", kept, daemon=daemon, engine=engine, den=den)
+    tested, after = step("qa", kept, daemon=daemon, engine=engine, content_store=content_store)
     assert tested.status is Status.COMPLETE
     assert tested.issues == ()
     assert "The tests ran." in tested.summary

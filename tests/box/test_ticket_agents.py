@@ -1,4 +1,4 @@
-"""Agents of the ticket lane whole: the real CLI in real boxes, through the real gateway, to a step's commit.
+"""Agents of the ticket workflow whole: the real CLI in real boxes, through the real gateway, to a step's commit.
 
 The CLI runs without permission checks here and nowhere else; what keeps it in is the box, and what keeps its writes in
 is what the service takes over.
@@ -16,12 +16,12 @@ import yaml
 from pydantic import SecretStr
 
 from gateway.config import GatewayConfig, ProviderConfig
-from gateway.fake_provider.config import RehearsalConfig
-from gateway.fake_provider.server import running_rehearsal
-from gateway.server import running_gateway
+from gateway.fake_provider.config import FakeProviderConfig
+from gateway.fake_provider.server import running_fake_provider
+from gateway.server import serve_gateway_in_thread
 from ledger.store import Ledger, create_ledger_engine
-from sandbox.docker.engine import Engine, is_outer
-from sites.content_store import Den
+from sandbox.docker.engine import Engine, is_outer_network
+from sites.content_store import ContentStore
 from tests.box.test_agent_session import inside
 from tests.engine import TestEngine
 from tests.factories import Shop
@@ -102,7 +102,7 @@ def world(
     daemon: TestEngine, postgres: Postgres, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Shop, Resources, Engine]]:
     home = tmp_path_factory.mktemp("agents")
-    provider = {"base_url": f"http://127.0.0.1:{MODEL_PORT}", "api_key": CANARY, "label": "rehearsal", "day_usd": "100"}
+    provider = {"base_url": f"http://127.0.0.1:{MODEL_PORT}", "api_key": CANARY, "label": "fake", "day_usd": "100"}
     policy = policy_with_file_remotes()
     (home / "policy.yaml").write_text(yaml.safe_dump(policy.model_dump(mode="json")))
     (home / "mine.yaml").write_text(SCENARIO)
@@ -111,7 +111,7 @@ def world(
         model = inside(
             stack,
             daemon,
-            "rehearsal",
+            "fake-provider",
             "--port",
             str(MODEL_PORT),
             "--speed",
@@ -130,24 +130,24 @@ def world(
             POINTSMAN_GATEWAY__PORT=str(GATEWAY_PORT),
             POINTSMAN_GATEWAY__PEPPER="p" * 32,
             POINTSMAN_POLICY__PATH=str(home / "policy.yaml"),
-            **{f"POINTSMAN_GATEWAY__PROVIDERS__REHEARSAL__{name.upper()}": value for name, value in provider.items()},
+            **{f"POINTSMAN_GATEWAY__PROVIDERS__FAKE__{name.upper()}": value for name, value in provider.items()},
         )
         listens = f":{GATEWAY_PORT:04X} "
         wait_until(lambda: listens in daemon.inside("cat", "/proc/net/tcp"), seconds=60, what="the gateway listens")
         ledger = Ledger(create_ledger_engine(url, pool_size=4))
         stack.callback(ledger.close)
         # Agents without a box call from this process, which the engine's network is not for: a gateway of their own.
-        here = stack.enter_context(running_rehearsal(RehearsalConfig(speed="max")))
-        own = ProviderConfig(base_url=here.url, api_key=SecretStr(CANARY), label="rehearsal", day_usd=100)
-        gateway = GatewayConfig(providers={"rehearsal": own}, pepper=SecretStr("p" * 32))
-        gateway_url = stack.enter_context(running_gateway(gateway, url, policy))
+        here = stack.enter_context(running_fake_provider(FakeProviderConfig(speed="max")))
+        own = ProviderConfig(base_url=here.url, api_key=SecretStr(CANARY), label="fake", day_usd=100)
+        gateway = GatewayConfig(providers={"fake": own}, pepper=SecretStr("p" * 32))
+        gateway_url = stack.enter_context(serve_gateway_in_thread(gateway, url, policy))
         config = daemon.config(gateway_port=GATEWAY_PORT, mirror_port=0, memory_mib=1536, processes=256, warm=0)
         pool: EnginePool = open_engine_pool(config)
         stack.callback(pool.close)
         shop = Shop(ledger, url=url, policy=policy)
         resources = Resources(
             ledger=ledger,
-            den=Den(home / "den"),
+            content_store=ContentStore(home / "content-store"),
             policy=policy,
             gateway_url=gateway_url,
             worker="w1",
@@ -164,7 +164,7 @@ def world(
 def yard(world: tuple[Shop, Resources, Engine], tmp_path: Path) -> StepYard:
     shop, resources, _ = world
     shop.clear()
-    shop.tenant(provider="rehearsal")
+    shop.tenant(provider="fake")
     return StepYard(shop, Resources(**{**vars(resources), "runs": StepYard.runs_config(tmp_path)}), tmp_path)
 
 
@@ -180,9 +180,9 @@ def test_a_developer_writes_code_with_the_cli_that_asks_nobody_behind_the_wall(
         "src/header.js": b"export const header = 'Shop';",
     }
     assert done.execution.dropped == [".agent-context/ticket.md: context", "CLAUDE.md: planted"]
-    assert all(is_outer(found) for found in world[2].leftovers())
+    assert all(is_outer_network(found) for found in world[2].leftovers())
     agent = done.job.result["agent"]
-    said = gzip.decompress(yard.resources.den.get(agent["transcript_sha256"])).decode()
+    said = gzip.decompress(yard.resources.content_store.get(agent["transcript_sha256"])).decode()
     assert '"permissionMode":"bypassPermissions"' in said
     for line in ("You are the agent `frontend-de", "root 1", "git 12[67]", "curl 12[67]", "1000", "overlaps the menu"):
         assert re.search(line, said), line
@@ -202,7 +202,9 @@ def test_a_tester_that_edits_source_has_edited_nothing_and_is_reported(
     yard: StepYard, world: tuple[Shop, Resources, Engine]
 ) -> None:
     first = yard.do("frontend-dev", "Build the header [rehearse:develops]", key="dev")
-    assert all(is_outer(found) for found in world[2].leftovers()), "the developer's box is gone before the tester's"
+    assert all(is_outer_network(found) for found in world[2].leftovers()), (
+        "the developer's box is gone before the tester's"
+    )
     workspace, commit = yard.workspace(), first.execution.commit
     assert commit is not None
     head = workspace.absorb(yard.base, commit, base=yard.base, message="m", when=5).head
@@ -250,9 +252,9 @@ def test_a_fix_goes_from_its_ticket_to_one_commit_with_the_real_cli_in_real_boxe
     assert not any(path.startswith(("artifacts/", ".agent-")) for path in changed)
     calls, booked = yard.bill(run_id)
     assert calls == booked > 0
-    assert all(is_outer(found) for found in engine.leftovers())
+    assert all(is_outer_network(found) for found in engine.leftovers())
     print(told, sorted(changed), f"${calls / 1e9:.2f}")
-    for path in resources.den.root.rglob("*"):
+    for path in resources.content_store.root.rglob("*"):
         assert not path.is_file() or CANARY.encode() not in path.read_bytes()
     for path in (tmp_path / "runs").rglob("*"):
         assert not path.is_file() or CANARY.encode() not in path.read_bytes()

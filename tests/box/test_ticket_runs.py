@@ -15,7 +15,7 @@ from pydantic import SecretStr
 
 from ledger.tables import Job
 from routing.policy.agents import Account, AccountsConfig
-from sandbox.docker.engine import Engine, is_outer
+from sandbox.docker.engine import Engine, is_outer_network
 from tests.box.test_ticket_agents import CANARY, world
 from tests.factories import Shop
 from tests.forge import TOKEN, Forge
@@ -73,7 +73,7 @@ def published(yard: RealYard, run_id: UUID, engine: Engine, forge: Forge) -> Job
     assert [pull["number"] for pull in forge.pulls] == [job.result["pull_request"]["number"]]
     calls, booked = yard.bill(run_id)
     assert calls == booked > 0
-    assert all(is_outer(found) for found in engine.leftovers())
+    assert all(is_outer_network(found) for found in engine.leftovers())
     for path in (yard.home / "runs").rglob("*"):
         assert not path.is_file() or CANARY.encode() not in path.read_bytes()
     print(f"{len(told)} executions, ${calls / 1e9:.2f}")

@@ -6,7 +6,7 @@ from sandbox.box import Clocks, CollectRules, Ending, OutputLimits
 from sandbox.docker.box import DockerBox, DockerMaker
 from sandbox.docker.engine import Engine
 from sandbox.errors import BoxLostError
-from sites.content_store import Den
+from sites.content_store import ContentStore
 from sites.errors import TreeRefusedError
 from tests.engine import Listener
 
@@ -23,27 +23,28 @@ def shell(box: DockerBox, script: str, *, clocks: Clocks = CLOCKS) -> tuple[Endi
 def test_the_door_leads_to_the_gateway_and_to_the_mirror_by_its_own_address(
     box: DockerBox, gateway: Listener, mirror: Listener
 ) -> None:
-    call = f"fetch('{box.door.gateway_url}/v1/messages?beta=true', {{method: 'POST', body: 'x'.repeat(1e6)}})"
+    call = f"fetch('{box.egress.gateway_url}/v1/messages?beta=true', {{method: 'POST', body: 'x'.repeat(1e6)}})"
     script = f"{call}.then(r => r.text()).then(console.log)"
     assert box.run(["node", "-e", script], clocks=CLOCKS).stdout == b"gateway\n"
     assert (
         box.run(
-            ["node", "-e", f"fetch('{box.door.mirror_url}/react').then(r => r.text()).then(console.log)"], clocks=CLOCKS
+            ["node", "-e", f"fetch('{box.egress.mirror_url}/react').then(r => r.text()).then(console.log)"],
+            clocks=CLOCKS,
         ).stdout
         == b"mirror\n"
     )
 
     request = gateway.requests()[-1]
-    assert (request["path"], request["peer"]) == ("/v1/messages?beta=true", box.door.address)
+    assert (request["path"], request["peer"]) == ("/v1/messages?beta=true", box.egress.address)
     assert len(request["body"]) == 1_000_000
-    assert mirror.requests()[-1]["peer"] == box.door.address
+    assert mirror.requests()[-1]["peer"] == box.egress.address
 
 
 @pytest.mark.threat("B11")
 def test_without_its_door_a_box_reaches_nothing_at_all(engine: Engine, box: DockerBox, gateway: Listener) -> None:
     before = len(gateway.requests())
     engine.client.api.kill(f"pointsman-test-{box.id}-forwarder")
-    script = f"fetch('{box.door.gateway_url}').then(() => process.exit(0), () => process.exit(9))"
+    script = f"fetch('{box.egress.gateway_url}').then(() => process.exit(0), () => process.exit(9))"
     result = box.run(["node", "-e", script], clocks=CLOCKS)
 
     assert result.exit_code == 9
@@ -52,13 +53,13 @@ def test_without_its_door_a_box_reaches_nothing_at_all(engine: Engine, box: Dock
 
 @pytest.mark.threat("A5")
 @pytest.mark.req("H-112")
-def test_a_fork_bomb_stays_in_its_box(box: DockerBox, maker: DockerMaker, den: Den) -> None:
+def test_a_fork_bomb_stays_in_its_box(box: DockerBox, maker: DockerMaker, content_store: ContentStore) -> None:
     box.put({"a": b"1"})
     bomb = "f() { f | f & }; f; sleep 60"
     result = box.run(["bash", "-c", bomb], clocks=Clocks(soft_seconds=3, hard_seconds=6, grace_seconds=1))
     assert result.ending in (Ending.SOFT_TIMEOUT, Ending.HARD_TIMEOUT, Ending.OUTPUT_LIMIT, Ending.EXITED)
 
-    assert den.read_tree(box.collect(den, CollectRules(max_bytes=1000))) == {"a": b"1"}
+    assert content_store.read_tree(box.collect(content_store, CollectRules(max_bytes=1000))) == {"a": b"1"}
     other = maker.create()
     assert other.run(["true"], clocks=CLOCKS).is_success
     other.close()
@@ -84,34 +85,38 @@ def test_a_workspace_has_an_end_in_bytes_and_in_files(box: DockerBox) -> None:
 
 
 @pytest.mark.threat("A8")
-def test_a_sparse_file_is_stopped_by_its_size_not_by_its_weight(box: DockerBox, den: Den) -> None:
+def test_a_sparse_file_is_stopped_by_its_size_not_by_its_weight(box: DockerBox, content_store: ContentStore) -> None:
     assert shell(box, "truncate -s 10G huge")[1] == 153  # SIGXFSZ
     assert shell(box, "truncate -s 15M a; truncate -s 15M b; truncate -s 15M c")[1] == 0
 
     with pytest.raises(TreeRefusedError) as caught:
-        box.collect(den, CollectRules(max_bytes=20_000_000))
+        box.collect(content_store, CollectRules(max_bytes=20_000_000))
     assert caught.value.reason == "too_many_bytes"
 
 
 @pytest.mark.threat("A12")
-def test_a_program_that_stayed_behind_cannot_write_while_files_are_collected(box: DockerBox, den: Den) -> None:
+def test_a_program_that_stayed_behind_cannot_write_while_files_are_collected(
+    box: DockerBox, content_store: ContentStore
+) -> None:
     daemon = "setsid bash -c 'while :; do echo $RANDOM >>log; done' >/dev/null 2>&1 & sleep 0.3"
     assert shell(box, daemon)[0] is Ending.EXITED
     rules = CollectRules(max_bytes=60_000_000, max_file_bytes=60_000_000)
 
-    first = box.collect(den, rules)
+    first = box.collect(content_store, rules)
     assert first["log"].size > 0
-    assert box.collect(den, rules) == first
+    assert box.collect(content_store, rules) == first
 
 
-def test_a_box_that_dies_under_a_command_is_lost_and_says_so(box: DockerBox, engine: Engine, den: Den) -> None:
+def test_a_box_that_dies_under_a_command_is_lost_and_says_so(
+    box: DockerBox, engine: Engine, content_store: ContentStore
+) -> None:
     result = box.run(
         ["bash", "-c", "echo on; sleep 60"], clocks=CLOCKS, on_line=lambda line: engine.client.api.kill(box.container)
     )
 
     assert result.ending is Ending.BOX_LOST or result.exit_code == 137
     with pytest.raises(BoxLostError):
-        box.collect(den, CollectRules(max_bytes=1000))
+        box.collect(content_store, CollectRules(max_bytes=1000))
 
 
 def test_the_programs_of_the_image_run_as_they_are_pinned(box: DockerBox) -> None:

@@ -104,7 +104,7 @@ def _burn(scene: Scene, options: Options, report: Report, *, fire: Fire, callbac
         "and": ", ".join(fire.blows),
         "started again": dict(fire.revived),
         "clients had to ask again": clients.told.retries,
-        "sent again at the Celery door": clients.told.resent,
+        "sent again at the Celery intake": clients.told.resent,
         "refused at a door": dict(clients.told.refused),
         "done by people": dict(people.done),
     }

@@ -40,7 +40,7 @@ class Told:
     """What callers were told."""
 
     accepted: dict[UUID, Order] = field(default_factory=dict)
-    """By the id that they got; at the Celery door, by the id that they chose."""
+    """By the id that they got; at the Celery intake, by the id that they chose."""
     refused: Counter[str] = field(default_factory=Counter)
     given_up: list[Order] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
@@ -198,7 +198,7 @@ class Clients:
         return None
 
     def send_again(self) -> int:
-        """Send again what the Celery door took and no row shows after a while; returns how much is still unseen."""
+        """Send again what the Celery intake took and no row shows after a while; returns how much is still unseen."""
         with self._lock:
             sent = dict(self._sent)
         if not sent:

@@ -1,4 +1,4 @@
-"""The Celery door's process killed sixty times while it takes in more than seven hundred messages."""
+"""The Celery intake's process killed sixty times while it takes in more than seven hundred messages."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ from tests.chaos.suites import run_tests
 
 
 def run(_: Options, say: Callable[[str], None]) -> Report:
-    """Run the tests of the Celery door, with many kills."""
-    say("720 messages at the Celery door, whose process is killed 60 times")
-    return run_tests("the Celery door", "tests/integration/test_celery_door.py", environment={"DOOR_KILLS": "60"})
+    """Run the tests of the Celery intake, with many kills."""
+    say("720 messages at the Celery intake, whose process is killed 60 times")
+    return run_tests("the Celery intake", "tests/integration/test_celery_door.py", environment={"DOOR_KILLS": "60"})

@@ -60,7 +60,7 @@ class Blow(NamedTuple):
 SCHEDULE = (
     Blow(0.12, "broker killed"),
     Blow(0.25, "database restarted (fast)"),
-    Blow(0.38, "Den full"),
+    Blow(0.38, "content store full"),
     Blow(0.50, "broker emptied"),
     Blow(0.62, "database restarted (immediate)"),
     Blow(0.74, "ledger's disk full"),
@@ -109,7 +109,7 @@ class Fire(threading.Thread):
             "broker emptied": self._flush,
             "database restarted (fast)": lambda: self._restart_database("fast"),
             "database restarted (immediate)": lambda: self._restart_database("immediate"),
-            "Den full": lambda: self._fill("den"),
+            "content store full": lambda: self._fill("content_store"),
             "ledger's disk full": lambda: self._fill("postgres"),
         }
 
@@ -169,7 +169,7 @@ class Fire(threading.Thread):
 
     def _is_possible(self, blow: Blow) -> bool:
         """A disk is only filled where it is one of our own; where none could be mounted, the report's notes say so."""
-        directory = {"Den full": "den", "ledger's disk full": "postgres"}.get(blow.name)
+        directory = {"content store full": "content_store", "ledger's disk full": "postgres"}.get(blow.name)
         return directory is None or os.path.ismount(self._ground.home / directory)
 
     def _strike(self, blow: Blow) -> None:

@@ -96,7 +96,9 @@ class Scene:
         self._finish()
         self._count(report)
         judge(self._hosts, self._load.accepted, report)
-        report.notes.append("the Den is one directory here, as a file server would give it: a cut leaves it reachable")
+        report.notes.append(
+            "the content store is one directory here, as a file server would give it: a cut leaves it reachable"
+        )
         report.notes.append("no engine is here: queues agent and steps are served, and nothing is asked of them")
         return report
 

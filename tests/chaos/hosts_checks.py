@@ -1,4 +1,4 @@
-"""What holds after a partition, read from the ledger, its history, the model's own request log and the Den."""
+"""What holds after a partition, read from ledger, history, the model's request log and the content store."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def judge(hosts: ThreeHosts, accepted: Sequence[UUID], report: Report) -> None:
         UNION ALL SELECT 'attempt', id::text FROM attempt WHERE ended_at IS NULL""",
         ),
     )
-    report.promise("the Den shows what is active", _lagging(hosts))
+    report.promise("the content store shows what is active", _lagging(hosts))
     verdict = examine(hosts.ledger.engine, platform_policy().retention)
     broken = [f"{one.rule.value}: {one.subject} {one.detail}" for one in verdict.violations]
     report.promise("the history breaks no rule", broken)
@@ -127,5 +127,5 @@ def _lagging(hosts: ThreeHosts) -> list[str]:
             for site, release in sites
             if release is not None
             and release.job_id is not None
-            and not hosts.den.shows(site_key(site), manifest_of(release), release_id=str(release.id))
+            and not hosts.content_store.shows(site_key(site), manifest_of(release), release_id=str(release.id))
         ]

@@ -23,13 +23,13 @@ import yaml
 from redis import Redis
 from sqlalchemy import text
 
-from gateway.fake_provider.config import RehearsalConfig
+from gateway.fake_provider.config import FakeProviderConfig
 from ledger.store import Ledger
 from producers.dispatch.housekeeping import collect_garbage
 from producers.local.embedded import TENANT, Embedded
 from producers.local.embedded import Options as Setup
 from routing.policy.platform import load_policy
-from sites.content_store import Den
+from sites.content_store import ContentStore
 from tests.chaos.callers import SITES, Callers
 from tests.chaos.growth import picture, table
 from tests.chaos.options import Options
@@ -103,7 +103,7 @@ class Watcher:
         self._ledger = ledger
         self._every = every_seconds
         self._broker: Redis = Redis.from_url(embedded.broker_url)
-        self._places = {"den": embedded.home / "den", "temporary": embedded.home / "tmp"}
+        self._places = {"content_store": embedded.home / "content-store", "temporary": embedded.home / "tmp"}
         self.ended_jobs = 0
         self._due_word = 0.0
         self.samples: list[tuple[float, Sample]] = []
@@ -141,8 +141,8 @@ class Watcher:
         """Give up files: those of drafts, too, which the policy lets nobody keep for less than an hour."""
         policy = load_policy(self._embedded.options.policy)
         retention = policy.retention.model_copy(update={"draft_hours": KEPT_SECONDS / 3600})
-        den = Den(self._embedded.home / "den")
-        collect_garbage(self._ledger, den, policy.model_copy(update={"retention": retention}))
+        content_store = ContentStore(self._embedded.home / "content-store")
+        collect_garbage(self._ledger, content_store, policy.model_copy(update={"retention": retention}))
 
 
 @contextmanager
@@ -153,7 +153,7 @@ def _fleet() -> Iterator[Embedded]:
         (home / "home" / "tmp").mkdir(parents=True)
         options = Setup(
             home=home / "home",
-            rehearsal=RehearsalConfig(speed="max"),
+            fake_provider=FakeProviderConfig(speed="max"),
             api_port=0,
             policy=_policy(home),
             environment={"TMPDIR": str(home / "home" / "tmp")},

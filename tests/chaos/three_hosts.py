@@ -1,8 +1,8 @@
 """An installation on three hosts: what a fleet is when its machines can lose each other.
 
-Host 1 has PostgreSQL, the broker, API, gateway, rehearsal model and a dispatcher; host 2 has a dispatcher and workers;
-host 3 has workers. All are the product's own commands. The Den is one directory that all of them see, as a file server
-would give it: cutting a host off the network does not cut it off its files, which is the harder case, since a worker
+Host 1 has PostgreSQL, the broker, API, gateway, fake provider and a dispatcher; host 2 has a dispatcher and workers;
+host 3 has workers. All are the product's own commands. The content store is one directory that all of them see, as
+a file server would give it: cutting a host off the network does not cut it off its files, which is the harder case, since a worker
 that lost the ledger can still write there.
 """
 
@@ -30,7 +30,7 @@ from producers.local.supervisor import Program, Supervisor, python_module
 from producers.use_cases.sites import Sites
 from producers.use_cases.tenants import Scope, create_key, create_tenant
 from routing.policy.platform import platform_policy
-from sites.content_store import Den
+from sites.content_store import ContentStore
 from tests.chaos.network import Host, Network, inside
 from tests.services import wait_until
 
@@ -49,8 +49,8 @@ class ThreeHosts:
         self.network = network
         self.home = home
         self.first, self.second, self.third = network.hosts.values()
-        self.den = Den(home / "den")
-        self.request_log = home / "rehearsal.jsonl"
+        self.content_store = ContentStore(home / "content-store")
+        self.request_log = home / "fake-provider.jsonl"
         self.supervisors: dict[str, Supervisor] = {}
         self.environment = self._environment()
         self.ledger = self.open_ledger()
@@ -62,7 +62,7 @@ class ThreeHosts:
         return kept | {
             "POINTSMAN_LEDGER__URL": f"postgresql://postgres@{first}:5432/postgres",
             "POINTSMAN_BROKER__URL": f"redis://{first}:6379/0",
-            "POINTSMAN_DEN__ROOT": str(self.home / "den"),
+            "POINTSMAN_CONTENT_STORE__ROOT": str(self.home / "content-store"),
             "POINTSMAN_RUNS__ROOT": str(self.home / "runs"),
             "POINTSMAN_PREVIEW__KEYS": json.dumps(["p" * 48]),
             "POINTSMAN_AUDIT__SIGNING_KEY": "a" * 48,
@@ -77,7 +77,7 @@ class ThreeHosts:
         """Start every process; the second host's dispatcher comes first, and so leads."""
         migrate(self.ledger.engine)
         with self.ledger.begin() as session:
-            create_tenant(session, TENANT, provider="rehearsal")
+            create_tenant(session, TENANT, provider="fake")
             key = create_key(session, TENANT, name="chaos", scopes=tuple(Scope))
         self.http = httpx2.Client(
             base_url=f"http://127.0.0.1:{_API_PORT}",
@@ -118,13 +118,13 @@ class ThreeHosts:
             "POINTSMAN_GATEWAY__HOST": self.first.address,
             "POINTSMAN_GATEWAY__PORT": str(_GATEWAY_PORT),
             "POINTSMAN_GATEWAY__PEPPER": "g" * 48,
-            "POINTSMAN_GATEWAY__PROVIDERS__REHEARSAL__BASE_URL": model,
-            "POINTSMAN_GATEWAY__PROVIDERS__REHEARSAL__API_KEY": "rehearsal",
-            "POINTSMAN_GATEWAY__PROVIDERS__REHEARSAL__LABEL": "rehearsal",
-            "POINTSMAN_GATEWAY__PROVIDERS__REHEARSAL__DAY_USD": "50",
+            "POINTSMAN_GATEWAY__PROVIDERS__FAKE__BASE_URL": model,
+            "POINTSMAN_GATEWAY__PROVIDERS__FAKE__API_KEY": "fake",
+            "POINTSMAN_GATEWAY__PROVIDERS__FAKE__LABEL": "fake",
+            "POINTSMAN_GATEWAY__PROVIDERS__FAKE__DAY_USD": "50",
         }
         return [
-            Program("rehearsal", python_module(_CLI, "rehearsal", *argv), ready_url=f"{model}/api/hello"),
+            Program("fake-provider", python_module(_CLI, "fake-provider", *argv), ready_url=f"{model}/api/hello"),
             Program(
                 "gateway",
                 python_module(_CLI, "gateway"),
@@ -176,7 +176,7 @@ class ThreeHosts:
                 target = Path(directory, path)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(data)
-            Sites(self.ledger, self.den, platform_policy()).import_site(TENANT, name, Path(directory))
+            Sites(self.ledger, self.content_store, platform_policy()).import_site(TENANT, name, Path(directory))
 
 
 def _start_valkey(stack: ExitStack, home: Path, address: str) -> None:

@@ -40,7 +40,7 @@ class Stack:
         self.secrets = folder / "secrets"
         own = folder / "own.yml"
         own.write_text(_ABSENT)
-        self._files = (COMPOSE / "docker-compose.yml", COMPOSE / "rehearsal.yml", own)
+        self._files = (COMPOSE / "docker-compose.yml", COMPOSE / "fake-provider.yml", own)
         api, pages, prometheus = (free_port() for _ in range(3))
         third = 16 + secrets.randbelow(200)
         self.environment = os.environ | {

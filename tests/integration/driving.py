@@ -81,7 +81,7 @@ class Fleet:
         price = self.policy.prices[MODEL]
         call = money.CallStart(
             id=uuid4(),
-            provider="rehearsal",
+            provider="fake",
             model=MODEL,
             key_hash="k",
             gateway="g1",
@@ -167,7 +167,7 @@ class Fleet:
 
 def create_fleet(ledger: Ledger, url: str) -> Fleet:
     with ledger.begin() as session:
-        session.add(Tenant(name="acme", provider="rehearsal"))
+        session.add(Tenant(name="acme", provider="fake"))
         session.flush()
         site = ensure_site(session, "acme", "shop")
     return Fleet(ledger, url, platform_policy(), site.id)

@@ -20,7 +20,7 @@ from sqlmodel import select
 from gateway.client import ModelClient
 from gateway.config import GatewayConfig, ProviderConfig
 from gateway.network import authorities
-from gateway.server import running_gateway
+from gateway.server import serve_gateway_in_thread
 from ledger.start_attempt import claim
 from ledger.store import Ledger
 from ledger.submission import accept
@@ -135,7 +135,7 @@ class World:
                 assert cap.reserved_nanousd == reserved.get((cap.scope, cap.key), 0)
 
 
-def provider(url: str, *, label: str = "rehearsal", key: str = KEY) -> ProviderConfig:
+def provider(url: str, *, label: str = "fake", key: str = KEY) -> ProviderConfig:
     return ProviderConfig.model_validate({"base_url": url, "api_key": key, "label": label})
 
 
@@ -155,7 +155,7 @@ def gateway_world(
 ) -> Iterator[World]:
     """A gateway with these providers; tenant `acme` has the first of them."""
     chosen = policy or platform_policy()
-    with running_gateway(gateway_config(providers, **fields), ledger_url, chosen) as url:
+    with serve_gateway_in_thread(gateway_config(providers, **fields), ledger_url, chosen) as url:
         world = World(ledger, url, chosen)
         world.tenant("acme", next(iter(providers)))
         yield world

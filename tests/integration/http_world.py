@@ -1,4 +1,4 @@
-"""A real HTTP door on a real ledger, with the broker away: what is accepted waits in the ledger."""
+"""A real HTTP API on a real ledger, with the broker away: what is accepted waits in the ledger."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from routing.broker import create_app as create_celery
 from routing.jobs import JobMessage, Reason, State
 from routing.policy.platform import Policy, platform_policy
 from routing.queues import QUEUES, QueueName
-from sites.content_store import Den
+from sites.content_store import ContentStore
 from sites.preview import PreviewSigner
 from sites.releases import build_release
 from tests.services import Postgres
@@ -69,7 +69,7 @@ class World:
     """One installation, and one tenant of its own for this test."""
 
     ledger: Ledger
-    den: Den
+    content_store: ContentStore
     den_root: Path
     policy: Policy
     app: FastAPI
@@ -137,7 +137,12 @@ class World:
             site = session.get_one(Site, job.site_id)
             base = active_release(session, site)
             new = build_release(
-                self.den, files, site=site, policy=self.policy, base_release_id=base.id if base else None, job_id=job.id
+                self.content_store,
+                files,
+                site=site,
+                policy=self.policy,
+                base_release_id=base.id if base else None,
+                job_id=job.id,
             )
             assert new.scan_passed, new.scan
             move(session, job, State.SCANNING)
@@ -159,7 +164,11 @@ class World:
             fence = find_job(session, job_id).fence
             pause_queue(session, QueueName.CONTROL, is_paused=False)
         resources = WorkerResources(
-            ledger=self.ledger, den=self.den, policy=self.policy, gateway_url="http://127.0.0.1:1", worker="test"
+            ledger=self.ledger,
+            content_store=self.content_store,
+            policy=self.policy,
+            gateway_url="http://127.0.0.1:1",
+            worker="test",
         )
         run_control(JobMessage(job_id=job_id, fence=fence), resources)
         with self.ledger.begin() as session:
@@ -204,14 +213,14 @@ def shared_ledger(postgres: Postgres) -> Iterator[Ledger]:
 @pytest.fixture
 def world(shared_ledger: Ledger, tmp_path: Path) -> Iterator[World]:
     """A door, a store and a tenant of this test's own."""
-    with open_world(shared_ledger, tmp_path / "den") as opened:
+    with open_world(shared_ledger, tmp_path / "content-store") as opened:
         yield opened
 
 
 @pytest.fixture(scope="module")
 def shared_world(shared_ledger: Ledger, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """One door for a module whose tests leave nothing behind that another could see."""
-    with open_world(shared_ledger, tmp_path_factory.mktemp("den")) as opened:
+    with open_world(shared_ledger, tmp_path_factory.mktemp("content_store")) as opened:
         yield opened
 
 
@@ -222,11 +231,11 @@ def open_world(
     """Open a door. The queues are paused, so nothing tries to reach the broker, which is away."""
     clock = Clock()
     policy = platform_policy()
-    den = Den(directory)
+    content_store = ContentStore(directory)
     resources = Resources(
         ledger=ledger,
         submitter=Submitter(ledger, Publisher(create_celery(DEAD_BROKER)), policy),
-        den=den,
+        content_store=content_store,
         signer=PreviewSigner(["preview-key-of-the-tests-0123456789"], clock=clock),
         policy=policy,
         pages_url=pages_url,
@@ -240,7 +249,9 @@ def open_world(
         for queue in QUEUES:
             pause_queue(session, queue, is_paused=True)
     pages_app = create_pages_app(
-        PageResources(ledger, den, resources.signer, policy.approval.preview_hours * 3600, console_url=console_url)
+        PageResources(
+            ledger, content_store, resources.signer, policy.approval.preview_hours * 3600, console_url=console_url
+        )
     )
     with TestClient(app) as client, TestClient(pages_app, base_url=PAGES_URL) as pages:
-        yield World(ledger, den, directory, policy, app, client, pages_app, pages, resources, clock, tenant)
+        yield World(ledger, content_store, directory, policy, app, client, pages_app, pages, resources, clock, tenant)

@@ -18,7 +18,7 @@ from typing import Any
 import httpx2
 from aiohttp import web
 
-from ledger.attempts import bind_door
+from ledger.attempts import bind_egress
 from ledger.store import Ledger
 from ledger.tables import Attempt
 from routing.policy.platform import platform_policy
@@ -159,7 +159,7 @@ def mirror_world(
     world.tenant("acme", None)
     held = world.attempt()
     with ledger.begin() as session:
-        bind_door(session, session.get_one(Attempt, held.attempt_id), address=HERE)
+        bind_egress(session, session.get_one(Attempt, held.attempt_id), address=HERE)
     with fake_registry(prefix) as registry:
         cache = directory / "cache"
         base = {"cache": cache, "door_seconds": 0.05, "tell_seconds": 0.1, "public_url": "http://door:8081"}

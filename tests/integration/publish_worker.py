@@ -14,7 +14,7 @@ from uuid import UUID
 from ledger.store import Ledger, create_ledger_engine
 from routing.jobs import JobMessage
 from routing.policy.platform import platform_policy
-from sites.content_store import Den, Disk
+from sites.content_store import ContentStore, Disk
 from workers.handlers.publish import Step, run_control
 from workers.lifecycle import Resources
 
@@ -51,7 +51,7 @@ class DeadlyDisk(Disk):
         super().sync_directory(path)
 
 
-def publish(ledger_url: str, den: str, job_id: str, fence: str, where: str) -> None:
+def publish(ledger_url: str, content_store: str, job_id: str, fence: str, where: str) -> None:
     changes = int(where) if where.isdigit() else -1
 
     def observe(step: Step) -> None:
@@ -60,7 +60,7 @@ def publish(ledger_url: str, den: str, job_id: str, fence: str, where: str) -> N
 
     resources = Resources(
         ledger=Ledger(create_ledger_engine(ledger_url, pool_size=2)),
-        den=Den(Path(den), disk=DeadlyDisk(changes)),
+        content_store=ContentStore(Path(content_store), disk=DeadlyDisk(changes)),
         policy=platform_policy(),
         gateway_url="http://127.0.0.1:1",
         worker="doomed",

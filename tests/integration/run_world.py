@@ -16,11 +16,11 @@ from sqlalchemy import select
 from sqlmodel import col
 
 from ledger import money
-from ledger.attempts import hash_token, lapsed_attempts, recover
+from ledger.attempts import find_lapsed_attempts, hash_token, recover
 from ledger.dispatch_window import pause_queue
 from ledger.jobs import lock_job
 from ledger.runs.run import Verdict, decide_gate
-from ledger.runs.steps import StepOrder, StepReport, unabsorbed_runs, wake_run
+from ledger.runs.steps import StepOrder, StepReport, find_unmerged_runs, wake_run
 from ledger.runs.tables import AgentExecution, Gate, Run, RunStep
 from ledger.start_attempt import Claim
 from ledger.tables import Job
@@ -32,7 +32,7 @@ from routing.jobs import Door, Reason, State
 from routing.policy.platform import Policy, platform_policy
 from routing.policy.prices import Usage, cost_nanousd, nanousd_per_token
 from routing.queues import QueueName
-from sites.content_store import Den
+from sites.content_store import ContentStore
 from tests.factories import Shop
 from tests.unit.workers.runs.repositories import make_project
 from workers.attempt import Attempt
@@ -121,11 +121,11 @@ class Yard:
         """Every execution that a worker began: step and try."""
         self.completed: list[str] = []
         """Steps whose worker came to the end of its work."""
-        shop.tenant("acme", provider="rehearsal")
+        shop.tenant("acme", provider="fake")
         shop.policy = self.policy
         self.resources = Resources(
             ledger=shop.ledger,
-            den=Den(home / "den"),
+            content_store=ContentStore(home / "content-store"),
             policy=self.policy,
             gateway_url="http://127.0.0.1:1",
             worker="w1",
@@ -267,7 +267,7 @@ class Yard:
         """What the dispatcher does for runs, after whatever time it takes until nothing rests any more."""
         self.shop.let_time_pass()
         with self.shop.ledger.begin() as session:
-            settled = unabsorbed_runs(session)
+            settled = find_unmerged_runs(session)
         for run_id in settled:
             with self.shop.ledger.begin() as session:
                 wake_run(session, lock_job(session, run_id))
@@ -279,7 +279,7 @@ class Yard:
             " WHERE ended_at IS NULL"
         )
         with self.shop.ledger.begin() as session:
-            lapsed = lapsed_attempts(session)
+            lapsed = find_lapsed_attempts(session)
         for attempt in lapsed:
             with self.shop.ledger.begin() as session:
                 recover(session, attempt, max_lost=self.policy.attempts.max_lost)

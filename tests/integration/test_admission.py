@@ -17,7 +17,7 @@ from producers.intake.celery_intake import CeleryMessage, take_in
 from producers.intake.submit import Submitter
 from routing.broker import create_app
 from routing.jobs import Door, Reason
-from routing.policy.platform import Runway
+from routing.policy.platform import DispatchWindow
 from routing.queues import QueueName
 from routing.scheduling import NO_RATE_SECONDS, Admission, retry_after_seconds
 from tests.factories import Shop
@@ -28,8 +28,8 @@ QUESTION = "What is a content delivery network?"
 
 def take(shop: Shop, *, per_queue: int = 64, per_tenant: int = 16, queue: QueueName = ANSWER) -> list[Push]:
     with shop.ledger.begin() as session:
-        runway = Runway(per_queue=per_queue, per_tenant=per_tenant)
-        return list(top_up(session, queue, runway=runway, admission=Admission()))
+        dispatch_window = DispatchWindow(per_queue=per_queue, per_tenant=per_tenant)
+        return list(top_up(session, queue, dispatch_window=dispatch_window, admission=Admission()))
 
 
 def questions(shop: Shop, count: int, *, tenant: str = "acme") -> list[UUID]:

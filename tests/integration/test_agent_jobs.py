@@ -20,7 +20,7 @@ from producers.use_cases.sites import Sites
 from routing.policy.platform import Policy
 from routing.queues import QueueName, Tier
 from sandbox.errors import SandboxStartupError
-from sandbox.local_box import UnwalledBox
+from sandbox.local_box import LocalBox
 from sandbox.pool import Pool
 from sites.content_store import review_diff
 from sites.diff.apply import SITE, apply_diff
@@ -172,7 +172,7 @@ def test_the_environment_of_a_session_holds_nothing_of_the_installation(
     assert set(seen) - {"PATH", "HOME", "LC_CTYPE"} == set(env)
     secret = [value for name, value in env.items() if "TOKEN" in name and "TOKENS" not in name]
     assert len(secret) == 1
-    for outside in (rig.shop.url, str(rig.resources.den.root), "k" * 32, "p" * 32):
+    for outside in (rig.shop.url, str(rig.resources.content_store.root), "k" * 32, "p" * 32):
         assert not any(outside in value for value in env.values())
 
 
@@ -329,7 +329,7 @@ def test_without_a_box_nothing_is_executed_and_the_answer_says_what_is_missing(r
 
 def test_a_box_that_does_not_start_as_it_has_to_ends_the_job(rig: Rig, maker: PlayedMaker, tmp_path: Path) -> None:
     class Broken:
-        def acquire(self) -> UnwalledBox:
+        def acquire(self) -> LocalBox:
             raise SandboxStartupError("posture", "it is privileged")
 
     site = plain_site(rig, tmp_path)
@@ -596,7 +596,7 @@ def test_no_git_of_the_host_ever_meets_a_site_s_files(
         assert edit(rig, site, maker).reason == "output_refused"
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text)
-    sites = Sites(rig.shop.ledger, rig.resources.den, rig.shop.policy)
+    sites = Sites(rig.shop.ledger, rig.resources.content_store, rig.shop.policy)
     with pytest.raises(TreeRefusedError, match="planted"):
         sites.import_site("acme", "cafe", folder)
     maker.program("claude", WORKS)
@@ -648,7 +648,7 @@ def test_the_thirteen_steps_are_on_record_in_their_order(rig: Rig, maker: Played
 def test_a_session_can_be_explained_by_what_is_kept_of_it(rig: Rig, maker: PlayedMaker, tmp_path: Path) -> None:
     maker.program("claude", WORKS.replace("result(", 'put(type="note", env=dict(os.environ))\nresult('))
     job = edit(rig, plain_site(rig, tmp_path), maker)
-    said = gzip.decompress(rig.resources.den.get(job.result["agent"]["transcript_sha256"])).decode()
+    said = gzip.decompress(rig.resources.content_store.get(job.result["agent"]["transcript_sha256"])).decode()
     assert '"subtype": "init"' in said
     assert "I added a page about us." in said
     ((env,),) = [box.environments for box in maker.boxes]
@@ -667,10 +667,10 @@ def test_progress_is_told_as_it_happens(rig: Rig, maker: PlayedMaker, tmp_path: 
 def test_what_explains_a_session_is_kept_as_long_as_its_release(rig: Rig, maker: PlayedMaker, tmp_path: Path) -> None:
     maker.program("claude", WORKS)
     job = edit(rig, plain_site(rig, tmp_path), maker)
-    for path in rig.resources.den.root.rglob("*"):
+    for path in rig.resources.content_store.root.rglob("*"):
         os.utime(path, (1_000_000, 1_000_000), follow_symlinks=False)
-    collect_garbage(rig.shop.ledger, rig.resources.den, rig.shop.policy)
-    assert rig.resources.den.get(job.result["agent"]["transcript_sha256"])
+    collect_garbage(rig.shop.ledger, rig.resources.content_store, rig.shop.policy)
+    assert rig.resources.content_store.get(job.result["agent"]["transcript_sha256"])
 
 
 @pytest.mark.req("H-075")

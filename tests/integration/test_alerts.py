@@ -24,7 +24,7 @@ from ledger import money, provider_circuits
 from ledger.attempts import recover, report_loss
 from ledger.dispatch_window import lead, resign
 from ledger.events import EventKind, record
-from ledger.operations.workers import Sign, sign_in
+from ledger.operations.workers import WorkerStatus, record_heartbeat
 from ledger.start_attempt import Claim
 from ledger.store import Ledger
 from ledger.tables import Attempt
@@ -115,7 +115,7 @@ def site(ledger: Ledger, ledger_url: str, tmp_path: Path) -> Iterator[Site]:
     last_week(tmp_path)
     with fleet.ledger.begin() as session:
         lead(session, "dispatcher", "d1", seconds=3600)
-        sign_in(session, Sign(id="w1", host="h", pid=1, queues=QUEUES, slots=1))
+        record_heartbeat(session, WorkerStatus(id="w1", host="h", pid=1, queues=QUEUES, slots=1))
     fleet.execute("UPDATE worker SET seen_at = now() + interval '1 hour'")  # it goes on saying so
     with ExitStack() as stack:
         broker = stack.enter_context(Valkey(tmp_path))
@@ -187,7 +187,7 @@ def money_is_reserved_and_nothing_runs(site: Site) -> None:
 
 def a_provider_refuses(site: Site) -> None:
     refused = provider_circuits.fail(
-        "rehearsal", MODEL, trouble=Trouble.RATE_LIMITED, pauses=[600], asked=None, is_test=False
+        "fake", MODEL, trouble=Trouble.RATE_LIMITED, pauses=[600], asked=None, is_test=False
     )
     site.in_ledger(lambda session: refused.all(session))
 
@@ -213,7 +213,9 @@ def boxes_are_left_behind(site: Site) -> None:
 
 
 def a_worker_falls_silent(site: Site) -> None:
-    site.in_ledger(lambda session: sign_in(session, Sign(id="w2", host="h", pid=2, queues=("spec",), slots=1)))
+    site.in_ledger(
+        lambda session: record_heartbeat(session, WorkerStatus(id="w2", host="h", pid=2, queues=("spec",), slots=1))
+    )
     site.fleet.execute("UPDATE worker SET seen_at = now() - interval '1 minute' WHERE id = 'w2'")
 
 

@@ -1,4 +1,4 @@
-"""The HTTP door's routes for jobs, on a real ledger."""
+"""The HTTP API's routes for jobs, on a real ledger."""
 
 from __future__ import annotations
 
@@ -458,7 +458,7 @@ def test_without_the_ledger_the_process_is_healthy_not_ready_and_accepts_nothing
     resources = Resources(
         ledger=gone,
         submitter=submitter,
-        den=world.den,
+        content_store=world.content_store,
         signer=world.resources.signer,
         policy=world.policy,
         pages_url="http://pages.testserver",

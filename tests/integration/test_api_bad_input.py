@@ -1,4 +1,4 @@
-"""Bad input at the HTTP door: field and rule are named, nothing is enqueued, nothing is written but the refusal."""
+"""Bad input at the HTTP API: field and rule are named, nothing is enqueued, nothing is written but the refusal."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def validator(document: dict[str, Any], schema: dict[str, Any]) -> Any:
 
 @pytest.fixture(scope="module")
 def examined(shared_ledger: Ledger, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with open_world(shared_ledger, tmp_path_factory.mktemp("den")) as opened:
+    with open_world(shared_ledger, tmp_path_factory.mktemp("content_store")) as opened:
         yield opened
 
 
@@ -113,7 +113,7 @@ def test_each_example_of_a_job_is_really_taken(examined: World, document: dict[s
 
 @pytest.mark.skipif(os.environ.get("RECORD") != "1", reason="RECORD=1 records the answers of the document anew")
 def test_record_the_answers(shared_ledger: Ledger, tmp_path: Path) -> None:
-    with open_world(shared_ledger, tmp_path / "den") as world:
+    with open_world(shared_ledger, tmp_path / "content-store") as world:
         world.app.state.stopping.set()
         answers = dict(_answers(world, tmp_path))
         text = json.dumps(answers, indent=1, ensure_ascii=False, sort_keys=True).replace(world.tenant, "acme")

@@ -1,4 +1,4 @@
-"""The HTTP door under generated requests, each against its own OpenAPI document: whatever comes, no answer is a 5xx."""
+"""The HTTP API under generated requests, each against its own OpenAPI document: whatever comes, no answer is a 5xx."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ CHECKS = [
 @pytest.fixture(scope="module")
 def furnished(shared_ledger: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[World, Belongings]]:
     directory = tmp_path_factory.mktemp("fuzz")
-    with open_world(shared_ledger, directory / "den") as world:
+    with open_world(shared_ledger, directory / "content-store") as world:
         world.app.state.stopping.set()  # a stream of events ends after what there is
         yield world, furnish(world, directory)
 

@@ -45,7 +45,9 @@ def cut(world: World, tmp_path: Path) -> UUID:
         site = session.get_one(Site, job.site_id)
         base = active_release(session, site)
         assert base is not None
-        new = build_release(world.den, CHANGED, site=site, policy=world.policy, base_release_id=base.id, job_id=job.id)
+        new = build_release(
+            world.content_store, CHANGED, site=site, policy=world.policy, base_release_id=base.id, job_id=job.id
+        )
         job.release_id = add_release(session, new).id
         facts = {"is_salvaged": True}
         end(session, job, State.BUDGET_EXCEEDED, reason=Reason.COST_CAP, detail="the job cap had no room", result=facts)
@@ -184,7 +186,7 @@ def run(world: World) -> Run:
         "HOME": "/nonexistent",
         "XDG_STATE_HOME": "/nonexistent",
         "POINTSMAN_LEDGER__URL": url,
-        "POINTSMAN_DEN__ROOT": str(world.den_root),
+        "POINTSMAN_CONTENT_STORE__ROOT": str(world.den_root),
         "POINTSMAN_PAGES__PUBLIC_URL": "https://pages.example",
     }
 

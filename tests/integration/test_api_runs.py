@@ -15,7 +15,7 @@ from producers.api.app import create_app
 from producers.api.requests import Resources
 from producers.use_cases.tenants import Scope, create_key, create_tenant
 from routing.jobs import Reason, State
-from sites.content_store import Den
+from sites.content_store import ContentStore
 from sites.preview import PreviewSigner
 from tests.factories import Shop
 from tests.integration.run_world import PROJECT, Yard
@@ -31,7 +31,7 @@ TICKET = {
 
 
 class Door:
-    """The HTTP door of a yard."""
+    """The HTTP API of a yard."""
 
     def __init__(self, yard: Yard, client: TestClient) -> None:
         self.yard = yard
@@ -61,7 +61,7 @@ def door(shop: Shop, tmp_path: Path) -> Iterator[Door]:
     resources = Resources(
         ledger=shop.ledger,
         submitter=yard.submitter,
-        den=Den(tmp_path / "den"),
+        content_store=ContentStore(tmp_path / "content-store"),
         signer=PreviewSigner(["preview-key-of-the-tests-0123456789"]),
         policy=yard.policy,
         pages_url="http://pages.testserver",

@@ -1,4 +1,4 @@
-"""A backup that is made under load is one moment of ledger and Den, and what is restored from it goes on."""
+"""A backup that is made under load is one moment of ledger and content store, and what is restored from it goes on."""
 
 import json
 import os
@@ -31,7 +31,7 @@ from producers.dispatch.housekeeping import collect_garbage
 from producers.errors import InstallationError
 from routing.jobs import State
 from routing.policy.platform import Retention
-from sites.content_store import Den
+from sites.content_store import ContentStore
 from sites.releases import manifest_of, manifest_of_dict, site_key
 from tests.factories import Shop
 from tests.integration.driving import Fleet
@@ -50,26 +50,28 @@ YOUNG_SECONDS = 10
 
 @pytest.fixture
 def origin(shop: Shop, tmp_path: Path) -> Rig:
-    """A ledger and a Den with a site, and with whatever a test does to them."""
-    return Rig(shop, Den(tmp_path / "den"))
+    """A ledger and a content store with a site, and with whatever a test does to them."""
+    return Rig(shop, ContentStore(tmp_path / "content-store"))
 
 
 @pytest.fixture
 def target(postgres: Postgres, tmp_path: Path) -> Iterator[Rig]:
-    """An empty database and an empty Den."""
+    """An empty database and an empty content store."""
     with postgres.database(template="template1") as url:
         shop = Shop(Ledger(create_ledger_engine(url, pool_size=4)), url=url)
-        yield Rig(shop, Den(tmp_path / "restored"))
+        yield Rig(shop, ContentStore(tmp_path / "restored"))
         shop.ledger.close()
 
 
 def take_backup(rig: Rig, to: Path) -> Path:
-    back_up(rig.shop.ledger, rig.shop.url, rig.den, to, environment=ENVIRONMENT)
+    back_up(rig.shop.ledger, rig.shop.url, rig.content_store, to, environment=ENVIRONMENT)
     return to
 
 
 def bring_back(rig: Rig, source: Path, **options: Any) -> Restored:
-    return restore(rig.shop.ledger, rig.shop.url, rig.den, source, environment=ENVIRONMENT, signing_key=KEY, **options)
+    return restore(
+        rig.shop.ledger, rig.shop.url, rig.content_store, source, environment=ENVIRONMENT, signing_key=KEY, **options
+    )
 
 
 def says(words: str) -> Callable[[Attempt], Outcome]:
@@ -98,7 +100,7 @@ def releases(rig: Rig) -> dict[UUID, dict[str, bytes]]:
     """Every release that the ledger says still has its files, byte for byte."""
     with rig.shop.ledger.begin() as session:
         kept = [(each.id, each.manifest) for each in kept_releases(session)]
-    return {release_id: rig.den.read_tree(manifest_of_dict(manifest)) for release_id, manifest in kept}
+    return {release_id: rig.content_store.read_tree(manifest_of_dict(manifest)) for release_id, manifest in kept}
 
 
 # ------------------------------------------------------------------------------------------------------ consistency
@@ -137,13 +139,13 @@ def test_a_backup_amid_publishes_and_sweeps_restores_to_one_moment_and_goes_on(
     publish(origin, other_id, "untouched")
     for number in range(3):
         publish(origin, site_id, f"old{number}")
-    for path in (origin.den.root / "blobs").glob("*/*"):
+    for path in (origin.content_store.root / "blobs").glob("*/*"):
         os.utime(path, (0, 0))
     words = iter(f"version{number}" for number in range(10_000))
     eager = origin.shop.policy.model_copy(update={"retention": SWEEP_ALL})
 
     def sweep() -> None:
-        collect_garbage(origin.shop.ledger, origin.den, eager, clock=lambda: time.time() - YOUNG_SECONDS)
+        collect_garbage(origin.shop.ledger, origin.content_store, eager, clock=lambda: time.time() - YOUNG_SECONDS)
 
     with in_background(lambda: publish(origin, site_id, next(words)), sweep) as rounds:
         wait_until(lambda: min(rounds) >= 2, seconds=60, what="publishes and sweeps are under way")
@@ -161,7 +163,7 @@ def test_a_backup_amid_publishes_and_sweeps_restores_to_one_moment_and_goes_on(
     with target.shop.ledger.begin() as session:
         for site in (session.get_one(Site, site_id), session.get_one(Site, other_id)):
             release = session.get_one(Release, site.active_release_id)
-            assert target.den.shows(site_key(site), manifest_of(release), release_id=str(release.id))
+            assert target.content_store.shows(site_key(site), manifest_of(release), release_id=str(release.id))
     settle(target)
     publish(target, site_id, "after")
     assert target.shown(site_id)["after.txt"] == b"after"
@@ -176,7 +178,9 @@ def test_a_sweep_waits_for_a_backup_that_copies(
     before = releases(origin)
     eager = origin.shop.policy.model_copy(update={"retention": SWEEP_ALL})
     sweeping = threading.Thread(
-        target=collect_garbage, args=(origin.shop.ledger, origin.den, eager), kwargs={"clock": lambda: time.time() + 5}
+        target=collect_garbage,
+        args=(origin.shop.ledger, origin.content_store, eager),
+        kwargs={"clock": lambda: time.time() + 5},
     )
     copy = backup_module._copy
 
@@ -201,7 +205,7 @@ def test_a_sweep_waits_for_a_backup_that_copies(
 def busy(origin: Rig) -> dict[str, Any]:
     """Work in every stage at the moment of the backup."""
     shop = origin.shop
-    shop.tenant("acme", provider="rehearsal")
+    shop.tenant("acme", provider="fake")
     fleet = Fleet(shop.ledger, shop.url, shop.policy, origin.site("other"))
     running = shop.claim(shop.accept(site_id=origin.site("busy")))
     fleet.open_call(running)
@@ -304,11 +308,11 @@ def test_a_backup_is_never_written_over_and_is_there_whole_or_not_at_all(
         back_up(
             origin.shop.ledger,
             origin.shop.url,
-            origin.den,
+            origin.content_store,
             tmp_path / "other",
             environment={"PGOPTIONS": "-c no_such_setting=1"},
         )
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["backup", "den"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["backup", "content_store"]
 
 
 def edit(path: Path) -> None:
@@ -386,7 +390,7 @@ def test_the_commands_back_up_and_restore(
 
     def run(rig: Rig, *arguments: str) -> Any:
         monkeypatch.setenv("POINTSMAN_LEDGER__URL", rig.shop.url)
-        monkeypatch.setenv("POINTSMAN_DEN__ROOT", str(rig.den.root))
+        monkeypatch.setenv("POINTSMAN_CONTENT_STORE__ROOT", str(rig.content_store.root))
         rig.shop.ledger.close()
         return CliRunner().invoke(app, arguments)
 

@@ -22,7 +22,7 @@ from monitoring.gauges import Reading, read_broker
 from producers.config import DispatcherConfig
 from producers.dispatch.broker import BrokerLists, Publisher
 from producers.dispatch.dispatcher import Dispatcher
-from producers.intake.celery_intake import CeleryDoor, DoorLists
+from producers.intake.celery_intake import CeleryIntake, IntakeLists
 from producers.intake.submit import Submitter
 from producers.local.supervisor import free_port
 from routing.broker import create_app, fleet_users, tenant_user
@@ -58,8 +58,8 @@ class Fleet:
         url = url_of(guarded, "dispatcher")
         publisher = Publisher(create_app(url))
         self.submitter = Submitter(shop.ledger, publisher, shop.policy)
-        self.lists = DoorLists(url)
-        self.door = CeleryDoor(self.lists, shop.ledger, self.submitter, holder="test")
+        self.lists = IntakeLists(url)
+        self.door = CeleryIntake(self.lists, shop.ledger, self.submitter, holder="test")
         self.dispatcher = Dispatcher(
             shop.ledger,
             publisher,
@@ -73,11 +73,11 @@ class Fleet:
             **os.environ,
             "POINTSMAN_LEDGER__URL": shop.url,
             "POINTSMAN_BROKER__URL": url_of(guarded, "worker"),
-            "POINTSMAN_DEN__ROOT": str(directory / "den"),
+            "POINTSMAN_CONTENT_STORE__ROOT": str(directory / "content-store"),
         }
 
     def turn(self) -> None:
-        self.door.take_in_standing()
+        self.door.submit_waiting()
         self.lists.wait(0.05)
         self.dispatcher.run_once()
 
@@ -214,9 +214,9 @@ def test_a_broker_that_does_not_answer_is_told_as_such() -> None:
 
 
 def test_at_a_closed_shared_door_nobody_is_taken_in(shop: Shop, broker_url: str) -> None:
-    lists = DoorLists(broker_url)
+    lists = IntakeLists(broker_url)
     submitter = Submitter(shop.ledger, Publisher(create_app(broker_url)), shop.policy)
-    door = CeleryDoor(lists, shop.ledger, submitter, holder="test", is_shared=False)
+    door = CeleryIntake(lists, shop.ledger, submitter, holder="test", is_shared=False)
     ids = {queue: uuid4() for queue in ("intake", "intake.acme")}
     client = Celery(broker=broker_url, set_as_current=False)
     for queue, task_id in ids.items():
@@ -224,7 +224,7 @@ def test_at_a_closed_shared_door_nobody_is_taken_in(shop: Shop, broker_url: str)
             "pointsman.submit", kwargs={"tenant": "acme", "prompt": "pwd"}, task_id=str(task_id), queue=queue
         )
     client.close()
-    door.take_in_standing()
+    door.submit_waiting()
     assert [shop.find(Job, ids[queue]) is not None for queue in ids] == [False, True]
     assert lists.look(["acme"]) == []
     lists.close()
@@ -232,18 +232,18 @@ def test_at_a_closed_shared_door_nobody_is_taken_in(shop: Shop, broker_url: str)
 
 def test_a_tenant_that_fills_its_door_holds_up_nobody_else_and_fills_nothing_else(shop: Shop, broker_url: str) -> None:
     shop.tenant("other")
-    lists = DoorLists(broker_url)
+    lists = IntakeLists(broker_url)
     submitter = Submitter(shop.ledger, Publisher(create_app(broker_url)), shop.policy)
-    door = CeleryDoor(lists, shop.ledger, submitter, holder="test")
+    door = CeleryIntake(lists, shop.ledger, submitter, holder="test")
     with Redis.from_url(broker_url) as client:
         client.lpush("intake.acme", *(b"[" * 100 for _ in range(200)), b"x" * 2_000_000)
         sender = Celery(broker=broker_url, set_as_current=False)
         job_id = uuid4()
         sender.send_task("pointsman.submit", kwargs={"prompt": "pwd"}, task_id=str(job_id), queue="intake.other")
         sender.close()
-        door.take_in_standing()
+        door.submit_waiting()
         assert shop.job(job_id).tenant == "other"
-        while door.take_in_standing():
+        while door.submit_waiting():
             pass
         assert (client.llen("intake.acme"), client.llen("unrouted")) == (0, 0)
     refusals = shop.rows("SELECT tenant FROM audit WHERE action = 'job_refused'")

@@ -26,7 +26,7 @@ from hypothesis.stateful import (
 )
 
 from ledger import money
-from ledger.attempts import hash_token, lapsed_attempts, recover
+from ledger.attempts import find_lapsed_attempts, hash_token, recover
 from ledger.money import Bearer, BearerGone, CallStart, CapLimit, CapsMissing, Reserved
 from ledger.store import Ledger
 from routing.policy.platform import platform_policy
@@ -126,7 +126,7 @@ class BudgetMachine(RuleBasedStateMachine):
             lapse = "UPDATE attempt SET lease_until = now() - interval '1 s' WHERE id = :id AND ended_at IS NULL"
             self.shop.execute(lapse, id=holder.attempt_id)
             with self.shop.ledger.begin() as session:
-                for attempt in lapsed_attempts(session):
+                for attempt in find_lapsed_attempts(session):
                     recover(session, attempt, max_lost=9)
         return self.new_holder(holder.tenant, on_a_bill=True)
 

@@ -124,7 +124,7 @@ def test_a_site_that_an_agent_gave_a_build_serves_what_the_build_wrote(
 def test_every_tier_is_held_to_the_profile_s_budget_of_javascript(
     rig: Rig, maker: PlayedMaker, tmp_path: Path, tier: Tier, handler: Handler, profile: str, state: str
 ) -> None:
-    sites = Sites(rig.shop.ledger, rig.resources.den, rig.shop.policy)
+    sites = Sites(rig.shop.ledger, rig.resources.content_store, rig.shop.policy)
     sites.create("acme", "cafe", profile="interactive")
     (tmp_path / "a.js").write_bytes(SCRIPT)
     site = plain_site(rig, tmp_path)

@@ -8,9 +8,9 @@ from uuid import UUID
 
 import pytest
 
-from gateway.fake_provider.config import RehearsalConfig, billed_nanousd, read_log
-from gateway.fake_provider.server import running_rehearsal
-from gateway.server import running_gateway
+from gateway.fake_provider.config import FakeProviderConfig, billed_nanousd, read_log
+from gateway.fake_provider.server import running_fake_provider
+from gateway.server import serve_gateway_in_thread
 from ledger.attempts import recover, renew
 from ledger.dispatch_window import hold_back
 from ledger.job_control import request_cancel
@@ -18,7 +18,7 @@ from ledger.jobs import lock_job
 from ledger.store import Ledger
 from routing.jobs import State
 from routing.queues import QueueName
-from routing.scheduling import Hold
+from routing.scheduling import WaitReason
 from tests.factories import Shop
 from tests.integration.gateway_world import World, gateway_config, gateway_world, message, provider, scenario
 from tests.services import Valkey, wait_until
@@ -40,7 +40,7 @@ def test_a_cancelled_job_makes_no_model_call_through_any_gateway_whenever_it_was
     ledger: Ledger, ledger_url: str, tmp_path: Path
 ) -> None:
     with (
-        running_rehearsal(RehearsalConfig(speed="max", log=tmp_path / "log")) as upstream,
+        running_fake_provider(FakeProviderConfig(speed="max", log=tmp_path / "log")) as upstream,
         gateway_world(ledger, ledger_url, {"own": provider(upstream.url)}) as world,
     ):
         held = world.attempt()
@@ -48,7 +48,7 @@ def test_a_cancelled_job_makes_no_model_call_through_any_gateway_whenever_it_was
         cancel(ledger, held.job_id)
         assert world.post(held, message()).json()["error"]["details"]["error_code"] == "cancelled"
         restarted = gateway_config({"own": provider(upstream.url)})
-        with running_gateway(restarted, ledger_url, world.policy) as url:
+        with serve_gateway_in_thread(restarted, ledger_url, world.policy) as url:
             answer = World(ledger, url, world.policy).post(held, message())
             assert (answer.status_code, answer.json()["error"]["details"]["error_code"]) == (403, "cancelled")
         assert len(read_log(tmp_path / "log")) == 1
@@ -59,7 +59,7 @@ def test_an_open_call_of_a_cancelled_job_is_cut_at_a_chunk_and_billed_for_what_c
 ) -> None:
     rules = scenario(tmp_path, SLOW)
     with (
-        running_rehearsal(RehearsalConfig(log=tmp_path / "log", scenarios=(rules,))) as upstream,
+        running_fake_provider(FakeProviderConfig(log=tmp_path / "log", scenarios=(rules,))) as upstream,
         gateway_world(ledger, ledger_url, {"own": provider(upstream.url)}) as world,
     ):
         held = world.attempt()
@@ -91,7 +91,7 @@ def test_a_job_that_nobody_works_on_ends_at_once_wherever_it_waits(shop: Shop, w
     if where in ("site", "time", "provider"):
         with shop.ledger.begin() as session:
             seconds = None if where == "site" else 600.0
-            hold_back(session, lock_job(session, job_id), Hold(where), seconds=seconds)
+            hold_back(session, lock_job(session, job_id), WaitReason(where), seconds=seconds)
     message_of = shop.message(job_id)
     cancel(shop.ledger, job_id)
     job = shop.job(job_id)

@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from ledger.attempts import escalate, hold
 from ledger.dispatch_window import pause_queue
-from ledger.operations.workers import Sign, sign_in, sign_off
+from ledger.operations.workers import WorkerStatus, record_heartbeat, remove_worker
 from ledger.submission import count_backlog
 from monitoring.capacity.workload import measure
 from monitoring.gauges import read_recent_attempts, read_wanted_slots
@@ -147,11 +147,11 @@ def test_the_command_plans_from_the_ledger_keeps_what_it_read_and_plans_from_tha
 
 def test_the_pools_that_are_there_are_judged_as_they_are(shop: Shop) -> None:
     with shop.ledger.begin() as session:
-        sign_in(session, Sign(id="w1", host="here", pid=1, queues=("answer",), slots=3))
+        record_heartbeat(session, WorkerStatus(id="w1", host="here", pid=1, queues=("answer",), slots=3))
     found = plan("--rate", "answer=1/s", "--slots", "now", url=shop.url)["queues"][0]
     assert (found["slots"], found["slots_now"], found["is_fixed"], found["is_met"]) == (3, 3, True, False)
     with shop.ledger.begin() as session:
-        sign_off(session, "w1")
+        remove_worker(session, "w1")
     refused = capacity("--rate", "answer=1/s", "--slots", "now", url=shop.url)
     assert (refused.exit_code, "no worker of this ledger" in refused.stderr) == (2, True)
 

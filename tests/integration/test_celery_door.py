@@ -1,4 +1,4 @@
-"""The Celery door as the dispatcher's process serves it: real messages of a plain client on a real broker."""
+"""The Celery intake as the dispatcher's process serves it: real messages of a plain client on a real broker."""
 
 import base64
 import json
@@ -22,7 +22,7 @@ from sqlalchemy.exc import OperationalError, SQLAlchemyError
 from ledger.store import Ledger, create_ledger_engine
 from producers.dispatch.broker import Publisher
 from producers.intake import celery_intake
-from producers.intake.celery_intake import MAX_TRIES, TRIES_KEY, CeleryDoor, DoorLists
+from producers.intake.celery_intake import MAX_TRIES, TRIES_KEY, CeleryIntake, IntakeLists
 from producers.intake.submit import Submitter
 from routing.broker import create_app
 from tests.bait import PICKLE, Bait
@@ -45,16 +45,16 @@ def broker(broker_url: str) -> Iterator[Any]:
 @contextmanager
 def open_door(
     shop: Shop, broker_url: str, *, ledger: Ledger | None = None, holder: str = "one"
-) -> Iterator[CeleryDoor]:
-    app, lists = create_app(DEAD_BROKER), DoorLists(broker_url)
+) -> Iterator[CeleryIntake]:
+    app, lists = create_app(DEAD_BROKER), IntakeLists(broker_url)
     opened = ledger or shop.ledger
-    yield CeleryDoor(lists, opened, Submitter(opened, Publisher(app), shop.policy), holder=holder)
+    yield CeleryIntake(lists, opened, Submitter(opened, Publisher(app), shop.policy), holder=holder)
     lists.close()
     app.close()
 
 
 @pytest.fixture
-def celery_door(shop: Shop, broker_url: str) -> Iterator[CeleryDoor]:
+def celery_door(shop: Shop, broker_url: str) -> Iterator[CeleryIntake]:
     with open_door(shop, broker_url) as opened:
         yield opened
 
@@ -90,36 +90,36 @@ def refused(shop: Shop, job_id: UUID) -> str:
     ],
 )
 def test_what_any_plain_client_sends_becomes_a_job_under_its_task_id(
-    shop: Shop, broker_url: str, broker: Any, celery_door: CeleryDoor, options: dict[str, Any]
+    shop: Shop, broker_url: str, broker: Any, celery_door: CeleryIntake, options: dict[str, Any]
 ) -> None:
     job_id = uuid4()
     send(broker_url, str(job_id), **options)
-    assert celery_door.take_in_standing() == 1
+    assert celery_door.submit_waiting() == 1
     job = shop.job(job_id)
     assert (job.prompt, job.door, job.state) == (QUESTION, "celery", "queued")
     assert (stands(broker), broker.exists(TRIES_KEY)) == (0, 0)
 
 
 def test_messages_are_taken_in_oldest_first_and_all_of_them(
-    shop: Shop, broker_url: str, broker: Any, celery_door: CeleryDoor
+    shop: Shop, broker_url: str, broker: Any, celery_door: CeleryIntake
 ) -> None:
     ids = [uuid4() for _ in range(celery_intake.BATCH + 5)]
     send(broker_url, *map(str, ids))
-    assert celery_door.take_in_standing() == celery_intake.BATCH
-    assert celery_door.take_in_standing() == 5
+    assert celery_door.submit_waiting() == celery_intake.BATCH
+    assert celery_door.submit_waiting() == 5
     assert [row[0] for row in shop.rows("SELECT id FROM job ORDER BY created_at")] == ids
     assert stands(broker) == 0
 
 
-def test_a_message_that_stands_there_twice_is_one_job(shop: Shop, broker_url: str, celery_door: CeleryDoor) -> None:
+def test_a_message_that_stands_there_twice_is_one_job(shop: Shop, broker_url: str, celery_door: CeleryIntake) -> None:
     job_id = str(uuid4())
     send(broker_url, job_id, job_id)
-    celery_door.take_in_standing()
+    celery_door.submit_waiting()
     assert shop.scalar("SELECT count(*) FROM job") == 1
 
 
 def test_while_the_ledger_is_away_messages_stand_and_nothing_is_counted_against_them(
-    shop: Shop, broker_url: str, broker: Any, celery_door: CeleryDoor
+    shop: Shop, broker_url: str, broker: Any, celery_door: CeleryIntake
 ) -> None:
     job_id = uuid4()
     send(broker_url, str(job_id), str(uuid4()))
@@ -127,21 +127,21 @@ def test_while_the_ledger_is_away_messages_stand_and_nothing_is_counted_against_
     with open_door(shop, broker_url, ledger=away) as waiting:
         for _ in range(MAX_TRIES + 2):
             with pytest.raises(SQLAlchemyError):
-                waiting.take_in_standing()
+                waiting.submit_waiting()
     assert (stands(broker), broker.exists(TRIES_KEY)) == (2, 0)
-    celery_door.take_in_standing()
+    celery_door.submit_waiting()
     assert shop.job(job_id).state == "queued"
     away.close()
 
 
 def test_what_breaks_a_rule_is_refused_by_name_and_is_gone(
-    shop: Shop, broker_url: str, broker: Any, celery_door: CeleryDoor
+    shop: Shop, broker_url: str, broker: Any, celery_door: CeleryIntake
 ) -> None:
     own, positional, late = uuid4(), uuid4(), uuid4()
     send(broker_url, str(own), kwargs={"tenant": "acme", "prompt": QUESTION, "task": "x", "self": "y"})
     send(broker_url, str(positional), args=["x"])
     send(broker_url, str(late), expires=datetime.now(UTC) - timedelta(seconds=5))
-    celery_door.take_in_standing()
+    celery_door.submit_waiting()
     assert {error["field"] for error in shop.job(own).result["errors"]} == {"task", "self"}
     assert refused(shop, positional) == "args: is not a field of a job request"
     assert refused(shop, late) == "expires: has passed before the message was taken in"
@@ -182,7 +182,7 @@ UNREADABLE = [
 
 
 def test_what_cannot_be_read_is_put_aside_for_people_and_stops_nobody(
-    shop: Shop, broker_url: str, broker: Any, celery_door: CeleryDoor, tmp_path: Path
+    shop: Shop, broker_url: str, broker: Any, celery_door: CeleryIntake, tmp_path: Path
 ) -> None:
     bait = Bait(tmp_path, task="pointsman.submit", queue="intake")
     assert bait.springs(broker_url), "it does harm where pickle is accepted"
@@ -192,7 +192,7 @@ def test_what_cannot_be_read_is_put_aside_for_people_and_stops_nobody(
     broker.lpush("intake", "x" * (celery_intake.MAX_MESSAGE_BYTES + 1))
     job_id = uuid4()
     send(broker_url, str(job_id))
-    while celery_door.take_in_standing():
+    while celery_door.submit_waiting():
         pass
     assert shop.job(job_id).state == "queued"
     assert broker.llen("unrouted") == len(hostiles) + 1
@@ -201,7 +201,7 @@ def test_what_cannot_be_read_is_put_aside_for_people_and_stops_nobody(
 
 
 def test_a_message_that_fails_each_time_is_put_aside_after_a_few_tries_with_a_refusal_on_record(
-    shop: Shop, broker_url: str, broker: Any, celery_door: CeleryDoor, monkeypatch: pytest.MonkeyPatch
+    shop: Shop, broker_url: str, broker: Any, celery_door: CeleryIntake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any) -> None:
         raise ZeroDivisionError
@@ -210,13 +210,13 @@ def test_a_message_that_fails_each_time_is_put_aside_after_a_few_tries_with_a_re
     job_id = uuid4()
     send(broker_url, str(job_id))
     for _ in range(MAX_TRIES + 1):
-        assert celery_door.take_in_standing() == 1
+        assert celery_door.submit_waiting() == 1
     assert (stands(broker), broker.llen("unrouted"), broker.exists(TRIES_KEY)) == (0, 1, 0)
     assert refused(shop, job_id) == "body: taking it in failed 5 times"
 
 
 def test_a_message_at_which_a_sound_ledger_fails_each_time_holds_nobody_up_and_is_refused(
-    shop: Shop, broker_url: str, broker: Any, celery_door: CeleryDoor, monkeypatch: pytest.MonkeyPatch
+    shop: Shop, broker_url: str, broker: Any, celery_door: CeleryIntake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = [uuid4() for _ in range(3)]
 
@@ -228,15 +228,15 @@ def test_a_message_at_which_a_sound_ledger_fails_each_time_holds_nobody_up_and_i
     take_in = celery_intake.take_in
     monkeypatch.setattr(celery_intake, "take_in", fail_at_the_first)
     send(broker_url, *map(str, ids))
-    assert celery_door.take_in_standing() == 3
+    assert celery_door.submit_waiting() == 3
     assert [shop.job(job_id).state for job_id in ids[1:]] == ["queued", "queued"]
-    while celery_door.take_in_standing():
+    while celery_door.submit_waiting():
         pass
     assert refused(shop, ids[0]) == "body: taking it in failed 5 times"
 
 
 def test_a_refusal_that_fails_is_tried_again_before_a_message_is_put_aside_without_a_row(
-    shop: Shop, broker_url: str, broker: Any, celery_door: CeleryDoor, monkeypatch: pytest.MonkeyPatch
+    shop: Shop, broker_url: str, broker: Any, celery_door: CeleryIntake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError
@@ -246,15 +246,15 @@ def test_a_refusal_that_fails_is_tried_again_before_a_message_is_put_aside_witho
     job_id = uuid4()
     send(broker_url, str(job_id))
     for _ in range(MAX_TRIES + 2):
-        celery_door.take_in_standing()
+        celery_door.submit_waiting()
     assert (stands(broker), broker.llen("unrouted")) == (1, 0)
     monkeypatch.undo()
-    celery_door.take_in_standing()
+    celery_door.submit_waiting()
     assert (stands(broker), broker.llen("unrouted"), shop.job(job_id).state) == (0, 1, "rejected")
 
 
 def test_what_cannot_even_be_refused_does_not_stand_for_ever(
-    shop: Shop, broker_url: str, broker: Any, celery_door: CeleryDoor, monkeypatch: pytest.MonkeyPatch
+    shop: Shop, broker_url: str, broker: Any, celery_door: CeleryIntake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError
@@ -263,15 +263,15 @@ def test_what_cannot_even_be_refused_does_not_stand_for_ever(
     monkeypatch.setattr(Submitter, "record_refusal", fail)
     send(broker_url, str(uuid4()))
     for _ in range(2 * MAX_TRIES + 1):
-        celery_door.take_in_standing()
+        celery_door.submit_waiting()
     assert (stands(broker), broker.llen("unrouted"), broker.exists(TRIES_KEY)) == (0, 1, 0)
 
 
 def test_a_message_of_the_fleet_itself_at_the_door_is_left_to_the_ledger(
-    broker_url: str, broker: Any, celery_door: CeleryDoor
+    broker_url: str, broker: Any, celery_door: CeleryIntake
 ) -> None:
     send(broker_url, "x/0", task="pointsman.intake")
-    celery_door.take_in_standing()
+    celery_door.submit_waiting()
     assert (stands(broker), broker.llen("unrouted")) == (0, 0)
 
 
@@ -327,7 +327,7 @@ for _ in sys.stdin:  # each line is one life of the process that serves the door
 
 @pytest.mark.timeout(600)
 def test_of_many_messages_none_is_lost_or_doubled_however_often_the_door_is_killed(
-    shop: Shop, broker_url: str, broker: Any, celery_door: CeleryDoor
+    shop: Shop, broker_url: str, broker: Any, celery_door: CeleryIntake
 ) -> None:
     ids: list[UUID] = []
     left: list[int] = []
@@ -346,7 +346,7 @@ def test_of_many_messages_none_is_lost_or_doubled_however_often_the_door_is_kill
         serving.stdin.close()
     assert (len(left), len(ids)) == (DOOR_KILLS, 12 * DOOR_KILLS)
     assert all(left), f"a life ended with nothing before it: {left}"
-    while celery_door.take_in_standing():
+    while celery_door.submit_waiting():
         pass
     assert {row[0] for row in shop.rows("SELECT id FROM job")} == set(ids)
     assert shop.scalar("SELECT count(*) FROM event WHERE kind = 'accepted'") == len(ids)
@@ -359,7 +359,7 @@ def test_one_look_takes_no_more_than_its_batch_however_many_tenants_have_message
     tenants = [f"t{number:03}" for number in range(3 * celery_intake.BATCH)]
     for tenant in tenants:
         broker.lpush(f"intake.{tenant}", "x")
-    lists = celery_intake.DoorLists(broker_url)
+    lists = celery_intake.IntakeLists(broker_url)
     try:
         looks = [[each.tenant for each in lists.look(tenants)] for _ in range(4)]
     finally:

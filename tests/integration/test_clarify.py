@@ -156,7 +156,7 @@ def test_a_reply_that_names_a_site_binds_the_job_and_routes_it_again(rig: Rig, b
     assert say(rig, job_id, said) == Reply(True, "tier_1b3", "deterministic_execute")
     job = rig.shop.job(job_id)
     assert (job.state, job.queue, job.tier, job.site_id, job.expires_at) == ("queued", "spec", 1, site_id, None)
-    assert (job.route["lane"], job.mode, job.waiting_since is not None) == ("site", "ACTION", True)
+    assert (job.route["workflow"], job.mode, job.waiting_since is not None) == ("site", "ACTION", True)
     assert rig.calls() == []
     assert rig.run(job_id).state == State.AWAITING_APPROVAL
     assert rig.shop.rows("SELECT detail->>'site' FROM audit WHERE action = 'job_bound'") == [("florist",)]

@@ -97,7 +97,7 @@ def test_what_commands_print_for_programs_is_json(shop: Shop, tmp_path: Path) ->
         ("key", "create"),
         ("key", "list"),
         ("key", "revoke", "default"),
-        ("lanes",),
+        ("circuits",),
         ("webhook", "secret"),
         ("webhook", "list"),
         ("webhook", "show", made["id"]),

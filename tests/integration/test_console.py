@@ -20,7 +20,7 @@ from ledger.attempts import hold
 from ledger.audit import seal
 from ledger.events import EventKind, record
 from ledger.jobs import close_attempt, end, find_job
-from ledger.operations.workers import Sign, sign_in
+from ledger.operations.workers import WorkerStatus, record_heartbeat
 from ledger.record_tables import AuditRow
 from ledger.store import Ledger
 from ledger.tables import Attempt, Job, Site
@@ -66,7 +66,7 @@ class Browser:
 
 @pytest.fixture(scope="module")
 def shared(shared_ledger: Ledger, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with open_world(shared_ledger, tmp_path_factory.mktemp("den")) as opened:
+    with open_world(shared_ledger, tmp_path_factory.mktemp("content_store")) as opened:
         yield opened
 
 
@@ -461,7 +461,7 @@ def test_the_words_that_decided_are_marked_and_what_would_have_changed_it_is_tol
 
 def test_an_operator_sees_who_works_and_with_how_many_slots_and_a_tenant_only_its_own_work(world: World) -> None:
     with world.ledger.begin() as session:
-        sign_in(session, Sign(id="w-1@host", host="host", pid=1, queues=("spec",), slots=4))
+        record_heartbeat(session, WorkerStatus(id="w-1@host", host="host", pid=1, queues=("spec",), slots=4))
     at_work = world.submit(prompt="What does the page say?")
     world.claim(at_work)
     with world.ledger.begin() as session:

@@ -16,7 +16,7 @@ from ledger.events import EventKind, record
 from ledger.jobs import end, lock_job
 from ledger.tables import Job
 from producers.cli import app
-from producers.use_cases.rounds import Asker, Replays, ResumeOrder, Rounds
+from producers.use_cases.rounds import Replays, Requester, ResumeOrder, Rounds
 from routing.jobs import Door, Reason, State
 from routing.queues import Tier
 from tests.integration.http_world import HOME, PAGES, World, shared_ledger, world
@@ -215,8 +215,8 @@ def test_what_a_budget_ended_is_replayed_only_with_more_of_it(bakery: World) -> 
 def test_what_cannot_be_replayed_says_why_and_the_rest_is_replayed(bakery: World) -> None:
     good, resumed, running = die(bakery), die(bakery, "else"), bakery.submit(**EDIT)
     rounds = Rounds(bakery.ledger, bakery.policy)
-    asker = Asker(tenant=bakery.tenant, door=Door.PYTHON, actor="owner")
-    child = rounds.resume(resumed, ResumeOrder(budget_usd=0.1), asker=asker).job
+    requester = Requester(tenant=bakery.tenant, door=Door.PYTHON, actor="owner")
+    child = rounds.resume(resumed, ResumeOrder(budget_usd=0.1), requester=requester).job
     stranger = bakery.headers(tenant=f"{bakery.tenant}-b")
     foreign = bakery.client.post("/v1/dead-letters/replay", headers=stranger, json={"ids": [str(good)]}).json()["jobs"][
         0
@@ -250,8 +250,8 @@ def test_a_request_about_unpublished_work_is_replayed_on_that_work_or_not_at_all
     with bakery.ledger.begin() as session:
         end(session, hold(session, taken.attempt), State.FAILED, reason=Reason.PROVIDER_ERROR)
     replays = Replays(bakery.ledger, bakery.policy)
-    asker = Asker(tenant=bakery.tenant, door=Door.PYTHON, actor="owner")
-    new = replays.replay(round_two, asker=asker).job
+    requester = Requester(tenant=bakery.tenant, door=Door.PYTHON, actor="owner")
+    new = replays.replay(round_two, requester=requester).job
     assert (new.start_release_id, new.result["begun"]["earlier"]) == (release.id, [EDIT["prompt"]])
     taken = bakery.claim(new.id)
     with bakery.ledger.begin() as session:

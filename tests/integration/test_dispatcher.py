@@ -21,9 +21,9 @@ from producers.dispatch.broker import BrokerLists, Publisher
 from producers.dispatch.dispatcher import Dispatcher, DispatcherLoop
 from producers.dispatch.housekeeping import Projector
 from routing.broker import create_app
-from routing.policy.platform import Runway
+from routing.policy.platform import DispatchWindow
 from routing.queues import QueueName
-from sites.content_store import Den
+from sites.content_store import ContentStore
 from sites.releases import build_release, site_key
 from tests.factories import Shop
 
@@ -44,12 +44,16 @@ def dispatcher(shop: Shop, broker_url: str) -> Iterator[Make]:
     apps = []
 
     def make(
-        holder: str = "one", *, url: str = broker_url, runway: Runway | None = None, projector: Projector | None = None
+        holder: str = "one",
+        *,
+        url: str = broker_url,
+        dispatch_window: DispatchWindow | None = None,
+        projector: Projector | None = None,
     ) -> Dispatcher:
         app = create_app(url)
         apps.append(app)
         opened.append(BrokerLists(url))
-        policy = shop.policy.model_copy(update={"runway": runway} if runway else {})
+        policy = shop.policy.model_copy(update={"dispatch_window": dispatch_window} if dispatch_window else {})
         return Dispatcher(
             shop.ledger,
             Publisher(app),
@@ -136,7 +140,7 @@ def test_a_message_taken_but_not_yet_claimed_may_be_pushed_again_and_only_one_co
 
 def test_what_does_not_fit_on_the_runway_waits_in_the_ledger(shop: Shop, broker: Any, dispatcher: Make) -> None:
     jobs = [shop.accept(tier=None) for _ in range(5)]
-    one = dispatcher(runway=Runway(per_queue=2, per_tenant=16))
+    one = dispatcher(dispatch_window=DispatchWindow(per_queue=2, per_tenant=16))
     one.run_once()
     assert ids(broker, "answer") == jobs[:2]
     shop.claim(jobs[0])
@@ -310,7 +314,7 @@ def test_woken_it_does_what_news_is_about_and_leaves_what_time_brings_to_the_nex
 
 
 def test_a_runway_is_filled_again_when_half_of_it_is_taken(shop: Shop, broker: Any, dispatcher: Make) -> None:
-    one = dispatcher(runway=Runway(per_queue=8, per_tenant=8))
+    one = dispatcher(dispatch_window=DispatchWindow(per_queue=8, per_tenant=8))
     jobs = [shop.accept(tier=None) for _ in range(20)]
     assert one.run_once()
     assert ids(broker, "answer") == jobs[:8]
@@ -384,14 +388,14 @@ def test_a_step_that_fails_holds_up_no_other_step(shop: Shop, broker: Any, dispa
 def test_a_site_whose_copy_for_web_servers_lags_is_shown_by_the_leader_even_without_a_broker(
     shop: Shop, dispatcher: Make, tmp_path: Path
 ) -> None:
-    den = Den(tmp_path)
+    content_store = ContentStore(tmp_path)
     site_id = shop.site()
     with shop.ledger.begin() as session:
-        new = build_release(den, {"a.txt": b"a"}, site=session.get_one(Site, site_id), policy=shop.policy)
+        new = build_release(content_store, {"a.txt": b"a"}, site=session.get_one(Site, site_id), policy=shop.policy)
         release = add_release(session, new)
         activate(session, site_id, release, base_release_id=None)
     key = site_key(shop.find(Site, site_id))
-    assert den.active_release(key) is None
-    assert dispatcher(url=DEAD_BROKER, projector=Projector(shop.ledger, den)).run_once()
-    assert den.active_release(key) == str(release.id)
+    assert content_store.active_release(key) is None
+    assert dispatcher(url=DEAD_BROKER, projector=Projector(shop.ledger, content_store)).run_once()
+    assert content_store.active_release(key) == str(release.id)
     assert shop.find(Site, site_id).shown_release_id == release.id

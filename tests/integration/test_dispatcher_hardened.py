@@ -24,7 +24,7 @@ from producers.config import DispatcherConfig
 from producers.dispatch.broker import BrokerLists, Publisher
 from producers.dispatch.dispatcher import BATCH, Dispatcher
 from routing.broker import create_app
-from routing.policy.platform import Runway
+from routing.policy.platform import DispatchWindow
 from routing.queues import Limits, Tier
 from tests.factories import Shop
 from tests.integration.test_dispatcher import broker, grow_old, ids
@@ -62,7 +62,7 @@ def make(shop: Shop, broker_url: str) -> Iterator[Make]:
             publisher = Interrupted(app)
             if before is not None:
                 publisher.before = before  # type: ignore[method-assign]
-            policy = shop.policy.model_copy(update={"runway": Runway(per_queue=500, per_tenant=500)})
+            policy = shop.policy.model_copy(update={"dispatch_window": DispatchWindow(per_queue=500, per_tenant=500)})
             return Dispatcher(
                 shop.ledger, publisher, lists, policy=policy, config=config, holder=holder, signing_key=b"k" * 32
             )
@@ -210,7 +210,7 @@ def processes(shop: Shop, broker_url: str, tmp_path: Path) -> Iterator[Callable[
             "POINTSMAN_LEDGER__URL": shop.url,
             "POINTSMAN_BROKER__URL": broker_url,
             "POINTSMAN_AUDIT__SIGNING_KEY": "k" * 32,
-            "POINTSMAN_DEN__ROOT": str(tmp_path),
+            "POINTSMAN_CONTENT_STORE__ROOT": str(tmp_path),
             "POINTSMAN_DISPATCHER__LEASE_SECONDS": "1.5",
             "POINTSMAN_DISPATCHER__TICK_SECONDS": "0.2",
         }

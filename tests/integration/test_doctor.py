@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from ledger import audit
 from ledger.audit import newest_head, seal
 from ledger.dispatch_window import DISPATCHER, lead
-from ledger.operations.workers import Sign, sign_in
+from ledger.operations.workers import WorkerStatus, record_heartbeat
 from ledger.store import Ledger
 from monitoring.exporter import ExporterApp
 from producers import doctor
@@ -80,7 +80,7 @@ def test_a_fleet_whose_dispatcher_is_gone_and_whose_chain_was_cut(
             for role in (DISPATCHER, celery_intake.ROLE):
                 assert lead(session, role, "one", seconds=30)
             queues = tuple(queue.value for queue in QueueName if queue is not QueueName.UNROUTED)
-            sign_in(session, Sign(id="w", host="h", pid=1, queues=queues, slots=2))
+            record_heartbeat(session, WorkerStatus(id="w", host="h", pid=1, queues=queues, slots=2))
         for number in range(3):
             with ledger.begin() as session:
                 audit.append(session, "key_created", actor="test", number=number)
@@ -120,15 +120,15 @@ def test_a_broker_that_may_drop_messages_and_one_that_is_away(tmp_path: Path) ->
 
 
 def test_a_den_that_cannot_be_written_to_or_cannot_link(tmp_path: Path) -> None:
-    with installed(den__root=tmp_path / "den") as installation:
+    with installed(content_store__root=tmp_path / "content-store") as installation:
         assert verdicts(doctor.check_files(installation))["content store"] == "WARN"
         assert list(tmp_path.iterdir()) == []
-        (tmp_path / "den").mkdir()
+        (tmp_path / "content-store").mkdir()
         assert verdicts(doctor.check_files(installation))["content store"] == "OK"
-        assert list((tmp_path / "den").iterdir()) == []
+        assert list((tmp_path / "content-store").iterdir()) == []
     (tmp_path / "file").write_text("")
-    for root in (tmp_path / "file" / "den", Path("/proc/den"), Path("/sys")):
-        with installed(den__root=root) as installation:
+    for root in (tmp_path / "file" / "content-store", Path("/proc/den"), Path("/sys")):
+        with installed(content_store__root=root) as installation:
             (finding,) = doctor.check_files(installation)
             assert (finding.name, finding.verdict.value) == ("content store", "FAIL")
             assert str(root) in finding.seen

@@ -267,8 +267,8 @@ def test_counters_of_closed_label_sets_start_at_0(fleet: Fleet) -> None:
     assert series["limit_hits_total", ("cost", "run", "agent", "agent")] == 0
     assert series["attempt_duration_seconds_count", ("spec", "spec")] == 0
     assert series["tokens_total", ("output", MODEL, "spec")] == 0
-    assert series["cost_usd_total", (MODEL, "rehearsal", "spec")] == 0
-    assert series["provider_requests_total", ("429", MODEL, "rehearsal")] == 0
+    assert series["cost_usd_total", (MODEL, "fake", "spec")] == 0
+    assert series["provider_requests_total", ("429", MODEL, "fake")] == 0
     assert series["queue_depth", ("spec",)] == 0
     assert ("queue_depth", ("unrouted",)) not in series
     assert len(series) < 4000

@@ -12,11 +12,11 @@ from uuid import UUID, uuid4
 import pytest
 
 from ledger import money
-from ledger.attempts import bind_door, hash_token, lapsed_attempts, recover, report_loss
+from ledger.attempts import bind_egress, find_lapsed_attempts, hash_token, recover, report_loss
 from ledger.errors import FencedError
-from ledger.job_ends import book_note
+from ledger.job_ends import record_note_sent
 from ledger.money import BearerGone
-from ledger.notifications import Due, book, claim_due
+from ledger.notifications import Due, book, claim_due_notifications
 from ledger.record_tables import Delivery
 from ledger.runs.steps import charge_unmetered_step
 from ledger.runs.tables import TicketNote
@@ -24,7 +24,7 @@ from ledger.start_attempt import Claim
 from ledger.tables import Site
 from routing.jobs import JobMessage, Reason, State
 from routing.queues import QueueName
-from sites.content_store import Den
+from sites.content_store import ContentStore
 from sites.releases import site_key
 from tests.factories import Shop
 from tests.integration.driving import Fleet
@@ -45,14 +45,14 @@ yard, forge = _yard, forge
 
 @pytest.fixture
 def rig(shop: Shop, tmp_path: Path) -> Rig:
-    return Rig(shop, Den(tmp_path / "den"))
+    return Rig(shop, ContentStore(tmp_path / "content-store"))
 
 
 def lose(shop: Shop, claimed: Claim) -> None:
     """Let the dispatcher take the job away, as it does from a worker that says nothing any more."""
     shop.lapse(claimed)
     with shop.ledger.begin() as session:
-        lapsed = [each for each in lapsed_attempts(session) if each.job_id == claimed.job.id]
+        lapsed = [each for each in find_lapsed_attempts(session) if each.job_id == claimed.job.id]
     for attempt in lapsed:
         with shop.ledger.begin() as session:
             recover(session, attempt, max_lost=9)
@@ -129,7 +129,7 @@ def test_a_twin_opens_no_token_to_a_box(shop: Shop, token: str | None) -> None:
     twin = shop.running()
     lose(shop, twin)
     with pytest.raises(FencedError), shop.ledger.begin() as session:
-        bind_door(session, twin.attempt, address="10.213.0.2", token=token)
+        bind_egress(session, twin.attempt, address="10.213.0.2", token=token)
 
 
 def test_the_news_that_a_twin_s_process_died_takes_nothing_from_its_successor(shop: Shop) -> None:
@@ -139,7 +139,7 @@ def test_the_news_that_a_twin_s_process_died_takes_nothing_from_its_successor(sh
     shop.claim(twin.job.id)
     with shop.ledger.begin() as session:
         report_loss(session, message, cause=Reason.TIME_LIMIT)
-        assert lapsed_attempts(session) == []
+        assert find_lapsed_attempts(session) == []
 
 
 # ----------------------------------------------------------------------------------------------------- site releases
@@ -204,7 +204,7 @@ def test_a_twin_that_shows_late_shows_what_is_active_by_then(rig: Rig) -> None:
 
     run_control(rig.shop.message(first), rig.resources, observe=overtaken)
     key = site_key(rig.shop.find(Site, site_id))
-    page = rig.den.root / "sites" / key / "active" / "index.html"
+    page = rig.content_store.root / "sites" / key / "active" / "index.html"
     assert page.read_bytes() == newest["index.html"]
 
 
@@ -281,7 +281,7 @@ def test_a_sender_that_was_away_has_no_say_in_a_delivery_that_another_makes(shop
 
     def claim_job() -> Due:
         with shop.ledger.begin() as session:
-            (due,) = claim_due(session, 1)
+            (due,) = claim_due_notifications(session, 1)
         return due
 
     def tell(due: Due, outcome: str) -> None:
@@ -306,8 +306,8 @@ def test_a_writer_of_notes_that_was_away_has_no_say_in_another_s_try(yard: Yard)
     with yard.shop.ledger.begin() as session:
         session.add(TicketNote(run_id=run_id, kind="ended", attempts=2))
     with yard.shop.ledger.begin() as session:
-        book_note(session, run_id, "ended", attempts=1, error="away", is_final=True)
-        book_note(session, run_id, "ended", attempts=2, error=None, is_final=False)
-        book_note(session, run_id, "ended", attempts=1, error="away", is_final=False)
+        record_note_sent(session, run_id, "ended", attempts=1, error="away", is_final=True)
+        record_note_sent(session, run_id, "ended", attempts=2, error=None, is_final=False)
+        record_note_sent(session, run_id, "ended", attempts=1, error="away", is_final=False)
     told = yard.shop.rows("SELECT delivered_at IS NOT NULL, error FROM ticket_note WHERE kind = 'ended'")
     assert told == [(True, None)]

@@ -1,4 +1,4 @@
-"""Garbage collection over the real record and a real Den: space comes back, and nothing that is needed goes."""
+"""Garbage collection over a real ledger and content store: space comes back, and nothing that is needed goes."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def grow_old(world: World) -> None:
         os.utime(path, (1_000_000, 1_000_000), follow_symlinks=False)
 
 
-def collect(world: World, *, releases: int = 1, is_rehearsal: bool = False) -> Collected:
+def collect(world: World, *, releases: int = 1, is_dry_run: bool = False) -> Collected:
     retention = world.policy.retention.model_copy(update={"releases": releases})
     policy = world.policy.model_copy(update={"retention": retention})
-    return collect_garbage(world.ledger, world.den, policy, is_rehearsal=is_rehearsal)
+    return collect_garbage(world.ledger, world.content_store, policy, is_dry_run=is_dry_run)
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_old_releases_give_up_their_files_and_say_so_while_live_and_previous_sta
 ) -> None:
     sites = world.resources.sites
     grow_old(world)
-    rehearsed = collect(world, is_rehearsal=True)
+    rehearsed = collect(world, is_dry_run=True)
     assert sites.read(world.tenant, "bakery", release=history[0])[1] == version(0)
     done = collect(world)
     assert done == rehearsed
@@ -95,7 +95,7 @@ def test_a_draft_that_nobody_wanted_goes_after_its_time(world: World, history: l
     assert collect(world, releases=9).releases == 0, "it is young"
     grow_old(world)
     assert collect(world, releases=9)[1:4] == (1, 1, len(version(77)["index.html"]))
-    assert not world.den.exists(release.manifest["files"]["index.html"][0])
+    assert not world.content_store.exists(release.manifest["files"]["index.html"][0])
     assert world.active("bakery") == history[-1]
 
 
@@ -112,14 +112,14 @@ def test_a_sweep_is_on_record(world: World, history: list[UUID]) -> None:
 def test_a_release_keeps_its_spec_its_diff_and_whatever_else_its_record_names(
     world: World, history: list[UUID]
 ) -> None:
-    named = {name: world.den.put(name.encode()) for name in Release.model_fields if name.endswith("_sha256")}
+    named = {name: world.content_store.put(name.encode()) for name in Release.model_fields if name.endswith("_sha256")}
     assert {"spec_sha256", "diff_sha256", "reverse_sha256"} <= set(named)
     with world.ledger.begin() as session:
         for release_id in (history[0], history[-1]):
             session.get_one(Release, release_id).sqlmodel_update(named)
     grow_old(world)
     collect(world)
-    assert {world.den.get(sha256) for sha256 in named.values()} == {name.encode() for name in named}
+    assert {world.content_store.get(sha256) for sha256 in named.values()} == {name.encode() for name in named}
 
 
 @pytest.mark.threat("H7")

@@ -29,8 +29,8 @@ from gateway.errors import (
     ProviderBusyError,
     ProviderError,
 )
-from gateway.fake_provider.config import LoggedCall, RehearsalConfig, billed_nanousd, read_log
-from gateway.fake_provider.server import running_rehearsal
+from gateway.fake_provider.config import FakeProviderConfig, LoggedCall, billed_nanousd, read_log
+from gateway.fake_provider.server import running_fake_provider
 from ledger.money import presume_lost_calls
 from ledger.store import Ledger
 from routing.config import key_fingerprint
@@ -78,7 +78,7 @@ rules:
 
 
 class Rehearsed(World):
-    """A world whose provider is the rehearsal model."""
+    """A world whose provider is the fake provider."""
 
     log: Path
 
@@ -99,10 +99,10 @@ class Rehearsed(World):
 @pytest.fixture
 def rehearsed(ledger: Ledger, ledger_url: str, tmp_path: Path) -> Iterator[Rehearsed]:
     rules = scenario(tmp_path, RULES)
-    config = RehearsalConfig(log=tmp_path / "log", speed="max", scenarios=(rules,), faults=True)
+    config = FakeProviderConfig(log=tmp_path / "log", speed="max", scenarios=(rules,), faults=True)
     with (
-        running_rehearsal(config) as upstream,
-        gateway_world(ledger, ledger_url, {"rehearsal": provider(upstream.url)}) as world,
+        running_fake_provider(config) as upstream,
+        gateway_world(ledger, ledger_url, {"fake": provider(upstream.url)}) as world,
     ):
         world.__class__ = Rehearsed
         assert isinstance(world, Rehearsed)
@@ -144,7 +144,7 @@ def test_a_streamed_call_is_billed_as_the_provider_bills_it(rehearsed: Rehearsed
     [call] = rehearsed.calls()
     assert call.cost_nanousd == rehearsed.provider_bill(1) > 0
     assert (call.state, call.finish, call.status) == ("settled", "completed", 200)
-    assert (call.provider, call.model, call.attempt_id) == ("rehearsal", HAIKU, held.attempt_id)
+    assert (call.provider, call.model, call.attempt_id) == ("fake", HAIKU, held.attempt_id)
     assert call.key_hash == key_fingerprint(KEY, pepper="pepper-pepper-pepper")
     assert (call.input_tokens, call.output_tokens) == (reply.usage.input_tokens, reply.usage.output_tokens)
     assert rehearsed.logged(1)[0].call == str(call.id)
@@ -748,7 +748,7 @@ def test_a_gateway_that_ends_leaves_no_call_unpaid(
     rules = scenario(tmp_path, RULES)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    with running_rehearsal(RehearsalConfig(log=tmp_path / "log", speed="max", scenarios=(rules,))) as up:
+    with running_fake_provider(FakeProviderConfig(log=tmp_path / "log", speed="max", scenarios=(rules,))) as up:
         own = {"base_url": up.url, "api_key": KEY, "label": "own"}
         config = json.dumps({"port": port, "pepper": "p" * 20, "providers": {"own": own}, "grace_seconds": 0.2})
         process = subprocess.Popen([sys.executable, "-c", _SERVE, config, ledger_url])

@@ -14,7 +14,7 @@ import pytest
 from aiohttp import web
 
 from gateway.config import ProviderConfig
-from ledger.attempts import bind_door, new_token
+from ledger.attempts import bind_egress, new_token
 from ledger.errors import FencedError
 from ledger.start_attempt import claim
 from ledger.store import Ledger
@@ -94,7 +94,7 @@ def agent_attempt(world: World, *, tenant: str = "acme") -> Held:
 
 def bind(world: World, held: Held, address: str | None, *, token: str | None = None) -> None:
     with world.ledger.begin() as session:
-        bind_door(session, session.get_one(Attempt, held.attempt_id), address=address, token=token)
+        bind_egress(session, session.get_one(Attempt, held.attempt_id), address=address, token=token)
 
 
 def post_from(address: str, world: World, held: Held, body: dict[str, Any]) -> httpx2.Response:

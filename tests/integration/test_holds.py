@@ -11,9 +11,9 @@ from ledger.dispatch_window import Push, hold_back, release_due, release_sites, 
 from ledger.job_control import request_cancel
 from ledger.jobs import close_attempt, lock_job, move, wait_on
 from routing.jobs import Reason, State
-from routing.policy.platform import Runway
+from routing.policy.platform import DispatchWindow
 from routing.queues import QueueName
-from routing.scheduling import Admission, Hold
+from routing.scheduling import Admission, WaitReason
 from tests.factories import Shop
 
 SPEC, ANSWER = QueueName.SPEC, QueueName.ANSWER
@@ -21,7 +21,9 @@ SPEC, ANSWER = QueueName.SPEC, QueueName.ANSWER
 
 def take(shop: Shop, queue: QueueName = SPEC) -> list[Push]:
     with shop.ledger.begin() as session:
-        return list(top_up(session, queue, runway=Runway(per_queue=64, per_tenant=16), admission=Admission()))
+        return list(
+            top_up(session, queue, dispatch_window=DispatchWindow(per_queue=64, per_tenant=16), admission=Admission())
+        )
 
 
 def freed(shop: Shop) -> Sequence[UUID]:
@@ -34,13 +36,13 @@ def due(shop: Shop) -> Sequence[UUID]:
         return release_due(session)
 
 
-def park(shop: Shop, job_id: UUID, hold_for: Hold, *, seconds: float | None = None) -> None:
+def park(shop: Shop, job_id: UUID, hold_for: WaitReason, *, seconds: float | None = None) -> None:
     with shop.ledger.begin() as session:
         hold_back(session, lock_job(session, job_id), hold_for, seconds=seconds)
 
 
-@pytest.mark.parametrize("kind", [Hold.TIME, Hold.PROVIDER])
-def test_a_job_that_waits_for_a_time_stays_off_the_broker_until_that_has_come(shop: Shop, kind: Hold) -> None:
+@pytest.mark.parametrize("kind", [WaitReason.TIME, WaitReason.PROVIDER])
+def test_a_job_that_waits_for_a_time_stays_off_the_broker_until_that_has_come(shop: Shop, kind: WaitReason) -> None:
     job_id = shop.accept(tier=None)
     park(shop, job_id, kind, seconds=60)
     assert (due(shop), take(shop, ANSWER)) == ([], [])
@@ -58,7 +60,7 @@ def test_a_try_that_is_put_off_says_so_in_the_same_commit_in_which_it_waits_agai
         close_attempt(session, job, outcome="parked", reason=Reason.PROVIDER_BUSY)
         job.fence += 1
         move(session, job, State.QUEUED, reason=Reason.PROVIDER_BUSY)
-        wait_on(session, job, ANSWER, hold=Hold.PROVIDER, seconds=30)
+        wait_on(session, job, ANSWER, hold=WaitReason.PROVIDER, seconds=30)
     job = shop.job(claimed.job.id)
     assert (job.held_for, take(shop, ANSWER)) == ("provider", [])
     wait = shop.scalar("SELECT extract(epoch FROM held_until - clock_timestamp()) FROM job")
@@ -67,16 +69,16 @@ def test_a_try_that_is_put_off_says_so_in_the_same_commit_in_which_it_waits_agai
 
 def test_whoever_waits_for_a_time_grows_old_only_from_then_on(shop: Shop) -> None:
     job_id = shop.accept(tier=None)
-    park(shop, job_id, Hold.TIME, seconds=3600)
+    park(shop, job_id, WaitReason.TIME, seconds=3600)
     assert shop.scalar("SELECT waiting_since > clock_timestamp() + interval '59 minutes' FROM job")
-    park(shop, job_id, Hold.TIME, seconds=0)
+    park(shop, job_id, WaitReason.TIME, seconds=0)
     assert shop.scalar("SELECT waiting_since <= clock_timestamp() FROM job")
 
 
 def test_a_job_is_accepted_for_later(shop: Shop) -> None:
-    job_id = shop.accept(tier=None, held_for=Hold.TIME, held_until=datetime.now(UTC) + timedelta(hours=1))
+    job_id = shop.accept(tier=None, held_for=WaitReason.TIME, held_until=datetime.now(UTC) + timedelta(hours=1))
     assert (due(shop), take(shop, ANSWER)) == ([], [])
-    past = shop.accept(tier=None, held_for=Hold.TIME, held_until=datetime.now(UTC) - timedelta(hours=1))
+    past = shop.accept(tier=None, held_for=WaitReason.TIME, held_until=datetime.now(UTC) - timedelta(hours=1))
     assert due(shop) == [past]
     assert shop.scalar("SELECT waiting_since > now() - interval '1 minute' FROM job WHERE id = :id", id=past)
     assert shop.job(job_id).held_for == "time"
@@ -85,7 +87,7 @@ def test_a_job_is_accepted_for_later(shop: Shop) -> None:
 def test_a_message_that_is_already_on_its_way_does_not_talk_a_job_out_of_its_hold(shop: Shop) -> None:
     job_id = shop.accept(tier=None)
     (push,) = take(shop, ANSWER)
-    park(shop, job_id, Hold.PROVIDER, seconds=60)
+    park(shop, job_id, WaitReason.PROVIDER, seconds=60)
     assert shop.try_claim(shop.message(push.job_id)) is None
     assert shop.job(job_id).held_for == "provider"
 
@@ -128,7 +130,7 @@ def test_an_end_and_a_claim_leave_nothing_held(shop: Shop) -> None:
     shop.end(writing)
     assert shop.claim(waiting).job.held_for is None, "its message came when the site was free"
     parked = shop.accept(tier=None)
-    park(shop, parked, Hold.TIME, seconds=60)
+    park(shop, parked, WaitReason.TIME, seconds=60)
     with shop.ledger.begin() as session:
         request_cancel(session, lock_job(session, parked), actor="test")
     assert (shop.job(parked).held_for, shop.job(parked).held_until) == (None, None)
@@ -151,7 +153,7 @@ def test_the_job_that_holds_its_site_s_lock_is_not_parked_with_those_that_wait_f
     holder = waiting_again(shop, site)
     others = [shop.accept(site_id=site, priority="P1") for _ in range(3)]
     with shop.ledger.begin() as session:
-        pushed = top_up(session, SPEC, runway=Runway(per_queue=1, per_tenant=1), admission=Admission())
+        pushed = top_up(session, SPEC, dispatch_window=DispatchWindow(per_queue=1, per_tenant=1), admission=Admission())
     assert shop.job(holder).held_for is None
     assert [push.job_id for push in [*pushed, *take(shop)]] == [holder]
     assert {shop.job(job_id).held_for for job_id in others} == {"site"}
@@ -162,6 +164,6 @@ def test_the_job_that_holds_its_site_s_lock_waits_for_nobody(shop: Shop) -> None
     holder = waiting_again(shop, site)
     other = shop.accept(site_id=site)
     for job_id in (holder, other):
-        park(shop, job_id, Hold.SITE)
+        park(shop, job_id, WaitReason.SITE)
     assert list(freed(shop)) == [holder]
     assert shop.job(other).held_for == "site"

@@ -1,4 +1,4 @@
-"""Intake on a real ledger and through the real gateway, with the rehearsal model as advocate, critic and classifier."""
+"""Intake on a real ledger and through the real gateway, with the fake provider as advocate, critic and classifier."""
 
 from collections.abc import Mapping
 from dataclasses import replace

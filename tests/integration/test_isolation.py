@@ -67,7 +67,7 @@ PAGE_ROUTES = {
 def both(shared_ledger: Ledger, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[World, Belongings]]:
     """The owner's world and what it has; the stranger is another tenant of the same installation."""
     directory = tmp_path_factory.mktemp("isolation")
-    with open_world(shared_ledger, directory / "den") as world:
+    with open_world(shared_ledger, directory / "content-store") as world:
         world.app.state.stopping.set()  # an open stream of events would wait for its job
         yield world, furnish(world, directory)
 

@@ -76,8 +76,8 @@ def test_a_key_needs_a_tenant_and_a_tenant_a_name_that_can_stand_in_a_url(ledger
 
 def test_a_tenant_made_again_keeps_its_provider_unless_another_is_named(ledger: Ledger) -> None:
     with ledger.begin() as session:
-        create_tenant(session, "acme", provider="rehearsal")
-        assert create_tenant(session, "acme").provider == "rehearsal"
+        create_tenant(session, "acme", provider="fake")
+        assert create_tenant(session, "acme").provider == "fake"
         assert create_tenant(session, "acme", provider="anthropic").provider == "anthropic"
         actions = [row.action for row in session.scalars(select(AuditRow).order_by("seq")).all()]
     assert actions == ["tenant_created", "tenant_provider_set"]

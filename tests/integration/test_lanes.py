@@ -16,11 +16,11 @@ import httpx2
 import pytest
 from aiohttp import web
 
-from gateway.server import running_gateway
-from ledger.provider_circuits import LaneView, lanes
+from gateway.server import serve_gateway_in_thread
+from ledger.provider_circuits import CircuitView, circuits
 from ledger.store import Ledger
 from routing.policy.platform import Policy, platform_policy
-from routing.provider_circuit import Lanes, LaneState
+from routing.provider_circuit import Circuits, CircuitState
 from tests.integration.gateway_world import (
     HAIKU,
     Held,
@@ -49,7 +49,7 @@ def lanes_policy(**rules: Any) -> Policy:
     policy = platform_policy()
     calls = dict(policy.calls)
     calls["assist"] = calls["assist"].model_copy(update={"queue": "answer", "model": OPUS})
-    return policy.model_copy(update={"lanes": Lanes.model_validate(rules), "calls": calls})
+    return policy.model_copy(update={"circuits": Circuits.model_validate(rules), "calls": calls})
 
 
 @dataclass
@@ -100,9 +100,9 @@ def world(ledger: Ledger, ledger_url: str, moody: Moody) -> Iterator[World]:
         yield made
 
 
-def lane(world: World, model: str = HAIKU) -> LaneView:
+def circuit(world: World, model: str = HAIKU) -> CircuitView:
     with world.ledger.begin() as session:
-        return next(view for view in lanes(session) if view.model == model)
+        return next(view for view in circuits(session) if view.model == model)
 
 
 def ask(world: World, held: Held, model: str = HAIKU, **fields: Any) -> httpx2.Response:
@@ -133,7 +133,11 @@ def test_a_lane_is_parked_for_as_long_as_its_provider_asks_and_all_others_flow(w
     world.tenant("other", "theirs")
     moody.errors.clear()
     assert ask(world, world.attempt(tenant="other")).status_code == 200, "another account is another lane"
-    assert (lane(world).state, lane(world).reason, lane(world).failures) == (LaneState.PARKED, "rate_limited", 1)
+    assert (circuit(world).state, circuit(world).reason, circuit(world).failures) == (
+        CircuitState.OPEN,
+        "rate_limited",
+        1,
+    )
     assert [call.status for call in world.calls(held.job_id)] == [429, 200], "what is refused opens no call"
     world.check_books()
 
@@ -142,8 +146,8 @@ def test_a_date_in_retry_after_is_read_by_the_provider_s_own_clock(world: World,
     dates = {"date": "Wed, 21 Oct 2037 07:28:00 GMT", "retry-after": "Wed, 21 Oct 2037 07:28:30 GMT"}
     moody.errors[HAIKU] = (529, dates)
     ask(world, world.attempt())
-    assert 25 <= lane(world).parked_seconds <= 30
-    assert lane(world).reason == "overloaded"
+    assert 25 <= circuit(world).open_seconds <= 30
+    assert circuit(world).reason == "overloaded"
 
 
 def test_of_any_number_of_gateways_one_call_tests_a_lane_that_was_parked(
@@ -153,7 +157,7 @@ def test_of_any_number_of_gateways_one_call_tests_a_lane_that_was_parked(
         providers = {"own": provider(upstream.url)}
         with (
             gateway_world(ledger, ledger_url, providers, policy=lanes_policy()) as world,
-            running_gateway(gateway_config(providers), ledger_url, world.policy) as second_url,
+            serve_gateway_in_thread(gateway_config(providers), ledger_url, world.policy) as second_url,
         ):
             held = [world.attempt() for _ in range(12)]
             moody.errors[HAIKU] = (529, {})
@@ -162,7 +166,7 @@ def test_of_any_number_of_gateways_one_call_tests_a_lane_that_was_parked(
             moody.asked.clear()
             moody.held.add(HAIKU)
             world.execute("UPDATE lane SET parked_until = clock_timestamp() - interval '1 second'")
-            assert lane(world).state is LaneState.HALF_OPEN
+            assert circuit(world).state is CircuitState.HALF_OPEN
             second = World(ledger, second_url, world.policy)
             with ThreadPoolExecutor(12) as pool:
                 answers = [pool.submit(ask, (world, second)[n % 2], held[n]) for n in range(12)]
@@ -173,7 +177,7 @@ def test_of_any_number_of_gateways_one_call_tests_a_lane_that_was_parked(
             assert all(answer.headers["x-should-retry"] == "true" for answer in refused), "a short wait is worth it"
             assert moody.asked == [HAIKU]
             assert sorted(answer.result().status_code for answer in answers) == [200] + [429] * 11
-            assert (lane(world).state, lane(world).failures) == (LaneState.FLOWING, 0)
+            assert (circuit(world).state, circuit(world).failures) == (CircuitState.CLOSED, 0)
             assert [event["change"] for event in world.events("lane")] == ["parked", "opened"]
             assert ask(second, held[3]).status_code == 200
             world.check_books()
@@ -185,7 +189,7 @@ def test_a_failed_test_parks_the_lane_for_twice_as_long(world: World, moody: Moo
     seconds = []
     for _ in range(4):
         ask(world, held)
-        seconds.append(round(lane(world).parked_seconds))
+        seconds.append(round(circuit(world).open_seconds))
         world.execute("UPDATE lane SET parked_until = clock_timestamp()")
     assert seconds == [2, 4, 8, 16]
     assert len(moody.asked) == 4
@@ -209,7 +213,7 @@ def test_a_test_whose_caller_leaves_is_given_to_the_next(world: World, moody: Mo
         assert code_of(ask(world, held)) == "circuit_open"
     moody.hold.set()
     wait_until(lambda: ask(world, held).status_code == 200, seconds=10, what="another call may test the lane")
-    assert lane(world).state is LaneState.FLOWING
+    assert circuit(world).state is CircuitState.CLOSED
 
 
 def test_calls_that_fail_in_a_row_park_a_lane_and_one_that_goes_well_ends_the_row(
@@ -220,13 +224,13 @@ def test_calls_that_fail_in_a_row_park_a_lane_and_one_that_goes_well_ends_the_ro
         moody.errors[HAIKU] = (500, {})
         for _ in range(2):
             assert ask(world, held).status_code == 500
-        assert (lane(world).state, lane(world).failures) == (LaneState.FLOWING, 2)
+        assert (circuit(world).state, circuit(world).failures) == (CircuitState.CLOSED, 2)
         moody.errors.clear()
         assert ask(world, held).status_code == 200
-        assert lane(world).failures == 0
+        assert circuit(world).failures == 0
         moody.errors[HAIKU] = (502, {})
         assert [ask(world, held).status_code for _ in range(4)] == [502, 502, 502, 429]
-        assert (lane(world).reason, lane(world).failures) == ("failing", 3)
+        assert (circuit(world).reason, circuit(world).failures) == ("failing", 3)
 
 
 def test_a_provider_that_refuses_connections_is_not_called_again_and_again(ledger: Ledger, ledger_url: str) -> None:
@@ -249,7 +253,7 @@ def test_an_error_inside_a_stream_parks_the_lane_too(ledger: Ledger, ledger_url:
 
     with scripted_provider(play) as up, gateway_world(ledger, ledger_url, {"own": provider(up.url)}) as world:
         ask(world, world.attempt())
-        assert lane(world).state is LaneState.PARKED
+        assert circuit(world).state is CircuitState.OPEN
 
 
 def test_the_fleet_draws_its_calls_from_one_bucket(ledger: Ledger, ledger_url: str, moody: Moody) -> None:
@@ -294,4 +298,4 @@ def test_a_call_that_is_larger_than_its_bucket_waits_for_a_full_one(
 def test_a_call_without_trouble_or_buckets_leaves_no_row(world: World) -> None:
     assert ask(world, world.attempt()).status_code == 200
     with world.ledger.begin() as session:
-        assert lanes(session) == []
+        assert circuits(session) == []

@@ -13,7 +13,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlmodel import SQLModel
 
-from ledger.attempts import escalate, hold, lapsed_attempts, recover, renew, report_loss
+from ledger.attempts import escalate, find_lapsed_attempts, hold, recover, renew, report_loss
 from ledger.errors import FencedError, IdempotencyConflictError, JobNotFoundError, PublishConflictError, WrongStateError
 from ledger.job_control import approve, approved_release, await_approval, expire, overdue_jobs, reject, request_cancel
 from ledger.jobs import end, find_job, list_jobs, move
@@ -49,7 +49,7 @@ def at_once(calls: Sequence[Callable[[], T]]) -> list[T | Exception]:
 def take_back(shop: Shop, *, max_lost: int = 2, silent_seconds: float = 0.0) -> None:
     """Do what the dispatcher does with lapsed attempts."""
     with shop.ledger.begin() as session:
-        lapsed = lapsed_attempts(session)
+        lapsed = find_lapsed_attempts(session)
     for attempt in lapsed:
         with shop.ledger.begin() as session:
             recover(session, attempt, max_lost=max_lost, silent_seconds=silent_seconds)
@@ -355,7 +355,7 @@ def test_a_job_whose_worker_died_waits_again_and_the_old_message_is_stale(shop: 
 def test_a_live_lease_is_left_alone(shop: Shop) -> None:
     claimed = shop.running()
     with shop.ledger.begin() as session:
-        assert lapsed_attempts(session) == []
+        assert find_lapsed_attempts(session) == []
         recover(session, claimed.attempt, max_lost=2)
     assert shop.job(claimed.job.id).state == "running"
 
@@ -411,7 +411,7 @@ def test_an_attempt_that_ended_after_it_was_found_lapsed_is_not_recovered(shop: 
     claimed = shop.running()
     shop.lapse(claimed)
     with shop.ledger.begin() as session:
-        (found,) = lapsed_attempts(session)
+        (found,) = find_lapsed_attempts(session)
     shop.end(claimed)
     with shop.ledger.begin() as session:
         recover(session, found, max_lost=2)
@@ -424,7 +424,7 @@ def test_an_attempt_that_renewed_after_it_was_found_lapsed_keeps_its_job(shop: S
     claimed = shop.running()
     shop.lapse(claimed)
     with shop.ledger.begin() as session:
-        (found,) = lapsed_attempts(session)
+        (found,) = find_lapsed_attempts(session)
     with shop.ledger.begin() as session:
         assert renew(session, claimed.attempt, lease_seconds=20).holds
     with shop.ledger.begin() as session:

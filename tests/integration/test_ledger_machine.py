@@ -18,7 +18,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from ledger.attempts import escalate, hold, lapsed_attempts, recover, renew, report_loss
+from ledger.attempts import escalate, find_lapsed_attempts, hold, recover, renew, report_loss
 from ledger.errors import FencedError, PublishConflictError, WrongStateError
 from ledger.job_control import approved_release, expire, reject, request_cancel
 from ledger.jobs import end
@@ -98,7 +98,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule()
     def dispatch(self) -> None:
         with self.shop.ledger.begin() as session:
-            lapsed = lapsed_attempts(session)
+            lapsed = find_lapsed_attempts(session)
         for attempt in lapsed:
             with self.shop.ledger.begin() as session:
                 recover(session, attempt, max_lost=2)

@@ -19,7 +19,7 @@ from alembic.runtime.migration import MigrationContext
 from sqlmodel import SQLModel
 from typer.testing import CliRunner
 
-from ledger.attempts import lapsed_attempts, recover
+from ledger.attempts import find_lapsed_attempts, recover
 from ledger.audit import verify
 from ledger.errors import LedgerBusyError, SchemaMismatchError
 from ledger.job_control import request_cancel
@@ -31,7 +31,7 @@ from ledger.store import Fit, Ledger, await_schema, create_ledger_engine, fit, s
 from producers.cli import app
 from routing.jobs import ENDS, Reason, State
 from routing.queues import QueueName
-from sites.content_store import Den
+from sites.content_store import ContentStore
 from tests.factories import Shop
 from tests.integration.test_lifecycle import FILES, Rig, change, returns
 from tests.services import Postgres, wait_until
@@ -128,16 +128,16 @@ HANDLERS = {
 class Upgraded:
     """New workers over a ledger that old ones filled."""
 
-    def __init__(self, shop: Shop, den: Den) -> None:
+    def __init__(self, shop: Shop, content_store: ContentStore) -> None:
         self.shop = shop
-        self.rig = Rig(shop, den)
+        self.rig = Rig(shop, content_store)
 
     def recover(self) -> None:
         """What the dispatcher does about the old processes, which are gone."""
         self.shop.execute("UPDATE job SET expires_at = now() + interval '1 day' WHERE expires_at IS NOT NULL")
         with self.shop.ledger.begin() as session:
             presume_lost_calls(session)
-            lapsed = lapsed_attempts(session)
+            lapsed = find_lapsed_attempts(session)
         for attempt in lapsed:
             with self.shop.ledger.begin() as session:
                 recover(session, attempt, max_lost=9)
@@ -162,10 +162,10 @@ class Upgraded:
 
 def test_jobs_that_an_older_version_accepted_go_on_to_their_ends(old: Shop, tmp_path: Path) -> None:
     migrate(old.ledger.engine)
-    den = Den(tmp_path)
+    content_store = ContentStore(tmp_path)
     for files in (FILES, CHANGED_FILES):
-        den.put_tree(files)  # content is found by its digest: the Den needs no migration
-    upgraded = Upgraded(old, den)
+        content_store.put_tree(files)  # content is found by its digest: the content store needs no migration
+    upgraded = Upgraded(old, content_store)
     upgraded.recover()
     upgraded.cancel("state = 'clarifying' OR id IN (SELECT job_id FROM run)")
     for _ in range(12):

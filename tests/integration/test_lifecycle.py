@@ -12,16 +12,16 @@ from billiard.exceptions import TimeLimitExceeded, WorkerLostError
 from sqlalchemy.exc import OperationalError
 
 from gateway.errors import BudgetExceededError, CancelledCallError, FencedCallError, NoProviderKeyError, ProviderError
-from ledger.attempts import lapsed_attempts, recover
+from ledger.attempts import find_lapsed_attempts, recover
 from ledger.job_control import approve, reject, request_cancel
-from ledger.operations.workers import Sign
+from ledger.operations.workers import WorkerStatus
 from ledger.releases import activate, active_release, add_release
 from ledger.store import Ledger, create_ledger_engine
 from ledger.tables import Job, Release, Site
 from routing.jobs import JobMessage, Reason, State
 from routing.policy.platform import Policy
 from routing.queues import QUEUE_OF_TIER, QueueName, Tier
-from sites.content_store import Den
+from sites.content_store import ContentStore
 from sites.errors import BlobMissingError
 from sites.releases import build_release, manifest_of, site_key
 from tests.factories import Shop, not_available
@@ -44,15 +44,15 @@ SECRET = {"index.html": HOME.replace(b"Bread", b"sk-ant-api03-" + b"A1b2C3d4" * 
 class Rig:
     """A worker's view of one installation, without Celery."""
 
-    def __init__(self, shop: Shop, den: Den) -> None:
+    def __init__(self, shop: Shop, content_store: ContentStore) -> None:
         self.shop = shop
-        self.den = den
+        self.content_store = content_store
         self.resources = self.with_policy(shop.policy)
 
     def with_policy(self, policy: Policy) -> Resources:
         return Resources(
             ledger=self.shop.ledger,
-            den=self.den,
+            content_store=self.content_store,
             policy=policy,
             gateway_url="http://127.0.0.1:1",
             worker="w1",
@@ -64,7 +64,7 @@ class Rig:
         site_id = self.shop.site(name)
         with self.shop.ledger.begin() as session:
             site = session.get_one(Site, site_id)
-            new = build_release(self.den, files or FILES, site=site, policy=self.shop.policy)
+            new = build_release(self.content_store, files or FILES, site=site, policy=self.shop.policy)
             assert new.scan_passed, new.scan
         with self.shop.ledger.begin() as session:
             activate(session, site_id, add_release(session, new), base_release_id=None)
@@ -85,7 +85,7 @@ class Rig:
         with self.shop.ledger.begin() as session:
             release = active_release(session, session.get_one(Site, site_id))
             assert release is not None
-            return self.den.read_tree(manifest_of(release))
+            return self.content_store.read_tree(manifest_of(release))
 
     def is_free(self, site_id: UUID) -> bool:
         site: Site = self.shop.find(Site, site_id)
@@ -93,13 +93,13 @@ class Rig:
 
 
 @pytest.fixture(scope="module")
-def den(tmp_path_factory: pytest.TempPathFactory) -> Den:
-    return Den(tmp_path_factory.mktemp("den"))
+def content_store(tmp_path_factory: pytest.TempPathFactory) -> ContentStore:
+    return ContentStore(tmp_path_factory.mktemp("content_store"))
 
 
 @pytest.fixture
-def rig(shop: Shop, den: Den) -> Rig:
-    return Rig(shop, den)
+def rig(shop: Shop, content_store: ContentStore) -> Rig:
+    return Rig(shop, content_store)
 
 
 @pytest.fixture
@@ -188,7 +188,7 @@ def test_a_change_waits_for_approval_and_only_then_is_shown(rig: Rig) -> None:
     assert rig.shown(site) == FILES
     assert rig.publish(job.id).state == "published"
     assert (rig.shown(site), rig.is_free(site)) == (CHANGED, True)
-    assert rig.den.active_release(site_key(rig.shop.find(Site, site))) == str(job.release_id)
+    assert rig.content_store.active_release(site_key(rig.shop.find(Site, site))) == str(job.release_id)
 
 
 @pytest.mark.req("H-113", "H-114")
@@ -408,7 +408,7 @@ def test_what_an_attempt_does_after_it_lost_its_job_leaves_no_trace(rig: Rig, ou
     def lose_it(attempt: Attempt) -> Outcome:
         rig.shop.lapse(attempt.claim)
         with rig.shop.ledger.begin() as session:
-            (lapsed,) = lapsed_attempts(session)
+            (lapsed,) = find_lapsed_attempts(session)
         with rig.shop.ledger.begin() as session:
             recover(session, lapsed, max_lost=2)
         with pytest.raises(LeaseLostError):
@@ -469,7 +469,7 @@ def test_a_worker_s_parent_tells_the_ledger_at_once_how_its_child_died(
         return Ledger(create_ledger_engine(rig.shop.url, pool_size=0))
 
     hooks = PoolHooks(
-        WorkerHeartbeat(open_ledger, Sign(id="w1", host="h", pid=1, queues=("spec",), slots=1)),
+        WorkerHeartbeat(open_ledger, WorkerStatus(id="w1", host="h", pid=1, queues=("spec",), slots=1)),
         log_level="INFO",
         prepare=lambda: None,
         close=lambda: None,
@@ -478,10 +478,10 @@ def test_a_worker_s_parent_tells_the_ledger_at_once_how_its_child_died(
     for garbage in ((), ("x",), ({"job_id": "x"},)):
         hooks.on_failure(exception=error, args=garbage)
     with rig.shop.ledger.begin() as session:
-        assert lapsed_attempts(session) == []
+        assert find_lapsed_attempts(session) == []
     hooks.on_failure(exception=error, args=[message.model_dump(mode="json")])
     with rig.shop.ledger.begin() as session:
-        (lapsed,) = lapsed_attempts(session)
+        (lapsed,) = find_lapsed_attempts(session)
     with rig.shop.ledger.begin() as session:
         recover(session, lapsed, max_lost=2)
     assert rig.shop.job(message.job_id).state == state

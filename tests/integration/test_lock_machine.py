@@ -20,19 +20,19 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from ledger.attempts import escalate, hold, lapsed_attempts, recover
+from ledger.attempts import escalate, find_lapsed_attempts, hold, recover
 from ledger.dispatch_window import release_due, release_sites, top_up
-from ledger.errors import FencedError, MonitoringError, PublishConflictError, WrongStateError
+from ledger.errors import FencedError, LedgerError, PublishConflictError, WrongStateError
 from ledger.job_control import approved_release, reject, request_cancel
 from ledger.jobs import end
 from ledger.releases import activate
 from ledger.start_attempt import Claim
 from ledger.store import Ledger
 from ledger.tables import Job
-from producers.use_cases.rounds import Asker, ReviseOrder, Rounds
+from producers.use_cases.rounds import Requester, ReviseOrder, Rounds
 from routing.errors import RoutingError
 from routing.jobs import ENDS, Door, JobMessage, Reason, State
-from routing.policy.platform import Runway
+from routing.policy.platform import DispatchWindow
 from routing.queues import QUEUE_OF_TIER, QueueName, Tier
 from tests.factories import Shop
 
@@ -42,7 +42,7 @@ PHASES = (Phase.generate, Phase.shrink) if "MACHINE_EXAMPLES" in os.environ else
 SITES = ("one", "two")
 CLOSED = (FencedError, WrongStateError, PublishConflictError)
 WRITING = ("spec", "patch", "agent")
-RUNWAY = Runway(per_queue=4, per_tenant=3)
+RUNWAY = DispatchWindow(per_queue=4, per_tenant=3)
 """Short, so that jobs wait for room as well as for sites."""
 STEPS = (
     "a second writer turned away",
@@ -52,7 +52,7 @@ STEPS = (
     "cancelled while it held its site",
     "published",
 )
-ASKER = Asker(tenant="acme", door=Door.PYTHON, actor="ann")
+ASKER = Requester(tenant="acme", door=Door.PYTHON, actor="ann")
 
 
 class LockMachine(RuleBasedStateMachine):
@@ -70,7 +70,7 @@ class LockMachine(RuleBasedStateMachine):
         self.shop.tenant()
         self.sites = [self.shop.site(name) for name in SITES]
         self.rounds = Rounds(self.shop.ledger, self.shop.policy)
-        self.runway: dict[UUID, tuple[QueueName, int]] = {}
+        self.dispatch_window: dict[UUID, tuple[QueueName, int]] = {}
         """The broker: where a job's message stands, and with which fence."""
         return multiple(*(self.shop.accept(site_id=site) for site in self.sites for _ in range(2)))
 
@@ -82,7 +82,7 @@ class LockMachine(RuleBasedStateMachine):
     def dispatch(self) -> None:
         """A round of the dispatcher."""
         with self.shop.ledger.begin() as session:
-            lapsed = lapsed_attempts(session)
+            lapsed = find_lapsed_attempts(session)
         for attempt in lapsed:
             with self.shop.ledger.begin() as session:
                 recover(session, attempt, max_lost=3)
@@ -92,8 +92,8 @@ class LockMachine(RuleBasedStateMachine):
             release_sites(session)
         for queue in (*QUEUE_OF_TIER.values(), QueueName.CONTROL):
             with self.shop.ledger.begin() as session:
-                pushes = top_up(session, queue, runway=RUNWAY, admission=self.shop.policy.admission)
-            self.runway |= {push.job_id: (queue, push.fence) for push in pushes}
+                pushes = top_up(session, queue, dispatch_window=RUNWAY, admission=self.shop.policy.admission)
+            self.dispatch_window |= {push.job_id: (queue, push.fence) for push in pushes}
 
     @rule(target=claims, first=jobs, second=jobs)
     def work_at_once(self, first: UUID, second: UUID) -> Any:
@@ -115,10 +115,10 @@ class LockMachine(RuleBasedStateMachine):
     @rule(target=claims, which=st.integers(0, 20))
     def work(self, which: int) -> Any:
         """A worker takes a message."""
-        if not self.runway:
+        if not self.dispatch_window:
             return multiple()
-        job_id = list(self.runway)[which % len(self.runway)]
-        queue, fence = self.runway.pop(job_id)
+        job_id = list(self.dispatch_window)[which % len(self.dispatch_window)]
+        queue, fence = self.dispatch_window.pop(job_id)
         return self.claims_of(self.shop.try_claim(JobMessage(job_id=job_id, fence=fence), queue=queue))
 
     @rule(target=claims, site=st.integers(0, 1), steps=st.integers(1, 4))
@@ -197,8 +197,8 @@ class LockMachine(RuleBasedStateMachine):
         before = self.shop.job(job)
         held = before.state == State.AWAITING_APPROVAL and self.writer_of(before.site_id) == job
         try:
-            new = self.rounds.revise(job, ReviseOrder(text="Change the hero heading to 'Cake'"), asker=ASKER).job
-        except (MonitoringError, RoutingError):
+            new = self.rounds.revise(job, ReviseOrder(text="Change the hero heading to 'Cake'"), requester=ASKER).job
+        except (LedgerError, RoutingError):
             return job
         if held:
             assert self.writer_of(before.site_id) == new.id, "the lock was handed on"
@@ -269,8 +269,8 @@ class LockMachine(RuleBasedStateMachine):
         for _ in range(200):
             self.shop.execute("UPDATE attempt SET lease_until = now() - interval '1 s' WHERE ended_at IS NULL")
             self.dispatch()
-            for job_id in list(self.runway):
-                queue, fence = self.runway.pop(job_id)
+            for job_id in list(self.dispatch_window):
+                queue, fence = self.dispatch_window.pop(job_id)
                 claimed = self.shop.try_claim(JobMessage(job_id=job_id, fence=fence), queue=queue)
                 if claimed is not None and queue == QueueName.CONTROL:
                     self.publish(claimed)

@@ -16,11 +16,11 @@ from ledger.attempts import UNKNOWN_VERSION_SECONDS
 from ledger.dispatch_window import release_due
 from ledger.tables import Job
 from producers.dispatch.broker import Publisher
-from producers.intake.celery_intake import CeleryDoor, DoorLists
+from producers.intake.celery_intake import CeleryIntake, IntakeLists
 from producers.intake.submit import Submitter
 from routing.broker import create_app
 from routing.queues import QUEUES, SUBMIT_TASK, QueueName
-from sites.content_store import Den
+from sites.content_store import ContentStore
 from tests.factories import Shop
 from tests.services import wait_until
 from workers.lifecycle import Resources
@@ -34,7 +34,11 @@ def worker(shop: Shop, broker_url: str, tmp_path: Path) -> Iterator[Celery]:
     """A worker of this version on `tools` and `control`."""
     app = create_app(broker_url)
     resources = Resources(
-        ledger=shop.ledger, den=Den(tmp_path), policy=shop.policy, gateway_url="http://127.0.0.1:1", worker="w1"
+        ledger=shop.ledger,
+        content_store=ContentStore(tmp_path),
+        policy=shop.policy,
+        gateway_url="http://127.0.0.1:1",
+        worker="w1",
     )
     register_tasks(app, resources=lambda: resources, policy=shop.policy, environment=dict)
     queues = [QueueName.TOOLS.value, QueueName.CONTROL.value]
@@ -46,10 +50,10 @@ def worker(shop: Shop, broker_url: str, tmp_path: Path) -> Iterator[Celery]:
 @pytest.fixture
 def client(shop: Shop, broker_url: str) -> Iterator[Celery]:
     """A Celery client at the door of this version."""
-    app, lists, stopping = create_app(broker_url), DoorLists(broker_url), threading.Event()
+    app, lists, stopping = create_app(broker_url), IntakeLists(broker_url), threading.Event()
     outside = Celery(broker=broker_url, set_as_current=False)
     submitter = Submitter(shop.ledger, Publisher(app), shop.policy)
-    door = CeleryDoor(lists, shop.ledger, submitter, holder="one")
+    door = CeleryIntake(lists, shop.ledger, submitter, holder="one")
     serving = threading.Thread(target=door.serve, args=(stopping,), kwargs={"tick_seconds": 0.1})
     serving.start()
     yield outside
@@ -129,7 +133,7 @@ def test_a_stale_message_of_a_newer_version_holds_nothing_back(shop: Shop, worke
 @pytest.mark.parametrize("kwargs", json.loads((MESSAGES / "submit_v1.json").read_text()), ids=lambda one: one["prompt"])
 def test_what_an_older_client_sends_is_accepted(shop: Shop, client: Celery, kwargs: dict[str, Any]) -> None:
     shop.site("shop")
-    shop.tenant("acme", provider="rehearsal")
+    shop.tenant("acme", provider="fake")
     job_id = uuid4()
     client.send_task(SUBMIT_TASK, kwargs=kwargs, queue=QueueName.INTAKE.value, task_id=str(job_id))
     job: Job = wait_until(lambda: shop.find(Job, job_id), seconds=10, what="it is on record")

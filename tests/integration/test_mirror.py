@@ -281,7 +281,7 @@ def test_a_path_of_another_shape_reaches_no_registry(mirror: MirrorWorld, subtes
 
 @pytest.mark.threat("B8")
 def test_names_that_do_not_exist_are_no_way_out_for_data(ledger: Ledger, ledger_url: str, tmp_path: Path) -> None:
-    with mirror_world(ledger, ledger_url, tmp_path, unknown_per_door=3) as mirror:
+    with mirror_world(ledger, ledger_url, tmp_path, unknown_per_box=3) as mirror:
         mirror.registry.add("left", "1.0.0")
         assert [mirror.request(f"/secret-{number}").status_code for number in range(5)] == [404, 404, 404, 429, 429]
         assert mirror.request("/left").status_code == 429

@@ -324,7 +324,7 @@ def test_a_file_of_a_kind_that_nobody_knows_is_kept_never_shown(world: World, tm
     with world.ledger.begin() as session:
         release = session.get_one(Release, world.job(job_id).release_id)
         files = dict(release.manifest["files"])
-        files["thing.xyz"] = [world.den.put(HOME), len(HOME), "application/octet-stream"]
+        files["thing.xyz"] = [world.content_store.put(HOME), len(HOME), "application/octet-stream"]
         release.manifest = {**release.manifest, "files": files}
     answer = get(world, preview + "thing.xyz")
     assert answer.headers["content-type"] == "application/octet-stream"

@@ -16,7 +16,7 @@ import pytest
 from ledger import provider_circuits
 from ledger.dispatch_window import lead, pause_queue
 from ledger.events import EventKind, record
-from ledger.operations.workers import Sign, sign_in
+from ledger.operations.workers import WorkerStatus, record_heartbeat
 from producers.local.supervisor import free_port
 from routing.clarify.ladder import BYPASS_REASONS, LadderEventName
 from routing.jobs import Reason, State
@@ -61,10 +61,10 @@ def stand_by(shop: Shop) -> None:
     """Let a dispatcher lead, a worker serve, a queue be paused, a lane be parked and a job be held."""
     with shop.ledger.begin() as session:
         lead(session, "dispatcher", "d1", seconds=3600)
-        sign_in(session, Sign(id="w1", host="h", pid=1, queues=("answer", "spec", "steps"), slots=4))
+        record_heartbeat(session, WorkerStatus(id="w1", host="h", pid=1, queues=("answer", "spec", "steps"), slots=4))
         pause_queue(session, QueueName.AGENT, is_paused=True)
         refused = provider_circuits.fail(
-            "rehearsal", MODEL, trouble=Trouble.OVERLOADED, pauses=[600], asked=None, is_test=False
+            "fake", MODEL, trouble=Trouble.OVERLOADED, pauses=[600], asked=None, is_test=False
         )
         refused.all(session)
     for held_for, hours in (("site", None), ("time", 1)):

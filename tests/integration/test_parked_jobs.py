@@ -15,22 +15,22 @@ from pydantic import SecretStr
 from sqlalchemy import select
 
 from gateway.config import GatewayConfig, ProviderConfig
-from gateway.fake_provider.config import RehearsalConfig, billed_nanousd
-from gateway.fake_provider.server import running_rehearsal
-from gateway.server import running_gateway
+from gateway.fake_provider.config import FakeProviderConfig, billed_nanousd
+from gateway.fake_provider.server import running_fake_provider
+from gateway.server import serve_gateway_in_thread
 from ledger.attempts import defer, hold
 from ledger.dispatch_window import release_due
 from ledger.job_control import request_cancel
 from ledger.jobs import lock_job
-from ledger.provider_circuits import lanes, open_lane
+from ledger.provider_circuits import circuits, reset_circuit
 from ledger.runs.tables import AgentExecution
 from ledger.tables import Cap, Job, Release, Site
 from producers.local.supervisor import free_port
 from routing.jobs import Reason
 from routing.policy.platform import Policy, platform_policy
-from routing.provider_circuit import LaneState
+from routing.provider_circuit import CircuitState
 from routing.queues import QueueName, Tier
-from sites.content_store import Den
+from sites.content_store import ContentStore
 from tests.factories import Shop
 from tests.integration.step_world import StepYard, policy_with_file_remotes
 from tests.integration.test_patch_jobs import plain_site
@@ -60,9 +60,9 @@ def policy_of() -> Policy:
     policy = policy_with_file_remotes()
     answer = policy.calls["answer"].model_copy(update={"model": OPUS})
     limits = policy.queues[QueueName.ANSWER].model_copy(update={"llm_usd": 0.5})
-    rules = policy.lanes.model_copy(update={"failures": 1, "pause_seconds": 20.0})
+    rules = policy.circuits.model_copy(update={"failures": 1, "pause_seconds": 20.0})
     queues = {**policy.queues, QueueName.ANSWER: limits}
-    return policy.model_copy(update={"calls": {**policy.calls, "answer": answer}, "lanes": rules, "queues": queues})
+    return policy.model_copy(update={"calls": {**policy.calls, "answer": answer}, "circuits": rules, "queues": queues})
 
 
 QUIET = "rules: [{name: none, when: {model: none}, say: [{text: x}]}]"
@@ -89,9 +89,9 @@ class Rig(SpecRig):
         rows = self.shop.rows("SELECT outcome, reason FROM attempt WHERE job_id = :id ORDER BY number", id=job_id)
         return [(row.outcome, row.reason) for row in rows]
 
-    def lane(self, model: str) -> LaneState:
+    def circuit(self, model: str) -> CircuitState:
         with self.shop.ledger.begin() as session:
-            return next((view.state for view in lanes(session) if view.model == model), LaneState.FLOWING)
+            return next((view.state for view in circuits(session) if view.model == model), CircuitState.CLOSED)
 
     def check_books(self) -> None:
         """No cap was passed, nothing is left reserved, and the provider's log says what the bills say."""
@@ -111,20 +111,24 @@ def installation(shop: Shop, home: Path, *, scenario: str = QUIET, port: int = 0
     with ExitStack() as stack:
         url = f"http://127.0.0.1:{port}"
         if is_up:
-            url = stack.enter_context(running_rehearsal(rehearsal(home, port=port))).url
-        provider = ProviderConfig(base_url=url, api_key=SecretStr("k" * 32), label="rehearsal", day_usd=100)
-        gateway = GatewayConfig(providers={"rehearsal": provider}, pepper=SecretStr("p" * 32))
-        gateway_url = stack.enter_context(running_gateway(gateway, shop.url, policy))
+            url = stack.enter_context(running_fake_provider(fake_provider(home, port=port))).url
+        provider = ProviderConfig(base_url=url, api_key=SecretStr("k" * 32), label="fake", day_usd=100)
+        gateway = GatewayConfig(providers={"fake": provider}, pepper=SecretStr("p" * 32))
+        gateway_url = stack.enter_context(serve_gateway_in_thread(gateway, shop.url, policy))
         shop.policy = policy
-        shop.tenant(provider="rehearsal")
+        shop.tenant(provider="fake")
         resources = WorkerResources(
-            ledger=shop.ledger, den=Den(home / "den"), policy=policy, gateway_url=gateway_url, worker="w1"
+            ledger=shop.ledger,
+            content_store=ContentStore(home / "content-store"),
+            policy=policy,
+            gateway_url=gateway_url,
+            worker="w1",
         )
         yield Rig(shop, resources, log, policy=policy)
 
 
-def rehearsal(home: Path, *, port: int = 0) -> RehearsalConfig:
-    return RehearsalConfig(speed="max", scenarios=(home / "mine.yaml",), log=home / "requests.jsonl", port=port)
+def fake_provider(home: Path, *, port: int = 0) -> FakeProviderConfig:
+    return FakeProviderConfig(speed="max", scenarios=(home / "mine.yaml",), log=home / "requests.jsonl", port=port)
 
 
 def faults(model: str, status: int, *, times: int, after: int | None = None) -> str:
@@ -149,7 +153,7 @@ def test_jobs_of_a_busy_lane_wait_and_end_well_and_those_of_another_flow_meanwhi
         )
         assert held >= (after or 20) - 15
         assert len(rig.calls()) == 1, "the second job's call never reached the provider"
-        assert rig.lane(HAIKU) is LaneState.PARKED
+        assert rig.circuit(HAIKU) is CircuitState.OPEN
 
         question = rig.shop.accept(prompt="What is on the page?", tier=None, site_id=site)
         assert rig.work(question).state == "answered", "another model's lane flows, at the same site too"
@@ -160,7 +164,7 @@ def test_jobs_of_a_busy_lane_wait_and_end_well_and_those_of_another_flow_meanwhi
         assert rig.work(second).held_for == "provider", "the test of the lane failed: it is parked again"
         rig.later()
         assert rig.work(second).state == "awaiting_approval"
-        assert rig.lane(HAIKU) is LaneState.FLOWING
+        assert rig.circuit(HAIKU) is CircuitState.CLOSED
         assert [outcome for outcome, _ in rig.attempts(second)] == ["parked", "parked", "awaiting_approval"]
         assert rig.shop.job(second).lost_attempts == 0
         assert reason in {event["reason"] for event in _events(rig, "lane")}
@@ -177,7 +181,7 @@ def test_jobs_wait_for_a_provider_that_refuses_connections(shop: Shop, tmp_path:
         job_id = rig.shop.accept(prompt=EDIT, site_id=rig.site())
         assert rig.work(job_id).held_for == "provider"
         assert rig.shop.scalar("SELECT sum(cost_nanousd) FROM call") == 0
-        with running_rehearsal(rehearsal(tmp_path, port=port)):
+        with running_fake_provider(fake_provider(tmp_path, port=port)):
             rig.later()
             assert rig.work(job_id).state == "awaiting_approval"
         rig.check_books()
@@ -201,13 +205,13 @@ def test_jobs_wait_for_a_gateway_that_is_away(shop: Shop, tmp_path: Path) -> Non
 
 def test_a_job_whose_disk_is_full_waits_for_a_time_and_for_no_longer_than_for_a_lane(shop: Shop) -> None:
     job_id = shop.accept(tier=None)
-    rules = shop.policy.lanes.model_copy(update={"pause_seconds": 15.0, "longest_wait_seconds": 90.0})
+    rules = shop.policy.circuits.model_copy(update={"pause_seconds": 15.0, "longest_wait_seconds": 90.0})
 
     def park_once() -> float | None:
         claimed = shop.claim(job_id)
         with shop.ledger.begin() as session:
             job = hold(session, claimed.attempt)
-            return defer(session, job, asked=None, reason=Reason.STORAGE_UNAVAILABLE, detail="full", lanes=rules)
+            return defer(session, job, asked=None, reason=Reason.STORAGE_UNAVAILABLE, detail="full", circuits=rules)
 
     given = []
     while (pause := park_once()) is not None:
@@ -336,8 +340,8 @@ def test_an_operator_opens_a_lane_and_its_jobs_go_on_at_once(shop: Shop, tmp_pat
         rig.work(job_id)
         with rig.shop.ledger.begin() as session:
             assert release_due(session) == []
-            assert open_lane(session, "rehearsal", HAIKU)
-            assert not open_lane(session, "rehearsal", "unknown")
+            assert reset_circuit(session, "fake", HAIKU)
+            assert not reset_circuit(session, "fake", "unknown")
         with rig.shop.ledger.begin() as session:
             assert release_due(session) == [job_id]
         assert rig.work(job_id).state == "awaiting_approval"

@@ -1,4 +1,4 @@
-"""Tier 2 from claim to preview, through the real gateway, with the rehearsal model at the other end."""
+"""Tier 2 from claim to preview, through the real gateway, with the fake provider at the other end."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ HOVER = "Make the h1 darker when the mouse is over it"
 def plain_site(rig: Rig, folder: Path, name: str = "cafe", **more: bytes) -> UUID:
     for path, data in {"index.html": PAGE, "site.css": STYLE, **more}.items():
         (folder / path).write_bytes(data)
-    Sites(rig.shop.ledger, rig.resources.den, rig.shop.policy).import_site("acme", name, folder)
+    Sites(rig.shop.ledger, rig.resources.content_store, rig.shop.policy).import_site("acme", name, folder)
     site_id: UUID = rig.shop.scalar("SELECT id FROM site WHERE name = :name", name=name)
     return site_id
 
@@ -70,7 +70,7 @@ def test_the_diff_for_review_and_the_way_back_are_kept(rig: Rig, tmp_path: Path)
     release: Release = rig.shop.find(Release, job.release_id)
     assert release.diff_sha256 is not None
     assert release.reverse_sha256 is not None
-    diff, reverse = (rig.resources.den.get(sha) for sha in (release.diff_sha256, release.reverse_sha256))
+    diff, reverse = (rig.resources.content_store.get(sha) for sha in (release.diff_sha256, release.reverse_sha256))
     after = rig.files(job.release_id)
     assert (
         apply_diff({"index.html": PAGE, "site.css": STYLE}, diff).onto({"index.html": PAGE, "site.css": STYLE}) == after
@@ -138,7 +138,7 @@ def built_site(rig: Rig, folder: Path, **package: object) -> tuple[UUID, dict[st
     for path, data in files.items():
         (folder / path).parent.mkdir(exist_ok=True)
         (folder / path).write_bytes(data)
-    Sites(rig.shop.ledger, rig.resources.den, rig.shop.policy).import_site("acme", "built", folder)
+    Sites(rig.shop.ledger, rig.resources.content_store, rig.shop.policy).import_site("acme", "built", folder)
     site_id: UUID = rig.shop.scalar("SELECT id FROM site WHERE name = 'built'")
     return site_id, files
 
@@ -209,7 +209,7 @@ def test_a_patch_of_a_built_site_changes_its_source_and_the_build_writes_what_is
     assert manifest_of(release).public == "dist"
     assert set(manifest_of(release).served) == {"index.html", "site.css"}
     assert release.reverse_sha256 is not None
-    assert apply_diff(after, rig.resources.den.get(release.reverse_sha256)).onto(after) == before
+    assert apply_diff(after, rig.resources.content_store.get(release.reverse_sha256)).onto(after) == before
     assert len(rig.calls()) == 1
     (box,) = maker.boxes
     assert box.is_closed

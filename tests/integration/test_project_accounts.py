@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from ledger.attempts import bind_door
+from ledger.attempts import bind_egress
 from ledger.jobs import lock_job
 from ledger.runs.steps import StepSpec, StepStart, add_steps, start_steps
 from ledger.start_attempt import claim
@@ -131,7 +131,7 @@ def test_a_step_of_an_agent_with_a_box_calls_from_its_door_on_a_key_with_a_limit
     outside = accounts.world.post(held, message(model=SONNET))
     assert (outside.status_code, "bound to none" in outside.text) == (401, True)
     with accounts.world.ledger.begin() as session:
-        bind_door(session, session.get_one(Attempt, held.attempt_id), address="127.0.0.1")
+        bind_egress(session, session.get_one(Attempt, held.attempt_id), address="127.0.0.1")
     unlimited = accounts.world.post(held, message(model=SONNET))
     assert (unlimited.status_code, "day_usd" in unlimited.text) == (403, True)
     assert accounts.called()["own"] == 0

@@ -15,7 +15,7 @@ from uuid import UUID
 import pytest
 from fastapi.testclient import TestClient
 
-from ledger.attempts import lapsed_attempts, recover
+from ledger.attempts import find_lapsed_attempts, recover
 from ledger.releases import activate, add_release
 from ledger.tables import Job, Release, Site
 from producers.dispatch.housekeeping import Projector
@@ -23,7 +23,7 @@ from producers.pages import PageResources, create_pages_app
 from producers.use_cases.jobs import PreviewLinks, describe
 from routing.jobs import State
 from routing.queues import QueueName, Tier
-from sites.content_store import Den, Disk
+from sites.content_store import ContentStore, Disk
 from sites.preview import PreviewSigner
 from sites.releases import build_release, site_key
 from tests.factories import Shop
@@ -68,9 +68,13 @@ class Yard:
         self.home = home
         self.disk = FullDisk()
         self.disk.is_full = False
-        self.den = Den(home, disk=self.disk)
+        self.content_store = ContentStore(home, disk=self.disk)
         self.resources = Resources(
-            ledger=shop.ledger, den=self.den, policy=shop.policy, gateway_url="http://127.0.0.1:1", worker="w1"
+            ledger=shop.ledger,
+            content_store=self.content_store,
+            policy=shop.policy,
+            gateway_url="http://127.0.0.1:1",
+            worker="w1",
         )
         self.site_id = shop.site("yard")
         self.import_site(OLD)
@@ -79,11 +83,11 @@ class Yard:
         with self.shop.ledger.begin() as session:
             site = session.get_one(Site, self.site_id)
         base = site.active_release_id
-        new = build_release(self.den, files, site=site, policy=self.shop.policy, base_release_id=base)
+        new = build_release(self.content_store, files, site=site, policy=self.shop.policy, base_release_id=base)
         assert new.scan_passed, new.scan
         with self.shop.ledger.begin() as session:
             activate(session, self.site_id, add_release(session, new), base_release_id=base)
-        Projector(self.shop.ledger, self.den).run()
+        Projector(self.shop.ledger, self.content_store).run()
 
     def offered(self, files: dict[str, bytes], *, tier: Tier = Tier.SPEC) -> UUID:
         job_id = self.shop.accept(site_id=self.site_id, tier=tier)
@@ -120,7 +124,7 @@ def tree_below(root: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def yard(shop: Shop, tmp_path: Path) -> Yard:
-    return Yard(shop, tmp_path / "den")
+    return Yard(shop, tmp_path / "content-store")
 
 
 # ------------------------------------------------------------------------------------------------------------ crashes
@@ -162,11 +166,11 @@ def test_a_worker_killed_at_any_step_leaves_old_or_new_and_the_next_one_complete
 
     yard.shop.execute("UPDATE attempt SET lease_until = now() - interval '1 second' WHERE ended_at IS NULL")
     with yard.shop.ledger.begin() as session:
-        for attempt in lapsed_attempts(session):
+        for attempt in find_lapsed_attempts(session):
             recover(session, attempt, max_lost=2)
     if not is_swapped:
         yard.publish(job_id)
-    Projector(yard.shop.ledger, yard.den).run()
+    Projector(yard.shop.ledger, yard.content_store).run()
     assert (yard.shop.job(job_id).state, yard.shown(), yard.is_lagging()) == ("published", NEW, False)
     assert yard.shop.scalar("SELECT count(*) FROM notification WHERE job_id = :id", id=job_id) == 1
     assert yard.shop.scalar("SELECT count(*) FROM event WHERE kind = 'ended' AND job_id = :id", id=job_id) == 1
@@ -191,7 +195,7 @@ def test_a_disk_that_refuses_leaves_a_published_job_that_says_so_and_is_shown_on
     assert "No space left on device" in str(job.detail)
     assert (yard.shown(), yard.is_lagging()) == (OLD, True)
     now = [0.0]
-    projector = Projector(yard.shop.ledger, yard.den, clock=lambda: now[0])
+    projector = Projector(yard.shop.ledger, yard.content_store, clock=lambda: now[0])
     projector.run()
     assert yard.is_lagging()
     yard.disk.is_full = False
@@ -205,15 +209,15 @@ def test_a_disk_that_refuses_leaves_a_published_job_that_says_so_and_is_shown_on
 def test_a_start_finds_a_projection_that_was_lost_or_set_back_behind_the_ledgers_back(yard: Yard) -> None:
     yard.publish(yard.approved(NEW))
     first = min((yard.link.parent / "releases").iterdir(), key=lambda link: link.lstat().st_mtime_ns)
-    yard.den.show(yard.link.parent.name, release_id=first.name)
+    yard.content_store.show(yard.link.parent.name, release_id=first.name)
     assert (yard.shown(), yard.is_lagging()) == (OLD, False)
-    Projector(yard.shop.ledger, yard.den).run()
+    Projector(yard.shop.ledger, yard.content_store).run()
     assert yard.shown() == NEW
     yard.link.unlink()
-    Projector(yard.shop.ledger, yard.den).run()
+    Projector(yard.shop.ledger, yard.content_store).run()
     assert yard.shown() == NEW
     shutil.rmtree(yard.link.parent / "trees")
-    Projector(yard.shop.ledger, yard.den).run()
+    Projector(yard.shop.ledger, yard.content_store).run()
     assert (yard.shown(), yard.is_lagging()) == (NEW, False)
 
 
@@ -283,7 +287,7 @@ class Readers:
             threading.Thread(target=self._loop, args=(name, look))
             for name, look in (("tree", self._tree), ("tree", self._tree), ("path", self._path), ("http", self._http))
         ]
-        wiring = PageResources(yard.shop.ledger, yard.den, PreviewSigner(["k" * 32]), 60)
+        wiring = PageResources(yard.shop.ledger, yard.content_store, PreviewSigner(["k" * 32]), 60)
         self._client = TestClient(create_pages_app(wiring), base_url="http://pages.example")
 
     def __enter__(self) -> Readers:

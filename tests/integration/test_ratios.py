@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from ledger.jobs import lock_job, move, route_job
 from monitoring.exporter import render_metrics
-from routing.decision.llm_router import soft_route
+from routing.decision.llm_router import route_by_llm
 from routing.decision.router import Signals, SiteSignals, decide
 from routing.jobs import JobRequest, State
 from routing.policy.platform import platform_policy
@@ -77,7 +77,7 @@ def decide_ten(fleet: Fleet) -> None:
     signals = Signals(prompt="fix the tests", site=SiteSignals(files=3))
     with fleet.ledger.begin() as session:
         route = decide(signals, platform_policy())
-        route = soft_route(route, {"mode": "ANSWER"}, signals=signals, policy=platform_policy())
+        route = route_by_llm(route, {"mode": "ANSWER"}, signals=signals, policy=platform_policy())
         route_job(session, lock_job(session, soft), route)
     for _ in range(2):
         decided(fleet, "fix the broken tests in src/a.py")

@@ -1,4 +1,4 @@
-"""The rehearsal model against the real anthropic SDK: what a client sees, and what the log says it was billed."""
+"""The fake provider against the real anthropic SDK: what a client sees, and what the log says it was billed."""
 
 import json
 import signal
@@ -14,9 +14,9 @@ import anthropic
 import httpx2
 import pytest
 
-from gateway.fake_provider.config import LoggedCall, RehearsalConfig, billed_nanousd, read_log
+from gateway.fake_provider.config import FakeProviderConfig, LoggedCall, billed_nanousd, read_log
 from gateway.fake_provider.scenario import ScenarioError
-from gateway.fake_provider.server import Address, running_rehearsal
+from gateway.fake_provider.server import Address, running_fake_provider
 from routing.policy.platform import platform_policy
 from routing.policy.prices import Usage, cost_nanousd
 
@@ -89,8 +89,8 @@ def sdk() -> Iterator[anthropic.Anthropic]:
 def server(tmp_path: Path, sdk: anthropic.Anthropic) -> Iterator[Server]:
     (tmp_path / "rules.yaml").write_text(RULES)
     log = tmp_path / "calls.jsonl"
-    config = RehearsalConfig(log=log, speed="max", faults=True, scenarios=(tmp_path / "rules.yaml",))
-    with running_rehearsal(config) as address:
+    config = FakeProviderConfig(log=log, speed="max", faults=True, scenarios=(tmp_path / "rules.yaml",))
+    with running_fake_provider(config) as address:
         yield Server(address, log, sdk)
 
 
@@ -309,7 +309,7 @@ def test_a_scenario_mistake_stops_the_start(tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text("rules:\n  - title: x\n")
     with (
         pytest.raises(ScenarioError, match=r"bad\.yaml:2: "),
-        running_rehearsal(RehearsalConfig(scenarios=(tmp_path,))),
+        running_fake_provider(FakeProviderConfig(scenarios=(tmp_path,))),
     ):
         pass
 
@@ -318,7 +318,7 @@ def test_the_program_says_where_it_listens_keeps_the_policys_pace_and_logs_what_
     tmp_path: Path, sdk: anthropic.Anthropic
 ) -> None:
     log = tmp_path / "calls.jsonl"
-    command = [sys.executable, "-m", "producers.cli", "rehearsal", "--port", "0", "--log", str(log), "--faults"]
+    command = [sys.executable, "-m", "producers.cli", "fake-provider", "--port", "0", "--log", str(log), "--faults"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
         try:
             assert program.stdout is not None
@@ -344,7 +344,7 @@ def test_a_port_that_is_taken_is_an_error_with_an_exit_code(tmp_path: Path) -> N
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        command = [sys.executable, "-m", "producers.cli", "rehearsal", "--port", str(taken.getsockname()[1])]
+        command = [sys.executable, "-m", "producers.cli", "fake-provider", "--port", str(taken.getsockname()[1])]
         ended = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     assert ended.returncode == 1
     assert "in use" in ended.stderr

@@ -13,7 +13,7 @@ from producers.intake.submit import Submitter
 from routing.broker import create_app
 from routing.jobs import Door
 from routing.queues import QueueName
-from sites.content_store import Den
+from sites.content_store import ContentStore
 from tests.factories import Shop
 from workers.handlers.answer import run_tool
 from workers.lifecycle import Resources, run_attempt
@@ -70,7 +70,11 @@ def test_a_command_is_taken_in_and_worked_off_with_as_few(shop: Shop, broker_url
         job = submit(shop, broker_url, prompt="pwd")
     assert len(sent) == 3, "\n".join(sent)
     resources = Resources(
-        ledger=shop.ledger, den=Den(tmp_path), policy=shop.policy, gateway_url="http://127.0.0.1:1", worker="w1"
+        ledger=shop.ledger,
+        content_store=ContentStore(tmp_path),
+        policy=shop.policy,
+        gateway_url="http://127.0.0.1:1",
+        worker="w1",
     )
     with statements(shop) as sent:
         run_attempt(shop.message(job.id), QueueName.TOOLS, run_tool, resources)

@@ -15,7 +15,7 @@ from ledger.releases import sweep_site
 from ledger.tables import Job, Release
 from producers.use_cases.jobs import JobView, PreviewLinks, describe
 from producers.use_cases.review import changes_of_job
-from producers.use_cases.rounds import Asker, ResumeOrder, ReviseOrder, Rounds
+from producers.use_cases.rounds import Requester, ResumeOrder, ReviseOrder, Rounds
 from routing.errors import InvalidJobError
 from routing.jobs import Door
 from sites.content_store import review_diff
@@ -32,7 +32,7 @@ from workers.handlers.publish import run_control
 __all__ = ["maker", "rig", "servers"]  # fixtures
 
 BASE = {"index.html": PAGE, "site.css": STYLE}
-ASKER = Asker(tenant="acme", door=Door.PYTHON, actor="owner")
+ASKER = Requester(tenant="acme", door=Door.PYTHON, actor="owner")
 TOO_MUCH = 'call(about="x" * 400_000)\nresult("API Error", is_error=True)\nsys.exit(1)'
 
 
@@ -45,12 +45,12 @@ def rounds(rig: Rig) -> Rounds:
 
 def revise(rig: Rig, job: Job, text: str, **fields: object) -> Job:
     order = ReviseOrder.model_validate({"text": text, **fields})
-    return rig.shop.job(rounds(rig).revise(job.id, order, asker=ASKER).job.id)
+    return rig.shop.job(rounds(rig).revise(job.id, order, requester=ASKER).job.id)
 
 
 def resume(rig: Rig, job: Job, budget_usd: float = 0.2, **fields: object) -> Job:
     order = ResumeOrder.model_validate({"budget_usd": budget_usd, **fields})
-    return rig.shop.job(rounds(rig).resume(job.id, order, asker=ASKER).job.id)
+    return rig.shop.job(rounds(rig).resume(job.id, order, requester=ASKER).job.id)
 
 
 def view(rig: Rig, job: Job) -> JobView:
@@ -221,12 +221,14 @@ def test_a_lower_tier_revises_what_an_agent_made_and_is_compared_with_the_live_s
     assert files["index.html"] != PAGE
     release: Release = rig.shop.find(Release, done.release_id)
     assert release.base_release_id == rig.shop.active(site)
-    den = rig.resources.den
+    content_store = rig.resources.content_store
     assert release.diff_sha256 is not None
     assert release.reverse_sha256 is not None
-    assert den.get(release.diff_sha256) == review_diff(BASE, files)
-    assert den.get(release.reverse_sha256) == review_diff(files, BASE)
-    assert {change.path for change in changes_of_job(rig.shop.ledger, den, done.id, tenant="acme").changes} == {
+    assert content_store.get(release.diff_sha256) == review_diff(BASE, files)
+    assert content_store.get(release.reverse_sha256) == review_diff(files, BASE)
+    assert {
+        change.path for change in changes_of_job(rig.shop.ledger, content_store, done.id, tenant="acme").changes
+    } == {
         "extra.html",
         "index.html",
     }
@@ -249,7 +251,7 @@ def test_spec_then_patch_then_spec_as_rounds_keeps_every_change(rig: Rig) -> Non
     assert b"For those who begin." in files["classes.html"]
     release: Release = rig.shop.find(Release, third.release_id)
     assert release.spec_sha256 is not None
-    assert b"Bread since 1932" in rig.resources.den.get(release.spec_sha256)
+    assert b"Bread since 1932" in rig.resources.content_store.get(release.spec_sha256)
     assert rig.shown(site) == live
     rig.shop.approve(third.id)
     run_control(rig.shop.message(third.id), rig.resources)

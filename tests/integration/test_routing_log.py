@@ -24,7 +24,7 @@ from producers.dispatch.broker import BrokerLists, Publisher
 from producers.dispatch.dispatcher import Dispatcher
 from producers.use_cases.routing_log import BATCH_ENTRIES, MARK_NAME, RoutingLog, open_routing_log
 from routing.broker import create_app
-from routing.decision.llm_router import soft_route
+from routing.decision.llm_router import route_by_llm
 from routing.decision.router import Mode, Signals, decide
 from routing.jobs import State
 from routing.policy.platform import platform_policy
@@ -269,7 +269,7 @@ def test_a_decision_with_a_model_s_say_is_logged_once_as_it_was_made(
     assert one.write_pending() == 0
     with shop.ledger.begin() as session:
         rules = decide(signals, platform_policy())
-        route = soft_route(rules, {"mode": "ANSWER"}, signals=signals, policy=platform_policy())
+        route = route_by_llm(rules, {"mode": "ANSWER"}, signals=signals, policy=platform_policy())
         route_job(session, lock_job(session, job_id), route)
     assert (one.write_pending(), one.write_pending()) == (1, 0)
     assert route.mode is Mode.ANSWER

@@ -12,7 +12,7 @@ from dulwich.repo import Repo
 from pydantic import SecretStr
 
 from gateway.forge import TIMEOUT_SECONDS
-from ledger.attempts import lapsed_attempts, recover
+from ledger.attempts import find_lapsed_attempts, recover
 from ledger.job_control import request_cancel
 from ledger.jobs import lock_job
 from ledger.tables import Job, Site
@@ -21,7 +21,7 @@ from routing.jobs import Reason, State
 from routing.policy.agents import Account, AccountsConfig
 from routing.policy.platform import platform_policy
 from routing.queues import QueueName
-from sites.content_store import Den
+from sites.content_store import ContentStore
 from sites.releases import build_release
 from tests.factories import Shop
 from tests.forge import TOKEN, Forge
@@ -320,7 +320,7 @@ def test_a_job_whose_worker_died_rests_longer_each_time(yard: Yard) -> None:
     for seconds in (5, 30, 30):
         shop.lapse(claimed)
         with shop.ledger.begin() as session:
-            (lapsed,) = lapsed_attempts(session)
+            (lapsed,) = find_lapsed_attempts(session)
             recover(session, lapsed, max_lost=9, pauses=yard.policy.pauses.lost_worker)
         job = shop.job(claimed.job.id)
         left = shop.scalar("SELECT extract(epoch FROM held_until - now()) FROM job WHERE id = :id", id=job.id)
@@ -331,16 +331,20 @@ def test_a_job_whose_worker_died_rests_longer_each_time(yard: Yard) -> None:
 
 
 def test_a_publish_waits_for_a_store_that_is_not_there_at_all(shop: Shop, tmp_path: Path) -> None:
-    home = tmp_path / "den"
-    den = Den(home)
+    home = tmp_path / "content-store"
+    content_store = ContentStore(home)
     resources = Resources(
-        ledger=shop.ledger, den=den, policy=shop.policy, gateway_url="http://127.0.0.1:1", worker="w1"
+        ledger=shop.ledger,
+        content_store=content_store,
+        policy=shop.policy,
+        gateway_url="http://127.0.0.1:1",
+        worker="w1",
     )
     site_id = shop.site()
     claimed = shop.running(site_id=site_id)
     page = {"index.html": b"<!doctype html><html lang=en><title>x</title></html>"}
     with shop.ledger.begin() as session:
-        new = build_release(den, page, site=session.get_one(Site, site_id), policy=shop.policy)
+        new = build_release(content_store, page, site=session.get_one(Site, site_id), policy=shop.policy)
     shop.offer(
         claimed,
         **{field.name: getattr(new, field.name) for field in fields(new) if field.name not in ("job_id", "site_id")},

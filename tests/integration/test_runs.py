@@ -185,7 +185,7 @@ def test_every_call_of_a_run_names_who_made_it_and_they_add_up_to_its_bill(yard:
         "orchestrator:summary",
     ]
     assert {(call.provider, call.model, call.key_hash) for call in calls} == {
-        ("rehearsal", "claude-haiku-4-5-20251001", "hash-of-key")
+        ("fake", "claude-haiku-4-5-20251001", "hash-of-key")
     }
     by_agent = total_by(calls, lambda call: call.agent)
     spent, booked = yard.bill(run_id)

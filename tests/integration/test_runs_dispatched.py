@@ -15,7 +15,7 @@ from sqlalchemy import text
 
 from ledger.dispatch_window import pause_queue
 from ledger.jobs import end, lock_job
-from ledger.runs.steps import unabsorbed_runs
+from ledger.runs.steps import find_unmerged_runs
 from producers.config import DispatcherConfig
 from producers.dispatch.broker import BrokerLists, Publisher
 from producers.dispatch.dispatcher import Dispatcher
@@ -161,5 +161,5 @@ def test_the_settled_steps_of_a_run_that_has_ended_are_not_looked_at_again(fleet
     while fleet.turn():
         pass
     with fleet.yard.shop.ledger.begin() as session:
-        assert unabsorbed_runs(session) == []
+        assert find_unmerged_runs(session) == []
     assert fleet.yard.shop.scalar("SELECT count(*) FROM agent_executions WHERE settled_at IS NULL") == 0

@@ -1,4 +1,4 @@
-"""Which waiting jobs go to the broker: tenants in turn, within the runway, and nothing that cannot run."""
+"""Which waiting jobs go to the broker: tenants in turn, within the dispatch window, and nothing that cannot run."""
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -6,9 +6,19 @@ from uuid import UUID
 
 import pytest
 
-from ledger.dispatch_window import Push, depths, lead, pause_queue, pushed_jobs, release_sites, resign, top_up, unpush
+from ledger.dispatch_window import (
+    Push,
+    depths,
+    lead,
+    pause_queue,
+    pushed_jobs,
+    release_sites,
+    resign,
+    top_up,
+    unmark_pushed,
+)
 from ledger.submission import Placement, load_headroom
-from routing.policy.platform import Runway
+from routing.policy.platform import DispatchWindow
 from routing.queues import QueueName
 from routing.scheduling import Admission
 from tests.factories import Shop
@@ -25,8 +35,8 @@ def take(
     admission: Admission | None = None,
 ) -> list[Push]:
     with shop.ledger.begin() as session:
-        limits = Runway(per_queue=per_queue, per_tenant=per_tenant)
-        return list(top_up(session, queue, runway=limits, admission=admission or Admission()))
+        limits = DispatchWindow(per_queue=per_queue, per_tenant=per_tenant)
+        return list(top_up(session, queue, dispatch_window=limits, admission=admission or Admission()))
 
 
 def questions(shop: Shop, count: int, *, tenant: str = "acme", **fields: object) -> list[UUID]:
@@ -43,7 +53,9 @@ def place(
 ) -> Placement:
     with shop.ledger.begin() as session:
         looked = load_headroom(session, tenant, {queue: [site_id] if site_id is not None else []})
-        return looked[queue].take(site_id, runway=Runway(per_queue=3, per_tenant=2), admission=admission or Admission())
+        return looked[queue].take(
+            site_id, dispatch_window=DispatchWindow(per_queue=3, per_tenant=2), admission=admission or Admission()
+        )
 
 
 def room(shop: Shop, **asked: Any) -> bool:
@@ -148,7 +160,7 @@ def test_a_pushed_job_keeps_its_fence_and_an_unpushed_one_goes_again(shop: Shop)
     (push,) = take(shop)
     assert push == Push(job_id, 0, ANSWER, "acme")
     with shop.ledger.begin() as session:
-        unpush(session, [push])
+        unmark_pushed(session, [push])
     assert take(shop) == [push]
 
 
@@ -157,7 +169,7 @@ def test_a_late_unpush_does_not_touch_a_job_that_was_claimed_meanwhile(shop: Sho
     (push,) = take(shop)
     shop.claim(job_id)
     with shop.ledger.begin() as session:
-        unpush(session, [push])
+        unmark_pushed(session, [push])
     assert take(shop) == []
     assert shop.job(job_id).state == "running"
 

@@ -8,20 +8,20 @@ import pytest
 from sqlmodel import Session
 
 from ledger import dispatch_window, submission
-from ledger.attempts import lapsed_attempts, stale_jobs
+from ledger.attempts import find_lapsed_attempts, stale_jobs
 from ledger.dispatch_window import look, pushed_jobs, release_due, release_sites, top_up
 from ledger.job_control import overdue_jobs
 from ledger.jobs import list_jobs
 from ledger.money import presume_lost_calls
 from ledger.runs.run import overdue_gates
-from ledger.runs.steps import unabsorbed_runs
+from ledger.runs.steps import find_unmerged_runs
 from ledger.store import Ledger, create_ledger_engine
 from ledger.submission import load_headroom
 from ledger.tables import Site
 from producers.dispatch.sweeping import _ODDMENTS
 from producers.use_cases.jobs import summarise
 from routing.jobs import State
-from routing.policy.platform import Runway
+from routing.policy.platform import DispatchWindow
 from routing.queues import QueueName
 from routing.scheduling import Admission
 from tests.bulk import fill, fill_past, looks_of, without_indexes
@@ -31,7 +31,7 @@ from tests.services import Postgres
 WAITING = 12_000
 BIG = frozenset({"job", "event", "attempt", "call", "audit", "notification", "agent_executions"})
 """Tables that grow with the work: none of them may be read from end to end in a round."""
-RUNWAY, ADMISSION = Runway(per_queue=64, per_tenant=16), Admission()
+RUNWAY, ADMISSION = DispatchWindow(per_queue=64, per_tenant=16), Admission()
 
 
 @pytest.fixture(scope="module")
@@ -53,16 +53,16 @@ def crowd(postgres: Postgres) -> Iterator[Shop]:
 
 
 STEPS: dict[str, Callable[[Session], Any]] = {
-    "top_up_answer": lambda s: top_up(s, QueueName.ANSWER, runway=RUNWAY, admission=ADMISSION),
+    "top_up_answer": lambda s: top_up(s, QueueName.ANSWER, dispatch_window=RUNWAY, admission=ADMISSION),
     "release_due": release_due,
     "release_sites": release_sites,
     "look": lambda s: look(s, older_than_seconds=3),
     "standing": lambda s: pushed_jobs(s, QueueName.SPEC, older_than_seconds=3),
     "overdue_jobs": overdue_jobs,
     "overdue_gates": overdue_gates,
-    "lapsed_attempts": lapsed_attempts,
+    "lapsed_attempts": find_lapsed_attempts,
     "presume_lost_calls": presume_lost_calls,
-    "unabsorbed_runs": unabsorbed_runs,
+    "unabsorbed_runs": find_unmerged_runs,
     "stale_jobs": lambda s: stale_jobs(s, dict.fromkeys(QueueName, 3600.0)),
 }
 
@@ -78,7 +78,7 @@ def test_a_step_of_a_round_looks_at_what_it_needs_however_many_jobs_wait(crowd: 
 
 
 def test_a_whole_top_up_of_a_queue_whose_sites_are_busy_parks_them_in_batches(crowd: Shop) -> None:
-    looks = looks_of(crowd, lambda s: top_up(s, QueueName.SPEC, runway=RUNWAY, admission=ADMISSION))
+    looks = looks_of(crowd, lambda s: top_up(s, QueueName.SPEC, dispatch_window=RUNWAY, admission=ADMISSION))
     assert any(look_at.rows for look_at in looks), "it found jobs"
     for look_at in looks:
         assert not look_at.scanned & BIG, look_at.sql
@@ -100,7 +100,7 @@ KEPT = {
     "shares": dispatch_window._SHARES,
     "ready": dispatch_window._READY,
     "crowded": dispatch_window._CROWDED,
-    "hold for sites": dispatch_window._HOLD_FOR_SITES,
+    "hold for sites": dispatch_window._WAIT_FOR_SITES,
     "mark": dispatch_window._MARK,
 }
 

@@ -31,7 +31,7 @@ def run(shop: Shop, tmp_path: Path) -> Run:
         "HOME": "/nonexistent",
         "XDG_STATE_HOME": "/nonexistent",
         "POINTSMAN_LEDGER__URL": shop.url,
-        "POINTSMAN_DEN__ROOT": str(tmp_path),
+        "POINTSMAN_CONTENT_STORE__ROOT": str(tmp_path),
         "POINTSMAN_AUDIT__SIGNING_KEY": KEY,
     }
 

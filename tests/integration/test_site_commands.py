@@ -1,4 +1,4 @@
-"""`pointsman site ...` as an operator types it, on a real ledger and a real Den."""
+"""`pointsman site ...` as an operator types it, on a real ledger and a real content store."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def run(shop: Shop, tmp_path: Path) -> Run:
         "HOME": "/nonexistent",
         "XDG_STATE_HOME": "/nonexistent",
         "POINTSMAN_LEDGER__URL": shop.url,
-        "POINTSMAN_DEN__ROOT": str(tmp_path / "den"),
+        "POINTSMAN_CONTENT_STORE__ROOT": str(tmp_path / "content-store"),
         "POINTSMAN_PAGES__PUBLIC_URL": "https://pages.example",
     }
 
@@ -141,9 +141,9 @@ def test_sites_are_listed_with_their_live_page_and_whether_it_is_shown(run: Run,
 def test_garbage_collection_first_tells_and_then_does(run: Run, shop: Shop, bakery: list[str], tmp_path: Path) -> None:
     shop.execute("UPDATE release SET created_at = created_at - interval '2 years'")
     shop.execute("UPDATE release SET published_at = published_at - interval '2 years'")
-    (tmp_path / "den" / "blobs" / "aa").mkdir(exist_ok=True)
-    (tmp_path / "den" / "blobs" / "aa" / ("a" * 64)).write_bytes(b"nobody's")
-    for path in (tmp_path / "den").rglob("*"):
+    (tmp_path / "content-store" / "blobs" / "aa").mkdir(exist_ok=True)
+    (tmp_path / "content-store" / "blobs" / "aa" / ("a" * 64)).write_bytes(b"nobody's")
+    for path in (tmp_path / "content-store").rglob("*"):
         os.utime(path, (1_000_000, 1_000_000), follow_symlinks=False)
     told = json.loads(run("gc", "--dry-run", "--json").stdout)
     assert (told["dry_run"], told["sites"], told["releases"], told["blobs"]) == (True, 1, 0, 1)

@@ -1,4 +1,4 @@
-"""Sites as their owner handles them, on a real ledger and a real Den."""
+"""Sites as their owner handles them, on a real ledger and a real content store."""
 
 from __future__ import annotations
 
@@ -295,7 +295,7 @@ def test_of_two_activations_from_one_base_exactly_one_wins(world: World, tmp_pat
     candidates = []
     for number in range(6):
         files = {**PAGES, f"page-{number}.html": HOME}
-        new = build_release(world.den, files, site=site, policy=world.policy, base_release_id=base.id)
+        new = build_release(world.content_store, files, site=site, policy=world.policy, base_release_id=base.id)
         with world.ledger.begin() as session:
             candidates.append(add_release(session, new))
     won: list[Release] = []

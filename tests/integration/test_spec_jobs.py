@@ -1,4 +1,4 @@
-"""Tier 1 from claim to preview, through the real gateway, with the rehearsal model at the other end."""
+"""Tier 1 from claim to preview, through the real gateway, with the fake provider at the other end."""
 
 import sys
 from collections.abc import Iterator
@@ -12,16 +12,16 @@ from pydantic import SecretStr
 from sqlalchemy import text
 
 from gateway.config import GatewayConfig, ProviderConfig
-from gateway.fake_provider.config import LoggedCall, RehearsalConfig, billed_nanousd, read_log
-from gateway.fake_provider.server import running_rehearsal
-from gateway.server import running_gateway
+from gateway.fake_provider.config import FakeProviderConfig, LoggedCall, billed_nanousd, read_log
+from gateway.fake_provider.server import running_fake_provider
+from gateway.server import serve_gateway_in_thread
 from ledger.releases import active_release
 from ledger.store import Ledger
 from ledger.tables import Job, Release, Site
 from producers.use_cases.sites import Sites
 from routing.policy.platform import platform_policy
 from routing.queues import QueueName, Tier
-from sites.content_store import Den
+from sites.content_store import ContentStore
 from sites.releases import manifest_of
 from tests.factories import Shop, not_available
 from workers.attempt import Attempt
@@ -143,7 +143,7 @@ rules:
 
 @dataclass
 class Rig:
-    """One installation: ledger, Den, gateway and provider, and a worker's resources."""
+    """One installation: ledger, content store, gateway and provider, and a worker's resources."""
 
     shop: Shop
     resources: Resources
@@ -151,7 +151,7 @@ class Rig:
     seen: int = 0
 
     def site(self, name: str = "bakery") -> UUID:
-        Sites(self.shop.ledger, self.resources.den, self.shop.policy).import_site("acme", name, DEMO_SITE)
+        Sites(self.shop.ledger, self.resources.content_store, self.shop.policy).import_site("acme", name, DEMO_SITE)
         site_id: UUID = self.shop.scalar("SELECT id FROM site WHERE name = :name", name=name)
         return site_id
 
@@ -169,13 +169,13 @@ class Rig:
 
     def files(self, release_id: UUID | None) -> dict[str, bytes]:
         release: Release = self.shop.find(Release, release_id)
-        return self.resources.den.read_tree(manifest_of(release))
+        return self.resources.content_store.read_tree(manifest_of(release))
 
     def shown(self, site_id: UUID) -> dict[str, bytes]:
         with self.shop.ledger.begin() as session:
             release = active_release(session, session.get_one(Site, site_id))
             assert release is not None
-            return self.resources.den.read_tree(manifest_of(release))
+            return self.resources.content_store.read_tree(manifest_of(release))
 
 
 @pytest.fixture(scope="module")
@@ -188,14 +188,18 @@ def servers(
     scenario.write_text(EMPTY_PATCH)
     log = home / "requests.jsonl"
     with ExitStack() as stack:
-        config = RehearsalConfig(speed="max", faults=True, scenarios=(scenario,), log=log)
-        model = stack.enter_context(running_rehearsal(config))
-        provider = ProviderConfig(base_url=model.url, api_key=SecretStr("k" * 32), label="rehearsal", day_usd=100)
-        gateway = GatewayConfig(providers={"rehearsal": provider}, pepper=SecretStr("p" * 32))
-        gateway_url = stack.enter_context(running_gateway(gateway, url, platform_policy()))
+        config = FakeProviderConfig(speed="max", faults=True, scenarios=(scenario,), log=log)
+        model = stack.enter_context(running_fake_provider(config))
+        provider = ProviderConfig(base_url=model.url, api_key=SecretStr("k" * 32), label="fake", day_usd=100)
+        gateway = GatewayConfig(providers={"fake": provider}, pepper=SecretStr("p" * 32))
+        gateway_url = stack.enter_context(serve_gateway_in_thread(gateway, url, platform_policy()))
         yield (
             Resources(
-                ledger=ledger, den=Den(home / "den"), policy=platform_policy(), gateway_url=gateway_url, worker="w1"
+                ledger=ledger,
+                content_store=ContentStore(home / "content-store"),
+                policy=platform_policy(),
+                gateway_url=gateway_url,
+                worker="w1",
             ),
             log,
         )
@@ -203,7 +207,7 @@ def servers(
 
 @pytest.fixture
 def rig(shop: Shop, servers: tuple[Resources, Path]) -> Rig:
-    shop.tenant(provider="rehearsal")
+    shop.tenant(provider="fake")
     resources, log = servers
     return Rig(shop, resources, log, seen=len(read_log(log)) if log.exists() else 0)
 
@@ -405,7 +409,7 @@ def test_a_text_that_a_page_of_either_kind_has_is_not_changed_on_one_of_them(rig
 def test_a_site_of_both_kinds_is_exported_so_that_it_can_be_imported_again(rig: Rig, tmp_path: Path) -> None:
     site = rig.site()
     edit_file(rig, site, "index.html", *BY_HAND)
-    sites = Sites(rig.shop.ledger, rig.resources.den, rig.shop.policy)
+    sites = Sites(rig.shop.ledger, rig.resources.content_store, rig.shop.policy)
     sites.export_site("acme", "bakery", tmp_path / "out")
     sites.import_site("acme", "copy", tmp_path / "out")
     copy: UUID = rig.shop.scalar("SELECT id FROM site WHERE name = 'copy'")
@@ -447,7 +451,7 @@ def test_a_model_edit_never_overwrites_a_detached_page(rig: Rig) -> None:
 
 
 def import_bistro(rig: Rig) -> UUID:
-    Sites(rig.shop.ledger, rig.resources.den, rig.shop.policy).import_site("acme", "bistro", BISTRO)
+    Sites(rig.shop.ledger, rig.resources.content_store, rig.shop.policy).import_site("acme", "bistro", BISTRO)
     site_id: UUID = rig.shop.scalar("SELECT id FROM site WHERE name = 'bistro'")
     return site_id
 

@@ -1,4 +1,4 @@
-"""Steps of runs by agents without a box: through the real gateway, with the rehearsal model at the other end."""
+"""Steps of runs by agents without a box: through the real gateway, with the fake provider at the other end."""
 
 import json
 import shutil
@@ -11,13 +11,13 @@ import pytest
 from pydantic import SecretStr
 
 from gateway.config import GatewayConfig, ProviderConfig
-from gateway.fake_provider.config import LoggedCall, RehearsalConfig, read_log
-from gateway.fake_provider.server import running_rehearsal
-from gateway.server import running_gateway
+from gateway.fake_provider.config import FakeProviderConfig, LoggedCall, read_log
+from gateway.fake_provider.server import running_fake_provider
+from gateway.server import serve_gateway_in_thread
 from ledger.store import Ledger
 from routing.jobs import Reason, State
 from routing.queues import QueueName
-from sites.content_store import Den
+from sites.content_store import ContentStore
 from tests.factories import Shop
 from tests.integration.step_world import StepYard, policy_with_file_remotes
 from tests.unit.workers.runs.fake_runner import Played
@@ -146,15 +146,15 @@ def servers(
     log = home / "requests.jsonl"
     policy = policy_with_file_remotes()
     with ExitStack() as stack:
-        config = RehearsalConfig(speed="max", faults=True, scenarios=(home / "mine.yaml",), log=log)
-        model = stack.enter_context(running_rehearsal(config))
-        provider = ProviderConfig(base_url=model.url, api_key=SecretStr(CANARY), label="rehearsal", day_usd=100)
-        gateway = GatewayConfig(providers={"rehearsal": provider}, pepper=SecretStr("p" * 32))
-        gateway_url = stack.enter_context(running_gateway(gateway, url, policy))
+        config = FakeProviderConfig(speed="max", faults=True, scenarios=(home / "mine.yaml",), log=log)
+        model = stack.enter_context(running_fake_provider(config))
+        provider = ProviderConfig(base_url=model.url, api_key=SecretStr(CANARY), label="fake", day_usd=100)
+        gateway = GatewayConfig(providers={"fake": provider}, pepper=SecretStr("p" * 32))
+        gateway_url = stack.enter_context(serve_gateway_in_thread(gateway, url, policy))
         yield (
             Resources(
                 ledger=ledger,
-                den=Den(home / "den"),
+                content_store=ContentStore(home / "content-store"),
                 policy=policy,
                 gateway_url=gateway_url,
                 worker="w1",
@@ -169,7 +169,7 @@ def servers(
 def office(shop: Shop, servers: tuple[Resources, Path, Path], tmp_path: Path) -> Office:
     resources, log, _ = servers
     shop.policy = resources.policy
-    shop.tenant(provider="rehearsal")
+    shop.tenant(provider="fake")
     own = Resources(**{**vars(resources), "runs": StepYard.runs_config(tmp_path)})
     yard = StepYard(shop, own, tmp_path)
     return Office(yard, log, seen=len(read_log(log)) if log.exists() else 0)

@@ -71,7 +71,7 @@ def test_an_accepted_job_holds_its_decision_before_anything_worked_on_it(
     job = shop.job(submit(prompt=EDIT, site="shop").id)
     assert (job.state, job.mode, job.queue, job.tier) == ("queued", "ACTION", "spec", 1)
     assert job.route["tier"] == 1
-    assert all(job.route[fact] for fact in ("rule", "reason", "classifier", "policy_version", "intent", "lane"))
+    assert all(job.route[fact] for fact in ("rule", "reason", "classifier", "policy_version", "intent", "workflow"))
     assert isinstance(job.route["triggers"], list)
     assert shop.scalar("SELECT count(*) FROM attempt") == 0
     assert shop.scalar("SELECT count(*) FROM call") == 0
@@ -187,7 +187,7 @@ def test_a_new_site_is_made_by_an_order_and_not_by_a_question(shop: Shop, submit
     assert shop.rows("SELECT name, id FROM site") == [("bakery", job.site_id)]
 
 
-# -------------------------------------------------------------------------------------------------- the Celery door
+# -------------------------------------------------------------------------------------------------- the Celery intake
 
 
 def rejected(shop: Shop, job_id: UUID) -> Job:

@@ -20,7 +20,7 @@ from producers.intake.submit import Outcome, Submitted, Submitter
 from routing.broker import create_app, list_of
 from routing.errors import InvalidJobError
 from routing.jobs import Door
-from routing.policy.platform import Runway
+from routing.policy.platform import DispatchWindow
 from routing.queues import QueueName
 from tests.factories import Shop
 
@@ -38,11 +38,11 @@ def broker(broker_url: str) -> Iterator[Any]:
 @pytest.fixture
 def submitter(shop: Shop, broker_url: str) -> Iterator[Submitter]:
     app = create_app(broker_url)
-    yield Submitter(shop.ledger, Publisher(app), shop.policy.model_copy(update={"runway": ROOM}))
+    yield Submitter(shop.ledger, Publisher(app), shop.policy.model_copy(update={"dispatch_window": ROOM}))
     app.close()
 
 
-ROOM = Runway(per_queue=7, per_tenant=5)
+ROOM = DispatchWindow(per_queue=7, per_tenant=5)
 
 
 def many(submitter: Submitter, *bodies: Any, tenant: str = "acme") -> list[Outcome]:

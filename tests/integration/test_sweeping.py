@@ -25,15 +25,15 @@ from monitoring.event_metrics import fold_pending, fold_step, read_series
 from producers.dispatch import sweeping
 from producers.dispatch.housekeeping import Housekeeper
 from producers.dispatch.sweeping import CHAIN_TABLES, RowSweeper, Swept
-from producers.use_cases.rounds import Asker, Replays
+from producers.use_cases.rounds import Replays, Requester
 from routing.jobs import Door, Reason, State
 from routing.policy.platform import Retention
-from sites.content_store import Den
+from sites.content_store import ContentStore
 from tests.factories import Shop
 from tests.integration.run_world import Yard
 
 RULES = Retention(releases=20, days=90, draft_hours=48, job_days=10, dead_letter_days=30, event_days=5)
-ASKER = Asker(tenant="acme", door=Door.PYTHON, actor="owner")
+ASKER = Requester(tenant="acme", door=Door.PYTHON, actor="owner")
 
 
 def answered(shop: Shop, *, days: float = 0, state: State = State.ANSWERED) -> UUID:
@@ -114,7 +114,7 @@ def test_events_that_a_running_transaction_keeps_from_being_folded_keep_their_jo
 
 def test_a_session_goes_only_as_a_whole(shop: Shop) -> None:
     dead = answered(shop, days=40, state=State.FAILED)
-    again = Replays(shop.ledger, shop.policy).replay(dead, asker=ASKER).job
+    again = Replays(shop.ledger, shop.policy).replay(dead, requester=ASKER).job
     sweep(shop)
     assert jobs(shop) == {dead, again.id}, "it is going on"
     shop.end(shop.claim(again.id), State.ANSWERED, Reason.DONE)
@@ -230,7 +230,7 @@ def test_a_run_goes_with_its_steps_gates_notes_and_workspace(shop: Shop, tmp_pat
         grow_old(shop, job_id, days=400)
     keeper = Housekeeper(
         shop.ledger,
-        Den(tmp_path / "den"),
+        ContentStore(tmp_path / "content-store"),
         shop.policy,
         runs_root=yard.resources.runs.root,
         holder="k",
@@ -259,23 +259,27 @@ def test_a_workspace_that_a_death_left_half_removed_goes_too_and_a_young_or_fore
     for path in (old, young, half, foreign):
         path.mkdir()
     os.utime(old, (1_000_000, 1_000_000))
-    keeper = Housekeeper(shop.ledger, Den(tmp_path / "den"), shop.policy, runs_root=tmp_path, holder="k")
+    keeper = Housekeeper(
+        shop.ledger, ContentStore(tmp_path / "content-store"), shop.policy, runs_root=tmp_path, holder="k"
+    )
     assert keeper.sweep_workspaces() == 1
     assert set(tmp_path.iterdir()) == {young, foreign}
 
 
 def test_one_process_keeps_house_at_a_time_and_never_beside_an_empty_ledger(shop: Shop, tmp_path: Path) -> None:
-    den = Den(tmp_path / "den")
-    sha = den.put(b"of another ledger")
+    content_store = ContentStore(tmp_path / "content-store")
+    sha = content_store.put(b"of another ledger")
     one, two = (
-        Housekeeper(shop.ledger, den, shop.policy, runs_root=tmp_path / "runs", holder=name, clock=lambda: 4e9)
+        Housekeeper(
+            shop.ledger, content_store, shop.policy, runs_root=tmp_path / "runs", holder=name, clock=lambda: 4e9
+        )
         for name in ("one", "two")
     )
     assert (one.tidy(), two.tidy()) == (True, False)
-    assert den.exists(sha), "a ledger without any site is not this store's"
+    assert content_store.exists(sha), "a ledger without any site is not this store's"
     shop.site()
     assert one.tidy()
-    assert not den.exists(sha)
+    assert not content_store.exists(sha)
 
 
 def test_house_that_could_not_be_kept_is_kept_soon_after(
@@ -295,7 +299,9 @@ def test_house_that_could_not_be_kept_is_kept_soon_after(
             waited.append(timeout or 0)
             return len(waited) > 5
 
-    keeper = Housekeeper(shop.ledger, Den(tmp_path / "den"), shop.policy, runs_root=tmp_path / "runs", holder="one")
+    keeper = Housekeeper(
+        shop.ledger, ContentStore(tmp_path / "content-store"), shop.policy, runs_root=tmp_path / "runs", holder="one"
+    )
     monkeypatch.setattr(keeper, "tidy", tidy)
     keeper.run(Stopping(), hours=6)
     assert waited == [600, 600, 600, 21_600, 21_600, 21_600]

@@ -39,7 +39,11 @@ def read(run: Run, *arguments: object) -> Any:
 
 def pushed(shop: Shop) -> int:
     with shop.ledger.begin() as session:
-        return len(top_up(session, QueueName.ANSWER, runway=shop.policy.runway, admission=shop.policy.admission))
+        return len(
+            top_up(
+                session, QueueName.ANSWER, dispatch_window=shop.policy.dispatch_window, admission=shop.policy.admission
+            )
+        )
 
 
 @pytest.mark.slow

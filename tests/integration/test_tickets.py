@@ -1,4 +1,4 @@
-"""Webhooks of trackers at the real HTTP door: signed ones become runs, once; everything else becomes nothing."""
+"""Webhooks of trackers at the real HTTP API: signed ones become runs, once; everything else becomes nothing."""
 
 import hashlib
 import hmac
@@ -50,7 +50,7 @@ class Hooks:
         )
         self.http = TestClient(create_app(replace(world.resources, accounts=accounts)))
         with world.ledger.begin() as session:
-            session.get_one(Tenant, world.tenant).provider = "rehearsal"
+            session.get_one(Tenant, world.tenant).provider = "fake"
         self.project()
 
     def project(self, name: str = "shop", **integrations: Any) -> None:

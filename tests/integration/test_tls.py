@@ -87,7 +87,7 @@ def test_a_job_runs_to_its_end_with_broker_and_ledger_over_tls(guarded: Guarded,
         "POINTSMAN_LEDGER__URL": guarded.ledger_url(),
         "POINTSMAN_BROKER__URL": config.url,
         "POINTSMAN_BROKER__CA_PATH": str(config.ca_path),
-        "POINTSMAN_DEN__ROOT": str(tmp_path / "den"),
+        "POINTSMAN_CONTENT_STORE__ROOT": str(tmp_path / "content-store"),
     }
     argv = [sys.executable, "-m", "workers.main", "tools", "--concurrency", "1"]
     worker = subprocess.Popen(argv, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

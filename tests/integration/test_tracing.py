@@ -16,9 +16,9 @@ import pytest
 from pydantic import SecretStr
 
 from gateway.config import GatewayConfig, ProviderConfig
-from gateway.fake_provider.config import RehearsalConfig
-from gateway.fake_provider.server import running_rehearsal
-from gateway.server import running_gateway
+from gateway.fake_provider.config import FakeProviderConfig
+from gateway.fake_provider.server import running_fake_provider
+from gateway.server import serve_gateway_in_thread
 from ledger.dispatch_window import pause_queue
 from ledger.store import Ledger, create_ledger_engine
 from ledger.tables import Job
@@ -87,10 +87,10 @@ def places(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iter
     """A ledger, and a gateway in front of a provider that does not pause."""
     with ExitStack() as stack:
         ledger_url = stack.enter_context(postgres.database())
-        model = stack.enter_context(running_rehearsal(RehearsalConfig(speed="max")))
-        provider = ProviderConfig(base_url=model.url, api_key=SecretStr("k" * 32), label="rehearsal", day_usd=100)
-        config = GatewayConfig(providers={"rehearsal": provider}, pepper=SecretStr("p" * 32))
-        gateway_url = stack.enter_context(running_gateway(config, ledger_url, platform_policy()))
+        model = stack.enter_context(running_fake_provider(FakeProviderConfig(speed="max")))
+        provider = ProviderConfig(base_url=model.url, api_key=SecretStr("k" * 32), label="fake", day_usd=100)
+        config = GatewayConfig(providers={"fake": provider}, pepper=SecretStr("p" * 32))
+        gateway_url = stack.enter_context(serve_gateway_in_thread(config, ledger_url, platform_policy()))
         ledger = stack.enter_context(closing(Ledger(create_ledger_engine(ledger_url, pool_size=4))))
         yield ledger, gateway_url
 
@@ -98,12 +98,19 @@ def places(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iter
 @contextmanager
 def fleet(places: tuple[Ledger, str], home: Path) -> Iterator[Fleet]:
     ledger, gateway_url = places
-    with open_world(ledger, home / "den") as world:
+    with open_world(ledger, home / "content-store") as world:
         with ledger.begin() as session:
-            create_tenant(session, world.tenant, provider="rehearsal")
+            create_tenant(session, world.tenant, provider="fake")
         world.resources.sites.import_site(world.tenant, "bakery", DEMO_SITE)
         yield Fleet(
-            world, Resources(ledger=ledger, den=world.den, policy=world.policy, gateway_url=gateway_url, worker="w1")
+            world,
+            Resources(
+                ledger=ledger,
+                content_store=world.content_store,
+                policy=world.policy,
+                gateway_url=gateway_url,
+                worker="w1",
+            ),
         )
 
 
@@ -153,7 +160,7 @@ def test_a_job_is_one_trace_from_its_request_to_its_publish(
     assert job.trace.startswith(f"00-{IDS[0]}-")
     (call,) = [span for span in of_job if span.name.startswith("chat ")]
     assert call.facts["gen_ai.operation.name"] == "chat"
-    assert call.facts["gen_ai.provider.name"] == "rehearsal"
+    assert call.facts["gen_ai.provider.name"] == "fake"
     assert call.facts["gen_ai.request.model"] == call.facts["gen_ai.response.model"] == _model()
     assert int(call.facts["gen_ai.usage.input_tokens"]) > int(call.facts["gen_ai.usage.output_tokens"]) > 0
     assert call.facts["pointsman.call.cost_nanousd"] == spent > 0

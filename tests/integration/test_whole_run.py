@@ -8,11 +8,11 @@ import pytest
 from pydantic import SecretStr
 
 from gateway.config import GatewayConfig, ProviderConfig
-from gateway.fake_provider.config import RehearsalConfig
-from gateway.fake_provider.server import running_rehearsal
-from gateway.server import running_gateway
+from gateway.fake_provider.config import FakeProviderConfig
+from gateway.fake_provider.server import running_fake_provider
+from gateway.server import serve_gateway_in_thread
 from ledger.store import Ledger
-from sites.content_store import Den
+from sites.content_store import ContentStore
 from tests.factories import Shop
 from tests.integration.run_world import Yard
 from tests.integration.step_world import StepYard, policy_with_file_remotes
@@ -40,10 +40,10 @@ result()
 def servers(module_ledger: tuple[Ledger, str]) -> Iterator[str]:
     _, url = module_ledger
     with ExitStack() as stack:
-        model = stack.enter_context(running_rehearsal(RehearsalConfig(speed="max")))
-        provider = ProviderConfig(base_url=model.url, api_key=SecretStr("k" * 32), label="rehearsal", day_usd=100)
-        gateway = GatewayConfig(providers={"rehearsal": provider}, pepper=SecretStr("p" * 32))
-        yield stack.enter_context(running_gateway(gateway, url, policy_with_file_remotes()))
+        model = stack.enter_context(running_fake_provider(FakeProviderConfig(speed="max")))
+        provider = ProviderConfig(base_url=model.url, api_key=SecretStr("k" * 32), label="fake", day_usd=100)
+        gateway = GatewayConfig(providers={"fake": provider}, pepper=SecretStr("p" * 32))
+        yield stack.enter_context(serve_gateway_in_thread(gateway, url, policy_with_file_remotes()))
 
 
 class RealYard(Yard):
@@ -64,7 +64,7 @@ def test_a_fix_goes_from_its_ticket_to_one_commit_through_real_steps(shop: Shop,
     maker.program("claude", CLI)
     yard.resources = Resources(
         ledger=shop.ledger,
-        den=Den(tmp_path / "den"),
+        content_store=ContentStore(tmp_path / "content-store"),
         policy=policy,
         gateway_url=servers,
         worker="w1",

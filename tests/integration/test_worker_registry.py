@@ -14,12 +14,12 @@ from ledger.operations.workers import (
     SWEPT_SECONDS,
     FleetSlots,
     QueueSlots,
-    Sign,
+    WorkerStatus,
     WorkerView,
-    all_workers,
     fleet_slots,
-    sign_in,
-    sign_off,
+    list_workers,
+    record_heartbeat,
+    remove_worker,
     slots_by_queue,
     sweep_workers,
 )
@@ -31,14 +31,14 @@ from workers import heartbeat as presence_module
 from workers.heartbeat import WorkerHeartbeat
 
 
-def sign(name: str, *queues: str, slots: int = 2) -> Sign:
-    return Sign(id=name, host="host-1", pid=7, queues=queues, slots=slots)
+def sign(name: str, *queues: str, slots: int = 2) -> WorkerStatus:
+    return WorkerStatus(id=name, host="host-1", pid=7, queues=queues, slots=slots)
 
 
-def say(shop: Shop, *signs: Sign, is_draining: bool = False) -> None:
+def say(shop: Shop, *signs: WorkerStatus, is_draining: bool = False) -> None:
     with shop.ledger.begin() as session:
         for each in signs:
-            sign_in(session, each, is_draining=is_draining)
+            record_heartbeat(session, each, is_draining=is_draining)
 
 
 def silent(shop: Shop, name: str, seconds: float) -> None:
@@ -47,7 +47,7 @@ def silent(shop: Shop, name: str, seconds: float) -> None:
 
 def known(shop: Shop) -> dict[str, WorkerView]:
     with shop.ledger.begin() as session:
-        return {view.id: view for view in all_workers(session)}
+        return {view.id: view for view in list_workers(session)}
 
 
 def served(shop: Shop) -> dict[str, QueueSlots]:
@@ -98,7 +98,7 @@ def test_a_worker_is_forgotten_when_it_signs_off_or_was_silent_for_long(shop: Sh
     silent(shop, "lost", SWEPT_SECONDS - 30)
     silent(shop, "gone", SWEPT_SECONDS + 1)
     with shop.ledger.begin() as session:
-        sign_off(session, "ended")
+        remove_worker(session, "ended")
         assert sweep_workers(session) == 1
     assert set(known(shop)) == {"lost"}
 
@@ -109,7 +109,7 @@ def test_a_worker_that_gets_the_name_of_a_dead_one_is_another_worker(shop: Shop)
     say(shop, sign("w1", "spec"))
     before = known(shop)["w1"].started_at
     with shop.ledger.begin() as session:
-        sign_in(session, sign("w1", "patch"), is_first=True)
+        record_heartbeat(session, sign("w1", "patch"), is_first=True)
     assert known(shop)["w1"].started_at > before
     assert set(served(shop)) == {"patch"}
 
@@ -119,39 +119,41 @@ def opener(url: str) -> Ledger:
 
 
 def test_a_worker_says_that_it_is_there_that_it_drains_and_that_it_is_gone(shop: Shop) -> None:
-    presence = WorkerHeartbeat(lambda: opener(shop.url), sign("w1", "spec"), every_seconds=0.05)
-    presence.on_ready()
+    heartbeat = WorkerHeartbeat(lambda: opener(shop.url), sign("w1", "spec"), every_seconds=0.05)
+    heartbeat.on_ready()
     try:
         wait_until(lambda: known(shop), seconds=10, what="it is known")
         silent(shop, "w1", 100)
         wait_until(lambda: known(shop)["w1"].standing == "serving", seconds=10, what="it said so again")
-        presence.on_shutting_down()
+        heartbeat.on_shutting_down()
         wait_until(lambda: known(shop)["w1"].standing == "draining", seconds=10, what="it drains")
     finally:
-        presence.leave()
+        heartbeat.leave()
     assert known(shop) == {}
 
 
 def test_a_worker_whose_consumer_takes_in_nothing_falls_silent_until_it_does_again(shop: Shop) -> None:
-    presence = WorkerHeartbeat(lambda: opener(shop.url), sign("w1", "spec"), every_seconds=0.02)
-    presence.on_ready()
+    heartbeat = WorkerHeartbeat(lambda: opener(shop.url), sign("w1", "spec"), every_seconds=0.02)
+    heartbeat.on_ready()
     try:
         wait_until(lambda: known(shop), seconds=10, what="it is known")
-        presence._pulsed_at -= 31
+        heartbeat._pulsed_at -= 31
         wait_until(lambda: known(shop)["w1"].silent_seconds > 0.5, seconds=10, what="it is silent")
-        presence.pulse()
+        heartbeat.pulse()
         wait_until(lambda: known(shop)["w1"].silent_seconds < 0.3, seconds=10, what="it is heard again")
     finally:
-        presence.leave()
+        heartbeat.leave()
 
 
 def test_a_ledger_that_is_away_costs_a_worker_nothing_but_its_row(tmp_path: Path, shop: Shop) -> None:
     urls = [f"postgresql://postgres@/nothing?host={tmp_path}"] * 3
-    presence = WorkerHeartbeat(lambda: opener(urls.pop() if urls else shop.url), sign("w1", "spec"), every_seconds=0.02)
-    presence.on_ready()
+    heartbeat = WorkerHeartbeat(
+        lambda: opener(urls.pop() if urls else shop.url), sign("w1", "spec"), every_seconds=0.02
+    )
+    heartbeat.on_ready()
     wait_until(lambda: known(shop), seconds=10, what="it is known once the ledger is back")
     urls += [f"postgresql://postgres@/nothing?host={tmp_path}"] * 1000
-    presence.leave()
+    heartbeat.leave()
     assert set(known(shop)) == {"w1"}
 
 
@@ -167,13 +169,13 @@ def test_a_sign_that_the_ledger_took_late_is_not_a_worker_s_last_one(
             is_over.wait(10)
         return opener(shop.url)
 
-    presence = WorkerHeartbeat(slow_opener, sign("w1", "spec"), every_seconds=0.02)
-    presence.on_ready()
+    heartbeat = WorkerHeartbeat(slow_opener, sign("w1", "spec"), every_seconds=0.02)
+    heartbeat.on_ready()
     assert is_slow.wait(10)
-    presence.leave()
+    heartbeat.leave()
     is_over.set()
-    assert presence._thread is not None
-    presence._thread.join(10)
+    assert heartbeat._thread is not None
+    heartbeat._thread.join(10)
     assert known(shop) == {}
 
 

@@ -20,7 +20,7 @@ from sandbox.config import MirrorConfig
 from workers.config import WorkerConfig
 
 COMPOSE = Path(__file__).parents[2] / "compose"
-FILES = ("docker-compose.yml", "rehearsal.yml")
+FILES = ("docker-compose.yml", "fake-provider.yml")
 SOCKET = "docker.sock"
 OUTSIDE = {"api", "gateway", "mirror", "dispatcher", "prometheus", "grafana"} | {
     f"worker-{queue}" for queue in ("steps", "control", "tools")
@@ -86,7 +86,7 @@ def test_a_service_is_no_root_writes_nowhere_and_has_limits(name: str) -> None:
 def test_what_stays_up_has_a_health_check_and_time_to_stop(name: str) -> None:
     assert STAYING[name]["healthcheck"]["test"][0] in ("CMD", "CMD-SHELL")
     assert {"interval", "timeout", "retries", "start_period"} <= set(STAYING[name]["healthcheck"])
-    assert name == "rehearsal" or "stop_grace_period" in STAYING[name]
+    assert name == "fake-provider" or "stop_grace_period" in STAYING[name]
 
 
 def test_a_worker_gets_twenty_seconds_more_than_its_jobs_to_stop() -> None:
@@ -98,7 +98,7 @@ def test_a_worker_gets_twenty_seconds_more_than_its_jobs_to_stop() -> None:
 def test_processes_wait_for_the_migration_and_nobody_else_makes_one() -> None:
     for name, service in SERVICES.items():
         is_ours = service["image"] == SERVICES["migrate"]["image"]
-        if is_ours and name in STAYING and name != "rehearsal":
+        if is_ours and name in STAYING and name != "fake-provider":
             assert service["depends_on"]["migrate"] == {"condition": "service_completed_successfully"}, name
     assert [name for name, each in SERVICES.items() if each.get("command") == ["migrate"]] == ["migrate"]
 

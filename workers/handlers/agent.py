@@ -26,7 +26,7 @@ from sites.errors import PathRefusedError, TreeRefusedError
 from sites.releases import manifest_of
 from workers.attempt import Attempt
 from workers.handlers.build import build_candidate, build_commands
-from workers.outcomes import Candidate, Ended, Outcome, Parked
+from workers.outcomes import Candidate, Deferred, Ended, Outcome
 from workers.retries import decide_end
 from workers.session import hold_session, obstacle_to
 
@@ -109,17 +109,17 @@ def edit_with_agent(attempt: Attempt) -> Outcome:
         SandboxUnavailableError: there is no engine, or no image (the operator's fault).
         SandboxStartupError, BoxLostError: the box could not be made, or went away before anything was done.
     """
-    attempt.await_lane(_model(attempt))
+    attempt.await_circuit(_model(attempt))
     with attempt.step("snapshot"):
         files = attempt.files
         before = _manifest(attempt.start)
     work = _in_a_box(attempt, files, before)
     session = Session(work.verdict, attempt.budget_exceeded(), work.refused, has_changes=not work.changes.is_empty)
-    ended: Ended | Parked | None = end_of(session)
+    ended: Ended | Deferred | None = end_of(session)
     obstacle = None
     if ended is not None:
         obstacle = obstacle_to(attempt, work.verdict, model=_model(attempt), exceeded=session.exceeded)
-    if obstacle is not None and isinstance(parked := decide_end(obstacle), Parked):
+    if obstacle is not None and isinstance(parked := decide_end(obstacle), Deferred):
         ended = parked
     if work.files is None or work.changes.is_empty:
         assert ended is not None, "a finished session has changed files, or a reason why they are not accepted"
@@ -206,14 +206,14 @@ def _extract(
     before = _manifest(attempt.start)
     compared = _manifest(attempt.base) if attempt.is_finishing else before
     try:
-        after = box.collect(attempt.den, replace(_RULES, max_bytes=attempt.limits.output_bytes))
+        after = box.collect(attempt.content_store, replace(_RULES, max_bytes=attempt.limits.output_bytes))
     except (PathRefusedError, TreeRefusedError) as error:
         return _Work(verdict, None, nothing, error, facts)
     except BoxLostError:
         if verdict.is_done:
             raise
         return _Work(verdict, None, nothing, None, facts)
-    files = {**attempt.den.read_tree(after), **left_out}
+    files = {**attempt.content_store.read_tree(after), **left_out}
     kept = {path: entry for path, entry in before.items() if path in left_out}
     return _Work(verdict, files, change_set(compared, Manifest({**after, **kept})), None, facts)
 

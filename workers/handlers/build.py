@@ -84,11 +84,11 @@ def _build(attempt: Attempt, box: Box, files: Mapping[str, bytes], seconds: dict
         until = time.monotonic() + attempt.policy.agent.build_seconds
         for command in build_commands(files):
             seconds[" ".join(command[:3])] = _run(attempt, box, command, until=until)
-        built = box.collect(attempt.den, CollectRules(max_bytes=attempt.limits.output_bytes))
+        built = box.collect(attempt.content_store, CollectRules(max_bytes=attempt.limits.output_bytes))
     except (PathRefusedError, TreeRefusedError) as error:
         detail = f"the build's output is not accepted: {error}; the files before it are kept"
         raise BuildFailedError(State.FAILED, Reason.OUTPUT_REFUSED, detail) from None
-    result = {**attempt.den.read_tree(built), **{path: files[path] for path in dropped}}
+    result = {**attempt.content_store.read_tree(built), **{path: files[path] for path in dropped}}
     if public_of(result) is None:
         raise BuildFailedError(State.FAILED, Reason.BUILD_FAILED, _NO_PAGES)
     return result

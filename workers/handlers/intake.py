@@ -12,7 +12,7 @@ from typing import Any
 from gateway.client import ModelClient
 from gateway.errors import GatewayError
 from ledger.decisions import pending_question
-from ledger.releases import work_so_far
+from ledger.releases import continued_work
 from routing.clarify.ladder import ArbiterReply, ArbiterRequest, LadderFlags, read_ladder_flags
 from routing.clarify.ladder import Failure as ArbiterFailure
 from routing.clarify.questions import Clarification, arbiter_call, climb, parse_arbiter_reply
@@ -22,12 +22,12 @@ from routing.decision.llm_router import (
     asks_intent_always,
     assist_call,
     intent_call,
-    is_soft,
     merge_assist,
     merge_intent,
-    soft_call,
-    soft_route,
+    mode_call,
+    route_by_llm,
     switches_of,
+    uses_llm_router,
     wants_intent,
     wants_tier,
 )
@@ -41,7 +41,7 @@ from routing.policy.platform import ModelCall
 from routing.prompt.vocabulary import Vocabularies, shipped_vocabularies
 from routing.queues import QUEUE_OF_TIER, CallPurpose, Tier
 from routing.redaction import redact
-from routing.rounds import hard_floor, raise_to
+from routing.rounds import hard_floor, raise_route
 from workers.attempt import Attempt
 from workers.errors import SoftTimeLimit
 from workers.outcomes import Ended, Outcome, Replied, Routed
@@ -106,13 +106,13 @@ def _replied(
 
 def _assisted(attempt: Attempt, route: Route, rules: RouteRules) -> Route:
     signals = _signals(attempt)
-    if is_soft(route, rules.switches) and attempt.begun is None:  # a revision is no question
-        reply = _reply(attempt, soft_call(signals))
-        route = soft_route(route, reply, signals=signals, policy=attempt.policy, vocabulary=rules.vocabulary)
+    if uses_llm_router(route, rules.switches) and attempt.begun is None:  # a revision is no question
+        reply = _reply(attempt, mode_call(signals))
+        route = route_by_llm(route, reply, signals=signals, policy=attempt.policy, vocabulary=rules.vocabulary)
     if wants_tier(route, enabled=attempt.policy.assist.enabled):
         route = merge_assist(route, _reply(attempt, assist_call(signals)), signals=signals, redact=redact)
     if attempt.begun is not None:
-        route = raise_to(route, hard_floor(work_so_far(attempt.begun), attempt.policy))
+        route = raise_route(route, hard_floor(continued_work(attempt.begun), attempt.policy))
     if wants_intent(route, enabled=attempt.policy.assist.enabled, always=asks_intent_always(rules.switches)):
         route = merge_intent(route, _reply(attempt, intent_call(signals)))
     return route

@@ -25,8 +25,8 @@ from ledger.tables import Approval, Release, Site
 from monitoring import traces
 from routing.jobs import JobMessage, Reason, State
 from routing.queues import QueueName
-from sites.errors import DenAwayError, SiteError
-from sites.releases import check_whole, lay_out, try_to_show_active
+from sites.errors import SiteError, StoreUnavailableError
+from sites.releases import check_release_integrity, lay_out, try_show_active
 from workers.lease import Lease
 from workers.lifecycle import LEDGER_UNREACHABLE, Resources, claim_job, retry_later, trace_attempt
 from workers.retries import is_passing, unavailable_reason
@@ -82,7 +82,7 @@ def publish(claimed: Claim, resources: Resources, observe: Observe) -> None:
         return
     observe(Step.SWAPPED)
     with traces.span("show"):
-        lag = try_to_show_active(resources.ledger, resources.den, approved.site.id)
+        lag = try_show_active(resources.ledger, resources.content_store, approved.site.id)
     if lag is not None:
         _record_lag(claimed, resources, lag)
     observe(Step.SHOWN)
@@ -95,7 +95,7 @@ def _check(claimed: Claim, resources: Resources) -> _Approved | None:
         job = hold(session, claimed.attempt)
         try:
             release = approved_release(session, job)
-            check_whole(release)
+            check_release_integrity(release)
         except (WrongStateError, SiteError) as error:
             end(session, job, State.FAILED, reason=Reason.INTERNAL_ERROR, detail=str(error))
             return None
@@ -105,8 +105,8 @@ def _check(claimed: Claim, resources: Resources) -> _Approved | None:
 def _lay_out(claimed: Claim, approved: _Approved, resources: Resources) -> bool:
     """Prepare the files. Unreadable content is never published; a full disk only delays the projection."""
     try:
-        lay_out(resources.den, approved.site, approved.release, release_id=approved.release.id)
-    except DenAwayError:
+        lay_out(resources.content_store, approved.site, approved.release, release_id=approved.release.id)
+    except StoreUnavailableError:
         raise
     except OSError:
         logger.warning("projection_not_laid_out", exc_info=True)

@@ -38,7 +38,7 @@ def spec_of(attempt: Attempt) -> Site | None:
     """Return the site document that is edited; whether pages still are its render is another question."""
     assert attempt.start is not None
     digest = attempt.start.spec_sha256
-    return None if digest is None else parse_site(attempt.den.get(digest))
+    return None if digest is None else parse_site(attempt.content_store.get(digest))
 
 
 def edit_plain_html(attempt: Attempt) -> Candidate | Escalate:

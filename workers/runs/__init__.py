@@ -1,1 +1,1 @@
-"""Runs of the ticket lane: agents, plans, the workspace they share, and what takes them forward."""
+"""Runs of the ticket workflow: agents, plans, the workspace they share, and what takes them forward."""

@@ -22,20 +22,20 @@ from uuid import uuid4
 from pydantic import BaseModel, ConfigDict
 
 from gateway.errors import GatewayError
-from gateway.fake_provider.config import RehearsalConfig
-from gateway.fake_provider.server import running_rehearsal
+from gateway.fake_provider.config import FakeProviderConfig
+from gateway.fake_provider.server import running_fake_provider
 from ledger.events import EventKind
 from ledger.start_attempt import Claim
 from ledger.tables import Attempt as AttemptRow
 from ledger.tables import Job
-from routing.config import PolicyConfig, read_settings, without_settings
+from routing.config import PolicyConfig, read_settings, strip_settings
 from routing.errors import PolicyError
 from routing.policy.agents import RESULT_FILE, is_covered
 from routing.policy.platform import Policy, load_policy
 from routing.queues import QueueName
 from sandbox.config import BoxConfig
 from sandbox.errors import SandboxError
-from sites.content_store import Den
+from sites.content_store import ContentStore
 from sites.directories import Worktree
 from sites.errors import PathRefusedError, SiteError, TreeRefusedError
 from sites.files import NameSet, is_planted
@@ -60,7 +60,7 @@ class AloneContext:
     url: str
     """A Messages API: a gateway, or the fake provider."""
     token: str
-    den: Den
+    content_store: ContentStore
     boxes: Boxes
     runs: RunsConfig
     environment: Mapping[str, str]
@@ -195,12 +195,12 @@ def _attempt(place: AloneContext) -> Attempt:
         claim=Claim(job, row, place.token, place.policy),
         site=None,
         base=None,
-        den=place.den,
+        content_store=place.content_store,
         gateway_url=place.url,
         check=lambda: None,
         report=report,
         budget_exceeded=lambda: None,
-        bind_door=lambda address, token: None,
+        bind_egress=lambda address, token: None,
         boxes=place.boxes,
         charge_unmetered=lambda nanousd, model: None,
         runs=place.runs,
@@ -262,8 +262,8 @@ def _context(given: argparse.Namespace, settings: AloneSettings) -> Iterator[Alo
         url = given.url
         if url is None:
             # A box reaches this machine through its engine's outer network, so listen on every address.
-            config = RehearsalConfig(host="0.0.0.0" if needs_box else "127.0.0.1", speed="max")
-            url = stack.enter_context(running_rehearsal(config)).url
+            config = FakeProviderConfig(host="0.0.0.0" if needs_box else "127.0.0.1", speed="max")
+            url = stack.enter_context(running_fake_provider(config)).url
         boxes: PoolOnDemand | NoBoxes = NoBoxes()
         if needs_box:
             boxes = PoolOnDemand(lambda: _open_pool(settings.box, url, is_here=given.url is None))
@@ -272,10 +272,10 @@ def _context(given: argparse.Namespace, settings: AloneSettings) -> Iterator[Alo
             policy=policy,
             url=url,
             token=token,
-            den=Den(Path(home)),
+            content_store=ContentStore(Path(home)),
             boxes=boxes,
             runs=settings.runs,
-            environment=without_settings(os.environ),
+            environment=strip_settings(os.environ),
             tell=lambda news: print(news, file=sys.stderr),
         )
 

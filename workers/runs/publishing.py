@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from gateway.forge import ForgeError, PullRequest, inert, open_pull_request
+from gateway.forge import ForgeError, PullRequest, neutralise, open_pull_request
 from ledger.attempts import hold
 from ledger.jobs import end
 from ledger.runs.run import RunRows, load_run
@@ -107,12 +107,12 @@ def describe(facts: PullRequestFacts) -> PullRequestText:
         _money(facts),
         "Nothing was merged: that is up to you.",
     ]
-    title = inert(" ".join(ticket.title.split()))[:MAX_TITLE]
+    title = neutralise(" ".join(ticket.title.split()))[:MAX_TITLE]
     return PullRequestText(title, "\n\n".join(part for part in parts if part))
 
 
 def _quoted(text: str) -> str:
-    lines = inert(text[:MAX_SUMMARY]).splitlines()
+    lines = neutralise(text[:MAX_SUMMARY]).splitlines()
     return "\n".join(f"> {line}".rstrip() for line in lines)
 
 
@@ -147,7 +147,7 @@ def _usd(amount: float) -> str:
 
 def _cell(text: str) -> str:
     """Return a text as one line that fits a table."""
-    return inert(" ".join(text.split()))[:300].replace("|", "\\|")
+    return neutralise(" ".join(text.split()))[:300].replace("|", "\\|")
 
 
 logger = logging.getLogger(__name__)

@@ -56,9 +56,9 @@ def test_a_call_counts_for_its_lane_by_how_the_provider_took_it(status: object, 
 
 
 def test_only_a_lane_that_is_parked_counts_as_parked() -> None:
-    lane = {"provider": "p", "model": "m", "reason": "overloaded"}
-    changes = [Happened("lane", {**lane, "change": change}) for change in ("parked", "opened", "parked")]
-    assert of(fold(changes), "lane_parks_total") == {("m", "p", "overloaded"): 2}
+    circuit = {"provider": "p", "model": "m", "reason": "overloaded"}
+    changes = [Happened("lane", {**circuit, "change": change}) for change in ("parked", "opened", "parked")]
+    assert of(fold(changes), "circuit_opens_total") == {("m", "p", "overloaded"): 2}
 
 
 @pytest.mark.req("H-121")

@@ -48,8 +48,8 @@ jobs_enqueued_total{tier,queue_name} counter
 jobs_finished_total{tier,queue_name,state,reason} counter
 jobs_started_total{tier,queue_name} counter
 ladder_events_total{event,reason} counter
-lane_parked_seconds{provider,model} gauge
-lane_parks_total{provider,model,reason} counter
+circuit_open_seconds{provider,model} gauge
+circuit_opens_total{provider,model,reason} counter
 lease_age_seconds_max{queue_name} gauge
 limit_hits_total{tier,queue_name,limit,phase} counter
 messages_unread_total{queue_name} counter

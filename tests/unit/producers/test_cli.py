@@ -51,7 +51,7 @@ def leaves() -> dict[str, Any]:
     return {words: command for words, command in found.items() if not getattr(command, "commands", None)}
 
 
-PROGRAMS = {"up", "demo", "worker", "api", "gateway", "dispatcher", "exporter", "mirror", "rehearsal"}
+PROGRAMS = {"up", "demo", "worker", "api", "gateway", "dispatcher", "exporter", "mirror", "fake-provider"}
 """These run until they are stopped."""
 OWN_FORMAT = {"ladder": "JSON lines", "audit export": "JSON lines", "broker acl": "an ACL file"}
 """These print a format that another program asks for."""
@@ -185,7 +185,7 @@ def test_the_doctor_says_of_each_part_what_to_do(tmp_path: Path) -> None:
         POINTSMAN_BOX__ENGINE="unix:///nonexistent.sock",
         POINTSMAN_WORKER__GATEWAY_URL="http://127.0.0.1:1",
         POINTSMAN_EXPORTER__PORT="1",
-        POINTSMAN_DEN__ROOT=str(tmp_path),
+        POINTSMAN_CONTENT_STORE__ROOT=str(tmp_path),
     )
 
     assert result.exit_code == 1

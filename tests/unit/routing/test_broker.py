@@ -2,7 +2,7 @@ import pytest
 from celery.exceptions import QueueNotFound
 
 from routing.broker import (
-    DOOR_LISTS,
+    INTAKE_LISTS,
     PUBLISH_RETRY,
     SETTINGS,
     TRANSPORT_OPTIONS,
@@ -43,7 +43,7 @@ def test_only_workers_hear_what_is_published_and_nobody_may_do_everything() -> N
 def test_every_queue_has_a_direct_exchange_of_its_own_name() -> None:
     queues = build_queues()
     assert [queue.name for queue in queues] == [list_of(name) for name in QueueName]
-    assert not {queue.name for queue in queues} & set(DOOR_LISTS)  # that list is no worker's
+    assert not {queue.name for queue in queues} & set(INTAKE_LISTS)  # that list is no worker's
     for queue in queues:
         assert (queue.exchange.name, queue.exchange.type, queue.routing_key) == (queue.name, "direct", queue.name)
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
-from routing.config import BrokerConfig, PolicyConfig, Section, read_settings, secrets_of
+from routing.config import BrokerConfig, PolicyConfig, Section, collect_secrets, read_settings
 from routing.errors import PolicyError
 from routing.redaction import HIDDEN, MARKED, may_hide
 
@@ -166,15 +166,15 @@ def test_the_secrets_of_a_program_are_its_secret_settings_and_the_passwords_in_i
         one=Held(key=SecretStr("first-key"), keys=(SecretStr("old"), SecretStr("new"))),
         two=Held(url="redis://user:pass%2Fword@host/0", ledger=SecretStr("postgresql://me:hunter2@host/db")),
     )
-    assert set(secrets_of(held)) == {"first-key", "old", "new", "pass%2Fword", "pass/word", "hunter2"}
-    assert secrets_of(Holder(one=Held(url="redis://host/0"))) == ()
+    assert set(collect_secrets(held)) == {"first-key", "old", "new", "pass%2Fword", "pass/word", "hunter2"}
+    assert collect_secrets(Holder(one=Held(url="redis://host/0"))) == ()
 
 
 def test_the_secrets_of_named_parts_are_found_too() -> None:
     class Named(BaseModel):
         parts: dict[str, Held]
 
-    found = secrets_of(Named(parts={"a": Held(key="first-key"), "b": Held(url="redis://:hunter2@host/0")}))
+    found = collect_secrets(Named(parts={"a": Held(key="first-key"), "b": Held(url="redis://:hunter2@host/0")}))
     assert set(found) == {"first-key", "hunter2"}
 
 

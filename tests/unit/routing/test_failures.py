@@ -16,9 +16,9 @@ from routing.failures import (
     FailureOutcome,
     NextStep,
     advance,
-    after_failure,
+    choose_failure_action,
+    classify_end,
     error_signature,
-    event_of,
 )
 from routing.jobs import ENDS, State
 from routing.policy.platform import platform_policy
@@ -32,7 +32,7 @@ def play(*events: FailureEvent, history: FailureHistory | None = None) -> list[F
     now = history or FailureHistory()
     actions = []
     for event in events:
-        actions.append(after_failure(now, event))
+        actions.append(choose_failure_action(now, event))
         now = advance(now, event)
         if actions[-1] is DEBATE:
             now = FailureHistory(now.consecutive_failures, now.rejections, is_debated=True)
@@ -56,15 +56,15 @@ def test_a_success_between_starts_the_count_anew() -> None:
 @pytest.mark.req("R-052")
 def test_an_error_that_another_task_had_is_debated_at_once() -> None:
     known = FailureHistory(same_error_elsewhere=True)
-    assert after_failure(known, FAILED) is DEBATE
-    assert after_failure(known, REJECTED) is NONE
+    assert choose_failure_action(known, FAILED) is DEBATE
+    assert choose_failure_action(known, REJECTED) is NONE
 
 
 @pytest.mark.req("R-053")
 def test_the_second_rejection_is_debated_and_the_first_is_not() -> None:
     assert play(REJECTED) == [NONE]
     assert play(REJECTED, REJECTED) == [NONE, DEBATE]
-    assert after_failure(FailureHistory(rejections=1), REJECTED) is DEBATE
+    assert choose_failure_action(FailureHistory(rejections=1), REJECTED) is DEBATE
 
 
 @pytest.mark.req("R-054")
@@ -75,15 +75,15 @@ def test_the_third_failure_after_a_debate_goes_to_a_person() -> None:
 
 @pytest.mark.req("R-054")
 def test_the_third_failure_without_a_debate_is_debated_first() -> None:
-    assert after_failure(FailureHistory(consecutive_failures=2), FAILED) is DEBATE
-    assert after_failure(FailureHistory(consecutive_failures=7), FAILED) is DEBATE
+    assert choose_failure_action(FailureHistory(consecutive_failures=2), FAILED) is DEBATE
+    assert choose_failure_action(FailureHistory(consecutive_failures=7), FAILED) is DEBATE
 
 
 @pytest.mark.req("R-059")
 def test_a_task_is_not_debated_twice_before_it_goes_to_a_person() -> None:
     early = FailureHistory(consecutive_failures=1, is_debated=True)
-    assert after_failure(early, FAILED) is NONE
-    assert after_failure(advance(early, FAILED), FAILED) is PERSON
+    assert choose_failure_action(early, FAILED) is NONE
+    assert choose_failure_action(advance(early, FAILED), FAILED) is PERSON
 
 
 @pytest.mark.req("R-055")
@@ -97,17 +97,17 @@ def test_a_task_is_not_debated_twice_before_it_goes_to_a_person() -> None:
     ],
 )
 def test_one_failure_of_a_security_task_goes_to_a_person_at_once(known: FailureHistory) -> None:
-    assert after_failure(known, FAILED) is PERSON
+    assert choose_failure_action(known, FAILED) is PERSON
 
 
 @pytest.mark.req("R-055")
 def test_a_security_task_that_a_person_rejected_was_before_a_person_already() -> None:
-    assert after_failure(FailureHistory(is_security=True), REJECTED) is NONE
+    assert choose_failure_action(FailureHistory(is_security=True), REJECTED) is NONE
 
 
 @pytest.mark.req("R-051", "R-053")
 def test_only_final_outcomes_count() -> None:
-    counted = {state: event_of(state) for state in State}
+    counted = {state: classify_end(state) for state in State}
     assert all(counted[state] is None for state in State if state not in ENDS)
     assert {state for state, event in counted.items() if event is SUCCEEDED} == {State.ANSWERED, State.PUBLISHED}
     assert {state for state, event in counted.items() if event is REJECTED} == {State.REJECTED, State.EXPIRED}
@@ -133,7 +133,7 @@ FLOW = [
 def walk(events: list[FailureEvent], endings: list[str]) -> list[str]:
     now, steps, left = FailureHistory(), [], list(endings)
     for event in events:
-        step = STEP_AFTER[after_failure(now, event)]
+        step = STEP_AFTER[choose_failure_action(now, event)]
         now = advance(now, event)
         steps.append(step.value)
         if step is NextStep.DEBATE:
@@ -151,7 +151,7 @@ def test_the_flow_after_execution(events: list[FailureEvent], endings: list[str]
 @pytest.mark.req("R-061")
 @given(st.builds(FailureHistory, st.integers(0, 5), st.integers(0, 5), st.booleans(), st.booleans(), st.booleans()))
 def test_a_success_only_answers_whatever_was_before(history: FailureHistory) -> None:
-    assert STEP_AFTER[after_failure(history, SUCCEEDED)] is NextStep.RESPOND
+    assert STEP_AFTER[choose_failure_action(history, SUCCEEDED)] is NextStep.RESPOND
 
 
 @pytest.mark.req("R-063")

@@ -21,11 +21,11 @@ from routing.jobs import (
     JobRequest,
     State,
     Ticket,
+    build_ticket_prompt,
     check_move,
     is_end,
+    parse_priority,
     parse_request,
-    priority_of,
-    prompt_of,
     read_message,
     read_stored,
     visible,
@@ -312,11 +312,11 @@ def test_what_readers_of_a_ticket_did_not_see_orders_nothing() -> None:
 
 @given(st.text())
 def test_any_visible_text_can_be_a_ticket(text: str) -> None:
-    JobRequest(prompt=prompt_of("x", visible(text), max_bytes=MAX_PROMPT_BYTES), project="shop")
+    JobRequest(prompt=build_ticket_prompt("x", visible(text), max_bytes=MAX_PROMPT_BYTES), project="shop")
 
 
 def test_a_long_ticket_is_cut_and_says_so() -> None:
-    prompt = prompt_of("Long", "\u00e4" * MAX_PROMPT_BYTES, max_bytes=MAX_PROMPT_BYTES)
+    prompt = build_ticket_prompt("Long", "\u00e4" * MAX_PROMPT_BYTES, max_bytes=MAX_PROMPT_BYTES)
     assert len(prompt.encode()) <= MAX_PROMPT_BYTES
     assert prompt.startswith("Long\n\n\u00e4")
     assert prompt.endswith("cut off.]")
@@ -336,7 +336,7 @@ def test_a_long_ticket_is_cut_and_says_so() -> None:
     ],
 )
 def test_the_most_urgent_label_says_the_priority(labels: tuple[str, ...], priority: str) -> None:
-    assert priority_of(labels) == priority
+    assert parse_priority(labels) == priority
 
 
 @pytest.mark.parametrize("url", ["javascript:alert(1)", "ftp://a", "https://a b"])

@@ -11,7 +11,7 @@ import pytest
 
 from docs.generate_queues import ROOT, generated
 from routing.policy.platform import platform_policy
-from routing.queues import MEBIBYTE, QUEUE_OF_TIER, QUEUES, SUBMIT_TASK, Limits, QueueName, Tier, TierName, tier_named
+from routing.queues import MEBIBYTE, QUEUE_OF_TIER, QUEUES, SUBMIT_TASK, Limits, QueueName, Tier, TierName, parse_tier
 from workers.tasks import HANDLERS
 
 TABLE = {
@@ -63,7 +63,7 @@ def test_a_tier_has_a_queue_of_its_own_and_a_queue_at_most_one_tier() -> None:
     assert set(QUEUE_OF_TIER) == set(Tier)
     assert [QUEUES[queue].tier for queue in QUEUE_OF_TIER.values()] == list(QUEUE_OF_TIER)
     assert sum(queue.tier is not None for queue in QUEUES.values()) == len(Tier)
-    assert [tier_named(name) for name in get_args(TierName)] == list(Tier)
+    assert [parse_tier(name) for name in get_args(TierName)] == list(Tier)
 
 
 def test_every_queue_but_the_unrouted_one_has_a_task_of_its_own() -> None:
@@ -95,7 +95,7 @@ MOST_NAMED_TOGETHER = 2
 
 ADDED_NAME = '    TRANSLATE = "translate"\n'
 ADDED_RECORD = """    QueueName.TRANSLATE: Queue(
-        work="translations", task="pointsman.translate", writes_site=True, box="on_demand", volumes=("den",),
+        work="translations", task="pointsman.translate", writes_site=True, box="on_demand", volumes=("content_store",),
         call="answer", arrivals=0.01, pool=3,
     ),
 """

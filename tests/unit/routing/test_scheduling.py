@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from routing.scheduling import Ready, Share, first_tenants, is_low, order_of, seconds_to_low, take_turns, turns_after
+from routing.scheduling import (
+    Ready,
+    Share,
+    advance_turns,
+    compute_order,
+    is_low,
+    next_tenants,
+    seconds_to_low,
+    select_next_jobs,
+)
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -32,12 +41,12 @@ class Queue:
                 Share(name, weight, standing[name], self.turns.get(name, 0.0), 16 * weight)
                 for name, weight in self.weights.items()
             ]
-            order = order_of(shares, before=self.now)
+            order = compute_order(shares, before=self.now)
             room = self.room - len(self.line)
-            ready = [job(name, number) for name in first_tenants(shares, order, room=room) for number in range(room)]
-            taken = take_turns(shares, ready, order, room=room)
+            ready = [job(name, number) for name in next_tenants(shares, order, room=room) for number in range(room)]
+            taken = select_next_jobs(shares, ready, order, room=room)
             self.now = order.now
-            self.turns |= turns_after(shares, taken, order)
+            self.turns |= advance_turns(shares, taken, order)
             self.line += [one.tenant for one in taken]
             self.served[self.line.pop(0)] += 1
 
@@ -62,16 +71,16 @@ def test_a_tenant_that_comes_late_gets_its_share_from_then_on_and_nothing_for_th
 
 def test_what_a_tenant_wants_first_goes_first_within_its_own_turns_only() -> None:
     shares = [Share("a", 1, 0, 0.0, 9), Share("b", 1, 0, 0.0, 9)]
-    order = order_of(shares, before=0.0)
+    order = compute_order(shares, before=0.0)
     ready = [job("a", 5, priority="P0"), job("a", 6, priority="P0"), job("b", 1)]
-    assert [one.tenant for one in take_turns(shares, ready, order, room=3)] == ["a", "b", "a"]
+    assert [one.tenant for one in select_next_jobs(shares, ready, order, room=3)] == ["a", "b", "a"]
 
 
 def test_a_tenant_without_room_of_its_own_takes_no_turn() -> None:
     shares = [Share("a", 1, 3, 3.0, 0), Share("b", 1, 0, 0.0, 1)]
-    order = order_of(shares, before=0.0)
-    assert first_tenants(shares, order, room=5) == ["b"]
-    assert take_turns(shares, [job("b", 1), job("b", 2)], order, room=5) == [job("b", 1)]
+    order = compute_order(shares, before=0.0)
+    assert next_tenants(shares, order, room=5) == ["b"]
+    assert select_next_jobs(shares, [job("b", 1), job("b", 2)], order, room=5) == [job("b", 1)]
 
 
 def test_a_runway_is_low_when_half_of_what_stood_there_was_taken() -> None:

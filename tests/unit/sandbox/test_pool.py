@@ -14,8 +14,8 @@ from sandbox.box import BoxSpec, Target, current_owner, is_alive
 from sandbox.config import BoxConfig
 from sandbox.docker.engine import Engine, Leftover
 from sandbox.errors import BoxLostError, SandboxStartupError, SandboxUnavailableError
-from sandbox.local_box import UnwalledBox, UnwalledMaker
-from sandbox.pool import Pool, PooledBox, Reaper, check_boxes, engine_hint, is_due, keep_swept
+from sandbox.local_box import LocalBox, LocalBoxMaker
+from sandbox.pool import Pool, PooledBox, Reaper, check_boxes, engine_hint, is_due, sweep_periodically
 from tests.services import wait_until
 
 
@@ -50,12 +50,12 @@ class Clock:
         return self.time
 
 
-class Maker(UnwalledMaker):
+class Maker(LocalBoxMaker):
     """Makes boxes, or fails as it is told."""
 
     fails = False
 
-    def create(self) -> UnwalledBox:
+    def create(self) -> LocalBox:
         if self.fails:
             raise SandboxStartupError("no_room", "told to")
         return super().create()
@@ -263,7 +263,7 @@ def test_a_sweep_that_finds_no_engine_is_tried_again_until_told_to_stop(caplog: 
             return self.waits == 3
 
     nowhere = Engine("unix:///nonexistent/docker.sock", install="test", subnets=IPv4Network("10.213.0.0/16"))
-    keep_swept(Reaper(nowhere), Stopping())
+    sweep_periodically(Reaper(nowhere), Stopping())
 
     assert [record.message for record in caplog.records] == ["sweep_failed"] * 3
     assert {record.__dict__["reason"] for record in caplog.records} == {"engine_missing"}

@@ -7,7 +7,7 @@ import pytest
 
 from sandbox.box import CollectRules
 from sandbox.tarball import pack, stream_limit, unpack
-from sites.content_store import Den, Manifest
+from sites.content_store import ContentStore, Manifest
 from sites.errors import PathRefusedError, TreeRefusedError
 
 RULES = CollectRules(max_bytes=1000, max_files=5, max_file_bytes=600)
@@ -36,19 +36,23 @@ def directory(name: str) -> tuple[tarfile.TarInfo, io.BytesIO]:
 
 
 @pytest.fixture
-def den(tmp_path: Path) -> Den:
-    return Den(tmp_path / "den")
+def content_store(tmp_path: Path) -> ContentStore:
+    return ContentStore(tmp_path / "content-store")
 
 
-def collect(den: Den, data: bytes, *, rules: CollectRules = RULES, limit: int = NO_LIMIT) -> Manifest:
-    return unpack([data[place : place + 700] for place in range(0, len(data), 700)], den, rules, max_stream_bytes=limit)
+def collect(
+    content_store: ContentStore, data: bytes, *, rules: CollectRules = RULES, limit: int = NO_LIMIT
+) -> Manifest:
+    return unpack(
+        [data[place : place + 700] for place in range(0, len(data), 700)], content_store, rules, max_stream_bytes=limit
+    )
 
 
-def blobs(den: Den) -> list[Path]:
-    return [path for path in den.root.rglob("*") if path.is_file()]
+def blobs(content_store: ContentStore) -> list[Path]:
+    return [path for path in content_store.root.rglob("*") if path.is_file()]
 
 
-def test_what_went_in_comes_out(den: Den) -> None:
+def test_what_went_in_comes_out(content_store: ContentStore) -> None:
     files = {"index.html": b"<p>hi</p>", "a/b/c.css": b"p{}", "ünï.txt": b"", "a/z.txt": b"z"}
     packed = pack(files)
     with tarfile.open(fileobj=io.BytesIO(packed)) as source:
@@ -57,7 +61,7 @@ def test_what_went_in_comes_out(den: Den) -> None:
         info.name = f"workspace/{info.name}".removesuffix("/.")
         info.pax_headers = {}
 
-    assert den.read_tree(collect(den, archive(*moved[1:]))) == files
+    assert content_store.read_tree(collect(content_store, archive(*moved[1:]))) == files
 
 
 @pytest.mark.req("H-076")
@@ -161,19 +165,19 @@ def negative() -> bytes:
 @pytest.mark.req("H-078")
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_archive_is_refused_by_one_reason_and_writes_nothing_outside_the_store(
-    name: str, den: Den, tmp_path: Path
+    name: str, content_store: ContentStore, tmp_path: Path
 ) -> None:
     make, reason = HOSTILE[name]
     with pytest.raises((PathRefusedError, TreeRefusedError)) as caught:
-        collect(den, make())
+        collect(content_store, make())
 
     assert caught.value.reason == reason
-    assert {path.name for path in tmp_path.iterdir()} <= {"den"}
-    assert all(len(path.name) >= 62 for path in blobs(den))
+    assert {path.name for path in tmp_path.iterdir()} <= {"content_store"}
+    assert all(len(path.name) >= 62 for path in blobs(content_store))
 
 
 @pytest.mark.threat("A8")
-def test_the_stream_is_counted_as_it_comes_whatever_its_headers_say(den: Den) -> None:
+def test_the_stream_is_counted_as_it_comes_whatever_its_headers_say(content_store: ContentStore) -> None:
     pulled = 0
 
     def endless() -> Iterator[bytes]:
@@ -184,24 +188,24 @@ def test_the_stream_is_counted_as_it_comes_whatever_its_headers_say(den: Den) ->
             yield b"\0" * 100 + b"x" * 900
 
     with pytest.raises(TreeRefusedError) as caught:
-        unpack(endless(), den, CollectRules(max_bytes=10), max_stream_bytes=50_000)
+        unpack(endless(), content_store, CollectRules(max_bytes=10), max_stream_bytes=50_000)
     assert caught.value.reason in ("stream_too_long", "bad_archive")
     assert pulled <= 270
 
     info, _ = member("workspace/a")
     info.size = 10_000_000_000
     with pytest.raises(TreeRefusedError) as caught:
-        unpack(iter([info.tobuf()]), den, RULES, max_stream_bytes=50_000)
+        unpack(iter([info.tobuf()]), content_store, RULES, max_stream_bytes=50_000)
     assert caught.value.reason == "file_too_large"
 
 
-def test_exactly_what_is_allowed_passes(den: Den) -> None:
-    found = collect(den, archive(member("workspace/a", b"x" * 600), member("workspace/b", b"x" * 400)))
+def test_exactly_what_is_allowed_passes(content_store: ContentStore) -> None:
+    found = collect(content_store, archive(member("workspace/a", b"x" * 600), member("workspace/b", b"x" * 400)))
 
     assert found.total_bytes == 1000
 
 
-def test_what_is_ignored_is_not_even_looked_at(den: Den) -> None:
+def test_what_is_ignored_is_not_even_looked_at(content_store: ContentStore) -> None:
     data = archive(
         (directory("workspace/node_modules")[0], b""),
         member("workspace/node_modules/.bin/vite", type=tarfile.SYMTYPE, linkname="../vite/vite.js"),
@@ -209,16 +213,16 @@ def test_what_is_ignored_is_not_even_looked_at(den: Den) -> None:
         member("workspace/kept", b"x"),
     )
 
-    assert list(collect(den, data)) == ["kept"]
+    assert list(collect(content_store, data)) == ["kept"]
 
 
-def test_a_link_that_bears_an_ignored_name_is_still_a_link(den: Den) -> None:
+def test_a_link_that_bears_an_ignored_name_is_still_a_link(content_store: ContentStore) -> None:
     with pytest.raises(TreeRefusedError) as caught:
-        collect(den, archive(member("workspace/node_modules", type=tarfile.SYMTYPE, linkname="/etc")))
+        collect(content_store, archive(member("workspace/node_modules", type=tarfile.SYMTYPE, linkname="/etc")))
     assert caught.value.reason == "symlink"
 
 
-def test_only_what_is_below_the_declared_directory_comes_out(den: Den) -> None:
+def test_only_what_is_below_the_declared_directory_comes_out(content_store: ContentStore) -> None:
     rules = CollectRules(max_bytes=1000, below="dist/site")
     data = archive(
         member("workspace/src.js", b"s"),
@@ -229,7 +233,7 @@ def test_only_what_is_below_the_declared_directory_comes_out(den: Den) -> None:
         member("workspace/dist/sitemap", b"m"),
     )
 
-    assert list(collect(den, data, rules=rules)) == ["a/index.html"]
+    assert list(collect(content_store, data, rules=rules)) == ["a/index.html"]
 
 
 @pytest.mark.parametrize(
@@ -241,10 +245,10 @@ def test_only_what_is_below_the_declared_directory_comes_out(den: Den) -> None:
     ],
 )
 def test_a_declared_directory_has_to_be_one(
-    den: Den, way: tuple[tuple[tarfile.TarInfo, bytes], ...], reason: str
+    content_store: ContentStore, way: tuple[tuple[tarfile.TarInfo, bytes], ...], reason: str
 ) -> None:
     with pytest.raises(TreeRefusedError) as caught:
-        collect(den, archive(*way), rules=CollectRules(max_bytes=1000, below="dist"))
+        collect(content_store, archive(*way), rules=CollectRules(max_bytes=1000, below="dist"))
     assert caught.value.reason == reason
 
 

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from sandbox.config import BoxConfig
-from sites.content_store import Den, Disk, Entry, Manifest, change_set
+from sites.content_store import ContentStore, Disk, Entry, Manifest, change_set
 from sites.errors import BlobCorruptError, BlobMissingError, ManifestError, PathRefusedError, TreeRefusedError
 
 
 def test_what_changed_is_told_by_content_not_by_anybodys_word(tmp_path: Path) -> None:
-    den = Den(tmp_path)
-    before = den.put_tree({"same": b"1", "changed": b"1", "b/gone": b"1", "a/gone": b"1"})
-    after = den.put_tree({"same": b"1", "changed": b"2", "new": b"1"})
+    content_store = ContentStore(tmp_path)
+    before = content_store.put_tree({"same": b"1", "changed": b"1", "b/gone": b"1", "a/gone": b"1"})
+    after = content_store.put_tree({"same": b"1", "changed": b"2", "new": b"1"})
 
     found = change_set(before, after)
     assert (found.added, found.changed, found.removed) == (("new",), ("changed",), ("a/gone", "b/gone"))
@@ -47,8 +47,8 @@ NEW = {"index.html": b"new", "css/site.css": b"new css", "img/a/b.svg": b"<svg/>
 
 
 @pytest.fixture
-def den(tmp_path: Path) -> Den:
-    return Den(tmp_path)
+def content_store(tmp_path: Path) -> ContentStore:
+    return ContentStore(tmp_path)
 
 
 def tree_below(root: Path) -> dict[str, bytes]:
@@ -101,65 +101,65 @@ class FailingDisk(Disk):
             super().discard(path)
 
 
-def test_a_blob_is_found_under_the_digest_of_its_bytes(den: Den, tmp_path: Path) -> None:
-    digest = den.put(b"hello")
+def test_a_blob_is_found_under_the_digest_of_its_bytes(content_store: ContentStore, tmp_path: Path) -> None:
+    digest = content_store.put(b"hello")
     assert digest == "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
-    assert den.get(digest) == b"hello"
+    assert content_store.get(digest) == b"hello"
     assert (tmp_path / "blobs" / "2c" / digest).stat().st_mode & 0o222 == 0
 
 
-def test_equal_bytes_are_stored_once(den: Den, tmp_path: Path) -> None:
-    manifest = den.put_tree({"a": b"same", "b": b"same"})
+def test_equal_bytes_are_stored_once(content_store: ContentStore, tmp_path: Path) -> None:
+    manifest = content_store.put_tree({"a": b"same", "b": b"same"})
     assert len(tree_below(tmp_path)) == 1
     assert manifest["a"] == manifest["b"]
     before = os.stat(tmp_path / "blobs" / manifest["a"].sha256[:2] / manifest["a"].sha256)
-    den.put(b"same")
+    content_store.put(b"same")
     assert os.stat(tmp_path / "blobs" / manifest["a"].sha256[:2] / manifest["a"].sha256) == before
 
 
 @pytest.mark.parametrize("bad", [b"hellO", b"hell", b""])
-def test_a_blob_with_other_bytes_is_never_given_out(den: Den, tmp_path: Path, bad: bytes) -> None:
-    digest = den.put(b"hello")
+def test_a_blob_with_other_bytes_is_never_given_out(content_store: ContentStore, tmp_path: Path, bad: bytes) -> None:
+    digest = content_store.put(b"hello")
     path = tmp_path / "blobs" / digest[:2] / digest
     path.chmod(0o644)
     path.write_bytes(bad)
     with pytest.raises(BlobCorruptError):
-        den.get(digest)
+        content_store.get(digest)
 
 
 @pytest.mark.parametrize("digest", ["0" * 64, "../../etc/passwd", "", "A" * 64, "0" * 63])
-def test_a_digest_that_is_not_stored_is_missing(den: Den, digest: str) -> None:
-    den.put(b"another")
+def test_a_digest_that_is_not_stored_is_missing(content_store: ContentStore, digest: str) -> None:
+    content_store.put(b"another")
     with pytest.raises(BlobMissingError):
-        den.get(digest)
+        content_store.get(digest)
 
 
-def test_a_tree_is_read_back_as_it_was_put(den: Den) -> None:
-    assert den.read_tree(den.put_tree(NEW)) == NEW
+def test_a_tree_is_read_back_as_it_was_put(content_store: ContentStore) -> None:
+    assert content_store.read_tree(content_store.put_tree(NEW)) == NEW
 
 
-def test_equal_trees_have_equal_digests_in_any_order(den: Den) -> None:
-    assert den.put_tree(NEW).digest == den.put_tree(dict(reversed(NEW.items()))).digest
-    assert den.put_tree(NEW).digest != den.put_tree(OLD).digest
+def test_equal_trees_have_equal_digests_in_any_order(content_store: ContentStore) -> None:
+    assert content_store.put_tree(NEW).digest == content_store.put_tree(dict(reversed(NEW.items()))).digest
+    assert content_store.put_tree(NEW).digest != content_store.put_tree(OLD).digest
 
 
-def test_a_manifest_survives_its_json_and_a_pickle(den: Den) -> None:
-    manifest = den.put_tree(NEW)
+def test_a_manifest_survives_its_json_and_a_pickle(content_store: ContentStore) -> None:
+    manifest = content_store.put_tree(NEW)
     assert Manifest.from_json(manifest.to_json()) == manifest
     assert Manifest.from_json(manifest.to_json()).digest == manifest.digest
     assert pickle.loads(pickle.dumps(manifest)) == manifest
 
 
-def test_a_manifest_counts(den: Den) -> None:
-    manifest = den.put_tree({"index.html": b"12", "app/main.MJS": b"345", "package.json": b"{}"})
+def test_a_manifest_counts(content_store: ContentStore) -> None:
+    manifest = content_store.put_tree({"index.html": b"12", "app/main.MJS": b"345", "package.json": b"{}"})
     assert manifest.signals == (3, True, True)
     assert manifest.total_bytes == 7
-    assert den.put_tree(OLD).signals == (2, False, False)
+    assert content_store.put_tree(OLD).signals == (2, False, False)
     assert manifest["index.html"].media_type == "text/html"
 
 
-def test_a_manifest_cannot_be_changed(den: Den) -> None:
-    manifest: Any = den.put_tree(NEW)
+def test_a_manifest_cannot_be_changed(content_store: ContentStore) -> None:
+    manifest: Any = content_store.put_tree(NEW)
     with pytest.raises(TypeError):
         manifest["x"] = Entry("0" * 64, 1, "text/html")
 
@@ -199,54 +199,54 @@ def test_a_broken_manifest_is_refused(text: str) -> None:
     ],
 )
 def test_a_bad_set_of_files_is_refused_and_nothing_is_written(
-    den: Den, tmp_path: Path, files: dict[str, bytes], reason: str
+    content_store: ContentStore, tmp_path: Path, files: dict[str, bytes], reason: str
 ) -> None:
     with pytest.raises(TreeRefusedError) as caught:
-        den.put_tree(files, max_bytes=10, max_files=3)
+        content_store.put_tree(files, max_bytes=10, max_files=3)
     assert caught.value.reason == reason
     assert not tree_below(tmp_path)
 
 
 @pytest.mark.threat("E")
-def test_a_hostile_name_leaves_the_den_empty(den: Den, tmp_path: Path) -> None:
+def test_a_hostile_name_leaves_the_den_empty(content_store: ContentStore, tmp_path: Path) -> None:
     with pytest.raises(PathRefusedError):
-        den.put_tree({"good": b"1", "../bad": b"2"})
+        content_store.put_tree({"good": b"1", "../bad": b"2"})
     assert not tree_below(tmp_path)
 
 
 @pytest.mark.req("H-103", "H-104", "H-105")
 @pytest.mark.parametrize("cap", [2 * 2**20, 5 * 2**20, 20 * 2**20])
-def test_a_tree_of_exactly_the_cap_passes_and_one_byte_more_does_not(den: Den, cap: int) -> None:
-    assert den.put_tree({"a": bytes(cap - 1), "b": b"x"}, max_bytes=cap).total_bytes == cap
+def test_a_tree_of_exactly_the_cap_passes_and_one_byte_more_does_not(content_store: ContentStore, cap: int) -> None:
+    assert content_store.put_tree({"a": bytes(cap - 1), "b": b"x"}, max_bytes=cap).total_bytes == cap
     with pytest.raises(TreeRefusedError) as caught:
-        den.put_tree({"a": bytes(cap), "b": b"x"}, max_bytes=cap)
+        content_store.put_tree({"a": bytes(cap), "b": b"x"}, max_bytes=cap)
     assert caught.value.reason == "too_many_bytes"
 
 
 @pytest.mark.req("H-084")
-def test_the_projection_is_the_release(den: Den) -> None:
-    active = den.project("bakery", den.put_tree(OLD), release_id="r1")
+def test_the_projection_is_the_release(content_store: ContentStore) -> None:
+    active = content_store.project("bakery", content_store.put_tree(OLD), release_id="r1")
     assert tree_below(active.resolve()) == OLD
-    assert den.active_release("bakery") == "r1"
-    assert den.project("bakery", den.put_tree(NEW), release_id="r2") == active
+    assert content_store.active_release("bakery") == "r1"
+    assert content_store.project("bakery", content_store.put_tree(NEW), release_id="r2") == active
     assert tree_below(active.resolve()) == NEW
-    assert den.active_release("bakery") == "r2"
+    assert content_store.active_release("bakery") == "r2"
 
 
 @pytest.mark.threat("H8")
-def test_the_projection_of_a_built_site_is_what_it_serves(den: Den) -> None:
+def test_the_projection_of_a_built_site_is_what_it_serves(content_store: ContentStore) -> None:
     files = {"src/main.ts": b"x", **{f"dist/{path}": data for path, data in NEW.items()}}
-    built, plain = den.put_tree(files, public="dist"), den.put_tree(NEW)
+    built, plain = content_store.put_tree(files, public="dist"), content_store.put_tree(NEW)
     assert built.served == plain
     assert built.served.digest == plain.digest != built.digest
-    assert tree_below(den.project("acme_site", built, release_id="r1").resolve()) == NEW
-    assert den.shows("acme_site", built, release_id="r1")
-    assert built != den.put_tree(files)
-    assert not den.shows("acme_site", den.put_tree(files), release_id="r1")
+    assert tree_below(content_store.project("acme_site", built, release_id="r1").resolve()) == NEW
+    assert content_store.shows("acme_site", built, release_id="r1")
+    assert built != content_store.put_tree(files)
+    assert not content_store.shows("acme_site", content_store.put_tree(files), release_id="r1")
 
 
-def test_what_a_manifest_serves_survives_its_json_and_a_pickle(den: Den) -> None:
-    manifest = den.put_tree({"dist/a.txt": b"x", "b.txt": b"y"}, public="dist")
+def test_what_a_manifest_serves_survives_its_json_and_a_pickle(content_store: ContentStore) -> None:
+    manifest = content_store.put_tree({"dist/a.txt": b"x", "b.txt": b"y"}, public="dist")
     for again in (Manifest.from_json(manifest.to_json()), pickle.loads(pickle.dumps(manifest))):
         assert (again, again.public, again.digest, list(again.served)) == (manifest, "dist", manifest.digest, ["a.txt"])
     for public in ('"../x"', '""', "7", "null"):
@@ -254,32 +254,32 @@ def test_what_a_manifest_serves_survives_its_json_and_a_pickle(den: Den) -> None
             Manifest.from_json(manifest.to_json().replace('"public":"dist"', f'"public":{public}'))
 
 
-def test_a_rollback_shows_the_former_release_again(den: Den) -> None:
-    old, new = den.put_tree(OLD), den.put_tree(NEW)
+def test_a_rollback_shows_the_former_release_again(content_store: ContentStore) -> None:
+    old, new = content_store.put_tree(OLD), content_store.put_tree(NEW)
     for manifest, release_id in ((old, "r1"), (new, "r2"), (old, "r1")):
-        active = den.project("bakery", manifest, release_id=release_id)
+        active = content_store.project("bakery", manifest, release_id=release_id)
     assert tree_below(active.resolve()) == OLD
-    assert den.active_release("bakery") == "r1"
+    assert content_store.active_release("bakery") == "r1"
 
 
 @pytest.mark.parametrize("word", ["", "..", "a/b", ".x", "a" * 129, "é"])
-def test_only_plain_words_name_sites_and_releases(den: Den, word: str) -> None:
+def test_only_plain_words_name_sites_and_releases(content_store: ContentStore, word: str) -> None:
     with pytest.raises(ValueError, match="letters, digits"):
-        den.project(word, den.put_tree(OLD), release_id="r1")
+        content_store.project(word, content_store.put_tree(OLD), release_id="r1")
     with pytest.raises(ValueError, match="letters, digits"):
-        den.project("bakery", den.put_tree(OLD), release_id=word)
-    assert den.active_release(word) is None
+        content_store.project("bakery", content_store.put_tree(OLD), release_id=word)
+    assert content_store.active_release(word) is None
 
 
-def test_a_corrupt_blob_never_becomes_a_page(den: Den, tmp_path: Path) -> None:
-    den.project("bakery", den.put_tree(OLD), release_id="r1")
-    manifest = den.put_tree(NEW)
+def test_a_corrupt_blob_never_becomes_a_page(content_store: ContentStore, tmp_path: Path) -> None:
+    content_store.project("bakery", content_store.put_tree(OLD), release_id="r1")
+    manifest = content_store.put_tree(NEW)
     path = tmp_path / "blobs" / manifest["index.html"].sha256[:2] / manifest["index.html"].sha256
     path.chmod(0o644)
     path.write_bytes(b"NEW")
     with pytest.raises(BlobCorruptError):
-        den.project("bakery", manifest, release_id="r2")
-    assert den.active_release("bakery") == "r1"
+        content_store.project("bakery", manifest, release_id="r2")
+    assert content_store.active_release("bakery") == "r1"
 
 
 @pytest.mark.req("H-084", "H-087")
@@ -288,16 +288,16 @@ def test_a_crash_before_any_step_leaves_the_old_or_the_new_release_whole(tmp_pat
     seen: list[str | None] = []
     for step in range(1000):
         root = tmp_path / str(step)
-        Den(root).project("bakery", Den(root).put_tree(OLD), release_id="r1")
+        ContentStore(root).project("bakery", ContentStore(root).put_tree(OLD), release_id="r1")
         disk = FailingDisk(changes_left=step)
-        den = Den(root, disk=disk)
+        content_store = ContentStore(root, disk=disk)
         with suppress(PowerCutError):
-            den.project("bakery", den.put_tree(NEW), release_id="r2")
-        shown = Den(root).active_release("bakery")
+            content_store.project("bakery", content_store.put_tree(NEW), release_id="r2")
+        shown = ContentStore(root).active_release("bakery")
         active = root / "sites" / "bakery" / "active"
         assert tree_below(active.resolve()) == (NEW if shown == "r2" else OLD)
         seen.append(shown)
-        again = Den(root)
+        again = ContentStore(root)
         again.project("bakery", again.put_tree(NEW), release_id="r2")  # what recovery does
         assert tree_below(active.resolve()) == NEW
         if not disk.off:
@@ -308,10 +308,10 @@ def test_a_crash_before_any_step_leaves_the_old_or_the_new_release_whole(tmp_pat
 
 @pytest.mark.req("H-084")
 @pytest.mark.threat("H4")
-def test_readers_see_one_whole_release_during_two_hundred_projections(den: Den) -> None:
+def test_readers_see_one_whole_release_during_two_hundred_projections(content_store: ContentStore) -> None:
     trees = [({path: b"%d" % number + data for path, data in OLD.items()}) for number in range(2)]
-    manifests = [den.put_tree(tree) for tree in trees]
-    active = den.project("bakery", manifests[0], release_id="r0")
+    manifests = [content_store.put_tree(tree) for tree in trees]
+    active = content_store.project("bakery", manifests[0], release_id="r0")
     torn: list[object] = []
     reads = 0
     stop = threading.Event()
@@ -332,22 +332,22 @@ def test_readers_see_one_whole_release_during_two_hundred_projections(den: Den) 
     for reader in readers:
         reader.start()
     for number in range(1, 201):
-        den.project("bakery", manifests[number % 2], release_id=f"r{number}")
+        content_store.project("bakery", manifests[number % 2], release_id=f"r{number}")
     stop.set()
     for reader in readers:
         reader.join()
     assert not torn
     assert reads > 0
-    assert den.active_release("bakery") == "r200"
+    assert content_store.active_release("bakery") == "r200"
 
 
-def test_two_processes_may_build_the_same_tree(den: Den, tmp_path: Path) -> None:
-    manifest = den.put_tree(NEW)
+def test_two_processes_may_build_the_same_tree(content_store: ContentStore, tmp_path: Path) -> None:
+    manifest = content_store.put_tree(NEW)
     errors: list[BaseException] = []
 
     def project(number: int) -> None:
         try:
-            Den(tmp_path).project("bakery", manifest, release_id=f"r{number}")
+            ContentStore(tmp_path).project("bakery", manifest, release_id=f"r{number}")
         except OSError as error:
             errors.append(error)
 

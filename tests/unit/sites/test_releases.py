@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from ledger.releases import ReleaseFacts, choose_swept
 from routing.policy.platform import Retention
-from sites.content_store import Den, Disk, Manifest
+from sites.content_store import ContentStore, Disk, Manifest
 from sites.releases import Kept, Shown, Sweeper
 
 OLD = {"index.html": b"old", "same.css": b"same"}
@@ -36,27 +36,27 @@ def kept(*releases: tuple[str, Manifest]) -> Kept:
 
 @pytest.mark.threat("H7")
 def test_what_is_not_kept_goes_and_what_is_stays_byte_for_byte(tmp_path: Path) -> None:
-    den = Den(tmp_path)
-    old, new = den.put_tree(OLD), den.put_tree(NEW)
-    den.project(SITE, old, release_id="r1")
-    den.project(SITE, new, release_id="r2")
+    content_store = ContentStore(tmp_path)
+    old, new = content_store.put_tree(OLD), content_store.put_tree(NEW)
+    content_store.project(SITE, old, release_id="r1")
+    content_store.project(SITE, new, release_id="r2")
     age(tmp_path)
-    rehearsed = Sweeper(tmp_path).sweep(kept(("r2", new)), older_than=LONG_AGO + 1, is_rehearsal=True)
-    assert den.read_tree(old) == OLD
+    rehearsed = Sweeper(tmp_path).sweep(kept(("r2", new)), older_than=LONG_AGO + 1, is_dry_run=True)
+    assert content_store.read_tree(old) == OLD
     swept = Sweeper(tmp_path).sweep(kept(("r2", new)), older_than=LONG_AGO + 1)
     assert swept == rehearsed
     assert (swept.blobs, swept.blob_bytes, swept.trees, swept.leftovers) == (1, 3, 1, 0)
-    assert den.read_tree(new) == NEW
-    assert not den.exists(old["index.html"].sha256)
+    assert content_store.read_tree(new) == NEW
+    assert not content_store.exists(old["index.html"].sha256)
     assert [path.name for path in (tmp_path / "sites" / SITE / "trees").iterdir()] == [new.digest]
     assert [path.name for path in (tmp_path / "sites" / SITE / "releases").iterdir()] == ["r2"]
 
 
 @pytest.mark.threat("H7")
 def test_what_the_projection_still_shows_stays_although_the_ledger_has_moved_on(tmp_path: Path) -> None:
-    den = Den(tmp_path)
-    old, new = den.put_tree(OLD), den.put_tree(NEW)
-    link = den.project(SITE, old, release_id="r1")
+    content_store = ContentStore(tmp_path)
+    old, new = content_store.put_tree(OLD), content_store.put_tree(NEW)
+    link = content_store.project(SITE, old, release_id="r1")
     age(tmp_path)
     Sweeper(tmp_path).sweep(kept(("r2", new)), older_than=LONG_AGO + 1)
     assert {path.name for path in link.resolve().iterdir()} == set(OLD)
@@ -64,20 +64,20 @@ def test_what_the_projection_still_shows_stays_although_the_ledger_has_moved_on(
 
 
 def test_what_was_touched_lately_stays_since_it_may_be_a_release_in_the_making(tmp_path: Path) -> None:
-    den = Den(tmp_path)
-    manifest = den.put_tree(OLD)
-    den.lay_out(SITE, manifest, release_id="r1")
+    content_store = ContentStore(tmp_path)
+    manifest = content_store.put_tree(OLD)
+    content_store.lay_out(SITE, manifest, release_id="r1")
     age(tmp_path)
-    den.put_tree(OLD)  # somebody makes a release of the same files
-    den.lay_out(SITE, manifest, release_id="r1")
+    content_store.put_tree(OLD)  # somebody makes a release of the same files
+    content_store.lay_out(SITE, manifest, release_id="r1")
     Sweeper(tmp_path).sweep(Kept(frozenset()), older_than=LONG_AGO + 1)
-    assert den.read_tree(manifest) == OLD
+    assert content_store.read_tree(manifest) == OLD
     assert (tmp_path / "sites" / SITE / "trees" / manifest.digest / "index.html").read_bytes() == b"old"
 
 
 def test_what_a_crash_left_half_made_goes_when_it_is_old(tmp_path: Path) -> None:
-    den = Den(tmp_path)
-    den.project(SITE, den.put_tree(OLD), release_id="r1")
+    content_store = ContentStore(tmp_path)
+    content_store.project(SITE, content_store.put_tree(OLD), release_id="r1")
     shard = next((tmp_path / "blobs").iterdir())
     (shard / ".torn.0123").write_bytes(b"half")
     draft = tmp_path / "sites" / SITE / "trees" / ".draft-0123"
@@ -92,7 +92,7 @@ def test_what_a_crash_left_half_made_goes_when_it_is_old(tmp_path: Path) -> None
 
 @pytest.mark.threat("H7")
 def test_a_file_that_is_found_and_swept_at_once_is_never_both_relied_on_and_gone(tmp_path: Path) -> None:
-    den = Den(tmp_path)
+    content_store = ContentStore(tmp_path)
     lost: list[int] = []
     stop = threading.Event()
 
@@ -100,14 +100,14 @@ def test_a_file_that_is_found_and_swept_at_once_is_never_both_relied_on_and_gone
         while not stop.is_set():
             Sweeper(tmp_path).sweep(Kept(frozenset()), older_than=LONG_AGO + 1)
 
-    sha256 = den.put(b"the same bytes")
+    sha256 = content_store.put(b"the same bytes")
     path = tmp_path / "blobs" / sha256[:2] / sha256
     thread = threading.Thread(target=sweep)
     thread.start()
     for number in range(150):
         if path.exists():
             os.utime(path, (LONG_AGO, LONG_AGO))  # now the sweep is after it
-        if not den.exists(den.put(b"the same bytes")):
+        if not content_store.exists(content_store.put(b"the same bytes")):
             lost.append(number)
     stop.set()
     thread.join(30)
@@ -142,7 +142,7 @@ class SiteMachine(RuleBasedStateMachine):
         self.root = Path(tempfile.mkdtemp(prefix="pointsman-sweep-"))
         self.disk = ClockedDisk()
         self.disk.now = LONG_AGO
-        self.den = Den(self.root, disk=self.disk)
+        self.content_store = ContentStore(self.root, disk=self.disk)
         self.files: dict[UUID, dict[str, bytes]] = {}
         self.manifests: dict[UUID, Manifest] = {}
         self.bases: dict[UUID, UUID | None] = {}
@@ -160,7 +160,7 @@ class SiteMachine(RuleBasedStateMachine):
     def draft(self, first: int, second: int) -> None:
         release = uuid4()
         self.files[release] = {"a.txt": b"a%d" % first, "d/b.txt": b"b%d" % second}
-        self.manifests[release] = self.den.put_tree(self.files[release])
+        self.manifests[release] = self.content_store.put_tree(self.files[release])
         self.bases[release], self.made[release] = self.active, self.disk.now
         self.pending.append(release)
 
@@ -183,9 +183,9 @@ class SiteMachine(RuleBasedStateMachine):
             self._activate(ready[which % len(ready)])
 
     def _activate(self, release: UUID) -> None:
-        self.den.lay_out(SITE, self.manifests[release], release_id=str(release))
+        self.content_store.lay_out(SITE, self.manifests[release], release_id=str(release))
         self.active = release
-        self.den.show(SITE, release_id=str(release))
+        self.content_store.show(SITE, release_id=str(release))
 
     @rule(hours=st.integers(1, 30))
     def wait(self, hours: int) -> None:
@@ -219,7 +219,7 @@ class SiteMachine(RuleBasedStateMachine):
     def every_release_that_is_not_given_up_is_whole(self) -> None:
         for release in getattr(self, "files", {}):
             if release not in self.swept:
-                assert self.den.read_tree(self.manifests[release]) == self.files[release]
+                assert self.content_store.read_tree(self.manifests[release]) == self.files[release]
 
     @invariant()
     def live_and_pending_are_not_given_up(self) -> None:

@@ -26,8 +26,8 @@ from gateway.errors import (
 from gateway.forge import ForgeError
 from routing.jobs import ENDS, MOVES, Reason, State
 from routing.policy.platform import platform_policy
-from routing.scheduling import pause_before
-from sandbox.errors import UnwalledSessionError
+from routing.scheduling import retry_delay_seconds
+from sandbox.errors import UncontainedSessionError
 from sites.errors import BlobMissingError
 from workers.errors import (
     CancelledByOwnerError,
@@ -39,7 +39,7 @@ from workers.errors import (
     WorkspaceError,
     WorkspaceMissingError,
 )
-from workers.outcomes import Ended, Parked
+from workers.outcomes import Deferred, Ended
 from workers.retries import (
     BUSY_RETRIES,
     MAX_WAIT_SECONDS,
@@ -56,7 +56,7 @@ TABLE: list[tuple[BaseException, State, Reason]] = [
     (SoftTimeLimit(), State.TIMED_OUT, Reason.TIME_LIMIT),
     (BudgetExceededError("cap"), State.BUDGET_EXCEEDED, Reason.COST_CAP),
     (CallTimeoutError(), State.TIMED_OUT, Reason.TIME_LIMIT),
-    (UnwalledSessionError("u"), State.FAILED, Reason.OUTPUT_REFUSED),
+    (UncontainedSessionError("u"), State.FAILED, Reason.OUTPUT_REFUSED),
     (RemoteError("r"), State.FAILED, Reason.REMOTE_UNREACHABLE),
     (RepositoryRefusedError("credentials", "r"), State.FAILED, Reason.INVALID_REQUEST),
     (RepositoryRefusedError("bad_pack", "p"), State.FAILED, Reason.INVALID_REQUEST),
@@ -96,7 +96,7 @@ def test_a_provider_that_is_busy_for_longer_costs_a_job_its_worker_and_nothing_e
     error: BaseException, reason: Reason, seconds: float | None
 ) -> None:
     decision = decide_end(error)
-    assert isinstance(decision, Parked)
+    assert isinstance(decision, Deferred)
     assert (decision.reason, decision.seconds, decision.kept) == (reason, seconds, None)
 
 
@@ -174,8 +174,8 @@ def test_the_table_knows_every_error_of_a_model_call() -> None:
 
 @pytest.mark.parametrize(("tries", "seconds"), [(0, 0), (1, 5), (2, 30), (3, 30), (99, 30)])
 def test_pauses_grow_and_the_last_one_repeats(tries: int, seconds: float) -> None:
-    assert pause_before((5, 30), tries=tries) == seconds
-    assert pause_before((), tries=tries) == 0
+    assert retry_delay_seconds((5, 30), tries=tries) == seconds
+    assert retry_delay_seconds((), tries=tries) == 0
 
 
 def test_the_shipped_pauses_never_shrink() -> None:
@@ -227,7 +227,7 @@ def test_a_step_rests_only_where_its_surroundings_failed_it() -> None:
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EIO])
 def test_an_edit_that_finds_the_disk_full_or_away_gives_its_worker_back_and_waits(number: int) -> None:
     parked = decide_end(OSError(number, os.strerror(number)))
-    assert isinstance(parked, Parked)
+    assert isinstance(parked, Deferred)
     assert parked.reason == Reason.STORAGE_UNAVAILABLE
 
 

@@ -64,7 +64,7 @@ def collect(box: Box, attempt: Attempt, given: Mapping[str, bytes]) -> Collected
         max_bytes=room, max_files=len(given) + _SPARE_FILES, ignored=_IGNORED, planted=lambda path: False
     )
     try:
-        files = attempt.den.read_tree(box.collect(attempt.den, rules))
+        files = attempt.content_store.read_tree(box.collect(attempt.content_store, rules))
     except (PathRefusedError, TreeRefusedError) as error:
         is_large = error.reason in TOO_LARGE
         state, reason = (State.OUTPUT_EXCEEDED, Reason.OUTPUT_CAP) if is_large else (State.FAILED, Reason.AGENT_FAILED)
@@ -87,10 +87,10 @@ class ClaudeCodeRunner:
 
         Raises:
             SandboxUnavailableError: there is no engine, or no image (the operator's fault).
-            UnwalledSessionError: the box is no container (the operator's fault); nothing was started.
+            UncontainedSessionError: the box is no container (the operator's fault); nothing was started.
             ProviderBusyError, GatewayUnreachableError: nobody's fault: the step waits, and begins anew.
         """
-        attempt.await_lane(order.model)
+        attempt.await_circuit(order.model)
         given = {**order.files, INSTRUCTIONS: order.instructions.encode()}
         with attempt.step("provision"):
             box = attempt.boxes.acquire()

@@ -14,7 +14,7 @@ from ledger.events import EventKind
 from routing.jobs import Reason, State
 from routing.policy.prices import nanousd_of
 from sandbox.box import BoxSpec, Clocks, Ending, ExecResult, Target
-from sandbox.local_box import UnwalledBox
+from sandbox.local_box import LocalBox
 from workers.attempt import Attempt
 from workers.runs.runners.api import session_seconds
 from workers.runs.runners.claude_code import collect
@@ -42,7 +42,7 @@ class CodexRunner:
         """Run an agent on the worker's machine."""
         if (refused := _refusal(order, attempt)) is not None:
             return AgentRun(None, refused)
-        box = UnwalledBox(BoxSpec(image="none", gateway=Target("", 1)))
+        box = LocalBox(BoxSpec(image="none", gateway=Target("", 1)))
         try:
             home = {f"{CODEX_HOME}/config.toml": b""}
             box.put({**order.files, **home}, planted=lambda path: False)
@@ -106,7 +106,7 @@ def may_retry(result: ExecResult, inherited: Mapping[str, str]) -> bool:
     return inherited.get(FALLBACK_FLAG) == "1" and has_failed and AUTH_SIGNATURE in result.stderr
 
 
-def _with_retry(box: UnwalledBox, order: AgentOrder, attempt: Attempt) -> tuple[ExecResult, bool]:
+def _with_retry(box: LocalBox, order: AgentOrder, attempt: Attempt) -> tuple[ExecResult, bool]:
     result = _run(box, order, attempt, home=box.workspace / CODEX_HOME)
     if not may_retry(result, attempt.environment):
         return result, False
@@ -115,7 +115,7 @@ def _with_retry(box: UnwalledBox, order: AgentOrder, attempt: Attempt) -> tuple[
     return _run(box, order, attempt, home=None), True
 
 
-def _run(box: UnwalledBox, order: AgentOrder, attempt: Attempt, *, home: Path | None) -> ExecResult:
+def _run(box: LocalBox, order: AgentOrder, attempt: Attempt, *, home: Path | None) -> ExecResult:
     attempt.check()
     soft = max(session_seconds(order, attempt) - _GRACE_SECONDS, _LEAST_SECONDS)
     return box.run(

@@ -79,7 +79,7 @@ def test_a_given_pool_is_judged_as_it_is() -> None:
         ("dispatcher_pushes_per_second", "dispatcher"),
         ("ledger_transactions_per_second", "ledger"),
         ("fold_events_per_second", "exporter"),
-        ("dispatcher_rounds_per_second", "runway of spec"),
+        ("dispatcher_rounds_per_second", "dispatch window of spec"),
         ("ledger_connections", "ledger connections"),
         (f"requests:{HAIKU}", f"provider {HAIKU}"),
         (f"tokens:{HAIKU}", f"provider {HAIKU}"),
@@ -116,7 +116,7 @@ def test_millions_of_jobs_a_day_are_planned_and_their_bottleneck_is_named() -> N
     asked = Question(arriving=work.arriving(5e6 / 86_400), p95_targets=targets, ceiling_usd=1e9)
     plan = make_plan(work, asked, limits=read_limits(None), policy=policy)
     assert plan.jobs_per_day == pytest.approx(5e6)
-    assert plan.bottleneck_measured.whence == "measured"
+    assert plan.bottleneck_measured.basis == "measured"
     assert any("defaults" in note for note in plan.notes)
 
 

@@ -19,7 +19,7 @@ def call(model: str, **fields: Any) -> Call:
     return Call(
         job_id=uuid4(),
         attempt_id=uuid4(),
-        provider="rehearsal",
+        provider="fake",
         model=model,
         key_hash="h",
         gateway="g",

@@ -6,7 +6,7 @@ from producers.console.jobs import Decider, decider_of, is_as_decided
 from routing.decision.router import Route, Signals, SiteSignals, decide
 from routing.policy.platform import platform_policy
 from routing.queues import Tier
-from routing.rounds import Floor, raise_to
+from routing.rounds import Floor, raise_route
 
 POLICY = platform_policy()
 
@@ -26,7 +26,7 @@ def test_the_same_rules_say_the_same() -> None:
 def test_a_tier_that_the_work_so_far_needs_stands_for_every_lower_one_and_for_no_other() -> None:
     today = route_of()
     assert today.tier is Tier.SPEC
-    then = raise_to(today, Floor(Tier.PATCH, "the work so far has a build")).model_dump(mode="json")
+    then = raise_route(today, Floor(Tier.PATCH, "the work so far has a build")).model_dump(mode="json")
     assert decider_of(then) == "work"
     assert is_as_decided(then, today, decider="work")
     for other in (today.model_copy(update={"tier": Tier.PATCH}), route_of("What does the page say?")):

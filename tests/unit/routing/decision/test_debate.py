@@ -73,7 +73,7 @@ def test_both_sides_are_shown_the_request_its_route_its_stakes_and_the_site() ->
     hold_debate(debated, stage, redact=redact)
     shown = json.loads(stage.calls[0].question)
     assert shown["request"] == PROMPT
-    assert (shown["stakes"], shown["lane"], shown["tier"]) == ("high", "site", int(debated.route.tier or 0))
+    assert (shown["stakes"], shown["workflow"], shown["tier"]) == ("high", "site", int(debated.route.tier or 0))
     assert (shown["why_routed"], shown["site"]) == (debated.route.reason, "home, menu")
     assert stage.calls[0].tool["name"] == "argue"
 

@@ -25,16 +25,16 @@ from routing.decision.llm_router import (
     is_hard_routing,
     merge_assist,
     merge_intent,
+    mode_call,
     parse_mode,
-    soft_call,
-    soft_route,
+    route_by_llm,
     system_prompt,
     wants_assist,
     wants_intent,
     wants_llm_router,
     wants_tier,
 )
-from routing.decision.router import Intent, Lane, Mode, Route, RouteTarget, Signals, SiteSignals, decide
+from routing.decision.router import Intent, Mode, Route, RouteTarget, Signals, SiteSignals, Workflow, decide
 from routing.decision.triggers import Confidence, Debate, Stakes
 from routing.errors import CallFailedError, CallFailure
 from routing.model_call import excerpt, load_prompt
@@ -114,7 +114,7 @@ def test_the_literal_reading_asks_for_the_intent_of_every_open_action(name: str)
 def test_a_ticket_s_intent_is_asked_for_where_no_word_of_repair_decided_it() -> None:
     build = ruled(Signals(prompt="Add a login page with a session store", project=True))
     fix = ruled(Signals(prompt="Fix the crash in src/login.ts", project=True))
-    assert (build.lane, build.intent, fix.intent) == (Lane.TICKET, Intent.BUILD, Intent.FIX)
+    assert (build.workflow, build.intent, fix.intent) == (Workflow.TICKET, Intent.BUILD, Intent.FIX)
     assert wants_intent(build, enabled=True, always=False)
     assert not wants_intent(fix, enabled=True, always=False)
     assert not wants_intent(build, enabled=False, always=False)
@@ -271,7 +271,7 @@ def test_no_reply_raises_lowers_a_tier_answers_or_touches_what_is_decided(route:
     merged = merge_intent(merge_assist(route, said, signals=BOUND, redact=redact), said)
     assert merged.mode is route.mode
     assert (merged.tier or 0) >= (route.tier or 0)
-    assert (merged.debate, merged.stakes, merged.lane) == (route.debate, route.stakes, route.lane)
+    assert (merged.debate, merged.stakes, merged.workflow) == (route.debate, route.stakes, route.workflow)
     if route.cause in ("explicit", "override") or route.mode is Mode.ANSWER or route.trivial:
         assert merged == route
     if merged.tier is not None and route.queue is not QueueName.STEPS:
@@ -312,7 +312,7 @@ INVALID: list[object] = [
 
 
 def softly(signals: Signals, reply: object) -> Route:
-    return soft_route(decide(signals, POLICY), reply, signals=signals, policy=POLICY)
+    return route_by_llm(decide(signals, POLICY), reply, signals=signals, policy=POLICY)
 
 
 @pytest.mark.req("R-079", "R-098")
@@ -335,7 +335,7 @@ def test_only_the_exact_word_false_turns_hard_routing_off(value: str | None, is_
 
 @pytest.mark.req("R-006", "R-007", "R-099")
 def test_the_soft_router_is_asked_with_the_shipped_rules_and_the_message_as_data() -> None:
-    call = soft_call(Signals(prompt='Say "hi"\nand {"mode": "ANSWER"}'))
+    call = mode_call(Signals(prompt='Say "hi"\nand {"mode": "ANSWER"}'))
     assert call.system == load_prompt("router")
     assert json.loads(call.question) == {"message": 'Say "hi"\nand {"mode": "ANSWER"}'}
     assert call.tool["input_schema"]["properties"]["mode"]["enum"] == ["ANSWER", "ACTION"]

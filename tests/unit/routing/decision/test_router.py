@@ -21,12 +21,12 @@ from routing.decision.evaluation import batch_line
 from routing.decision.llm_router import first_stage
 from routing.decision.router import (
     Intent,
-    Lane,
     Mode,
     Route,
     RouteTarget,
     Signals,
     SiteSignals,
+    Workflow,
     classify_task,
     debate_key,
     decide,
@@ -108,7 +108,7 @@ def test_a_reference_makes_any_message_an_action(prompt: str, bound: bool) -> No
 def test_an_unbound_message_without_trigger_is_answered_by_default(prompt: str) -> None:
     decision = unbound(prompt)
     assert (decision.mode, decision.rule, decision.pattern) == (Mode.ANSWER, "default", "Default (no triggers)")
-    assert decision.lane is Lane.NONE
+    assert decision.workflow is Workflow.NONE
 
 
 @pytest.mark.req("R-012", "R-036")
@@ -376,7 +376,7 @@ def test_an_intent_is_build_fix_or_question() -> None:
 
 def test_work_on_a_project_goes_to_the_steps_queue_without_a_tier() -> None:
     decision = decide(Signals(prompt="add a login page", project=True), platform_policy())
-    assert (decision.lane, decision.queue, decision.tier) == (Lane.TICKET, QueueName.STEPS, None)
+    assert (decision.workflow, decision.queue, decision.tier) == (Workflow.TICKET, QueueName.STEPS, None)
     assert decide(Signals(prompt="What is HPOS?", project=True), platform_policy()).queue is QueueName.ANSWER
 
 

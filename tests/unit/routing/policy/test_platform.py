@@ -65,7 +65,7 @@ def test_any_change_is_another_version() -> None:
         (changed("queues", spce={}), "queues.spce", "Input should be 'intake'"),
         (changed("attempts", lease_seconds=9), "attempts", "at least twice lease_renew_seconds"),
         (changed("attempts", max_lost=0), "attempts.max_lost", "greater than 0"),
-        (changed("runway", per_queue=0), "runway.per_queue", "greater than 0"),
+        (changed("dispatch_window", per_queue=0), "dispatch_window.per_queue", "greater than 0"),
         (changed("profiles", default=None), "profiles.default", "valid dictionary"),
         (without("profiles", "default"), "", "profiles must hold `default`"),
         (without("queues", "control"), "", "queues must hold limits for control"),

@@ -18,8 +18,8 @@ from routing.policy.project import (
     account_of,
     accounts_for,
     for_project,
-    read_located,
     read_project,
+    read_yaml,
 )
 from routing.queues import QueueName
 
@@ -349,18 +349,18 @@ def test_a_configuration_survives_being_stored() -> None:
 
 def yaml_positions_refusal(text: str) -> str:
     with pytest.raises(YamlRefusedError) as refused:
-        read_located(text)
+        read_yaml(text)
     return str(refused.value)
 
 
 def test_every_part_knows_its_line() -> None:
-    document = read_located("a: 1\nb:\n  - x\n  - c: 2\n    d: 3\n")
+    document = read_yaml("a: 1\nb:\n  - x\n  - c: 2\n    d: 3\n")
     assert document.value == {"a": 1, "b": ["x", {"c": 2, "d": 3}]}
     assert [document.line_of(place) for place in [("a",), ("b", 0), ("b", 1, "d")]] == [1, 3, 5]
 
 
 def test_a_place_that_is_not_there_has_the_line_of_what_is_around_it() -> None:
-    document = read_located("a: 1\nb:\n  c: 2\n")
+    document = read_yaml("a: 1\nb:\n  c: 2\n")
     assert document.line_of(("b", "missing", 3)) == 2
     assert document.line_of(("missing",)) == 1
 
@@ -392,7 +392,7 @@ def test_what_is_not_taken_is_told_with_its_line(text: str, said: str) -> None:
 @given(st.text(alphabet="ab:-[]{}&*!|>'\" \n#?,0123456789", max_size=60))
 def test_whatever_is_written_there_is_a_value_or_a_refusal(text: str) -> None:
     try:
-        document = read_located(text)
+        document = read_yaml(text)
     except YamlRefusedError:
         return
     assert document.line_of(()) >= 1

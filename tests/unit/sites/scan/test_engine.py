@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from routing.policy.platform import Profile, platform_policy
-from sites.content_store import Den
+from sites.content_store import ContentStore
 from sites.files import MEDIA_TYPES
 from sites.scan.engine import scan
 from sites.scan.rules import GATES, RULES, Finding, ScanReport
@@ -421,7 +421,7 @@ def test_equal_files_give_an_equal_report_in_any_order() -> None:
 @pytest.mark.req("H-114")
 @pytest.mark.threat("H3")
 def test_a_report_speaks_for_the_manifest_of_its_bytes_alone(tmp_path: Path) -> None:
-    manifest = Den(tmp_path).put_tree(CLEAN)
+    manifest = ContentStore(tmp_path).put_tree(CLEAN)
     assert report(CLEAN).digest == manifest.digest
     assert report({**CLEAN, "data.json": b"[]"}).digest != manifest.digest
     assert report({**CLEAN, "data.json": b"[]"}).report_digest != report(CLEAN).report_digest
@@ -553,10 +553,10 @@ def test_who_asks_for_it_gets_all_served_and_all_judged() -> None:
 
 
 def test_a_report_speaks_for_the_files_and_for_what_of_them_is_served(tmp_path: Path) -> None:
-    den = Den(tmp_path)
+    content_store = ContentStore(tmp_path)
     files = {**BUILT_SITE, "index.html": PAGE}
-    assert den.put_tree(files, public="dist").digest == built_report(**{"index.html": PAGE}).digest
-    assert den.put_tree(files).digest != den.put_tree(files, public="dist").digest
+    assert content_store.put_tree(files, public="dist").digest == built_report(**{"index.html": PAGE}).digest
+    assert content_store.put_tree(files).digest != content_store.put_tree(files, public="dist").digest
 
 
 @pytest.mark.parametrize("resolved", [None, "http://door:8081/three.tgz"])

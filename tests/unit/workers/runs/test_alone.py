@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from gateway.fake_provider.config import RehearsalConfig
-from gateway.fake_provider.server import running_rehearsal
+from gateway.fake_provider.config import FakeProviderConfig
+from gateway.fake_provider.server import running_fake_provider
 from routing.errors import PolicyError
 from routing.policy.agents import is_covered
 from routing.policy.platform import platform_policy
-from sites.content_store import Den
+from sites.content_store import ContentStore
 from sites.directories import Worktree
 from tests.played_cli import PlayedMaker
 from workers.config import RunsConfig
@@ -23,7 +23,7 @@ AGENTS = platform_policy().agents
 
 @pytest.fixture(scope="module")
 def model() -> Iterator[str]:
-    with running_rehearsal(RehearsalConfig(speed="max")) as address:
+    with running_fake_provider(FakeProviderConfig(speed="max")) as address:
         yield address.url
 
 
@@ -39,7 +39,7 @@ def place_in(home: Path, model: str) -> AloneContext:
         policy=platform_policy(),
         url=model,
         token="t",
-        den=Den(home / "den"),
+        content_store=ContentStore(home / "content-store"),
         boxes=maker,
         runs=RunsConfig(),
         environment={},

@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from gateway.forge import inert
+from gateway.forge import neutralise
 from routing.jobs import Ticket
 from workers.runs.publishing import MAX_LISTED, GateLine, PullRequestFacts, StepLine, branch_of, describe
 
@@ -64,14 +64,14 @@ def test_a_run_without_gates_or_leftovers_has_no_empty_chapters() -> None:
 )
 @pytest.mark.threat("D7")
 def test_what_an_agent_says_makes_the_forge_do_nothing(said: str, acts: str) -> None:
-    assert acts not in inert(said)
+    assert acts not in neutralise(said)
     for facts in (replace(FACTS, summary=said), replace(FACTS, open_issues=[said]), replace(FACTS, changed=[said])):
         assert acts not in describe(facts).body
 
 
 def test_ordinary_words_stay_as_they_are() -> None:
     said = "Mail ada@example.com; a < b; use `@scope/pkg`; issue no. 7; #heading"
-    assert inert(said) == said
+    assert neutralise(said) == said
 
 
 def test_a_summary_cannot_leave_its_quotation() -> None:

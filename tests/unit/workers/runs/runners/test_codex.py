@@ -13,7 +13,7 @@ import pytest
 from routing.jobs import Reason, State
 from routing.policy.platform import platform_policy
 from routing.queues import QueueName
-from sites.content_store import Den
+from sites.content_store import ContentStore
 from tests.factories import make_attempt
 from workers.attempt import Attempt
 from workers.config import RunsConfig
@@ -54,7 +54,11 @@ class Desk:
 
         inherited = {"PATH": os.defpath, "HOME": str(self.home), "POINTSMAN_SECRET": "no", **environment}
         return replace(
-            made, den=Den(self.home / "den"), runs=config or default, environment=inherited, charge_unmetered=charge
+            made,
+            content_store=ContentStore(self.home / "content-store"),
+            runs=config or default,
+            environment=inherited,
+            charge_unmetered=charge,
         )
 
     def run(self, body: str, environment: Mapping[str, str] | None = None, **fields: Any) -> AgentRun:

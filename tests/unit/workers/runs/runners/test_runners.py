@@ -14,8 +14,8 @@ from routing.policy.platform import platform_policy
 from routing.queues import QueueName
 from sandbox.box import Clocks
 from sandbox.claude_code.command import SITE, SessionPlan, arguments, ticket_role
-from sandbox.errors import UnwalledSessionError
-from sites.content_store import Den
+from sandbox.errors import UncontainedSessionError
+from sites.content_store import ContentStore
 from tests.factories import make_attempt
 from tests.played_cli import PlayedMaker
 from tests.unit.workers.runs.fake_runner import Played
@@ -44,7 +44,11 @@ Changes = Mapping[str, bytes | None]
 
 def attempt_in(home: Path, **fields: object) -> Attempt:
     made = make_attempt(queue=QueueName.STEPS)
-    changes = {"den": Den(home / "den"), "environment": {"PATH": os.defpath, "HOME": str(home)}, **fields}
+    changes = {
+        "content_store": ContentStore(home / "content-store"),
+        "environment": {"PATH": os.defpath, "HOME": str(home)},
+        **fields,
+    }
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
@@ -166,7 +170,7 @@ def test_the_command_line_of_a_ticket_agent_is_pinned() -> None:
 def test_permission_checks_are_skipped_only_behind_a_wall() -> None:
     role = ticket_role(AGENT.tools, rules_file="/x")
     plan = SessionPlan(role=role, model="m", max_turns=1, budget_usd=1, max_output_tokens=1)
-    with pytest.raises(UnwalledSessionError):
+    with pytest.raises(UncontainedSessionError):
         arguments(plan, is_walled=False)
     assert "--dangerously-skip-permissions" not in arguments(replace(plan, role=SITE), is_walled=False)
 
@@ -176,7 +180,7 @@ def test_without_a_wall_nothing_is_started_at_all(tmp_path: Path) -> None:
     maker = PlayedMaker(tmp_path / "programs")
     maker.program("claude", "init(); result()")
 
-    with pytest.raises(UnwalledSessionError):
+    with pytest.raises(UncontainedSessionError):
         ClaudeCodeRunner().run(ORDER, attempt_in(tmp_path, boxes=maker))
 
     (box,) = maker.boxes
