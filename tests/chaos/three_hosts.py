@@ -2,8 +2,8 @@
 
 Host 1 has PostgreSQL, the broker, API, gateway, fake provider and a dispatcher; host 2 has a dispatcher and workers;
 host 3 has workers. All are the product's own commands. The content store is one directory that all of them see, as
-a file server would give it: cutting a host off the network does not cut it off its files, which is the harder case, since a worker
-that lost the ledger can still write there.
+a file server would give it: cutting a host off the network does not cut it off its files, which is the harder
+case, since a worker that lost the ledger can still write there.
 """
 
 from __future__ import annotations
