@@ -29,8 +29,8 @@ class AuditConfig(Section):
     """Directory to which the leading dispatcher moves rows older than the policy's `retention.audit_days`. Shared by
     all dispatchers and backed up like the ledger; empty to keep all rows in the ledger."""
     head_path: OptionalPath = None
-    """File with the chain's newest head, by which a cut-off tail is detected; empty for `audit-head` in the content store.
-    Nobody who can write to the ledger should be able to write to it."""
+    """File with the newest head of the audit chain, which shows a cut-off tail; empty for `audit-head` in the content
+    store. Nobody who can write to the ledger should be able to write to it."""
 
 
 class LogsConfig(Section):

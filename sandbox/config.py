@@ -109,7 +109,7 @@ class MirrorConfig(Section):
     """How many nonexistent packages one box may ask for: their names could carry data out of it."""
     upstream_connections: Annotated[int, Field(ge=1)] = 48
     ledger_connections: Annotated[int, Field(ge=1, le=16)] = 2
-    egress_seconds: Seconds = 2
+    caller_cache_seconds: Seconds = 2
     """How long the check that a box has a live attempt is cached."""
     record_seconds: Seconds = 10
     """How often usage counts are written to the ledger."""

@@ -191,8 +191,9 @@ class Swept:
 class Sweeper:
     """Frees the disk space of what no recorded release needs any more.
 
-    Only old files are removed: a young one may belong to a release that is not recorded yet. `ContentStore.put` touches
-    a stored file that it relies on, under the lock that a sweep takes to compare ages, so a file is either young or gone.
+    Only old files are removed: a young one may belong to a release that is not recorded yet. `ContentStore.put`
+    touches a stored file that it relies on, under the lock that a sweep takes to compare ages, so a file is either
+    young or gone.
     """
 
     def __init__(self, root: Path, *, disk: Disk | None = None) -> None:

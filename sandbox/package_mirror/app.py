@@ -251,7 +251,7 @@ class Mirror:
         self._registries = registries
         self._prefixes = tuple({urlsplit(url).path for url in registries.urls})
         self._ledger = Ledger(ledger_url, connections=config.ledger_connections)
-        self._callers = Callers(self._ledger, policy, believed_seconds=config.egress_seconds)
+        self._callers = Callers(self._ledger, policy, believed_seconds=config.caller_cache_seconds)
         self._store = Store(config.cache, max_bytes=config.cache_bytes)
         self._unknown: Counter[str] = Counter()
         self._window_until = 0.0

@@ -250,3 +250,27 @@ def test_a_package_s_errors_stand_in_one_module(package: str) -> None:
         and any(ast.unparse(base).endswith(("Error", "Exception")) for base in node.bases)
     ]
     assert not elsewhere
+
+
+def test_every_unit_test_file_is_named_after_what_it_tests() -> None:
+    unit = ROOT / "tests" / "unit"
+    strays = []
+    for path in unit.rglob("test_*.py"):
+        folder, name = path.parent.relative_to(unit), path.stem.removeprefix("test_")
+        is_named = (ROOT / folder / f"{name}.py").exists() or (ROOT / folder / name).is_dir() or folder.name == name
+        if folder.parts and folder.parts[0] in PACKAGES and not is_named:
+            strays.append(str(path.relative_to(ROOT)))
+    assert strays == []
+
+
+def test_the_formatter_decides_everywhere() -> None:
+    marks = ("# fmt: " + "skip", "# fmt: " + "off")
+    sources = [path for package in (*PACKAGES, "tests", "benchmarks") for path in (ROOT / package).rglob("*.py")]
+    assert [path for path in sources if any(mark in path.read_text() for mark in marks)] == []
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_folder_of_modules_is_crowded(package: str) -> None:
+    folders = {path.parent for path in (ROOT / package).rglob("*.py") if path.name != "__init__.py"}
+    modules = {folder: sum(path.name != "__init__.py" for path in folder.glob("*.py")) for folder in folders}
+    assert {folder: count for folder, count in modules.items() if count > 20} == {}
