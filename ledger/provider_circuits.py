@@ -65,7 +65,7 @@ WITH freed AS (
     WHERE provider = %(account)s AND model = %(model)s
       AND (failures > 0 OR parked_until IS NOT NULL) AND (%(is_test)s::bool OR parked_until IS NULL)
     RETURNING lane.*, before.was_parked
-), told AS ({_EVENT.format(change="'opened'", changed="freed WHERE was_open")})
+), told AS ({_EVENT.format(change="'opened'", changed="freed WHERE was_parked")})
 SELECT was_parked FROM freed
 """
 

@@ -122,7 +122,7 @@ def _add_help(app: typer.Typer) -> None:
 def _walk_commands(app: typer.Typer, parents: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], CommandInfo]]:
     for info in app.registered_commands:
         assert info.callback is not None
-        yield (*parents, info.name or info.callback.__name__), info
+        yield (*parents, info.name or info.callback.__name__.replace("_", "-")), info
     for group in app.registered_groups:
         assert group.typer_instance is not None
         words = (*parents, group.name) if isinstance(group.name, str) else parents

@@ -441,7 +441,7 @@ def test_packages_from_elsewhere_are_refused_before_npm_sees_them(
     job = edit(rig, site, maker)
     assert (job.state, job.reason) == ("failed", "output_refused")
     assert job.detail is not None
-    assert f"{path} wants a package from elsewhere" in job.detail
+    assert f"{path} wants a package from outside the registry" in job.detail
     assert [command for box in maker.boxes[1:] for command in box.commands] == []
     assert path in rig.files(job.release_id), "what the agent did is kept"
     check_nothing_happened(rig, site, maker)

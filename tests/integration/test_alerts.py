@@ -258,7 +258,7 @@ FAULTS: tuple[tuple[Callable[[Site], None], tuple[str, ...]], ...] = (
     (money_goes_into_work_that_is_not_used, ("Waste", "SpendRate")),
     (a_tenant_has_spent_its_day, ("BudgetNearlySpent", "BudgetSpent")),
     (money_is_reserved_and_nothing_runs, ("ReserveLeak",)),
-    (a_provider_refuses, ("LaneParked",)),
+    (a_provider_refuses, ("CircuitOpen",)),
     (an_orchestrator_talks_too_much, ("OrchestratorShare",)),
     (boxes_are_left_behind, ("Orphans",)),
     (a_worker_falls_silent, ("WorkerLost",)),

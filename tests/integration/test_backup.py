@@ -312,7 +312,7 @@ def test_a_backup_is_never_written_over_and_is_there_whole_or_not_at_all(
             tmp_path / "other",
             environment={"PGOPTIONS": "-c no_such_setting=1"},
         )
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["backup", "content_store"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["backup", "content-store"]
 
 
 def edit(path: Path) -> None:

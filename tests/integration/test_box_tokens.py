@@ -48,7 +48,7 @@ def test_a_build_that_finds_the_sessions_token_can_call_no_model(rig: Rig, maker
     assert (job.state, job.detail) == ("awaiting_approval", None)
     found = json.loads(rig.files(job.release_id)["found.json"])
     assert (found["in_session"], found["in_build"], found["said"]) == (200, 401, "unknown_token")
-    assert {box.door.address for box in maker.boxes} == {"127.0.0.1"}
+    assert {box.egress.address for box in maker.boxes} == {"127.0.0.1"}
     assert rig.shop.rows("SELECT status FROM call WHERE job_id = :id", id=job.id) == [(200,)]
 
 

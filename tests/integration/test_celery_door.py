@@ -299,7 +299,7 @@ SERVE = """
 import os, signal, sys, threading, random, time
 from redis import Redis
 from ledger.store import Ledger, create_ledger_engine
-from producers.intake.celery_intake import CeleryDoor, DoorLists
+from producers.intake.celery_intake import CeleryIntake, IntakeLists
 from producers.dispatch.broker import Publisher
 from producers.intake.submit import Submitter
 from routing.broker import create_app
@@ -313,7 +313,7 @@ chance = random.Random(7)
 for _ in sys.stdin:  # each line is one life of the process that serves the door
     if (child := os.fork()) == 0:
         ledger.engine.dispose(close=False)
-        door = CeleryDoor(DoorLists(broker_url), ledger, submitter, holder="whose lease no life has to wait for")
+        door = CeleryIntake(IntakeLists(broker_url), ledger, submitter, holder="whose lease no life has to wait for")
         door.serve(threading.Event(), tick_seconds=0.1)
     enough = standing() - chance.randint(1, 6)
     while standing() > enough:

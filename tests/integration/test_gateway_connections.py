@@ -72,7 +72,7 @@ def test_what_is_run_is_on_the_disk_before_anybody_hears_of_it(url: str) -> None
             found = []
             for _ in range(10):
                 [[place]] = await accounts.run(keep)
-                [[is_written]] = await accounts.ask(Statement(written, {"place": place}))
+                [[is_written]] = await accounts.query(Statement(written, {"place": place}))
                 found.append(is_written)
             return found
 

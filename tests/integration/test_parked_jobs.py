@@ -241,7 +241,7 @@ def test_a_job_that_has_waited_for_an_hour_ends_and_frees_its_site(shop: Shop, t
         rig.later()
         job = rig.work(job_id)
         assert (job.state, job.reason) == ("failed", "provider_busy")
-        assert "waited for as long as it may" in str(job.detail)
+        assert "waited as long as it may" in str(job.detail)
         row: Site = rig.shop.find(Site, site)
         assert row.lock_job_id is None
         rig.check_books()

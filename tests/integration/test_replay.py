@@ -130,7 +130,7 @@ def test_lower_limits_say_whom_they_would_have_hit(fleet: Fleet, tmp_path: Path)
     found = replayed(fleet, "--policy", str(changed))
     assert (found["moves"], found["new_hits"]) == ([], {"spec": {"time": 2, "cost": 3}})
     shown = replay(fleet, "--policy", str(changed)).stdout
-    assert "new limits on spec: 2 jobs took longer, 3 cost more than they would allow" in shown
+    assert "new limits on spec: 2 jobs would exceed the time limit, 3 the budget" in shown
 
 
 @pytest.mark.parametrize("files", [0, 4])
@@ -149,8 +149,8 @@ def test_a_decision_without_its_site_is_made_with_the_site_of_its_claim_or_of_no
     assert found["site_sources"] == {"claimed": 1, "now": 1}
     assert len(found["moves"]) == (2 if files == 0 else 0)
     shown = replay(fleet).stdout
-    assert "1 decisions hold nothing of their site: it is taken as it is now" in shown
-    assert "1 decisions hold nothing of their site: it is taken as it was when the job was claimed" in shown
+    assert "1 decisions do not record their site; its present state is used" in shown
+    assert "1 decisions do not record their site; its state at the claim is used" in shown
 
 
 def test_what_a_model_decided_is_compared_by_rules_only(fleet: Fleet, words: str) -> None:

@@ -215,7 +215,7 @@ def test_an_advance_that_meets_a_full_disk_is_made_later_and_forgets_that_it_had
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(coordinator, "take_in", full)
+        patched.setattr(coordinator, "merge_results", full)
         yard.work_control(yard.job(run_id))
     job = yard.job(run_id)
     assert (job.state, job.held_for, job.result["resting"]["tries"]) == (State.RUNNING, "time", 1)

@@ -370,7 +370,7 @@ def test_a_rollback_is_checked_as_a_publish_is_and_moves_nothing_but_the_pointer
     rows = world.counts()["release"]
     with world.ledger.begin() as session:
         session.get_one(Release, one.id).manifest = dict(two.manifest)
-    with pytest.raises(ReleaseAlteredError, match="its files are not those"):
+    with pytest.raises(ReleaseAlteredError, match="its files do not match its digest"):
         sites.rollback(world.tenant, "bakery")
     assert (world.active("bakery"), projected(world)) == (two.id, NEW_PAGES)
     with world.ledger.begin() as session:

@@ -164,7 +164,7 @@ def test_a_sign_that_the_ledger_took_late_is_not_a_worker_s_last_one(
     is_slow, is_over = threading.Event(), threading.Event()
 
     def slow_opener() -> Ledger:
-        if known(shop) and threading.current_thread().name == "presence":
+        if known(shop) and threading.current_thread().name == "heartbeat":
             is_slow.set()
             is_over.wait(10)
         return opener(shop.url)

@@ -27,6 +27,8 @@ budget_reserved_usd{scope} gauge
 budget_spent_usd{scope} gauge
 budget_used_ratio_max{scope} gauge
 build_info{version,policy,prices_as_of} gauge
+circuit_open_seconds{provider,model} gauge
+circuit_opens_total{provider,model,reason} counter
 clarifications_total{mode,confidence} counter
 cost_usd_total{tier,model,provider} counter
 cost_wasted_usd_total{tier} counter
@@ -48,8 +50,6 @@ jobs_enqueued_total{tier,queue_name} counter
 jobs_finished_total{tier,queue_name,state,reason} counter
 jobs_started_total{tier,queue_name} counter
 ladder_events_total{event,reason} counter
-circuit_open_seconds{provider,model} gauge
-circuit_opens_total{provider,model,reason} counter
 lease_age_seconds_max{queue_name} gauge
 limit_hits_total{tier,queue_name,limit,phase} counter
 messages_unread_total{queue_name} counter

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from routing.provider_circuit import LaneRules, Lanes, Trouble, job_pause, pauses, read_retry_after
+from routing.provider_circuit import CircuitRules, Circuits, Trouble, job_pause, pauses, read_retry_after
 
 NOW = datetime(2026, 11, 22, 10, 0, 0, tzinfo=UTC)
-RULES = LaneRules()
+RULES = CircuitRules()
 
 
 @pytest.mark.parametrize(
@@ -63,35 +63,35 @@ def test_the_nearest_rules_of_a_lane_win() -> None:
         "acme/*": {"requests_per_minute": 20, "probe_seconds": 9},
         "acme/opus": {"requests_per_minute": 30},
     }
-    lanes = Lanes.model_validate({"own": own})
-    assert lanes.of("x", "haiku") == lanes
-    assert lanes.of("x", "opus").requests_per_minute == 10
-    assert lanes.of("acme", "haiku").requests_per_minute == 20
-    both = lanes.of("acme", "opus")
+    circuits = Circuits.model_validate({"own": own})
+    assert circuits.of("x", "haiku") == circuits
+    assert circuits.of("x", "opus").requests_per_minute == 10
+    assert circuits.of("acme", "haiku").requests_per_minute == 20
+    both = circuits.of("acme", "opus")
     assert (both.requests_per_minute, both.failures, both.probe_seconds) == (30, 3, 9)
 
 
 @pytest.mark.parametrize("name", ["opus", "a/b/c", "/x", "x/", "a b/c"])
 def test_a_lane_is_named_by_provider_and_model(name: str) -> None:
     with pytest.raises(ValidationError):
-        Lanes.model_validate({"own": {name: {}}})
+        Circuits.model_validate({"own": {name: {}}})
 
 
 def test_a_job_waits_longer_each_time_and_no_shorter_than_its_lane() -> None:
-    lanes = Lanes()
-    waits = [job_pause(None, lanes, times=times, waited_seconds=0, salt=0) for times in range(8)]
+    circuits = Circuits()
+    waits = [job_pause(None, circuits, times=times, waited_seconds=0, salt=0) for times in range(8)]
     assert waits == [2, 4, 8, 16, 32, 64, 120, 120]
-    assert job_pause(300, lanes, times=0, waited_seconds=0, salt=0) == 300
+    assert job_pause(300, circuits, times=0, waited_seconds=0, salt=0) == 300
 
 
 def test_a_job_that_has_waited_for_as_long_as_it_may_waits_no_more() -> None:
-    lanes = Lanes(longest_wait_seconds=100)
-    assert job_pause(60, lanes, times=1, waited_seconds=70, salt=0) == 30, "the rest, then one last try"
-    assert job_pause(60, lanes, times=2, waited_seconds=99.5, salt=0) is None
+    circuits = Circuits(longest_wait_seconds=100)
+    assert job_pause(60, circuits, times=1, waited_seconds=70, salt=0) == 30, "the rest, then one last try"
+    assert job_pause(60, circuits, times=2, waited_seconds=99.5, salt=0) is None
 
 
 @given(st.integers(min_value=0, max_value=2**128 - 1), st.floats(min_value=0, max_value=600))
 def test_jobs_come_back_a_little_apart_and_never_early(salt: int, asked: float) -> None:
-    pause = job_pause(asked, Lanes(), times=0, waited_seconds=0, salt=salt)
+    pause = job_pause(asked, Circuits(), times=0, waited_seconds=0, salt=salt)
     assert pause is not None
     assert max(asked, 2) <= pause <= max(asked, 2) + min(max(asked, 2) / 10, 10)

@@ -172,7 +172,7 @@ def test_a_hostile_archive_is_refused_by_one_reason_and_writes_nothing_outside_t
         collect(content_store, make())
 
     assert caught.value.reason == reason
-    assert {path.name for path in tmp_path.iterdir()} <= {"content_store"}
+    assert {path.name for path in tmp_path.iterdir()} <= {"content-store"}
     assert all(len(path.name) >= 62 for path in blobs(content_store))
 
 
