@@ -394,7 +394,7 @@ def submit_jobs(resources: ResourcesDep, caller: SubmitCaller, raw: BatchBytes) 
 
 
 Key = Annotated[str | None, Header(description="The same key and body return the same job.")]
-OrderT = TypeVar("OrderT", ResumeOrder, ReviseOrder)
+RoundOrder = TypeVar("OrderT", ResumeOrder, ReviseOrder)
 
 
 class ContinuedView(BaseModel):
@@ -447,7 +447,7 @@ def revise_job(
     return _round_view(resources.rounds.revise(job_id, order, requester=asker_of(caller)), job_id, response)
 
 
-def _order(model: type[OrderT], raw: bytes, key: str | None) -> OrderT:
+def _order(model: type[RoundOrder], raw: bytes, key: str | None) -> RoundOrder:
     body = parse_json(raw) if raw.strip() else {}
     return parse_as(model, body if key is None else with_key(body, key))
 
