@@ -394,7 +394,7 @@ def submit_jobs(resources: ResourcesDep, caller: SubmitCaller, raw: BatchBytes) 
 
 
 Key = Annotated[str | None, Header(description="The same key and body return the same job.")]
-RoundOrder = TypeVar("OrderT", ResumeOrder, ReviseOrder)
+RoundOrder = TypeVar("RoundOrder", ResumeOrder, ReviseOrder)
 
 
 class ContinuedView(BaseModel):
