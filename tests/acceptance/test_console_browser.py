@@ -92,7 +92,7 @@ def job_of(page: Page) -> UUID:
 def submit(page: Page, prompt: str, *, site: str = "", tier: str = "") -> UUID:
     page.get_by_role("link", name="Jobs", exact=True).click()
     page.get_by_text("New job").click()
-    page.get_by_label("What is to be done").fill(prompt)
+    page.get_by_label("What should change").fill(prompt)
     form = page.locator("details.new")
     form.get_by_label("Site").fill(site)
     if tier:

@@ -131,7 +131,7 @@ def wait_until_gone(fleet: Fleet, slots: frozenset[str]) -> None:
 
 @pytest.mark.req("H-038", "H-079")
 def test_up_runs_a_code_agents_job_to_a_published_release(fleet: Fleet, hook: Listener, site: str) -> None:
-    assert fleet.line("tier 3").startswith("on, in boxes of unix://")
+    assert fleet.line("tier 3").startswith("on, in sandboxes of unix://")
     before = live_release(fleet, site)
     prompt = "Convert to a multi-page site with shared nav"
     submitted = fleet.cli("submit", prompt, "--site", site, "--tier", "agent", "--pin", "--wait", "--json")

@@ -450,7 +450,7 @@ def test_a_hostile_agent_reaches_nothing_and_nothing_of_it_comes_out(
     assert outside.requests()[before:] == []
     assert resolver.requests() == []
     assert {request["path"] for request in place.registry.requests()} == {"/react", "/x"}
-    assert {path.name for path in (tmp_path / "content-store").parent.iterdir()} == {"content_store", "rival", "cafe"}
+    assert {path.name for path in (tmp_path / "content-store").parent.iterdir()} == {"content-store", "rival", "cafe"}
 
 
 def test_outside_of_a_box_the_same_program_reaches_what_it_tries(
