@@ -105,7 +105,11 @@ class Scene:
 
 
 def apply_action(scene: Scene, action: Action) -> None:
-    """Carry out one action, except `ScanChanges`: the coordinator scans outside the transaction."""
+    """Carry out one action, except `ScanChanges`: the coordinator scans outside the transaction.
+
+    Raises:
+        TypeError: our fault: an action that nothing here carries out would be lost without a word.
+    """
     session, job = scene.session, scene.job
     match action:
         case AdoptPlan():
@@ -127,6 +131,8 @@ def apply_action(scene: Scene, action: Action) -> None:
             _publish(scene, action)
         case EndRun():
             _end(scene, action)
+        case _:
+            raise TypeError(f"{type(action).__name__} is not applied here")
 
 
 def _adopt(scene: Scene, action: AdoptPlan) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock
+
 import pytest
 
 from routing.policy.platform import platform_policy
-from workers.runs.apply_actions import expected_nanousd, fits, spent_by_agent
+from workers.runs.apply_actions import apply_action, expected_nanousd, fits, spent_by_agent
+from workers.runs.scheduling.actions import ScanChanges
 
 POLICY = platform_policy()
 USD = 10**9
@@ -29,3 +32,8 @@ def test_a_batch_begins_only_if_it_fits_beside_what_is_still_running() -> None:
     assert fits(["qa", "security"], [], left_nanousd=2 * USD, policy=POLICY, spent=spent)
     assert not fits(["qa", "security"], [], left_nanousd=2 * USD - 1, policy=POLICY, spent=spent)
     assert not fits(["qa"], ["security"], left_nanousd=2 * USD - 1, policy=POLICY, spent=spent)
+
+
+def test_an_action_that_is_carried_out_elsewhere_is_refused_and_not_dropped() -> None:
+    with pytest.raises(TypeError, match="ScanChanges is not applied here"):
+        apply_action(Mock(), ScanChanges())
