@@ -97,7 +97,7 @@ def with_room() -> Policy:
 
 def with_room_on_disk(directory: Path) -> Path:
     """Write the same policy for a process to read."""
-    document = yaml.safe_load((resources.files("routing") / "platform.yaml").read_text())
+    document = yaml.safe_load((resources.files("routing.policy") / "platform.yaml").read_text())
     document["dispatch_window"] = {"per_queue": AT_ONCE, "per_tenant": AT_ONCE}
     path = directory / "policy.yaml"
     path.write_text(yaml.safe_dump(document))

@@ -83,7 +83,7 @@ class Leaks:
 
 def _policy(home: Path) -> Path:
     """The shipped policy with retention in seconds and budgets that the run cannot use up."""
-    shipped = yaml.safe_load((resources.files("routing") / "platform.yaml").read_text())
+    shipped = yaml.safe_load((resources.files("routing.policy") / "platform.yaml").read_text())
     for name in shipped["retention"]:
         if name.endswith("days"):
             shipped["retention"][name] = KEPT_SECONDS / 86_400
