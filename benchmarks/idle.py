@@ -11,7 +11,7 @@ from benchmarks.places import LEDGER, place
 from benchmarks.race import Peer, Race, module
 from benchmarks.servers import shared
 from benchmarks.submit import CELERY
-from ledger.events import WORK_CHANNEL
+from ledger.store import WORK_CHANNEL
 
 
 def operation() -> Callable[[], object]:

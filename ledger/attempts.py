@@ -25,11 +25,11 @@ from sqlmodel import Session, col
 
 from ledger.dispatch_window import hold_back
 from ledger.errors import FencedError, JobNotFoundError
-from ledger.events import EventKind, record, wake_dispatcher
+from ledger.events import EventKind, record
 from ledger.job_ends import is_step
 from ledger.jobs import close_attempt, end, lock_job, move, rest, wait_on
 from ledger.runs.tables import AgentExecution
-from ledger.store import Statement, after, moment, now
+from ledger.store import Statement, after, moment, now, wake_dispatcher
 from ledger.tables import Attempt, Job, Release, Site, Tenant
 from routing.errors import PolicyError, UnknownMessageError
 from routing.jobs import DEFERRED, DEFERRED_KEPT, JobMessage, Reason, State
@@ -320,6 +320,7 @@ def _give_up_site(session: Session, job: Job) -> None:
     locked = (col(Site.id) == job.site_id) & (col(Site.lock_job_id) == job.id)
     session.execute(sql_update(Site).where(locked).values(lock_job_id=None))
     job.base_release_id = None
+    wake_dispatcher(session)
 
 
 UNKNOWN_VERSION_SECONDS = 30.0

@@ -20,9 +20,8 @@ from sqlalchemy import update as sql_update
 from sqlalchemy.dialects.postgresql import insert
 from sqlmodel import Session, col
 
-from ledger.events import wake_dispatcher
 from ledger.record_tables import Leader, QueueControl
-from ledger.store import Statement, after, moment, now
+from ledger.store import Statement, after, moment, now, wake_dispatcher
 from ledger.tables import Job
 from routing.policy.platform import DispatchWindow
 from routing.queues import QUEUES, QueueName

@@ -61,9 +61,6 @@ INSERT_EVENTS = """
 """
 """For statements that write events together with other rows, made by `event_rows`. It ends in a FROM clause."""
 _APPEND = Statement(f"{INSERT_EVENTS} ORDER BY ordinality")
-WORK_CHANNEL = "pointsman_work"
-"""NOTIFY channel that wakes the dispatcher."""
-_WAKE = Statement(f"NOTIFY {WORK_CHANNEL}")
 
 
 class EventKind(StrEnum):
@@ -119,11 +116,6 @@ def event_rows(happened: Iterable[NewEvent], job: Job | NewJob | None) -> list[d
     """Return events as rows for `INSERT_EVENTS`, with secrets redacted."""
     owner = {"job_id": job.id, "tenant": job.tenant} if job is not None else {}
     return [{"kind": kind.value, **owner, "data": redact_all(data)} for kind, data in happened]
-
-
-def wake_dispatcher(session: Session) -> None:
-    """Wake the dispatcher once this transaction commits."""
-    _WAKE.all(session)
 
 
 def newest_events(session: Session, job_id: UUID, *, limit: int, before_id: int | None = None) -> Sequence[Event]:

@@ -15,23 +15,14 @@ from sqlalchemy.dialects.postgresql import JSONB
 from sqlmodel import Session, col
 
 from ledger import audit
-from ledger.dispatch_window import set_wait_reason
+from ledger.dispatch_window import IS_PUSHED, IS_READY, set_wait_reason
 from ledger.errors import JobNotFoundError
-from ledger.events import (
-    INSERT_EVENTS,
-    WORK_CHANNEL,
-    EventKind,
-    NewEvent,
-    event_rows,
-    record,
-    record_all,
-    wake_dispatcher,
-)
+from ledger.events import INSERT_EVENTS, EventKind, NewEvent, event_rows, record, record_all
 from ledger.job_ends import Consequence, count_end, is_run, is_step, settle_end
 from ledger.record_tables import Event
 from ledger.runs.tables import Gate
 from ledger.spending import spent_at_end, tokens_by_part, wasted_at_end
-from ledger.store import Statement, dump_json, now, set_persisted, storable
+from ledger.store import Statement, dump_json, now, set_persisted, storable, wake_dispatcher
 from ledger.submission import accept
 from ledger.tables import Job, NewJob
 from routing.decision.llm_router import work_queue
@@ -80,7 +71,9 @@ _RECORD_END = Statement(f"""
                CASE WHEN CAST(%(url)s AS text) IS NULL THEN clock_timestamp() END
          WHERE CAST(%(payload)s AS text) IS NOT NULL
     )
-    SELECT pg_notify('{WORK_CHANNEL}', '')
+    SELECT EXISTS (SELECT FROM job WHERE site_id = CAST(%(site)s AS uuid) AND held_for = 'site')
+           OR EXISTS (SELECT FROM job WHERE queue = %(queue)s AND tenant = %(tenant)s AND {IS_READY})
+              AND NOT EXISTS (SELECT FROM job WHERE queue = %(queue)s AND tenant = %(tenant)s AND {IS_PUSHED})
 """)
 
 _UNDECIDED = frozenset({State.RECEIVED, State.CLARIFYING})
@@ -152,12 +145,16 @@ def _record_end(
     audit_facts, detail = audit.facts_of(session, job), {"state": job.state, "reason": reason.value}
     values = {
         "job": job.id,
+        "site": job.site_id,
+        "queue": job.queue,
+        "tenant": job.tenant,
         "url": job.request.get("callback_url"),
         "payload": None if is_step(job) else dump_json(_notification(job)),  # a step is reported by its run
         "events": dump_json(event_rows(happened, job)),
         "audit": dump_json([audit.audit_row("job_ended", actor=actor, job=job, facts=audit_facts, detail=detail)]),
     }
-    _RECORD_END.all(session, values)
+    if _RECORD_END.scalar(session, values) or is_step(job):
+        wake_dispatcher(session)
 
 
 def _events_of_end(
@@ -335,7 +332,8 @@ def wait_on(
     held = {} if hold is None or seconds is None else {"held_for": hold.value, "held_seconds": round(seconds, 3)}
     cause = {} if reason is None else {"reason": reason.value}
     record(session, EventKind.WAITING, job=job, queue=queue.value, tier=job.tier, left=left, **held, **cause)
-    wake_dispatcher(session)
+    if hold is None:
+        wake_dispatcher(session)
 
 
 def rest(session: Session, job: Job, queue: QueueName, *, seconds: float) -> None:

@@ -13,8 +13,8 @@ from uuid import UUID
 
 from sqlmodel import Session
 
-from ledger.events import EventKind, wake_dispatcher
-from ledger.store import Statement
+from ledger.events import EventKind
+from ledger.store import Statement, wake_dispatcher
 from routing.provider_circuit import CircuitState, Trouble
 from routing.scheduling import WaitReason
 

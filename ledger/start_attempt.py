@@ -14,16 +14,16 @@ from uuid import uuid4
 from sqlmodel import Session
 
 from ledger.attempts import hash_token, new_token, policy_under
-from ledger.dispatch_window import AT_WORK, WRITING_QUEUES, hold_back
+from ledger.dispatch_window import AT_WORK, IS_PUSHED, IS_READY, WRITING_QUEUES, hold_back
 from ledger.errors import JobNotFoundError
 from ledger.events import INSERT_EVENTS, EventKind, NewEvent, event_rows, record
 from ledger.job_ends import is_run, record_step_start
 from ledger.jobs import end, lock_job
-from ledger.store import Statement, dump_json, set_persisted
+from ledger.store import Statement, dump_json, set_persisted, wake_dispatcher
 from ledger.tables import Attempt, Job
 from routing.errors import PolicyError
 from routing.jobs import JobMessage, Reason, State, check_move
-from routing.policy.platform import Policy
+from routing.policy.platform import DispatchWindow, Policy
 from routing.queues import QueueName
 from routing.scheduling import Admission, WaitReason
 
@@ -46,7 +46,8 @@ _BEGIN = Statement(f"""
                AND (NOT CAST(%(limited)s AS boolean)
                     OR (SELECT count(*) FROM attempt JOIN job ON job.id = attempt.job_id
                          WHERE {AT_WORK} AND job.tenant = tenant.name)
-                       < coalesce(tenant.max_running, CAST(%(running)s AS integer), 1000000)) AS may_start
+                       < coalesce(tenant.max_running, CAST(%(running)s AS integer), 1000000)) AS may_start,
+               tenant.weight
           FROM tenant WHERE tenant.name = %(tenant)s
     ), locked AS (
         UPDATE site SET lock_job_id = %(job)s FROM rule
@@ -69,10 +70,16 @@ _BEGIN = Statement(f"""
     ), told AS ({INSERT_EVENTS} JOIN taken ON taken.id = happened.job_id ORDER BY ordinality
     )
     SELECT rule.may_start, taken.started_at,
-           begun.lease_until, begun.deadline, begun.started_at AS attempt_started_at
+           begun.lease_until, begun.deadline, begun.started_at AS attempt_started_at,
+           (SELECT id FROM job WHERE queue = %(queue)s AND {IS_READY} AND id <> %(job)s
+             ORDER BY tenant, priority, created_at LIMIT 1) IS NOT NULL
+           AND (SELECT count(*) FROM job WHERE queue = %(queue)s AND {IS_PUSHED})
+               <= CAST(%(per_queue)s AS integer) / 2 + 1
+           AND (SELECT count(*) FROM job WHERE queue = %(queue)s AND job.tenant = %(tenant)s AND {IS_PUSHED})
+               <= CAST(%(per_tenant)s AS integer) * rule.weight / 2 + 1 AS is_low
       FROM rule LEFT JOIN taken ON true LEFT JOIN begun ON true
 """)
-"""The tenant's row is locked before this statement takes its snapshot."""
+"""The tenant's row is locked before this statement takes its snapshot, in which the claimed job is still pushed."""
 
 
 class _Standing(NamedTuple):
@@ -97,6 +104,8 @@ class _Begun(NamedTuple):
     lease_until: datetime | None
     deadline: datetime | None
     attempt_started_at: datetime | None
+    is_low: bool
+    """Whether the dispatch window has half drained while further jobs are ready."""
 
 
 def _standing(session: Session, job: Job, queue: QueueName) -> _Standing:
@@ -154,7 +163,7 @@ def claim(session: Session, message: JobMessage, *, queue: QueueName, worker: st
     if queue in WRITING_QUEUES and job.site_id is None:
         end(session, job, State.FAILED, reason=Reason.INVALID_REQUEST, detail="an action needs a site; it names none")
         return None
-    rules = _Rules(queue, worker, effective, policy.admission)
+    rules = _Rules(queue, worker, effective, policy.admission, policy.dispatch_window)
     return _begin(session, job, standing, rules)
 
 
@@ -165,11 +174,12 @@ class _Rules(NamedTuple):
     worker: str
     effective: Policy
     admission: Admission
+    window: DispatchWindow
 
 
 def _begin(session: Session, job: Job, standing: _Standing, rules: _Rules) -> Claim | None:
     """Start an attempt at a locked job, or note on its row why it has to wait."""
-    queue, worker, effective, admission = rules
+    queue, worker, effective, admission, window = rules
     token = new_token()
     attempt = Attempt(
         id=uuid4(),
@@ -192,6 +202,8 @@ def _begin(session: Session, job: Job, standing: _Standing, rules: _Rules) -> Cl
         "running": admission.running_per_tenant,
         "lease_seconds": effective.attempts.lease_seconds,
         "hard_seconds": effective.queues[queue].hard_seconds,
+        "per_queue": window.per_queue,
+        "per_tenant": window.per_tenant,
     }
     happened = _events_of_start(job, attempt, state, waited_seconds=standing.waited_seconds)
     begun: _Begun = _BEGIN.one(session, values | {"events": dump_json(event_rows(happened, job))})
@@ -206,6 +218,8 @@ def _begin(session: Session, job: Job, standing: _Standing, rules: _Rules) -> Cl
     set_persisted(job, fence=attempt.fence, state=state.value, started_at=begun.started_at)
     set_persisted(attempt, lease_until=begun.lease_until, deadline=begun.deadline, started_at=begun.attempt_started_at)
     record_step_start(session, job)
+    if begun.is_low:
+        wake_dispatcher(session)
     return Claim(job, attempt, token, effective, standing.waited_seconds, standing.booked_nanousd)
 
 

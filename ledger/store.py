@@ -28,13 +28,26 @@ import psycopg
 from psycopg.rows import namedtuple_row
 from sqlalchemy import ColumnElement, Connection, Engine, create_engine, event, func, select
 from sqlalchemy.exc import DBAPIError, InterfaceError, InvalidatePoolError, OperationalError, ProgrammingError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm.attributes import set_committed_value
 from sqlalchemy.pool import NullPool
 from sqlmodel import Session, SQLModel
 
 from ledger.errors import SchemaMismatchError
 
+logger = logging.getLogger(__name__)
+
+WORK_CHANNEL = "pointsman_work"
+"""NOTIFY channel that wakes the dispatcher."""
+_WAKE = f"SELECT set_config('synchronous_commit', 'off', true), pg_notify('{WORK_CHANNEL}', '')"
+_WAKES = "wakes_dispatcher"
+
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+
+
+def wake_dispatcher(session: Session) -> None:
+    """Wake the dispatcher once the transaction of `Ledger.begin` has committed."""
+    session.info[_WAKES] = True
 
 
 @dataclass(frozen=True)
@@ -206,8 +219,19 @@ class Ledger:
     @contextmanager
     def begin(self) -> Iterator[Session]:
         """Open a transaction: committed when the block ends, rolled back when it raises."""
-        with Session(self.engine, expire_on_commit=False) as session, session.begin():
-            yield session
+        with Session(self.engine, expire_on_commit=False) as session:
+            with session.begin():
+                yield session
+            if session.info.get(_WAKES):
+                self._wake_dispatcher()
+
+    def _wake_dispatcher(self) -> None:
+        """Notify in a transaction of its own: NOTIFY holds a lock of the whole cluster until its commit is on disk."""
+        try:
+            with self.look() as connection:
+                Statement(_WAKE).all(connection)
+        except (OperationalError, InterfaceError, PoolTimeoutError):
+            logger.info("dispatcher_not_woken")  # its next tick finds the work
 
     @contextmanager
     def look(self) -> Iterator[Connection]:
@@ -219,8 +243,6 @@ class Ledger:
         """Close every connection."""
         self.engine.dispose()
 
-
-logger = logging.getLogger(__name__)
 
 SCRIPTS = Path(__file__).parent / "migrations"
 SCHEMA_WAIT_SECONDS = 60.0

@@ -19,9 +19,9 @@ from sqlmodel import Session, col
 from ledger import audit
 from ledger.dispatch_window import ALL_TENANTS, AT_WORK, IS_PUSHED, IS_READY, WRITING_QUEUES
 from ledger.errors import IdempotencyConflictError
-from ledger.events import INSERT_EVENTS, EventKind, NewEvent, event_rows, wake_dispatcher
+from ledger.events import INSERT_EVENTS, EventKind, NewEvent, event_rows
 from ledger.record_tables import Backlog
-from ledger.store import Statement, dump_json, now
+from ledger.store import Statement, dump_json, now, wake_dispatcher
 from ledger.tables import Job, NewJob, digest_request
 from routing.decision.debate import DebateKind, Verdict
 from routing.jobs import JobRequest
@@ -96,7 +96,7 @@ def accept_all(session: Session, batch: Sequence[NewJob], *, actor: str | None =
     for new in batch:
         if new.id in accepted and new.parent_id is not None and new.queue is not QueueName.STEPS:
             _dismiss(session, new.parent_id)
-    if any(new.id in accepted and new.waits and not new.is_pushed for new in batch):
+    if any(new.id in accepted and new.waits and not new.is_pushed and new.held_for is None for new in batch):
         wake_dispatcher(session)
     return accepted
 

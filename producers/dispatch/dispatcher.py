@@ -41,7 +41,6 @@ from ledger.dispatch_window import (
     top_up,
     unmark_pushed,
 )
-from ledger.events import WORK_CHANNEL
 from ledger.job_control import expire, overdue_jobs
 from ledger.jobs import lock_job
 from ledger.money import presume_lost_calls
@@ -49,7 +48,7 @@ from ledger.operations.audit_archive import Archive, archive_old
 from ledger.operations.workers import sweep_workers
 from ledger.runs.run import expire_gate, overdue_gates
 from ledger.runs.steps import find_unmerged_runs, wake_run
-from ledger.store import SILENCE, Ledger
+from ledger.store import SILENCE, WORK_CHANNEL, Ledger
 from ledger.submission import count_backlog
 from ledger.tables import Attempt
 from monitoring.heartbeat import beat

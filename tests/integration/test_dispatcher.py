@@ -6,15 +6,18 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import psycopg
 import pytest
 from redis import Redis
 
-from ledger.events import WORK_CHANNEL
 from ledger.releases import activate, add_release
+from ledger.store import WORK_CHANNEL
+from ledger.submission import accept
 from ledger.tables import Site
 from producers.config import DispatcherConfig
 from producers.dispatch.broker import BrokerLists, Publisher
@@ -23,9 +26,10 @@ from producers.dispatch.housekeeping import Projector
 from routing.broker import create_app
 from routing.policy.platform import DispatchWindow
 from routing.queues import QueueName
+from routing.scheduling import WaitReason
 from sites.content_store import ContentStore
 from sites.releases import build_release, site_key
-from tests.factories import Shop
+from tests.factories import Shop, make_new_job
 
 DEAD_BROKER = "redis://127.0.0.1:1/0"
 Make = Callable[..., Dispatcher]
@@ -326,6 +330,65 @@ def test_a_runway_is_filled_again_when_half_of_it_is_taken(shop: Shop, broker: A
     shop.claim(jobs[8])
     assert one.run_once(), "a tick fills up whatever is missing"
     assert ids(broker, "answer") == jobs[:17]
+
+
+@contextmanager
+def woken(shop: Shop) -> Iterator[Callable[[], int]]:
+    """Count how often the dispatcher was woken since the last look."""
+    with psycopg.connect(shop.url, autocommit=True) as ears:
+        ears.execute(f"LISTEN {WORK_CHANNEL}".encode())
+        yield lambda: len(list(ears.notifies(timeout=0.05)))
+
+
+@pytest.mark.parametrize(
+    "window", [DispatchWindow(per_queue=4, per_tenant=9), DispatchWindow(per_queue=9, per_tenant=4)]
+)
+def test_a_claim_wakes_it_when_the_window_is_half_empty_and_more_jobs_are_ready(
+    shop: Shop, dispatcher: Make, window: DispatchWindow
+) -> None:
+    shop.policy = shop.policy.model_copy(update={"dispatch_window": window})
+    with woken(shop) as wakes:
+        jobs = [shop.accept(tier=None) for _ in range(5)]
+        assert wakes() == 5, "nobody has pushed them"
+        assert dispatcher(dispatch_window=window).run_once()
+        counts = []
+        for job in jobs[:4]:
+            shop.claim(job)
+            counts.append(wakes())
+        assert counts == [0, 1, 1, 1]
+        shop.execute("UPDATE job SET state = 'cancelled', waiting_since = NULL WHERE id = :id", id=jobs[4])
+        shop.end(shop.running(tier=None))
+        assert wakes() == 1, "only its acceptance: nothing else is ready"
+
+
+def test_an_end_wakes_it_for_what_waited_for_the_site_or_the_tenant_s_limit(shop: Shop, dispatcher: Make) -> None:
+    with woken(shop) as wakes:
+        writing = shop.running()
+        waiting = shop.accept()
+        assert dispatcher().run_once()
+        assert shop.job(waiting).held_for == "site"
+        wakes()
+        shop.end(writing)
+        assert wakes() == 1
+        shop.end(shop.claim(waiting))
+        assert wakes() == 0
+        only, _ = shop.running(tier=None), shop.accept(tier=None)
+        shop.tenant(max_running=1)
+        assert dispatcher().run_once()
+        wakes()
+        shop.end(only)
+        assert wakes() == 1
+
+
+def test_it_is_woken_after_the_commit_and_only_then(shop: Shop) -> None:
+    shop.tenant()
+    with woken(shop) as wakes:
+        with shop.ledger.begin() as session:
+            accept(session, make_new_job(tier=None))
+            assert wakes() == 0
+        assert wakes() == 1
+        shop.accept(tier=None, held_for=WaitReason.TIME, held_until=datetime.now(UTC) + timedelta(hours=1))
+        assert wakes() == 0, "its time brings it back"
 
 
 @pytest.mark.parametrize(("leads", "rounds"), [(True, ["whole", "woken", "whole"]), (False, ["whole", "whole"])])
