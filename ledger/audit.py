@@ -143,15 +143,12 @@ class AuditVerdict(NamedTuple):
     """Number and hash of the newest seal, to be kept elsewhere and passed as `expected_head` later."""
 
 
-def seal(
-    session: Session, *, signing_key: bytes, every_seconds: float = 0.0, patience_seconds: float = BARRIER_SECONDS
-) -> AuditSeal | None:
+def seal(session: Session, *, signing_key: bytes, patience_seconds: float = BARRIER_SECONDS) -> AuditSeal | None:
     """Chain the unsealed rows, at most `MAX_ROWS` of them, in the caller's transaction.
 
     Args:
         session: the caller's transaction, at the default isolation level.
         signing_key: the key of the signature.
-        every_seconds: do nothing while the newest seal is younger.
         patience_seconds: how long to wait for transactions that may still add a row before the last one.
 
     Returns:
@@ -161,8 +158,6 @@ def seal(
         return None
     newest = session.scalars(select(AuditSeal).order_by(col(AuditSeal.number).desc()).limit(1)).one_or_none()
     at = session.scalar(select(now())) or datetime.now(UTC)
-    if newest is not None and (at - newest.at).total_seconds() < every_seconds:
-        return None
     until = _final_seq(session, patience_seconds=patience_seconds)
     after = newest.last_seq if newest else 0
     if (

@@ -21,7 +21,7 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlmodel import Session, col
 
 from ledger.record_tables import Leader, QueueControl
-from ledger.store import Statement, after, moment, now, wake_dispatcher
+from ledger.store import Statement, after, dump_json, moment, now, wake_dispatcher
 from ledger.tables import Job
 from routing.policy.platform import DispatchWindow
 from routing.queues import QUEUES, QueueName
@@ -42,10 +42,10 @@ IS_PUSHED = "waiting_since IS NOT NULL AND pushed_at IS NOT NULL"
 AT_WORK = "attempt.ended_at IS NULL AND attempt.queue <> 'control'"
 """The attempts that count against how many a tenant may have: `control` only finishes what has begun."""
 
-_LOOK = Statement(f"""
+_LOOK_SQL = """
     SELECT queue,
            NOT EXISTS (SELECT FROM queue_control WHERE queue_control.queue = queues.queue AND paused_at IS NOT NULL)
-           AND (SELECT id FROM job WHERE job.queue = queues.queue AND {IS_READY}
+           AND (SELECT id FROM job WHERE job.queue = queues.queue AND {is_ready}
                  ORDER BY tenant, priority, created_at LIMIT 1) IS NOT NULL AS has_ready,
            pushed.jobs AS standing,
            coalesce(pushed.first < clock_timestamp() - make_interval(secs => CAST(%(older)s AS float)), false)
@@ -56,15 +56,34 @@ _LOOK = Statement(f"""
                             WHERE settled_at IS NOT NULL AND absorbed_at IS NULL)) AS has_settled,
            (SELECT min(held_until) <= clock_timestamp() FROM job WHERE held_until IS NOT NULL) IS TRUE
            OR (SELECT id FROM job WHERE held_for = 'site'
-                ORDER BY site_id, queue, priority, created_at LIMIT 1) IS NOT NULL AS has_held
-      FROM (VALUES {", ".join(f"('{queue.value}')" for queue in QUEUES)}) AS queues (queue) CROSS JOIN LATERAL (
-          SELECT count(*) AS jobs, min(pushed_at) AS first FROM job WHERE job.queue = queues.queue AND {IS_PUSHED}
+                ORDER BY site_id, queue, priority, created_at LIMIT 1) IS NOT NULL AS has_held, {overdue}
+      FROM (VALUES {queues}) AS queues (queue) CROSS JOIN LATERAL (
+          SELECT count(*) AS jobs, min(pushed_at) AS first FROM job WHERE job.queue = queues.queue AND {is_pushed}
       ) AS pushed
-""")
+"""
 """Each row is selected in the full order of its index, or the planner may scan another one.
 
 The queues are part of the text: with an array as a parameter the statement would be planned on every execution.
 """
+_OVERDUE = """
+           (SELECT EXISTS (SELECT FROM call
+                            WHERE state = 'reserved' AND lease_until < (SELECT clock_timestamp()))) AS has_lost_calls,
+           (SELECT EXISTS (SELECT FROM job WHERE expires_at < (SELECT clock_timestamp()))
+                OR EXISTS (SELECT FROM gate WHERE state = 'open' AND expires_at < (SELECT clock_timestamp())))
+               AS has_expired,
+           EXISTS (SELECT FROM job WHERE job.queue = queues.queue AND waiting_since < (SELECT clock_timestamp())
+                      - make_interval(secs => CAST(CAST(%(wait_seconds)s AS jsonb) ->> queues.queue AS float)))
+               AS has_stale
+"""
+
+
+def _look(overdue: str) -> Statement:
+    queues = ", ".join(f"('{queue.value}')" for queue in QUEUES)
+    return Statement(_LOOK_SQL.format(overdue=overdue, queues=queues, is_ready=IS_READY, is_pushed=IS_PUSHED))
+
+
+_LOOK = _look("false AS has_lost_calls, false AS has_expired, false AS has_stale")
+_LOOK_AT_ALL = _look(_OVERDUE)
 
 _SHARES = Statement(f"""
     WITH RECURSIVE ready AS (
@@ -208,20 +227,40 @@ class Work(NamedTuple):
     """Whether steps ended that their runs have not merged."""
     has_held: bool
     """Whether held jobs are due, or jobs are held for their site."""
+    has_lost_calls: bool = False
+    """Whether the gateway of an open call is dead."""
+    has_expired: bool = False
+    """Whether a decision of a person is overdue."""
+    has_stale: bool = False
+    """Whether a job has waited longer than it may."""
 
 
-def look(session: Session | Connection, *, older_than_seconds: float) -> Work:
+def look(
+    session: Session | Connection,
+    *,
+    older_than_seconds: float,
+    wait_seconds: Mapping[QueueName, float] | None = None,
+) -> Work:
     """Return what there is to do, with one statement: most of the time nothing.
 
-    A message counts as missing only when it was pushed `older_than_seconds` ago.
+    A message counts as missing only when it was pushed `older_than_seconds` ago. What time alone brings about is looked
+    for only with `wait_seconds`, how long a job may wait on each queue.
     """
-    rows = _LOOK.all(session, {"older": older_than_seconds})
+    values: dict[str, object] = {"older": older_than_seconds}
+    if wait_seconds is None:
+        rows = _LOOK.all(session, values)
+    else:
+        bounds = {queue.value: seconds for queue, seconds in wait_seconds.items()}
+        rows = _LOOK_AT_ALL.all(session, values | {"wait_seconds": dump_json(bounds)})
     return Work(
         {QueueName(row.queue): row.standing for row in rows if row.has_ready},
         tuple(QueueName(row.queue) for row in rows if row.has_pushed),
         rows[0].has_lapsed,
         rows[0].has_settled,
         rows[0].has_held,
+        rows[0].has_lost_calls,
+        rows[0].has_expired,
+        any(row.has_stale for row in rows),
     )
 
 

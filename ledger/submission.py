@@ -12,15 +12,14 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import func, or_, select
+from sqlalchemy import or_, select
 from sqlalchemy import update as sql_update
 from sqlmodel import Session, col
 
 from ledger import audit
-from ledger.dispatch_window import ALL_TENANTS, AT_WORK, IS_PUSHED, IS_READY, WRITING_QUEUES
+from ledger.dispatch_window import AT_WORK, IS_PUSHED, IS_READY, WRITING_QUEUES
 from ledger.errors import IdempotencyConflictError
 from ledger.events import INSERT_EVENTS, EventKind, NewEvent, event_rows
-from ledger.record_tables import Backlog
 from ledger.store import Statement, dump_json, now, wake_dispatcher
 from ledger.tables import Job, NewJob, digest_request
 from routing.decision.debate import DebateKind, Verdict
@@ -437,8 +436,6 @@ def load_headroom(
     }
 
 
-COUNT_SECONDS = 5.0
-"""Age at which the newest count is replaced."""
 _WINDOW_SECONDS = 60
 
 _COUNT = Statement("""
@@ -467,10 +464,6 @@ _COUNT = Statement("""
 """)
 
 
-def count_backlog(session: Session, *, every_seconds: float = COUNT_SECONDS) -> bool:
-    """Count waiting jobs, and return True; False when the newest count is recent enough."""
-    newest = select(func.max(col(Backlog.counted_at)) > now() - func.make_interval(0, 0, 0, 0, 0, 0, every_seconds))
-    if session.scalar(newest.where(col(Backlog.tenant) == ALL_TENANTS)):
-        return False
+def count_backlog(session: Session) -> None:
+    """Count the waiting jobs of each queue and tenant."""
     _COUNT.all(session, {"window": _WINDOW_SECONDS})
-    return True

@@ -66,6 +66,8 @@ logger = logging.getLogger(__name__)
 
 SEAL_SECONDS = 5.0
 """The shortest time between two seals of the audit trail."""
+COUNT_SECONDS = 5.0
+"""The shortest time between two counts of waiting jobs."""
 BATCH = 100
 """Rows that one step takes at a time; a full batch makes the next round begin at once."""
 _WAIT_FOR_ROW = text("SET LOCAL lock_timeout = '500ms'")
@@ -135,7 +137,9 @@ class Dispatcher:
         self._archive = archive
         self._heads = heads
         self._sweeper = RowSweeper(ledger, policy.retention, rest_seconds=config.sweep_seconds)
-        self._archived_at = -math.inf
+        bounds = {queue: limits.wait_seconds for queue, limits in policy.queues.items()}
+        self._wait_seconds = {queue: seconds for queue, seconds in bounds.items() if seconds is not None}
+        self._next = dict.fromkeys((self._count, self._seal, self._archive_audit), -math.inf)
         self._renewed_at = 0.0
         self._rounds = 0
         self._filled: dict[QueueName, _Filled] = {}
@@ -154,22 +158,15 @@ class Dispatcher:
 
     def run_once(self) -> bool:
         """Do everything that is due now; False if this process is not, or no longer, the leader."""
-        return self._run(
-            self._recover,
-            self._presume,
-            self._expire,
-            self._expire_waiting,
-            self._wake_runs,
-            self._release_waiting,
-            self._fill_windows,
-            self._count,
-            self._seal,
+        periodic = (
+            self._every(COUNT_SECONDS, self._count),
+            self._every(SEAL_SECONDS, self._seal),
             self._log_routes,
             self._project,
             self._sweep_rows,
-            self._archive_audit,
-            at_once=True,
+            self._every(self._config.sweep_seconds, self._archive_audit),
         )
+        return self._run(self._follow_time, *filter(None, periodic), at_once=True)
 
     def run_woken(self) -> bool:
         """Do only what must not wait for the next tick; returns as `run_once`."""
@@ -201,6 +198,13 @@ class Dispatcher:
         if not is_leader:
             raise LeadLostError
         self._renewed_at = asked_at
+
+    def _every(self, seconds: float, step: Callable[[], None]) -> Callable[[], None] | None:
+        """Return a step if it is due again; one that fails rests as long as one that succeeds."""
+        if time.monotonic() < self._next[step]:
+            return None
+        self._next[step] = time.monotonic() + seconds
+        return step
 
     def _each(self, what: str, items: Sequence[ItemT], do: Callable[[Session, ItemT], object]) -> None:
         """Handle each item in a transaction of its own; one that fails is left for the next round."""
@@ -246,8 +250,7 @@ class Dispatcher:
 
     def _expire_waiting(self) -> None:
         """End jobs that no worker claimed within their queue's wait limit."""
-        queues = self._policy.queues.items()
-        bounds = {queue: limits.wait_seconds for queue, limits in queues if limits.wait_seconds is not None}
+        bounds = self._wait_seconds
         with self._ledger.begin() as session:
             stale = stale_jobs(session, bounds, limit=BATCH)
         self._each(
@@ -270,11 +273,29 @@ class Dispatcher:
 
     def _follow_news(self) -> None:
         """Do what has become due since the last look; most of the time that is nothing."""
-        work = self._look()
+        work = self._do_due(self._look)
+        self._rest_seconds = self._time_to_rest(work)
+        ready = work.ready.items()
+        self._top_up({queue: count for queue, count in ready if is_low(count, highest=self._filled[queue].jobs)})
+
+    def _follow_time(self) -> None:
+        """Do what news or time have made due, take back messages lost by the broker, and fill the windows."""
+        work = self._do_due(self._look_at_all)
+        regained = self._look_for_missing(work.pushed, seconds=self._config.missing_after_seconds)
+        self._top_up(
+            {queue: work.ready.get(queue, 0) for queue in QueueName if queue in work.ready or queue in regained}
+        )
+
+    def _do_due(self, look: Callable[[], Work]) -> Work:
+        """Do what a look found due, and return what is left to push."""
+        work = look()
         due = [
             step
             for is_due, step in (
                 (work.has_lapsed, self._recover),
+                (work.has_lost_calls, self._presume),
+                (work.has_expired, self._expire),
+                (work.has_stale, self._expire_waiting),
                 (work.has_settled, self._wake_runs),
                 (work.has_held, self._release_waiting),
             )
@@ -283,15 +304,15 @@ class Dispatcher:
         for step in due:
             with contained(step.__name__):
                 step()
-        if due:
-            work = self._look()
-        self._rest_seconds = self._time_to_rest(work)
-        ready = work.ready.items()
-        self._top_up({queue: count for queue, count in ready if is_low(count, highest=self._filled[queue].jobs)})
+            self._stay_leader()
+        return self._look() if due else work
 
-    def _look(self) -> Work:
+    def _look_at_all(self) -> Work:
+        return self._look(wait_seconds=self._wait_seconds)
+
+    def _look(self, wait_seconds: Mapping[QueueName, float] | None = None) -> Work:
         with self._ledger.look() as connection:
-            work = look(connection, older_than_seconds=self._config.missing_after_seconds)
+            work = look(connection, older_than_seconds=self._config.missing_after_seconds, wait_seconds=wait_seconds)
         for queue, count in work.ready.items():
             if count >= self._filled.get(queue, _Filled(0, 0.0)).jobs:
                 self._filled[queue] = _Filled(count, time.monotonic())
@@ -305,14 +326,6 @@ class Dispatcher:
             for queue, count in work.ready.items()
         ]
         return min(LONGEST_REST_SECONDS, max(REST_SECONDS, min(times, default=0.0)))
-
-    def _fill_windows(self) -> None:
-        """Take back messages lost by the broker, and fill the windows."""
-        work = self._look()
-        regained = self._look_for_missing(work.pushed, seconds=self._config.missing_after_seconds)
-        self._top_up(
-            {queue: work.ready.get(queue, 0) for queue in QueueName if queue in work.ready or queue in regained}
-        )
 
     def _look_for_missing(self, queues: Sequence[QueueName], *, seconds: float) -> set[QueueName]:
         """Return the queues that lost messages; their jobs wait again."""
@@ -390,12 +403,12 @@ class Dispatcher:
 
     def _count(self) -> None:
         with self._ledger.begin() as session:
-            if count_backlog(session):
-                sweep_workers(session)
+            count_backlog(session)
+            sweep_workers(session)
 
     def _seal(self) -> None:
         with self._ledger.begin() as session:
-            made = seal(session, signing_key=self._signing_key, every_seconds=SEAL_SECONDS)
+            made = seal(session, signing_key=self._signing_key)
         if made is not None:
             logger.info("audit_sealed", extra={"head": head_of(made), "rows": made.rows})
             if self._heads is not None:
@@ -411,16 +424,15 @@ class Dispatcher:
 
     def _archive_audit(self) -> None:
         """Move old rows of the audit trail into the archive; without one they stay in the ledger."""
-        if self._archive is None or time.monotonic() < self._archived_at + self._config.sweep_seconds:
+        if self._archive is None:
             return
-        self._archived_at = time.monotonic()  # set first: a failing archive is not tried again every round
         with self._ledger.begin() as session:
             moved = archive_old(
                 session, self._archive, signing_key=self._signing_key, days=self._policy.retention.audit_days
             )
         if moved:
             logger.info("audit_archived", extra={"rows": moved})
-            self._archived_at = -math.inf
+            self._next[self._archive_audit] = -math.inf
 
     def _project(self) -> None:
         if self._show_lagging is not None:

@@ -191,14 +191,6 @@ def test_concurrent_writers_and_sealers_leave_a_whole_chain(fleet: Fleet) -> Non
     assert (verdict.rows, verdict.unsealed) == (120, 0)
 
 
-def test_a_seal_is_not_made_more_often_than_asked(fleet: Fleet) -> None:
-    append(fleet, "first")
-    assert seal_now(fleet, every_seconds=60) is not None
-    append(fleet, "second")
-    assert seal_now(fleet, every_seconds=60) is None
-    assert seal_now(fleet) is not None
-
-
 @pytest.mark.req("H-009")
 def test_the_route_of_a_job_is_on_record_from_its_acceptance(fleet: Fleet) -> None:
     route = {"tier": 1, "rule": "text change", "signals": {"files": 2}, "policy": "p1", "confidence": "strong"}

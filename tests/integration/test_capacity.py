@@ -100,7 +100,7 @@ def test_a_ledger_without_work_is_taken_at_its_defaults_and_says_so(shop: Shop) 
 
 def wanted(shop: Shop) -> dict[QueueName, int]:
     with shop.ledger.begin() as session:
-        count_backlog(session, every_seconds=0)
+        count_backlog(session)
         return dict(read_wanted_slots(session, shop.policy, recent=read_recent_attempts(session)))
 
 

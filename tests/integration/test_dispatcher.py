@@ -14,6 +14,7 @@ from uuid import UUID
 import psycopg
 import pytest
 from redis import Redis
+from sqlalchemy import event
 
 from ledger.releases import activate, add_release
 from ledger.store import WORK_CHANNEL
@@ -332,6 +333,36 @@ def test_a_runway_is_filled_again_when_half_of_it_is_taken(shop: Shop, broker: A
     assert ids(broker, "answer") == jobs[:17]
 
 
+def test_an_idle_tick_asks_the_ledger_once_and_counts_and_seals_every_few_seconds(shop: Shop, dispatcher: Make) -> None:
+    one = dispatcher()
+    shop.accept(tier=None)
+    assert one.run_once()
+    with statements(shop) as asked:
+        assert one.run_once()
+    assert len(asked) == 2, "its lease, and whether anything is due"
+    assert shop.scalar("SELECT sum(waiting) FROM backlog WHERE tenant = ''") == 1
+    seals = shop.scalar("SELECT count(*) FROM audit_seal")
+    assert seals == 1
+    shop.accept(tier=None)
+    assert one.run_once()
+    assert shop.scalar("SELECT count(*) FROM audit_seal") == seals
+
+
+@contextmanager
+def statements(shop: Shop) -> Iterator[list[str]]:
+    """Collect the statements that the ledger is asked."""
+    asked: list[str] = []
+
+    def hear(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
+        asked.append(statement)
+
+    event.listen(shop.ledger.engine, "before_cursor_execute", hear)
+    try:
+        yield asked
+    finally:
+        event.remove(shop.ledger.engine, "before_cursor_execute", hear)
+
+
 @contextmanager
 def woken(shop: Shop) -> Iterator[Callable[[], int]]:
     """Count how often the dispatcher was woken since the last look."""
@@ -439,12 +470,14 @@ def handlers_kept() -> Iterator[None]:
 
 
 def test_a_step_that_fails_holds_up_no_other_step(shop: Shop, broker: Any, dispatcher: Make) -> None:
-    waiting = shop.accept(tier=None)
-    shop.execute("ALTER TABLE call RENAME TO call_of_another_version")
+    lost, waiting = shop.running(tier=None), shop.accept(tier=None)
+    shop.lapse(lost)
+    shop.execute("ALTER TABLE attempt ADD CONSTRAINT broken CHECK (ended_at IS NULL)")
     try:
         assert dispatcher().run_once()
+        assert shop.job(lost.job.id).state == "running"
     finally:
-        shop.execute("ALTER TABLE call_of_another_version RENAME TO call")
+        shop.execute("ALTER TABLE attempt DROP CONSTRAINT broken")
     assert ids(broker, "answer") == [waiting]
 
 

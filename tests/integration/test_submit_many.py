@@ -193,7 +193,7 @@ def test_those_before_it_count_when_a_job_looks_for_room(shop: Shop, broker_url:
     shop.tenant()
     submitter.submit({"prompt": QUESTION}, tenant="acme", door=Door.HTTP)
     with shop.ledger.begin() as session:
-        count_backlog(session, every_seconds=0)
+        count_backlog(session)
     told = many(submitter, *[{"prompt": QUESTION}] * 4, {"prompt": "pwd"})
     app.close()
     assert [type(one).__name__ for one in told] == [
