@@ -73,6 +73,8 @@ def accept(session: Session, new: NewJob, *, actor: str | None = None) -> Accept
     """
     session.flush()
     if accept_all(session, [new], actor=actor):
+        if new.waits and new.held_for is None:
+            wake_dispatcher(session)  # nobody has looked for headroom
         return Accepted(session.get_one(Job, new.id), is_new=True)
     same = same_request(session, new.tenant, new.request, job_id=new.id, digest=new.digest)
     if same is None:
@@ -95,8 +97,6 @@ def accept_all(session: Session, batch: Sequence[NewJob], *, actor: str | None =
     for new in batch:
         if new.id in accepted and new.parent_id is not None and new.queue is not QueueName.STEPS:
             _dismiss(session, new.parent_id)
-    if any(new.id in accepted and new.waits and not new.is_pushed and new.held_for is None for new in batch):
-        wake_dispatcher(session)
     return accepted
 
 

@@ -380,7 +380,7 @@ def test_a_claim_wakes_it_when_the_window_is_half_empty_and_more_jobs_are_ready(
     shop.policy = shop.policy.model_copy(update={"dispatch_window": window})
     with woken(shop) as wakes:
         jobs = [shop.accept(tier=None) for _ in range(5)]
-        assert wakes() == 5, "nobody has pushed them"
+        assert wakes() == 5, "nobody has looked for headroom"
         assert dispatcher(dispatch_window=window).run_once()
         counts = []
         for job in jobs[:4]:
