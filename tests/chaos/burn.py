@@ -108,7 +108,7 @@ def _burn(scene: Scene, options: Options, report: Report, *, fire: Fire, callbac
         "refused at a door": dict(clients.told.refused),
         "done by people": dict(people.done),
     }
-    report.promise("everything has ended in time", [] if drained else [_still_open(scene)])
+    report.promise("everything has ended in time", [] if drained else [_still_open(scene)], is_late=True)
     report.promise("every caller got an answer", [f"{order.kind} by {order.door}" for order in clients.told.given_up])
     report.promise("one idempotency key is one job", clients.told.wrong)
     report.promise("what was to go wrong went wrong", fire.missed())
@@ -153,8 +153,10 @@ def _judge(scene: Scene, clients: Clients, report: Report) -> None:
     report.figures["errors in the logs"] = dict(errors_in(scene.fleet.home / "logs").most_common(12))
     found = {row.id: row for row in scene.rows(_ENDED, ids=ids)}
     report.figures["accepted, as callers were told"] = len(ids)
+    known = {row[0] for row in scene.rows("SELECT id FROM job WHERE id = ANY(:ids)", ids=ids)}
     report.figures["ended, of these"] = len(found)
-    report.promise("what was accepted has ended", [f"job {id_}" for id_ in ids if id_ not in found])
+    report.figures["late, of these"] = len(known) - len(found)
+    report.promise("what was accepted is there", [f"job {id_}" for id_ in ids if id_ not in known])
     ends = {
         order.id: (id_, found[id_].state)
         for id_, order in clients.told.accepted.items()

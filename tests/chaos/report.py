@@ -19,6 +19,8 @@ class Promise:
 
     name: str
     problems: Sequence[str] = ()
+    is_late: bool = False
+    """Whether it was only not kept in time."""
 
     @property
     def is_kept(self) -> bool:
@@ -42,8 +44,8 @@ class Report:
     def is_good(self) -> bool:
         return all(promise.is_kept for promise in self.promises)
 
-    def promise(self, name: str, problems: Sequence[str]) -> None:
-        self.promises.append(Promise(name, tuple(problems)))
+    def promise(self, name: str, problems: Sequence[str], *, is_late: bool = False) -> None:
+        self.promises.append(Promise(name, tuple(problems), is_late))
 
     def text(self) -> str:
         """Return it for people."""
@@ -54,7 +56,8 @@ class Report:
         lines += ["", *(f"  note: {note}" for note in self.notes)] if self.notes else []
         lines.append("")
         for promise in self.promises:
-            lines.append(f"{'kept  ' if promise.is_kept else 'BROKEN'}  {promise.name}")
+            verdict = "kept" if promise.is_kept else "LATE" if promise.is_late else "BROKEN"
+            lines.append(f"{verdict:6}  {promise.name}")
             lines += [f"          {problem}" for problem in promise.problems[:_SHOWN_PROBLEMS]]
             if len(promise.problems) > _SHOWN_PROBLEMS:
                 lines.append(f"          and {len(promise.problems) - _SHOWN_PROBLEMS} more")

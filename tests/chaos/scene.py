@@ -177,7 +177,7 @@ def leftover_files(home: Path) -> list[str]:
 
 def _mount_small(home: Path, options: Options, notes: list[str]) -> list[Path]:
     mounted = []
-    for name, megabytes in {"content_store": 128 + options.jobs // 4, "postgres": 1_024 + options.jobs // 4}.items():
+    for name, megabytes in {"content-store": 128 + options.jobs // 4, "postgres": 1_024 + options.jobs // 4}.items():
         directory = home / "home" / name
         directory.mkdir(parents=True)
         done = subprocess.run(
@@ -199,6 +199,7 @@ def _fleet(home: Path, options: Options, notes: list[str]) -> Fleet:
     (home / "home" / "tmp").mkdir(parents=True, exist_ok=True)
     environment = {
         "TMPDIR": str(home / "home" / "tmp"),
+        "POINTSMAN_BOX__ENGINE": f"unix://{home}/no-engine.sock",  # one that runs here is not the suite's to use
         "POINTSMAN_RUNS__FILES_BELOW": str(home / "remotes"),
         "POINTSMAN_LOGS__LEVEL": "INFO",
     }
