@@ -27,17 +27,24 @@ from routing.policy.platform import DispatchWindow, Policy
 from routing.queues import QueueName
 from routing.scheduling import Admission, WaitReason
 
-_STAND = """
+_STAND = Statement(f"""
     SELECT overrides, (SELECT coalesce(max(number), 0) + 1 FROM attempt WHERE job_id = %(job)s) AS number,
            coalesce(extract(epoch FROM clock_timestamp() - CAST(%(waiting_since)s AS timestamptz)), 0)::float
                AS waited,
            coalesce((SELECT spent_nanousd + reserved_nanousd FROM cap WHERE scope = 'job' AND key = %(bill)s), 0)
-               AS booked
+               AS booked,
+           (SELECT count(*) FROM attempt JOIN job ON job.id = attempt.job_id
+             WHERE {AT_WORK} AND job.tenant = %(tenant)s) + (SELECT coalesce(sum(slots), 0) FROM worker)
+               > coalesce(max_running, CAST(%(running)s AS integer), 1000000)
+           OR NOT EXISTS (SELECT FROM worker WHERE id = %(worker)s) AS is_near_limit
       FROM tenant WHERE name = %(tenant)s
+""")
+_TAKE_TURN = Statement("SELECT FROM tenant WHERE name = %(tenant)s FOR NO KEY UPDATE")
+"""Near a tenant's limit its claims are counted one after the other: two at once would both see the last free place.
+
+Where all slots of the fleet fit below the limit, claims need not wait for each other's commit. A worker that is not in
+the registry counts as slots that nobody knows.
 """
-_STANDING_NOW = Statement(_STAND)
-_STANDING_IN_TURN = Statement(f"{_STAND} FOR NO KEY UPDATE")
-"""Claims of one tenant are counted one after the other: two at once would both see the last free place."""
 
 _BEGIN = Statement(f"""
     WITH rule AS MATERIALIZED (
@@ -79,7 +86,7 @@ _BEGIN = Statement(f"""
                <= CAST(%(per_tenant)s AS integer) * rule.weight / 2 + 1 AS is_low
       FROM rule LEFT JOIN taken ON true LEFT JOIN begun ON true
 """)
-"""The tenant's row is locked before this statement takes its snapshot, in which the claimed job is still pushed."""
+"""A lock on the tenant's row comes before this statement takes its snapshot, in which the job is still pushed."""
 
 
 class _Standing(NamedTuple):
@@ -92,6 +99,8 @@ class _Standing(NamedTuple):
     waited_seconds: float
     booked_nanousd: int
     """Spent and reserved on its bill."""
+    is_near_limit: bool
+    """Whether claims at the same moment could pass the tenant's limit of attempts."""
 
 
 class _Begun(NamedTuple):
@@ -108,14 +117,19 @@ class _Begun(NamedTuple):
     """Whether the dispatch window has half drained while further jobs are ready."""
 
 
-def _standing(session: Session, job: Job, queue: QueueName) -> _Standing:
-    """Return a locked job's standing, and keep the tenant's other attempts from starting until the caller commits.
+def _standing(session: Session, job: Job, queue: QueueName, *, worker: str, admission: Admission) -> _Standing:
+    """Return a locked job's standing; near its limit, keep the tenant's other attempts from starting until the commit.
 
     `control` does not count: it only finishes what was started, and a publish must not wait for other work.
     """
-    statement = _STANDING_NOW if queue is QueueName.CONTROL else _STANDING_IN_TURN
     values = {"job": job.id, "tenant": job.tenant, "bill": str(job.root_id), "waiting_since": job.waiting_since}
-    return _Standing(*statement.one(session, values))
+    values |= {"worker": worker, "running": admission.running_per_tenant}
+    standing = _Standing(*_STAND.one(session, values))
+    if queue is QueueName.CONTROL:
+        return standing._replace(is_near_limit=False)
+    if standing.is_near_limit:
+        _TAKE_TURN.all(session, {"tenant": job.tenant})
+    return standing
 
 
 _TIMED_WAITS = frozenset({WaitReason.TIME.value, WaitReason.PROVIDER.value})
@@ -154,7 +168,7 @@ def claim(session: Session, message: JobMessage, *, queue: QueueName, worker: st
     if is_stale or job.held_for in _TIMED_WAITS:
         record(session, EventKind.FENCED, job=job, queue=queue.value, fence=message.fence)
         return None
-    standing = _standing(session, job, queue)
+    standing = _standing(session, job, queue, worker=worker, admission=policy.admission)
     try:
         effective = policy_under(standing.overrides, job.tenant, policy)
     except PolicyError as error:
@@ -198,7 +212,7 @@ def _begin(session: Session, job: Job, standing: _Standing, rules: _Rules) -> Cl
         "tenant": job.tenant,
         "state": state.value,
         "site": job.site_id if queue in WRITING_QUEUES else None,
-        "limited": queue is not QueueName.CONTROL,
+        "limited": standing.is_near_limit,
         "running": admission.running_per_tenant,
         "lease_seconds": effective.attempts.lease_seconds,
         "hard_seconds": effective.queues[queue].hard_seconds,
