@@ -56,3 +56,7 @@ class ProviderError(GatewayError):
 
     def __str__(self) -> str:
         return f"{self.args[1]} (HTTP {self.status})"
+
+
+class AddressRefusedError(GatewayError, OSError):
+    """A host led to an address that is not public (the fault of whoever named the host)."""

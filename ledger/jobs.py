@@ -65,8 +65,8 @@ _RECORD_END = Statement(f"""
     WITH told AS ({INSERT_EVENTS} ORDER BY ordinality
     ), audited AS ({audit.INSERT_AUDIT}
     ), owed AS (
-        INSERT INTO notification (job_id, callback_url, payload, attempts, next_at, delivered_at)
-        SELECT %(job)s, CAST(%(url)s AS text), CAST(%(payload)s AS jsonb), 0,
+        INSERT INTO notification (job_id, tenant, callback_url, payload, attempts, next_at, delivered_at)
+        SELECT %(job)s, %(tenant)s, CAST(%(url)s AS text), CAST(%(payload)s AS jsonb), 0,
                CASE WHEN CAST(%(url)s AS text) IS NOT NULL THEN clock_timestamp() END,
                CASE WHEN CAST(%(url)s AS text) IS NULL THEN clock_timestamp() END
          WHERE CAST(%(payload)s AS text) IS NOT NULL

@@ -5,12 +5,13 @@ A replay has the same id and body, so a receiver that remembers ids does nothing
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import func, select, tuple_
+from sqlalchemy import select, tuple_
 from sqlalchemy import update as sql_update
 from sqlmodel import Session, col
 
@@ -18,7 +19,7 @@ from ledger import audit
 from ledger.errors import NotReplayableError
 from ledger.jobs import find_job, lock_job
 from ledger.record_tables import Delivery, Notification
-from ledger.store import after, moment, now
+from ledger.store import Statement, after, dump_json, now
 from ledger.tables import Job
 
 MAX_REPLAYS = 100
@@ -26,9 +27,34 @@ MAX_REPLAYS = 100
 _SHOWN_DELIVERIES = 50
 _CLAIM_SECONDS = 60
 _LONGEST_DETAIL = 200
-_LOOKED_AT = 1_000
-"""A claim considers only this many of the oldest, so its cost does not grow with the backlog."""
-_DESTINATION = func.split_part(col(Notification.callback_url), "/", 3)
+_CLAIM = Statement(f"""
+    WITH RECURSIVE owner (tenant) AS (
+        (SELECT tenant FROM notification WHERE next_at IS NOT NULL ORDER BY tenant LIMIT 1)
+        UNION ALL
+        SELECT (SELECT tenant FROM notification WHERE next_at IS NOT NULL AND tenant > owner.tenant
+                 ORDER BY tenant LIMIT 1)
+          FROM owner WHERE owner.tenant IS NOT NULL
+    ), busy AS (
+        SELECT tenant, coalesce(CAST(CAST(%(in_flight)s AS jsonb) ->> tenant AS int), 0) AS tries FROM owner
+    ), oldest AS (
+        SELECT due.job_id, row_number() OVER (PARTITION BY busy.tenant ORDER BY due.next_at) + busy.tries AS turn
+          FROM busy CROSS JOIN LATERAL (
+               SELECT job_id, next_at FROM notification
+                WHERE tenant = busy.tenant AND next_at <= (SELECT clock_timestamp())
+                ORDER BY next_at LIMIT greatest(%(per_tenant)s - busy.tries, 0)
+          ) AS due
+    ), claimed AS (
+        SELECT notification.job_id FROM notification JOIN oldest USING (job_id)
+         WHERE notification.next_at <= (SELECT clock_timestamp())
+         ORDER BY oldest.turn, notification.next_at LIMIT %(room)s FOR UPDATE OF notification SKIP LOCKED
+    )
+    UPDATE notification SET attempts = attempts + 1, next_at = clock_timestamp() + interval '{_CLAIM_SECONDS} seconds'
+      FROM claimed JOIN job ON job.id = claimed.job_id
+     WHERE notification.job_id = claimed.job_id
+    RETURNING notification.job_id, job.tenant, coalesce(callback_url, '') AS callback_url,
+              coalesce(split_part(callback_url, '/', 3), '') AS destination, payload, attempts AS number
+""")
+"""Reads one index entry for each tenant with open notifications, and no more of a backlog than it may claim."""
 
 Wanted = Literal["undelivered", "pending"]
 
@@ -61,30 +87,26 @@ class NotificationMark(NamedTuple):
     job_id: UUID
 
 
-def claim_due_notifications(session: Session, limit: int, *, busy: Collection[str] = ()) -> list[Due]:
-    """Claim due notifications, so that no other sender takes them within a minute.
+def claim_due_notifications(
+    session: Session, room: int, *, per_tenant: int, in_flight: Mapping[str, int] = MappingProxyType({})
+) -> list[Due]:
+    """Claim due notifications, tenants in turn, so that no other sender takes them within a minute.
 
-    Destinations that are `busy` are left out.
+    Args:
+        session: the caller's transaction.
+        room: the most to claim.
+        per_tenant: the most that one tenant may have in flight.
+        in_flight: what each tenant has in flight; those with less have their turn first.
     """
-    is_due = (col(Notification.delivered_at).is_(None), col(Notification.next_at) <= moment())
-    first = col(Notification.next_at)
-    oldest = select(col(Notification.job_id)).where(*is_due).order_by(first).limit(_LOOKED_AT)
-    query = (
-        select(Notification, col(Job.tenant), func.coalesce(_DESTINATION, ""))
-        .join(Job, col(Job.id) == col(Notification.job_id))
-        .where(*is_due, col(Notification.job_id).in_(oldest), _DESTINATION.not_in(busy))
-        .order_by(first)
-        .limit(limit)
-        .with_for_update(of=Notification, skip_locked=True)
-    )
-    claimed = []
-    for notification, tenant, destination in session.execute(query):
-        notification.attempts += 1
-        notification.next_at = after(_CLAIM_SECONDS)
-        url, payload = notification.callback_url or "", notification.payload
-        claimed.append(Due(notification.job_id, tenant, url, destination, payload, notification.attempts))
-    session.flush()
-    return claimed
+    values = {"room": room, "per_tenant": per_tenant, "in_flight": dump_json(dict(in_flight))}
+    return [Due(*row) for row in _CLAIM.all(session, values)]
+
+
+def postpone(session: Session, due: Due, *, seconds: float) -> None:
+    """Put a claimed notification back untried."""
+    own = (col(Notification.job_id) == due.job_id, col(Notification.attempts) == due.number)
+    values = {"attempts": due.number - 1, "next_at": after(seconds)}
+    session.execute(sql_update(Notification).where(*own).values(**values))
 
 
 def book(session: Session, due: Due, delivery: Delivery, *, again_in: float | None) -> None:

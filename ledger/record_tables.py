@@ -99,7 +99,10 @@ class Notification(SQLModel, table=True):
     """The one message that the end of a job owes its owner."""
 
     __tablename__ = "notification"
-    __table_args__ = (Index("ix_notification_due", "next_at", postgresql_where=text("delivered_at IS NULL")),)
+    __table_args__ = (
+        Index("ix_notification_due", "next_at", postgresql_where=text("delivered_at IS NULL")),
+        Index("ix_notification_turn", "tenant", "next_at", postgresql_where=text("next_at IS NOT NULL")),
+    )
 
     job_id: UUID = Field(foreign_key="job.id", primary_key=True)
     callback_url: str | None = None
@@ -110,6 +113,8 @@ class Notification(SQLModel, table=True):
     delivered_at: datetime | None = when_column()
     created_at: datetime = when_column(nullable=False, default_now=True)
     replays: int = Field(default=0, sa_column_kwargs={"server_default": text("0")})
+    tenant: str = Field(default="", sa_column_kwargs={"server_default": text("''")})
+    """Whose turn a delivery takes; those written before revision 0006 share one turn, as the empty one's."""
 
 
 class Delivery(SQLModel, table=True):

@@ -17,6 +17,7 @@ from producers.use_cases.clarify import Clarifier
 from producers.use_cases.dead_letters import DeadLetters, Notifications
 from producers.use_cases.jobs import PreviewLinks
 from producers.use_cases.rounds import Replays, Rounds
+from producers.use_cases.runs import Projects
 from producers.use_cases.sites import Sites
 from routing.broker import create_app
 from routing.config import BrokerConfig, PolicyConfig, collect_secrets
@@ -66,11 +67,18 @@ class UseCases:
     """The words that routing looks for; by default the shipped ones."""
     known_keys: tuple[str, ...] = ()
     """Secrets of this installation that no site may hold."""
+    private_remotes: bool = False
+    """Whether a project's remote may have an address that is not public."""
 
     @property
     def sites(self) -> Sites:
         """Sites and their releases."""
         return Sites(self.ledger, self.content_store, self.policy, known_keys=self.known_keys)
+
+    @property
+    def projects(self) -> Projects:
+        """Code projects."""
+        return Projects(self.ledger, self.policy, private_remotes=self.private_remotes)
 
     @property
     def clarifier(self) -> Clarifier:
@@ -139,7 +147,12 @@ class Installation:
     def submitter(self) -> Submitter:
         """Accepts jobs."""
         return Submitter(
-            self.ledger, self.publisher, self.policy, environment=self.environment, vocabularies=self.vocabularies
+            self.ledger,
+            self.publisher,
+            self.policy,
+            environment=self.environment,
+            vocabularies=self.vocabularies,
+            private_callbacks=self.settings.webhook.allow_private,
         )
 
     @cached_property
@@ -152,6 +165,7 @@ class Installation:
             environment=self.environment,
             vocabularies=self.vocabularies,
             known_keys=collect_secrets(self.settings),
+            private_remotes=self.settings.runs.private_remotes,
         )
 
     @cached_property

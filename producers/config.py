@@ -52,6 +52,8 @@ class RunsPlace(Section):
 
     root: Path = Path(".pointsman/runs")
     """Directory that the workers of `steps` and `control` share with the dispatcher."""
+    private_remotes: bool = False
+    """Whether a project's remote may have a non-public address, such as a forge in the operator's network."""
 
 
 class GatewayPlace(Section):

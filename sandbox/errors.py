@@ -57,7 +57,3 @@ class MirrorRefusedError(SandboxError):
 
     def __str__(self) -> str:
         return self.message
-
-
-class AddressRefusedError(SandboxError, OSError):
-    """A registry led to an address that is neither its own nor public (the registry's fault)."""

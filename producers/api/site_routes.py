@@ -23,7 +23,7 @@ from producers.api.requests import (
 )
 from producers.intake.ticket_webhooks import MAX_DELIVERY_BYTES, Ignored, Tracker, WebhookReceiver
 from producers.use_cases.review import Comparison
-from producers.use_cases.runs import GateView, Projects, ProjectView, RunView, describe_run, gate_view
+from producers.use_cases.runs import GateView, ProjectView, RunView, describe_run, gate_view
 from producers.use_cases.sites import ReleaseView, SiteView, release_view, site_view
 from producers.use_cases.tenants import Caller
 from producers.use_cases.tickets import TicketBody, job_body
@@ -185,7 +185,7 @@ class AcceptedRunView(BaseModel):
 @router.get("/projects", tags=["projects"])
 def get_projects(resources: ResourcesDep, caller: Reader) -> list[ProjectView]:
     """List the tenant's code projects by name."""
-    return list(_projects(resources).all(caller.tenant))
+    return list(resources.projects.all(caller.tenant))
 
 
 @router.post(
@@ -197,7 +197,7 @@ def get_projects(resources: ResourcesDep, caller: Reader) -> list[ProjectView]:
 def put_project(resources: ResourcesDep, caller: Admin, raw: Body) -> ProjectView:
     """Add a project from its file, or replace the one of this name."""
     body = parse_model(NewProjectBody, raw)
-    return _projects(resources).put(caller.tenant, body.name, body.file, source="file", actor=caller.actor)
+    return resources.projects.put(caller.tenant, body.name, body.file, source="file", actor=caller.actor)
 
 
 @router.post("/runs", status_code=202, tags=["runs"], openapi_extra=body_of(TicketBody, _TICKET))
@@ -273,10 +273,6 @@ def _with_key(ticket: TicketBody, key: str | None) -> TicketBody:
         rule = "differs from the header Idempotency-Key; give one of them, or the same in both"
         raise InvalidJobError((FieldError("idempotency_key", rule),))
     return ticket.model_copy(update={"idempotency_key": key})
-
-
-def _projects(resources: Resources) -> Projects:
-    return Projects(resources.ledger, resources.policy)
 
 
 webhook_router = APIRouter(prefix="/v1/tickets", tags=["tickets"])

@@ -96,22 +96,23 @@ def dispatcher(ctx: typer.Context) -> None:
 def _background_threads(installation: Installation, holder: str) -> Iterator[None]:
     """Run webhooks, ticket updates, Celery intake and housekeeping beside the dispatcher, which they must not delay."""
     from producers.dispatch.dispatcher import deliver
-    from producers.dispatch.webhooks import AT_ONCE, WebhookSender
+    from producers.dispatch.webhooks import WebhookSender
     from producers.intake.celery_intake import CeleryIntake, IntakeLists
     from producers.use_cases.tickets import TicketWriter
 
     settings, stopping = installation.settings, threading.Event()
-    sender = WebhookSender(installation.ledger, settings.webhook)
+    sender = WebhookSender(installation.ledger, settings.webhook, installation.policy.webhooks)
     lists = IntakeLists(settings.broker.url, tls=settings.broker.tls)
     door = CeleryIntake(
         lists, installation.ledger, installation.submitter, holder=holder, is_shared=settings.broker.shared_intake
     )
     tick = {"tick_seconds": settings.dispatcher.tick_seconds}
+    writer = TicketWriter(installation.ledger, settings.accounts)
     threads = [
-        threading.Thread(target=deliver, args=(each, stopping), kwargs=tick)
-        for each in (*[sender] * AT_ONCE, TicketWriter(installation.ledger, settings.accounts))
+        threading.Thread(target=deliver, args=(writer, stopping), kwargs=tick),
+        threading.Thread(target=sender.serve, args=(stopping,), kwargs=tick),
+        threading.Thread(target=door.serve, args=(stopping,), kwargs=tick),
     ]
-    threads.append(threading.Thread(target=door.serve, args=(stopping,), kwargs=tick))
     # Housekeeping can take hours and may stop at any point, so nothing waits for it.
     housekeeping = threading.Thread(target=_keep_house, args=(installation, holder, stopping), daemon=True)
     for thread in (*threads, housekeeping):
@@ -122,7 +123,6 @@ def _background_threads(installation: Installation, holder: str) -> Iterator[Non
         stopping.set()
         for thread in threads:
             thread.join()
-        sender.close()
         lists.close()
 
 

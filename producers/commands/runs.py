@@ -55,10 +55,7 @@ def add_project(
     """Add a code project, or replace the one of this name. Exit 2 if the file is invalid."""
     text = _read(file)
     with installed(ctx) as installation:
-        from producers.use_cases.runs import Projects
-
-        projects = Projects(installation.ledger, installation.policy)
-        view = projects.put(tenant, name or file.stem, text, source=file.name, actor="cli")
+        view = installation.use_cases.projects.put(tenant, name or file.stem, text, source=file.name, actor="cli")
     print_json(view) if as_json else out.print(f"project {view.name}: {view.config['repo']['url']}", markup=False)
 
 
@@ -66,9 +63,7 @@ def add_project(
 def list_projects(ctx: typer.Context, as_json: AsJson = False, tenant: Tenant = "demo") -> None:
     """List code projects."""
     with installed(ctx) as installation:
-        from producers.use_cases.runs import Projects
-
-        views = list(Projects(installation.ledger, installation.policy).all(tenant))
+        views = list(installation.use_cases.projects.all(tenant))
     if as_json:
         print_json(views)
         return

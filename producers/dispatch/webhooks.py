@@ -1,41 +1,47 @@
-"""Deliver the one notification of a job's end to its owner's callback: signed, retried, never into our own network."""
+"""Deliver the one notification of a job's end to its owner's callback: signed, retried, never into our own network.
+
+Hundreds of tries are in flight at once, each within its time. Tenants take turns, none may have more than its part of
+the tries, and a destination that gives no answer is left alone for a while: slow receivers delay their owner alone.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import hmac
 import json
 import logging
-import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
-from urllib.parse import urlsplit
+from typing import NamedTuple
 
-import httpx2
+import aiohttp
+from sqlalchemy.exc import SQLAlchemyError
+from sqlmodel import Session
 from standardwebhooks.webhooks import Webhook
 
-from gateway.network import authorities, is_public
-from ledger.notifications import Due, book, claim_due_notifications
+from gateway.errors import AddressRefusedError
+from gateway.network import authorities, public_socket
+from ledger.notifications import Due, book, claim_due_notifications, postpone
 from ledger.record_tables import Delivery
 from ledger.store import Ledger
 from producers.config import WebhookConfig
+from producers.dispatch.dispatcher import contained
+from routing.addresses import NOT_PUBLIC, refusal_of
+from routing.policy.platform import Webhooks
 
 logger = logging.getLogger(__name__)
 
 PREFIX = "whsec_"
 RETRY_SECONDS = (5, 30, 120, 600, 3600)
 """Waits before the second and later tries; after the last the notification stays undelivered, on record."""
-TIMEOUT_SECONDS = 5.0
-"""How long a receiver may be silent."""
-DEADLINE_SECONDS = 10.0
-"""How long one delivery may take in all: a receiver that trickles bytes must not delay the others."""
-AT_ONCE = 4
-"""Threads that deliver with one sender, each to another destination: one that hangs delays its own alone."""
+_MOST_DOUBLINGS = 16
+_MOST_CIRCUITS = 10_000
 
 
 def tenant_secrets(config: WebhookConfig, tenant: str) -> tuple[str, ...]:
@@ -52,66 +58,34 @@ def _derive(root: str, tenant: str) -> str:
     return PREFIX + base64.b64encode(made).decode()
 
 
-def refusal_of(url: str, addresses: Sequence[str], *, allow_private: bool) -> str | None:
-    """Return why a callback must not go to `url`; None when it may (SSRF: the address decides, not the name)."""
-    if not _is_sound(url):
-        return "the URL must be http or https, with a host and without credentials"
-    if not addresses:
-        return "the host has no address"
-    if not allow_private and not all(is_public(address) for address in addresses):
-        return "the host has an address that is not public"
-    return None
+class Circuit(NamedTuple):
+    """What a process remembers of a destination that gave no answer. Times are monotonic seconds."""
+
+    failures: int = 0
+    """Tries in a row without an answer."""
+    open_until: float = 0.0
+    is_testing: bool = False
+    """Whether one try is on its way to see if the destination answers again."""
 
 
-def _is_sound(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        httpx2.URL(url)
-        is_addressed = bool(parts.hostname) and parts.port != 0
-    except (ValueError, httpx2.InvalidURL):
-        return False
-    return parts.scheme in ("http", "https") and is_addressed and not parts.username and not parts.password
+def before_try(circuit: Circuit, now: float, rules: Webhooks) -> tuple[float, Circuit]:
+    """Return how long a try has to wait, 0 for not at all, and the circuit after that decision."""
+    if circuit.failures < rules.failures:
+        return 0.0, circuit
+    if circuit.open_until > now:
+        return circuit.open_until - now, circuit
+    return 0.0, circuit._replace(open_until=now + rules.seconds, is_testing=True)
 
 
-def _addresses(url: str) -> list[str]:
-    try:
-        host = urlsplit(url).hostname
-        infos = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM) if host else []
-    except (OSError, ValueError):  # a name that IDNA refuses is a ValueError
-        return []
-    return sorted({str(info[4][0]) for info in infos})
-
-
-class _Deadline:
-    """Closes a receiver's socket when its time is over; httpx2 limits only each single read."""
-
-    def __init__(self) -> None:
-        self._socket: socket.socket | None = None
-        self._is_over = False
-
-    def trace(self, event: str, facts: dict[str, Any]) -> None:
-        """Note the socket: httpx2's extension `trace`."""
-        if event in ("connection.connect_tcp.complete", "connection.start_tls.complete"):
-            self._socket = facts["return_value"].get_extra_info("socket")
-            if self._is_over:
-                self._hang_up()
-
-    @contextmanager
-    def within(self, seconds: float) -> Iterator[None]:
-        """Close the socket if the block is not done in time."""
-        timer = threading.Timer(seconds, self._hang_up)
-        timer.daemon = True
-        timer.start()
-        try:
-            yield
-        finally:
-            timer.cancel()
-
-    def _hang_up(self) -> None:
-        self._is_over = True
-        if self._socket is not None:
-            with suppress(OSError):  # already closed
-                self._socket.shutdown(socket.SHUT_RDWR)
+def after_silence(circuit: Circuit, now: float, rules: Webhooks) -> Circuit:
+    """Return the circuit after a try without an answer; those that were under way when it opened count no more."""
+    if circuit.open_until > now and not circuit.is_testing:
+        return circuit
+    failures = circuit.failures + 1
+    if failures < rules.failures:
+        return Circuit(failures)
+    pause = rules.pause_seconds * 2 ** min(failures - rules.failures, _MOST_DOUBLINGS)
+    return Circuit(failures, now + min(pause, rules.longest_pause_seconds))
 
 
 class _Answer(NamedTuple):
@@ -120,77 +94,161 @@ class _Answer(NamedTuple):
     outcome: str
     status: int | None = None
     detail: str = ""
+    is_silence: bool = False
+    """Whether the destination did not answer at all."""
+
+
+class _Tried(NamedTuple):
+    due: Due
+    answer: _Answer
+    seconds: float
+
+
+_Running = dict[asyncio.Task[_Tried], Due]
+
+
+class _Turn(NamedTuple):
+    """The tries to begin now."""
+
+    due: list[Due]
+    is_behind: bool = False
+    """Whether some that were claimed have to wait for their circuit, so that others may still be due."""
+    unrecorded: Sequence[_Tried] = ()
+    """Tries that could not be recorded, because the ledger is away."""
 
 
 class WebhookSender:
-    """Delivers from several threads at once, to each destination one notification after the other."""
+    """Delivers what is due, from one event loop."""
 
-    def __init__(self, ledger: Ledger, config: WebhookConfig, *, deadline_seconds: float = DEADLINE_SECONDS) -> None:
+    def __init__(self, ledger: Ledger, config: WebhookConfig, rules: Webhooks) -> None:
         self._ledger = ledger
         self._config = config
-        self._deadline_seconds = deadline_seconds
-        self._taking = threading.Lock()
-        self._busy: set[str] = set()
-        self._client = httpx2.Client(
-            verify=authorities(),
-            timeout=TIMEOUT_SECONDS,
-            follow_redirects=False,
-            trust_env=False,
-            limits=httpx2.Limits(max_keepalive_connections=0),
-        )
+        self._rules = rules
+        self._circuits: dict[tuple[str, str], Circuit] = {}
 
-    def deliver_due(self, *, limit: int = 20) -> int:
-        """Send the due notifications of destinations that are not busy; returns how many."""
+    def deliver_due(self) -> int:
+        """Deliver until nothing is due any more; returns how many tries that took."""
+        return asyncio.run(self._run(threading.Event(), tick_seconds=1.0, until_idle=True))
+
+    def serve(self, stopping: threading.Event, *, tick_seconds: float) -> None:
+        """Deliver until stopped. A stop waits for the tries in flight."""
+        asyncio.run(self._run(stopping, tick_seconds=tick_seconds))
+
+    async def _run(self, stopping: threading.Event, *, tick_seconds: float, until_idle: bool = False) -> int:
         if not self._config.secret.get_secret_value():
             return 0
-        for sent in range(limit):
-            if (due := self._take()) is None:
-                return sent
-            try:
-                self._deliver(due)
-            finally:
-                with self._taking:
-                    self._busy.discard(due.destination)
-        return limit
+        # A look-up that hangs holds a thread, so there is one for each try.
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(self._rules.in_flight + 1))
+        running: _Running = {}
+        ended: Sequence[_Tried] = ()
+        count = 0
+        async with self._client() as client:
+            while running or not stopping.is_set():
+                turn = await self._next_turn(ended, running, is_stopping=stopping.is_set())
+                ended = turn.unrecorded
+                count += len(turn.due)
+                running |= {asyncio.create_task(self._try(client, due)): due for due in turn.due}
+                if running:
+                    timeout = 0.0 if turn.is_behind else tick_seconds
+                    done, _ = await asyncio.wait(running, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+                    ended = [*ended, *self._ended(done, running)]
+                elif until_idle and not turn.is_behind:
+                    break
+                elif not turn.is_behind:
+                    await asyncio.to_thread(stopping.wait, tick_seconds)
+            await self._next_turn(ended, running, is_stopping=True)
+        return count
 
-    def _take(self) -> Due | None:
-        with self._taking:
-            with self._ledger.begin() as session:
-                due = next(iter(claim_due_notifications(session, 1, busy=self._busy)), None)
-            if due is not None:
-                self._busy.add(due.destination)
-        return due
-
-    def _deliver(self, due: Due) -> None:
-        started = time.monotonic()
-        addresses = _addresses(due.callback_url)
-        refusal = refusal_of(due.callback_url, addresses, allow_private=self._config.allow_private)
-        if refusal is not None:
-            logger.warning("webhook_refused", extra={"job_id": str(due.job_id), "rule": refusal})
-            answer = _Answer("refused", detail=refusal)
-        else:
-            answer = self._post(httpx2.URL(due.callback_url), due, address=addresses[0])
-        seconds = round(time.monotonic() - started, 3)
-        delivery = Delivery(job_id=due.job_id, number=due.number, seconds=seconds, **answer._asdict())
-        again_in = RETRY_SECONDS[due.number - 1] if due.number <= len(RETRY_SECONDS) else None
-        with self._ledger.begin() as session:
-            book(session, due, delivery, again_in=again_in)
-
-    def _post(self, url: httpx2.URL, due: Due, *, address: str) -> _Answer:
-        """Send it to the address that was checked: a second lookup of the name could give another."""
-        body = json.dumps(due.payload, sort_keys=True)
-        headers = {"host": url.netloc.decode("ascii"), "content-type": "application/json", **self._signed(due, body)}
-        deadline = _Deadline()
-        extensions = {"sni_hostname": url.raw_host.decode("ascii"), "trace": deadline.trace}
+    async def _next_turn(self, ended: Sequence[_Tried], running: _Running, *, is_stopping: bool) -> _Turn:
+        room = 0 if is_stopping else self._rules.in_flight - len(running)
+        in_flight = Counter(due.tenant for due in running.values())
         try:
-            target = url.copy_with(host=address)
-            post = self._client.stream("POST", target, content=body, headers=headers, extensions=extensions)
-            with deadline.within(self._deadline_seconds), post as answer:
+            with contained(type(self).__name__):
+                return await asyncio.to_thread(self._take_turn, ended, room, in_flight)
+        except SQLAlchemyError:
+            logger.warning("ledger_unreachable")
+            return _Turn([], unrecorded=ended)
+        return _Turn([])
+
+    def _ended(
+        self, done: Iterable[asyncio.Task[_Tried]], running: dict[asyncio.Task[_Tried], Due]
+    ) -> Iterator[_Tried]:
+        """Take the tries that have ended out of the running ones, and note which destinations are silent."""
+        for task in done:
+            due = running.pop(task)
+            if (error := task.exception()) is not None:  # our fault; the claim lapses, and it is tried again
+                logger.error("webhook_broken", exc_info=error, extra={"job_id": str(due.job_id)})
+                continue
+            tried, place = task.result(), (due.tenant, due.destination)
+            if tried.answer.is_silence:
+                before = self._circuits.get(place, Circuit())
+                self._circuits[place] = after_silence(before, time.monotonic(), self._rules)
+            else:
+                self._circuits.pop(place, None)
+            yield tried
+
+    def _client(self) -> aiohttp.ClientSession:
+        """Return a client that decides at connect time; it uses no proxy, keeps no cookie and no connection."""
+        connector = aiohttp.TCPConnector(
+            limit=0,
+            ssl=authorities(),
+            force_close=True,
+            socket_factory=None if self._config.allow_private else public_socket,
+        )
+        return aiohttp.ClientSession(
+            connector=connector,
+            timeout=aiohttp.ClientTimeout(total=None),  # `_try` has one for all of it
+            cookie_jar=aiohttp.DummyCookieJar(),
+            trust_env=False,
+            headers={"user-agent": "pointsman"},
+        )
+
+    def _take_turn(self, ended: Sequence[_Tried], room: int, in_flight: Mapping[str, int]) -> _Turn:
+        """Record the tries that have ended, and claim the next ones, in one transaction."""
+        now, due = time.monotonic(), []
+        with self._ledger.begin() as session:
+            for tried in ended:
+                _record(session, tried)
+            if room <= 0:
+                return _Turn([])
+            claimed = claim_due_notifications(session, room, per_tenant=self._rules.per_tenant, in_flight=in_flight)
+            for each in claimed:
+                place = (each.tenant, each.destination)
+                seconds, circuit = before_try(self._circuits.get(place, Circuit()), now, self._rules)
+                if seconds:
+                    postpone(session, each, seconds=seconds)
+                else:
+                    due.append(each)
+                if circuit.failures:
+                    self._circuits[place] = circuit
+        if len(self._circuits) > _MOST_CIRCUITS:
+            self._circuits = {place: one for place, one in self._circuits.items() if one.open_until > now}
+        return _Turn(due, is_behind=len(due) < len(claimed))
+
+    async def _try(self, client: aiohttp.ClientSession, due: Due) -> _Tried:
+        started = time.monotonic()
+        refusal = refusal_of(due.callback_url, allow_private=self._config.allow_private)
+        answer = await self._post(client, due) if refusal is None else _Answer("refused", detail=refusal)
+        if answer.outcome == "refused":
+            logger.warning("webhook_refused", extra={"job_id": str(due.job_id), "rule": answer.detail})
+        return _Tried(due, answer, round(time.monotonic() - started, 3))
+
+    async def _post(self, client: aiohttp.ClientSession, due: Due) -> _Answer:
+        body = json.dumps(due.payload, sort_keys=True)
+        headers = {"content-type": "application/json", **self._signed(due, body)}
+        try:
+            async with (
+                asyncio.timeout(self._rules.seconds),
+                client.post(due.callback_url, data=body, headers=headers, allow_redirects=False) as answer,
+            ):
                 # The body is the receiver's: it is never read.
-                return _Answer("delivered" if answer.is_success else "failed", status=answer.status_code)
-        except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
+                return _Answer("delivered" if answer.status // 100 == 2 else "failed", status=answer.status)
+        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+            if isinstance(error, aiohttp.ClientConnectorError) and isinstance(error.os_error, AddressRefusedError):
+                return _Answer("refused", detail=NOT_PUBLIC)
             logger.info("webhook_failed", extra={"job_id": str(due.job_id), "error": type(error).__name__})
-            return _Answer("failed", detail=type(error).__name__)
+            is_silence = not isinstance(error, aiohttp.ClientResponseError | ValueError)
+            return _Answer("failed", detail=type(error).__name__, is_silence=is_silence)
 
     def _signed(self, due: Due, body: str) -> dict[str, str]:
         """Return the headers of Standard Webhooks, with a signature by each valid secret."""
@@ -202,6 +260,17 @@ class WebhookSender:
             "webhook-signature": " ".join(signer.sign(message_id, sent_at, body) for signer in signers),
         }
 
-    def close(self) -> None:
-        """Close the HTTP client."""
-        self._client.close()
+
+def _record(session: Session, tried: _Tried) -> None:
+    """Record a try, and when the next one is due."""
+    due, answer = tried.due, tried.answer
+    delivery = Delivery(
+        job_id=due.job_id,
+        number=due.number,
+        outcome=answer.outcome,
+        status=answer.status,
+        detail=answer.detail,
+        seconds=tried.seconds,
+    )
+    again_in = RETRY_SECONDS[due.number - 1] if due.number <= len(RETRY_SECONDS) else None
+    book(session, due, delivery, again_in=again_in)

@@ -18,6 +18,7 @@ from ledger.runs.tables import Project
 from ledger.submission import Headroom, SiteSnapshot, SubmissionContext, load_headroom
 from ledger.tables import Site, Tenant
 from producers.errors import AdmissionRefusedError
+from routing.addresses import refusal_of
 from routing.clarify.questions import MAX_SITES, Clarification, open_clarification
 from routing.decision.llm_router import RouteRules, Stage, first_stage
 from routing.decision.router import Mode, Route, SiteSignals, decide, signals_of
@@ -92,6 +93,17 @@ def check_start(start_at: datetime | None, *, now: datetime) -> None:
     if start_at is not None and start_at > now + timedelta(days=FURTHEST_START_DAYS):
         rule = f"must not be more than {FURTHEST_START_DAYS} days ahead"
         raise InvalidJobError((FieldError("start_at", rule),))
+
+
+def check_callback(request: JobRequest, *, allow_private: bool) -> None:
+    """Refuse a callback that could never be sent; where its name leads is judged at each delivery.
+
+    Raises:
+        InvalidJobError: the caller's fault.
+    """
+    url = request.callback_url
+    if url is not None and (refusal := refusal_of(url, allow_private=allow_private)) is not None:
+        raise InvalidJobError((FieldError("callback_url", refusal),))
 
 
 class BatchItem(NamedTuple):

@@ -29,7 +29,7 @@ from ledger.tables import Job, NewJob, Tenant
 from monitoring import traces
 from producers.dispatch.broker import Publisher
 from producers.errors import AdmissionRefusedError, LedgerAwayError, PublishError, UnknownTenantError
-from producers.intake.decisions import BatchItem, RoutedRequest, decide_on, policy_on, refuse_if_full
+from producers.intake.decisions import BatchItem, RoutedRequest, check_callback, decide_on, policy_on, refuse_if_full
 from routing.decision.llm_router import RouteRules
 from routing.errors import InvalidJobError
 from routing.estimate import estimate_run
@@ -145,12 +145,14 @@ class Submitter:
         *,
         environment: Environment = dict,
         vocabularies: Vocabularies | None = None,
+        private_callbacks: bool = False,
     ) -> None:
         self._ledger = ledger
         self._publisher = publisher
         self._policy = policy
         self._environment = environment
         self._vocabularies = vocabularies or shipped_vocabularies()
+        self._private_callbacks = private_callbacks
 
     def submit(
         self, body: object, *, tenant: str, door: Door, job_id: UUID | None = None, actor: str | None = None
@@ -213,7 +215,9 @@ class Submitter:
         outcomes: dict[int, Outcome] = {}
         for place, body in enumerate(bodies):
             try:
-                items.append(BatchItem(place, ids[place] or uuid4(), parse_request(body)))
+                request = parse_request(body)
+                check_callback(request, allow_private=self._private_callbacks)
+                items.append(BatchItem(place, ids[place] or uuid4(), request))
             except InvalidJobError as error:
                 outcomes[place] = error
         try:

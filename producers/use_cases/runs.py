@@ -18,6 +18,7 @@ from ledger.store import Ledger
 from ledger.tables import Tenant
 from producers.errors import UnknownTenantError
 from producers.use_cases.jobs import View
+from routing.addresses import refusal_of
 from routing.errors import FieldError, InvalidJobError, ProjectConfigError
 from routing.jobs import SITE_NAME_RULE, State, check_site_name
 from routing.policy.platform import Policy
@@ -37,9 +38,10 @@ class ProjectView(View):
 class Projects:
     """The code projects of an installation's tenants."""
 
-    def __init__(self, ledger: Ledger, policy: Policy) -> None:
+    def __init__(self, ledger: Ledger, policy: Policy, *, private_remotes: bool = False) -> None:
         self._ledger = ledger
         self._policy = policy
+        self._private_remotes = private_remotes
 
     def put(self, tenant: str, name: str, text: str, *, source: str, actor: str) -> ProjectView:
         """Add or replace a project from its YAML file.
@@ -70,6 +72,10 @@ class Projects:
                 raise InvalidJobError(
                     tuple(FieldError(f"{source}", str(problem)) for problem in error.problems)
                 ) from None
+            if config.repo.scheme in ("http", "https"):
+                refusal = refusal_of(config.repo.url, allow_private=self._private_remotes)
+                if refusal is not None:
+                    raise InvalidJobError((FieldError(source, f"repo.url: {refusal}"),))
             stored = config.model_dump(mode="json", exclude_defaults=True)
             return view_of(put_project(session, tenant, name, stored, actor=actor))
 

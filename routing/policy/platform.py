@@ -108,6 +108,28 @@ class Pauses(_Section):
     """After this long, such work fails."""
 
 
+class Webhooks(_Section):
+    """Deliveries of callbacks by one process."""
+
+    in_flight: int = Field(default=256, gt=0)
+    per_tenant: int = Field(default=64, gt=0)
+    """Of those, to one tenant's destinations."""
+    seconds: float = Field(default=10, gt=0, le=30)
+    """For one try: look-up, connection and answer."""
+    failures: int = Field(default=3, gt=0)
+    """Tries in a row without an answer that open a destination's circuit."""
+    pause_seconds: float = Field(default=30, gt=0)
+    longest_pause_seconds: float = Field(default=600, gt=0, le=3600)
+
+
+class Streams(_Section):
+    """Open event streams of one API process."""
+
+    per_key: int = Field(default=50, gt=0)
+    per_process: int = Field(default=500, gt=0)
+    retry_seconds: int = Field(default=5, gt=0)
+
+
 class Assist(_Section):
     """Whether a model decides where the rules cannot (seed 000, V2)."""
 
@@ -229,6 +251,8 @@ class Policy(_Section):
     admission: Admission = Admission()
     attempts: Attempts
     pauses: Pauses = Pauses()
+    webhooks: Webhooks = Webhooks()
+    streams: Streams = Streams()
     patch: PatchRules
     agent: AgentRules
     agents: dict[AgentName, AgentDefinition]

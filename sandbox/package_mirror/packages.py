@@ -13,7 +13,6 @@ import hashlib
 import os
 import re
 import secrets
-import socket
 import ssl
 import time
 from collections import OrderedDict
@@ -25,12 +24,13 @@ from typing import Any, BinaryIO, NamedTuple, Self
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
 import aiohttp
-from aiohttp.abc import AbstractResolver, ResolveResult
 from pydantic_core import from_json, to_json
 
-from gateway.network import is_public
+from gateway.errors import AddressRefusedError
+from gateway.network import public_socket
+from routing.addresses import refusal_of
 from sandbox.config import MirrorConfig
-from sandbox.errors import AddressRefusedError, MirrorRefusedError, RegistryConfigError
+from sandbox.errors import MirrorRefusedError, RegistryConfigError
 from sandbox.package_mirror.registries import Registries, host_of
 
 _PART = r"[A-Za-z0-9~-][A-Za-z0-9._~-]{0,213}"
@@ -292,36 +292,8 @@ def _entries(root: Path) -> list[tuple[Path, tuple[int, float]]]:
 
 
 _MAX_HOPS = 4
+_NOT_PUBLIC = "the registry leads to an address that is not public"
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
-
-
-class VettedResolver(AbstractResolver):
-    """Resolves names, and refuses any with a non-public address, except the registries' own hosts."""
-
-    def __init__(self, origins: frozenset[tuple[str, int]]) -> None:
-        self._origins = origins
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
-    ) -> list[ResolveResult]:
-        """Return the addresses of a host.
-
-        Raises:
-            AddressRefusedError: the registry's fault: an address is not public.
-            OSError: the name cannot be resolved.
-        """
-        loop = asyncio.get_running_loop()
-        entries = await loop.getaddrinfo(host, port, family=family, type=socket.SOCK_STREAM)
-        addresses = [(str(entry[4][0]), entry[0]) for entry in entries]
-        if (host.rstrip("."), port) not in self._origins and not all(is_public(address) for address, _ in addresses):
-            raise AddressRefusedError(f"{host} has an address that is not public")
-        return [
-            ResolveResult(hostname=host, host=address, port=port, family=kind, proto=0, flags=socket.AI_NUMERICHOST)
-            for address, kind in addresses
-        ]
-
-    async def close(self) -> None:
-        """Do nothing: there is nothing to close."""
 
 
 class Outbound:
@@ -329,24 +301,15 @@ class Outbound:
 
     def __init__(self, registries: Registries, config: MirrorConfig) -> None:
         self._registries = registries
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=config.upstream_connections,
-                resolver=VettedResolver(registries.origins),
-                ssl=_trust(registries),
-                use_dns_cache=False,  # a name is checked each time it is used
-            ),
-            timeout=aiohttp.ClientTimeout(
-                total=config.request_seconds, sock_connect=config.connect_seconds, sock_read=config.silence_seconds
-            ),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            trust_env=False,
-            headers={"user-agent": "pointsman-mirror"},
-        )
+        trust = _trust(registries)
+        self._own = _session(config, aiohttp.TCPConnector(limit=config.upstream_connections, ssl=trust))
+        elsewhere = aiohttp.TCPConnector(limit=config.upstream_connections, ssl=trust, socket_factory=public_socket)
+        self._elsewhere = _session(config, elsewhere)
 
     async def close(self) -> None:
         """Close every connection."""
-        await self._session.close()
+        await self._own.close()
+        await self._elsewhere.close()
 
     @asynccontextmanager
     async def get(
@@ -365,11 +328,9 @@ class Outbound:
         try:
             async with self._follow(url, headers, is_raw=is_raw) as response:
                 yield response
-        except AddressRefusedError:
-            raise MirrorRefusedError(502, "the registry leads to an address that is not public") from None
         except aiohttp.ClientConnectorError as error:
             if isinstance(error.os_error, AddressRefusedError):
-                raise MirrorRefusedError(502, "the registry leads to an address that is not public") from None
+                raise MirrorRefusedError(502, _NOT_PUBLIC) from None
             raise MirrorRefusedError(502, "the registry cannot be reached") from None
         except TimeoutError:
             raise MirrorRefusedError(504, "the registry took too long") from None
@@ -381,12 +342,10 @@ class Outbound:
         self, url: str, headers: Mapping[str, str], *, is_raw: bool
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         for _ in range(_MAX_HOPS):
-            self._check(url)
+            session = self._session_for(url)
             authorization = self._registries.authorization_of(url)
             sent = {**headers, **({"authorization": authorization} if authorization else {})}
-            async with self._session.get(
-                url, headers=sent, allow_redirects=False, auto_decompress=not is_raw
-            ) as response:
+            async with session.get(url, headers=sent, allow_redirects=False, auto_decompress=not is_raw) as response:
                 target = response.headers.get("location")
                 if response.status not in _REDIRECTS or target is None:
                     yield response
@@ -394,24 +353,32 @@ class Outbound:
             url = urljoin(url, target)
         raise MirrorRefusedError(502, "the registry redirects too often")
 
-    def _check(self, url: str) -> None:
-        """Refuse what the resolver never sees: schemes, ports and literal addresses."""
+    def _session_for(self, url: str) -> aiohttp.ClientSession:
+        """Return the session that may go there: anywhere but to the registries' own origins only by public https."""
         try:
             origin = host_of(url)
             scheme = urlsplit(url).scheme
         except ValueError:
             raise MirrorRefusedError(502, "the registry leads to something that is no URL") from None
         if origin in self._registries.origins:
-            return
+            return self._own
         if scheme != "https" or origin[1] != 443:
             raise MirrorRefusedError(502, "the registry leads to a place that is not https")
-        if _is_address(origin[0]) and not is_public(origin[0]):
-            raise MirrorRefusedError(502, "the registry leads to an address that is not public")
+        if refusal_of(url, allow_private=False) is not None:
+            raise MirrorRefusedError(502, _NOT_PUBLIC)
+        return self._elsewhere
 
 
-def _is_address(host: str) -> bool:
-    """Return whether a host is an address in any form that a socket accepts, such as `127.1` or `0x7f.1`."""
-    return ":" in host or host.rpartition(".")[2][:1].isdigit()
+def _session(config: MirrorConfig, connector: aiohttp.TCPConnector) -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(
+        connector=connector,
+        timeout=aiohttp.ClientTimeout(
+            total=config.request_seconds, sock_connect=config.connect_seconds, sock_read=config.silence_seconds
+        ),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        trust_env=False,
+        headers={"user-agent": "pointsman-mirror"},
+    )
 
 
 def _trust(registries: Registries) -> ssl.SSLContext:

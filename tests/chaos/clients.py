@@ -77,7 +77,7 @@ class Clients:
         self._sent: dict[UUID, tuple[float, Order]] = {}
         self._celery = Celery(broker=scene.fleet.broker_url, set_as_current=False)
         app = create_app(scene.fleet.broker_url)
-        self._submitter = Submitter(scene.ledger, Publisher(app), scene.policy)
+        self._submitter = Submitter(scene.ledger, Publisher(app), scene.policy, private_callbacks=True)
         self._http = {
             tenant: httpx2.Client(
                 base_url=scene.fleet.api_url, headers={"authorization": f"Bearer {key}"}, timeout=15, trust_env=False

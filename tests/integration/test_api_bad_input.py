@@ -55,6 +55,14 @@ FIELD_CASES: dict[str, tuple[Any, str, str]] = {
     "huge budget": ({**EDIT, "budget_usd": 1e308}, "budget_usd", "less than or equal to 25"),
     "unknown priority": ({**EDIT, "priority": "P9"}, "priority", "'P0', 'P1', 'P2' or 'P3'"),
     "callback that is no URL": ({**EDIT, "callback_url": f"ftp://{SECRET}"}, "callback_url", "pattern"),
+    "callback to a private address": ({**EDIT, "callback_url": "http://[fec0::1]/"}, "callback_url", "not public"),
+    "callback to a wrapped address": (
+        {**EDIT, "callback_url": "http://[64:ff9b:1::a00:1]/"},
+        "callback_url",
+        "not pub",
+    ),
+    "callback to this machine": ({**EDIT, "callback_url": "http://127.1:8080/"}, "callback_url", "not public"),
+    "callback with a password": ({**EDIT, "callback_url": f"https://a:{SECRET}@b.example/"}, "callback_url", "credent"),
     "empty idempotency key": ({**EDIT, "idempotency_key": ""}, "idempotency_key", "at least 1"),
     "long idempotency key": ({**EDIT, "idempotency_key": "k" * 201}, "idempotency_key", "at most 200"),
     "idempotency key with NUL": ({**EDIT, "idempotency_key": "a\x00b"}, "idempotency_key", "Unicode"),
@@ -141,6 +149,16 @@ def test_a_bad_field_is_named_with_its_rule_and_nothing_is_enqueued(world: World
     assert rule in next(error["rule"] for error in errors if error["field"] == field)
     assert SECRET not in answer.text
     assert_only_refused(world, before)
+
+
+@pytest.mark.parametrize("host", ["10.0.0.1", "127.1", "localhost", "[fec0::1]", "[64:ff9b:1::a00:1]"])
+def test_a_project_whose_remote_has_an_address_that_is_not_public_is_refused(world: World, host: str) -> None:
+    file = f"repo: {{url: 'https://{host}/a/shop.git'}}\nstack: {{language: typescript}}\nkeys: {{anthropic: acme}}\n"
+    answer = world.call("POST", "/v1/projects", json={"name": "shop", "file": file})
+    assert answer.status_code == 422, answer.text
+    (error,) = problem_of(answer)["errors"]
+    assert error == {"field": "file", "rule": "repo.url: must not lead to an address that is not public"}
+    assert world.call("GET", "/v1/projects").json() == []
 
 
 @pytest.mark.parametrize("name", PATH_TRICKS)

@@ -281,7 +281,7 @@ def test_a_sender_that_was_away_has_no_say_in_a_delivery_that_another_makes(shop
 
     def claim_job() -> Due:
         with shop.ledger.begin() as session:
-            (due,) = claim_due_notifications(session, 1)
+            (due,) = claim_due_notifications(session, 1, per_tenant=1)
         return due
 
     def tell(due: Due, outcome: str) -> None:

@@ -1,11 +1,11 @@
 """The one notification of a job's end reaches its owner: signed, once, retried, and never into our own network."""
 
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -16,12 +16,12 @@ from pydantic import SecretStr
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from ledger.errors import JobNotFoundError, NotReplayableError
-from ledger.notifications import MAX_REPLAYS
+from ledger.notifications import MAX_REPLAYS, claim_due_notifications
 from producers.config import WebhookConfig
-from producers.dispatch.dispatcher import deliver
-from producers.dispatch.webhooks import AT_ONCE, RETRY_SECONDS, WebhookSender, tenant_secrets
+from producers.dispatch.webhooks import RETRY_SECONDS, WebhookSender, tenant_secrets
 from producers.use_cases.dead_letters import Notifications
 from routing.jobs import Reason, State
+from routing.policy.platform import Webhooks
 from tests.factories import Shop
 from tests.services import wait_until
 
@@ -82,20 +82,40 @@ def receiver() -> Iterator[Receiver]:
 
 
 @pytest.fixture
-def make_sender(shop: Shop) -> Iterator[Callable[..., WebhookSender]]:
-    senders: list[WebhookSender] = []
-
+def make_sender(shop: Shop) -> Callable[..., WebhookSender]:
     def make(
-        *, secret: str = SECRET, old: tuple[str, ...] = (), allow_private: bool = True, deadline_seconds: float = 10.0
+        *, secret: str = SECRET, old: tuple[str, ...] = (), allow_private: bool = True, **rules: Any
     ) -> WebhookSender:
         olds = tuple(map(SecretStr, old))
         config = WebhookConfig(secret=SecretStr(secret), old_secrets=olds, allow_private=allow_private)
-        senders.append(WebhookSender(shop.ledger, config, deadline_seconds=deadline_seconds))
-        return senders[-1]
+        return WebhookSender(shop.ledger, config, Webhooks(**rules))
 
-    yield make
-    for sender in senders:
-        sender.close()
+    return make
+
+
+@contextmanager
+def serving(sender: WebhookSender) -> Iterator[None]:
+    """Run a sender as the dispatcher's process does."""
+    stopping = threading.Event()
+    thread = threading.Thread(target=sender.serve, args=(stopping,), kwargs={"tick_seconds": 0.02})
+    thread.start()
+    try:
+        yield
+    finally:
+        stopping.set()
+        thread.join(30)
+        assert not thread.is_alive()
+
+
+@contextmanager
+def hanging(count: int) -> Iterator[list[socket.socket]]:
+    """Receivers that take a connection and never answer."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+
+
+def url_of(server: socket.socket) -> str:
+    return f"http://127.0.0.1:{server.getsockname()[1]}/hook"
 
 
 def secret_of(tenant: str, root: str = SECRET) -> str:
@@ -104,8 +124,8 @@ def secret_of(tenant: str, root: str = SECRET) -> str:
     return secret
 
 
-def end_a_job(shop: Shop, url: str | None) -> str:
-    claimed = shop.running(tier=None, callback_url=url)
+def end_a_job(shop: Shop, url: str | None, *, tenant: str = "acme") -> str:
+    claimed = shop.running(tier=None, callback_url=url, tenant=tenant)
     shop.end(claimed, State.ANSWERED, Reason.DONE)
     return str(claimed.job.id)
 
@@ -185,29 +205,63 @@ def test_a_receiver_that_sends_a_byte_now_and_then_holds_up_nothing(
     receiver.is_dripping = True
     end_a_job(shop, receiver.url)
     started = time.monotonic()
-    assert make_sender(deadline_seconds=0.3).deliver_due() == 1
+    assert make_sender(seconds=0.3).deliver_due() == 1
     assert time.monotonic() - started < 3
     assert shop.scalar("SELECT delivered_at IS NULL FROM notification")
 
 
-def test_a_receiver_that_hangs_delays_nobody_else_s_news(
+def test_a_tenant_whose_receivers_hang_delays_nobody_else(
     shop: Shop, receiver: Receiver, make_sender: Callable[..., WebhookSender]
 ) -> None:
-    receiver.is_dripping = True
-    for _ in range(2 * AT_ONCE):
+    with hanging(24) as servers:
+        for server in servers:
+            for _ in range(2):
+                end_a_job(shop, url_of(server), tenant="slow")
         end_a_job(shop, receiver.url)
-    sender, stopping = make_sender(deadline_seconds=5.0), threading.Event()
-    with receiving() as healthy, ThreadPoolExecutor(AT_ONCE) as pool:
-        for _ in range(3):
-            end_a_job(shop, healthy.url)
-        for _ in range(AT_ONCE):
-            pool.submit(deliver, sender, stopping, tick_seconds=0.02)
-        try:
-            wait_until(lambda: len(healthy.requests) == 3, seconds=4, what="who listens is told")
-            assert len(receiver.requests) == 1, "one at a time waits for it"
-        finally:
-            stopping.set()
-            receiver.closing.set()
+        with serving(make_sender(in_flight=8, per_tenant=6, seconds=2)):
+            wait_until(lambda: len(receiver.requests) == 1, seconds=1.5, what="who listens is told")
+            end_a_job(shop, receiver.url)
+            wait_until(lambda: len(receiver.requests) == 2, seconds=1.5, what="who listens is told again")
+        assert shop.scalar("SELECT count(*) FROM delivery WHERE outcome = 'delivered'") == 2
+
+
+def test_a_tenant_has_at_most_its_part_of_the_tries_in_flight_and_others_come_first(shop: Shop) -> None:
+    for number in range(6):
+        end_a_job(shop, f"https://a{number}.example/", tenant="many")
+    end_a_job(shop, "https://b.example/", tenant="few")
+    with shop.ledger.begin() as session:
+        first = claim_due_notifications(session, 4, per_tenant=3)
+        rest = claim_due_notifications(session, 9, per_tenant=3, in_flight={"many": 2})
+    assert sorted(due.tenant for due in first) == ["few", "many", "many", "many"]
+    assert [(due.tenant, due.destination, due.number) for due in rest] == [("many", "a3.example", 1)]
+
+
+def test_what_an_older_version_wrote_is_delivered_too(
+    shop: Shop, receiver: Receiver, make_sender: Callable[..., WebhookSender]
+) -> None:
+    job_id = end_a_job(shop, receiver.url)
+    shop.execute("UPDATE notification SET tenant = DEFAULT")
+    assert make_sender().deliver_due() == 1
+    ((headers, body),) = receiver.requests
+    assert Webhook(secret_of("acme")).verify(body, headers)["job_id"] == job_id
+
+
+def test_a_destination_that_never_answers_is_left_alone_at_no_notification_s_cost(
+    shop: Shop, receiver: Receiver, make_sender: Callable[..., WebhookSender]
+) -> None:
+    with hanging(1) as (server,):
+        for _ in range(5):
+            end_a_job(shop, url_of(server))
+        sender = make_sender(in_flight=1, seconds=0.2, failures=2, pause_seconds=20)
+        assert sender.deliver_due() == 2
+    waits = "SELECT attempts, extract(epoch FROM next_at - clock_timestamp())::float FROM notification"
+    untried = [seconds for attempts, seconds in shop.rows(waits) if attempts == 0]
+    assert len(untried) == 3
+    assert all(15 < seconds <= 20 for seconds in untried)
+    end_a_job(shop, receiver.url)
+    make_due(shop)
+    assert sender.deliver_due() == 1
+    assert len(receiver.requests) == 1
 
 
 def test_a_url_that_cannot_be_called_holds_up_nothing(

@@ -31,7 +31,7 @@ from dulwich.errors import (
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import HTTPError, NewConnectionError
 
-from gateway.network import is_public
+from gateway.network import connect_public
 from workers.errors import RemoteError, RepositoryRefusedError
 
 _SILENCE_SECONDS = 10.0
@@ -155,22 +155,21 @@ class _BoundedClient(Urllib3HttpGitClient):
         return found
 
 
-def _vetted(connection: HTTPConnection, opened: socket.socket) -> socket.socket:
-    """Refuse a non-public address: whatever the name resolved to before, this is what it resolves to now."""
-    if not is_public(opened.getpeername()[0]):
-        opened.close()
-        raise NewConnectionError(connection, "an address that is not public")
-    return opened
+def _connect(connection: HTTPConnection) -> socket.socket:
+    try:
+        return connect_public(connection.host, connection.port or 0, timeout_seconds=_SILENCE_SECONDS)
+    except OSError as error:
+        raise NewConnectionError(connection, str(error)) from error
 
 
 class _PublicHTTPConnection(HTTPConnection):
     def _new_conn(self) -> socket.socket:
-        return _vetted(self, super()._new_conn())
+        return _connect(self)
 
 
 class _PublicHTTPSConnection(HTTPSConnection):
     def _new_conn(self) -> socket.socket:
-        return _vetted(self, super()._new_conn())
+        return _connect(self)
 
 
 class _PublicHTTP(urllib3.HTTPConnectionPool):

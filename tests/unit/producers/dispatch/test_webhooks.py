@@ -1,72 +1,49 @@
-"""A callback goes only to a public address, and is tried again for more than an hour."""
+"""When a destination's circuit opens, and how long a try waits; and that tries go on for more than an hour."""
 
 import pytest
 
-from producers.dispatch.webhooks import RETRY_SECONDS, refusal_of
+from producers.dispatch.webhooks import RETRY_SECONDS, Circuit, after_silence, before_try
+from routing.policy.platform import Webhooks
 
-PUBLIC = ["93.184.215.14"]
-
-
-@pytest.mark.parametrize("url", ["https://example.com/hook", "http://example.com:8080/?a=b", "https://[2606:2800::1]/"])
-def test_a_callback_to_a_public_address_may_go(url: str) -> None:
-    assert refusal_of(url, PUBLIC, allow_private=False) is None
+RULES = Webhooks(seconds=10, failures=3, pause_seconds=30, longest_pause_seconds=100)
 
 
-@pytest.mark.parametrize(
-    "address",
-    [
-        "127.0.0.1",
-        "10.1.2.3",
-        "172.16.0.1",
-        "192.168.1.1",
-        "169.254.169.254",
-        "100.64.0.1",
-        "0.0.0.0",
-        "255.255.255.255",
-        "224.0.0.1",
-        "::1",
-        "::",
-        "fe80::1%eth0",
-        "fd00::1",
-        "ff02::1",
-        "::ffff:127.0.0.1",
-        "64:ff9b::7f00:1",
-        "2002:7f00:1::",
-        "2001:0:7f00:1::",
-    ],
-)
-def test_a_callback_to_an_address_of_our_own_network_is_refused(address: str) -> None:
-    assert refusal_of("https://example.com/", [address], allow_private=False) is not None
-    assert refusal_of("https://example.com/", [*PUBLIC, address], allow_private=False) is not None
+def silent(times: int, *, now: float = 0.0) -> Circuit:
+    circuit = Circuit()
+    for _ in range(times):
+        circuit = after_silence(circuit, now, RULES)
+    return circuit
 
 
-def test_an_operator_can_allow_private_addresses() -> None:
-    assert refusal_of("http://localhost:9/", ["127.0.0.1"], allow_private=True) is None
+@pytest.mark.parametrize("times", [0, 1, 2])
+def test_a_destination_is_tried_until_it_was_silent_often_enough(times: int) -> None:
+    assert before_try(silent(times), 0.0, RULES) == (0.0, silent(times))
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "",
-        "ftp://example.com/",
-        "file:///etc/passwd",
-        "http://",
-        "http://[",
-        "http://user:word@example.com/",
-        "http://user@example.com/",
-        "http://example.com:99999/",
-        "http://example.com:x/",
-        "http://example.com:0/",
-        "http://a\x00b/",
-        "//example.com/",
-    ],
-)
-def test_a_url_that_is_no_plain_http_address_is_refused_and_breaks_nothing(url: str) -> None:
-    assert refusal_of(url, PUBLIC, allow_private=True) is not None
+def test_an_open_circuit_makes_tries_wait_until_its_pause_is_over() -> None:
+    circuit = silent(3)
+    assert before_try(circuit, 12.0, RULES) == (18.0, circuit)
 
 
-def test_a_host_without_an_address_is_refused() -> None:
-    assert refusal_of("https://example.com/", [], allow_private=True) == "the host has no address"
+def test_one_try_tests_it_and_the_others_wait_for_that_one() -> None:
+    wait, testing = before_try(silent(3), 30.0, RULES)
+    assert wait == 0.0
+    assert before_try(testing, 31.0, RULES)[0] == 9.0
+
+
+def test_each_test_without_an_answer_doubles_the_pause_up_to_the_longest() -> None:
+    circuit, now, pauses = silent(3), 0.0, []
+    for _ in range(40):
+        pauses.append(circuit.open_until - now)
+        now = circuit.open_until
+        circuit = after_silence(before_try(circuit, now, RULES)[1], now + 1, RULES)
+        now += 1
+    assert pauses[:4] == [30, 60, 100, 100]
+    assert pauses[-1] == 100
+
+
+def test_tries_that_were_under_way_when_it_opened_count_once() -> None:
+    assert silent(60) == silent(3)
 
 
 def test_the_waits_grow_from_seconds_to_an_hour() -> None:

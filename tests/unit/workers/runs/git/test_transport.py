@@ -1,6 +1,7 @@
 """The way to a remote: over HTTP with a token that goes nowhere else, under limits, and only where remotes may be."""
 
 import base64
+import socket
 import threading
 import traceback
 from collections.abc import Callable, Iterator
@@ -204,6 +205,17 @@ def test_nothing_is_said_to_an_address_that_is_not_public(forge: tuple[Forge, st
     with pytest.raises(RemoteError):
         create_workspace(workspace_in(tmp_path), with_token(url), RemoteRules(schemes={"http"}))
     assert app.seen == []
+
+
+@pytest.mark.threat("B3")
+def test_an_address_that_is_not_public_is_not_even_connected_to(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0.2)
+        url = f"http://localhost:{server.getsockname()[1]}/shop.git"
+        with pytest.raises(RemoteError):
+            create_workspace(workspace_in(tmp_path), with_token(url), RemoteRules(schemes={"http"}))
+        with pytest.raises(TimeoutError):
+            server.accept()
 
 
 def test_a_branch_that_is_not_there_is_named(forge: tuple[Forge, str], tmp_path: Path) -> None:
