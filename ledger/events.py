@@ -139,22 +139,43 @@ def newest_of_kinds(session: Session, job_id: UUID, kinds: Iterable[EventKind], 
     return session.scalars(newest.order_by(col(Event.id).desc()).limit(limit)).all()[::-1]
 
 
+_AFTER = Statement("""
+    SELECT watched.job_id AS owner, found.*
+      FROM unnest(CAST(%(jobs)s AS uuid[]), CAST(%(after)s AS bigint[])) AS watched (job_id, after_id)
+     CROSS JOIN LATERAL (
+           SELECT watched.job_id UNION ALL SELECT job_id FROM agent_executions WHERE run_id = watched.job_id
+     ) AS member
+     CROSS JOIN LATERAL (
+           SELECT id, xid, at, job_id, tenant, kind, data FROM event
+            WHERE event.job_id = member.job_id AND id > watched.after_id AND id <= %(newest)s
+            ORDER BY id LIMIT %(limit)s
+     ) AS found
+     ORDER BY found.id
+""")
+_NEWEST = 2**63 - 1
+
+
 def events_after(session: Session, job_id: UUID, *, after_id: int, limit: int = 500) -> EventPage:
-    """Return the events of a job, or of a run and its steps, with an id above `after_id`, oldest first.
+    """Return the events of a job, or of a run and its steps, as `events_after_each` does."""
+    return events_after_each(session, {job_id: after_id}, limit=limit)[job_id]
+
+
+def events_after_each(session: Session, positions: Mapping[UUID, int], *, limit: int = 500) -> dict[UUID, EventPage]:
+    """Return the events of jobs, or of runs and their steps, with ids above those given, oldest first.
 
     An event is returned once no running transaction can add one with a lower id, so a reader that continues after the
     last id misses nothing. While a transaction hangs, until its timeout, no new event is returned.
     """
-    members = session.scalars(members_of(job_id)).all()
-    query = select(Event).where(col(Event.job_id).in_(members), col(Event.id) > after_id)
-    query = query.order_by(col(Event.id)).limit(limit)
-    visible = session.scalars(query).all()
+    values = {"jobs": list(positions), "after": list(positions.values()), "newest": _NEWEST, "limit": limit}
+    visible = _AFTER.all(session, values)
     if not visible:
-        return EventPage((), is_all=True)
+        return dict.fromkeys(positions, EventPage((), is_all=True))
     if not await_commit_barrier(session, "event"):
-        return EventPage((), is_all=False)
-    final = session.scalars(query.where(col(Event.id) <= visible[-1].id)).all()
-    return EventPage(final, is_all=len(final) < limit)
+        return dict.fromkeys(positions, EventPage((), is_all=False))
+    found: dict[UUID, list[Event]] = {job_id: [] for job_id in positions}
+    for row in _AFTER.all(session, values | {"newest": visible[-1].id}):
+        found[row.owner].append(Event(**{name: getattr(row, name) for name in Event.model_fields}))
+    return {job_id: EventPage(events[:limit], is_all=len(events) < limit) for job_id, events in found.items()}
 
 
 _MIRROR = """

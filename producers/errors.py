@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from routing.jobs import Reason
 from routing.policy.prices import BudgetExceeded
@@ -39,6 +39,18 @@ class AdmissionRefusedError(ProducerError):
 
     def __str__(self) -> str:
         return f"{self.args[0]}; try again in {self.retry_after_seconds} s"
+
+
+class TooManyStreamsError(ProducerError):
+    """A key, or the process, has as many event streams open as it may (the caller's fault, or nobody's)."""
+
+    def __init__(self, whose: Literal["key", "process"], limit: int, retry_after_seconds: int) -> None:
+        super().__init__(whose, limit, retry_after_seconds)
+        self.whose = whose
+        self.retry_after_seconds = retry_after_seconds
+
+    def __str__(self) -> str:
+        return f"this {self.whose} has {self.args[1]} event streams open, which is the limit"
 
 
 class LedgerAwayError(ProducerError, ConnectionError):

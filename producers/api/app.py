@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import resources
@@ -22,6 +21,7 @@ from starlette.staticfiles import StaticFiles
 
 from monitoring import traces
 from producers.api import job_routes, operations_routes, site_routes
+from producers.api.event_streams import EventStreams
 from producers.api.openapi import describe_fields, describe_webhook, request_schemas, show_answers
 from producers.api.operations_routes import NO_TELEMETRY, ApiMetrics, Observer, Tracing
 from producers.api.problems import add_handlers, describe_problems
@@ -94,7 +94,7 @@ def create_app(wiring: Resources, *, console: Console | None = None) -> FastAPI:
     _serve_docs(app)
     app.state.resources = wiring
     app.state.metrics = metrics
-    app.state.stopping = threading.Event()  # set at shutdown, to end open event streams
+    app.state.streams = EventStreams(wiring.ledger, wiring.policy.streams, poll_seconds=wiring.poll_seconds)
     if traces.is_on():
         app.add_middleware(Tracing)
     app.add_middleware(Observer, metrics=metrics)
@@ -108,7 +108,7 @@ def create_app(wiring: Resources, *, console: Console | None = None) -> FastAPI:
     ):
         app.include_router(router)
     if console is not None:
-        app.mount(PREFIX, create_console(wiring, console, stopping=app.state.stopping))
+        app.mount(PREFIX, create_console(wiring, console, streams=app.state.streams))
         app.add_api_route("/", _to_console, include_in_schema=False)
     return app
 
@@ -133,8 +133,8 @@ class _Server(uvicorn.Server):
         yield
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        if (stopping := getattr(self._app.state, "stopping", None)) is not None:
-            stopping.set()
+        if (streams := getattr(self._app.state, "streams", None)) is not None:
+            streams.stop()
         await super().shutdown(sockets)
 
 

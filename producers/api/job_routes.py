@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-import logging
-import threading
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 from uuid import UUID
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field, model_validator
-from sqlalchemy.exc import DBAPIError
-from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.concurrency import run_in_threadpool
 
-from ledger.events import events_after
 from ledger.job_control import Seen, approve, reject, request_cancel
 from ledger.jobs import find_job, list_jobs, lock_job
 from ledger.releases import find_site
-from ledger.store import Ledger
 from ledger.submission import Accepted
 from ledger.tables import Job
+from producers.api.event_streams import as_json, read_events
 from producers.api.openapi import BATCH_BODY, EVENT_STREAM, NO_ROOM, SUBMIT_BODY, body_of
 from producers.api.problems import Problem, problem_of
 from producers.api.requests import (
@@ -39,74 +32,19 @@ from producers.api.requests import (
     parse_json,
     parse_model,
     read_body,
+    streams_of,
     with_key,
 )
 from producers.errors import BodyTooLargeError, BrokenBodyError
 from producers.intake.submit import Submitted
 from producers.use_cases.clarify import MAX_REPLY_CHARACTERS
-from producers.use_cases.jobs import EventView, JobSummary, JobView, describe, describe_events, summarise, tier_name
+from producers.use_cases.jobs import JobSummary, JobView, describe, summarise, tier_name
 from producers.use_cases.review import Comparison, changes_of_job
 from producers.use_cases.rounds import ResumeOrder, ReviseOrder
 from producers.use_cases.tenants import Caller, Scope
 from routing.errors import FieldError, InvalidJobError
-from routing.jobs import Door, SiteName, State, is_end, parse_as
+from routing.jobs import Door, SiteName, State, parse_as
 from routing.policy.prices import decimal_usd
-
-logger = logging.getLogger(__name__)
-
-
-class News(NamedTuple):
-    """The events of one read."""
-
-    events: Sequence[EventView]
-    is_over: bool
-    """The job has ended, and these are its last events."""
-
-
-def read_events(ledger: Ledger, job_id: UUID, *, tenant: str, after: int) -> News:
-    """Read the events after one of them. The state is read first: if it is final, every event before it is visible.
-
-    Raises:
-        JobNotFoundError: the caller's fault.
-    """
-    with ledger.begin() as session:
-        ended = is_end(State(find_job(session, job_id, tenant=tenant).state))
-        page = events_after(session, job_id, after_id=after)
-        return News(describe_events(session, page.events), ended and page.is_all)
-
-
-async def watch(
-    ledger: Ledger,
-    job_id: UUID,
-    *,
-    tenant: str,
-    after: int,
-    first: News,
-    poll_seconds: float,
-    stopping: threading.Event,
-) -> AsyncIterator[News]:
-    """Yield a job's news from `first` on until it has ended, the process stops or the ledger is away."""
-    news = first
-    while True:
-        yield news
-        if news.is_over or stopping.is_set():
-            return
-        after = news.events[-1].id if news.events else after
-        await asyncio.sleep(poll_seconds)
-        try:
-            news = await run_in_threadpool(read_events, ledger, job_id, tenant=tenant, after=after)
-        except DBAPIError:
-            logger.warning("event_stream_cut", extra={"job_id": str(job_id)})
-            return
-
-
-async def as_json(source: AsyncIterator[News]) -> AsyncIterator[ServerSentEvent]:
-    """Yield each event for a stream that clients can resume after the last id."""
-    async for news in source:
-        for event in news.events:
-            data = json.dumps(event.model_dump(mode="json"), separators=(",", ":"))
-            yield ServerSentEvent(data=data, event=event.kind, id=str(event.id))
-
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
@@ -286,16 +224,8 @@ async def get_events(
         return JSONResponse([event.model_dump(mode="json") for event in first.events])
     if first.is_over and not first.events:
         return Response(status_code=204)
-    news = watch(
-        resources.ledger,
-        job_id,
-        tenant=caller.tenant,
-        after=after,
-        first=first,
-        poll_seconds=resources.poll_seconds,
-        stopping=request.app.state.stopping,
-    )
-    return EventSourceResponse(as_json(news), ping=15, headers={"Cache-Control": "no-store"})
+    streams = streams_of(request)
+    return streams.open(caller.key_id, as_json(streams.follow(job_id, after=after, first=first)))
 
 
 @router.post("/{job_id}/cancel")

@@ -40,6 +40,7 @@ from producers.errors import (
     PageNotFoundError,
     PreviewGoneError,
     SiteConflictError,
+    TooManyStreamsError,
 )
 from producers.intake.submit import Refusal
 from routing.errors import FieldError, InvalidJobError, PolicyError
@@ -147,6 +148,13 @@ def _on_authentication(error: Exception) -> JSONResponse:
     return problem(401, "unauthenticated", str(error), headers={"WWW-Authenticate": 'Bearer realm="pointsman"'})
 
 
+def on_too_many_streams(error: Exception) -> JSONResponse:
+    """Return the answer to a stream for which there is no room, the same for API and console."""
+    assert isinstance(error, TooManyStreamsError)
+    headers = {"Retry-After": str(error.retry_after_seconds)}
+    return problem(429 if error.whose == "key" else 503, "too_many_streams", str(error), headers=headers)
+
+
 def _on_refused_decision(error: Exception) -> JSONResponse:
     assert isinstance(error, ApprovalRefusedError | GateRefusedError)
     kind = "approval_refused" if isinstance(error, ApprovalRefusedError) else "gate_refused"
@@ -189,6 +197,7 @@ _RESPONSES: Mapping[type[Exception], Callable[[Exception], JSONResponse]] = {
     RequestValidationError: _on_validation,
     DataError: lambda _: _respond(_invalid(FieldError("body", "holds text or a number that cannot be stored"))),
     AuthenticationError: _on_authentication,
+    TooManyStreamsError: on_too_many_streams,
     JobNotFoundError: _not_found("no job of this id belongs to the tenant"),
     SiteNotFoundError: _not_found("no site of this name belongs to the tenant"),
     GateNotFoundError: _not_found("no gate of this id belongs to the tenant"),

@@ -11,6 +11,7 @@ from fastapi import Depends, Request, Security
 from fastapi.security import APIKeyHeader, HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import BaseModel, ValidationError
 
+from producers.api.event_streams import EventStreams
 from producers.bootstrap import UseCases
 from producers.errors import BodyTooLargeError, BrokenBodyError
 from producers.intake.submit import Submitter
@@ -35,7 +36,7 @@ class Resources(UseCases):
     accounts: AccountsConfig = field(default_factory=AccountsConfig)
     """Accounts at forges and trackers whose webhooks are accepted."""
     poll_seconds: float = 0.25
-    """How often an open event stream reads the ledger."""
+    """Pause between two looks for events while streams are open."""
 
     def caller(self, key: str, scope: Scope) -> Caller:
         """Return the holder of a key that has this scope.
@@ -59,6 +60,13 @@ def resources_of(request: Request) -> Resources:
     resources = request.app.state.resources
     assert isinstance(resources, Resources)
     return resources
+
+
+def streams_of(request: Request) -> EventStreams:
+    """Return the open event streams of the application that serves this request."""
+    streams = request.app.state.streams
+    assert isinstance(streams, EventStreams)
+    return streams
 
 
 async def _resources_here(request: Request) -> Resources:

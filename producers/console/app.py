@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http
 import logging
-import threading
 from collections.abc import Awaitable, Callable, Mapping
 from importlib import resources as files
 from typing import Annotated
@@ -18,7 +17,9 @@ from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 
 from ledger.errors import JobNotFoundError, SiteNotFoundError
+from producers.api.event_streams import EventStreams
 from producers.api.operations_routes import NO_TELEMETRY
+from producers.api.problems import on_too_many_streams
 from producers.api.requests import MAX_RAW_BYTES, Resources
 from producers.console import jobs, operations, sites
 from producers.console.web import (
@@ -34,7 +35,13 @@ from producers.console.web import (
     redirect,
     render,
 )
-from producers.errors import AuthenticationError, ForgedFormError, MissingScopeError, NotLoggedInError
+from producers.errors import (
+    AuthenticationError,
+    ForgedFormError,
+    MissingScopeError,
+    NotLoggedInError,
+    TooManyStreamsError,
+)
 from producers.use_cases.tenants import Scope, authenticate
 from routing.errors import PolicyError
 
@@ -90,13 +97,13 @@ def log_out(request: Request, viewer: Annotated[Viewer, Depends(acting(Scope.REA
     return response
 
 
-def create_console(resources: Resources, console: Console, *, stopping: threading.Event) -> FastAPI:
+def create_console(resources: Resources, console: Console, *, streams: EventStreams) -> FastAPI:
     """Return the application.
 
     Args:
         resources: those of the HTTP API.
         console: what it needs besides.
-        stopping: set at shutdown, to end open event streams.
+        streams: the open event streams of both.
     """
     app = FastAPI(
         title="Console",
@@ -109,7 +116,7 @@ def create_console(resources: Resources, console: Console, *, stopping: threadin
     )
     app.state.resources = resources
     app.state.console = console
-    app.state.stopping = stopping
+    app.state.streams = streams
     app.mount("/static", StaticFiles(directory=str(files.files("producers.console") / "static")))
     for router in (
         operations.router,
@@ -158,6 +165,10 @@ async def _on_unfit_policy(request: Request, error: Exception) -> Response:
     return _error_page(request, 409, "Your own limits no longer fit this installation's policy; ask its operator.")
 
 
+async def _on_too_many_streams(_: Request, error: Exception) -> Response:
+    return on_too_many_streams(error)
+
+
 def _shows(status: int, text: str) -> Handler:
     async def handle(request: Request, _: Exception) -> Response:
         return _error_page(request, status, text)
@@ -173,6 +184,7 @@ _HANDLERS: Mapping[type[Exception], Handler] = {
         403, "This form does not belong to your session. Nothing was done; reload the page and try again."
     ),
     MissingScopeError: _on_missing_scope,
+    TooManyStreamsError: _on_too_many_streams,
     JobNotFoundError: _on_not_found,
     SiteNotFoundError: _on_not_found,
     RequestValidationError: _on_invalid,

@@ -12,7 +12,7 @@ from uuid import UUID
 from fastapi import APIRouter, Form, Header, Query, Request
 from sqlalchemy import Select, String, cast, select
 from sqlmodel import Session, col
-from sse_starlette import EventSourceResponse, ServerSentEvent
+from sse_starlette import ServerSentEvent
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
@@ -21,8 +21,8 @@ from ledger.errors import JobNotFoundError
 from ledger.job_control import Seen, approve, reject, request_cancel
 from ledger.jobs import find_job, lock_job
 from ledger.tables import Job, Site
-from producers.api.job_routes import News, read_events, watch
-from producers.api.requests import asker_of
+from producers.api.event_streams import News, read_events
+from producers.api.requests import asker_of, streams_of
 from producers.console.job_page import events_of, facts_of
 from producers.console.web import (
     REFUSALS,
@@ -301,16 +301,9 @@ async def stream(
     tenant = viewer.caller.tenant
     first = await run_in_threadpool(read_events, resources.ledger, job_id, tenant=tenant, after=after)
     line = load_templates().get_template("parts/event.html")
-    news = watch(
-        resources.ledger,
-        job_id,
-        tenant=tenant,
-        after=after,
-        first=first,
-        poll_seconds=resources.poll_seconds,
-        stopping=request.app.state.stopping,
-    )
-    return EventSourceResponse(_lines(news, line.render), ping=15, headers={"Cache-Control": "no-store"})
+    streams = streams_of(request)
+    news = streams.follow(job_id, after=after, first=first, tick_seconds=_REFRESH_SECONDS)
+    return streams.open(viewer.caller.key_id, _lines(news, line.render))
 
 
 async def _lines(news: AsyncIterator[News], render_line: Callable[..., str]) -> AsyncIterator[ServerSentEvent]:

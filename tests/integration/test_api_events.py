@@ -6,19 +6,23 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 from uuid import UUID
 
 import httpx2
 import pytest
 import uvicorn
+from sqlalchemy import event
 
 from ledger.events import EventKind, record
 from ledger.jobs import find_job
 from producers.api.app import create_server
+from producers.api.event_streams import EventStreams
 from producers.config import ApiConfig
 from producers.local.supervisor import free_port
 from routing.jobs import State
+from routing.policy.platform import Streams
 from tests.integration.http_world import World, shared_ledger, world
 from tests.services import wait_until
 
@@ -174,6 +178,55 @@ def test_a_stream_tells_events_in_the_order_of_their_ids_however_they_commit(
     reader.join(15)
     assert texts([json.loads(event["data"]) for event in events]) == ["early", "later"]
     assert [event["event"] for event in events][-1] == "ended"
+
+
+@contextmanager
+def opened(server: Server, world: World, job_id: UUID, key: str) -> Iterator[Any]:
+    """An event stream that somebody keeps open."""
+    url, headers = f"{server.url}/v1/jobs/{job_id}/events", {"Authorization": f"Bearer {key}"}
+    with httpx2.stream("GET", url, headers=headers, timeout=10) as answer:
+        yield answer
+
+
+def test_a_key_has_a_limit_of_open_streams_and_so_has_the_process(world: World, server: Server) -> None:
+    rules = Streams(per_key=2, per_process=3, retry_seconds=7)
+    world.app.state.streams = EventStreams(world.ledger, rules, poll_seconds=0.02)
+    job_id, one, other = world.submit(prompt="What is a bakery?"), world.key("read"), world.key("read")
+    with ExitStack() as stack:
+        kept = stack.enter_context(ExitStack())
+        statuses = [kept.enter_context(opened(server, world, job_id, one)).status_code for _ in range(2)]
+        refused = stack.enter_context(opened(server, world, job_id, one))
+        statuses.append(stack.enter_context(opened(server, world, job_id, other)).status_code)
+        full = stack.enter_context(opened(server, world, job_id, other))
+        assert statuses == [200, 200, 200]
+        for answer, status in ((refused, 429), (full, 503)):
+            assert (answer.status_code, answer.headers["retry-after"]) == (status, "7")
+            assert json.loads(answer.read())["type"] == "urn:pointsman:problem:too_many_streams"
+        assert httpx2.get(f"{server.url}/v1/jobs", headers={"Authorization": f"Bearer {one}"}).status_code == 200
+        kept.close()  # who goes makes room at once
+
+        def has_room() -> bool:
+            with opened(server, world, job_id, one) as answer:
+                return bool(answer.status_code == 200)
+
+        wait_until(has_room, seconds=5, what="there is room again")
+
+
+def test_all_streams_of_a_process_share_one_look_at_the_ledger(world: World, server: Server) -> None:
+    jobs = [world.submit(prompt="What is a bakery?") for _ in range(12)]
+    key, looks = world.key("read"), []
+    event.listen(world.ledger.engine, "before_cursor_execute", lambda *_: looks.append(time.monotonic()))
+
+    def looks_of(streams: int) -> int:
+        with ExitStack() as stack:
+            answers = [stack.enter_context(opened(server, world, job_id, key)) for job_id in jobs[:streams]]
+            lines = [answer.iter_lines() for answer in answers]  # one that is dropped ends its stream
+            assert {next(each) for each in lines} != {""}
+            began = len(looks)
+            wait_until(lambda: looks and looks[-1] > looks[began - 1] + 0.5, seconds=10, what="half a second of looks")
+            return len(looks) - began
+
+    assert looks_of(12) < 2 * looks_of(1)
 
 
 def test_a_stop_of_the_server_closes_open_streams_at_once(world: World, server: Server) -> None:
