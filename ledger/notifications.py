@@ -44,9 +44,10 @@ _CLAIM = Statement(f"""
                 ORDER BY next_at LIMIT greatest(%(per_tenant)s - busy.tries, 0)
           ) AS due
     ), claimed AS (
-        SELECT notification.job_id FROM notification JOIN oldest USING (job_id)
-         WHERE notification.next_at <= (SELECT clock_timestamp())
-         ORDER BY oldest.turn, notification.next_at LIMIT %(room)s FOR UPDATE OF notification SKIP LOCKED
+        SELECT job_id FROM notification
+         WHERE job_id = ANY (ARRAY(SELECT job_id FROM oldest ORDER BY turn LIMIT %(room)s))
+           AND next_at <= (SELECT clock_timestamp())
+           FOR UPDATE SKIP LOCKED
     )
     UPDATE notification SET attempts = attempts + 1, next_at = clock_timestamp() + interval '{_CLAIM_SECONDS} seconds'
       FROM claimed JOIN job ON job.id = claimed.job_id

@@ -123,7 +123,7 @@ def _serve(app: FastAPI, port: int) -> Iterator[None]:
     wait_until(lambda: server.started, seconds=20, what="the console's server is up")
     yield
     if hasattr(app.state, "stopping"):
-        app.state.streams.stop()
+        app.state.resources.streams.stop()
     server.should_exit = True
     thread.join(20)
 

@@ -21,7 +21,6 @@ from starlette.staticfiles import StaticFiles
 
 from monitoring import traces
 from producers.api import job_routes, operations_routes, site_routes
-from producers.api.event_streams import EventStreams
 from producers.api.openapi import describe_fields, describe_webhook, request_schemas, show_answers
 from producers.api.operations_routes import NO_TELEMETRY, ApiMetrics, Observer, Tracing
 from producers.api.problems import add_handlers, describe_problems
@@ -94,7 +93,6 @@ def create_app(wiring: Resources, *, console: Console | None = None) -> FastAPI:
     _serve_docs(app)
     app.state.resources = wiring
     app.state.metrics = metrics
-    app.state.streams = EventStreams(wiring.ledger, wiring.policy.streams, poll_seconds=wiring.poll_seconds)
     if traces.is_on():
         app.add_middleware(Tracing)
     app.add_middleware(Observer, metrics=metrics)
@@ -108,7 +106,7 @@ def create_app(wiring: Resources, *, console: Console | None = None) -> FastAPI:
     ):
         app.include_router(router)
     if console is not None:
-        app.mount(PREFIX, create_console(wiring, console, streams=app.state.streams))
+        app.mount(PREFIX, create_console(wiring, console))
         app.add_api_route("/", _to_console, include_in_schema=False)
     return app
 
@@ -133,8 +131,8 @@ class _Server(uvicorn.Server):
         yield
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        if (streams := getattr(self._app.state, "streams", None)) is not None:
-            streams.stop()
+        if isinstance(wiring := getattr(self._app.state, "resources", None), Resources):
+            wiring.streams.stop()
         await super().shutdown(sockets)
 
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Annotated, Any, Literal, TypeVar
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi import APIRouter, Depends, Header, Query, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from starlette.concurrency import run_in_threadpool
@@ -32,7 +32,6 @@ from producers.api.requests import (
     parse_json,
     parse_model,
     read_body,
-    streams_of,
     with_key,
 )
 from producers.errors import BodyTooLargeError, BrokenBodyError
@@ -204,10 +203,11 @@ def get_diff(resources: ResourcesDep, caller: Reader, job_id: UUID) -> Compariso
             },
         },
         204: {"description": "The job has ended and the client has every event: do not reconnect."},
+        429: {"description": "The key has as many streams open as it may; `Retry-After` says when to come back."},
+        503: {"description": "The process has as many streams open as it may; `Retry-After` says when to come back."},
     },
 )
 async def get_events(
-    request: Request,
     resources: ResourcesDep,
     caller: Reader,
     job_id: UUID,
@@ -224,7 +224,7 @@ async def get_events(
         return JSONResponse([event.model_dump(mode="json") for event in first.events])
     if first.is_over and not first.events:
         return Response(status_code=204)
-    streams = streams_of(request)
+    streams = resources.streams
     return streams.open(caller.key_id, as_json(streams.follow(job_id, after=after, first=first)))
 
 

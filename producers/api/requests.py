@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Request, Security
@@ -49,6 +50,11 @@ class Resources(UseCases):
         caller.require(scope)
         return caller
 
+    @cached_property
+    def streams(self) -> EventStreams:
+        """The open event streams."""
+        return EventStreams(self.ledger, self.policy.streams, poll_seconds=self.poll_seconds)
+
     @property
     def links(self) -> PreviewLinks:
         """Creates preview links."""
@@ -60,13 +66,6 @@ def resources_of(request: Request) -> Resources:
     resources = request.app.state.resources
     assert isinstance(resources, Resources)
     return resources
-
-
-def streams_of(request: Request) -> EventStreams:
-    """Return the open event streams of the application that serves this request."""
-    streams = request.app.state.streams
-    assert isinstance(streams, EventStreams)
-    return streams
 
 
 async def _resources_here(request: Request) -> Resources:

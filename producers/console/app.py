@@ -17,7 +17,6 @@ from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 
 from ledger.errors import JobNotFoundError, SiteNotFoundError
-from producers.api.event_streams import EventStreams
 from producers.api.operations_routes import NO_TELEMETRY
 from producers.api.problems import on_too_many_streams
 from producers.api.requests import MAX_RAW_BYTES, Resources
@@ -97,13 +96,12 @@ def log_out(request: Request, viewer: Annotated[Viewer, Depends(acting(Scope.REA
     return response
 
 
-def create_console(resources: Resources, console: Console, *, streams: EventStreams) -> FastAPI:
+def create_console(resources: Resources, console: Console) -> FastAPI:
     """Return the application.
 
     Args:
         resources: those of the HTTP API.
         console: what it needs besides.
-        streams: the open event streams of both.
     """
     app = FastAPI(
         title="Console",
@@ -116,7 +114,6 @@ def create_console(resources: Resources, console: Console, *, streams: EventStre
     )
     app.state.resources = resources
     app.state.console = console
-    app.state.streams = streams
     app.mount("/static", StaticFiles(directory=str(files.files("producers.console") / "static")))
     for router in (
         operations.router,

@@ -22,7 +22,7 @@ from ledger.job_control import Seen, approve, reject, request_cancel
 from ledger.jobs import find_job, lock_job
 from ledger.tables import Job, Site
 from producers.api.event_streams import News, read_events
-from producers.api.requests import asker_of, streams_of
+from producers.api.requests import asker_of
 from producers.console.job_page import events_of, facts_of
 from producers.console.web import (
     REFUSALS,
@@ -289,7 +289,6 @@ def show_why(request: Request, resources: ConsoleResources, viewer: ViewerDep, j
 
 @router.get("/jobs/{job_id}/stream")
 async def stream(
-    request: Request,
     resources: ConsoleResources,
     viewer: ViewerDep,
     job_id: UUID,
@@ -301,7 +300,7 @@ async def stream(
     tenant = viewer.caller.tenant
     first = await run_in_threadpool(read_events, resources.ledger, job_id, tenant=tenant, after=after)
     line = load_templates().get_template("parts/event.html")
-    streams = streams_of(request)
+    streams = resources.streams
     news = streams.follow(job_id, after=after, first=first, tick_seconds=_REFRESH_SECONDS)
     return streams.open(viewer.caller.key_id, _lines(news, line.render))
 

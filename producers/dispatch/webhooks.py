@@ -15,10 +15,10 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar, TypeVarTuple
 
 import aiohttp
 from sqlalchemy.exc import SQLAlchemyError
@@ -41,6 +41,8 @@ PREFIX = "whsec_"
 RETRY_SECONDS = (5, 30, 120, 600, 3600)
 """Waits before the second and later tries; after the last the notification stays undelivered, on record."""
 _MOST_DOUBLINGS = 16
+T = TypeVar("T")
+Arguments = TypeVarTuple("Arguments")
 _MOST_CIRCUITS = 10_000
 
 
@@ -125,6 +127,7 @@ class WebhookSender:
         self._config = config
         self._rules = rules
         self._circuits: dict[tuple[str, str], Circuit] = {}
+        self._thread = ThreadPoolExecutor(1)
 
     def deliver_due(self) -> int:
         """Deliver until nothing is due any more; returns how many tries that took."""
@@ -137,8 +140,8 @@ class WebhookSender:
     async def _run(self, stopping: threading.Event, *, tick_seconds: float, until_idle: bool = False) -> int:
         if not self._config.secret.get_secret_value():
             return 0
-        # A look-up that hangs holds a thread, so there is one for each try.
-        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(self._rules.in_flight + 1))
+        # A look-up holds a thread, and may hang for longer than its try.
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(4 * self._rules.in_flight))
         running: _Running = {}
         ended: Sequence[_Tried] = ()
         count = 0
@@ -155,24 +158,26 @@ class WebhookSender:
                 elif until_idle and not turn.is_behind:
                     break
                 elif not turn.is_behind:
-                    await asyncio.to_thread(stopping.wait, tick_seconds)
+                    await self._aside(stopping.wait, tick_seconds)
             await self._next_turn(ended, running, is_stopping=True)
         return count
+
+    async def _aside(self, do: Callable[[*Arguments], T], *arguments: *Arguments) -> T:
+        """Do what blocks in a thread of its own, which no look-up can hold."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, do, *arguments)
 
     async def _next_turn(self, ended: Sequence[_Tried], running: _Running, *, is_stopping: bool) -> _Turn:
         room = 0 if is_stopping else self._rules.in_flight - len(running)
         in_flight = Counter(due.tenant for due in running.values())
         try:
             with contained(type(self).__name__):
-                return await asyncio.to_thread(self._take_turn, ended, room, in_flight)
+                return await self._aside(self._take_turn, ended, room, in_flight)
         except SQLAlchemyError:
             logger.warning("ledger_unreachable")
             return _Turn([], unrecorded=ended)
         return _Turn([])
 
-    def _ended(
-        self, done: Iterable[asyncio.Task[_Tried]], running: dict[asyncio.Task[_Tried], Due]
-    ) -> Iterator[_Tried]:
+    def _ended(self, done: Iterable[asyncio.Task[_Tried]], running: _Running) -> Iterator[_Tried]:
         """Take the tries that have ended out of the running ones, and note which destinations are silent."""
         for task in done:
             due = running.pop(task)

@@ -190,7 +190,7 @@ def opened(server: Server, world: World, job_id: UUID, key: str) -> Iterator[Any
 
 def test_a_key_has_a_limit_of_open_streams_and_so_has_the_process(world: World, server: Server) -> None:
     rules = Streams(per_key=2, per_process=3, retry_seconds=7)
-    world.app.state.streams = EventStreams(world.ledger, rules, poll_seconds=0.02)
+    vars(world.resources)["streams"] = EventStreams(world.ledger, rules, poll_seconds=0.02)
     job_id, one, other = world.submit(prompt="What is a bakery?"), world.key("read"), world.key("read")
     with ExitStack() as stack:
         kept = stack.enter_context(ExitStack())

@@ -114,7 +114,7 @@ def test_each_example_of_a_job_is_really_taken(examined: World, document: dict[s
 @pytest.mark.skipif(os.environ.get("RECORD") != "1", reason="RECORD=1 records the answers of the document anew")
 def test_record_the_answers(shared_ledger: Ledger, tmp_path: Path) -> None:
     with open_world(shared_ledger, tmp_path / "content-store") as world:
-        world.app.state.streams.stop()
+        world.app.state.resources.streams.stop()
         answers = dict(_answers(world, tmp_path))
         text = json.dumps(answers, indent=1, ensure_ascii=False, sort_keys=True).replace(world.tenant, "acme")
     known: dict[str, str] = {}

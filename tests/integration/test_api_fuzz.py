@@ -40,7 +40,7 @@ CHECKS = [
 def furnished(shared_ledger: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[World, Belongings]]:
     directory = tmp_path_factory.mktemp("fuzz")
     with open_world(shared_ledger, directory / "content-store") as world:
-        world.app.state.streams.stop()  # a stream of events ends after what there is
+        world.app.state.resources.streams.stop()  # a stream of events ends after what there is
         yield world, furnish(world, directory)
 
 

@@ -68,7 +68,7 @@ def both(shared_ledger: Ledger, tmp_path_factory: pytest.TempPathFactory) -> Ite
     """The owner's world and what it has; the stranger is another tenant of the same installation."""
     directory = tmp_path_factory.mktemp("isolation")
     with open_world(shared_ledger, directory / "content-store") as world:
-        world.app.state.streams.stop()  # an open stream of events would wait for its job
+        world.app.state.resources.streams.stop()  # an open stream of events would wait for its job
         yield world, furnish(world, directory)
 
 

@@ -54,7 +54,7 @@ def test_planted_keys_are_in_no_log_audit_row_event_problem_or_metric(world: Wor
     log = io.StringIO()
     configure_logging(stream=log)
     world.site("bakery", PAGES, tmp_path)
-    world.app.state.streams.stop()
+    world.app.state.resources.streams.stop()
     debated = world.submit(prompt=f"Change the headline to 'Fresh bread'. {TEXT}", site="bakery")
     world.finish(debated, State.FAILED, reason=Reason.PROVIDER_ERROR, detail=TEXT)
     job_id = world.submit(prompt=f"Change the headline to '{PLANTED['provider key']}'", site="bakery")
