@@ -2,7 +2,7 @@
 
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from html import unescape
 from pathlib import Path
@@ -14,6 +14,7 @@ from httpx2 import Response
 from sqlalchemy import func, select
 from sqlalchemy import update as sql_update
 from sqlmodel import col
+from sse_starlette import ServerSentEvent
 
 from ledger import audit
 from ledger.attempts import hold
@@ -24,11 +25,13 @@ from ledger.operations.workers import WorkerStatus, record_heartbeat
 from ledger.record_tables import AuditRow
 from ledger.store import Ledger
 from ledger.tables import Attempt, Job, Site
+from producers.api.event_streams import EventStreams
 from producers.console import operations
 from producers.console.job_page import facts_of
 from producers.console.web import Sessions
 from producers.use_cases.tenants import keys_of, revoke
 from routing.jobs import Reason, State
+from routing.policy.platform import Streams
 from routing.queues import QUEUES
 from tests.integration.http_world import AUDIT_KEY, HOME, PAGES, STYLE, World, open_world, shared_ledger
 
@@ -403,6 +406,20 @@ def test_the_stream_of_a_job_sends_lines_of_its_page(world: World) -> None:
     assert "event: over" in lines
     assert "<li><time" in lines
     assert "It says &lt;b&gt;bread&lt;/b&gt;." in browser.get(f"/jobs/{job_id}").text
+
+
+def test_streams_of_the_console_count_like_those_of_the_api(world: World) -> None:
+    async def nothing() -> AsyncIterator[ServerSentEvent]:
+        for never in ():
+            yield never
+
+    job_id = world.submit(prompt="What does the page say?")
+    Browser(world)
+    streams = EventStreams(world.ledger, Streams(per_process=1, retry_seconds=7), poll_seconds=0.02)
+    vars(world.resources)["streams"] = streams
+    streams.open(None, nothing())
+    refused = world.client.get(f"/console/jobs/{job_id}/stream")
+    assert (refused.status_code, refused.headers["retry-after"]) == (503, "7")
 
 
 def test_the_tier_is_overridden_in_place_of_a_job_and_a_second_click_makes_no_second_one(
