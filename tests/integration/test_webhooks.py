@@ -167,6 +167,22 @@ def test_a_private_address_is_refused_by_default_and_hears_nothing(
     assert shop.scalar("SELECT delivered_at IS NULL FROM notification")
 
 
+def test_a_name_is_judged_by_the_address_that_it_leads_to_when_it_is_called(
+    shop: Shop, receiver: Receiver, make_sender: Callable[..., WebhookSender], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look_up = socket.getaddrinfo
+    monkeypatch.setattr(
+        socket,
+        "getaddrinfo",
+        lambda host, *more, **most: look_up("127.0.0.1" if host == "rebound.example" else host, *more, **most),
+    )
+    job_id = UUID(end_a_job(shop, receiver.url.replace("localhost", "rebound.example")))
+    make_sender(allow_private=False).deliver_due()
+    (delivery,) = Notifications(shop.ledger).show(job_id, tenant="acme").deliveries
+    assert (delivery.outcome, delivery.detail) == ("refused", "must not lead to an address that is not public")
+    assert receiver.requests == []
+
+
 @pytest.mark.parametrize("status", [500, 404, 302])
 def test_a_failed_delivery_is_tried_again_at_growing_intervals_and_then_left_on_record(
     shop: Shop, receiver: Receiver, make_sender: Callable[..., WebhookSender], status: int

@@ -2,6 +2,7 @@ import asyncio
 import base64
 import hashlib
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +143,25 @@ def test_what_is_asked_for_never_leaves_the_registry(path: str) -> None:
 )
 def test_a_file_is_called_what_its_url_ends_with(url: str, name: str | None) -> None:
     assert file_of(url) == name
+
+
+@pytest.mark.threat("B6")
+def test_a_name_that_leads_to_an_address_that_is_not_public_is_not_connected_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    look_up = socket.getaddrinfo
+    monkeypatch.setattr(socket, "getaddrinfo", lambda host, *more, **most: look_up("127.0.0.1", *more, **most))
+
+    async def fetch() -> None:
+        outbound = Outbound(Registries(default="https://packages.example/"), MirrorConfig())
+        try:
+            async with outbound.get("https://rebound.example/x.tgz", {}):
+                pass
+        finally:
+            await outbound.close()
+
+    with pytest.raises(MirrorRefusedError, match="not public"):
+        asyncio.run(fetch())
 
 
 def test_a_ca_file_that_cannot_be_read_stops_the_start(tmp_path: Path) -> None:
