@@ -40,7 +40,9 @@ EventT = TypeVar("EventT")
 _BUSY = (429, 503, 529)
 _BUSY_KINDS = ("overloaded_error", "rate_limit_error")
 _FAULT = 500
-"""From this status on the provider itself failed, before it replied: try later."""
+"""From this status on the provider itself failed: try later."""
+_FAULT_KINDS = ("api_error", "timeout_error")
+"""The same inside a reply, whose status says that all is well."""
 _LOST_JOB = frozenset({Code.UNKNOWN_TOKEN, Code.ATTEMPT_ENDED, Code.DEADLINE_PASSED, Code.FENCED})
 _NO_GATEWAY = frozenset({Code.LEDGER_UNREACHABLE, Code.SHUTTING_DOWN})
 _CIRCUIT = frozenset({Code.CIRCUIT_OPEN, Code.RATE_LIMITED})
@@ -156,7 +158,7 @@ class ModelClient:
             FencedCallError: the attempt lost its job.
             CancelledCallError: the job was cancelled.
             NoProviderKeyError: the tenant's fault.
-            ProviderBusyError: try later.
+            ProviderBusyError: try later; also when the reply broke off.
             ProviderError: the request or the reply was wrong.
             GatewayUnreachableError: the operator's fault, or transient.
             CallTimeoutError: `until` has passed.
@@ -175,7 +177,7 @@ class ModelClient:
             events = sum(1 for _ in _until(stream, until))
             message = stream.get_final_message() if events else None
         if message is None or message.stop_reason is None:
-            raise ProviderError(200, "the reply broke off")
+            raise ProviderDownError("the reply broke off")
         return _reply_of(message)
 
     def tool_call(
@@ -297,7 +299,7 @@ def translate_error(error: anthropic.APIStatusError) -> GatewayError:
         return NoProviderKeyError(message)
     if code in _NO_GATEWAY:
         return GatewayUnreachableError(message)
-    if code == Code.PROVIDER_UNREACHABLE or (code == Code.PROVIDER_GONE and error.status_code >= _FAULT):
+    if code in (Code.PROVIDER_UNREACHABLE, Code.PROVIDER_GONE):
         return ProviderDownError(message, _retry_after(error))
     if code in _CIRCUIT:
         return ProviderBusyError(message, _retry_after(error))
@@ -309,7 +311,7 @@ def _provider_error(error: anthropic.APIStatusError, message: str) -> GatewayErr
         return NoProviderKeyError(f"the provider refuses the tenant's key: {message}")
     if error.status_code in _BUSY or error.type in _BUSY_KINDS:
         return ProviderBusyError(message, _retry_after(error))
-    if error.status_code >= _FAULT:
+    if error.status_code >= _FAULT or error.type in _FAULT_KINDS:
         return ProviderDownError(message, _retry_after(error))
     return ProviderError(error.status_code, message)
 

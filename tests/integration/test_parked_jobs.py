@@ -171,6 +171,21 @@ def test_jobs_of_a_busy_lane_wait_and_end_well_and_those_of_another_flow_meanwhi
         rig.check_books()
 
 
+@pytest.mark.parametrize(
+    "fault", ["{kind: cut, after_characters: 20}", "{kind: status, status: 500, after_characters: 20}"]
+)
+def test_a_reply_that_breaks_off_in_the_middle_waits_as_one_that_never_began(
+    shop: Shop, tmp_path: Path, fault: str
+) -> None:
+    broken = f'rules: [{{name: broken, when: {{model: "{HAIKU}"}}, times: 1, fault: {fault}}}]'
+    with installation(shop, tmp_path, scenario=broken) as rig:
+        job_id = rig.shop.accept(prompt=EDIT, site_id=rig.site())
+        assert (rig.work(job_id).state, rig.attempts(job_id)) == ("queued", [("parked", "provider_busy")])
+        rig.later()
+        assert rig.work(job_id).state == "awaiting_approval"
+        rig.check_books()
+
+
 def _events(rig: Rig, kind: str) -> list[dict[str, Any]]:
     return [row.data for row in rig.shop.rows("SELECT data FROM event WHERE kind = :kind ORDER BY id", kind=kind)]
 
