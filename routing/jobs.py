@@ -183,6 +183,7 @@ class Reason(StrEnum):
     PROVIDER_BUSY = "provider_busy"
     PROVIDER_ERROR = "provider_error"
     GATEWAY_UNREACHABLE = "gateway_unreachable"
+    LEDGER_UNREACHABLE = "ledger_unreachable"
     REMOTE_UNREACHABLE = "remote_unreachable"
     STORAGE_UNAVAILABLE = "storage_unavailable"
     INTERNAL_ERROR = "internal_error"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -10,8 +9,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
 from uuid import UUID
-
-from sqlalchemy.exc import InterfaceError, OperationalError
 
 from gateway.client import ModelClient
 from gateway.errors import GatewayError, ProviderBusyError
@@ -38,7 +35,6 @@ Report = Callable[[EventKind, Mapping[str, Any]], None]
 _MIN_NANOUSD = 100_000
 CHECK_SECONDS = 2.0
 """How often an attempt checks, while its command runs in a box, that its job is still wanted."""
-logger = logging.getLogger(__name__)
 
 
 def _closed_circuit(model: str) -> float | None:
@@ -234,20 +230,15 @@ class Attempt:
     def watcher(self) -> Callable[[], None]:
         """Return a callback that checks periodically, while a command runs in a box, that the job is still wanted.
 
-        A command may be silent for minutes, and a cancelled job must not be worked on that long. An unreachable ledger
-        says nothing about the job, and the attempt's lease is renewed elsewhere.
+        A command may be silent for minutes, and a cancelled job must not be worked on that long.
         """
         asked = time.monotonic()
 
         def watch() -> None:
             nonlocal asked
-            if time.monotonic() - asked < CHECK_SECONDS:
-                return
-            asked = time.monotonic()
-            try:
+            if time.monotonic() - asked >= CHECK_SECONDS:
+                asked = time.monotonic()
                 self.check()
-            except (OperationalError, InterfaceError):
-                logger.warning("watch_without_ledger")
 
         return watch
 
