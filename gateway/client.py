@@ -36,6 +36,8 @@ from monitoring import traces
 from routing.policy.prices import Usage
 
 _CONNECT_SECONDS = 5.0
+_HEALTH_SECONDS = 2.0
+"""Less than what a soft time limit leaves before the hard one."""
 EventT = TypeVar("EventT")
 _BUSY = (429, 503, 529)
 _BUSY_KINDS = ("overloaded_error", "rate_limit_error")
@@ -222,13 +224,17 @@ class ModelClient:
         self.close()
 
 
-def is_reachable(gateway_url: str) -> bool:
-    """Return whether a gateway answers: it tells a dead gateway from a failed session that called through it."""
+def is_away(gateway_url: str, *, within_seconds: float) -> bool:
+    """Return whether a gateway does not answer, or stood still within the last so many seconds.
+
+    It tells a dead or frozen gateway from failed or slow work that called through it.
+    """
     try:
-        answer = httpx2.get(f"{gateway_url}/healthz", timeout=_CONNECT_SECONDS, trust_env=False, verify=authorities())
-        return answer.is_success
-    except httpx2.HTTPError:
-        return False
+        answer = httpx2.get(f"{gateway_url}/healthz", timeout=_HEALTH_SECONDS, trust_env=False, verify=authorities())
+        stood_still = answer.raise_for_status().json().get("stood_still_seconds_ago")
+    except (httpx2.HTTPError, ValueError):
+        return True
+    return stood_still is not None and stood_still <= within_seconds
 
 
 def _until(events: Iterable[EventT], until: float | None) -> Iterator[EventT]:

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 from uuid import UUID
 
-from gateway.client import ModelClient
+from gateway.client import ModelClient, is_away
 from gateway.errors import GatewayError, ProviderBusyError
 from ledger.events import EventKind
 from ledger.runs.steps import StepOrder
@@ -177,9 +177,14 @@ class Attempt:
         """The files that are edited or asked about, by path; empty for a new site."""
         return self.content_store.read_tree(manifest_of(self.begun)) if self.begun is not None else self.base_files
 
+    @property
+    def has_called(self) -> bool:
+        """Whether it has called a model."""
+        return "models" in self.__dict__
+
     def close(self) -> None:
         """Close what the attempt opened, whatever its outcome."""
-        if "models" in self.__dict__:
+        if self.has_called:
             self.models.close()
 
     def call(self, purpose: CallPurpose, make: Callable[[ModelClient, ModelCall], ResultT]) -> ResultT:
@@ -206,6 +211,10 @@ class Attempt:
                     raise
             self.report(EventKind.PROGRESS, {"text": "the provider is busy; trying again", "wait": retry.delay_seconds})
             time.sleep(retry.delay_seconds)
+
+    def was_gateway_away(self) -> bool:
+        """Whether the gateway is away, or stood still during this attempt, and so took up its time."""
+        return is_away(self.gateway_url, within_seconds=time.monotonic() - self.began)
 
     def await_circuit(self, model: str) -> None:
         """Check a model's circuit before starting what costs more than a model call.

@@ -350,7 +350,9 @@ def _run_handler(attempt: Attempt, handler: Handler, resources: Resources) -> Se
     except (FencedError, *LEDGER_UNREACHABLE):
         raise
     except (SoftTimeLimit, Exception) as error:
-        decision = decide_end(error, kept=attempt.kept[-1] if attempt.kept else "nothing was kept")
+        was_gateway_away = isinstance(error, SoftTimeLimit) and attempt.has_called and attempt.was_gateway_away()
+        kept = attempt.kept[-1] if attempt.kept else "nothing was kept"
+        decision = decide_end(error, kept=kept, was_gateway_away=was_gateway_away)
         if isinstance(decision, Abandon):
             logger.warning("attempt_abandoned")
             return None

@@ -120,10 +120,17 @@ def step_pause(pauses: Sequence[float], *, tries: int, failure: str | None) -> f
     return retry_delay_seconds(pauses, tries=tries) if failure in OUTAGES else 0.0
 
 
-def decide_end(error: BaseException, *, kept: str = "nothing was kept") -> Ended | Deferred | Abandon:
-    """Turn what ended an attempt into the job's end, or into a wait without a worker."""
+def decide_end(
+    error: BaseException, *, kept: str = "nothing was kept", was_gateway_away: bool = False
+) -> Ended | Deferred | Abandon:
+    """Turn what ended an attempt into the job's end, or into a wait without a worker.
+
+    Time that passed while the gateway stood still is nobody's: slow is not dead.
+    """
     if isinstance(error, FencedCallError | LeaseLostError):
         return Abandon()
+    if isinstance(error, SoftTimeLimit) and was_gateway_away:
+        return Deferred(Reason.GATEWAY_UNREACHABLE, "the gateway stood still until its time was over")
     if isinstance(error, SoftTimeLimit):
         return Ended(State.TIMED_OUT, Reason.TIME_LIMIT, f"the soft time limit ended it; {kept}")
     if isinstance(error, CancelledCallError | CancelledByOwnerError):

@@ -19,7 +19,7 @@ import pytest
 from aiohttp import web
 from sqlalchemy import text
 
-from gateway.client import ModelReply, Stop, Text, Turn
+from gateway.client import ModelReply, Stop, Text, Turn, is_away
 from gateway.errors import (
     BudgetExceededError,
     CancelledCallError,
@@ -31,6 +31,7 @@ from gateway.errors import (
 )
 from gateway.fake_provider.config import FakeProviderConfig, LoggedCall, billed_nanousd, read_log
 from gateway.fake_provider.server import running_fake_provider
+from gateway.server import serve_in_thread, server_config
 from ledger.money import presume_lost_calls
 from ledger.store import Ledger
 from routing.config import key_fingerprint
@@ -46,6 +47,7 @@ from tests.integration.gateway_world import (
     block,
     closing,
     event,
+    gateway_config,
     gateway_world,
     message,
     opening,
@@ -579,6 +581,27 @@ def test_a_busy_provider_is_passed_on_as_it_is_and_costs_nothing(rehearsed: Rehe
     ]
     assert len(rehearsed.logged(2)) == 2, "the gateway must not try again"
     rehearsed.check_books()
+
+
+def test_a_gateway_that_stood_still_says_so_to_who_ran_out_of_time_meanwhile(
+    ledger_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.relay._STILL_SECONDS", 0.3)
+    server = server_config(gateway_config({}, watch_seconds=0.1), ledger_url, platform_policy())
+    gateway: Any = server.app
+
+    async def freezable(scope: Any, receive: Any, send: Any) -> None:
+        if scope.get("path") == "/freeze":
+            time.sleep(0.7)
+        await gateway(scope, receive, send)
+
+    server.app = freezable
+    with serve_in_thread(server, name="gateway") as url:
+        assert not is_away(url, within_seconds=60)
+        httpx2.get(f"{url}/freeze", trust_env=False)
+        wait_until(lambda: is_away(url, within_seconds=60), seconds=5, what="it says that it stood still")
+        assert not is_away(url, within_seconds=0)
+    assert is_away(url, within_seconds=0)
 
 
 def test_a_provider_that_cannot_be_reached_costs_nothing(ledger: Ledger, ledger_url: str) -> None:

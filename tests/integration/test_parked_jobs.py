@@ -35,6 +35,7 @@ from tests.factories import Shop
 from tests.integration.step_world import StepYard, policy_with_file_remotes
 from tests.integration.test_patch_jobs import plain_site
 from tests.integration.test_spec_jobs import Rig as SpecRig
+from tests.integration.worker_world import Proxy, soft_limit_after
 from tests.played_cli import PlayedMaker
 from workers.handlers.agent import edit_with_agent
 from workers.handlers.answer import answer_question
@@ -216,6 +217,23 @@ def test_jobs_wait_for_a_gateway_that_is_away(shop: Shop, tmp_path: Path) -> Non
         rig.resources = there
         rig.later()
         assert rig.work(job_id).state == "awaiting_approval"
+
+
+def test_a_gateway_that_stands_still_until_the_time_is_up_is_away_and_not_slow(shop: Shop, tmp_path: Path) -> None:
+    with installation(shop, tmp_path) as rig:
+        there = rig.resources
+        proxy = Proxy(urlsplit(there.gateway_url).port or 0)
+        proxy.freeze()
+        job_id = rig.shop.accept(prompt=EDIT, site_id=rig.site())
+        rig.resources = replace(there, gateway_url=proxy.url.replace("redis:", "http:").removesuffix("/0"))
+        with soft_limit_after(1.0):
+            job = rig.work(job_id)
+        proxy.close()
+        assert (job.state, rig.attempts(job_id)) == ("queued", [("parked", "gateway_unreachable")])
+        rig.resources = there
+        rig.later()
+        assert rig.work(job_id).state == "awaiting_approval"
+        rig.check_books()
 
 
 def test_a_job_whose_disk_is_full_waits_for_a_time_and_for_no_longer_than_for_a_lane(shop: Shop) -> None:
