@@ -6,7 +6,7 @@ whatever the attempt does later is refused.
 A deferred attempt ends and counts for nothing against its job, which waits for its provider or for storage. When no
 work is kept (`parked`), what the attempt spent is waste, and the job gives up its site, so that jobs of other providers
 can go on. When work is kept (`parked_kept`), the job holds on to its site: another release would make that work
-worthless.
+worthless. A model's reply that was paid for is such work: the next attempt asks the same and reads it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import math
 import secrets
 from collections.abc import Mapping, Sequence
 from ipaddress import ip_address
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -33,7 +34,7 @@ from ledger.runs.tables import AgentExecution
 from ledger.store import Statement, after, moment, now, wake_dispatcher
 from ledger.tables import Attempt, Job, Release, Site, Tenant
 from routing.errors import PolicyError, UnknownMessageError
-from routing.jobs import DEFERRED, DEFERRED_KEPT, JobMessage, Reason, State
+from routing.jobs import DEFERRED, DEFERRED_KEPT, PAID_REPLIES, JobMessage, Reason, State
 from routing.policy.platform import Policy, ProjectOverrides, lower
 from routing.provider_circuit import Circuits, job_pause
 from routing.queues import QUEUE_OF_TIER, QueueName, Tier
@@ -297,6 +298,7 @@ def defer(
     detail: str,
     circuits: Circuits,
     kept: Release | None = None,
+    replies: Mapping[str, Any] = MappingProxyType({}),
 ) -> float | None:
     """Close the attempt that holds a locked job, and let the job wait for its provider or for storage.
 
@@ -308,6 +310,7 @@ def defer(
         detail: the same in words, for whoever continues from kept work.
         circuits: the policy's rules for all three.
         kept: the work that the job continues from; None when nothing is kept.
+        replies: of models, that the next attempt need not buy again as long as its site stays as it is.
 
     Returns:
         The seconds that it waits; None when it has waited for as long as it may, and nothing was done.
@@ -316,13 +319,16 @@ def defer(
     seconds = job_pause(asked, circuits, times=deferred.times, waited_seconds=deferred.seconds, salt=job.id.int)
     if seconds is None:
         return None
-    close_attempt(session, job, outcome=DEFERRED if kept is None else DEFERRED_KEPT, reason=reason)
+    keeps = kept is not None or bool(replies)
+    close_attempt(session, job, outcome=DEFERRED_KEPT if keeps else DEFERRED, reason=reason)
     job.fence += 1
     if kept is not None:
         job.start_release_id = kept.id
         job.result = {**job.result, "begun": {**job.result.get("begun", {}), "report": detail, "is_kept": True}}
-    elif job.start_release_id is None:
+    elif job.start_release_id is None and not keeps:
         _give_up_site(session, job)
+    if replies:
+        job.result = {**job.result, PAID_REPLIES: dict(replies)}
     if job.state in (State.RUNNING, State.SCANNING):
         move(session, job, State.QUEUED, reason=reason)
     if is_step(job):

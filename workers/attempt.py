@@ -17,10 +17,11 @@ from ledger.runs.steps import StepOrder
 from ledger.start_attempt import Claim
 from ledger.tables import Release, Site
 from monitoring import traces
+from routing.jobs import PAID_REPLIES
 from routing.policy.agents import AccountsConfig
 from routing.policy.platform import ModelCall, Policy
 from routing.policy.prices import BudgetExceeded
-from routing.queues import CallPurpose, Limits, QueueName
+from routing.queues import QUEUES, CallPurpose, Limits, QueueName
 from routing.rounds import brief_worker
 from sandbox.box import Box
 from sites.content_store import ContentStore
@@ -165,7 +166,14 @@ class Attempt:
     @cached_property
     def models(self) -> ModelClient:
         """The model client, which knows only the gateway and this attempt's token."""
-        return ModelClient(self.gateway_url, self.claim.token, timeout_seconds=self.limits.hard_seconds)
+        return ModelClient(
+            self.gateway_url, self.claim.token, timeout_seconds=self.limits.hard_seconds, replies=self.replies
+        )
+
+    @cached_property
+    def replies(self) -> dict[str, Any]:
+        """The model replies that this job's waiting attempts and this one paid for, by the digest of their request."""
+        return dict(self.claim.job.result.get(PAID_REPLIES) or {})
 
     @cached_property
     def base_files(self) -> dict[str, bytes]:
@@ -196,7 +204,10 @@ class Attempt:
 
         Raises:
             GatewayError: whatever the table leaves to the attempt.
+            OSError: the operator's fault: its work could not be stored, so nothing was asked.
         """
+        if not self.has_called:
+            self._check_room()
         tries = 0
         while True:
             self.check()
@@ -212,16 +223,24 @@ class Attempt:
             self.report(EventKind.PROGRESS, {"text": "the provider is busy; trying again", "wait": retry.delay_seconds})
             time.sleep(retry.delay_seconds)
 
+    def _check_room(self) -> None:
+        """Check that the content store takes what this attempt may write, before anything is paid for."""
+        queue = QueueName(self.claim.attempt.queue)
+        if QUEUES[queue].writes_site or queue is QueueName.STEPS:
+            self.content_store.check_room(self.limits.output_bytes)
+
     def was_gateway_away(self) -> bool:
         """Whether the gateway is away, or stood still during this attempt, and so took up its time."""
         return is_away(self.gateway_url, within_seconds=time.monotonic() - self.began)
 
     def await_circuit(self, model: str) -> None:
-        """Check a model's circuit before starting what costs more than a model call.
+        """Check a model's circuit, and the content store, before starting what costs more than a model call.
 
         Raises:
             ProviderBusyError: nobody's fault: it is parked for longer than an attempt waits.
+            OSError: the operator's fault: its work could not be stored.
         """
+        self._check_room()
         wait = self.circuit_wait(model)
         if wait is not None and wait > MAX_WAIT_SECONDS:
             raise ProviderBusyError(f"{model} is parked for the whole fleet", wait)

@@ -35,7 +35,7 @@ from ledger.store import Ledger, now
 from ledger.tables import Job, Release, Site
 from monitoring import logs, traces
 from routing.errors import UnknownMessageError
-from routing.jobs import JobMessage, Reason, State, is_end
+from routing.jobs import PAID_REPLIES, JobMessage, Reason, State, is_end
 from routing.policy.agents import AccountsConfig
 from routing.policy.platform import Pauses, Policy
 from routing.policy.prices import BudgetExceeded
@@ -404,6 +404,8 @@ def _settle(claimed: Claim, settlement: Settlement, resources: Resources) -> Non
             cancelled = Ended(State.CANCELLED, Reason.CANCELLED, "cancelled while it ran")
             end(session, job, cancelled.state, reason=cancelled.reason, detail=cancelled.detail)
         else:
+            if PAID_REPLIES in job.result:
+                job.result = {name: value for name, value in job.result.items() if name != PAID_REPLIES}
             settlement(session, job)
         if not is_end(State(job.state)):  # an end has closed it
             close_attempt(session, job, outcome=job.state, reason=Reason(job.reason) if job.reason else Reason.DONE)

@@ -22,7 +22,7 @@ from ledger.runs.tables import AgentExecution
 from ledger.tables import Attempt, Call, Job, Release, Site
 from routing.clarify.questions import Clarification
 from routing.errors import FieldError, InvalidJobError
-from routing.jobs import State, read_stored
+from routing.jobs import PAID_REPLIES, State, read_stored
 from routing.policy.prices import decimal_usd
 from routing.queues import Tier
 from sites.preview import PreviewSigner
@@ -255,7 +255,7 @@ def describe(session: Session, job: Job, *, links: PreviewLinks | None = None) -
         requested_by=job.requested_by,
         clarification=_question_of(job),
         answer=answer if isinstance(answer, str) else None,
-        result=job.result,
+        result={name: value for name, value in job.result.items() if name != PAID_REPLIES},
         is_cancel_requested=job.cancel_requested_at is not None,
         superseded_by=job.superseded_by,
         held_for=job.held_for,

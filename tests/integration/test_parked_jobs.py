@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -26,11 +28,12 @@ from ledger.provider_circuits import circuits, reset_circuit
 from ledger.runs.tables import AgentExecution
 from ledger.tables import Cap, Job, Release, Site
 from producers.local.supervisor import free_port
-from routing.jobs import Reason
+from producers.use_cases.jobs import describe
+from routing.jobs import PAID_REPLIES, Reason
 from routing.policy.platform import Policy, platform_policy
 from routing.provider_circuit import CircuitState
 from routing.queues import QueueName, Tier
-from sites.content_store import ContentStore
+from sites.content_store import ContentStore, Disk
 from tests.factories import Shop
 from tests.integration.step_world import StepYard, policy_with_file_remotes
 from tests.integration.test_patch_jobs import plain_site
@@ -234,6 +237,80 @@ def test_a_gateway_that_stands_still_until_the_time_is_up_is_away_and_not_slow(s
         rig.later()
         assert rig.work(job_id).state == "awaiting_approval"
         rig.check_books()
+
+
+class SmallDisk(Disk):
+    """Has room for a file, but not for a release."""
+
+    def free_bytes(self, path: Path) -> int:
+        return 100_000
+
+
+class FullDisk(Disk):
+    """Refuses to write once so many files were written, as long as it is full."""
+
+    def __init__(self, *, takes: int) -> None:
+        self.takes = takes
+        self.is_full = True
+
+    def write(self, path: Path, data: bytes) -> None:
+        if self.is_full and self.takes == 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self.takes -= self.is_full
+        super().write(path, data)
+
+
+def with_disk(rig: Rig, disk: Disk) -> None:
+    rig.resources = replace(rig.resources, content_store=ContentStore(rig.resources.content_store.root, disk=disk))
+
+
+@pytest.mark.parametrize("disk", [FullDisk(takes=0), SmallDisk()])
+def test_no_model_is_paid_while_the_content_store_is_full(shop: Shop, tmp_path: Path, disk: Disk) -> None:
+    with installation(shop, tmp_path) as rig:
+        job_id, question = rig.shop.accept(prompt=EDIT, site_id=rig.site()), rig.shop.accept(prompt="Why?", tier=None)
+        with_disk(rig, disk)
+        for _ in range(2):
+            assert (rig.work(job_id).held_for, rig.attempts(job_id)[-1]) == ("time", ("parked", "storage_unavailable"))
+            rig.later()
+        assert rig.calls() == []
+        assert rig.work(question).state == "answered", "what stores nothing goes on"
+        with_disk(rig, Disk())
+        assert rig.work(job_id).state == "awaiting_approval"
+
+
+def test_an_answer_that_was_paid_for_is_not_bought_again_when_the_disk_fills_up_meanwhile(
+    shop: Shop, tmp_path: Path
+) -> None:
+    with installation(shop, tmp_path) as rig:
+        site = rig.site()
+        job_id = rig.shop.accept(prompt=EDIT, site_id=site)
+        disk = FullDisk(takes=1)
+        with_disk(rig, disk)
+        for _ in range(2):
+            job = rig.work(job_id)
+            assert (job.state, rig.attempts(job_id)[-1]) == ("queued", ("parked_kept", "storage_unavailable"))
+            row: Site = rig.shop.find(Site, site)
+            assert row.lock_job_id == job_id, "another release would make the kept answer worthless"
+            with rig.shop.ledger.begin() as session:
+                assert describe(session, job).result == {}
+            rig.later()
+            disk.takes = 1
+        disk.is_full = False
+        job = rig.work(job_id)
+        assert (job.state, len(rig.calls())) == ("awaiting_approval", 1)
+        assert PAID_REPLIES not in job.result
+        assert rig.shop.scalar("SELECT coalesce(sum((data->>'wasted_nanousd')::bigint), 0) FROM event") == 0
+        rig.check_books()
+
+
+def test_a_job_that_ends_while_its_paid_answer_is_kept_forgets_it(shop: Shop, tmp_path: Path) -> None:
+    with installation(shop, tmp_path) as rig:
+        job_id = rig.shop.accept(prompt=EDIT, site_id=rig.site())
+        with_disk(rig, FullDisk(takes=1))
+        assert PAID_REPLIES in rig.work(job_id).result
+        with rig.shop.ledger.begin() as session:
+            request_cancel(session, lock_job(session, job_id), actor="ann")
+        assert rig.shop.job(job_id).result == {}
 
 
 def test_a_job_whose_disk_is_full_waits_for_a_time_and_for_no_longer_than_for_a_lane(shop: Shop) -> None:
