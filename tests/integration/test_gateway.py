@@ -19,7 +19,7 @@ import pytest
 from aiohttp import web
 from sqlalchemy import text
 
-from gateway.client import ModelReply, Stop, Text, Turn, is_away
+from gateway.client import ModelClient, ModelReply, Stop, Text, Turn, is_away
 from gateway.errors import (
     BudgetExceededError,
     CancelledCallError,
@@ -169,6 +169,17 @@ def test_cached_input_is_billed_at_its_own_prices(rehearsed: Rehearsed) -> None:
     assert rehearsed.own_bill() == rehearsed.provider_bill(2)
     written, read = rehearsed.calls()
     assert written.cache_write_tokens == read.cache_read_tokens > 1000
+
+
+def test_a_reply_that_an_earlier_attempt_paid_for_is_read_once_and_otherwise_asked_for(rehearsed: Rehearsed) -> None:
+    held = rehearsed.attempt()
+    replies: dict[str, Any] = {}
+    for calls in (2, 3):
+        with ModelClient(rehearsed.url, held.token, replies=replies) as client:
+            first, second = (client.create(["hello"], model=HAIKU, max_tokens=1500) for _ in range(2))
+        assert (first.text, first.stop) == (second.text, second.stop)
+        assert len(rehearsed.calls()) == calls
+    rehearsed.check_books()
 
 
 def test_the_bill_is_settled_when_the_reply_has_ended(rehearsed: Rehearsed) -> None:
