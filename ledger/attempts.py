@@ -31,7 +31,7 @@ from ledger.events import EventKind, record
 from ledger.job_ends import is_step
 from ledger.jobs import close_attempt, end, lock_job, move, rest, wait_on
 from ledger.runs.tables import AgentExecution
-from ledger.store import Statement, after, moment, now, wake_dispatcher
+from ledger.store import Statement, after, dump_json, moment, now, wake_dispatcher
 from ledger.tables import Attempt, Job, Release, Site, Tenant
 from routing.errors import PolicyError, UnknownMessageError
 from routing.jobs import DEFERRED, DEFERRED_KEPT, PAID_REPLIES, JobMessage, Reason, State
@@ -40,6 +40,8 @@ from routing.provider_circuit import Circuits, job_pause
 from routing.queues import QUEUE_OF_TIER, QueueName, Tier
 from routing.scheduling import WaitReason, retry_delay_seconds
 
+_MOST_REPLY_CHARACTERS = 256 * 1024
+"""Of the replies that a job keeps: more than all calls of tiers 1 and 2 write."""
 HANDED_BACK = frozenset({Reason.WORKER_STOPPED, Reason.LEDGER_UNREACHABLE})
 """Losses that are not the job's: it waits again at once, and nothing is counted against it."""
 
@@ -147,7 +149,9 @@ def escalate(session: Session, job: Job, *, to: Tier, reason: Reason, detail: st
     wait_on(session, job, QUEUE_OF_TIER[to])
 
 
-def report_loss(session: Session, message: JobMessage, *, cause: Reason) -> None:
+def report_loss(
+    session: Session, message: JobMessage, *, cause: Reason, replies: Mapping[str, Any] = MappingProxyType({})
+) -> None:
     """Let the lease of an attempt lapse at once, because its worker reports that nobody works on the job.
 
     Args:
@@ -155,7 +159,9 @@ def report_loss(session: Session, message: JobMessage, *, cause: Reason) -> None
         message: the one that the attempt was started from.
         cause: `time_limit` or `worker_lost` when the child that held the job is dead, one of `HANDED_BACK` when its
             worker gives it up.
+        replies: as in `defer`.
     """
+    job = lock_job(session, message.job_id) if replies else None
     lapsed = session.execute(
         sql_update(Attempt)
         .where(
@@ -166,6 +172,8 @@ def report_loss(session: Session, message: JobMessage, *, cause: Reason) -> None
         .values(lease_until=now(), lost_cause=cause.value)
     )
     if lapsed.rowcount:  # type: ignore[attr-defined]
+        if job is not None:
+            _keep_replies(job, replies)
         wake_dispatcher(session)
 
 
@@ -327,8 +335,7 @@ def defer(
         job.result = {**job.result, "begun": {**job.result.get("begun", {}), "report": detail, "is_kept": True}}
     elif job.start_release_id is None and not keeps:
         _give_up_site(session, job)
-    if replies:
-        job.result = {**job.result, PAID_REPLIES: dict(replies)}
+    _keep_replies(job, replies)
     if job.state in (State.RUNNING, State.SCANNING):
         move(session, job, State.QUEUED, reason=reason)
     if is_step(job):
@@ -339,6 +346,17 @@ def defer(
     hold = WaitReason.TIME if is_storage else WaitReason.PROVIDER  # a provider's recovery does not bring a disk back
     wait_on(session, job, QueueName(job.queue), hold=hold, seconds=seconds, reason=reason)
     return seconds
+
+
+def _keep_replies(job: Job, replies: Mapping[str, Any]) -> None:
+    """Keep the replies that a waiting job's row has room for; the rest is bought again."""
+    kept, left = {}, _MOST_REPLY_CHARACTERS
+    for digest, reply in replies.items():
+        left -= len(dump_json(reply))
+        if left >= 0:
+            kept[digest] = reply
+    if kept:
+        job.result = {**job.result, PAID_REPLIES: kept}
 
 
 def _give_up_site(session: Session, job: Job) -> None:

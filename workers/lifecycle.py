@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
-from types import FrameType
+from types import FrameType, MappingProxyType
 from typing import Any, NamedTuple
 
 from sqlalchemy import func, select
@@ -210,9 +210,11 @@ def run_attempt(message: JobMessage, queue: QueueName, handler: Handler, resourc
     if claimed is None:
         return
     until = began + claimed.policy.queues[queue].hard_seconds
+    replies: Mapping[str, Any] = {}
     try:
         with trace_attempt(claimed), Lease(resources.ledger, claimed, resources.leases) as lease:
             attempt = _open_attempt(claimed, resources, lease=lease, began=began)
+            replies = attempt.replies
             if attempt.site is not None:
                 attempt.report_step("lock", seconds=time.monotonic() - began)
             try:
@@ -224,26 +226,34 @@ def run_attempt(message: JobMessage, queue: QueueName, handler: Handler, resourc
     except FencedError:
         logger.warning("attempt_fenced")
     except HandBack:
-        hand_back(message, resources, cause=Reason.WORKER_STOPPED)
+        hand_back(message, resources, cause=Reason.WORKER_STOPPED, replies=replies)
     except LEDGER_UNREACHABLE:
         logger.warning("attempt_given_up_without_ledger", exc_info=True)
-        hand_back(message, resources, cause=Reason.LEDGER_UNREACHABLE, until=until)
+        hand_back(message, resources, cause=Reason.LEDGER_UNREACHABLE, replies=replies, until=until)
 
 
-def hand_back(message: JobMessage, resources: Resources, *, cause: Reason, until: float = -math.inf) -> None:
+def hand_back(
+    message: JobMessage,
+    resources: Resources,
+    *,
+    cause: Reason,
+    replies: Mapping[str, Any] = MappingProxyType({}),
+    until: float = -math.inf,
+) -> None:
     """Give a job back because this worker stops or has no ledger; its box is gone by now. It is queued again.
 
     Args:
         message: the one that the attempt was started from.
         resources: of this worker.
         cause: one of `HANDED_BACK`.
+        replies: of models, which the next attempt reads.
         until: monotonic time until which to wait for the ledger.
     """
     logger.info("attempt_handed_back", extra={"cause": cause.value})
 
     def report() -> None:
         with resources.ledger.begin() as session:
-            report_loss(session, message, cause=cause)
+            report_loss(session, message, cause=cause, replies=replies)
 
     try:
         _with_ledger(report, until=until)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from sqlmodel import Session
 
@@ -28,9 +26,6 @@ from sites.releases import build_release
 from sites.scan.hidden_text import hidden_text
 from workers.attempt import Attempt
 from workers.outcomes import Answered, Candidate, Deferred, Ended, Escalate, Outcome, Replied, Routed
-
-_MOST_REPLY_CHARACTERS = 256 * 1024
-"""Of the replies that a waiting job keeps: more than all calls of tiers 1 and 2 write."""
 
 Settlement = Callable[[Session, Job], None]
 """The fast part: called with the locked job, in the transaction that also closes the attempt."""
@@ -207,7 +202,7 @@ def _prepare_deferred(attempt: Attempt, parked: Deferred, *, known_keys: tuple[s
             reason=parked.reason,
             detail=parked.detail,
             kept=release,
-            replies=_kept_replies(attempt.replies),
+            replies=attempt.replies,
             circuits=attempt.policy.circuits,
         )
         if pause is not None:
@@ -220,16 +215,6 @@ def _prepare_deferred(attempt: Attempt, parked: Deferred, *, known_keys: tuple[s
         end(session, job, State.FAILED, reason=parked.reason, detail=detail, result=facts)
 
     return settle
-
-
-def _kept_replies(replies: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the replies that a job's row has room for; the rest is bought again."""
-    kept, left = {}, _MOST_REPLY_CHARACTERS
-    for digest, reply in replies.items():
-        left -= len(json.dumps(reply))
-        if left >= 0:
-            kept[digest] = reply
-    return kept
 
 
 def _kept_spec(attempt: Attempt) -> bytes | None:

@@ -15,12 +15,13 @@ from uuid import UUID
 import pytest
 from pydantic import SecretStr
 from sqlalchemy import select
+from sqlalchemy.exc import OperationalError
 
 from gateway.config import GatewayConfig, ProviderConfig
 from gateway.fake_provider.config import FakeProviderConfig, billed_nanousd
 from gateway.fake_provider.server import running_fake_provider
 from gateway.server import serve_gateway_in_thread
-from ledger.attempts import defer, hold
+from ledger.attempts import defer, find_lapsed_attempts, hold, recover
 from ledger.dispatch_window import release_due
 from ledger.job_control import request_cancel
 from ledger.jobs import lock_job
@@ -40,11 +41,14 @@ from tests.integration.test_patch_jobs import plain_site
 from tests.integration.test_spec_jobs import Rig as SpecRig
 from tests.integration.worker_world import Proxy, soft_limit_after
 from tests.played_cli import PlayedMaker
+from workers.attempt import Attempt
+from workers.errors import HandBack
 from workers.handlers.agent import edit_with_agent
 from workers.handlers.answer import answer_question
 from workers.handlers.spec import edit_spec
 from workers.lifecycle import Handler, run_attempt
 from workers.lifecycle import Resources as WorkerResources
+from workers.outcomes import Outcome
 from workers.runs.step import run_step
 
 HAIKU, SONNET, OPUS = "claude-haiku-4-5-20251001", "claude-sonnet-4-6", "claude-opus-4-6"
@@ -301,6 +305,22 @@ def test_an_answer_that_was_paid_for_is_not_bought_again_when_the_disk_fills_up_
         assert PAID_REPLIES not in job.result
         assert rig.shop.scalar("SELECT coalesce(sum((data->>'wasted_nanousd')::bigint), 0) FROM event") == 0
         rig.check_books()
+
+
+@pytest.mark.parametrize("error", [HandBack(), OperationalError("SELECT 1", {}, Exception("server closed"))])
+def test_an_answer_that_was_paid_for_outlives_a_stopped_worker_and_a_ledger_that_goes_away(
+    shop: Shop, tmp_path: Path, error: BaseException
+) -> None:
+    def pay_and_stop(attempt: Attempt) -> Outcome:
+        edit_spec(attempt)
+        raise error
+
+    with installation(shop, tmp_path) as rig:
+        job_id = rig.shop.accept(prompt=EDIT, site_id=rig.site())
+        rig.run(job_id, pay_and_stop)
+        with rig.shop.ledger.begin() as session:
+            recover(session, find_lapsed_attempts(session)[0], max_lost=1)
+        assert (rig.work(job_id).state, len(rig.calls())) == ("awaiting_approval", 1)
 
 
 def test_a_job_that_ends_while_its_paid_answer_is_kept_forgets_it(shop: Shop, tmp_path: Path) -> None:
