@@ -48,6 +48,8 @@ _IDLE_SECONDS = 15.0
 """Idle connections are dropped after this, before any provider closes them."""
 _OK = 200
 _WAITING = frozenset({b"retry-after", b"x-should-retry"})
+_STILL_SECONDS = 5.0
+"""A gateway that is late by more than this was stopped, or starved of its processor."""
 _BOOKING_SECONDS = 10.0
 """How long a gateway waits at its end for its last calls to be booked; the dispatcher presumes the rest."""
 
@@ -113,6 +115,13 @@ class OpenCalls:
         self._calls: dict[UUID, OpenCall] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._keepers: list[asyncio.Task[None]] = []
+        self._stood_still_at: float | None = None
+
+    @property
+    def stood_still_seconds_ago(self) -> float | None:
+        """When this process last stood still; None if it never did."""
+        at = self._stood_still_at
+        return None if at is None else asyncio.get_running_loop().time() - at
 
     def open(self) -> None:
         """Start the background tasks; needs a running event loop."""
@@ -167,8 +176,12 @@ class OpenCalls:
             logger.error("gateway_look_failed", exc_info=error, extra={"look": check.__name__})
 
     async def _repeat(self, seconds: float, check: Check) -> None:
+        clock = asyncio.get_running_loop().time
         while True:
+            due_at = clock() + seconds
             await asyncio.sleep(seconds)
+            if clock() - due_at > _STILL_SECONDS:
+                self._stood_still_at = clock()
             if self._calls:
                 try:
                     await check()

@@ -41,7 +41,6 @@ _COUNT_SECONDS = 10.0
 _MAX_COUNT_BYTES = 64 * 1024
 _IP_FREEBIND = 15
 """Linux option (ip(7)) to bind to an address that does not exist yet; Python has no name for it."""
-_HELLO = b'{"service":"pointsman-gateway"}'
 
 
 class Gateway:
@@ -89,7 +88,11 @@ class Gateway:
                 case "POST", messages_api.COUNT_PATH:
                     await self._count(scope, receive, send)
                 case ("GET" | "HEAD", "/api/hello") | ("GET", "/healthz"):
-                    await _reply(send, 200, [(b"content-type", b"application/json")], _HELLO)
+                    health = {
+                        "service": "pointsman-gateway",
+                        "stood_still_seconds_ago": self._calls.stood_still_seconds_ago,
+                    }
+                    await _reply(send, 200, [(b"content-type", b"application/json")], messages_api.encode(health))
                 case _:
                     raise RefusedError(Code.NOT_FOUND, "this gateway serves the Messages API and nothing else")
         except RefusedError as refusal:

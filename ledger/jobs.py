@@ -29,7 +29,7 @@ from routing.decision.llm_router import work_queue
 from routing.decision.router import Route
 from routing.decision.triggers import Debate
 from routing.failures import FailureAction, dead_letter_signature
-from routing.jobs import ENDS, WASTED_OUTCOMES, Door, JobRequest, Reason, State, check_move, read_stored
+from routing.jobs import ENDS, PAID_REPLIES, WASTED_OUTCOMES, Door, JobRequest, Reason, State, check_move, read_stored
 from routing.queues import QueueName
 from routing.redaction import redact
 from routing.scheduling import RESTING, WaitReason
@@ -379,7 +379,7 @@ def end(
     consequence = count_end(session, job, target, reason=reason, detail=detail)
     target = consequence.state
     job.state, job.reason, job.detail = target.value, reason.value, detail or None
-    earlier = {name: value for name, value in job.result.items() if name != RESTING}
+    earlier = {name: value for name, value in job.result.items() if name not in (RESTING, PAID_REPLIES)}
     job.result = {**earlier, **(result or {})}
     follow_up = _follow_up(session, job, consequence, successor)
     if "continued_as" not in follow_up and not is_step(job):

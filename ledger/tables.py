@@ -335,7 +335,7 @@ class Attempt(SQLModel, table=True):
     """The hard time limit: after it the gateway refuses the token."""
     lost_cause: str | None = None
     """Why it stopped without an end: `time_limit` or `worker_lost` when the worker's parent process saw its child die,
-    `worker_stopped` when a stopping worker handed the job back."""
+    `worker_stopped` or `ledger_unreachable` when its worker handed the job back."""
     started_at: datetime = when_column(nullable=False, default_now=True)
     ended_at: datetime | None = when_column()
     outcome: str | None = None

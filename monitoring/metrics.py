@@ -78,8 +78,8 @@ _TOO_LOW = _words("spec_invalid spec_poor not_spec_managed patch_invalid build_s
 ATTEMPT_ENDS: tuple[tuple[str, str], ...] = (
     *END_REASONS,
     (State.AWAITING_APPROVAL, Reason.DONE),
-    *product(("lost",), (Reason.WORKER_LOST, Reason.TIME_LIMIT, Reason.WORKER_STOPPED)),
-    *product(DEFERRED_OUTCOMES, (Reason.PROVIDER_BUSY, Reason.GATEWAY_UNREACHABLE)),
+    *product(("lost",), (Reason.WORKER_LOST, Reason.TIME_LIMIT, Reason.WORKER_STOPPED, Reason.LEDGER_UNREACHABLE)),
+    *product(DEFERRED_OUTCOMES, (Reason.PROVIDER_BUSY, Reason.GATEWAY_UNREACHABLE, Reason.STORAGE_UNAVAILABLE)),
     *(("escalated", Reason(reason)) for reason in _TOO_LOW),
 )
 WENT_ON = (State.RECEIVED, State.CLARIFYING, State.DEBATING, State.QUEUED, State.RUNNING, State.PUBLISHING)

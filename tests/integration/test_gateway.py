@@ -19,7 +19,7 @@ import pytest
 from aiohttp import web
 from sqlalchemy import text
 
-from gateway.client import ModelReply, Stop, Text, Turn
+from gateway.client import ModelClient, ModelReply, Stop, Text, Turn, is_away
 from gateway.errors import (
     BudgetExceededError,
     CancelledCallError,
@@ -31,6 +31,7 @@ from gateway.errors import (
 )
 from gateway.fake_provider.config import FakeProviderConfig, LoggedCall, billed_nanousd, read_log
 from gateway.fake_provider.server import running_fake_provider
+from gateway.server import serve_in_thread, server_config
 from ledger.money import presume_lost_calls
 from ledger.store import Ledger
 from routing.config import key_fingerprint
@@ -46,6 +47,7 @@ from tests.integration.gateway_world import (
     block,
     closing,
     event,
+    gateway_config,
     gateway_world,
     message,
     opening,
@@ -167,6 +169,17 @@ def test_cached_input_is_billed_at_its_own_prices(rehearsed: Rehearsed) -> None:
     assert rehearsed.own_bill() == rehearsed.provider_bill(2)
     written, read = rehearsed.calls()
     assert written.cache_write_tokens == read.cache_read_tokens > 1000
+
+
+def test_a_reply_that_an_earlier_attempt_paid_for_is_read_once_and_otherwise_asked_for(rehearsed: Rehearsed) -> None:
+    held = rehearsed.attempt()
+    replies: dict[str, Any] = {}
+    for calls in (2, 3):
+        with ModelClient(rehearsed.url, held.token, replies=replies) as client:
+            first, second = (client.create(["hello"], model=HAIKU, max_tokens=1500) for _ in range(2))
+        assert (first.text, first.stop) == (second.text, second.stop)
+        assert len(rehearsed.calls()) == calls
+    rehearsed.check_books()
 
 
 def test_the_bill_is_settled_when_the_reply_has_ended(rehearsed: Rehearsed) -> None:
@@ -579,6 +592,27 @@ def test_a_busy_provider_is_passed_on_as_it_is_and_costs_nothing(rehearsed: Rehe
     ]
     assert len(rehearsed.logged(2)) == 2, "the gateway must not try again"
     rehearsed.check_books()
+
+
+def test_a_gateway_that_stood_still_says_so_to_who_ran_out_of_time_meanwhile(
+    ledger_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.relay._STILL_SECONDS", 0.3)
+    server = server_config(gateway_config({}, watch_seconds=0.1), ledger_url, platform_policy())
+    gateway: Any = server.app
+
+    async def freezable(scope: Any, receive: Any, send: Any) -> None:
+        if scope.get("path") == "/freeze":
+            time.sleep(0.7)
+        await gateway(scope, receive, send)
+
+    server.app = freezable
+    with serve_in_thread(server, name="gateway") as url:
+        assert not is_away(url, within_seconds=60)
+        httpx2.get(f"{url}/freeze", trust_env=False)
+        wait_until(lambda: is_away(url, within_seconds=60), seconds=5, what="it says that it stood still")
+        assert not is_away(url, within_seconds=0)
+    assert is_away(url, within_seconds=0)
 
 
 def test_a_provider_that_cannot_be_reached_costs_nothing(ledger: Ledger, ledger_url: str) -> None:
