@@ -1,12 +1,16 @@
-"""The checks of `pointsman doctor`, and how they judge what they find."""
+"""The checks of `pointsman doctor`, and how they judge what they find.
+
+All run at once, each within a time limit: what hangs is a finding, and hides nothing of the rest.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
 import tempfile
+import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -23,19 +27,21 @@ from sqlmodel import col, select
 from gateway.config import GatewayConfig
 from gateway.network import authorities
 from ledger.audit import check_newest
-from ledger.dispatch_window import DISPATCHER, leaders
+from ledger.dispatch_window import CELERY_INTAKE, DISPATCHER, leaders
 from ledger.errors import SchemaMismatchError
 from ledger.operations.workers import slots_by_queue
 from ledger.store import Fit, Ledger, fit, found_revision, wanted_revision
 from ledger.tables import Tenant
 from producers.bootstrap import Installation
-from producers.dispatch.broker import open_broker
-from producers.intake import celery_intake
-from routing.broker import is_exposed_broker, is_exposed_ledger
-from routing.config import IN_FILE, PREFIX, read_settings
+from producers.dispatch.redis_client import open_broker
+from routing.config import IN_FILE, PREFIX, read_settings, strip_settings
 from routing.errors import PolicyError
+from routing.exposure import is_exposed_broker, is_exposed_ledger
 from routing.policy.platform import Policy
 from routing.queues import QUEUES, QueueName
+from sandbox.config import BoxConfig
+from sandbox.package_mirror.registries import check_mirror
+from sandbox.pool import check_boxes
 from sites.content_store import Disk
 
 MIN_FREE_BYTES = 1_000_000_000
@@ -94,6 +100,68 @@ def worst(findings: Iterable[Finding]) -> Verdict:
     """Return the worst verdict."""
     verdicts = {finding.verdict for finding in findings}
     return next((verdict for verdict in (Verdict.FAIL, Verdict.WARN) if verdict in verdicts), Verdict.OK)
+
+
+LIMIT_SECONDS = 2.0
+"""The time limit of each check."""
+
+
+class Check(NamedTuple):
+    """One part of an installation, looked at by itself."""
+
+    name: str
+    run: Callable[[], Iterable[Finding]]
+    late: Verdict = Verdict.FAIL
+    """The verdict if it does not end within its time limit."""
+
+
+def examine(checks: Iterable[Check], *, limit_seconds: float = LIMIT_SECONDS) -> Iterator[Finding]:
+    """Run all checks at once, and yield their findings in order; one that is late is a finding itself."""
+    running = [_Running(check) for check in checks]
+    deadline = time.monotonic() + limit_seconds
+    for one in running:
+        one.thread.join(max(0.0, deadline - time.monotonic()))
+        is_late = one.thread.is_alive()
+        yield from tuple(one.findings)
+        if one.error is not None:
+            raise one.error
+        if is_late:
+            hint = "it hangs, or is far too slow: see its log"
+            yield Finding(one.check.name, one.check.late, f"gave no answer within {limit_seconds:g} s", hint)
+
+
+class _Running:
+    """A check in a thread of its own, which ends with the process if it hangs."""
+
+    def __init__(self, check: Check) -> None:
+        self.check = check
+        self.findings: list[Finding] = []
+        self.error: Exception | None = None
+        self.thread = threading.Thread(target=self._run, name=check.name, daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.findings.extend(self.check.run())
+        except Exception as error:  # noqa: BLE001 - raised again where the findings are read
+            self.error = error
+
+
+def checks_of(installation: Installation, environment: Mapping[str, str]) -> Sequence[Check]:
+    """Return the checks of an installation, in the order in which their findings are shown."""
+    gateway_url = installation.settings.worker.gateway_url
+    return (
+        Check("prices", lambda: check_policy(installation.policy)),
+        Check("ledger", lambda: check_ledger(installation)),
+        Check("broker", lambda: check_broker(installation)),
+        Check("connections over TLS", lambda: check_transport(installation)),
+        Check("content store", lambda: check_files(installation)),
+        Check("preview keys", lambda: check_secrets(installation)),
+        Check("gateway", lambda: check_gateway(gateway_url, environment)),
+        Check("exporter", lambda: check_exporter(installation), late=Verdict.WARN),
+        Check("package registry", lambda: check_registry(installation), late=Verdict.WARN),
+        Check("box engine", lambda: check_sandboxes(environment), late=Verdict.WARN),
+    )
 
 
 def judge_clock(ahead_seconds: float) -> Finding:
@@ -221,7 +289,7 @@ def _providers(ledger: Ledger) -> Finding:
 def _leaders(ledger: Ledger) -> Iterator[Finding]:
     with ledger.begin() as session:
         alive = leaders(session)
-    for role, name in ((DISPATCHER, "dispatcher"), (celery_intake.ROLE, "Celery intake")):
+    for role, name in ((DISPATCHER, "dispatcher"), (CELERY_INTAKE, "Celery intake")):
         if role in alive:
             yield ok(name, f"led by {alive[role]}")
         else:
@@ -249,7 +317,8 @@ def _audit(installation: Installation) -> Iterator[Finding]:
         yield ok("audit chain", "its end is signed and matches the stored head")
 
 
-_TIMEOUT_SECONDS = 3.0
+_TIMEOUT_SECONDS = 1.5
+"""Of each connection and answer: shorter than a check's, so that it can say what was slow."""
 _LAG = "pointsman_fold_lag_seconds "
 _GATEWAY_URL = f"{PREFIX}WORKER__GATEWAY_URL"
 _MAX_BYTES = 4_000_000
@@ -398,6 +467,37 @@ def check_exporter(installation: Installation) -> Iterator[Finding]:
         return
     line = next((line for line in page.splitlines() if line.startswith(_LAG)), f"{_LAG}inf")
     yield judge_lag(float(line.removeprefix(_LAG)))
+
+
+class _BoxSettings(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    box: BoxConfig = BoxConfig()
+
+
+def check_registry(installation: Installation) -> Iterator[Finding]:
+    """Check where boxes get packages from."""
+    mirror = installation.settings.mirror
+    yield from map(
+        _only_boxes, check_mirror(mirror.npm, strip_settings(installation.environment()), npmrc=mirror.npmrc)
+    )
+
+
+def check_sandboxes(environment: Mapping[str, str]) -> Iterator[Finding]:
+    """Check what boxes need of their engine."""
+    try:
+        config = read_settings(_BoxSettings, environment).box
+    except PolicyError as error:
+        queues = ", ".join(name for name, queue in QUEUES.items() if queue.needs_box)
+        yield fail("sandboxes", str(error), f"fix it in the environment of the workers of {queues}")
+        return
+    yield from map(_only_boxes, check_boxes(config))
+
+
+def _only_boxes(check: tuple[str, str]) -> Finding:
+    """Judge a check of what only boxes need: its name and what to do, if anything."""
+    name, hint = check
+    return warn(name, hint, "only code agents and builds need it") if hint else ok(name)
 
 
 def _get(url: str) -> str | None:

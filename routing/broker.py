@@ -9,9 +9,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
-from ipaddress import ip_address
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 from celery import Celery
 from kombu.entity import Exchange, Queue
@@ -218,36 +216,3 @@ def tenant_user(tenant: str) -> BrokerUser:
 def _keys_of(queues: Sequence[QueueName]) -> tuple[str, ...]:
     """Return key patterns of the queues' lists, those for priorities included."""
     return tuple(f"~{list_of(queue)}{more}" for queue in queues for more in ("", _PRIORITIES))
-
-
-_CHECKED = frozenset({"verify-ca", "verify-full"})
-
-
-def is_exposed_broker(url: str) -> bool:
-    """Return whether a broker URL crosses a network without TLS."""
-    return url.startswith("redis:") and not _is_here(url)
-
-
-def is_exposed_ledger(url: str) -> bool:
-    """Return whether a ledger URL crosses a network without checking the server's certificate."""
-    return not _is_here(url) and _CHECKED.isdisjoint(parse_qs(urlsplit(url).query).get("sslmode", []))
-
-
-def _is_here(url: str) -> bool:
-    """Return whether a URL names only this machine; without a host it names a socket.
-
-    The clients of both services let a host in the query override the one before the path.
-    """
-    parts = urlsplit(url)
-    query = parse_qs(parts.query)
-    hosts = [host for name in ("host", "hostaddr") for value in query.get(name, []) for host in value.split(",")]
-    return all(_is_this_machine(host) for host in hosts or [parts.hostname or ""])
-
-
-def _is_this_machine(host: str) -> bool:
-    """Return whether a host name, address or socket directory, with or without a port, is on this machine."""
-    host = host.partition(":")[0].lower() if host.count(":") == 1 else host.lower()
-    try:
-        return ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host in ("", "localhost") or host.startswith(("/", "%2f"))

@@ -31,12 +31,12 @@ from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlmodel import col
 
-from ledger.dispatch_window import lead, resign
+from ledger.dispatch_window import CELERY_INTAKE, lead, resign
 from ledger.errors import IdempotencyConflictError
 from ledger.store import Ledger
 from ledger.tables import Tenant
 from monitoring import traces
-from producers.dispatch.broker import open_broker
+from producers.dispatch.redis_client import open_broker
 from producers.errors import AdmissionRefusedError, UnknownTenantError, UnreadableMessageError
 from producers.intake.submit import Submitter
 from routing.broker import INTAKE_LISTS, intake_list, lists_at
@@ -260,7 +260,6 @@ def _submit(
 
 _OWN_TASKS = frozenset(queue.task for queue in QUEUES.values())
 
-ROLE = "celery_door"
 LEASE_SECONDS = 5.0
 MAX_MESSAGE_BYTES = 1_048_576
 """A larger message is not read at all."""
@@ -451,12 +450,12 @@ class CeleryIntake:
 
     def _leads(self) -> bool:
         with self._ledger.begin() as session:
-            return lead(session, ROLE, self._holder, seconds=LEASE_SECONDS)
+            return lead(session, CELERY_INTAKE, self._holder, seconds=LEASE_SECONDS)
 
     def _resign(self) -> None:
         try:
             with self._ledger.begin() as session:
-                resign(session, ROLE, self._holder)
+                resign(session, CELERY_INTAKE, self._holder)
         except SQLAlchemyError:
             logger.warning("ledger_unreachable")
 

@@ -41,7 +41,7 @@ from tests.services import Valkey, wait_until
 SERVE = """
 import sys
 from monitoring.exporter import serve
-from producers.dispatch.broker import open_broker
+from producers.dispatch.redis_client import open_broker
 from routing.policy.platform import platform_policy
 serve(sys.argv[1], host="127.0.0.1", port=int(sys.argv[2]), policy=platform_policy(),
       broker=open_broker(sys.argv[3], timeout_seconds=0.5))

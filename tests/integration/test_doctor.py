@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from ledger import audit
 from ledger.audit import newest_head, seal
-from ledger.dispatch_window import DISPATCHER, lead
+from ledger.dispatch_window import CELERY_INTAKE, DISPATCHER, lead
 from ledger.operations.workers import WorkerStatus, record_heartbeat
 from ledger.store import Ledger
 from monitoring.exporter import ExporterApp
@@ -23,7 +23,6 @@ from producers import doctor
 from producers.bootstrap import Installation, Settings
 from producers.cli import app
 from producers.doctor import Finding
-from producers.intake import celery_intake
 from routing.config import read_settings
 from routing.policy.platform import platform_policy
 from routing.queues import QueueName
@@ -77,7 +76,7 @@ def test_a_fleet_whose_dispatcher_is_gone_and_whose_chain_was_cut(
             "workers",
         }
         with ledger.begin() as session:
-            for role in (DISPATCHER, celery_intake.ROLE):
+            for role in (DISPATCHER, CELERY_INTAKE):
                 assert lead(session, role, "one", seconds=30)
             queues = tuple(queue.value for queue in QueueName if queue is not QueueName.UNROUTED)
             record_heartbeat(session, WorkerStatus(id="w", host="h", pid=1, queues=queues, slots=2))
