@@ -361,6 +361,12 @@ MESSAGES_UNREAD = counter(
     "queue_name",
     zeros=_each(QUEUE_NAMES),
 )
+MESSAGES_DROPPED = counter(
+    "messages_dropped_total",
+    "Messages dropped because they are none of the fleet's; `unrouted` keeps a sample.",
+    "queue_name",
+    zeros=_each(QUEUE_NAMES),
+)
 MIRROR_REQUESTS = counter(
     "mirror_requests_total",
     "Requests to the package mirror, by result.",

@@ -52,6 +52,7 @@ jobs_started_total{tier,queue_name} counter
 ladder_events_total{event,reason} counter
 lease_age_seconds_max{queue_name} gauge
 limit_hits_total{tier,queue_name,limit,phase} counter
+messages_dropped_total{queue_name} counter
 messages_unread_total{queue_name} counter
 mirror_bytes_total{} counter
 mirror_requests_total{result} counter
