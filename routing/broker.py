@@ -285,7 +285,7 @@ def fleet_users() -> tuple[BrokerUser, ...]:
             f"{PREFIX}-worker", (*_CONNECT, *publish, *consume, *events, *queues, _UNACKED, *bindings, "&/*.celeryev/*")
         ),
         BrokerUser(f"{PREFIX}-exporter", (*_CONNECT, "+info", "+llen", *queues, *doors[:2])),
-        BrokerUser(f"{PREFIX}-doctor", (*_CONNECT, "+config|get")),
+        BrokerUser(f"{PREFIX}-doctor", (*_CONNECT, "+config|get", "+set", f"~{PREFIX}:doctor")),
     )
 
 
