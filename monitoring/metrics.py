@@ -79,7 +79,7 @@ ATTEMPT_ENDS: tuple[tuple[str, str], ...] = (
     *END_REASONS,
     (State.AWAITING_APPROVAL, Reason.DONE),
     *product(("lost",), (Reason.WORKER_LOST, Reason.TIME_LIMIT, Reason.WORKER_STOPPED)),
-    *product(DEFERRED_OUTCOMES, (Reason.PROVIDER_BUSY, Reason.GATEWAY_UNREACHABLE)),
+    *product(DEFERRED_OUTCOMES, (Reason.PROVIDER_BUSY, Reason.GATEWAY_UNREACHABLE, Reason.STORAGE_UNAVAILABLE)),
     *(("escalated", Reason(reason)) for reason in _TOO_LOW),
 )
 WENT_ON = (State.RECEIVED, State.CLARIFYING, State.DEBATING, State.QUEUED, State.RUNNING, State.PUBLISHING)

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import psycopg
 import pytest
 import yaml
 from redis import Redis
+from sqlalchemy import text
 from sqlmodel import Session
 
 from ledger import money, provider_circuits
@@ -30,7 +34,7 @@ from ledger.store import Ledger
 from ledger.tables import Attempt
 from producers.commands.monitoring import read_alert_rules
 from producers.local.supervisor import free_port
-from routing.jobs import JobMessage, JobRequest, Reason, State
+from routing.jobs import DEFERRED, JobMessage, JobRequest, Reason, State
 from routing.policy.prices import Usage
 from routing.provider_circuit import Trouble
 from routing.queues import Tier
@@ -148,6 +152,43 @@ def jobs_fail(site: Site) -> None:
         site.fleet.end(claimed, State.FAILED, Reason.GATEWAY_UNREACHABLE)
 
 
+def files_cannot_be_written(site: Site) -> None:
+    ended: dict[str, Any] = {
+        "queue": "spec",
+        "tier": 1,
+        "outcome": DEFERRED,
+        "reason": Reason.STORAGE_UNAVAILABLE.value,
+        "seconds": 1,
+    }
+    site.in_ledger(lambda session: record(session, EventKind.ATTEMPT_ENDED, **ended))
+
+
+def a_callback_is_late(site: Site) -> None:
+    site.fleet.execute(
+        "INSERT INTO notification (job_id, callback_url, payload, attempts, next_at, created_at)"
+        " SELECT id, 'https://receiver.example', '{}', 1, now() + interval '1 hour', now() - interval '5 minutes'"
+        "   FROM job WHERE id = :id",
+        id=site.fleet.accept(tier=None),
+    )
+
+
+def a_session_waits_for_another(site: Site) -> None:
+    holder, waiter = (site.open_sessions.enter_context(Session(site.fleet.ledger.engine)) for _ in range(2))
+    for session in (holder, waiter):
+        session.execute(text("SET idle_in_transaction_session_timeout = 0; SET statement_timeout = 0"))
+    lock = text("SELECT pg_advisory_xact_lock(7)")
+    holder.execute(lock)
+    waiting = threading.Thread(target=waiter.execute, args=(lock,))
+    waiting.start()
+    site.open_sessions.callback(waiting.join)
+    site.open_sessions.callback(holder.rollback)
+
+
+def connections_run_out(site: Site) -> None:
+    for _ in range(75):
+        site.open_sessions.enter_context(psycopg.connect(site.fleet.url))
+
+
 def workers_die_in_jobs(site: Site) -> None:
     for _ in range(4):
         claimed = site.late(seconds=0)
@@ -253,7 +294,11 @@ FAULTS: tuple[tuple[Callable[[Site], None], tuple[str, ...]], ...] = (
     (nobody_seals, ("AuditUnsealed",)),
     (all_slots_are_taken_and_a_job_waits, ("Saturated",)),
     (jobs_begin_late, ("QueueSlow", "WaitBurnFast", "WaitBurnSlow")),
-    (jobs_fail, ("Failing", "AcceptanceBurn", "DeadLetters")),
+    (jobs_fail, ("Failing", "AcceptanceBurn", "DeadLetters", "GatewayAway")),
+    (files_cannot_be_written, ("ContentStoreAway",)),
+    (a_callback_is_late, ("Webhooks",)),
+    (a_session_waits_for_another, ("LedgerBlocked",)),
+    (connections_run_out, ("LedgerConnections",)),
     (workers_die_in_jobs, ("WorkersDie",)),
     (money_goes_into_work_that_is_not_used, ("Waste", "SpendRate")),
     (a_tenant_has_spent_its_day, ("BudgetNearlySpent", "BudgetSpent")),
