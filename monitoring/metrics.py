@@ -59,7 +59,7 @@ PLACES = (
 
 _FAILED_REASONS = _words(
     "not_available spec_invalid spec_poor not_spec_managed command_refused scan_refused publish_conflict publish_failed"
-    " worker_lost no_provider_key provider_busy provider_error gateway_unreachable internal_error"
+    " worker_lost no_provider_key provider_busy provider_error gateway_unreachable storage_unavailable internal_error"
 )
 END_REASONS: tuple[tuple[str, str], ...] = (
     *product((State.ANSWERED, State.PUBLISHED), (Reason.DONE,)),

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
@@ -34,7 +33,7 @@ from ledger.store import Ledger
 from ledger.tables import Attempt
 from producers.commands.monitoring import read_alert_rules
 from producers.local.supervisor import free_port
-from routing.jobs import DEFERRED, JobMessage, JobRequest, Reason, State
+from routing.jobs import JobMessage, JobRequest, Reason, State
 from routing.policy.prices import Usage
 from routing.provider_circuit import Trouble
 from routing.queues import Tier
@@ -153,14 +152,7 @@ def jobs_fail(site: Site) -> None:
 
 
 def files_cannot_be_written(site: Site) -> None:
-    ended: dict[str, Any] = {
-        "queue": "spec",
-        "tier": 1,
-        "outcome": DEFERRED,
-        "reason": Reason.STORAGE_UNAVAILABLE.value,
-        "seconds": 1,
-    }
-    site.in_ledger(lambda session: record(session, EventKind.ATTEMPT_ENDED, **ended))
+    site.fleet.end(site.late(seconds=0), State.FAILED, Reason.STORAGE_UNAVAILABLE)
 
 
 def a_callback_is_late(site: Site) -> None:
