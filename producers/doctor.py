@@ -141,7 +141,7 @@ def examine(checks: Iterable[Check], *, limit_seconds: float = LIMIT_SECONDS) ->
         if one.error is not None:
             raise one.error
         if is_late:
-            hint = "it hangs, or is far too slow: see its log"
+            hint = "it hangs or is too slow (see its log), or this machine is too busy to ask"
             yield Finding(one.check.name, one.check.late, f"gave no answer within {limit_seconds:g} s", hint)
 
 
