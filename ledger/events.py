@@ -77,6 +77,7 @@ class EventKind(StrEnum):
     DEBATED = "debated"
     FENCED = "fenced"
     UNREAD = "unread"
+    DROPPED = "dropped"
     REFUSED = "refused"
     BOX = "box"
     REAPED = "reaped"

@@ -16,7 +16,7 @@ from sqlmodel import Session, col
 
 from ledger import audit
 from ledger.dispatch_window import IS_PUSHED, IS_READY, set_wait_reason
-from ledger.errors import JobNotFoundError
+from ledger.errors import JobNotFoundError, MessageRefusedError
 from ledger.events import INSERT_EVENTS, EventKind, NewEvent, event_rows, record, record_all
 from ledger.job_ends import Consequence, count_end, is_run, is_step, settle_end
 from ledger.record_tables import Event
@@ -213,9 +213,12 @@ def find_job(session: Session, job_id: UUID, *, tenant: str | None = None) -> Jo
     """Return a job; with `tenant`, only if it belongs to that tenant.
 
     Raises:
+        MessageRefusedError: the caller's fault: its message named no tenant that there is.
         JobNotFoundError: the caller's fault.
     """
     job = session.get(Job, job_id)
+    if job is None and (rules := audit.refused_message(session, job_id)):
+        raise MessageRefusedError(job_id, rules)
     if job is None or (tenant is not None and job.tenant != tenant):
         raise JobNotFoundError(job_id)
     return job

@@ -18,7 +18,7 @@ from ledger import audit
 from ledger.errors import NotReplayableError
 from ledger.jobs import find_job, lock_job
 from ledger.record_tables import Delivery, Notification
-from ledger.store import after, moment, now
+from ledger.store import Statement, after, moment, now
 from ledger.tables import Job
 
 MAX_REPLAYS = 100
@@ -103,6 +103,31 @@ def book(session: Session, due: Due, delivery: Delivery, *, again_in: float | No
         own &= col(Notification.attempts) == due.number
         values = {"next_at": None if again_in is None else after(again_in)}
     session.execute(sql_update(Notification).where(own).values(**values))
+
+
+_UNDELIVERED = Statement("""
+    SELECT (SELECT count(*) FROM (SELECT created_at FROM notification WHERE delivered_at IS NULL AND next_at IS NOT NULL
+                                   ORDER BY next_at LIMIT %(most)s) AS pending
+             WHERE created_at < clock_timestamp() - interval '1 minute') AS waiting,
+           (SELECT count(*) FROM (SELECT job_id, number, at FROM delivery ORDER BY id DESC LIMIT %(most)s) AS newest
+              JOIN notification USING (job_id)
+             WHERE delivered_at IS NULL AND next_at IS NULL AND number = attempts
+               AND at > clock_timestamp() - interval '1 day') AS given_up
+""")
+
+
+class Undelivered(NamedTuple):
+    """How many notifications have not arrived; counted among the newest and next tries, at a bounded cost."""
+
+    waiting: int
+    """For over a minute: not tried yet, or to be tried again."""
+    given_up: int
+    """Within the last day."""
+
+
+def count_undelivered(session: Session) -> Undelivered:
+    """Count the notifications of all tenants that have not arrived."""
+    return Undelivered(*_UNDELIVERED.one(session, {"most": _LOOKED_AT}))
 
 
 def find_notification(session: Session, job_id: UUID, *, tenant: str) -> NotificationState:

@@ -283,6 +283,9 @@ _COUNTING: dict[str, Callable[[_Tally, Mapping[str, Any]], None]] = {
     EventKind.DEBATED: _count_debate,
     EventKind.FENCED: lambda tally, data: tally.add(metrics.DUPLICATES_FENCED, _queue(data)),
     EventKind.UNREAD: lambda tally, data: tally.add(metrics.MESSAGES_UNREAD, _queue(data)),
+    EventKind.DROPPED: lambda tally, data: tally.add(
+        metrics.MESSAGES_DROPPED, _queue(data), by=int(data.get("messages", 0))
+    ),
     EventKind.REFUSED: _count_refused,
     EventKind.STATE: _count_state,
     EventKind.LADDER: _count_ladder,

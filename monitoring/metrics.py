@@ -59,7 +59,7 @@ PLACES = (
 
 _FAILED_REASONS = _words(
     "not_available spec_invalid spec_poor not_spec_managed command_refused scan_refused publish_conflict publish_failed"
-    " worker_lost no_provider_key provider_busy provider_error gateway_unreachable internal_error"
+    " worker_lost no_provider_key provider_busy provider_error gateway_unreachable storage_unavailable internal_error"
 )
 END_REASONS: tuple[tuple[str, str], ...] = (
     *product((State.ANSWERED, State.PUBLISHED), (Reason.DONE,)),
@@ -358,6 +358,12 @@ STEP_SECONDS = _histogram(
 MESSAGES_UNREAD = counter(
     "messages_unread_total",
     "Messages of a version unknown to the worker: an upgrade is in progress or stuck.",
+    "queue_name",
+    zeros=_each(QUEUE_NAMES),
+)
+MESSAGES_DROPPED = counter(
+    "messages_dropped_total",
+    "Messages dropped because they are none of the fleet's; `unrouted` keeps a sample.",
     "queue_name",
     zeros=_each(QUEUE_NAMES),
 )

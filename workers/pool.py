@@ -30,10 +30,10 @@ from sqlmodel import Session, col
 from ledger.attempts import expire_worker_leases, report_loss
 from ledger.tables import Job
 from monitoring import logs, traces
+from routing.broker import message_dropped
 from routing.jobs import JobMessage, Reason
 from workers.heartbeat import WorkerHeartbeat
 from workers.lifecycle import HAND_BACK_SIGNAL, install_interrupts
-from workers.tasks import keep_unrouted
 
 logger = logging.getLogger(__name__)
 
@@ -150,7 +150,7 @@ class PoolHooks:
         signals.task_prerun.connect(self.on_prerun)
         signals.task_postrun.connect(self.on_postrun)
         signals.task_failure.connect(self.on_failure)
-        signals.task_unknown.connect(keep_unrouted)
+        message_dropped.connect(self._heartbeat.on_dropped)
         signals.worker_ready.connect(self._stopping.on_ready)
         signals.worker_ready.connect(self._heartbeat.on_ready)
         signals.worker_shutting_down.connect(self._stopping.on_shutting_down)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -15,9 +16,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+import psycopg
 import pytest
 import yaml
 from redis import Redis
+from sqlalchemy import text
 from sqlmodel import Session
 
 from ledger import money, provider_circuits
@@ -41,7 +44,7 @@ from tests.services import Valkey, wait_until
 SERVE = """
 import sys
 from monitoring.exporter import serve
-from producers.dispatch.broker import open_broker
+from producers.dispatch.redis_client import open_broker
 from routing.policy.platform import platform_policy
 serve(sys.argv[1], host="127.0.0.1", port=int(sys.argv[2]), policy=platform_policy(),
       broker=open_broker(sys.argv[3], timeout_seconds=0.5))
@@ -146,6 +149,36 @@ def jobs_fail(site: Site) -> None:
     for number in range(12):  # of its own task and for no error of its own: else it is debated, and no dead letter
         claimed = site.late(seconds=0, prompt=f"What is spelt, part {number}?")
         site.fleet.end(claimed, State.FAILED, Reason.GATEWAY_UNREACHABLE)
+
+
+def files_cannot_be_written(site: Site) -> None:
+    site.fleet.end(site.late(seconds=0), State.FAILED, Reason.STORAGE_UNAVAILABLE)
+
+
+def a_callback_is_late(site: Site) -> None:
+    site.fleet.execute(
+        "INSERT INTO notification (job_id, callback_url, payload, attempts, next_at, created_at)"
+        " SELECT id, 'https://receiver.example', '{}', 1, now() + interval '1 hour', now() - interval '5 minutes'"
+        "   FROM job WHERE id = :id",
+        id=site.fleet.accept(tier=None),
+    )
+
+
+def a_session_waits_for_another(site: Site) -> None:
+    holder, waiter = (site.open_sessions.enter_context(Session(site.fleet.ledger.engine)) for _ in range(2))
+    for session in (holder, waiter):
+        session.execute(text("SET idle_in_transaction_session_timeout = 0; SET statement_timeout = 0"))
+    lock = text("SELECT pg_advisory_xact_lock(7)")
+    holder.execute(lock)
+    waiting = threading.Thread(target=waiter.execute, args=(lock,))
+    waiting.start()
+    site.open_sessions.callback(waiting.join)
+    site.open_sessions.callback(holder.rollback)
+
+
+def connections_run_out(site: Site) -> None:
+    for _ in range(75):
+        site.open_sessions.enter_context(psycopg.connect(site.fleet.url))
 
 
 def workers_die_in_jobs(site: Site) -> None:
@@ -253,7 +286,11 @@ FAULTS: tuple[tuple[Callable[[Site], None], tuple[str, ...]], ...] = (
     (nobody_seals, ("AuditUnsealed",)),
     (all_slots_are_taken_and_a_job_waits, ("Saturated",)),
     (jobs_begin_late, ("QueueSlow", "WaitBurnFast", "WaitBurnSlow")),
-    (jobs_fail, ("Failing", "AcceptanceBurn", "DeadLetters")),
+    (jobs_fail, ("Failing", "AcceptanceBurn", "DeadLetters", "GatewayAway")),
+    (files_cannot_be_written, ("ContentStoreAway",)),
+    (a_callback_is_late, ("Webhooks",)),
+    (a_session_waits_for_another, ("LedgerBlocked",)),
+    (connections_run_out, ("LedgerConnections",)),
     (workers_die_in_jobs, ("WorkersDie",)),
     (money_goes_into_work_that_is_not_used, ("Waste", "SpendRate")),
     (a_tenant_has_spent_its_day, ("BudgetNearlySpent", "BudgetSpent")),

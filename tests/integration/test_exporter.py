@@ -272,7 +272,7 @@ def test_counters_of_closed_label_sets_start_at_0(fleet: Fleet) -> None:
     assert series["queue_depth", ("spec",)] == 0
     assert ("queue_depth", ("unrouted",)) not in series
     assert len(series) < 4000
-    gauges = ("build_info", "budget", "dispatcher_leader", "fold_lag")
+    gauges = ("build_info", "budget", "dispatcher_leader", "fold_lag", "ledger_connections")
     assert not [name for (name, _), value in series.items() if value and not name.startswith(gauges)]
 
 
