@@ -45,15 +45,15 @@ _SCAN_MARKER = 0xDA
 
 
 def _jpeg_size(data: bytes) -> Size | None:
-    at, frames = 2, []
+    at, frames = 2, list[Size]()
     while True:
         lead, marker, length = struct.unpack_from(">BBH", data, at)
         if lead != 0xFF or length < 2:
             return None
         if marker == _SCAN_MARKER:
-            return Size(*frames[0]) if len(frames) == 1 else None
+            return frames[0] if len(frames) == 1 else None
         if marker in _FRAME_MARKERS:
-            frames.append(struct.unpack_from(">HH", data, at + 5)[::-1])
+            frames.append(Size(*reversed(struct.unpack_from(">HH", data, at + 5))))
         at += 2 + length
 
 

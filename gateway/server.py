@@ -41,6 +41,7 @@ _COUNT_SECONDS = 10.0
 _MAX_COUNT_BYTES = 64 * 1024
 _IP_FREEBIND = 15
 """Linux option (ip(7)) to bind to an address that does not exist yet; Python has no name for it."""
+_UNREACHABLE = RefusedError(Code.PROVIDER_UNREACHABLE, "the model provider cannot be reached")
 _HELLO = b'{"service":"pointsman-gateway"}'
 
 
@@ -124,14 +125,16 @@ class Gateway:
         request = self._admission.request(caller, await self._body(scope, receive), is_count=True)
         answer = await self._ask_count(caller, request)
         if answer is None:
-            raise RefusedError(Code.PROVIDER_UNREACHABLE, "the model provider cannot be reached")
+            raise _UNREACHABLE
         status, headers, body = answer
         await _reply(send, status, headers, caller.provider.pass_back(body))
 
     async def _count_tokens(self, caller: Caller, request: ModelRequest) -> int | None:
-        """Ask the provider for a tighter bound than the body's size, free of charge."""
+        """Ask the provider for a tighter bound than the request's own, free of charge."""
         answer = await self._ask_count(caller, request)
-        return caller.provider.read_count(answer[2]) if answer is not None and answer[0] == 200 else None
+        if answer is None or caller.provider.trouble_of(answer[0]) is not None:
+            raise _UNREACHABLE
+        return caller.provider.read_count(answer[2]) if answer[0] == 200 else None
 
     async def _ask_count(
         self, caller: Caller, request: ModelRequest
@@ -140,6 +143,7 @@ class Gateway:
         upstream = caller.provider.count(request, headers=caller.headers)
         if upstream is None:
             return None
+        await self._admission.take_count(caller)
         assert self._session is not None
         timeout = aiohttp.ClientTimeout(total=_COUNT_SECONDS)
         try:

@@ -1,5 +1,6 @@
 """Images and PDFs through the gateway, at a provider that prices them by its published rules, whatever callers do."""
 
+import asyncio
 import base64
 import hashlib
 import json
@@ -16,8 +17,10 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from sqlmodel import select
 
 from ledger.store import Ledger
+from ledger.tables import Cap
 from routing.policy.platform import Policy, platform_policy
 from routing.policy.prices import Usage, cost_nanousd
 from routing.queues import QueueName
@@ -38,7 +41,7 @@ from tests.integration.gateway_world import (
 from tests.media_files import IMAGES, pdf, png
 from tests.services import wait_until
 
-CALLS = int(os.environ.get("POINTSMAN_TEST_MEDIA_CALLS", "60"))
+CALLS = int(os.environ.get("MEDIA_CALLS", "60"))
 PRICE = platform_policy().prices[HAIKU]
 
 
@@ -86,6 +89,7 @@ class PricedProvider:
         pieces = [self.dice.randrange(1, 60) for _ in range(self.dice.randrange(12))]
         pieces = pieces if sum(pieces) <= body["max_tokens"] else []
         usage = Usage(input_tokens=counted, output_tokens=sum(pieces) or 1)
+        await asyncio.sleep(self.dice.choice([0, 0.02]))
         self.served[call] = cost_nanousd(PRICE, usage)
         if not body.get("stream"):
             reply = {"input_tokens": counted, "output_tokens": usage.output_tokens}
@@ -96,6 +100,7 @@ class PricedProvider:
         try:
             for part in (opening(input_tokens=counted), block(), *said, closing(output_tokens=usage.output_tokens)):
                 await response.write(part)
+                await asyncio.sleep(self.dice.choice([0, 0.01]))
         except ConnectionError:
             pass
         return response
@@ -140,10 +145,6 @@ def check(world: World, upstream: PricedProvider) -> None:
     assert not short, f"{len(short)} of {len(upstream.served)} calls were billed below what was served: {short}"
     world.check_books()
     with world.ledger.begin() as session:
-        from sqlmodel import select
-
-        from ledger.tables import Cap
-
         passed = [cap for cap in session.exec(select(Cap)).all() if cap.spent_nanousd > cap.limit_nanousd]
         assert passed == []
 
