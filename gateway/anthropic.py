@@ -136,8 +136,8 @@ class AnthropicProvider:
             bounds += [text + media, text + media - known.text_bytes // _BYTES_PER_INPUT_TOKEN + known.tokens]
         tokens = min(bounds)
         cached = min(known.cached_tokens, tokens) if trusts_cache else 0
-        nanousd = cached * nanousd_per_token(price.cache_read) + (tokens - cached) * dearest_nanousd(price, request)
-        return WorstInput(tokens, nanousd)
+        rest = most_input_nanousd(price, tokens - cached, encoded=request.encoded)
+        return WorstInput(tokens, cached * nanousd_per_token(price.cache_read) + rest)
 
     def note_usage(
         self, request: ModelRequest, usage: Usage, *, headers: Mapping[bytes, bytes], sent_at: float
@@ -233,7 +233,7 @@ def measure(request: ModelRequest, price: Price) -> Measured:
         tokens = _tokens_of_file(block, price) if is_inline else _tokens_of_reference(block, price)
         text_bytes -= len(source["data"]) if is_inline else 0
         files.append(tokens)
-    text = -(-text_bytes // _BYTES_PER_INPUT_TOKEN) + (TOOL_PROMPT_TOKENS if request.has_tools else 0)
+    text = most_text_tokens(text_bytes, has_tools=request.has_tools)
     return Measured(text, None if None in files else sum(filter(None, files)))
 
 
@@ -256,19 +256,24 @@ def image_tokens(width: int, height: int) -> int:
     return max(patches, -(-width * height // _PIXELS_PER_TOKEN))
 
 
-def dearest_nanousd(price: Price, request: ModelRequest) -> int:
-    """Return what an input token costs at most; none is written to the cache unless the request marks it."""
+def most_text_tokens(text_bytes: int, *, has_tools: bool) -> int:
+    """Return an upper bound of the tokens of so many bytes of a request."""
+    return -(-text_bytes // _BYTES_PER_INPUT_TOKEN) + (TOOL_PROMPT_TOKENS if has_tools else 0)
+
+
+def most_input_nanousd(price: Price, tokens: int, *, encoded: bytes) -> int:
+    """Return what input tokens cost at most; none is written to a cache unless the request asks for it."""
     kinds = [price.input]
-    if b'"cache_control"' in request.encoded:
+    if b'"cache_control":{' in encoded:
         kinds += [price.cache_write, price.cache_read]
-    if b'"ttl":"1h"' in request.encoded:
+    if b'"ttl":"1h"' in encoded:
         kinds.append(_LONG_CACHE_FACTOR * price.input)
-    return nanousd_per_token(max(kinds))
+    return tokens * nanousd_per_token(max(kinds))
 
 
 def _keeps_prompt(request: ModelRequest) -> bool:
     """Whether the prompt is cached, and counted as it is sent: the provider clears old tool uses only of a long one."""
-    return b'"cache_control"' in request.encoded and b'"clear_tool_uses' not in request.encoded
+    return b'"cache_control":{' in request.encoded and b'"clear_tool_uses' not in request.encoded
 
 
 def _betas(headers: Mapping[bytes, bytes]) -> str:

@@ -84,11 +84,11 @@ class World:
     def client(self, held: Held) -> ModelClient:
         return ModelClient(self.url, held.token, timeout_seconds=20)
 
-    def post(self, held: Held | str, body: dict[str, Any] | bytes, **headers: str) -> httpx2.Response:
-        """Send a body as it is."""
+    def post(self, held: Held | str, body: dict[str, Any] | bytes, *, to: str = "", **headers: str) -> httpx2.Response:
+        """Send a body as it is, to a path below that of messages."""
         token = held if isinstance(held, str) else held.token
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
-        url = f"{self.url}/v1/messages"
+        url = f"{self.url}/v1/messages/{to}".rstrip("/")
         return httpx2.post(
             url,
             content=content,

@@ -183,7 +183,7 @@ def test_a_small_pdf_of_many_pages_is_reserved_at_what_its_pages_cost(ledger: Le
 def test_random_media_and_hang_ups_are_never_billed_below_what_was_served(ledger: Ledger, ledger_url: str) -> None:
     dice = random.Random(2026)
     with priced_world(ledger, ledger_url) as (upstream, _, world):
-        helds = [world.attempt(cap_usd=dice.choice([0.05, 0.2, 0.65])) for _ in range(max(4, CALLS // 6))]
+        helds = [world.attempt(cap_usd=dice.choice([0.05, 0.2, 0.65, 3])) for _ in range(20)]
 
         def machine_made() -> dict[str, Any]:
             if dice.random() < 0.5:
@@ -230,3 +230,41 @@ def test_an_image_is_reserved_by_its_pixels_wherever_it_stands(ledger: Ledger, l
         least, *others = (call.reserved_nanousd // 1000 for call in world.calls())
         assert least < 300
         assert all(1300 <= tokens < 1700 for tokens in others)
+
+
+# -- what cannot be read -----------------------------------------------------------------------------------------------
+
+
+def test_a_pdf_that_hides_its_pages_is_counted_by_the_provider_or_refused(ledger: Ledger, ledger_url: str) -> None:
+    part = document(pdf(40, is_packed=True))
+    body = message(messages=[{"role": "user", "content": [part]}], max_tokens=10)
+    with priced_world(ledger, ledger_url) as (upstream, up, world):
+        upstream.price(part, 40 * 3000)
+        held = world.attempt()
+        assert world.post(held, body).status_code == 200
+        assert [call.reserved_nanousd > 40 * 3_000_000 for call in world.calls()] == [True]
+        up.count_answer = None
+        refused = world.post(held, body)
+        assert refused.status_code == 403
+        assert "a document whose pages cannot be counted" in refused.json()["error"]["message"]
+        assert len(world.calls()) == len(up.requests) == 1
+        check(world, upstream)
+
+
+@pytest.mark.threat("C6")
+def test_counting_tokens_is_metered(ledger: Ledger, ledger_url: str) -> None:
+    shipped = policy_for_media()
+    rules = shipped.gateway.model_copy(update={"counts_per_minute": 3})
+    hidden = document(pdf(2, is_packed=True))
+    with scripted_provider(PricedProvider().play) as up:
+        up.count_answer = {"input_tokens": 5}
+        own, policy = provider(up.url), shipped.model_copy(update={"gateway": rules})
+        with gateway_world(ledger, ledger_url, {"own": own}, policy=policy) as world:
+            held = world.attempt()
+            answers = [world.post(held, message(), to="count_tokens") for _ in range(5)]
+            assert [answer.status_code for answer in answers] == [200] * 3 + [429] * 2
+            assert answers[-1].json()["error"]["details"]["error_code"] == "rate_limited"
+            assert 1 <= int(answers[-1].headers["retry-after"]) <= 20
+            refused = world.post(held, message(messages=[{"role": "user", "content": [hidden]}]))
+            assert refused.json()["error"]["details"]["error_code"] == "rate_limited"
+            assert len(up.counts) == 3
