@@ -41,7 +41,6 @@ _COUNT_SECONDS = 10.0
 _MAX_COUNT_BYTES = 64 * 1024
 _IP_FREEBIND = 15
 """Linux option (ip(7)) to bind to an address that does not exist yet; Python has no name for it."""
-_UNREACHABLE = RefusedError(Code.PROVIDER_UNREACHABLE, "the model provider cannot be reached")
 _HELLO = b'{"service":"pointsman-gateway"}'
 
 
@@ -125,7 +124,7 @@ class Gateway:
         request = self._admission.request(caller, await self._body(scope, receive), is_count=True)
         answer = await self._ask_count(caller, request)
         if answer is None:
-            raise _UNREACHABLE
+            raise _unreachable()
         status, headers, body = answer
         await _reply(send, status, headers, caller.provider.pass_back(body))
 
@@ -133,7 +132,7 @@ class Gateway:
         """Ask the provider for a tighter bound than the request's own, free of charge."""
         answer = await self._ask_count(caller, request)
         if answer is None or caller.provider.trouble_of(answer[0]) is not None:
-            raise _UNREACHABLE
+            raise _unreachable()
         return caller.provider.read_count(answer[2]) if answer[0] == 200 else None
 
     async def _ask_count(
@@ -176,6 +175,10 @@ class Gateway:
                         return b"".join(parts)
         except TimeoutError:
             raise RefusedError(Code.BAD_REQUEST, "the body took too long to arrive") from None
+
+
+def _unreachable() -> RefusedError:
+    return RefusedError(Code.PROVIDER_UNREACHABLE, "the model provider cannot be reached")
 
 
 def _headers(scope: Any) -> Mapping[bytes, bytes]:
