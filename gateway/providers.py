@@ -27,7 +27,9 @@ class Settlement(NamedTuple):
     """How a call is booked."""
 
     usage: Usage
+    """As far as it could be seen."""
     cost_nanousd: int
+    """The most that it can have cost, where that was not all."""
     state: str
     finish: str
     status: int
@@ -119,10 +121,9 @@ class Meter:
         usage = self._usage()
         if self.is_complete and self._has_output and self.has_started and not self._is_garbled:
             return Settlement(usage, self._cost(usage), "settled", finish, status)
-        usage = usage._replace(output_tokens=max(usage.output_tokens, self._max_tokens))
+        most = self._cost(usage._replace(output_tokens=max(usage.output_tokens, self._max_tokens)))
         is_input_known = self.has_started and not self._is_garbled
-        cost = self._cost(usage) if is_input_known else max(self._reserved, self._cost(usage))
-        return Settlement(usage, cost, "presumed", finish, status)
+        return Settlement(usage, most if is_input_known else max(self._reserved, most), "presumed", finish, status)
 
 
 class UpstreamRequest(NamedTuple):
