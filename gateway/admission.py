@@ -255,8 +255,11 @@ class Admission:
         if isinstance(outcome, BudgetExceeded):
             call = replace(call, least_tokens=_least_tokens(caller.policy, request))
             if outcome.left_nanousd > call.least_tokens * call.token_nanousd:
-                call = _bounded(call, await self._tight_bound(caller, request, price))
-                outcome = await self._reserve(caller, call)
+                for worst in await self._tight_bounds(caller, request, price):
+                    call = _bounded(call, worst)
+                    outcome = await self._reserve(caller, call)
+                    if not isinstance(outcome, BudgetExceeded):
+                        break
         if isinstance(outcome, BudgetExceeded):
             raise await self._refuse_budget(caller, call, outcome)
         sent = caller.provider.call(request, max_tokens=outcome.max_tokens, headers=caller.headers, call_id=call.id)
@@ -271,12 +274,18 @@ class Admission:
             raise RefusedError(Code.FEATURE_REFUSED, "messages: a document whose pages cannot be counted")
         return worst
 
-    async def _tight_bound(self, caller: Caller, request: ModelRequest, price: Price) -> WorstInput | None:
-        """Return the lowest bound there is, where a budget has no room for the first one."""
+    async def _tight_bounds(self, caller: Caller, request: ModelRequest, price: Price) -> list[WorstInput]:
+        """Return lower bounds for where a budget has no room for the first: by the provider's count, then its cache."""
         counted = None
         with suppress(RefusedError):
             counted = await self._count_tokens(caller, request)
-        return caller.provider.worst_input(request, price, headers=caller.headers, counted=counted, trusts_cache=True)
+        bounds = [
+            caller.provider.worst_input(
+                request, price, headers=caller.headers, counted=counted, trusts_cache=trusts_cache
+            )
+            for trusts_cache in (False, True)
+        ]
+        return list(dict.fromkeys(bound for bound in bounds if bound is not None))
 
     def _start(self, caller: Caller, request: ModelRequest, price: Price, worst: WorstInput) -> CallStart:
         policy = caller.policy
@@ -318,10 +327,8 @@ class Admission:
         return RefusedError(Code.BUDGET_EXCEEDED, str(exceeded._replace(needed_nanousd=least)))
 
 
-def _bounded(call: CallStart, worst: WorstInput | None) -> CallStart:
-    """Return a call with another bound of its input, if there is one."""
-    if worst is None:
-        return call
+def _bounded(call: CallStart, worst: WorstInput) -> CallStart:
+    """Return a call with another bound of its input."""
     return replace(call, input_nanousd=worst.nanousd, circuit=replace(call.circuit, input_tokens=worst.tokens))
 
 

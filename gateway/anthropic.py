@@ -224,17 +224,19 @@ class Measured(NamedTuple):
 
 def measure(request: ModelRequest, price: Price) -> Measured:
     """Bound the tokens of media by pixels and pages, and those of everything else by its bytes."""
-    text_bytes, files = len(request.encoded), list[int | None]()
+    text_bytes, media = len(request.encoded), 0
+    is_counted = True
     for block in _content(request.fields):
         source = block.get("source")
         if not isinstance(source, dict) or source.get("type") in ("text", "content"):
             continue
         is_inline = source.get("type") == "base64" and isinstance(source.get("data"), str)
-        tokens = _tokens_of_file(block, price) if is_inline else _tokens_of_reference(block, price)
         text_bytes -= len(source["data"]) if is_inline else 0
-        files.append(tokens)
-    text = most_text_tokens(text_bytes, has_tools=request.has_tools)
-    return Measured(text, None if None in files else sum(filter(None, files)))
+        if is_counted:
+            tokens = _tokens_of_file(block, price) if is_inline else _tokens_of_reference(block, price)
+            is_counted = tokens is not None
+            media += tokens or 0
+    return Measured(most_text_tokens(text_bytes, has_tools=request.has_tools), media if is_counted else None)
 
 
 def _tokens_of_file(block: dict[str, Any], price: Price) -> int | None:

@@ -13,8 +13,8 @@ from binascii import a2b_base64
 from collections.abc import Callable
 from typing import NamedTuple
 
-_HEADER_CHARACTERS = 256 * 1024
-"""Base64 in which an image must state its size: a camera's metadata comes first. A multiple of four."""
+_MOST_CHARACTERS = 512 * 1024
+"""Base64 that is looked at: in it an image must state its size, after a camera's metadata. A multiple of four."""
 
 
 class Size(NamedTuple):
@@ -27,7 +27,7 @@ class Size(NamedTuple):
 def image_size(encoded: str) -> Size | None:
     """Return the size of a base64 PNG, JPEG, GIF or WebP; None if its header leaves a doubt."""
     try:
-        data = a2b_base64(encoded[:_HEADER_CHARACTERS], strict_mode=True)
+        data = a2b_base64(encoded[:_MOST_CHARACTERS], strict_mode=True)
         size = next((read(data) for signature, read in _READERS.items() if data.startswith(signature)), None)
     except (Base64Error, ValueError, struct.error, IndexError):
         return None
@@ -97,11 +97,13 @@ _READERS: dict[bytes, Callable[[bytes], Size | None]] = {
 
 PDF_PAGE_BYTES = 6000
 """The densest page that a price per page covers, in bytes of the file and of what it inflates to."""
-_OPAQUE = re.compile(
-    rb"/(ObjStm|Encrypt|Form|ToUnicode|Pattern|Type3|XFA)\b|/[^\s/<>()\[\]]*#|\bobj\s*\[|/Count\s+\d+\s+\d+\s+R"
-)
-"""What can hide pages or show a text many times: compressed objects, encryption, reused or mapped content, escaped
-names, values apart from their names."""
+_HIDING_NAMES = (b"/ObjStm", b"/Encrypt", b"/Form", b"/ToUnicode", b"/Pattern", b"/Type3", b"/XFA")
+"""What can hide pages or show a text many times: compressed objects, encryption, reused or mapped content."""
+_HIDING = tuple(re.compile(rule) for rule in (rb"/[^\s/<>()\[\]]*#", rb"obj\s*\[", rb"/Count\s+\d+\s+\d+\s+R"))
+"""Escaped names, and values apart from their names."""
+_NUMEROUS = (b"/Kids", b"/Contents", b"/Count", b"/Filter", b"stream", b"#")
+_MOST_TIMES = 4000
+"""A file in which one of these stands more often takes too long to read."""
 _LISTS = {
     name: re.compile(rb"/%s\s*(?:\[((?:\s*\d+\s+\d+\s+R)*)\s*\]|(\d+\s+\d+\s+R))" % name)
     for name in (b"Kids", b"Contents")
@@ -114,16 +116,26 @@ _STREAM = re.compile(rb"\bstream\r?\n")
 
 def pdf_pages(encoded: str) -> int | None:
     """Return the most pages that a base64 PDF can have; None unless every page and all content is in plain sight."""
+    if len(encoded) > _MOST_CHARACTERS:
+        return None
     try:
         data = a2b_base64(encoded, strict_mode=True)
     except (Base64Error, ValueError):
         return None
-    if not data.startswith(b"%PDF-") or _OPAQUE.search(data):
+    if not data.startswith(b"%PDF-") or _may_hide_content(data):
         return None
     kids, contents = _references(data, b"Kids"), _references(data, b"Contents")
     if kids is None or contents is None or not _is_sparse(data, most=PDF_PAGE_BYTES * max(1, len(kids))):
         return None
     return max(1, len(kids), *(int(count) for count in _COUNT.findall(data)))
+
+
+def _may_hide_content(data: bytes) -> bool:
+    return (
+        any(name in data for name in _HIDING_NAMES)
+        or any(data.count(name) > _MOST_TIMES for name in _NUMEROUS)
+        or any(rule.search(data) for rule in _HIDING)
+    )
 
 
 def _references(data: bytes, name: bytes) -> list[bytes] | None:
@@ -139,11 +151,11 @@ def _is_sparse(data: bytes, *, most: int) -> bool:
     """Whether the file and all that it inflates to is at most so long; not if a stream is packed in another way."""
     size, inflated = len(data), 0
     for found in _STREAM.finditer(data):
-        reader = zlib.decompressobj()
-        if size > most:
+        reader, end = zlib.decompressobj(), data.find(b"endstream", found.end())
+        if size > most or end < 0:
             return False
         try:
-            size += len(reader.decompress(data[found.end() : data.find(b"endstream", found.end())], most + 1 - size))
+            size += len(reader.decompress(data[found.end() : end], most + 1 - size))
         except zlib.error:
             continue
         inflated += reader.eof
