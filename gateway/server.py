@@ -127,14 +127,16 @@ class Gateway:
         request = self._admission.request(caller, await self._body(scope, receive), is_count=True)
         answer = await self._ask_count(caller, request)
         if answer is None:
-            raise RefusedError(Code.PROVIDER_UNREACHABLE, "the model provider cannot be reached")
+            raise _unreachable()
         status, headers, body = answer
         await _reply(send, status, headers, caller.provider.pass_back(body))
 
     async def _count_tokens(self, caller: Caller, request: ModelRequest) -> int | None:
-        """Ask the provider for a tighter bound than the body's size, free of charge."""
+        """Ask the provider for a tighter bound than the request's own, free of charge."""
         answer = await self._ask_count(caller, request)
-        return caller.provider.read_count(answer[2]) if answer is not None and answer[0] == 200 else None
+        if answer is None or caller.provider.trouble_of(answer[0]) is not None:
+            raise _unreachable()
+        return caller.provider.read_count(answer[2]) if answer[0] == 200 else None
 
     async def _ask_count(
         self, caller: Caller, request: ModelRequest
@@ -143,6 +145,7 @@ class Gateway:
         upstream = caller.provider.count(request, headers=caller.headers)
         if upstream is None:
             return None
+        await self._admission.take_count(caller)
         assert self._session is not None
         timeout = aiohttp.ClientTimeout(total=_COUNT_SECONDS)
         try:
@@ -175,6 +178,10 @@ class Gateway:
                         return b"".join(parts)
         except TimeoutError:
             raise RefusedError(Code.BAD_REQUEST, "the body took too long to arrive") from None
+
+
+def _unreachable() -> RefusedError:
+    return RefusedError(Code.PROVIDER_UNREACHABLE, "the model provider cannot be reached")
 
 
 def _headers(scope: Any) -> Mapping[bytes, bytes]:
