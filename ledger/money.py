@@ -81,6 +81,7 @@ WITH seen AS MATERIALIZED (
 ), bearer AS MATERIALIZED (
     SELECT 1 FROM job
     WHERE id = %(job_id)s AND fence = %(fence)s AND cancel_requested_at IS NULL
+      AND EXISTS (SELECT FROM attempt WHERE attempt.id = %(attempt_id)s AND attempt.fence = job.fence)
     FOR KEY SHARE
 ), wanted AS MATERIALIZED (
     SELECT * FROM jsonb_to_recordset(%(caps)s::jsonb) AS wanted (place int, scope text, key text, amount bigint)
@@ -216,12 +217,12 @@ RETURNING id
 """
 
 STOPPED = """
-SELECT attempt.id, attempt.ended_at IS NOT NULL AS has_ended, attempt.deadline <= clock_timestamp() AS is_late,
+SELECT asked.id, attempt.ended_at IS NOT NULL AS has_ended, attempt.deadline <= clock_timestamp() AS is_late,
        job.cancel_requested_at IS NOT NULL AS is_cancelled
-FROM attempt JOIN job ON job.id = attempt.job_id
-WHERE attempt.id = ANY(%(ids)s::uuid[])
-  AND (attempt.ended_at IS NOT NULL OR attempt.deadline <= clock_timestamp() OR attempt.fence <> job.fence
-       OR job.cancel_requested_at IS NOT NULL)
+FROM unnest(%(ids)s::uuid[]) AS asked (id)
+LEFT JOIN attempt ON attempt.id = asked.id LEFT JOIN job ON job.id = attempt.job_id
+WHERE attempt.id IS NULL OR attempt.ended_at IS NOT NULL OR attempt.deadline <= clock_timestamp()
+   OR attempt.fence <> job.fence OR job.cancel_requested_at IS NOT NULL
 """
 
 LIMIT_HIT = """

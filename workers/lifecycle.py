@@ -231,7 +231,7 @@ def hand_back(message: JobMessage, resources: Resources) -> None:
     logger.info("attempt_handed_back")
     try:
         with resources.ledger.begin() as session:
-            report_loss(session, message, cause=Reason.WORKER_STOPPED)
+            report_loss(session, message, worker=resources.worker, cause=Reason.WORKER_STOPPED)
     except LEDGER_UNREACHABLE:
         logger.warning("ledger_unreachable")  # the lease runs out by itself
 

@@ -152,7 +152,7 @@ def workers_die_in_jobs(site: Site) -> None:
     for _ in range(4):
         claimed = site.late(seconds=0)
         message = JobMessage(job_id=claimed.attempt.job_id, fence=claimed.attempt.fence - 1)
-        site.in_ledger(lambda session, told=message: report_loss(session, told, cause=Reason.WORKER_LOST))
+        site.in_ledger(lambda session, told=message: report_loss(session, told, worker="w1", cause=Reason.WORKER_LOST))
         site.in_ledger(
             lambda session, lost=claimed: recover(session, session.get_one(Attempt, lost.attempt.id), max_lost=2)
         )
