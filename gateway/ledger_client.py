@@ -16,8 +16,9 @@ import asyncio
 import logging
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import psycopg
@@ -26,6 +27,7 @@ from psycopg.conninfo import make_conninfo
 from psycopg.pq import TransactionStatus
 
 from gateway.errors import GatewayError
+from gateway.group_commit import GroupCommit
 from gateway.providers import Settlement
 from ledger import money, provider_circuits
 from ledger.money import Bearer, BearerGone, CallStart, CapLimit, CapsMissing, CircuitMissing, CircuitRefusal, Reserved
@@ -41,6 +43,11 @@ _WAIT_SECONDS = 5.0
 _VALUE = re.compile(r"%\((\w+)\)s")
 _WRITE_OUT = "SELECT pg_logical_emit_message(true, 'pointsman', '')"
 """A write-ahead log record that nobody reads: its commit waits until the log is on disk up to it."""
+_SERVER = """
+SELECT (pg_control_system()).system_identifier, left(pg_walfile_name(pg_current_wal_lsn()), 8),
+       pg_postmaster_start_time()::text
+"""
+"""Fails on a standby, which takes no writes."""
 
 
 class LedgerUnreachableError(GatewayError):
@@ -152,6 +159,23 @@ class ConnectionsBusyError(TimeoutError):
     """No connection became free in time."""
 
 
+@dataclass(frozen=True, eq=False)
+class Link:
+    """A connection, and the server at its other end."""
+
+    connection: psycopg.AsyncConnection[Any]
+    server: tuple[Any, ...] | None
+    """Cluster, timeline and start: another one after a restart, a promotion or a restored copy."""
+    opened_at: float
+
+
+class Executed(NamedTuple):
+    """A statement that was committed."""
+
+    rows: Sequence[tuple[Any, ...]]
+    link: Link
+
+
 class Connections:
     """Runs statements, each in its own transaction, on at most `size` connections.
 
@@ -164,7 +188,7 @@ class Connections:
     def __init__(self, url: str, *, size: int, waits: bool = False) -> None:
         self._url = make_conninfo(url, **SILENCE)
         self._commits = "" if waits else "-c synchronous_commit=off"
-        self._slots: asyncio.LifoQueue[psycopg.AsyncConnection[Any] | None] = asyncio.LifoQueue()
+        self._slots: asyncio.LifoQueue[Link | None] = asyncio.LifoQueue()
         for _ in range(size):
             self._slots.put_nowait(None)
         self._is_closed = False
@@ -176,26 +200,30 @@ class Connections:
             psycopg.Error: the statement failed, or the server is away.
             ConnectionsBusyError: too many statements wait already.
         """
-        connection = await self._take()
+        return (await self.execute(sql, values)).rows
+
+    async def execute(self, sql: str, values: Mapping[str, Any]) -> Executed:
+        """Run one statement as `run` does; also return the link that it ran on."""
+        link = await self._take()
         try:
-            if connection is None:
-                connection = await self._connect()
+            if link is None:
+                link = await self._connect()
             text, names = _numbered(sql)
-            cursor = await connection.execute(text, [values[name] for name in names])
-            return await cursor.fetchall()
+            cursor = await link.connection.execute(text, [values[name] for name in names])
+            return Executed(await cursor.fetchall(), link)
         except psycopg.OperationalError:
-            if connection is None or connection.broken:
+            if link is None or link.connection.broken:
                 await self.forget_idle()
             raise
         finally:
-            self._slots.put_nowait(await self._reusable(connection))
+            self._slots.put_nowait(await self._reusable(link))
 
     async def close(self) -> None:
         """Close every connection: an idle one now, one in use when its statement is done."""
         self._is_closed = True
         await self.forget_idle()
 
-    async def _take(self) -> psycopg.AsyncConnection[Any] | None:
+    async def _take(self) -> Link | None:
         try:
             return self._slots.get_nowait()
         except asyncio.QueueEmpty:
@@ -206,8 +234,8 @@ class Connections:
         except TimeoutError:
             raise ConnectionsBusyError from None
 
-    async def _connect(self) -> psycopg.AsyncConnection[Any]:
-        return await psycopg.AsyncConnection.connect(
+    async def _connect(self) -> Link:
+        connection = await psycopg.AsyncConnection.connect(
             self._url,
             autocommit=True,
             prepare_threshold=0,
@@ -216,23 +244,29 @@ class Connections:
             connect_timeout=round(_WAIT_SECONDS),
             options=f"-c statement_timeout={STATEMENT_TIMEOUT_MS} -c TimeZone=UTC {SILENT_CLIENT} {self._commits}",
         )
+        try:
+            server = await (await connection.execute(_SERVER)).fetchone()
+        except psycopg.Error:
+            await connection.close()
+            raise
+        return Link(connection, server, asyncio.get_running_loop().time())
 
     async def forget_idle(self) -> None:
         """Drop every idle connection: one dead connection means that the server restarted and all are dead."""
         free = self._slots.qsize()
         idle = [self._slots.get_nowait() for _ in range(free)]
-        for connection in idle:
+        for link in idle:
             self._slots.put_nowait(None)
-            if connection is not None:
-                await connection.close()
+            if link is not None:
+                await link.connection.close()
 
-    async def _reusable(self, connection: psycopg.AsyncConnection[Any] | None) -> psycopg.AsyncConnection[Any] | None:
-        """Return the connection if another statement may use it; otherwise close it."""
-        if connection is None:
+    async def _reusable(self, link: Link | None) -> Link | None:
+        """Return the link if another statement may use it; otherwise close it."""
+        if link is None:
             return None
-        if connection.info.transaction_status == TransactionStatus.IDLE and not self._is_closed:
-            return connection
-        await connection.close()
+        if link.connection.info.transaction_status == TransactionStatus.IDLE and not self._is_closed:
+            return link
+        await link.connection.close()
         return None
 
 
@@ -247,36 +281,44 @@ class DurableConnections:
         self._connections = connections
         self._waiting = Connections(url, size=2, waits=True)
         self._under_way = 0
-        self._current: asyncio.Task[None] | None = None
-        self._next: asyncio.Task[None] | None = None
+        self._flushes = GroupCommit(self._write_out)
 
     async def run(self, sql: str, values: Mapping[str, Any]) -> Sequence[tuple[Any, ...]]:
         """Run one statement that returns rows; its effect is on disk afterwards.
 
         Raises:
-            psycopg.Error, ConnectionsBusyError: as in `Connections.run`; the statement may have taken effect.
+            psycopg.Error, ConnectionsBusyError: as in `Connections.run`; the statement may have taken effect, and
+                be lost again.
         """
         self._under_way += 1
         try:
             if self._under_way == 1:
                 return await self._waiting.run(sql, values)
-            rows = await self._connections.run(sql, values)
-            await self._flush()
-            return rows
+            began = asyncio.get_running_loop().time()
+            committed = await self._connections.execute(sql, values)
+            await self._check_flushed(committed.link, await self._flushes.wait(), began=began)
+            return committed.rows
         finally:
             self._under_way -= 1
 
-    async def _flush(self) -> None:
-        """Wait until everything committed so far is on disk."""
-        if self._next is None:
-            self._next = asyncio.create_task(self._write_out(after=self._current))
-        await asyncio.shield(self._next)
+    async def _write_out(self) -> Link:
+        """Wait until everything committed so far is on disk, and return the link that waited."""
+        return (await self._waiting.execute(_WRITE_OUT, {})).link
 
-    async def _write_out(self, *, after: asyncio.Task[None] | None) -> None:
-        if after is not None:
-            await asyncio.wait({after})
-        self._current, self._next = self._next, None  # later callers may have committed too late for this flush
-        await self._waiting.run(_WRITE_OUT, {})
+    async def _check_flushed(self, committed: Link, written: Link, *, began: float) -> None:
+        """Check that no crash and no other server came between a commit and the write-out.
+
+        A crash ends every connection: one that was open before the statement and after the write-out saw none.
+
+        Raises:
+            psycopg.OperationalError: the statement may be lost.
+        """
+        if written.server != committed.server:
+            await self._connections.forget_idle()
+            await self.forget_idle()
+            raise psycopg.OperationalError("the ledger's server changed between commit and flush")
+        if written.opened_at > began:
+            await committed.connection.execute("SELECT 1")
 
     async def forget_idle(self) -> None:
         """Drop the waiting connections: they are as dead as the others."""
