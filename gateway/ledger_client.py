@@ -17,6 +17,7 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -28,9 +29,11 @@ from psycopg.pq import TransactionStatus
 
 from gateway.errors import GatewayError
 from gateway.group_commit import GroupCommit
+from gateway.journal import Journal
 from gateway.providers import Settlement
-from ledger import money, provider_circuits
+from ledger import money, provider_circuits, served_calls
 from ledger.money import Bearer, BearerGone, CallStart, CapLimit, CapsMissing, CircuitMissing, CircuitRefusal, Reserved
+from ledger.served_calls import History, Served
 from ledger.store import SILENCE, SILENT_CLIENT, STATEMENT_TIMEOUT_MS, Statement
 from routing.policy.prices import BudgetExceeded
 
@@ -57,9 +60,12 @@ class LedgerUnreachableError(GatewayError):
 class Ledger:
     """Reserves and settles calls in the ledger."""
 
-    def __init__(self, ledger_url: str, *, connections: int) -> None:
+    def __init__(self, ledger_url: str, *, connections: int, journal: Journal | None = None) -> None:
         self._connections = Connections(ledger_url, size=connections)
         self._durable = DurableConnections(ledger_url, self._connections)
+        self._journal = journal
+        self._open: dict[UUID, _Opened] = {}
+        """Calls that are reserved and not booked yet."""
 
     async def close(self) -> None:
         """Close every connection."""
@@ -123,36 +129,117 @@ class Ledger:
             elif isinstance(outcome, CircuitMissing):
                 await self.run(provider_circuits.open_row(call.circuit.account, call.model))
             else:
+                if isinstance(outcome, Reserved):
+                    self._open[call.id] = _Opened(bearer, call, tuple(caps), outcome.max_tokens)
                 return outcome
         raise LedgerUnreachableError("budgets could not be opened")
 
     async def settle(self, call_id: UUID, settlement: Settlement) -> None:
-        """Book a call. Booking it again does nothing.
+        """Write a call into the journal, and book it. Booking it again does nothing.
 
         Raises:
             LedgerUnreachableError: the call may or may not have been booked.
         """
-        await self.run(
-            money.settle(
-                call_id,
-                usage=settlement.usage,
-                cost_nanousd=settlement.cost_nanousd,
-                finish=settlement.finish,
-                status=settlement.status,
-                state=settlement.state,
-            )
-        )
+        served = self._served(call_id, settlement)
+        if self._journal is None or served is None:
+            return await self._settle(call_id, settlement, served)
+        written = asyncio.create_task(self._journal.append(served))
+        try:
+            return await self._settle(call_id, settlement, served)
+        finally:
+            await written
 
     async def settle_later(self, call_id: UUID, settlement: Settlement) -> None:
         """Book a call as soon as the ledger is back; the dispatcher presumes the cost of a call that stays open."""
+        served = self._served(call_id, settlement)
         for pause in _RETRY_SECONDS:
             await asyncio.sleep(pause)
             try:
-                return await self.settle(call_id, settlement)
+                return await self._settle(call_id, settlement, served)
             except LedgerUnreachableError:
                 continue
+        self._open.pop(call_id, None)
         logger.error("call_left_open", extra={"call_id": str(call_id)})
         return None
+
+    def _served(self, call_id: UUID, settlement: Settlement) -> Served | None:
+        """Return what the journal notes of a call; None when it used nothing."""
+        opened = self._open.get(call_id)
+        is_used = any((settlement.cost_nanousd, *settlement.usage))
+        return opened.served(settlement) if opened is not None and is_used else None
+
+    async def _settle(self, call_id: UUID, settlement: Settlement, served: Served | None) -> None:
+        rows = await self.run(money.settle(call_id, **settlement._asdict()))
+        if not rows and served is not None:
+            await self._book_lost(served)
+        self._open.pop(call_id, None)
+
+    async def book(self, served: Served) -> None:
+        """Book a call of the journal; booking it again does nothing.
+
+        Raises:
+            LedgerUnreachableError: the call may or may not have been booked.
+        """
+        await self._settle(
+            served.id, Settlement(**{name: getattr(served, name) for name in Settlement._fields}), served
+        )
+
+    async def _book_lost(self, served: Served) -> None:
+        """Book a call whose row this ledger may have lost."""
+        [[has_row, is_known]] = await self.query(served_calls.standing_of(served))
+        if has_row:
+            return
+        caps, call = served_calls.book_lost(served, is_known=is_known)
+        await self.run(caps)
+        if await self.run(call):
+            logger.error("call_row_was_lost", extra={"call_id": str(served.id), "attempt_is_known": is_known})
+
+    async def history(self) -> History:
+        """Name the ledger and its history.
+
+        Raises:
+            LedgerUnreachableError: the ledger does not answer.
+        """
+        [row] = await self.query(served_calls.history())
+        return History(*row)
+
+    async def unbooked(self, call_ids: Sequence[UUID]) -> set[UUID]:
+        """Return those calls whose cost is not booked.
+
+        Raises:
+            LedgerUnreachableError: the ledger does not answer.
+        """
+        return {call_id for (call_id,) in await self.query(served_calls.unbooked(call_ids))}
+
+
+class _Opened(NamedTuple):
+    """A call that is reserved."""
+
+    bearer: Bearer
+    call: CallStart
+    caps: tuple[CapLimit, ...]
+    max_tokens: int
+
+    def served(self, settlement: Settlement) -> Served:
+        bearer, call = self.bearer, self.call
+        return Served(
+            ledger=bearer.ledger,
+            id=call.id,
+            job_id=bearer.job_id,
+            attempt_id=bearer.attempt_id,
+            tenant=bearer.tenant,
+            queue=bearer.queue.value,
+            tier=bearer.tier,
+            caps=self.caps,
+            provider=call.provider,
+            model=call.model,
+            key_hash=call.key_hash,
+            gateway=call.gateway,
+            prices_as_of=call.prices_as_of,
+            max_tokens=self.max_tokens,
+            served_at=datetime.now(UTC),
+            **settlement._asdict(),
+        )
 
 
 class ConnectionsBusyError(TimeoutError):

@@ -38,7 +38,7 @@ from ledger.operations.migrate import (
     users_of,
     write_dump,
 )
-from ledger.record_tables import Leader, Notification
+from ledger.record_tables import Epoch, Leader, Notification
 from ledger.releases import KeptRelease, kept_releases, lagging_sites
 from ledger.store import Fit, Ledger, after, fit_of, found_revision, wanted_revision
 from ledger.tables import Attempt, Call, Job, Site
@@ -81,6 +81,7 @@ def repair(session: Session, *, resend: bool = False, **facts: Any) -> Repaired:
     """
     folded = rebase(session)
     session.execute(sql_delete(Leader))
+    session.add(Epoch())
     calls = _presume_open_calls(session)
     attempts = _recover_attempts(session)
     unpushed = session.execute(sql_update(Job).where(col(Job.pushed_at).is_not(None)).values(pushed_at=None))

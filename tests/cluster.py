@@ -31,11 +31,14 @@ class Cluster:
 
     def __init__(self, data: Path, *, user: str | None) -> None:
         self.data = data
+        self.sockets = data.with_name(f"{data.name}-sockets")
+        self.sockets.mkdir(exist_ok=True)
+        self.sockets.chmod(0o777)
         self._user = user
 
     @property
     def url(self) -> str:
-        return url_at(self.data)
+        return url_at(self.sockets)
 
     def execute(self, statement: str) -> list[tuple[object, ...]]:
         with psycopg.connect(self.url, autocommit=True) as connection:
@@ -44,7 +47,7 @@ class Cluster:
 
     def start(self) -> None:
         log = self.data.with_suffix(".log")
-        self._control("start", "-w", "-l", str(log), "-o", f'-h "" -k {self.data}')
+        self._control("start", "-w", "-l", str(log), "-o", f'-h "" -k {self.sockets}')
 
     def stop(self, how: str = "immediate") -> None:
         self._control("stop", "-m", how)
@@ -61,7 +64,7 @@ class Cluster:
         """Copy this server into a standby that follows it."""
         copy = Cluster(self.data.with_name("standby"), user=self._user)
         programs.pg_basebackup(  # type: ignore[attr-defined]
-            ["-h", str(self.data), "-U", "postgres", "-D", str(copy.data), "-R", "-X", "stream", "-c", "fast"],
+            ["-h", str(self.sockets), "-U", "postgres", "-D", str(copy.data), "-R", "-X", "stream", "-c", "fast"],
             user=self._user,
         )
         copy.start()
