@@ -7,11 +7,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx2
+import pytest
 from aiohttp import web
 
+from ledger.attempts import hold
+from ledger.errors import FencedError
 from ledger.store import Ledger, create_ledger_engine
 from routing.policy.platform import platform_policy
 from tests.cluster import Cluster, cluster, url_at
+from tests.factories import Shop
 from tests.integration.gateway_world import (
     Held,
     ScriptedProvider,
@@ -95,8 +99,12 @@ def loaded(server: Cluster, home: Path) -> Iterator[tuple[Load, Path]]:
             yield load, address
 
 
+def ids(server: Cluster, query: str) -> set[str]:
+    return {str(call_id) for (call_id,) in server.execute(query)}
+
+
 def booked(server: Cluster) -> set[str]:
-    return {str(call_id) for (call_id,) in server.execute("SELECT id FROM call WHERE cost_nanousd > 0")}
+    return ids(server, "SELECT id FROM call WHERE cost_nanousd > 0")
 
 
 def point(address: Path, at: Cluster) -> None:
@@ -125,6 +133,8 @@ def test_what_an_asynchronous_standby_lacks_is_booked_from_the_journal(tmp_path:
         standby = primary.standby()
         with loaded(primary, tmp_path) as (load, address):
             load.serve(50)
+            of_primary = Shop(load.world.ledger, url_at(address))
+            job_id = of_primary.accept()
             standby.execute("ALTER SYSTEM SET primary_conninfo = ''")
             standby.execute("SELECT pg_reload_conf()")
             wait_until(
@@ -132,16 +142,22 @@ def test_what_an_asynchronous_standby_lacks_is_booked_from_the_journal(tmp_path:
                 seconds=20,
                 what="the standby lags",
             )
+            twin = of_primary.claim(job_id, worker="w1")
             load.serve(100)
             primary.stop()
-            lost = load.served - booked(standby)
+            lost = load.served - ids(standby, "SELECT id FROM call")
             standby.promote()
             point(address, standby)
             load.serve(100)
-            assert len(lost) >= 100
+            assert len(lost) >= 90
             wait_until(lambda: not load.served - booked(standby), seconds=30, what="all calls booked")
-        restored = standby.execute("SELECT id FROM event WHERE kind = 'call_restored'")
-        assert len(restored) >= len(lost)
+        holder = of_primary.claim(job_id, worker="w2")
+        assert holder.attempt.fence == twin.attempt.fence
+        with pytest.raises(FencedError), of_primary.ledger.begin() as session:
+            hold(session, twin.attempt)
+        with of_primary.ledger.begin() as session:
+            assert hold(session, holder.attempt).id == job_id
+        assert lost <= ids(standby, "SELECT data ->> 'call' FROM event WHERE kind = 'call_restored'")
         world = World(Ledger(create_ledger_engine(standby.url, pool_size=0)), "", platform_policy())
         wait_until(world.is_settled, seconds=60, what="no call is open")
         world.check_books()
