@@ -124,7 +124,7 @@ def counts(session: Session) -> dict[str, int]:
     return {name: int(session.scalar(select(func.count()).select_from(table)) or 0) for name, table in tables.items()}
 
 
-MANIFEST, DUMP, BLOBS = "manifest.json", "ledger.operations.migrate", "content_store"
+MANIFEST, DUMP, BLOBS = "manifest.json", "ledger.dump", "content-store"
 FORMAT: Final = 1
 KEYS_KEPT_ELSEWHERE = (
     "POINTSMAN_AUDIT__SIGNING_KEY",
