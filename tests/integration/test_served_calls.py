@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
+from typer.testing import CliRunner
 
 from gateway import reconciliation
 from gateway.journal import read_journal
@@ -19,6 +20,7 @@ from ledger.operations.history_reader import examine
 from ledger.record_tables import Epoch
 from ledger.store import Ledger
 from producers.backup import repair
+from producers.cli import app
 from tests.integration.gateway_world import (
     Held,
     ScriptedProvider,
@@ -170,6 +172,24 @@ def test_what_a_restored_ledger_lacks_is_booked_once(
     assert booked == [call.cost_nanousd]
     assert len(alarms(world)) == 1
     assert Rule.SERVED_BOOKED not in broken(world, home)
+
+
+def test_the_command_names_what_the_journal_has_and_the_ledger_lacks(
+    ledger: Ledger, ledger_url: str, home: Path
+) -> None:
+    with serving(ledger, ledger_url, home) as (world, _):
+        pass
+    [path] = home.glob("*.jsonl")
+    [served] = read_journal(home)
+    long_ago = served.served_at - timedelta(minutes=3)
+    path.write_text(path.read_text().replace(served.served_at.isoformat()[:19], long_ago.isoformat()[:19]))
+    ask = ["audit", "history", "--journal", str(home)]
+    whole = CliRunner().invoke(app, ask, env={"POINTSMAN_LEDGER__URL": ledger_url})
+    assert (whole.exit_code, "0 violations" in whole.output or "no violations" in whole.output) == (0, True)
+    lose(world, LOST_CALLS)
+    lacking = CliRunner().invoke(app, ask, env={"POINTSMAN_LEDGER__URL": ledger_url})
+    assert lacking.exit_code == 1
+    assert f"{served.id}  {Rule.SERVED_BOOKED.value}" in lacking.output.replace("\n", " ")
 
 
 def test_what_retention_deleted_is_no_loss(ledger: Ledger, ledger_url: str, home: Path) -> None:
