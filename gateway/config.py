@@ -65,8 +65,7 @@ class GatewayConfig(Section):
     """A directory on the gateway's own disk, where it notes each served call. Gateways of one host may share it; it has
     to outlive the process."""
     journal_days: Annotated[float, Field(gt=0, le=30)] = 7
-    """How long it keeps them: as long as a promotion or a restore may reach back. Shorter than the ledger's
-    `retention.job_days`."""
+    """How long it keeps them: as long as a promotion or a restore may reach back. At most `retention.job_days`."""
     reconcile_seconds: Seconds = 15
     """How often the ledger is compared with the journal."""
     ledger_connections: Annotated[int, Field(ge=1, le=64)] = 6

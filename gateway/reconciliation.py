@@ -2,7 +2,7 @@
 
 The ledger is the bill, the journal the proof beside it. One process at a time reconciles a directory, also with the
 files of processes that are gone. Marks are kept over restarts, so that the ledger's retention is not taken for a loss;
-a ledger that was promoted or restored is compared anew with everything kept.
+a ledger that was promoted, restored or set back is compared anew with everything kept.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ class _Marks(BaseModel):
     """How far each file agrees with the ledger; another epoch begins anew."""
 
     epoch: str = ""
+    written: int = 0
+    """Of the ledger's log, at that time."""
     offsets: Mapping[str, int] = Field(default_factory=dict)
 
 
@@ -81,7 +83,8 @@ class Reconciliation:
         marks = self._marks
         if marks is None:
             marks = await asyncio.to_thread(self._read_marks)
-        offsets = dict(marks.offsets) if marks.epoch == history.epoch else {}
+        goes_on = marks.epoch == history.epoch and marks.written <= history.written
+        offsets = dict(marks.offsets) if goes_on else {}
         until = datetime.now(UTC) - timedelta(seconds=_SETTLING_SECONDS)
         booked = 0
         files = await asyncio.to_thread(self._current_files)
@@ -90,9 +93,9 @@ class Reconciliation:
                 own = [entry.served for entry in page if entry.served and entry.served.ledger == history.ledger]
                 booked += await self._book(own)
                 offsets[path.name] = page[-1].ends_at
-        names = {path.name for path in files}
-        self._marks = _Marks(epoch=history.epoch, offsets={name: offsets[name] for name in names & offsets.keys()})
-        if self._marks != marks:
+        kept = {path.name: offsets[path.name] for path in files if path.name in offsets}
+        self._marks = _Marks(epoch=history.epoch, written=history.written, offsets=kept)
+        if not goes_on or kept != marks.offsets:
             await asyncio.to_thread(replace_file, self._directory / _MARKS, self._marks.model_dump_json().encode())
         return booked
 

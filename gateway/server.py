@@ -57,7 +57,8 @@ class Gateway:
         self._max_body_bytes = policy.gateway.max_body_bytes
         self._journal = Journal(config.journal, instance=self.instance)
         self._ledger = Ledger(ledger_url, connections=config.ledger_connections, journal=self._journal)
-        self._reconciliation = Reconciliation(config.journal, self._ledger, keep_days=config.journal_days)
+        keep_days = min(config.journal_days, policy.retention.job_days)  # what retention deletes is no loss
+        self._reconciliation = Reconciliation(config.journal, self._ledger, keep_days=keep_days)
         self._calls = OpenCalls(self._ledger, self._config)
         self._admission = Admission(
             self._ledger,

@@ -74,7 +74,8 @@ WHERE NOT EXISTS (SELECT FROM call WHERE call.id = wanted.id AND call.state <> '
 _HISTORY = """
 SELECT (SELECT id::text FROM epoch ORDER BY since, id LIMIT 1),
        concat_ws('-', (pg_control_system()).system_identifier, left(pg_walfile_name(pg_current_wal_lsn()), 8),
-                 (SELECT id FROM epoch ORDER BY since DESC, id LIMIT 1))
+                 (SELECT id FROM epoch ORDER BY since DESC, id LIMIT 1)),
+       pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint
 """
 
 
@@ -85,6 +86,8 @@ class History(NamedTuple):
     """Its name since it was made; copies and restored backups keep it."""
     epoch: str
     """Another one after each promotion and each restore."""
+    written: int
+    """Bytes of its write-ahead log: fewer than before when its disk was set back to a snapshot."""
 
 
 @dataclass(frozen=True, kw_only=True)

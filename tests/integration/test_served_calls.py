@@ -1,6 +1,7 @@
 """A ledger that lost the row of a served call gets it back, once, at its cost."""
 
 import asyncio
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -198,6 +199,17 @@ def test_what_retention_deleted_is_no_loss(ledger: Ledger, ledger_url: str, home
     assert reconcile(ledger_url, home) == [0]
     lose(world, LOST_CALLS)
     assert reconcile(ledger_url, home) == [0], "it was booked when this ledger was asked"
+
+
+def test_a_ledger_whose_disk_was_set_back_is_compared_anew(ledger: Ledger, ledger_url: str, home: Path) -> None:
+    with serving(ledger, ledger_url, home) as (world, _):
+        pass
+    assert reconcile(ledger_url, home) == [0]
+    lose(world, LOST_CALLS)
+    marks = home / "reconciled.json"
+    later = json.loads(marks.read_text())
+    marks.write_text(json.dumps(later | {"written": later["written"] + 10**9}))
+    assert reconcile(ledger_url, home) == [1]
 
 
 def test_an_open_call_that_its_gateway_could_not_book_is_booked_at_its_cost(
