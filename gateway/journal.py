@@ -18,7 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from gateway.group_commit import GroupCommit
 from ledger.durable import sync_directory
-from ledger.served_calls import Served
+from ledger.operations.served_calls import Served
 
 logger = logging.getLogger(__name__)
 

@@ -31,9 +31,10 @@ from gateway.errors import GatewayError
 from gateway.group_commit import GroupCommit
 from gateway.journal import Journal
 from gateway.providers import Settlement
-from ledger import money, provider_circuits, served_calls
+from ledger import money, provider_circuits
 from ledger.money import Bearer, BearerGone, CallStart, CapLimit, CapsMissing, CircuitMissing, CircuitRefusal, Reserved
-from ledger.served_calls import History, Served
+from ledger.operations import served_calls
+from ledger.operations.served_calls import History, Served
 from ledger.store import SILENCE, SILENT_CLIENT, STATEMENT_TIMEOUT_MS, Statement
 from routing.policy.prices import BudgetExceeded
 

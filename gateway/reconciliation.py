@@ -22,7 +22,7 @@ from pydantic import BaseModel, Field, ValidationError
 from gateway.journal import Entry, files_of, read_file
 from gateway.ledger_client import Ledger, LedgerUnreachableError
 from ledger.durable import replace_file
-from ledger.served_calls import Served
+from ledger.operations.served_calls import Served
 
 logger = logging.getLogger(__name__)
 

@@ -303,7 +303,7 @@ class Bearer:
     trace: str | None = None
     """The job's `traceparent`."""
     ledger: str | None = None
-    """The ledger that knows the attempt (`served_calls.History`)."""
+    """The ledger that knows the attempt (`operations.served_calls.History`)."""
 
 
 _BEARER_FIELDS = tuple(item.name for item in fields(Bearer))

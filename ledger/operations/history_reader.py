@@ -34,7 +34,7 @@ from ledger.operations.history import (
     check_served,
     check_site,
 )
-from ledger.served_calls import History, Served, history
+from ledger.operations.served_calls import History, Served, history
 from ledger.store import Statement
 from routing.policy.platform import Retention
 from routing.queues import QueueName

@@ -116,7 +116,7 @@ def _drop_half_built(operations: Operations, name: str) -> None:
 
 
 _NAME = Statement("INSERT INTO epoch (id) SELECT gen_random_uuid() WHERE NOT EXISTS (SELECT FROM epoch)")
-"""A new ledger's name (`served_calls.History`)."""
+"""A new ledger's name (`operations.served_calls.History`)."""
 
 
 def migrate(engine: Engine, *, to: str = "", patience_seconds: float = MIGRATION_WAIT_SECONDS) -> None:

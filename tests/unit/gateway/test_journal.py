@@ -13,7 +13,7 @@ import pytest
 from gateway.group_commit import GroupCommit
 from gateway.journal import Journal, files_of, read_file, read_journal
 from ledger.money import CapLimit
-from ledger.served_calls import Served
+from ledger.operations.served_calls import Served
 from routing.policy.prices import Usage
 
 SERVED = Served(
