@@ -109,10 +109,10 @@ def hold(session: Session, attempt: Attempt) -> Job:
     Raises:
         FencedError: nobody's fault: the job was taken away or has ended; the effect must not happen.
     """
-    job = lock_job(session, attempt.job_id)
-    if job.fence != attempt.fence:  # every end of an attempt raises the fence in its own transaction
-        raise FencedError(attempt.job_id, attempt.fence)
-    return job
+    try:  # every end of an attempt raises the fence in its own transaction
+        return lock_job(session, attempt.job_id, attempt_id=attempt.id)
+    except JobNotFoundError:
+        raise FencedError(attempt.job_id, attempt.fence) from None
 
 
 def bind_egress(session: Session, attempt: Attempt, *, address: str | None, token: str | None = None) -> None:
@@ -150,13 +150,19 @@ def escalate(session: Session, job: Job, *, to: Tier, reason: Reason, detail: st
 
 
 def report_loss(
-    session: Session, message: JobMessage, *, cause: Reason, replies: Mapping[str, Any] = MappingProxyType({})
+    session: Session,
+    message: JobMessage,
+    *,
+    worker: str,
+    cause: Reason,
+    replies: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
     """Let the lease of an attempt lapse at once, because its worker reports that nobody works on the job.
 
     Args:
         session: the caller's transaction.
         message: the one that the attempt was started from.
+        worker: the one that started it.
         cause: `time_limit` or `worker_lost` when the child that held the job is dead, one of `HANDED_BACK` when its
             worker gives it up.
         replies: as in `defer`.
@@ -167,6 +173,7 @@ def report_loss(
         .where(
             col(Attempt.job_id) == message.job_id,
             col(Attempt.fence) == message.fence + 1,
+            col(Attempt.worker) == worker,
             col(Attempt.ended_at).is_(None),
         )
         .values(lease_until=now(), lost_cause=cause.value)

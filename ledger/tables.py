@@ -378,6 +378,35 @@ class Call(SQLModel, table=True):
     ended_at: datetime | None = when_column()
 
 
+class OrphanCall(SQLModel, table=True):
+    """A served call of an attempt that this ledger does not know: another server or a restore lost it.
+
+    What it cost is owed and counts against the caps of its day. Its work counts for nothing.
+    """
+
+    __tablename__ = "orphan_call"
+
+    id: UUID = Field(primary_key=True)
+    job_id: UUID
+    attempt_id: UUID
+    tenant: str
+    caps: list[list[str]] = json_column(list)
+    provider: str
+    model: str
+    key_hash: str
+    gateway: str
+    cost_nanousd: int = money_column()
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_write_tokens: int = 0
+    cache_read_tokens: int = 0
+    finish: str
+    status: int
+    prices_as_of: str
+    served_at: datetime = when_column(nullable=False)
+    booked_at: datetime = when_column(nullable=False, default_now=True)
+
+
 class Cap(SQLModel, table=True):
     """A limit on money: `spent + reserved` never passes `limit` by an admitted call."""
 

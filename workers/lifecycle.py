@@ -253,7 +253,7 @@ def hand_back(
 
     def report() -> None:
         with resources.ledger.begin() as session:
-            report_loss(session, message, cause=cause, replies=replies)
+            report_loss(session, message, worker=resources.worker, cause=cause, replies=replies)
 
     try:
         _with_ledger(report, until=until)

@@ -812,7 +812,8 @@ def test_a_gateway_that_ends_leaves_no_call_unpaid(
         port = free.getsockname()[1]
     with running_fake_provider(FakeProviderConfig(log=tmp_path / "log", speed="max", scenarios=(rules,))) as up:
         own = {"base_url": up.url, "api_key": KEY, "label": "own"}
-        config = json.dumps({"port": port, "pepper": "p" * 20, "providers": {"own": own}, "grace_seconds": 0.2})
+        facts = {"port": port, "pepper": "p" * 20, "grace_seconds": 0.2, "journal": str(tmp_path / "journal")}
+        config = json.dumps(facts | {"providers": {"own": own}})
         process = subprocess.Popen([sys.executable, "-c", _SERVE, config, ledger_url])
         try:
             world = World(ledger, f"http://127.0.0.1:{port}", platform_policy())
