@@ -31,6 +31,11 @@ _PLANTED_NAME = re.compile("|".join(map(translate, sorted(PLANTED))))
 
 _RESERVED = frozenset('<>:"|?*')
 """What Windows refuses, or reads as another file: `x::$DATA` is `x`, `.git::$INDEX_ALLOCATION` is `.git`."""
+_CATEGORIES = {
+    **dict.fromkeys(("Cs", "Co", "Cn"), "encoding"),  # not read alike by everybody
+    **dict.fromkeys(("Cc", "Zl", "Zp"), "control"),
+    "Cf": "direction",  # bidirectional overrides, zero-width characters, soft hyphens
+}
 _FILLERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 """Letters and marks that show nothing, although their categories are those of visible characters."""
 _VARIATIONS = re.compile("[\u180b-\u180d\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef]")
@@ -81,16 +86,8 @@ def _whole_reason(path: str) -> str | None:
         return "empty"
     if len(path) > MAX_PATH_BYTES:  # before anything that takes time per character
         return "too_long"
-    for character in path:
-        category = unicodedata.category(character)
-        if category in ("Cs", "Cn", "Co"):  # no character that everybody reads alike
-            return "encoding"
-        if category in ("Cc", "Zl", "Zp"):
-            return "control"
-        if category == "Cf":  # bidirectional overrides, zero-width characters, soft hyphens
-            return "direction"
-        if character in _FILLERS or _VARIATIONS.match(character):
-            return "invisible"
+    if reason := next(filter(None, map(_character_reason, path)), None):
+        return reason
     if "\\" in path:
         return "backslash"
     if path.startswith("/"):
@@ -98,6 +95,12 @@ def _whole_reason(path: str) -> str | None:
     if _DRIVE.search(path):
         return "drive"
     return "reserved_character" if not _RESERVED.isdisjoint(path) else None
+
+
+def _character_reason(character: str) -> str | None:
+    if character in _FILLERS or _VARIATIONS.match(character):
+        return "invisible"
+    return _CATEGORIES.get(unicodedata.category(character))
 
 
 def _segment_reason(segment: str) -> str | None:

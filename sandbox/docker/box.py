@@ -403,7 +403,6 @@ class DockerMaker:
             return box
         finally:
             if not is_made:
-                self._engine.forget_outer()
                 self._engine.remove_slot(slot.id)
 
     def _create(self, slot: Slot, lifetime: int) -> DockerBox:
@@ -420,6 +419,7 @@ class DockerMaker:
         )
         _assert(check_inner(client.api.inspect_network(slot.name(Kind.INNER)), slot, subnet=inner.subnet))
         _assert(check_volume(client.api.inspect_volume(slot.name(Kind.WORKSPACE)), slot, spec))
+        self._engine.close_bridge(slot, spec.image)
         client.api.connect_container_to_network(forwarder.id, slot.name(Kind.INNER), ipv4_address=inner.forwarder)
         box = client.containers.create(
             **recipe.box_container(slot, spec, forwarder=inner.forwarder, lifetime_seconds=lifetime)

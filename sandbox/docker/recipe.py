@@ -110,6 +110,7 @@ class Kind:
     BOX = "box"
     FORWARDER = "forwarder"
     INNER = "inner"
+    BRIDGE = "bridge"
     WORKSPACE = "workspace"
     OUTER = "outer"
 
@@ -164,10 +165,16 @@ class Slot:
         }
 
 
+def bridge_name(slot: Slot) -> str:
+    """Return the name of the inner network's bridge on the engine's host."""
+    return f"pm-{slot.id}"
+
+
 def inner_network(slot: Slot, subnet: str) -> dict[str, Any]:
     """Return the arguments of a network whose only members are a box and its forwarder.
 
-    `internal` alone leaves the engine's host reachable by its address on the bridge, so it gets none (threat B2).
+    `internal` alone leaves the engine's host reachable by its address on the bridge, so it gets none (threat B2). The
+    bridge's name lets an operator's firewall drop what comes from any box: `-i pm-+`.
     """
     return {
         "name": slot.name(Kind.INNER),
@@ -177,7 +184,10 @@ def inner_network(slot: Slot, subnet: str) -> dict[str, Any]:
         "enable_ipv6": False,
         "check_duplicate": True,
         "labels": slot.labels(Kind.INNER),
-        "options": {"com.docker.network.bridge.inhibit_ipv4": "true"},
+        "options": {
+            "com.docker.network.bridge.inhibit_ipv4": "true",
+            "com.docker.network.bridge.name": bridge_name(slot),
+        },
         "ipam": IPAMConfig(pool_configs=[IPAMPool(subnet=subnet)]),
     }
 
@@ -237,6 +247,33 @@ def _confined(slot: Slot, spec: BoxSpec, kind: str) -> dict[str, Any]:
         "log_config": LogConfig(type="json-file", config={"max-size": "1m", "max-file": "1"}),
         "oom_score_adj": 500,
         **({"runtime": spec.runtime} if spec.runtime else {}),
+    }
+
+
+def bridge_container(slot: Slot, image: str) -> dict[str, Any]:
+    """Return the arguments of the container that closes the engine's host to the inner network's bridge.
+
+    It is the only one in the host's network: our own script, in place before anything untrusted is, and gone by then.
+    Root needs no capability to set what /proc/sys/net says, but the engine shows it read-only unless told otherwise.
+    """
+    host = {
+        "NetworkMode": "host",
+        "UsernsMode": "host",
+        "ReadonlyRootfs": True,
+        "CapDrop": ["ALL"],
+        "SecurityOpt": [*SECURITY, "apparmor=unconfined", "label=disable"],
+        "ReadonlyPaths": [],
+        "Memory": FORWARDER_MEMORY,
+        "PidsLimit": 32,
+        "LogConfig": {"Type": "none"},
+    }
+    return {
+        "image": image,
+        "name": slot.name(Kind.BRIDGE),
+        "command": [f"{TOOLS}/bridge", bridge_name(slot)],
+        "user": "0:0",
+        "labels": slot.labels(Kind.BRIDGE),
+        "host_config": host,
     }
 
 

@@ -1,5 +1,7 @@
 """What holds a program in a real box, one wall at a time. The threats are those of notes/sandbox.md, by id."""
 
+import sys
+
 import pytest
 
 from sandbox.box import Clocks, CollectRules, Ending, OutputLimits
@@ -8,7 +10,8 @@ from sandbox.docker.engine import Engine
 from sandbox.errors import BoxLostError
 from sites.content_store import ContentStore
 from sites.errors import TreeRefusedError
-from tests.engine import Listener
+from tests.engine import HOST, Listener, TestEngine
+from tests.services import wait_until
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]
 
@@ -138,3 +141,47 @@ def test_output_is_limited_for_both_streams_together(box: DockerBox) -> None:
 
     assert result.ending is Ending.OUTPUT_LIMIT
     assert len(result.stderr) == 65_536
+
+
+EVERYBODY = """
+const dgram = require('dgram'), os = require('os');
+const [own] = os.networkInterfaces().eth0.filter((address) => address.family === 'IPv4');
+const octets = own.address.split('.').map(Number);
+const all = [...octets.slice(0, 3), octets[3] | 7].join('.');
+const send = (type, from, to, set = () => {}) => new Promise((resolve) => {
+  const socket = dgram.createSocket(type);
+  socket.on('error', () => resolve());
+  socket.bind(0, from, () => {
+    try { set(socket); } catch {}
+    socket.send(`to ${to}`, 8000, to, () => { socket.close(); resolve(); });
+  });
+});
+const wide = (socket) => socket.setBroadcast(true);
+const group = (socket) => socket.setMulticastInterface(own.address);
+(async () => {
+  for (const to of ['255.255.255.255', all]) await send('udp4', own.address, to, wide);
+  for (const to of ['224.0.0.1', '224.0.0.251', '239.255.255.250']) await send('udp4', own.address, to, group);
+  for (const to of ['ff02::1%eth0', 'ff02::fb%eth0']) await send('udp6', '::', to);
+  await send('udp4', own.address, process.argv[1]);
+  console.log('sent');
+})();
+"""
+"""Datagrams to everybody on the box's network, and one to the address in the arguments."""
+
+
+@pytest.mark.threat("B2")
+@pytest.mark.req("H-110")
+def test_a_datagram_to_everybody_does_not_reach_the_engines_host(
+    daemon: TestEngine, box: DockerBox, outside: Listener
+) -> None:
+    before = len(outside.requests())
+    assert box.run(["node", "-e", EVERYBODY, HOST], clocks=CLOCKS).stdout == b"sent\n"
+
+    control = 'import socket; socket.socket(2, 2).sendto(b"after", ("127.0.0.1", 8000))'
+    daemon.inside(sys.executable, "-c", control)
+
+    def heard() -> list[str]:
+        return [request["body"] for request in outside.requests()[before:]]
+
+    wait_until(lambda: "after" in heard(), seconds=10, what="the listener has heard the last datagram")
+    assert heard() == ["after"]
