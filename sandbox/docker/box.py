@@ -9,6 +9,7 @@ import socket
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import docker.errors
@@ -18,6 +19,7 @@ from monitoring import traces
 from sandbox.box import (
     EGRESS_HOST,
     GATEWAY_PORT,
+    KILLED,
     MIRROR_PORT,
     WORKSPACE,
     BoxSpec,
@@ -234,6 +236,7 @@ class DockerBox:
         self._is_frozen = False
         self._is_closed = False
         self._has_run = False
+        self._oom_kills = 0
         self._standby: Standby[ExecChannel] | None = None
         self.is_warm = False
         self.token: str | None = None
@@ -299,7 +302,15 @@ class DockerBox:
                 watch=watch,
             )
             span.note({"process.exit.code": result.exit_code, "pointsman.ending": result.ending.value})
-            return result
+            return self._with_oom_kills(result) if result.exit_code == KILLED and not self._is_frozen else result
+
+    def _with_oom_kills(self, result: ExecResult) -> ExecResult:
+        """Ask the box's cgroup, as anything may end with that code."""
+        with suppress(BoxLostError, ValueError), translating_use_errors():
+            _, said = run_quickly(self._engine.client.api, self._container, [f"{TOOLS}/oom-kills"])
+            before, self._oom_kills = self._oom_kills, int(said)
+            return replace(result, oom_kills=self._oom_kills - before)
+        return result
 
     def stand_by(self, argv: Sequence[str], *, env: Mapping[str, str], token: str | None = None) -> None:
         """Start a command that waits for its input."""

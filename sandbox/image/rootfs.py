@@ -66,6 +66,7 @@ _OWN_FILES: dict[str, tuple[str, int]] = {
     "interrupt": (f"{TOOLS}/interrupt", 0o755),
     "probe": (f"{TOOLS}/probe", 0o755),
     "bridge": (f"{TOOLS}/bridge", 0o755),
+    "oom-kills": (f"{TOOLS}/oom-kills", 0o755),
     "guard.sh": (f"{TOOLS}/guard.sh", 0o644),
     "forward.mjs": (f"{TOOLS}/forward.mjs", 0o644),
     "npmrc": ("/usr/local/etc/npmrc", 0o644),

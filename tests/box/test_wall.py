@@ -78,6 +78,14 @@ def test_more_memory_than_allowed_ends_the_program_not_the_box(box: DockerBox) -
     assert shell(box, "echo alive")[2] == "alive\n"
 
 
+@pytest.mark.parametrize("script", ["kill -KILL $$", "exit 137", "bash -c 'kill -KILL $PPID'"])
+def test_only_what_the_kernel_killed_for_its_memory_is_called_so(box: DockerBox, script: str) -> None:
+    result = box.run(["bash", "-c", script], clocks=CLOCKS)
+
+    assert (result.ending, result.exit_code) == (Ending.EXITED, 137)
+    assert not result.is_resource_limit
+
+
 @pytest.mark.threat("A7")
 @pytest.mark.req("H-112")
 def test_a_workspace_has_an_end_in_bytes_and_in_files(box: DockerBox) -> None:
