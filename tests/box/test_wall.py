@@ -193,3 +193,27 @@ def test_a_datagram_to_everybody_does_not_reach_the_engines_host(
 
     wait_until(lambda: "after" in heard(), seconds=10, what="the listener has heard the last datagram")
     assert heard() == ["after"]
+
+
+SIBLINGS = """
+claude --print --verbose --input-format=stream-json --output-format=stream-json < <(sleep 60) >/dev/null &
+cli=$!
+sleep 60 &
+other=$!
+until [ "$(</proc/$cli/comm)" = claude ]; do sleep 0.05; done
+for pid in $cli $PPID $other; do
+    for file in mem oom_score_adj; do (: >>/proc/$pid/$file) 2>/dev/null && echo "$(</proc/$pid/comm): write $file"; done
+    for file in environ maps; do head -c 1 /proc/$pid/$file >/dev/null 2>&1 && echo "$(</proc/$pid/comm): read $file"; done
+    ls /proc/$pid/fd/ >/dev/null 2>&1 && echo "$(</proc/$pid/comm): open fd"
+done
+kill $cli $other
+"""
+"""What a child of the CLI can do to it, to the clock above it, and to a program that nothing protects."""
+
+
+@pytest.mark.threat("A2", "C7")
+def test_the_cli_and_its_clock_are_closed_to_what_they_start(box: DockerBox) -> None:
+    _, _, said = shell(box, SIBLINGS)
+
+    deeds = ("write mem", "write oom_score_adj", "read environ", "read maps", "open fd")
+    assert said.splitlines() == [f"sleep: {deed}" for deed in deeds]
