@@ -21,7 +21,14 @@ from typing import Any, NamedTuple, Protocol
 from sandbox.box import MEBIBYTE, Box, BoxLimits, BoxSpec, Target, current_owner, is_alive
 from sandbox.config import BoxConfig
 from sandbox.docker.box import DockerMaker
-from sandbox.docker.engine import Engine, Leftover, is_outer_network, translating_start_errors, translating_use_errors
+from sandbox.docker.engine import (
+    Engine,
+    Leftover,
+    is_outer_network,
+    maps_users,
+    translating_start_errors,
+    translating_use_errors,
+)
 from sandbox.docker.recipe import DEADLINE, OWNER, SLOT, Slot, outer_network
 from sandbox.errors import SandboxError, SandboxStartupError, SandboxUnavailableError
 from sandbox.image.rootfs import image_reference
@@ -397,6 +404,8 @@ def _facts(config: BoxConfig, facts: dict[str, Any]) -> Iterator[Finding]:
     yield Finding("box cgroups", hint if missing else "")
     has_seccomp = any("seccomp" in option for option in facts.get("SecurityOptions") or [])
     yield Finding("box seccomp", "" if has_seccomp else "the engine runs without seccomp: enable it")
+    shared = "the engine maps users, so its boxes share what its account may use (inotify, pipes): give it a machine"
+    yield Finding("box users", shared if maps_users(facts) else "")
     if config.runtime:
         has_runtime = config.runtime in (facts.get("Runtimes") or {})
         yield Finding("box runtime", "" if has_runtime else f"the engine has no runtime {config.runtime}: install it")

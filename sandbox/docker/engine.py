@@ -9,7 +9,7 @@ import os
 import re
 import socket
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -134,6 +134,16 @@ class Engine:
         check_reachable(self.url)
         with translating_start_errors():
             return docker.DockerClient(base_url=self.url, timeout=_TIMEOUT_SECONDS, version="auto")
+
+    @cached_property
+    def uids(self) -> range:
+        """The users that boxes may have.
+
+        Raises:
+            SandboxUnavailableError: the engine does not answer (the operator's fault).
+        """
+        with translating_start_errors():
+            return recipe.MAPPED_UIDS if maps_users(self.client.info()) else recipe.UIDS
 
     def close(self) -> None:
         """Close the connection."""
@@ -369,6 +379,11 @@ def check_reachable(url: str) -> None:
         raise SandboxUnavailableError("engine_forbidden", f"this account may not use {path}") from None
     except OSError as error:
         raise SandboxUnavailableError("engine_unreachable", f"{path}: {error.strerror or error}") from None
+
+
+def maps_users(facts: Mapping[str, Any]) -> bool:
+    """Return whether an engine's containers have users of their own kind: it is rootless, or has `userns-remap`."""
+    return any(option in ("name=userns", "name=rootless") for option in facts.get("SecurityOptions") or [])
 
 
 def is_outer_network(found: Leftover) -> bool:

@@ -178,7 +178,7 @@ def test_the_doctor_finds_all_that_boxes_need(daemon: TestEngine) -> None:
     found = dict(check_boxes(daemon.config()))
 
     assert {name: hint for name, hint in found.items() if hint} == {}
-    parts = ("engine", "cgroups", "seccomp", "disk", "memory", "networks", "image", "bridge")
+    parts = ("engine", "cgroups", "seccomp", "users", "disk", "memory", "networks", "image", "bridge")
     assert set(found) == {f"box {part}" for part in parts}
 
 

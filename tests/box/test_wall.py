@@ -1,6 +1,9 @@
 """What holds a program in a real box, one wall at a time. The threats are those of notes/sandbox.md, by id."""
 
+import shutil
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -84,6 +87,33 @@ def test_only_what_the_kernel_killed_for_its_memory_is_called_so(box: DockerBox,
 
     assert (result.ending, result.exit_code) == (Ending.EXITED, 137)
     assert not result.is_resource_limit
+
+
+INOTIFY = "my $n = 0; $n++ while $n < 3000 && syscall(294, 0) >= 0; $| = 1; print qq($n\n); sleep $ARGV[0]"
+"""Takes all inotify instances that its user may have, and says how many."""
+
+
+@pytest.mark.threat("A5")
+@pytest.mark.req("H-112")
+def test_what_the_kernel_counts_for_a_user_is_a_box_s_own(box: DockerBox, maker: DockerMaker) -> None:
+    perl = shutil.which("perl")
+    assert perl is not None, "perl makes the system calls"
+    other = maker.create()
+    try:
+        for place in (box, other):
+            place.put({"perl": Path(perl).read_bytes()})
+        counts = [
+            shell(
+                place, f"chmod +x perl; (exec ./perl -e '{INOTIFY}' 60 >n) & until [ -s n ]; do sleep 0.1; done; cat n"
+            )
+            for place in (box, other)
+        ]
+        at_home = subprocess.run([perl, "-e", INOTIFY, "0"], user=1000, capture_output=True, text=True, check=True)
+    finally:
+        other.close()
+    assert int(at_home.stdout) > 0
+    assert int(counts[0][2]) > 0
+    assert counts[0] == counts[1]
 
 
 @pytest.mark.threat("A7")
@@ -202,9 +232,10 @@ sleep 60 &
 other=$!
 until [ "$(</proc/$cli/comm)" = claude ]; do sleep 0.05; done
 for pid in $cli $PPID $other; do
-    for file in mem oom_score_adj; do (: >>/proc/$pid/$file) 2>/dev/null && echo "$(</proc/$pid/comm): write $file"; done
-    for file in environ maps; do head -c 1 /proc/$pid/$file >/dev/null 2>&1 && echo "$(</proc/$pid/comm): read $file"; done
-    ls /proc/$pid/fd/ >/dev/null 2>&1 && echo "$(</proc/$pid/comm): open fd"
+    cd /proc/$pid
+    for file in mem oom_score_adj; do (: >>$file) 2>/dev/null && echo "$(<comm): write $file"; done
+    for file in environ maps; do head -c 1 $file >/dev/null 2>&1 && echo "$(<comm): read $file"; done
+    ls fd/ >/dev/null 2>&1 && echo "$(<comm): open fd"
 done
 kill $cli $other
 """
