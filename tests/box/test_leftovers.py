@@ -19,6 +19,7 @@ from sandbox.box import Box, Clocks, Ending
 from sandbox.docker import recipe
 from sandbox.docker.box import DockerBox, DockerMaker
 from sandbox.docker.engine import Engine, is_outer_network
+from sandbox.docker.recipe import Slot
 from sandbox.errors import BoxLostError, SandboxStartupError, SandboxUnavailableError
 from sandbox.pool import Pool, Reaper, build_maker, build_pool, check_boxes
 from tests.acceptance.installation import settle
@@ -102,6 +103,16 @@ def test_a_box_that_everybody_forgot_ends_by_itself(daemon: TestEngine, engine: 
 
     assert wait_until(is_gone, seconds=30, what="the container has ended and removed itself")
     box.close()
+    assert standing(engine) == {}
+
+
+@pytest.mark.threat("B2")
+def test_a_bridge_that_cannot_be_closed_starts_no_box(engine: Engine, maker: DockerMaker) -> None:
+    slot = Slot.new(engine.install, "nobody", lifetime_seconds=0)
+    with pytest.raises(SandboxStartupError) as caught:
+        engine.close_bridge(slot, maker.spec.image)  # there is no such bridge
+
+    assert caught.value.reason == "bridge_open"
     assert standing(engine) == {}
 
 

@@ -80,9 +80,15 @@ def test_the_archive_for_a_box_names_each_directory_owns_all_and_is_the_same_eac
     assert packed == pack({"a.txt": b"a", "b/c/x.txt": b"x"})
 
 
+def test_the_owner_may_be_a_user_whose_number_the_old_format_cannot_hold() -> None:
+    with tarfile.open(fileobj=io.BytesIO(pack({"a": b"1"}, owner=0x7FFF_0000))) as source:
+        assert {(info.uid, info.gid) for info in source} == {(0x7FFF_0000, 0x7FFF_0000)}
+
+
 @pytest.mark.threat("E")
 def test_no_name_of_ours_can_make_the_engine_guess_a_compression() -> None:
     assert pack({"BZh91AY&SY": b"x"})[:2] == b"./"
+    assert pack({"BZh91AY&SY": b"x"}, owner=0x7FFF_0000)[:2] == b"./"
 
 
 HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
