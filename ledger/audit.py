@@ -22,6 +22,7 @@ from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
+from uuid import UUID
 
 from sqlalchemy import RowMapping, Table, func, select
 from sqlalchemy import update as sql_update
@@ -43,6 +44,8 @@ INSERT_AUDIT = f"""
 """
 """For statements that write audit rows together with others, made by `audit_row`. It ends in a FROM clause."""
 _APPEND = Statement(INSERT_AUDIT)
+REFUSED = "job_refused"
+"""The action of a refused request."""
 NONE = "none"
 """Stands for a missing fact: that a failed edit has no output is on record, too."""
 
@@ -91,13 +94,22 @@ def audit_row(
         "action": action,
         "actor": actor,
         "tenant": job.tenant if job else detail.pop("tenant", None),
-        "job_id": job.id if job else None,
+        "job_id": job.id if job else detail.pop("job_id", None),
         "tier": job.tier if job else None,
         "prompt": redact(prompt) if prompt is not None else None,
         "prompt_sha256": hashlib.sha256(prompt.encode()).hexdigest() if prompt is not None else None,
         "detail": redact_all(detail),
         **vars(facts),
     }
+
+
+def refused_message(session: Session, job_id: UUID) -> str:
+    """Return why a message that belongs to no tenant was refused; empty if there was none under this id."""
+    query = select(col(AuditRow.detail)).where(
+        col(AuditRow.job_id) == job_id, col(AuditRow.action) == REFUSED, col(AuditRow.tenant).is_(None)
+    )
+    detail = session.scalars(query.limit(1)).first()
+    return "; ".join(f"{error['field']}: {error['rule']}" for error in detail["errors"]) if detail else ""
 
 
 GENESIS = "0" * 64

@@ -27,6 +27,16 @@ class JobNotFoundError(LedgerError, LookupError):
         super().__init__(job_id)
 
 
+class MessageRefusedError(JobNotFoundError):
+    """The message with this task id named no tenant of ours, so there is no row of it (the sender's fault)."""
+
+    text = "no job {}: its message was refused: {}"
+
+    def __init__(self, job_id: UUID, rules: str) -> None:
+        super().__init__(job_id)
+        self.args = (job_id, rules)
+
+
 class SiteNotFoundError(LedgerError, LookupError):
     """No site of this name belongs to the tenant (the caller's fault)."""
 

@@ -27,6 +27,7 @@ MAX_REPLAYS = 100
 _SHOWN_DELIVERIES = 50
 _CLAIM_SECONDS = 60
 _LONGEST_DETAIL = 200
+_LOOKED_AT = 1_000
 _CLAIM = Statement(f"""
     WITH RECURSIVE owner (tenant) AS (
         (SELECT tenant FROM notification WHERE next_at IS NOT NULL ORDER BY tenant LIMIT 1)
@@ -53,7 +54,8 @@ _CLAIM = Statement(f"""
       FROM claimed JOIN job ON job.id = claimed.job_id
      WHERE notification.job_id = claimed.job_id
     RETURNING notification.job_id, job.tenant, coalesce(callback_url, '') AS callback_url,
-              coalesce(split_part(callback_url, '/', 3), '') AS destination, payload, attempts AS number
+              coalesce(split_part(callback_url, '/', 3), '') AS destination, payload, attempts AS number,
+              clock_timestamp() AS claimed_at
 """)
 """Reads one index entry for each tenant with open notifications, and no more of a backlog than it may claim."""
 
@@ -71,6 +73,8 @@ class Due(NamedTuple):
     payload: dict[str, object]
     number: int
     """The number of this try since the last replay, from 1."""
+    claimed_at: datetime
+    """By the ledger's clock, which its signature bears: a host's own may be wrong."""
 
 
 class NotificationState(NamedTuple):
@@ -124,6 +128,31 @@ def book(session: Session, due: Due, delivery: Delivery, *, again_in: float | No
         own &= col(Notification.attempts) == due.number
         values = {"next_at": None if again_in is None else after(again_in)}
     session.execute(sql_update(Notification).where(own).values(**values))
+
+
+_UNDELIVERED = Statement("""
+    SELECT (SELECT count(*) FROM (SELECT created_at FROM notification WHERE delivered_at IS NULL AND next_at IS NOT NULL
+                                   ORDER BY next_at LIMIT %(most)s) AS pending
+             WHERE created_at < clock_timestamp() - interval '1 minute') AS waiting,
+           (SELECT count(*) FROM (SELECT job_id, number, at FROM delivery ORDER BY id DESC LIMIT %(most)s) AS newest
+              JOIN notification USING (job_id)
+             WHERE delivered_at IS NULL AND next_at IS NULL AND number = attempts
+               AND at > clock_timestamp() - interval '1 day') AS given_up
+""")
+
+
+class Undelivered(NamedTuple):
+    """How many notifications have not arrived; counted among the newest and next tries, at a bounded cost."""
+
+    waiting: int
+    """For over a minute: not tried yet, or to be tried again."""
+    given_up: int
+    """Within the last day."""
+
+
+def count_undelivered(session: Session) -> Undelivered:
+    """Count the notifications of all tenants that have not arrived."""
+    return Undelivered(*_UNDELIVERED.one(session, {"most": _LOOKED_AT}))
 
 
 def find_notification(session: Session, job_id: UUID, *, tenant: str) -> NotificationState:

@@ -266,6 +266,10 @@ def _count_reaped(tally: _Tally, data: Mapping[str, Any]) -> None:
             tally.add(metrics.ORPHANS_REAPED, sort, by=count)
 
 
+def _count_restored(tally: _Tally, data: Mapping[str, Any]) -> None:
+    tally.add(metrics.CALLS_RESTORED, _closed(data.get("lost"), metrics.LOST_OF_CALLS))
+
+
 def _count_mirror(tally: _Tally, data: Mapping[str, Any]) -> None:
     tally.add(metrics.MIRROR_REQUESTS, _closed(data.get("result"), metrics.MIRROR_RESULTS), by=data.get("requests", 0))
     tally.add(metrics.MIRROR_BYTES, by=data.get("bytes", 0))
@@ -278,11 +282,15 @@ _COUNTING: dict[str, Callable[[_Tally, Mapping[str, Any]], None]] = {
     EventKind.ATTEMPT_ENDED: _count_attempt,
     EventKind.ENDED: _count_ended,
     EventKind.CALL: _count_call,
+    EventKind.CALL_RESTORED: _count_restored,
     EventKind.LIMIT_HIT: _count_limit,
     EventKind.ESCALATED: _count_escalation,
     EventKind.DEBATED: _count_debate,
     EventKind.FENCED: lambda tally, data: tally.add(metrics.DUPLICATES_FENCED, _queue(data)),
     EventKind.UNREAD: lambda tally, data: tally.add(metrics.MESSAGES_UNREAD, _queue(data)),
+    EventKind.DROPPED: lambda tally, data: tally.add(
+        metrics.MESSAGES_DROPPED, _queue(data), by=int(data.get("messages", 0))
+    ),
     EventKind.REFUSED: _count_refused,
     EventKind.STATE: _count_state,
     EventKind.LADDER: _count_ladder,

@@ -17,6 +17,8 @@ from sqlalchemy import select, text
 from sqlmodel import Session, col
 
 from ledger.dispatch_window import DISPATCHER, leaders
+from ledger.notifications import count_undelivered
+from ledger.operations.activity import read_blockers, read_connections
 from ledger.operations.workers import fleet_slots, slots_by_queue
 from ledger.provider_circuits import circuits
 from ledger.tables import Tenant
@@ -268,13 +270,24 @@ _BROKER: tuple[Metric, ...] = (
     counter("broker_evicted_keys_total", "Keys evicted by the broker for lack of memory since its start."),
 )
 
+_LEDGER: tuple[Metric, ...] = (
+    gauge("ledger_connections", "Connections to the ledger's server, of all its databases."),
+    gauge("ledger_connections_limit", "Connections that the server accepts."),
+    gauge("ledger_blocked_seconds_max", "Longest wait of a session for another one's lock; 0 without one."),
+    gauge(
+        "webhooks_undelivered",
+        "Callbacks that have waited for over a minute, or were given up within a day.",
+        "standing",
+    ),
+)
+
 _RECORD: tuple[Metric, ...] = (
     gauge("fold_lag_seconds", "Age of the oldest event not counted yet; 0 without one."),
     gauge("audit_unsealed_age_seconds", "Age of the oldest audit row not sealed yet; 0 without one."),
     gauge("build_info", "Always 1.", "version policy prices_as_of"),
 )
 
-PROBED: tuple[Metric, ...] = (*_FLEET, *_WAITING, *_MONEY, *_BROKER, *_RECORD)
+PROBED: tuple[Metric, ...] = (*_FLEET, *_WAITING, *_MONEY, *_BROKER, *_LEDGER, *_RECORD)
 """The metrics read at each scrape."""
 
 MOST_PROVIDERS = 20
@@ -368,6 +381,7 @@ def read_gauges(
         *_read_counts(session),
         *_read_budgets(session),
         *_read_circuits(session, product(providers, policy.prices)),
+        *_read_ledger(session),
         Reading("dispatcher_leader_present", (), float(DISPATCHER in leaders(session))),
         Reading("fold_lag_seconds", (), fold_lag_seconds(session)),
         Reading("audit_unsealed_age_seconds", (), float(session.scalar(_UNSEALED) or 0)),
@@ -447,6 +461,16 @@ def _read_budgets(session: Session) -> list[Reading]:
         readings.append(Reading("budget_reserved_usd", (scope,), float(reserved) / NANOUSD_PER_USD))
         readings.append(Reading("budget_used_ratio_max", (scope,), float(used)))
     return readings
+
+
+def _read_ledger(session: Session) -> list[Reading]:
+    connections, undelivered = read_connections(session), count_undelivered(session)
+    return [
+        Reading("ledger_connections", (), connections.used),
+        Reading("ledger_connections_limit", (), connections.most),
+        Reading("ledger_blocked_seconds_max", (), max((each.seconds for each in read_blockers(session)), default=0.0)),
+        *(Reading("webhooks_undelivered", (standing,), count) for standing, count in undelivered._asdict().items()),
+    ]
 
 
 DOOR = "door"

@@ -59,7 +59,7 @@ PLACES = (
 
 _FAILED_REASONS = _words(
     "not_available spec_invalid spec_poor not_spec_managed command_refused scan_refused publish_conflict publish_failed"
-    " worker_lost no_provider_key provider_busy provider_error gateway_unreachable internal_error"
+    " worker_lost no_provider_key provider_busy provider_error gateway_unreachable storage_unavailable internal_error"
 )
 END_REASONS: tuple[tuple[str, str], ...] = (
     *product((State.ANSWERED, State.PUBLISHED), (Reason.DONE,)),
@@ -78,8 +78,8 @@ _TOO_LOW = _words("spec_invalid spec_poor not_spec_managed patch_invalid build_s
 ATTEMPT_ENDS: tuple[tuple[str, str], ...] = (
     *END_REASONS,
     (State.AWAITING_APPROVAL, Reason.DONE),
-    *product(("lost",), (Reason.WORKER_LOST, Reason.TIME_LIMIT, Reason.WORKER_STOPPED)),
-    *product(DEFERRED_OUTCOMES, (Reason.PROVIDER_BUSY, Reason.GATEWAY_UNREACHABLE)),
+    *product(("lost",), (Reason.WORKER_LOST, Reason.TIME_LIMIT, Reason.WORKER_STOPPED, Reason.LEDGER_UNREACHABLE)),
+    *product(DEFERRED_OUTCOMES, (Reason.PROVIDER_BUSY, Reason.GATEWAY_UNREACHABLE, Reason.STORAGE_UNAVAILABLE)),
     *(("escalated", Reason(reason)) for reason in _TOO_LOW),
 )
 WENT_ON = (State.RECEIVED, State.CLARIFYING, State.DEBATING, State.QUEUED, State.RUNNING, State.PUBLISHING)
@@ -112,6 +112,7 @@ STEPS = _words(
 GATE_KINDS = ("rule", "plan")
 GATE_STATES = ("open", "passed", "failed", "expired", "skipped")
 RUN_PARTS = ("orchestrator", OTHER)
+LOST_OF_CALLS = ("row", "attempt")
 ORPHANS = ("container", "network", "volume")
 MIRROR_RESULTS = ("hit", "fetched", "refused", "failed")
 LADDER_ENDS: tuple[tuple[str, str], ...] = (
@@ -361,6 +362,12 @@ MESSAGES_UNREAD = counter(
     "queue_name",
     zeros=_each(QUEUE_NAMES),
 )
+MESSAGES_DROPPED = counter(
+    "messages_dropped_total",
+    "Messages dropped because they are none of the fleet's; `unrouted` keeps a sample.",
+    "queue_name",
+    zeros=_each(QUEUE_NAMES),
+)
 MIRROR_REQUESTS = counter(
     "mirror_requests_total",
     "Requests to the package mirror, by result.",
@@ -393,6 +400,12 @@ ORPHANS_REAPED = counter(
     "Objects removed from an engine that a dead worker had left.",
     "sort",
     zeros=_each(ORPHANS),
+)
+CALLS_RESTORED = counter(
+    "calls_restored_total",
+    "Served calls that the ledger had lost and that a gateway booked again: their row, or their attempt with it.",
+    "lost",
+    zeros=_each(LOST_OF_CALLS),
 )
 PROVIDER_REQUESTS = counter(
     "provider_requests_total",

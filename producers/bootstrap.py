@@ -1,9 +1,12 @@
-"""The composition root of the producers: opens what a program needs, when it needs it, from its settings."""
+"""The composition root of the producers: opens what a program needs, when it needs it, from its settings.
+
+What only some programs need, Celery above all, is imported as it is opened.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict
 
@@ -11,15 +14,6 @@ from ledger.audit import HEAD_FILE_NAME, HeadFile
 from ledger.store import Ledger, create_ledger_engine
 from monitoring.config import AuditConfig, ExporterConfig, LedgerConfig, LogsConfig, TracingConfig
 from producers.config import ApiConfig, DispatcherConfig, GatewayPlace, PagesConfig, RunsPlace, WebhookConfig
-from producers.dispatch.broker import Publisher
-from producers.intake.submit import Environment, Submitter
-from producers.use_cases.clarify import Clarifier
-from producers.use_cases.dead_letters import DeadLetters, Notifications
-from producers.use_cases.jobs import PreviewLinks
-from producers.use_cases.rounds import Replays, Rounds
-from producers.use_cases.runs import Projects
-from producers.use_cases.sites import Sites
-from routing.broker import create_app
 from routing.config import BrokerConfig, PolicyConfig, collect_secrets
 from routing.policy.agents import AccountsConfig
 from routing.policy.platform import Policy, load_policy
@@ -28,6 +22,12 @@ from sandbox.config import MirrorConfig
 from sites.config import ContentStoreConfig, PreviewConfig
 from sites.content_store import ContentStore
 from sites.preview import PreviewSigner
+
+if TYPE_CHECKING:
+    from producers.dispatch.broker import Publisher
+    from producers.intake.submit import Environment, Submitter
+    from producers.use_cases.all import UseCases
+    from producers.use_cases.jobs import PreviewLinks
 
 
 class Settings(BaseModel):
@@ -52,58 +52,6 @@ class Settings(BaseModel):
     worker: GatewayPlace = GatewayPlace()
     webhook: WebhookConfig = WebhookConfig()
     mirror: MirrorConfig = MirrorConfig()
-
-
-@dataclass(frozen=True, kw_only=True)
-class UseCases:
-    """The use cases on one ledger and content store, under one policy."""
-
-    ledger: Ledger
-    content_store: ContentStore
-    policy: Policy
-    environment: Environment = dict
-    """Switches that are read for every decision."""
-    vocabularies: Vocabularies | None = None
-    """The words that routing looks for; by default the shipped ones."""
-    known_keys: tuple[str, ...] = ()
-    """Secrets of this installation that no site may hold."""
-    private_remotes: bool = False
-    """Whether a project's remote may have an address that is not public."""
-
-    @property
-    def sites(self) -> Sites:
-        """Sites and their releases."""
-        return Sites(self.ledger, self.content_store, self.policy, known_keys=self.known_keys)
-
-    @property
-    def projects(self) -> Projects:
-        """Code projects."""
-        return Projects(self.ledger, self.policy, private_remotes=self.private_remotes)
-
-    @property
-    def clarifier(self) -> Clarifier:
-        """Replies to open questions."""
-        return Clarifier(self.ledger, self.policy, environment=self.environment, vocabularies=self.vocabularies)
-
-    @property
-    def rounds(self) -> Rounds:
-        """Jobs that continue others."""
-        return Rounds(self.ledger, self.policy, environment=self.environment, vocabularies=self.vocabularies)
-
-    @property
-    def replays(self) -> Replays:
-        """Jobs that repeat others."""
-        return Replays(self.ledger, self.policy, environment=self.environment, vocabularies=self.vocabularies)
-
-    @property
-    def dead_letters(self) -> DeadLetters:
-        """Jobs that failed for good."""
-        return DeadLetters(self.ledger, self.replays)
-
-    @property
-    def notifications(self) -> Notifications:
-        """Callbacks at the end of jobs."""
-        return Notifications(self.ledger)
 
 
 class Installation:
@@ -141,11 +89,16 @@ class Installation:
     @cached_property
     def publisher(self) -> Publisher:
         """Publishes messages to the broker."""
+        from producers.dispatch.broker import Publisher
+        from routing.broker import create_app
+
         return Publisher(create_app(self.settings.broker.url, broker_use_ssl=self.settings.broker.tls))
 
     @cached_property
     def submitter(self) -> Submitter:
         """Accepts jobs."""
+        from producers.intake.submit import Submitter
+
         return Submitter(
             self.ledger,
             self.publisher,
@@ -158,6 +111,8 @@ class Installation:
     @cached_property
     def use_cases(self) -> UseCases:
         """The use cases."""
+        from producers.use_cases.all import UseCases
+
         return UseCases(
             ledger=self.ledger,
             content_store=self.content_store,
@@ -187,4 +142,6 @@ class Installation:
     @cached_property
     def previews(self) -> PreviewLinks | None:
         """Creates preview links; None without a configured key."""
+        from producers.use_cases.jobs import PreviewLinks
+
         return PreviewLinks(self.signer, self.settings.pages.public_url) if self.signer is not None else None

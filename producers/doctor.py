@@ -1,12 +1,16 @@
-"""The checks of `pointsman doctor`, and how they judge what they find."""
+"""The checks of `pointsman doctor`, and how they judge what they find.
+
+All run at once, each within a time limit: what hangs is a finding, and hides nothing of the rest.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
 import tempfile
+import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -15,7 +19,7 @@ from typing import NamedTuple
 import httpx2
 from pydantic import BaseModel, ConfigDict, Field
 from redis import Redis
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 from sqlalchemy import func
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlmodel import col, select
@@ -23,19 +27,30 @@ from sqlmodel import col, select
 from gateway.config import GatewayConfig
 from gateway.network import authorities
 from ledger.audit import check_newest
-from ledger.dispatch_window import DISPATCHER, leaders
+from ledger.dispatch_window import CELERY_INTAKE, DISPATCHER, leaders
 from ledger.errors import SchemaMismatchError
+from ledger.notifications import Undelivered, count_undelivered
+from ledger.operations.activity import (
+    Blocker,
+    Connections,
+    Transaction,
+    oldest_transaction,
+    read_blockers,
+    read_connections,
+)
 from ledger.operations.workers import slots_by_queue
 from ledger.store import Fit, Ledger, fit, found_revision, wanted_revision
 from ledger.tables import Tenant
 from producers.bootstrap import Installation
-from producers.dispatch.broker import open_broker
-from producers.intake import celery_intake
-from routing.broker import is_exposed_broker, is_exposed_ledger
-from routing.config import IN_FILE, PREFIX, read_settings
+from producers.dispatch.redis_client import open_broker
+from routing.config import IN_FILE, PREFIX, read_settings, strip_settings
 from routing.errors import PolicyError
+from routing.exposure import is_exposed_broker, is_exposed_ledger
 from routing.policy.platform import Policy
 from routing.queues import QUEUES, QueueName
+from sandbox.config import BoxConfig
+from sandbox.package_mirror.registries import check_mirror
+from sandbox.pool import check_boxes
 from sites.content_store import Disk
 
 MIN_FREE_BYTES = 1_000_000_000
@@ -46,6 +61,12 @@ _SKEW_WARN_SECONDS = 2.0
 _SKEW_FAIL_SECONDS = 60.0
 """Links and webhooks carry the host's time; receivers refuse what is minutes off."""
 _LAG_WARN_SECONDS = 60.0
+_BUSY_SHARE = 0.8
+_LONG_SECONDS = 60.0
+_BLOCKED_SECONDS = 3.0
+_SLOW_SECONDS = 0.5
+_MOST_WORDS = 200
+_EXHAUSTED = ("too many clients", "too many connections", "connection slots are reserved")
 
 
 class Verdict(StrEnum):
@@ -94,6 +115,69 @@ def worst(findings: Iterable[Finding]) -> Verdict:
     """Return the worst verdict."""
     verdicts = {finding.verdict for finding in findings}
     return next((verdict for verdict in (Verdict.FAIL, Verdict.WARN) if verdict in verdicts), Verdict.OK)
+
+
+LIMIT_SECONDS = 2.0
+"""The time limit of each check."""
+
+
+class Check(NamedTuple):
+    """One part of an installation, looked at by itself."""
+
+    name: str
+    run: Callable[[], Iterable[Finding]]
+    late: Verdict = Verdict.FAIL
+    """The verdict if it does not end within its time limit."""
+
+
+def examine(checks: Iterable[Check], *, limit_seconds: float = LIMIT_SECONDS) -> Iterator[Finding]:
+    """Run all checks at once, and yield their findings in order; one that is late is a finding itself."""
+    running = [_Running(check) for check in checks]
+    deadline = time.monotonic() + limit_seconds
+    for one in running:
+        one.thread.join(max(0.0, deadline - time.monotonic()))
+        is_late = one.thread.is_alive()
+        yield from tuple(one.findings)
+        if one.error is not None:
+            raise one.error
+        if is_late:
+            hint = "it hangs or is too slow (see its log), or this machine is too busy to ask"
+            yield Finding(one.check.name, one.check.late, f"gave no answer within {limit_seconds:g} s", hint)
+
+
+class _Running:
+    """A check in a thread of its own, which ends with the process if it hangs."""
+
+    def __init__(self, check: Check) -> None:
+        self.check = check
+        self.findings: list[Finding] = []
+        self.error: Exception | None = None
+        self.thread = threading.Thread(target=self._run, name=check.name, daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.findings.extend(self.check.run())
+        except Exception as error:  # noqa: BLE001 - raised again where the findings are read
+            self.error = error
+
+
+def checks_of(installation: Installation, environment: Mapping[str, str]) -> Sequence[Check]:
+    """Return the checks of an installation, in the order in which their findings are shown."""
+    gateway_url = installation.settings.worker.gateway_url
+    return (
+        Check("prices", lambda: check_policy(installation.policy)),
+        Check("ledger", lambda: check_ledger(installation)),
+        Check("ledger sessions", lambda: check_sessions(installation)),
+        Check("broker", lambda: check_broker(installation)),
+        Check("connections over TLS", lambda: check_transport(installation)),
+        Check("content store", lambda: check_files(installation)),
+        Check("preview keys", lambda: check_secrets(installation)),
+        Check("gateway", lambda: check_gateway(gateway_url, environment)),
+        Check("exporter", lambda: check_exporter(installation), late=Verdict.WARN),
+        Check("package registry", lambda: check_registry(installation), late=Verdict.WARN),
+        Check("box engine", lambda: check_sandboxes(environment), late=Verdict.WARN),
+    )
 
 
 def judge_clock(ahead_seconds: float) -> Finding:
@@ -160,6 +244,68 @@ def judge_lag(seconds: float) -> Finding:
     return ok("exporter", seen)
 
 
+def judge_refusal(error: str) -> Finding:
+    """Judge why the ledger gave no connection, or refused a statement.
+
+    Args:
+        error: the driver's words, which name host, port and user but no password.
+    """
+    reason = error.partition("FATAL:")[2] or error
+    seen = f"POINTSMAN_LEDGER__URL: {' '.join(reason.split())[:_MOST_WORDS]}"
+    if any(words in error for words in _EXHAUSTED):
+        return fail("ledger", seen, "all its connections are taken: stop who holds them, or raise max_connections")
+    return fail("ledger", seen, "start it or `pointsman up`, or fix the URL")
+
+
+def judge_connections(connections: Connections) -> Finding:
+    """Judge how many connections to the ledger are left."""
+    seen = f"{connections.used} of {connections.most} are taken"
+    if connections.used < _BUSY_SHARE * connections.most:
+        return ok("ledger connections", seen)
+    return warn("ledger connections", seen, "stop who holds them (pg_stat_activity), or raise max_connections")
+
+
+def judge_transaction(oldest: Transaction | None) -> Finding:
+    """Judge the oldest open transaction: metrics, event streams and audit seals wait for its end."""
+    name = "ledger transactions"
+    if oldest is None or oldest.seconds < _LONG_SECONDS:
+        return ok(name)
+    seen = f"pid {oldest.pid} ({oldest.program}, {oldest.state}) has one open for {oldest.seconds:.0f} s"
+    return warn(
+        name, seen, f"metrics and event streams wait for it; `SELECT pg_terminate_backend({oldest.pid})` ends it"
+    )
+
+
+def judge_blockers(blockers: Sequence[Blocker]) -> Finding:
+    """Judge who waits for whose locks."""
+    name = "ledger locks"
+    if not blockers or blockers[0].seconds < _BLOCKED_SECONDS:
+        return ok(name)
+    worst = blockers[0]
+    seen = (
+        f"{worst.waiting} wait for pid {worst.pid} ({worst.program}, {worst.state}), the longest {worst.seconds:.0f} s"
+    )
+    return fail(name, seen, f"`SELECT pg_terminate_backend({worst.pid})` ends it")
+
+
+def judge_webhooks(undelivered: Undelivered) -> Finding:
+    """Judge the callbacks that have not arrived."""
+    name, seen = "webhooks", f"{undelivered.waiting} are late, {undelivered.given_up} were given up within a day"
+    if not any(undelivered):
+        return ok(name)
+    hint = (
+        "is POINTSMAN_WEBHOOK__SECRET set where `pointsman dispatcher` runs? `pointsman webhook list` names receivers"
+    )
+    return warn(name, seen, hint)
+
+
+def judge_speed(name: str, seen: str, *, seconds: float, least: float) -> Finding:
+    """Judge how long something took that every job waits for."""
+    if seconds < least:
+        return ok(name, seen)
+    return warn(name, f"{seen}, in {seconds:.1f} s", f"jobs wait for it: it should take less than {least:g} s")
+
+
 def judge_prices(models: Iterable[str], priced: Iterable[str]) -> Finding:
     """Judge whether every model in the policy has a price."""
     if missing := sorted(set(models) - set(priced)):
@@ -169,7 +315,17 @@ def judge_prices(models: Iterable[str], priced: Iterable[str]) -> Finding:
 
 
 _SHOWN_TENANTS = 10
-_AWAY = "cannot be reached at POINTSMAN_LEDGER__URL"
+
+
+def check_sessions(installation: Installation) -> Iterator[Finding]:
+    """Check for what holds the ledger up; one that cannot be reached is `check_ledger`'s finding."""
+    try:
+        with installation.ledger.engine.connect() as connection:
+            yield judge_connections(read_connections(connection))
+            yield judge_transaction(oldest_transaction(connection))
+            yield judge_blockers(read_blockers(connection))
+    except (ArgumentError, DBAPIError):
+        return
 
 
 def check_ledger(installation: Installation) -> Iterator[Finding]:
@@ -189,11 +345,12 @@ def check_ledger(installation: Installation) -> Iterator[Finding]:
         yield _providers(installation.ledger)
         yield from _leaders(installation.ledger)
         yield _workers(installation.ledger)
+        yield _webhooks(installation.ledger)
         yield from _audit(installation)
     except ArgumentError:
         yield fail("ledger", "POINTSMAN_LEDGER__URL is no URL", "use postgresql://user@host/database")
-    except DBAPIError:
-        yield fail("ledger", _AWAY, "start it or `pointsman up`, or fix the URL")
+    except DBAPIError as error:
+        yield judge_refusal(str(error.orig))
 
 
 def _ahead_seconds(ledger: Ledger) -> float:
@@ -221,7 +378,7 @@ def _providers(ledger: Ledger) -> Finding:
 def _leaders(ledger: Ledger) -> Iterator[Finding]:
     with ledger.begin() as session:
         alive = leaders(session)
-    for role, name in ((DISPATCHER, "dispatcher"), (celery_intake.ROLE, "Celery intake")):
+    for role, name in ((DISPATCHER, "dispatcher"), (CELERY_INTAKE, "Celery intake")):
         if role in alive:
             yield ok(name, f"led by {alive[role]}")
         else:
@@ -231,6 +388,11 @@ def _leaders(ledger: Ledger) -> Iterator[Finding]:
 def _workers(ledger: Ledger) -> Finding:
     with ledger.begin() as session:
         return judge_workers({queue.queue: queue.slots for queue in slots_by_queue(session)})
+
+
+def _webhooks(ledger: Ledger) -> Finding:
+    with ledger.begin() as session:
+        return judge_webhooks(count_undelivered(session))
 
 
 def _audit(installation: Installation) -> Iterator[Finding]:
@@ -249,7 +411,10 @@ def _audit(installation: Installation) -> Iterator[Finding]:
         yield ok("audit chain", "its end is signed and matches the stored head")
 
 
-_TIMEOUT_SECONDS = 3.0
+_TIMEOUT_SECONDS = 1.5
+"""Of each connection and answer: shorter than a check's, so that it can say what was slow."""
+_PROBE_KEY = "pointsman:doctor"
+"""Written for a millisecond. The broker's user for doctors may write nothing else."""
 _LAG = "pointsman_fold_lag_seconds "
 _GATEWAY_URL = f"{PREFIX}WORKER__GATEWAY_URL"
 _MAX_BYTES = 4_000_000
@@ -266,13 +431,19 @@ def check_broker(installation: Installation) -> Iterator[Finding]:
         yield fail("broker", "POINTSMAN_BROKER__URL is no URL", "use redis://host:6379/0")
         return
     try:
+        began = time.monotonic()
+        broker.set(_PROBE_KEY, "", px=1)
+        yield judge_speed("broker", "takes writes", seconds=time.monotonic() - began, least=_SLOW_SECONDS)
         policy = _setting(broker, "maxmemory-policy")
-        yield ok("broker")
         yield judge_eviction(policy)
         yield judge_persistence({name: _setting(broker, name) for name in ("appendonly", "save")})
+    except ResponseError as error:
+        hint = (
+            "free memory or raise maxmemory" if "OOM" in str(error) else "`pointsman broker acl` has its user's rules"
+        )
+        yield fail("broker", f"refuses: {str(error)[:_MOST_WORDS]}", hint)
     except RedisError as error:
-        seen = f"cannot be reached at POINTSMAN_BROKER__URL ({type(error).__name__})"
-        yield fail("broker", seen, "start it, or fix the URL; its user needs `+config|get`")
+        yield fail("broker", f"POINTSMAN_BROKER__URL: {str(error)[:_MOST_WORDS]}", "start it, or fix the URL")
     finally:
         broker.close()
 
@@ -297,8 +468,10 @@ def check_files(installation: Installation) -> Iterator[Finding]:
     root = installation.settings.content_store.root.absolute()
     nearest = next(path for path in (root, *root.parents) if path.exists())
     try:
+        began = time.monotonic()
         with tempfile.TemporaryDirectory(prefix=".doctor-", dir=nearest) as scratch:
             _exercise(Path(scratch))
+        seconds = time.monotonic() - began
     except OSError as error:
         seen = f"{root}: {error.strerror or error}"
         yield fail(
@@ -309,7 +482,8 @@ def check_files(installation: Installation) -> Iterator[Finding]:
         )
         return
     if nearest == root:
-        yield ok("content store", f"{root} supports writes, links and renames")
+        seen = f"{root} supports writes, links and renames"
+        yield judge_speed("content store", seen, seconds=seconds, least=_SLOW_SECONDS)
     else:
         yield warn(
             "content store",
@@ -363,8 +537,9 @@ def check_gateway(url: str, environment: Mapping[str, str]) -> Iterator[Finding]
         url: the gateway's URL for workers.
         environment: that of this process. Only the gateway's should hold keys.
     """
-    if _get(f"{url}/healthz") is not None:
-        yield ok("gateway", url)
+    answer = _get(f"{url}/healthz")
+    if answer is not None:
+        yield judge_speed("gateway", url, seconds=answer.seconds, least=_SLOW_SECONDS)
     elif {_GATEWAY_URL, f"{_GATEWAY_URL}{IN_FILE}"}.isdisjoint(environment):
         hint = f"start `pointsman gateway`; if it runs on another machine, workers need {_GATEWAY_URL}"
         yield warn("gateway", f"nothing answers at {url}", hint)
@@ -396,18 +571,53 @@ def check_exporter(installation: Installation) -> Iterator[Finding]:
             "start `pointsman exporter`; if it runs on another machine, run doctor there",
         )
         return
-    line = next((line for line in page.splitlines() if line.startswith(_LAG)), f"{_LAG}inf")
+    line = next((line for line in page.body.splitlines() if line.startswith(_LAG)), f"{_LAG}inf")
     yield judge_lag(float(line.removeprefix(_LAG)))
 
 
-def _get(url: str) -> str | None:
+class _BoxSettings(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    box: BoxConfig = BoxConfig()
+
+
+def check_registry(installation: Installation) -> Iterator[Finding]:
+    """Check where boxes get packages from."""
+    mirror = installation.settings.mirror
+    yield from map(
+        _only_boxes, check_mirror(mirror.npm, strip_settings(installation.environment()), npmrc=mirror.npmrc)
+    )
+
+
+def check_sandboxes(environment: Mapping[str, str]) -> Iterator[Finding]:
+    """Check what boxes need of their engine."""
+    try:
+        config = read_settings(_BoxSettings, environment).box
+    except PolicyError as error:
+        queues = ", ".join(name for name, queue in QUEUES.items() if queue.needs_box)
+        yield fail("sandboxes", str(error), f"fix it in the environment of the workers of {queues}")
+        return
+    yield from map(_only_boxes, check_boxes(config))
+
+
+def _only_boxes(check: tuple[str, str]) -> Finding:
+    """Judge a check of what only boxes need: its name and what to do, if anything."""
+    name, hint = check
+    return warn(name, hint, "only code agents and builds need it") if hint else ok(name)
+
+
+class _Answer(NamedTuple):
+    body: str
+    seconds: float
+
+
+def _get(url: str) -> _Answer | None:
     """Return the response of one of our servers, without a proxy; None if there is none."""
     try:
-        with (
-            httpx2.Client(timeout=_TIMEOUT_SECONDS, trust_env=False, verify=authorities()) as client,
-            client.stream("GET", url) as answer,
-        ):
-            body = next(answer.iter_bytes(_MAX_BYTES), b"")
-            return body.decode("utf-8", "replace") if answer.is_success else None
+        with httpx2.Client(timeout=_TIMEOUT_SECONDS, trust_env=False, verify=authorities()) as client:
+            began = time.monotonic()
+            with client.stream("GET", url) as answer:
+                body = next(answer.iter_bytes(_MAX_BYTES), b"").decode("utf-8", "replace")
+                return _Answer(body, time.monotonic() - began) if answer.is_success else None
     except (httpx2.HTTPError, httpx2.InvalidURL):
         return None

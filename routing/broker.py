@@ -6,18 +6,26 @@ are no acknowledgements and no visibility timeout (docs/why.md).
 
 from __future__ import annotations
 
+import base64
+import logging
 import ssl
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from ipaddress import ip_address
-from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from typing import Annotated, Any, Literal
 
 from celery import Celery
+from celery.utils.dispatch import Signal
 from kombu.entity import Exchange, Queue
 from kombu.transport import redis
+from kombu.utils.json import loads
+from pydantic import BaseModel, ConfigDict, Field
 
-from routing.queues import QueueName
+from routing.errors import UnknownMessageError
+from routing.jobs import read_message
+from routing.queues import QUEUES, QueueName
+
+logger = logging.getLogger(__name__)
 
 TRANSPORT_OPTIONS: dict[str, Any] = {
     "socket_timeout": 2,
@@ -112,22 +120,97 @@ def create_app(broker_url: str, **overrides: Any) -> Celery:
     return app
 
 
+# What kombu or Celery cannot read (content that is no JSON, a body that is no triple, a header of another type) raises
+# in the consumer's loop and ends the whole pool. Only our publisher writes to the lists, always in one form; whatever
+# has another one is dropped before either sees it.
+
+message_dropped = Signal(name="message_dropped", providing_args={"queue"})
+"""Sent in the worker's parent for each message that is none of the fleet's."""
+MOST_SAMPLES = 100
+"""Dropped messages that are kept on `unrouted`."""
+SAMPLE_BYTES = 16_384
+"""The part of each that is kept."""
+_TASKS = frozenset(queue.task for queue in QUEUES.values())
+_QUEUES_BY_LIST = {list_of(queue): queue for queue in QUEUES}
+_Seconds = Annotated[float, Field(gt=0)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+
+class _Headers(_Part):
+    task: str
+    id: str
+    timelimit: Annotated[list[_Seconds | None], Field(min_length=2, max_length=2)] = [None, None]
+    retries: int = 0
+    eta: None = None
+    expires: None = None
+    shadow: None = None
+    compression: None = None
+
+
+class _Properties(_Part):
+    body_encoding: Literal["base64"]
+    delivery_tag: str
+    delivery_info: dict[str, Any]
+
+
+class _Delivery(_Part):
+    body: str
+    content_encoding: Literal["utf-8"] = Field(alias="content-encoding")
+    content_type: Literal["application/json"] = Field(alias="content-type")
+    headers: _Headers
+    properties: _Properties
+
+
+def why_unreadable(raw: bytes) -> str:
+    """Return why a message on one of the fleet's lists is none of the fleet's; empty for one that is."""
+    try:
+        delivery = _Delivery.model_validate(loads(raw.decode()))
+        match loads(base64.b64decode(delivery.body, validate=True).decode()):
+            case [[body], {**kwargs}, {**embedded}] if not kwargs and not any(embedded.values()):
+                read_message(body)
+            case _:
+                return "NoTriple"
+    except UnknownMessageError:
+        pass  # a newer version's, which the task gives back
+    except Exception as error:  # noqa: BLE001 - kombu's parser makes objects of what it reads, and raises anything
+        return type(error).__name__
+    return "" if delivery.headers.task in _TASKS else "UnknownTask"
+
+
 # kombu creates a client, with a table of 170 response callbacks, for every message that it pushes or acknowledges: more
 # work than the message itself. A client takes a connection from its pool for each command, so threads can share it for
 # the life of the pool. kombu also spends a transaction per message on acknowledging where a queue wants none.
 
 
 class Channel(redis.Channel):
-    """A channel that reuses one client for each pool."""
+    """A channel that reuses one client for each pool, and delivers only the fleet's own messages."""
 
     _shared_client: Any = None
 
     def _create_client(self, asynchronous: bool = False) -> Any:
         if asynchronous:  # used for polling; kombu keeps this one itself
-            return redis.Channel._create_client(self, asynchronous=True)
+            client = redis.Channel._create_client(self, asynchronous=True)
+            client.set_response_callback("BRPOP", self._drop_unreadable)
+            return client
         if self._shared_client is None or self._shared_client.connection_pool is not self.pool:
             self._shared_client = redis.Channel._create_client(self)
         return self._shared_client
+
+    def _drop_unreadable(self, response: Any, **_: Any) -> Any:
+        """Return what was popped from a list, or nothing, as after a timeout, if it is no message of the fleet."""
+        if not response or not (reason := why_unreadable(response[1])):
+            return response or None
+        name, raw = response[0].decode(errors="replace").partition(self.sep)[0], response[1]
+        queue = _QUEUES_BY_LIST.get(name, QueueName.UNROUTED)
+        logger.warning("message_dropped", extra={"queue": queue.value, "reason": reason, "bytes": len(raw)})
+        message_dropped.send(sender=self, queue=queue)
+        with suppress(*self.connection_errors, self.ResponseError), self.conn_or_acquire() as client:
+            if client.llen(QueueName.UNROUTED.value) < MOST_SAMPLES:
+                client.lpush(QueueName.UNROUTED.value, raw[:SAMPLE_BYTES])
+        return None
 
     def basic_ack(self, delivery_tag: str, multiple: bool = False) -> None:
         """Acknowledge a message if its queue needs that."""
@@ -202,7 +285,7 @@ def fleet_users() -> tuple[BrokerUser, ...]:
             f"{PREFIX}-worker", (*_CONNECT, *publish, *consume, *events, *queues, _UNACKED, *bindings, "&/*.celeryev/*")
         ),
         BrokerUser(f"{PREFIX}-exporter", (*_CONNECT, "+info", "+llen", *queues, *doors[:2])),
-        BrokerUser(f"{PREFIX}-doctor", (*_CONNECT, "+config|get")),
+        BrokerUser(f"{PREFIX}-doctor", (*_CONNECT, "+config|get", "+set", f"~{PREFIX}:doctor")),
     )
 
 
@@ -218,36 +301,3 @@ def tenant_user(tenant: str) -> BrokerUser:
 def _keys_of(queues: Sequence[QueueName]) -> tuple[str, ...]:
     """Return key patterns of the queues' lists, those for priorities included."""
     return tuple(f"~{list_of(queue)}{more}" for queue in queues for more in ("", _PRIORITIES))
-
-
-_CHECKED = frozenset({"verify-ca", "verify-full"})
-
-
-def is_exposed_broker(url: str) -> bool:
-    """Return whether a broker URL crosses a network without TLS."""
-    return url.startswith("redis:") and not _is_here(url)
-
-
-def is_exposed_ledger(url: str) -> bool:
-    """Return whether a ledger URL crosses a network without checking the server's certificate."""
-    return not _is_here(url) and _CHECKED.isdisjoint(parse_qs(urlsplit(url).query).get("sslmode", []))
-
-
-def _is_here(url: str) -> bool:
-    """Return whether a URL names only this machine; without a host it names a socket.
-
-    The clients of both services let a host in the query override the one before the path.
-    """
-    parts = urlsplit(url)
-    query = parse_qs(parts.query)
-    hosts = [host for name in ("host", "hostaddr") for value in query.get(name, []) for host in value.split(",")]
-    return all(_is_this_machine(host) for host in hosts or [parts.hostname or ""])
-
-
-def _is_this_machine(host: str) -> bool:
-    """Return whether a host name, address or socket directory, with or without a port, is on this machine."""
-    host = host.partition(":")[0].lower() if host.count(":") == 1 else host.lower()
-    try:
-        return ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host in ("", "localhost") or host.startswith(("/", "%2f"))

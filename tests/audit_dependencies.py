@@ -1,7 +1,7 @@
 """`make audit`: ask the package index's advisories about everything that constraints.txt pins.
 
-A known advisory fails. A service that cannot be asked does not: CI has to work where nothing outside is reached, and
-says so in one line.
+A known advisory fails, and so does a service that cannot be asked or knows none of it: nothing was checked then. Its
+own exit status lets `make check` go on where nothing outside is reached.
 """
 
 import json
@@ -11,6 +11,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SECONDS = 120
+UNCHECKED = 2
+"""The exit status if no dependency was checked."""
 IGNORED: dict[str, str] = {}
 """Advisories that do not concern this product, each with the reason; an empty table is the aim."""
 
@@ -37,7 +39,7 @@ def audit(requirements: Path) -> tuple[int, str]:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=SECONDS)
         found = json.loads(done.stdout)["dependencies"]
     except (subprocess.TimeoutExpired, ValueError, KeyError):
-        return 0, "audit: the advisory service cannot be reached; no dependency was checked"
+        return UNCHECKED, "audit: the advisory service cannot be reached; no dependency was checked"
     return judge(found)
 
 
@@ -48,7 +50,10 @@ def judge(found: list[dict[str, object]]) -> tuple[int, str]:
     if vulnerable:
         return 1, "\n".join(_line(item) for item in vulnerable)
     if not checked:
-        return 0, f"audit: the advisory service knows none of the {len(found)} packages; no dependency was checked"
+        return (
+            UNCHECKED,
+            f"audit: the advisory service knows none of the {len(found)} packages; no dependency was checked",
+        )
     skipped = len(found) - len(checked)
     return 0, f"audit: no advisory for {len(checked)} packages; {skipped} are not known to the service"
 

@@ -9,16 +9,20 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter, deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from celery import Celery, bootsteps
 from sqlalchemy.exc import SQLAlchemyError
 from sqlmodel import Session
 
+from ledger.events import EventKind, record
 from ledger.operations.workers import BEAT_SECONDS, WorkerStatus, record_heartbeat, remove_worker
 from ledger.store import Ledger
 from monitoring.heartbeat import SILENT_SECONDS
+from routing.queues import QueueName
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +40,8 @@ class WorkerHeartbeat:
         self._sign = sign
         self._every_seconds = every_seconds
         self._pulsed_at = time.monotonic()
+        self._dropped: deque[QueueName] = deque()
+        """The queues of dropped messages that no event tells of yet."""
         self._is_known = False
         self._is_draining = False
         self._is_over = False
@@ -62,6 +68,10 @@ class WorkerHeartbeat:
         self._is_draining = True
         self._wake.set()
 
+    def on_dropped(self, queue: QueueName, **_: Any) -> None:
+        """Count a message that is none of the fleet's, with the next heartbeat: there may be thousands of them."""
+        self._dropped.append(queue)
+
     def leave(self) -> None:
         """Sign off, and wait for that. Called when the pool has ended, before the process does."""
         if self._thread is None:
@@ -74,14 +84,22 @@ class WorkerHeartbeat:
         while not self._is_over:
             if self._is_draining or time.monotonic() - self._pulsed_at <= SILENT_SECONDS:
                 self._is_known |= self.tell(self._sign_in)
+            self._tell_dropped()
             self._wake.wait(self._every_seconds)
             self._wake.clear()
+        self._tell_dropped()
         self.tell(
             lambda session: remove_worker(session, self.worker)
         )  # after the last heartbeat, however long that took
 
     def _sign_in(self, session: Session) -> None:
         record_heartbeat(session, self._sign, is_first=not self._is_known, is_draining=self._is_draining)
+
+    def _tell_dropped(self) -> None:
+        counts = Counter(tuple(self._dropped))
+        if counts and self.tell(partial(_record_dropped, counts=counts)):
+            for _ in range(counts.total()):
+                self._dropped.popleft()
 
     def tell(self, what: Callable[[Session], object]) -> bool:
         """Write to the ledger over a connection of its own; False when it is unreachable."""
@@ -95,6 +113,11 @@ class WorkerHeartbeat:
         finally:
             ledger.close()
         return True
+
+
+def _record_dropped(session: Session, *, counts: Counter[QueueName]) -> None:
+    for queue, messages in counts.items():
+        record(session, EventKind.DROPPED, queue=queue.value, messages=messages)
 
 
 FILE_BEAT_SECONDS = 5.0

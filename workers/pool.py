@@ -30,10 +30,10 @@ from sqlmodel import Session, col
 from ledger.attempts import expire_worker_leases, report_loss
 from ledger.tables import Job
 from monitoring import logs, traces
+from routing.broker import message_dropped
 from routing.jobs import JobMessage, Reason
 from workers.heartbeat import WorkerHeartbeat
 from workers.lifecycle import HAND_BACK_SIGNAL, install_interrupts
-from workers.tasks import keep_unrouted
 
 logger = logging.getLogger(__name__)
 
@@ -150,7 +150,7 @@ class PoolHooks:
         signals.task_prerun.connect(self.on_prerun)
         signals.task_postrun.connect(self.on_postrun)
         signals.task_failure.connect(self.on_failure)
-        signals.task_unknown.connect(keep_unrouted)
+        message_dropped.connect(self._heartbeat.on_dropped)
         signals.worker_ready.connect(self._stopping.on_ready)
         signals.worker_ready.connect(self._heartbeat.on_ready)
         signals.worker_shutting_down.connect(self._stopping.on_shutting_down)
@@ -195,7 +195,7 @@ class PoolHooks:
         except (ValidationError, IndexError):
             return
         logger.warning("pool_child_lost", extra={"job_id": str(message.job_id), "cause": cause.value})
-        self._heartbeat.tell(partial(_record_loss, message=message, cause=cause))
+        self._heartbeat.tell(partial(_record_loss, message=message, worker=self._worker, cause=cause))
 
     def finish(self) -> None:
         """Wait for the ledger writes of a stop, and sign off."""
@@ -207,9 +207,9 @@ class PoolHooks:
         self._heartbeat.tell(lambda session: expire_worker_leases(session, self._worker))
 
 
-def _record_loss(session: Session, *, message: JobMessage, cause: Reason) -> None:
+def _record_loss(session: Session, *, message: JobMessage, worker: str, cause: Reason) -> None:
     """Record a loss, also on the job's trace: the attempt's own span died with the child."""
-    report_loss(session, message, cause=cause)
+    report_loss(session, message, worker=worker, cause=cause)
     if traces.is_on():
         trace = session.scalar(select(col(Job.trace)).where(col(Job.id) == message.job_id))
         at = time.time()

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from celery import Celery
-from kombu.exceptions import OperationalError
 
 from routing.errors import UnknownMessageError
 from routing.jobs import JobMessage, read_message
@@ -94,27 +92,3 @@ def _decoding(
             work(read)
 
     return body
-
-
-logger = logging.getLogger(__name__)
-
-
-def keep_unrouted(sender: Any, message: Any, name: str, **_: Any) -> None:
-    """Move a message with an unknown task name to `unrouted`, where an alert sees it; Celery then drops its copy.
-
-    Called in the parent.
-    """
-    logger.error("unknown_task", extra={"task": name[:100]})
-    try:
-        with sender.app.producer_or_acquire() as producer:
-            producer.publish(
-                message.body,
-                exchange="",
-                routing_key=QueueName.UNROUTED.value,
-                headers=message.headers,
-                content_type=message.content_type,
-                content_encoding=message.content_encoding,
-                retry=False,
-            )
-    except (OperationalError, OSError):
-        logger.exception("unknown_task_lost")

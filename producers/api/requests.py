@@ -13,9 +13,9 @@ from fastapi.security import APIKeyHeader, HTTPAuthorizationCredentials, HTTPBea
 from pydantic import BaseModel, ValidationError
 
 from producers.api.event_streams import EventStreams
-from producers.bootstrap import UseCases
 from producers.errors import BodyTooLargeError, BrokenBodyError
 from producers.intake.submit import Submitter
+from producers.use_cases.all import UseCases
 from producers.use_cases.jobs import PreviewLinks
 from producers.use_cases.rounds import Requester
 from producers.use_cases.tenants import Caller, Scope, authenticate, check_shape

@@ -7,13 +7,16 @@ the broker's Celery) is imported where it is used, so that `pointsman route` sta
 from __future__ import annotations
 
 import json
+import os
+import stat
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from rich.console import Console
 from rich.text import Text
 
@@ -170,6 +173,20 @@ def print_table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         out.print(shown)
 
 
+def read_plain_file(path: Path, *, command: str, limit: int) -> bytes:
+    """Return a file's first bytes; exit with a usage error if it is none: a device has no end, a FIFO no beginning."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, "rb") as stream:
+            if stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return stream.read(limit)
+    except IsADirectoryError:
+        pass
+    except OSError as error:
+        fail(f"{command}: {path}: {error.strerror}", code=USAGE)
+    fail(f"{command}: {path}: is no plain file", code=USAGE)
+
+
 def read_lines(path: Path, *, command: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the objects of a JSON-lines file, each with its line for messages; exit with a usage error on a bad line.
 
@@ -177,6 +194,40 @@ def read_lines(path: Path, *, command: str) -> Iterator[tuple[str, dict[str, Any
         path: the file.
         command: the command's name, for messages.
     """
+    for place, line in _numbered_lines(path, command):
+        with line_errors(place, command=command):
+            value = _parse_object(line)
+        yield place, value
+
+
+@contextmanager
+def line_errors(place: str, *, command: str) -> Iterator[None]:
+    """Exit with a usage error that names an invalid line's place."""
+    try:
+        yield
+    except _BAD_LINE as error:
+        fail(f"{command}: {place}: {_line_error(error)}", code=USAGE)
+
+
+def decide_lines(path: Path, decide: Callable[[dict[str, Any]], object], *, command: str) -> None:
+    """Print one decision per line of a JSON-lines file; a bad line is told, and fails the command at the end."""
+    is_bad = False
+    for place, line in _numbered_lines(path, command):
+        try:
+            decision = decide(_parse_object(line))
+        except _BAD_LINE as error:
+            is_bad = True
+            err.print(f"pointsman: {command}: {place}: {_line_error(error)}", markup=False)
+        else:
+            sys.stdout.write(json.dumps(decision, ensure_ascii=False) + "\n")
+    if is_bad:
+        raise typer.Exit(USAGE)
+
+
+_BAD_LINE = (KeyError, ValueError, TypeError, AttributeError, RecursionError)
+
+
+def _numbered_lines(path: Path, command: str) -> Iterator[tuple[str, str]]:
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -184,13 +235,22 @@ def read_lines(path: Path, *, command: str) -> Iterator[tuple[str, dict[str, Any
     except UnicodeDecodeError:
         fail(f"{command}: {path}: must be UTF-8", code=USAGE)
     for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
-        place = f"{path}, line {number}"
-        try:
-            value = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            fail(f"{command}: {place}: {error}", code=USAGE)
-        if not isinstance(value, dict):
-            fail(f"{command}: {place}: must be an object", code=USAGE)
-        yield place, value
+        if line.strip():
+            yield f"{path}, line {number}", line
+
+
+def _parse_object(line: str) -> dict[str, Any]:
+    value = json.loads(line)
+    if not isinstance(value, dict):
+        raise TypeError("must be an object")
+    return value
+
+
+def _line_error(error: Exception) -> str:
+    match error:
+        case KeyError():
+            return f"the field {error} is missing"
+        case ValidationError():
+            first = error.errors(include_url=False)[0]
+            return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
+    return str(error)

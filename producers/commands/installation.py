@@ -74,13 +74,13 @@ def up(
             embedded.import_site(DEMO_SITE)
             path = write_up_file(environment, embedded.environment)
             try:
-                _announce(embedded, program=_program(environment))
+                _announce(embedded, program=_program(environment), settings=path)
                 _keep_running(embedded, stopping)
             finally:
                 remove_up_file(path)
 
 
-def _announce(embedded: Embedded, *, program: str) -> None:
+def _announce(embedded: Embedded, *, program: str, settings: Path) -> None:
     models = "Claude, paid by your key" if embedded.provider == "anthropic" else "the fake provider, at no cost"
     site = f"{embedded.pages_url}/live/demo/{DEMO_SITE}/"
     facts = (
@@ -90,7 +90,7 @@ def _announce(embedded: Embedded, *, program: str) -> None:
         ("pages", embedded.pages_url),
         ("demo site", site),
         ("metrics", f"{embedded.exporter_url}/metrics"),
-        ("broker", embedded.broker_url),
+        ("broker", f"POINTSMAN_BROKER__URL in {settings}"),
         ("models", models),
         ("tier 3", _tier_three(embedded)),
         ("logs", embedded.home / "logs"),

@@ -24,13 +24,11 @@ from producers.commands.context import (
     print_json,
     print_table,
 )
-from routing.config import read_settings, strip_settings
 
 if TYPE_CHECKING:
     from monitoring.capacity.limits import Component
     from monitoring.capacity.plan import Plan, QueuePlan
     from monitoring.capacity.queueing import Waits
-    from producers.bootstrap import Installation
     from producers.doctor import Finding
     from producers.use_cases.capacity import Answer
 
@@ -55,56 +53,23 @@ def doctor(ctx: typer.Context, as_json: AsJson = False) -> None:
 
 
 def _examine(context: Context) -> Iterator[Finding]:
-    """Check one part after another; only an invalid configuration stops this."""
-    from producers.doctor import fail, ok
+    """Check every part; only an invalid configuration stops this."""
+    from producers.doctor import checks_of, examine, fail, ok
     from routing.errors import PolicyError
 
     try:
         installation = context.installation()
         policy = installation.policy
-        _ = installation.vocabularies
+        if installation.settings.policy.vocabulary is not None:  # the shipped one is tested, and takes long to read
+            _ = installation.vocabularies
     except (PolicyError, OSError) as error:
         yield fail("configuration", str(error), "fix it: no program starts with it")
         return
     yield ok("configuration", f"policy {policy.prices_as_of}")
     try:
-        yield from _examine_installation(installation, context)
+        yield from examine(checks_of(installation, dict(context.environment)))
     finally:
         installation.close()
-
-
-def _examine_installation(installation: Installation, context: Context) -> Iterator[Finding]:
-    from producers import doctor
-
-    yield from doctor.check_policy(installation.policy)
-    yield from doctor.check_ledger(installation)
-    yield from doctor.check_broker(installation)
-    yield from doctor.check_transport(installation)
-    yield from doctor.check_files(installation)
-    yield from doctor.check_secrets(installation)
-    yield from doctor.check_gateway(installation.settings.worker.gateway_url, dict(context.environment))
-    yield from doctor.check_exporter(installation)
-    yield from _check_sandboxes(installation, context)
-
-
-def _check_sandboxes(installation: Installation, context: Context) -> Iterator[Finding]:
-    """Check what only code agents and builds need."""
-    from producers.commands.installation import BoxSettings
-    from producers.doctor import fail, ok, warn
-    from routing.errors import PolicyError
-    from routing.queues import QUEUES
-    from sandbox.package_mirror.registries import check_mirror
-    from sandbox.pool import check_boxes
-
-    mirror = installation.settings.mirror
-    checks = [*check_mirror(mirror.npm, strip_settings(installation.environment()), npmrc=mirror.npmrc)]
-    try:
-        checks += [*check_boxes(read_settings(BoxSettings, context.environment).box)]
-    except PolicyError as error:
-        queues = ", ".join(name for name, queue in QUEUES.items() if queue.needs_box)
-        yield fail("sandboxes", str(error), f"fix it in the environment of the workers of {queues}")
-    for name, hint in checks:
-        yield warn(name, hint, "only code agents and builds need it") if hint else ok(name)
 
 
 @app.command("dashboards")

@@ -145,7 +145,7 @@ def _keep_house(installation: Installation, holder: str, stopping: threading.Eve
 def exporter(ctx: typer.Context) -> None:
     """Serve the metrics, which are computed from the ledger."""
     from monitoring.exporter import serve
-    from producers.dispatch.broker import open_broker
+    from producers.dispatch.redis_client import open_broker
 
     with installed(ctx) as installation:
         settings = installation.settings

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Iterable, Sequence
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 from rich.table import Table
 from rich.text import Text
 from typer.core import TyperGroup
@@ -24,7 +23,9 @@ from producers.commands.context import (
     AsJson,
     clear_errors,
     context_of,
+    decide_lines,
     fail,
+    line_errors,
     out,
     print_json,
     read_lines,
@@ -44,8 +45,8 @@ from routing.decision.evaluation import (
     signals_of,
 )
 from routing.decision.explanation import Explanation, MatchedRule, Place, explain
-from routing.policy.platform import Policy, load_policy
-from routing.prompt.vocabulary import Vocabulary, load_vocabularies
+from routing.policy.platform import load_policy
+from routing.prompt.vocabulary import load_vocabularies
 
 MAX_MOVES = 20
 """Moves that are listed; `--json` has all."""
@@ -258,7 +259,7 @@ def route(
         rules = _rules(ctx)
         words = rules.vocabularies.of(tenant)
         if batch is not None:
-            _route_batch(batch, rules.policy, words)
+            decide_lines(batch, lambda line: batch_line(line, rules.policy, vocabulary=words), command="route")
             return
         site = {"files": files, "has_js": has_js, "has_build": has_build}
         line = {"id": "1", "prompt": prompt, "site": site, "preference": preference, "advanced_edit": advanced}
@@ -281,27 +282,6 @@ def _explain(explanation: Explanation, prompt: str, *, as_json: bool) -> None:
         show_explanation(explanation, prompt)
 
 
-def _route_batch(path: Path, policy: Policy, words: Vocabulary) -> None:
-    for place, line in read_lines(path, command="route"):
-        with _line_errors(place):
-            decision = batch_line(line, policy, vocabulary=words)
-        sys.stdout.write(json.dumps(decision, ensure_ascii=False) + "\n")
-
-
-@contextmanager
-def _line_errors(place: str) -> Iterator[None]:
-    """Report an invalid line with its place."""
-    try:
-        yield
-    except KeyError as error:
-        fail(f"route: {place}: the field {error} is missing", code=USAGE)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        fail(f"route: {place}: {'.'.join(str(part) for part in first['loc'])}: {first['msg']}", code=USAGE)
-    except (ValueError, TypeError) as error:
-        fail(f"route: {place}: {error}", code=USAGE)
-
-
 @route_app.command("check")
 def check_samples(
     ctx: typer.Context,
@@ -316,7 +296,7 @@ def check_samples(
         words = (load_vocabularies(vocabulary) if vocabulary else rules.vocabularies).of(tenant)
         evaluation = Evaluation()
         for place, line in read_lines(samples, command="route"):
-            with _line_errors(place):
+            with line_errors(place, command="route"):
                 evaluation.add(line, batch_line(line, rules.policy, vocabulary=words))
     if as_json:
         print_json({**evaluation.figures(), "misses": [miss._asdict() for miss in evaluation.misses]})
@@ -378,11 +358,4 @@ def ladder(
     """Interpret replies to clarifying questions offline; the lines hold the model's answers."""
     from routing.clarify.questions import ladder_line
 
-    for place, line in read_lines(batch, command="ladder"):
-        try:
-            decision = ladder_line(line)
-        except KeyError as error:
-            fail(f"ladder: {place}: the field {error} is missing", code=USAGE)
-        except (ValueError, TypeError, AttributeError) as error:
-            fail(f"ladder: {place}: {error}", code=USAGE)
-        sys.stdout.write(json.dumps(decision, ensure_ascii=False) + "\n")
+    decide_lines(batch, ladder_line, command="ladder")

@@ -27,6 +27,7 @@ from producers.commands.context import (
     out,
     print_json,
     print_table,
+    read_plain_file,
 )
 from producers.commands.jobs import show_comparison
 from producers.config import WebhookConfig
@@ -311,14 +312,12 @@ def render(
     """Build static HTML and CSS from a spec: the same spec, the same bytes."""
     from sites.directories import write_directory
     from sites.errors import SpecError
+    from sites.spec.model import MAX_SITE_BYTES
     from sites.spec.render import contrast_notes
     from sites.spec.render import render as render_site
     from sites.spec.validate import accept
 
-    try:
-        text = spec.read_bytes()
-    except OSError as error:
-        fail(f"render: {spec}: {error.strerror}", code=USAGE)
+    text = read_plain_file(spec, command="render", limit=MAX_SITE_BYTES + 1)
     with clear_errors():
         try:
             site = accept(text, repair=False)
@@ -410,13 +409,9 @@ def _read_diff(diff: Path) -> bytes:
     from sites.diff.model import Limits
 
     limit = Limits().max_bytes + 1  # one more than allowed, so that the engine refuses it
-    try:
-        if str(diff) == "-":
-            return sys.stdin.buffer.read(limit)
-        with diff.open("rb") as stream:
-            return stream.read(limit)
-    except OSError as error:
-        fail(f"apply: {diff}: {error.strerror}", code=USAGE)
+    if str(diff) == "-":
+        return sys.stdin.buffer.read(limit)
+    return read_plain_file(diff, command="apply", limit=limit)
 
 
 def _show_refusal(refused: DiffRefusedError, *, as_json: bool) -> None:

@@ -12,13 +12,13 @@ from typing import Any
 from celery import Celery
 from kombu.exceptions import BatchPublishError, OperationalError
 from kombu.messaging import Producer
-from redis import Redis
 from redis.exceptions import ConnectionError as LostConnectionError
 from redis.exceptions import ResponseError
 from redis.exceptions import TimeoutError as SlowBrokerError
 
 from ledger.dispatch_window import Push
 from monitoring import traces
+from producers.dispatch.redis_client import open_broker
 from producers.errors import PublishError
 from routing.broker import PUBLISH_RETRY, list_of
 from routing.jobs import JobMessage
@@ -116,18 +116,6 @@ def _traced(push: Push) -> AbstractContextManager[traces.Span]:
 
 LONGEST_LIST = 1_000
 """Messages read of one queue: far more than any dispatch window holds."""
-
-
-def open_broker(url: str, *, tls: Mapping[str, Any] = MappingProxyType({}), timeout_seconds: float = 5) -> Redis:
-    """Return a client of the broker for what Celery cannot do.
-
-    Args:
-        url: the broker's.
-        tls: from the broker's settings.
-        timeout_seconds: for connecting and for each answer.
-    """
-    opened: Redis = Redis.from_url(url, socket_timeout=timeout_seconds, socket_connect_timeout=timeout_seconds, **tls)
-    return opened
 
 
 class BrokerLists:

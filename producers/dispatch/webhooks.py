@@ -17,7 +17,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from typing import NamedTuple, TypeVar, TypeVarTuple
 
 import aiohttp
@@ -257,7 +256,7 @@ class WebhookSender:
 
     def _signed(self, due: Due, body: str) -> dict[str, str]:
         """Return the headers of Standard Webhooks, with a signature by each valid secret."""
-        sent_at, message_id = datetime.now(UTC), f"msg_{due.job_id}"
+        sent_at, message_id = due.claimed_at, f"msg_{due.job_id}"
         signers = [Webhook(secret) for secret in tenant_secrets(self._config, due.tenant)]
         return {
             "webhook-id": message_id,

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeGuard
 from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -31,12 +31,12 @@ from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlmodel import col
 
-from ledger.dispatch_window import lead, resign
+from ledger.dispatch_window import CELERY_INTAKE, lead, resign
 from ledger.errors import IdempotencyConflictError
 from ledger.store import Ledger
 from ledger.tables import Tenant
 from monitoring import traces
-from producers.dispatch.broker import open_broker
+from producers.dispatch.redis_client import open_broker
 from producers.errors import AdmissionRefusedError, UnknownTenantError, UnreadableMessageError
 from producers.intake.submit import Submitter
 from routing.broker import INTAKE_LISTS, intake_list, lists_at
@@ -205,12 +205,9 @@ def take_in(message: CeleryMessage, submitter: Submitter, *, tenant: str | None 
         tenant: the owner of the queue that it was on; None for the shared one, where a message names its tenant.
     """
     fields = message.job_fields()
-    named = str(fields.pop("tenant", tenant or ""))
+    named = fields.pop("tenant", tenant or "")
     if tenant is None:
-        tenant = named
-    if not _is_tenant_name(tenant):  # nothing else may reach the ledger
-        logger.warning("intake_refused", extra={"rule": "unknown tenant"})
-        return
+        tenant = named if _is_tenant_name(named) else ""  # nothing else may reach the ledger
     try:
         job_id = UUID(message.id)
     except ValueError:
@@ -219,30 +216,37 @@ def take_in(message: CeleryMessage, submitter: Submitter, *, tenant: str | None 
         submitter.record_refusal(refusal, tenant=tenant, door=Door.CELERY)
         return
     try:
+        if not tenant:
+            _refuse(job_id, submitter, tenant=tenant, field="tenant", rule=_UNKNOWN if named else "is missing")
         if named != tenant:
-            _refuse_other_tenant(tenant, job_id=job_id, submitter=submitter)
+            rule = "is not the tenant of this queue; leave it out"
+            _refuse(job_id, submitter, tenant=tenant, field="tenant", rule=rule)
         with traces.begin("receive intake", message.traceparent, kind=traces.Kind.CONSUMER, facts=_FACTS):
             _submit(message, fields, tenant=tenant, job_id=job_id, submitter=submitter)
+    except UnknownTenantError:
+        logger.warning("intake_refused", extra={"job_id": str(job_id), "rule": "unknown tenant"})
+        refusal = InvalidJobError((FieldError("tenant", _UNKNOWN),))
+        submitter.record_refusal(refusal, tenant=tenant, door=Door.CELERY, job_id=job_id)
     except InvalidJobError as error:
         logger.info("intake_refused", extra={"job_id": str(job_id), "fields": [item.field for item in error.errors]})
     except AdmissionRefusedError as error:
         logger.info("intake_full", extra={"job_id": str(job_id), "retry_after_seconds": error.retry_after_seconds})
-    except UnknownTenantError:
-        logger.warning("intake_refused", extra={"job_id": str(job_id), "rule": "unknown tenant"})
     except IdempotencyConflictError:
         logger.warning("intake_refused", extra={"job_id": str(job_id), "rule": "task id used with another body"})
 
 
-def _is_tenant_name(name: str) -> bool:
+_UNKNOWN = "is not known here"
+
+
+def _is_tenant_name(name: object) -> TypeGuard[str]:
     try:
-        check_site_name(name)
+        return isinstance(name, str) and bool(check_site_name(name))
     except ValueError:
         return False
-    return True
 
 
-def _refuse_other_tenant(tenant: str, *, job_id: UUID, submitter: Submitter) -> NoReturn:
-    error = InvalidJobError((FieldError("tenant", "is not the tenant of this queue; leave it out"),))
+def _refuse(job_id: UUID, submitter: Submitter, *, tenant: str, field: str, rule: str) -> NoReturn:
+    error = InvalidJobError((FieldError(field, rule),))
     submitter.record_refusal(error, tenant=tenant, door=Door.CELERY, job_id=job_id)
     raise error
 
@@ -260,7 +264,6 @@ def _submit(
 
 _OWN_TASKS = frozenset(queue.task for queue in QUEUES.values())
 
-ROLE = "celery_door"
 LEASE_SECONDS = 5.0
 MAX_MESSAGE_BYTES = 1_048_576
 """A larger message is not read at all."""
@@ -383,6 +386,13 @@ class IntakeLists:
         self._redis.close()
 
 
+def _uuid_of(message: CeleryMessage | None) -> UUID | None:
+    try:
+        return UUID(message.id) if message is not None else None
+    except ValueError:
+        return None
+
+
 class CeleryIntake:
     """Submits the messages of Celery clients."""
 
@@ -451,12 +461,12 @@ class CeleryIntake:
 
     def _leads(self) -> bool:
         with self._ledger.begin() as session:
-            return lead(session, ROLE, self._holder, seconds=LEASE_SECONDS)
+            return lead(session, CELERY_INTAKE, self._holder, seconds=LEASE_SECONDS)
 
     def _resign(self) -> None:
         try:
             with self._ledger.begin() as session:
-                resign(session, ROLE, self._holder)
+                resign(session, CELERY_INTAKE, self._holder)
         except SQLAlchemyError:
             logger.warning("ledger_unreachable")
 
@@ -486,15 +496,20 @@ class CeleryIntake:
             logger.warning("own_message_at_the_door", extra={"task": message.task})
             self._lists.remove(standing)
         else:
-            self._refuse(standing, "no task of this name is known here")
+            self._refuse(standing, f"{_UNKNOWN}; {SUBMIT_TASK} is", field="task", message=message)
             self._lists.put_aside(standing)
 
-    def _refuse(self, standing: WaitingMessage, rule: str) -> None:
-        """Log a refusal, and record it if the list has an owner."""
+    def _refuse(
+        self, standing: WaitingMessage, rule: str, *, field: str = "message", message: CeleryMessage | None = None
+    ) -> None:
+        """Log a refusal, and record it where its sender can find it: with the list's owner, or by its task id."""
         logger.warning("intake_refused", extra={"rule": rule, "tenant": standing.tenant})
-        if standing.tenant is not None:
-            error = InvalidJobError((FieldError("message", rule),))
-            self._submitter.record_refusal(error, tenant=standing.tenant, door=Door.CELERY)
+        named = message.kwargs.get("tenant") if message is not None else None
+        tenant = standing.tenant or (named if _is_tenant_name(named) else "")
+        job_id = _uuid_of(message)
+        if tenant or job_id is not None:
+            error = InvalidJobError((FieldError(field, rule),))
+            self._submitter.record_refusal(error, tenant=tenant, door=Door.CELERY, job_id=job_id)
 
     def _give_up(self, standing: WaitingMessage, *, tries: int) -> None:
         """Refuse a message that keeps failing and set it aside, without a row if recording it keeps failing too."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache, partial
 from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
@@ -30,7 +31,7 @@ from monitoring import traces
 from producers.dispatch.broker import Publisher
 from producers.errors import AdmissionRefusedError, LedgerAwayError, PublishError, UnknownTenantError
 from producers.intake.decisions import BatchItem, RoutedRequest, check_callback, decide_on, policy_on, refuse_if_full
-from routing.decision.llm_router import RouteRules
+from routing.decision.router import decide
 from routing.errors import InvalidJobError
 from routing.estimate import estimate_run
 from routing.jobs import Door, JobRequest, Reason, State, parse_request
@@ -61,12 +62,15 @@ class Refused(NamedTuple):
 
 
 def record_refusals(session: Session, refused: Iterable[Refused], *, tenant: str, door: Door) -> None:
-    """Record refusals, except those of unknown tenants and idempotency conflicts."""
+    """Record refusals, except idempotency conflicts; of unknown tenants only those that a task id leads to."""
     if session.get(Tenant, tenant) is None:
+        for error, job_id in refused:
+            if isinstance(error, InvalidJobError) and job_id is not None and door is Door.CELERY:
+                _record_invalid(session, error, door=door, actor="nobody", tenant=None, job_id=job_id)
         return
     for error, job_id in refused:
         if isinstance(error, InvalidJobError):
-            row = _record_invalid(session, error, tenant=tenant, door=door)
+            row = _record_invalid(session, error, door=door, actor=f"tenant:{tenant}", tenant=tenant)
         elif isinstance(error, AdmissionRefusedError):
             row = _record_full(session, error, door=door)
         else:
@@ -75,12 +79,12 @@ def record_refusals(session: Session, refused: Iterable[Refused], *, tenant: str
             session.execute(insert(Job).values(_rejected_row(job_id, tenant, **row)).on_conflict_do_nothing())
 
 
-def _record_invalid(session: Session, error: InvalidJobError, *, tenant: str, door: Door) -> dict[str, Any]:
+def _record_invalid(session: Session, error: InvalidJobError, *, door: Door, **who: Any) -> dict[str, Any]:
     fields = [{"field": item.field, "rule": item.rule} for item in error.errors]
     first = error.errors[0].field.split(".")[0]
     field = first if first in JobRequest.model_fields else "other"
     record(session, EventKind.REFUSED, door=door.value, field=field)
-    audit.append(session, "job_refused", actor=f"tenant:{tenant}", tenant=tenant, door=door.value, errors=fields)
+    audit.append(session, audit.REFUSED, door=door.value, errors=fields, **who)
     detail = "; ".join(f"{item['field']}: {item['rule']}" for item in fields)
     return {"reason": Reason.INVALID_REQUEST, "detail": detail, "result": {"errors": fields}}
 
@@ -269,7 +273,9 @@ class Submitter:
         except InvalidJobError as error:
             outcomes |= dict.fromkeys((item.place for item in batch), error)
             return []
-        rules = RouteRules(self._environment(), self._vocabularies.of(tenant))
+        switches, words = self._environment(), self._vocabularies.of(tenant)
+        # Often one prompt comes for many sites, which look alike to the router.
+        route_of = cache(partial(decide, policy=policy, vocabulary=words))
         routed = []
         for item in batch:
             try:
@@ -278,7 +284,9 @@ class Submitter:
                 if earlier is not None:
                     outcomes[item.place] = Submitted(earlier, is_new=False)
                 else:
-                    routed.append(decide_on(session, item, context, policy=policy, rules=rules))
+                    routed.append(
+                        decide_on(session, item, context, policy=policy, switches=switches, route_of=route_of)
+                    )
             except (InvalidJobError, IdempotencyConflictError) as error:
                 outcomes[item.place] = error
         return routed

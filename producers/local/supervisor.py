@@ -197,7 +197,7 @@ def _answers(url: str) -> bool:
         return False
 
 
-_SECRETS = {"preview": 24, "audit": 24, "webhook": 24, "gateway": 24, "install": 6}
+_SECRETS = {"preview": 24, "audit": 24, "webhook": 24, "gateway": 24, "broker": 24, "install": 6}
 """Random bytes of each. `install` is a name: it tells installations on one engine apart."""
 
 
@@ -237,13 +237,18 @@ class Home:
         if not missing:
             return stored
         stored |= {name: secrets.token_hex(_SECRETS[name]) for name in missing}
-        new = path.with_suffix(".new")
-        new.unlink(missing_ok=True)
-        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            json.dump(stored, file)
-        new.replace(path)
+        write_private(path, json.dumps(stored))
         return stored
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file that only this account can read, replacing one that is there."""
+    new = path.with_suffix(".new")
+    new.unlink(missing_ok=True)
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+    new.replace(path)
 
 
 _BOXES = f"{PREFIX}BOX__"
@@ -264,10 +269,7 @@ def write_up_file(environment: Mapping[str, str], wiring: Mapping[str, str]) -> 
     """Write a running installation's settings for other commands of the same user, who alone can read them."""
     path = _up_file(environment)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    path.unlink(missing_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        json.dump({name: value for name, value in wiring.items() if name.startswith(PREFIX)}, file)
+    write_private(path, json.dumps({name: value for name, value in wiring.items() if name.startswith(PREFIX)}))
     return path
 
 

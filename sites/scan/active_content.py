@@ -151,6 +151,19 @@ _GAP = r"(?:\s++|/\*(?:[^*]|\*(?!/)){0,200}+\*/|//[^\n]{0,400}+\n)*+"
 _QUOTE = r"[\"'`]"
 _SCRIPT_URL = rf"{_QUOTE}([^\"'`\s]{{1,2000}}+)"
 _WORD = r"(?<![\w$])"
+_NAVIGATES = (
+    rf"(?:{_WORD}location(?:{_QUOTE}{_GAP}\])?{_GAP}"
+    rf"(?:(?:\.{_GAP}href(?![\w$]){_GAP}|\[{_GAP}{_QUOTE}href{_QUOTE}{_GAP}\]{_GAP})?=(?!=)"
+    rf"|\.{_GAP}(?:assign|replace){_GAP}\()"
+    rf"|{_WORD}window{_GAP}\.{_GAP}open{_GAP}\(){_GAP}"
+)
+"""What a script leads visitors away with, up to the address."""
+_UNDECIDED = (
+    rf"(?:{_QUOTE}{{2}}{_GAP}\+{_GAP})*+"
+    rf"(?:\[|`?\$\{{{_GAP}{_QUOTE}|{_QUOTE}[^\"'`/.?#\s$:]{{1,200}}+(?:{_QUOTE}{_GAP}(?:\+|\.{_GAP}concat)|\$\{{))"
+)
+"""An address made of parts, of which the first does not say where it leads: nor does it begin like a path."""
+_PARTS = rf"(?:[^\"'`\\\s]{{0,40}}+{_QUOTE}{_GAP}(?:\+|\.{_GAP}concat)|[^\"'`\\\s$]{{0,40}}+\$\{{{_GAP}{_QUOTE})"
 _BIDI = tuple("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 _CONSTRUCTS: tuple[tuple[str, tuple[str, ...], re.Pattern[str]], ...] = tuple(
@@ -175,6 +188,13 @@ _CONSTRUCTS: tuple[tuple[str, tuple[str, ...], re.Pattern[str]], ...] = tuple(
         ),
         ("worker", ("serviceWorker",), rf"{_WORD}serviceWorker(?![\w$])"),
         ("worker", ("addModule",), rf"\.{_GAP}addModule{_GAP}\("),
+        ("computed-navigation", ("location", ".open"), _NAVIGATES + _UNDECIDED),
+        (
+            "computed-navigation",
+            ("+", "concat", "${"),
+            rf"{_WORD}(?:window|self|globalThis|top|parent|opener|document|frames|this){_GAP}(?:\?\.)?{_GAP}"
+            rf"\[{_GAP}{_QUOTE}{_PARTS}",
+        ),
         ("peer-connection", ("RTCPeerConnection",), r"RTCPeerConnection(?![\w$])"),
         ("bidi-control", _BIDI, f"[{''.join(_BIDI)}]"),
         ("worker", ("importScripts",), rf"{_WORD}importScripts{_GAP}\("),
@@ -187,11 +207,7 @@ _CALLS = re.compile(
 )
 _CALL_NEEDLES = ("fetch", "sendBeacon", "WebSocket", "WebTransport", "EventSource", "import", ".open", "from")
 _LOADS = re.compile(rf"\.(?:src|srcset){_GAP}={_GAP}{_SCRIPT_URL}")
-_NAVIGATIONS = re.compile(
-    rf"{_WORD}location{_GAP}(?:\.{_GAP}href{_GAP})?={_GAP}{_SCRIPT_URL}"
-    rf"|{_WORD}location{_GAP}\.{_GAP}(?:assign|replace){_GAP}\({_GAP}{_SCRIPT_URL}"
-    rf"|{_WORD}window{_GAP}\.{_GAP}open{_GAP}\({_GAP}{_SCRIPT_URL}"
-)
+_NAVIGATIONS = re.compile(_NAVIGATES + _SCRIPT_URL)
 _URLS: tuple[tuple[str, tuple[str, ...], re.Pattern[str]], ...] = (
     ("connect", _CALL_NEEDLES, _CALLS),
     ("load", (".src",), _LOADS),

@@ -247,6 +247,11 @@ RULES: dict[str, Rule] = {
     "event-handler": Rule("csp", "inline event handler", "attach the listener in a .js file with addEventListener"),
     "script-url": Rule("csp", "URL that runs code", "use an ordinary link, or a button with a listener in a .js file"),
     "eval-like": Rule("csp", "text that is run as code", "write the code out; nothing may be compiled at run time"),
+    "computed-navigation": Rule(
+        "csp",
+        "navigation to an address, or by a name, that is put together",
+        "begin it with /, ./, ? or #; write names out",
+    ),
     "worker": Rule("csp", "worker or service worker", "do without; workers outlive the page that was approved"),
     "unknown-script-type": Rule("csp", "script of an unknown type", "use text/javascript, module, or application/json"),
     "base-element": Rule("csp", "<base> moves every relative URL", "write the URLs out"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -15,9 +16,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+import psycopg
 import pytest
 import yaml
 from redis import Redis
+from sqlalchemy import text
 from sqlmodel import Session
 
 from ledger import money, provider_circuits
@@ -41,7 +44,7 @@ from tests.services import Valkey, wait_until
 SERVE = """
 import sys
 from monitoring.exporter import serve
-from producers.dispatch.broker import open_broker
+from producers.dispatch.redis_client import open_broker
 from routing.policy.platform import platform_policy
 serve(sys.argv[1], host="127.0.0.1", port=int(sys.argv[2]), policy=platform_policy(),
       broker=open_broker(sys.argv[3], timeout_seconds=0.5))
@@ -148,11 +151,41 @@ def jobs_fail(site: Site) -> None:
         site.fleet.end(claimed, State.FAILED, Reason.GATEWAY_UNREACHABLE)
 
 
+def files_cannot_be_written(site: Site) -> None:
+    site.fleet.end(site.late(seconds=0), State.FAILED, Reason.STORAGE_UNAVAILABLE)
+
+
+def a_callback_is_late(site: Site) -> None:
+    site.fleet.execute(
+        "INSERT INTO notification (job_id, callback_url, payload, attempts, next_at, created_at)"
+        " SELECT id, 'https://receiver.example', '{}', 1, now() + interval '1 hour', now() - interval '5 minutes'"
+        "   FROM job WHERE id = :id",
+        id=site.fleet.accept(tier=None),
+    )
+
+
+def a_session_waits_for_another(site: Site) -> None:
+    holder, waiter = (site.open_sessions.enter_context(Session(site.fleet.ledger.engine)) for _ in range(2))
+    for session in (holder, waiter):
+        session.execute(text("SET idle_in_transaction_session_timeout = 0; SET statement_timeout = 0"))
+    lock = text("SELECT pg_advisory_xact_lock(7)")
+    holder.execute(lock)
+    waiting = threading.Thread(target=waiter.execute, args=(lock,))
+    waiting.start()
+    site.open_sessions.callback(waiting.join)
+    site.open_sessions.callback(holder.rollback)
+
+
+def connections_run_out(site: Site) -> None:
+    for _ in range(75):
+        site.open_sessions.enter_context(psycopg.connect(site.fleet.url))
+
+
 def workers_die_in_jobs(site: Site) -> None:
     for _ in range(4):
         claimed = site.late(seconds=0)
         message = JobMessage(job_id=claimed.attempt.job_id, fence=claimed.attempt.fence - 1)
-        site.in_ledger(lambda session, told=message: report_loss(session, told, cause=Reason.WORKER_LOST))
+        site.in_ledger(lambda session, told=message: report_loss(session, told, worker="w1", cause=Reason.WORKER_LOST))
         site.in_ledger(
             lambda session, lost=claimed: recover(session, session.get_one(Attempt, lost.attempt.id), max_lost=2)
         )
@@ -212,6 +245,10 @@ def boxes_are_left_behind(site: Site) -> None:
     site.in_ledger(lambda session: record(session, EventKind.REAPED, container=5, network=5, volume=0))
 
 
+def the_ledger_had_lost_a_call(site: Site) -> None:
+    site.in_ledger(lambda session: record(session, EventKind.CALL_RESTORED, lost="row"))
+
+
 def a_worker_falls_silent(site: Site) -> None:
     site.in_ledger(
         lambda session: record_heartbeat(session, WorkerStatus(id="w2", host="h", pid=2, queues=("spec",), slots=1))
@@ -253,7 +290,11 @@ FAULTS: tuple[tuple[Callable[[Site], None], tuple[str, ...]], ...] = (
     (nobody_seals, ("AuditUnsealed",)),
     (all_slots_are_taken_and_a_job_waits, ("Saturated",)),
     (jobs_begin_late, ("QueueSlow", "WaitBurnFast", "WaitBurnSlow")),
-    (jobs_fail, ("Failing", "AcceptanceBurn", "DeadLetters")),
+    (jobs_fail, ("Failing", "AcceptanceBurn", "DeadLetters", "GatewayAway")),
+    (files_cannot_be_written, ("ContentStoreAway",)),
+    (a_callback_is_late, ("Webhooks",)),
+    (a_session_waits_for_another, ("LedgerBlocked",)),
+    (connections_run_out, ("LedgerConnections",)),
     (workers_die_in_jobs, ("WorkersDie",)),
     (money_goes_into_work_that_is_not_used, ("Waste", "SpendRate")),
     (a_tenant_has_spent_its_day, ("BudgetNearlySpent", "BudgetSpent")),
@@ -261,6 +302,7 @@ FAULTS: tuple[tuple[Callable[[Site], None], tuple[str, ...]], ...] = (
     (a_provider_refuses, ("CircuitOpen",)),
     (an_orchestrator_talks_too_much, ("OrchestratorShare",)),
     (boxes_are_left_behind, ("Orphans",)),
+    (the_ledger_had_lost_a_call, ("CallsRestored",)),
     (a_worker_falls_silent, ("WorkerLost",)),
     (a_stranger_s_message, ("Unrouted",)),
     (the_broker_is_nearly_full, ("BrokerMemory",)),

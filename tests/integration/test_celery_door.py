@@ -19,6 +19,8 @@ from celery import Celery
 from redis import Redis
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
+from ledger.errors import JobNotFoundError
+from ledger.jobs import find_job
 from ledger.store import Ledger, create_ledger_engine
 from producers.dispatch.broker import Publisher
 from producers.intake import celery_intake
@@ -146,6 +148,37 @@ def test_what_breaks_a_rule_is_refused_by_name_and_is_gone(
     assert refused(shop, positional) == "args: is not a field of a job request"
     assert refused(shop, late) == "expires: has passed before the message was taken in"
     assert (stands(broker), broker.llen("unrouted")) == (0, 0)
+
+
+NO_TENANT = {"kwargs": {"prompt": QUESTION}}
+LOST: list[tuple[dict[str, Any], str]] = [
+    ({"task": "pointsman.sumbit"}, "task: is not known here; pointsman.submit is"),
+    ({"task": "pointsman.sumbit", **NO_TENANT}, "task: is not known here; pointsman.submit is"),
+    ({"task": "pointsman.sumbit", "queue": "intake.acme"}, "task: is not known here; pointsman.submit is"),
+    ({"args": ["x"], "kwargs": {}}, "tenant: is missing"),
+    ({"args": [{"tenant": "acme", "prompt": QUESTION}]}, "args: is not a field of a job request"),
+    (NO_TENANT, "tenant: is missing"),
+    ({"kwargs": {"tenant": ["acme"], "prompt": QUESTION}}, "tenant: is not known here"),
+    ({"kwargs": {"tenant": "acne", "prompt": QUESTION}}, "tenant: is not known here"),
+    ({"kwargs": {"tenant": "acne", "prompt": 1}}, "prompt: "),
+]
+
+
+@pytest.mark.parametrize(("options", "rule"), LOST)
+def test_a_sender_finds_by_its_task_id_why_there_is_no_job(
+    shop: Shop, broker_url: str, celery_door: CeleryIntake, options: dict[str, Any], rule: str
+) -> None:
+    task_id = uuid4()
+    send(broker_url, str(task_id), **options)
+    celery_door.submit_waiting()
+    with shop.ledger.begin() as session:
+        try:
+            told = str(find_job(session, task_id, tenant="acme").detail)
+        except JobNotFoundError as error:
+            told = str(error)
+    assert rule in told
+    assert "acne" not in told
+    assert shop.scalar("SELECT count(*) FROM event WHERE kind = 'refused'") == 1
 
 
 def message(body: bytes | str, *, content_type: str = "application/json", **headers: Any) -> str:

@@ -2,12 +2,16 @@
 
 import json
 import socket
+import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from redis import Redis
 from sqlalchemy import text
@@ -15,7 +19,8 @@ from typer.testing import CliRunner
 
 from ledger import audit
 from ledger.audit import newest_head, seal
-from ledger.dispatch_window import DISPATCHER, lead
+from ledger.dispatch_window import CELERY_INTAKE, DISPATCHER, lead
+from ledger.operations.activity import oldest_transaction, read_blockers, read_connections
 from ledger.operations.workers import WorkerStatus, record_heartbeat
 from ledger.store import Ledger
 from monitoring.exporter import ExporterApp
@@ -23,11 +28,11 @@ from producers import doctor
 from producers.bootstrap import Installation, Settings
 from producers.cli import app
 from producers.doctor import Finding
-from producers.intake import celery_intake
 from routing.config import read_settings
 from routing.policy.platform import platform_policy
 from routing.queues import QueueName
-from tests.services import Postgres, Valkey
+from tests.factories import Shop
+from tests.services import Postgres, Valkey, wait_until
 
 KEY = "the key of the seals"
 
@@ -77,7 +82,7 @@ def test_a_fleet_whose_dispatcher_is_gone_and_whose_chain_was_cut(
             "workers",
         }
         with ledger.begin() as session:
-            for role in (DISPATCHER, celery_intake.ROLE):
+            for role in (DISPATCHER, CELERY_INTAKE):
                 assert lead(session, role, "one", seconds=30)
             queues = tuple(queue.value for queue in QueueName if queue is not QueueName.UNROUTED)
             record_heartbeat(session, WorkerStatus(id="w", host="h", pid=1, queues=queues, slots=2))
@@ -117,6 +122,102 @@ def test_a_broker_that_may_drop_messages_and_one_that_is_away(tmp_path: Path) ->
         assert found["broker persistence"].verdict.value == "OK"
     with installed(broker__url=server.url) as installation:
         assert verdicts(doctor.check_broker(installation)) == {"broker": "FAIL"}
+
+
+def test_a_broker_over_its_memory_limit_is_not_well(tmp_path: Path) -> None:
+    with Valkey(tmp_path) as server, installed(broker__url=server.url) as installation:
+        with Redis.from_url(server.url) as client:
+            client.config_set("maxmemory", 1)
+            assert client.dbsize() == 0
+        found = by_name(doctor.check_broker(installation))["broker"]
+        assert found.verdict.value == "FAIL", found
+        assert "maxmemory" in found.seen + found.hint
+
+
+def test_a_transaction_that_hangs_and_whom_it_blocks_are_named_by_pid(ledger: Ledger, ledger_url: str) -> None:
+    with installed(ledger__url=ledger_url) as installation, ledger.engine.connect() as hanging:
+        hanging.execute(text("SET idle_in_transaction_session_timeout = 0"))
+        hanging.execute(text("LOCK TABLE worker"))
+        pid = hanging.execute(text("SELECT pg_backend_pid()")).scalar_one()
+        with ThreadPoolExecutor(1) as pool, ledger.engine.connect() as waiting:
+            waits = pool.submit(waiting.execute, text("SELECT count(*) FROM worker"))
+            with ledger.begin() as session:
+                (blocker,) = wait_until(lambda: read_blockers(session), seconds=10, what="it waits")
+                oldest = oldest_transaction(session)
+                connections = read_connections(session)
+            assert (blocker.pid, blocker.waiting) == (pid, 1)
+            assert oldest is not None
+            assert (oldest.pid, oldest.state) == (pid, "idle in transaction")
+            assert 3 <= connections.used < connections.most
+            assert verdicts(doctor.check_sessions(installation))["ledger connections"] == "OK"
+            hanging.rollback()
+            waits.result(10)
+
+
+def test_exhausted_connections_are_said_in_the_server_s_own_words(postgres: Postgres, ledger_url: str) -> None:
+    with installed(ledger__url=ledger_url.replace("postgres:@", "stranger:@")) as installation:
+        with psycopg.connect(ledger_url, autocommit=True) as admin:
+            admin.execute("CREATE ROLE stranger LOGIN CONNECTION LIMIT 0")
+            try:
+                (found,) = doctor.check_ledger(installation)
+            finally:
+                admin.execute("DROP ROLE stranger")
+        assert list(doctor.check_sessions(installation)) == []
+    assert found.verdict.value == "FAIL"
+    assert "too many connections for role" in found.seen
+    assert "max_connections" in found.hint
+
+
+def test_callbacks_that_nobody_took_are_told(shop: Shop) -> None:
+    ids = [shop.accept(tier=None) for _ in range(3)]
+    for job_id, next_at in zip(ids, ("now()", "now()", "NULL"), strict=True):
+        shop.execute(
+            "INSERT INTO notification (job_id, callback_url, payload, attempts, next_at, created_at)"
+            f" VALUES (:id, 'https://receiver.example', '{{}}', 1, {next_at}, now() - interval '5 minutes')",
+            id=job_id,
+        )
+    shop.execute("UPDATE notification SET created_at = now() WHERE job_id = :id", id=ids[1])
+    shop.execute(
+        "INSERT INTO delivery (job_id, number, outcome, detail, seconds) VALUES (:id, 1, 'x', '', 0)", id=ids[2]
+    )
+    with installed(ledger__url=shop.url) as installation:
+        found = by_name(doctor.check_ledger(installation))["webhooks"]
+    assert (found.verdict.value, found.seen) == ("WARN", "1 are late, 1 were given up within a day")
+
+
+def test_a_slow_gateway_is_not_well() -> None:
+    class Slow(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            threading.Event().wait(0.7)
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Slow) as server:
+        threading.Thread(target=server.serve_forever).start()
+        (finding,) = doctor.check_gateway(f"http://127.0.0.1:{server.server_port}", {})
+        server.shutdown()
+    assert (finding.name, finding.verdict.value) == ("gateway", "WARN")
+    assert ", in " in finding.seen
+
+
+def test_everything_that_hangs_at_once_costs_what_one_check_may(ledger_url: str, tmp_path: Path) -> None:
+    npm = tmp_path / "npm"
+    npm.write_text("#!/bin/sh\nsleep 30\n")
+    npm.chmod(0o755)
+    with socket.create_server(("127.0.0.1", 0)) as hole:
+        port = hole.getsockname()[1]
+        silent = {"broker__url": f"redis://127.0.0.1:{port}/0", "exporter__port": port, "mirror__npm": npm}
+        silent |= {"worker__gateway_url": f"http://127.0.0.1:{port}", "ledger__url": ledger_url}
+        with installed(**silent) as installation:
+            checks = doctor.checks_of(installation, {"POINTSMAN_BOX__ENGINE": f"tcp://127.0.0.1:{port}"})
+            began = time.monotonic()
+            found = verdicts(doctor.examine(checks))
+            assert time.monotonic() - began < 3
+    assert (found["ledger"], found["broker"], found["gateway"]) == ("OK", "FAIL", "WARN")
+    assert {found[name] for name in ("exporter", "package registry", "box engine")} == {"WARN"}
 
 
 def test_a_den_that_cannot_be_written_to_or_cannot_link(tmp_path: Path) -> None:

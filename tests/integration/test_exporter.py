@@ -71,7 +71,7 @@ def counts(fleet: Fleet, sql: str) -> dict[tuple[str, ...], float]:
 
 def lose(fleet: Fleet, job_id: UUID, claimed: Claim, *, cause: Reason = Reason.WORKER_LOST) -> None:
     with fleet.ledger.begin() as session:
-        report_loss(session, JobMessage(job_id=job_id, fence=claimed.attempt.fence - 1), cause=cause)
+        report_loss(session, JobMessage(job_id=job_id, fence=claimed.attempt.fence - 1), worker="w1", cause=cause)
     with fleet.ledger.begin() as session:
         recover(session, session.get_one(Attempt, claimed.attempt.id), max_lost=3)
 
@@ -272,7 +272,7 @@ def test_counters_of_closed_label_sets_start_at_0(fleet: Fleet) -> None:
     assert series["queue_depth", ("spec",)] == 0
     assert ("queue_depth", ("unrouted",)) not in series
     assert len(series) < 4000
-    gauges = ("build_info", "budget", "dispatcher_leader", "fold_lag")
+    gauges = ("build_info", "budget", "dispatcher_leader", "fold_lag", "ledger_connections")
     assert not [name for (name, _), value in series.items() if value and not name.startswith(gauges)]
 
 

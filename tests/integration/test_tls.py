@@ -22,8 +22,9 @@ from ledger.dispatch_window import Push
 from ledger.store import SILENCE, Ledger, create_ledger_engine
 from ledger.tables import Job
 from producers.config import DispatcherConfig
-from producers.dispatch.broker import BrokerLists, Publisher, open_broker
+from producers.dispatch.broker import BrokerLists, Publisher
 from producers.dispatch.dispatcher import Dispatcher
+from producers.dispatch.redis_client import open_broker
 from producers.errors import PublishError
 from producers.intake.submit import Submitter
 from routing.broker import create_app

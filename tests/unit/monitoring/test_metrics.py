@@ -27,6 +27,7 @@ budget_reserved_usd{scope} gauge
 budget_spent_usd{scope} gauge
 budget_used_ratio_max{scope} gauge
 build_info{version,policy,prices_as_of} gauge
+calls_restored_total{lost} counter
 circuit_open_seconds{provider,model} gauge
 circuit_opens_total{provider,model,reason} counter
 clarifications_total{mode,confidence} counter
@@ -51,7 +52,11 @@ jobs_finished_total{tier,queue_name,state,reason} counter
 jobs_started_total{tier,queue_name} counter
 ladder_events_total{event,reason} counter
 lease_age_seconds_max{queue_name} gauge
+ledger_blocked_seconds_max{} gauge
+ledger_connections_limit{} gauge
+ledger_connections{} gauge
 limit_hits_total{tier,queue_name,limit,phase} counter
+messages_dropped_total{queue_name} counter
 messages_unread_total{queue_name} counter
 mirror_bytes_total{} counter
 mirror_requests_total{result} counter
@@ -74,6 +79,7 @@ step_seconds{step} histogram
 tier_escalations_total{origin,target,reason} counter
 tokens_total{tier,model,kind} counter
 wanted_slots{queue_name} gauge
+webhooks_undelivered{standing} gauge
 workers{standing} gauge
 """
 """Dashboards and alerts of our users rely on these: a change here is a change for them, and belongs in CHANGELOG.md."""

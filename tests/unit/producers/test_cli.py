@@ -1,4 +1,5 @@
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -235,6 +236,25 @@ def test_a_path_that_does_not_exist_is_a_wrong_use_not_a_failed_check(
     assert result.exit_code == 2
     assert str(missing) in result.stderr
     assert "Traceback" not in result.output
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("arguments", [("render", "{}", "--out", "{}.out"), ("apply", ".", "{}", "--out", "{}.out")])
+@pytest.mark.parametrize("kind", ["fifo", "device", "link to a device", "directory"])
+def test_what_is_no_plain_file_is_refused_unread(arguments: tuple[str, ...], kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "odd"
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "link to a device":
+        path.symlink_to("/dev/zero")
+    elif kind == "directory":
+        path.mkdir()
+    else:
+        path = Path("/dev/zero")
+    result = run(*(argument.format(path if "out" not in argument else tmp_path / "new") for argument in arguments))
+
+    assert result.exit_code == 2
+    assert f"{arguments[0]}: {path}: is no plain file" in result.stderr
 
 
 def test_a_spec_that_breaks_a_rule_is_named_with_its_file(tmp_path: Path) -> None:

@@ -1,21 +1,34 @@
 """How the doctor judges what it saw."""
 
 import json
+import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from ledger.notifications import Undelivered
+from ledger.operations.activity import Blocker, Connections, Transaction
 from producers.doctor import (
+    Check,
     Finding,
     Verdict,
     check_gateway,
+    examine,
     fail,
+    judge_blockers,
     judge_clock,
+    judge_connections,
     judge_disk,
     judge_eviction,
     judge_lag,
     judge_persistence,
     judge_prices,
+    judge_refusal,
+    judge_speed,
+    judge_transaction,
+    judge_webhooks,
     judge_workers,
     ok,
     warn,
@@ -48,6 +61,20 @@ SECRET = "sk-ant-never-shown-0123456789"
         (judge_workers({}), "FAIL"),
         (judge_lag(3), "OK"),
         (judge_lag(float("inf")), "WARN"),
+        (judge_refusal('connection to server at "10.0.0.7", port 5432 failed: Connection refused'), "FAIL"),
+        (judge_connections(Connections(79, 100)), "OK"),
+        (judge_connections(Connections(80, 100)), "WARN"),
+        (judge_transaction(None), "OK"),
+        (judge_transaction(Transaction(7, "pointsman", "active", 59)), "OK"),
+        (judge_transaction(Transaction(7, "psql", "idle in transaction", 61)), "WARN"),
+        (judge_blockers([]), "OK"),
+        (judge_blockers([Blocker(7, "psql", "idle in transaction", 2, 1)]), "OK"),
+        (judge_blockers([Blocker(7, "psql", "idle in transaction", 2, 4)]), "FAIL"),
+        (judge_webhooks(Undelivered(0, 0)), "OK"),
+        (judge_webhooks(Undelivered(1, 0)), "WARN"),
+        (judge_webhooks(Undelivered(0, 1)), "WARN"),
+        (judge_speed("gateway", "here", seconds=0.1, least=0.5), "OK"),
+        (judge_speed("gateway", "here", seconds=0.6, least=0.5), "WARN"),
         (judge_prices({"a", "b"}, {"a", "b", "c"}), "OK"),
         (judge_prices({"a", "b"}, {"a"}), "FAIL"),
     ],
@@ -91,3 +118,33 @@ def test_the_shipped_policy_has_a_price_for_every_model_that_it_names() -> None:
     from producers.doctor import check_policy
 
     assert [finding.verdict for finding in check_policy(platform_policy())] == [Verdict.OK]
+
+
+def test_exhausted_connections_are_not_taken_for_a_ledger_that_is_away() -> None:
+    found = judge_refusal("connection failed: ... FATAL:  sorry, too many clients already\nMultiple attempts failed")
+    assert "sorry, too many clients already" in found.seen
+    assert "max_connections" in found.hint
+    assert "start it" not in found.hint
+
+
+def test_what_hangs_is_a_finding_after_its_time_and_hides_nothing_of_the_rest() -> None:
+    over, began = threading.Event(), time.monotonic()
+
+    def hang() -> Iterator[Finding]:
+        yield ok("first half")
+        over.wait(30)
+
+    checks = [Check("disk", hang), Check("mirror", hang, late=Verdict.WARN), Check("last", lambda: [ok("last")])]
+    found = list(examine(checks, limit_seconds=0.2))
+    over.set()
+    assert time.monotonic() - began < 5
+    assert [(one.name, one.verdict.value) for one in found] == [
+        *(("first half", "OK"), ("disk", "FAIL")),
+        *(("first half", "OK"), ("mirror", "WARN")),
+        ("last", "OK"),
+    ]
+
+
+def test_a_defect_of_a_check_is_raised_where_it_is_read() -> None:
+    with pytest.raises(ZeroDivisionError):
+        list(examine([Check("wrong", lambda: [ok(str(1 // 0))])]))

@@ -137,3 +137,23 @@ def test_nothing_in_a_prompt_reaches_the_terminal_as_an_order(sign: str) -> None
     assert sign not in shown.replace("\r\n", "\n")
     assert "[bold]" in shown
     assert len(harmless(sign)) == len(sign)
+
+
+REPLY = json.loads((Path(__file__).parents[3] / "data" / "ladder_cases.jsonl").read_text().splitlines()[0])
+
+
+@pytest.mark.parametrize(
+    ("command", "good"), [("route", {"prompt": "pwd"}), ("ladder", REPLY)], ids=["route", "ladder"]
+)
+def test_a_bad_line_of_a_batch_is_told_and_the_rest_is_decided(
+    command: str, good: dict[str, object], tmp_path: Path
+) -> None:
+    path = tmp_path / "batch.jsonl"
+    bad = ("{", "[]", "{}", '{"question": 1, "prompt": 1}', "[" * 100_000)
+    path.write_text("\n".join(line for each in bad for line in (each, json.dumps(good | {"id": "good"}))))
+    done = CliRunner().invoke(app, [command, "--batch", str(path)], env={"XDG_STATE_HOME": "/nonexistent"})
+    assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == ["good"] * len(bad)
+    told = done.stderr.splitlines()
+    assert [line.partition(": ")[2].partition(":")[0] for line in told] == [command] * len(bad)
+    assert [number for number in range(1, 11) if f"{path}, line {number}: " in done.stderr] == [1, 3, 5, 7, 9]
+    assert done.exit_code == 2

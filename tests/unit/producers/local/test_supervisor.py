@@ -17,7 +17,7 @@ def test_secrets_are_made_once_and_are_nobody_elses(tmp_path: Path) -> None:
     made = Home(tmp_path / "home").secrets()
     path = tmp_path / "home" / "secrets.json"
     assert Home(tmp_path / "home").secrets() == made == json.loads(path.read_text())
-    assert set(made) == {"preview", "audit", "webhook", "gateway", "install"}
+    assert set(made) == {"preview", "audit", "webhook", "gateway", "broker", "install"}
     assert len(set(made.values())) == len(made)
     assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
 

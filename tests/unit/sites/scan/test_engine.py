@@ -319,7 +319,32 @@ def test_constructs_that_the_header_would_stop_are_named(source: str, rule: str)
 
 @pytest.mark.parametrize(
     "source",
-    ["function f(){}", "medieval(x)", "setTimeout(f, 1)", "fetch('/x')", "a.evaluate(x)", "import a from './a.js'"],
+    [
+        *(
+            "function f(){}",
+            "medieval(x)",
+            "setTimeout(f, 1)",
+            "fetch('/x')",
+            "a.evaluate(x)",
+            "import a from './a.js'",
+        ),
+        *(
+            "location = '/a/' + id",
+            "location.href = `/p/${x}`",
+            "location = `${base}/x`",
+            "location.href = './' + page",
+        ),
+        *("location.assign('?page=' + n)", "location.hash = 'a' + b", "if (location == 'a' + b) c()", "location = url"),
+        *(
+            "window[name]",
+            "window['key' in x]",
+            "data['a' + 'b']",
+            "return ['a' + 'b']",
+            "window['_x']",
+            "window.open()",
+        ),
+        *("location = 'about.html'", "location.reload()", "allocation = 'a' + b", "location = a ? 'x.html' : 'y.html'"),
+    ],
 )
 def test_ordinary_javascript_passes(source: str) -> None:
     assert rules({"a.js": source.encode()}) == set()
