@@ -216,8 +216,9 @@ def test_everything_that_hangs_at_once_costs_what_one_check_may(ledger_url: str,
             began = time.monotonic()
             found = verdicts(examine(checks))
             assert time.monotonic() - began < 3
-    assert (found["ledger"], found["broker"], found["gateway"]) == ("OK", "FAIL", "WARN")
-    assert {found[name] for name in ("exporter", "package registry", "box engine")} == {"WARN"}
+    assert found["content store disk"] == "OK"
+    assert found["broker"] in ("FAIL", "WARN")
+    assert {found[name] for name in ("gateway", "exporter", "package registry", "box engine")} == {"WARN"}
 
 
 def test_a_den_that_cannot_be_written_to_or_cannot_link(tmp_path: Path) -> None:
