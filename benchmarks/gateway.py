@@ -73,10 +73,11 @@ def ours(model_url: str) -> Iterator[Way]:
     """Run a gateway of ours, and let as many jobs hold a token as calls are made at once."""
     port = free_port()
     provider = {"base_url": model_url, "api_key": _KEY, "label": "bench"}
-    config = {"port": port, "pepper": "p" * 20, "providers": {"bench": provider}}
     # Not below a directory of root's own: as root the server runs as another user, who has no way in there.
     with tempfile.TemporaryDirectory(prefix="pointsman-bench-", ignore_cleanup_errors=True) as home:
         Path(home).chmod(0o755)
+        journal = str(Path(home) / "journal")
+        config = {"port": port, "pepper": "p" * 20, "providers": {"bench": provider}, "journal": journal}
         server = start_postgres(Path(home) / "data")
         try:
             url = server.get_uri(database="postgres")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
@@ -19,7 +20,7 @@ from pydantic import ValidationError
 from gateway.config import GatewayConfig, ProviderConfig, create_provider
 from gateway.ledger_client import Ledger, LedgerUnreachableError
 from gateway.messages import Code, ModelRequest, RefusedError, parse_request
-from gateway.providers import Provider, Settlement, UpstreamRequest
+from gateway.providers import Provider, Settlement, UpstreamRequest, WorstInput
 from ledger import money, provider_circuits
 from ledger.attempts import hash_token
 from ledger.money import Bearer, CallStart, CircuitRefusal, CircuitUse, Reserved
@@ -34,7 +35,7 @@ from routing.queues import Limits
 logger = logging.getLogger(__name__)
 
 CountTokens = Callable[["Caller", ModelRequest], Awaitable[int | None]]
-"""Asks the provider for a request's input tokens; None when it does not say."""
+"""Asks the provider for a request's input tokens; None when it does not say, and a refusal when it may not be asked."""
 SettleLater = Callable[[UUID, Settlement], None]
 
 _NEVER_MADE = Settlement(Usage(), 0, "settled", "refused", 0)
@@ -225,8 +226,21 @@ class Admission:
         """
         most_tokens = caller.policy.gateway.max_output_tokens
         request = parse_request(raw, models=_models_of(caller), most_tokens=most_tokens, is_count=is_count)
-        caller.provider.check(request)
+        caller.provider.check(request, allows_references=caller.policy.gateway.media_references)
         return request
+
+    async def take_count(self, caller: Caller) -> None:
+        """Take one request to count tokens from the account's bucket.
+
+        Raises:
+            RefusedError: the bucket is empty.
+            LedgerUnreachableError: nothing may be forwarded.
+        """
+        per_minute = caller.policy.gateway.counts_per_minute
+        taken = provider_circuits.take_count(caller.bearer.provider or "", per_minute=per_minute)
+        if not await self._ledger.query(taken):
+            text = f"more than {per_minute:g} requests a minute to count tokens"
+            raise RefusedError(Code.RATE_LIMITED, text, retry_after=60 / per_minute)
 
     async def admit(self, caller: Caller, request: ModelRequest) -> Admitted:
         """Reserve a call's worst case, lowered to fit the budgets if necessary.
@@ -236,24 +250,45 @@ class Admission:
             LedgerUnreachableError: nothing may be forwarded.
         """
         price = price_of(caller.policy.prices, request.model)
-        call = self._start(caller, request, price)
+        call = self._start(caller, request, price, await self._bound(caller, request, price))
         outcome = await self._reserve(caller, call)
         if isinstance(outcome, BudgetExceeded):
             call = replace(call, least_tokens=_least_tokens(caller.policy, request))
             if outcome.left_nanousd > call.least_tokens * call.token_nanousd:
-                counted = await self._count_tokens(caller, request)
-                worst = caller.provider.worst_input(request, price, counted=counted)
-                circuit = replace(call.circuit, input_tokens=worst.tokens)
-                call = replace(call, input_nanousd=worst.nanousd, circuit=circuit)
-                outcome = await self._reserve(caller, call)
+                for worst in await self._tight_bounds(caller, request, price):
+                    call = _bounded(call, worst)
+                    outcome = await self._reserve(caller, call)
+                    if not isinstance(outcome, BudgetExceeded):
+                        break
         if isinstance(outcome, BudgetExceeded):
             raise await self._refuse_budget(caller, call, outcome)
         sent = caller.provider.call(request, max_tokens=outcome.max_tokens, headers=caller.headers, call_id=call.id)
         return Admitted(call.id, caller, request, sent, outcome, price, call.circuit)
 
-    def _start(self, caller: Caller, request: ModelRequest, price: Price) -> CallStart:
+    async def _bound(self, caller: Caller, request: ModelRequest, price: Price) -> WorstInput:
+        worst = caller.provider.worst_input(request, price, headers=caller.headers)
+        if worst is None:
+            counted = await self._count_tokens(caller, request)
+            worst = caller.provider.worst_input(request, price, headers=caller.headers, counted=counted)
+        if worst is None:
+            raise RefusedError(Code.FEATURE_REFUSED, "messages: a document whose pages cannot be counted")
+        return worst
+
+    async def _tight_bounds(self, caller: Caller, request: ModelRequest, price: Price) -> list[WorstInput]:
+        """Return lower bounds for where a budget has no room for the first: by the provider's count, then its cache."""
+        counted = None
+        with suppress(RefusedError):
+            counted = await self._count_tokens(caller, request)
+        bounds = [
+            caller.provider.worst_input(
+                request, price, headers=caller.headers, counted=counted, trusts_cache=trusts_cache
+            )
+            for trusts_cache in (False, True)
+        ]
+        return list(dict.fromkeys(bound for bound in bounds if bound is not None))
+
+    def _start(self, caller: Caller, request: ModelRequest, price: Price, worst: WorstInput) -> CallStart:
         policy = caller.policy
-        worst = caller.provider.worst_input(request, price)
         account = caller.bearer.provider or ""
         return CallStart(
             id=uuid4(),
@@ -290,6 +325,11 @@ class Admission:
         await self._ledger.run(money.limit_hit(caller.bearer, scope=exceeded.scope, phase="admit"))
         least = call.input_nanousd + call.least_tokens * call.token_nanousd
         return RefusedError(Code.BUDGET_EXCEEDED, str(exceeded._replace(needed_nanousd=least)))
+
+
+def _bounded(call: CallStart, worst: WorstInput) -> CallStart:
+    """Return a call with another bound of its input."""
+    return replace(call, input_nanousd=worst.nanousd, circuit=replace(call.circuit, input_tokens=worst.tokens))
 
 
 def _refuse_circuit(call: CallStart, refusal: CircuitRefusal) -> RefusedError:

@@ -2,33 +2,91 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from pydantic_core import from_json
 
+from gateway.media import image_size, pdf_pages
 from gateway.messages import COUNT_PATH, MESSAGES_PATH, Code, ModelRequest, RefusedError, bad_request, encode
+from gateway.prompt_cache import KnownPrefix, PromptCache
 from gateway.providers import EventSplitter, Meter, UpstreamRequest, WorstInput, data_of
 from routing.policy.prices import Price, Usage, nanousd_per_token
 from routing.provider_circuit import Trouble
 
-_DEFAULT_VERSION = "2023-06-01"
+_DEFAULT_VERSION = b"2023-06-01"
 _PASSED_BACK = frozenset({"content-type", "request-id", "retry-after", "x-should-retry"})
 
-_SERVER_SIDE_FIELDS = ("mcp_servers", "container")
-"""Fields that make the provider reach out or run code for the caller, which would bypass the sandbox."""
+_BETAS = (
+    "cache-diagnosis-",
+    "claude-code-",
+    "context-management-",
+    "effort-",
+    "extended-cache-ttl-",
+    "fine-grained-tool-streaming-",
+    "interleaved-thinking-",
+    "mid-conversation-system-",
+    "pdfs-",
+    "prompt-caching-",
+    "redact-thinking-",
+    "structured-outputs-",
+    "thinking-display-updates-",
+    "thinking-token-count-",
+    "token-counting-",
+    "token-efficient-tools-",
+)
+"""What of `anthropic-beta` is passed on: neither changes the price nor makes the provider act for the caller."""
+_FIELDS = frozenset(
+    {
+        "cache_control",
+        "context_management",
+        "max_tokens",
+        "messages",
+        "metadata",
+        "model",
+        "output_config",
+        "output_format",
+        "stop_sequences",
+        "stream",
+        "system",
+        "temperature",
+        "thinking",
+        "tool_choice",
+        "tools",
+        "top_k",
+        "top_p",
+    }
+)
+"""Fields that are passed on; the provider would run code, reach out or call another model for some of the others."""
 _PRICED_FIELDS: dict[str, tuple[str, ...]] = {
     "speed": ("standard",),
     "service_tier": ("auto", "standard_only"),
     "inference_geo": ("global", "not_available"),
 }
 """Fields that change the price, and the values for which the price table holds."""
-_INLINE_SOURCES = frozenset({"base64", "text", "content"})
-"""Image and document sources whose content is in the body, so that the body's size bounds their tokens."""
-_COUNTED_FIELDS = ("model", "messages", "system", "tools", "tool_choice", "thinking")
+_BLOCKS = (
+    None,
+    "text",
+    "image",
+    "document",
+    "search_result",
+    "tool_use",
+    "tool_result",
+    "thinking",
+    "redacted_thinking",
+)
+"""Types of content that cost what stands in the body, media apart; a message itself has none."""
+_INLINE_SOURCES = ("base64", "text", "content")
+_PAGE_TEXT_TOKENS = 3000
+"""The most that the text of a page costs, by the provider's documentation; its image is added."""
+_COUNTED_FIELDS = ("model", "messages", "system", "tools", "tool_choice", "thinking", "output_config")
 """The fields that `count_tokens` accepts; it refuses all others."""
 _BYTES_PER_INPUT_TOKEN = 2
+_PATCH_PIXELS = 28
+_PIXELS_PER_TOKEN = 750
+_SHOWN_CHARACTERS = 40
 TOOL_PROMPT_TOKENS = 600
 """Upper bound of what the provider adds to a prompt with tools: 264 to 530 tokens, by its documentation."""
 _LONG_CACHE_FACTOR = 2
@@ -36,7 +94,6 @@ _LONG_CACHE_FACTOR = 2
 _COUNT_MARGIN = 50
 """The provider's count is an estimate: a fiftieth and fifty tokens are added to it."""
 
-_HIDDEN_BLOCKS = ("thinking", "redacted_thinking")
 _STATUSES = {429: Trouble.RATE_LIMITED, 503: Trouble.OVERLOADED, 529: Trouble.OVERLOADED}
 _ERROR_KINDS = {
     "rate_limit_error": Trouble.RATE_LIMITED,
@@ -52,20 +109,47 @@ class AnthropicProvider:
     def __init__(self, base_url: str, key: str) -> None:
         self._base_url = base_url.rstrip("/")
         self._key = key
+        self._prompts = PromptCache()
 
-    def check(self, request: ModelRequest) -> None:
-        """Refuse server-side features, fields with another price, and references to media."""
-        _check_features(request.fields)
-        if b'"type":"url"' in request.encoded or b'"type":"file"' in request.encoded:
-            _check_sources(request.fields["messages"])
+    def check(self, request: ModelRequest, *, allows_references: bool) -> None:
+        """Refuse what is not known to cost what the price table says, and what the provider would do for the caller."""
+        _check_fields(request.fields)
+        for block in _content(request.fields):
+            _check_block(block, allows_references=allows_references)
 
-    def worst_input(self, request: ModelRequest, price: Price, *, counted: int | None = None) -> WorstInput:
-        """Bound the tokens by the body's size or the provider's count, each at the most expensive kind of input."""
-        tokens = most_input_tokens(request.encoded, has_tools=request.has_tools)
-        if counted is not None:
-            tokens = min(counted, tokens)
-        has_long_cache = b'"ttl":"1h"' in request.encoded
-        return WorstInput(tokens, most_input_nanousd(price, tokens, has_long_cache=has_long_cache))
+    def worst_input(
+        self,
+        request: ModelRequest,
+        price: Price,
+        *,
+        headers: Mapping[bytes, bytes],
+        counted: int | None = None,
+        trusts_cache: bool = False,
+    ) -> WorstInput | None:
+        """Bound the tokens by text, media, known prefix or the provider's count; price them as dearly as can be."""
+        text, media = measure(request, price)
+        if media is None and counted is None:
+            return None
+        known = self._known(request, headers)
+        bounds = [] if counted is None else [counted]
+        if media is not None:
+            bounds += [text + media, text + media - known.text_bytes // _BYTES_PER_INPUT_TOKEN + known.tokens]
+        tokens = min(bounds)
+        cached = min(known.cached_tokens, tokens) if trusts_cache else 0
+        rest = most_input_nanousd(price, tokens - cached, encoded=request.encoded)
+        return WorstInput(tokens, cached * nanousd_per_token(price.cache_read) + rest)
+
+    def note_usage(
+        self, request: ModelRequest, usage: Usage, *, headers: Mapping[bytes, bytes], sent_at: float
+    ) -> None:
+        """Remember the prefix that the provider has in its cache now."""
+        if _keeps_prompt(request):
+            self._prompts.note(request.fields, usage, context=_betas(headers), sent_at=sent_at)
+
+    def _known(self, request: ModelRequest, headers: Mapping[bytes, bytes]) -> KnownPrefix:
+        if not _keeps_prompt(request):
+            return KnownPrefix()
+        return self._prompts.known(request.fields, context=_betas(headers), now=time.monotonic())
 
     def call(
         self, request: ModelRequest, *, max_tokens: int, headers: Mapping[bytes, bytes], call_id: UUID
@@ -121,35 +205,88 @@ class AnthropicProvider:
         return _STATUSES.get(status) or (Trouble.FAILING if status >= 500 else None)
 
     def _headers(self, headers: Mapping[bytes, bytes]) -> dict[str, str]:
-        passed = {
-            name.decode("latin-1"): value.decode("latin-1")
-            for name, value in headers.items()
-            if name.startswith(b"anthropic-")
-        }
-        passed.setdefault("anthropic-version", _DEFAULT_VERSION)
-        return passed | {
+        betas = _betas(headers)
+        return ({"anthropic-beta": betas} if betas else {}) | {
+            "anthropic-version": headers.get(b"anthropic-version", _DEFAULT_VERSION).decode("latin-1"),
             "x-api-key": self._key,
             "content-type": "application/json",
             "accept-encoding": "identity",
         }
 
 
-def most_input_tokens(encoded: bytes, *, has_tools: bool) -> int:
-    """Return an upper bound of a body's input tokens."""
-    return -(-len(encoded) // _BYTES_PER_INPUT_TOKEN) + (TOOL_PROMPT_TOKENS if has_tools else 0)
+class Measured(NamedTuple):
+    """Upper bounds of what a request's two kinds of content cost, in tokens."""
+
+    text: int
+    media: int | None
+    """None if a document's pages cannot be counted here."""
 
 
-def most_input_nanousd(price: Price, tokens: int, *, has_long_cache: bool) -> int:
-    """Return the cost of input tokens at the most expensive kind of input."""
-    kinds = (price.input, price.cache_write, price.cache_read)
-    dearest = max(*kinds, _LONG_CACHE_FACTOR * price.input if has_long_cache else 0)
-    return tokens * nanousd_per_token(dearest)
+def measure(request: ModelRequest, price: Price) -> Measured:
+    """Bound the tokens of media by pixels and pages, and those of everything else by its bytes."""
+    text_bytes, media = len(request.encoded), 0
+    is_counted = True
+    for block in _content(request.fields):
+        source = block.get("source")
+        if not isinstance(source, dict) or source.get("type") in ("text", "content"):
+            continue
+        is_inline = source.get("type") == "base64" and isinstance(source.get("data"), str)
+        text_bytes -= len(source["data"]) if is_inline else 0
+        if is_counted:
+            tokens = _tokens_of_file(block, price) if is_inline else _tokens_of_reference(block, price)
+            is_counted = tokens is not None
+            media += tokens or 0
+    return Measured(most_text_tokens(text_bytes, has_tools=request.has_tools), media if is_counted else None)
 
 
-def _check_features(fields: dict[str, Any]) -> None:
-    for name in _SERVER_SIDE_FIELDS:
-        if fields.get(name):
-            raise RefusedError(Code.FEATURE_REFUSED, f"{name}: the provider may not act for the caller")
+def _tokens_of_file(block: dict[str, Any], price: Price) -> int | None:
+    data = block["source"]["data"]
+    if block.get("type") == "image":
+        size = image_size(data)
+        return price.image_tokens if size is None else min(price.image_tokens, image_tokens(*size))
+    pages = pdf_pages(data)
+    return None if pages is None else pages * (_PAGE_TEXT_TOKENS + price.image_tokens)
+
+
+def _tokens_of_reference(block: dict[str, Any], price: Price) -> int:
+    return price.image_tokens if block.get("type") == "image" else price.context_tokens
+
+
+def image_tokens(width: int, height: int) -> int:
+    """Return what an image costs that is not scaled down: its patches, or its pixels by the older rule."""
+    patches = -(-width // _PATCH_PIXELS) * -(-height // _PATCH_PIXELS)
+    return max(patches, -(-width * height // _PIXELS_PER_TOKEN))
+
+
+def most_text_tokens(text_bytes: int, *, has_tools: bool) -> int:
+    """Return an upper bound of the tokens of so many bytes of a request."""
+    return -(-text_bytes // _BYTES_PER_INPUT_TOKEN) + (TOOL_PROMPT_TOKENS if has_tools else 0)
+
+
+def most_input_nanousd(price: Price, tokens: int, *, encoded: bytes) -> int:
+    """Return what input tokens cost at most; none is written to a cache unless the request asks for it."""
+    kinds = [price.input]
+    if b'"cache_control":{' in encoded:
+        kinds += [price.cache_write, price.cache_read]
+    if b'"ttl":"1h"' in encoded:
+        kinds.append(_LONG_CACHE_FACTOR * price.input)
+    return tokens * nanousd_per_token(max(kinds))
+
+
+def _keeps_prompt(request: ModelRequest) -> bool:
+    """Whether the prompt is cached, and counted as it is sent: the provider clears old tool uses only of a long one."""
+    return b'"cache_control":{' in request.encoded and b'"clear_tool_uses' not in request.encoded
+
+
+def _betas(headers: Mapping[bytes, bytes]) -> str:
+    named = (name.strip() for name in headers.get(b"anthropic-beta", b"").decode("latin-1").split(","))
+    return ",".join(name for name in named if name.startswith(_BETAS))
+
+
+def _check_fields(fields: dict[str, Any]) -> None:
+    for name in fields:
+        if name not in _FIELDS and name not in _PRICED_FIELDS:
+            raise RefusedError(Code.FEATURE_REFUSED, f"{name[:_SHOWN_CHARACTERS]}: this gateway does not pass it on")
     for name, values in _PRICED_FIELDS.items():
         if fields.get(name) is not None and fields[name] not in values:
             raise RefusedError(Code.FEATURE_REFUSED, f"{name}: only {' or '.join(values)} is in the price table")
@@ -158,13 +295,21 @@ def _check_features(fields: dict[str, Any]) -> None:
         raise bad_request("tools: must be a list of objects")
     if any((tool.get("type") or "custom") != "custom" for tool in tools):
         raise RefusedError(Code.FEATURE_REFUSED, "tools: only tools that the caller runs itself (type custom)")
+    for edit in _blocks(_part(fields, "context_management").get("edits")):
+        if not str(edit.get("type")).startswith("clear_"):
+            raise RefusedError(Code.FEATURE_REFUSED, "context_management: only edits that clear, none that writes")
 
 
-def _check_sources(messages: list[Any]) -> None:
-    for block in _blocks(messages):
-        source = block.get("source")
-        if isinstance(source, dict) and source.get("type") not in _INLINE_SOURCES:
-            raise RefusedError(Code.FEATURE_REFUSED, "messages: an image or document must be in the body, no reference")
+def _check_block(block: dict[str, Any], *, allows_references: bool) -> None:
+    if block.get("type") not in _BLOCKS:
+        raise RefusedError(Code.FEATURE_REFUSED, "messages: a type of content that this gateway does not pass on")
+    source = block.get("source")
+    if isinstance(source, dict) and source.get("type") not in _INLINE_SOURCES and not allows_references:
+        raise RefusedError(Code.FEATURE_REFUSED, "messages: an image or document must be in the body, no reference")
+
+
+def _content(fields: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    return _blocks([fields.get("system"), fields["messages"]])
 
 
 def _blocks(parts: Any) -> Iterator[dict[str, Any]]:
@@ -208,8 +353,6 @@ def read_event(data: bytes, meter: Meter) -> None:
             _read_usage(_part(event, "message").get("usage"), meter, is_first=True)
         elif kind == "message_delta":
             _read_usage(event.get("usage"), meter, is_first=False)
-        elif kind == "content_block_start" and _part(event, "content_block").get("type") in _HIDDEN_BLOCKS:
-            meter.hide_output()
         elif kind == "message_stop":
             meter.complete()
         elif kind == "error":

@@ -6,6 +6,8 @@ limit is a BaseException, so it passes through a call and closes the open stream
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -36,11 +38,15 @@ from monitoring import traces
 from routing.policy.prices import Usage
 
 _CONNECT_SECONDS = 5.0
+_HEALTH_SECONDS = 2.0
+"""Less than what a soft time limit leaves before the hard one."""
 EventT = TypeVar("EventT")
 _BUSY = (429, 503, 529)
 _BUSY_KINDS = ("overloaded_error", "rate_limit_error")
 _FAULT = 500
-"""From this status on the provider itself failed, before it replied: try later."""
+"""From this status on the provider itself failed: try later."""
+_FAULT_KINDS = ("api_error", "timeout_error")
+"""The same inside a reply, whose status says that all is well."""
 _LOST_JOB = frozenset({Code.UNKNOWN_TOKEN, Code.ATTEMPT_ENDED, Code.DEADLINE_PASSED, Code.FENCED})
 _NO_GATEWAY = frozenset({Code.LEDGER_UNREACHABLE, Code.SHUTTING_DOWN})
 _CIRCUIT = frozenset({Code.CIRCUIT_OPEN, Code.RATE_LIMITED})
@@ -115,9 +121,14 @@ class ModelClient:
         gateway_url: the only address that is called.
         token: the attempt's token.
         timeout_seconds: how long the gateway may stay silent.
+        replies: what was paid for, by the digest of its request; a request that stands there is answered from it, once.
     """
 
-    def __init__(self, gateway_url: str, token: str, *, timeout_seconds: float = 300.0) -> None:
+    def __init__(
+        self, gateway_url: str, token: str, *, timeout_seconds: float = 300.0, replies: dict[str, Any] | None = None
+    ) -> None:
+        self._replies = {} if replies is None else replies
+        self._asked: set[str] = set()
         self._client = anthropic.Anthropic(
             base_url=gateway_url,
             auth_token=token,
@@ -156,7 +167,7 @@ class ModelClient:
             FencedCallError: the attempt lost its job.
             CancelledCallError: the job was cancelled.
             NoProviderKeyError: the tenant's fault.
-            ProviderBusyError: try later.
+            ProviderBusyError: try later; also when the reply broke off.
             ProviderError: the request or the reply was wrong.
             GatewayUnreachableError: the operator's fault, or transient.
             CallTimeoutError: `until` has passed.
@@ -169,14 +180,23 @@ class ModelClient:
             fields["tools"] = list(tools)
         if must_use is not None:
             fields["tool_choice"] = {"type": "tool", "name": must_use, "disable_parallel_tool_use": is_single}
-        if (trace := traces.current()) is not None:
-            fields["extra_headers"] = {"traceparent": trace}
-        with _translated(), self._client.messages.stream(**fields) as stream:
+        digest = hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
+        if digest in self._replies and digest not in self._asked:
+            message = Message.model_validate(self._replies[digest])
+        else:
+            message = self._stream(fields, until)
+            self._replies[digest] = message.model_dump(mode="json", exclude_none=True)
+        self._asked.add(digest)
+        return _reply_of(message)
+
+    def _stream(self, fields: Mapping[str, Any], until: float | None) -> Message:
+        headers = {"traceparent": trace} if (trace := traces.current()) is not None else {}
+        with _translated(), self._client.messages.stream(**fields, extra_headers=headers) as stream:
             events = sum(1 for _ in _until(stream, until))
             message = stream.get_final_message() if events else None
         if message is None or message.stop_reason is None:
-            raise ProviderError(200, "the reply broke off")
-        return _reply_of(message)
+            raise ProviderDownError("the reply broke off")
+        return message
 
     def tool_call(
         self,
@@ -220,13 +240,17 @@ class ModelClient:
         self.close()
 
 
-def is_reachable(gateway_url: str) -> bool:
-    """Return whether a gateway answers: it tells a dead gateway from a failed session that called through it."""
+def is_away(gateway_url: str, *, within_seconds: float) -> bool:
+    """Return whether a gateway does not answer, or stood still within the last so many seconds.
+
+    It tells a dead or frozen gateway from failed or slow work that called through it.
+    """
     try:
-        answer = httpx2.get(f"{gateway_url}/healthz", timeout=_CONNECT_SECONDS, trust_env=False, verify=authorities())
-        return answer.is_success
-    except httpx2.HTTPError:
-        return False
+        answer = httpx2.get(f"{gateway_url}/healthz", timeout=_HEALTH_SECONDS, trust_env=False, verify=authorities())
+        stood_still = answer.raise_for_status().json().get("stood_still_seconds_ago")
+    except (httpx2.HTTPError, ValueError):
+        return True
+    return stood_still is not None and stood_still <= within_seconds
 
 
 def _until(events: Iterable[EventT], until: float | None) -> Iterator[EventT]:
@@ -297,7 +321,7 @@ def translate_error(error: anthropic.APIStatusError) -> GatewayError:
         return NoProviderKeyError(message)
     if code in _NO_GATEWAY:
         return GatewayUnreachableError(message)
-    if code == Code.PROVIDER_UNREACHABLE or (code == Code.PROVIDER_GONE and error.status_code >= _FAULT):
+    if code in (Code.PROVIDER_UNREACHABLE, Code.PROVIDER_GONE):
         return ProviderDownError(message, _retry_after(error))
     if code in _CIRCUIT:
         return ProviderBusyError(message, _retry_after(error))
@@ -309,7 +333,7 @@ def _provider_error(error: anthropic.APIStatusError, message: str) -> GatewayErr
         return NoProviderKeyError(f"the provider refuses the tenant's key: {message}")
     if error.status_code in _BUSY or error.type in _BUSY_KINDS:
         return ProviderBusyError(message, _retry_after(error))
-    if error.status_code >= _FAULT:
+    if error.status_code >= _FAULT or error.type in _FAULT_KINDS:
         return ProviderDownError(message, _retry_after(error))
     return ProviderError(error.status_code, message)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, SecretStr
@@ -60,6 +61,13 @@ class GatewayConfig(Section):
     """Accounts by the name in a tenant's row. A tenant whose provider is missing here makes no model calls."""
     pepper: Annotated[SecretStr, Field(min_length=16)]
     """Secret of the fingerprint that stands for a provider's key in the ledger."""
+    journal: Path = Path(".pointsman/journal")
+    """A directory on the gateway's own disk, where it notes each served call. Gateways of one host may share it; it has
+    to outlive the process."""
+    journal_days: Annotated[float, Field(gt=0, le=30)] = 7
+    """How long it keeps them: as long as a promotion or a restore may reach back. At most `retention.job_days`."""
+    reconcile_seconds: Seconds = 15
+    """How often the ledger is compared with the journal."""
     ledger_connections: Annotated[int, Field(ge=1, le=64)] = 6
     upstream_connections: Annotated[int, Field(ge=1)] = 512
     connect_seconds: Seconds = 10

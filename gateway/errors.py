@@ -48,7 +48,7 @@ class ProviderDownError(ProviderBusyError):
 
 
 class ProviderError(GatewayError):
-    """A request was refused, or a reply broke off or is unusable (the provider's fault, or ours)."""
+    """A request was refused, or a reply is unusable (the provider's fault, or ours)."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(status, message)

@@ -16,8 +16,10 @@ import asyncio
 import logging
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import psycopg
@@ -26,9 +28,13 @@ from psycopg.conninfo import make_conninfo
 from psycopg.pq import TransactionStatus
 
 from gateway.errors import GatewayError
+from gateway.group_commit import GroupCommit
+from gateway.journal import Journal
 from gateway.providers import Settlement
 from ledger import money, provider_circuits
 from ledger.money import Bearer, BearerGone, CallStart, CapLimit, CapsMissing, CircuitMissing, CircuitRefusal, Reserved
+from ledger.operations import served_calls
+from ledger.operations.served_calls import History, Served
 from ledger.store import SILENCE, SILENT_CLIENT, STATEMENT_TIMEOUT_MS, Statement
 from routing.policy.prices import BudgetExceeded
 
@@ -41,6 +47,11 @@ _WAIT_SECONDS = 5.0
 _VALUE = re.compile(r"%\((\w+)\)s")
 _WRITE_OUT = "SELECT pg_logical_emit_message(true, 'pointsman', '')"
 """A write-ahead log record that nobody reads: its commit waits until the log is on disk up to it."""
+_SERVER = """
+SELECT (pg_control_system()).system_identifier, left(pg_walfile_name(pg_current_wal_lsn()), 8),
+       pg_postmaster_start_time()::text
+"""
+"""Fails on a standby, which takes no writes."""
 
 
 class LedgerUnreachableError(GatewayError):
@@ -50,9 +61,12 @@ class LedgerUnreachableError(GatewayError):
 class Ledger:
     """Reserves and settles calls in the ledger."""
 
-    def __init__(self, ledger_url: str, *, connections: int) -> None:
+    def __init__(self, ledger_url: str, *, connections: int, journal: Journal | None = None) -> None:
         self._connections = Connections(ledger_url, size=connections)
         self._durable = DurableConnections(ledger_url, self._connections)
+        self._journal = journal
+        self._open: dict[UUID, _Opened] = {}
+        """Calls that are reserved and not booked yet."""
 
     async def close(self) -> None:
         """Close every connection."""
@@ -116,40 +130,138 @@ class Ledger:
             elif isinstance(outcome, CircuitMissing):
                 await self.run(provider_circuits.open_row(call.circuit.account, call.model))
             else:
+                if isinstance(outcome, Reserved):
+                    self._open[call.id] = _Opened(bearer, call, tuple(caps), outcome.max_tokens)
                 return outcome
         raise LedgerUnreachableError("budgets could not be opened")
 
     async def settle(self, call_id: UUID, settlement: Settlement) -> None:
-        """Book a call. Booking it again does nothing.
+        """Write a call into the journal, and book it. Booking it again does nothing.
 
         Raises:
             LedgerUnreachableError: the call may or may not have been booked.
         """
-        await self.run(
-            money.settle(
-                call_id,
-                usage=settlement.usage,
-                cost_nanousd=settlement.cost_nanousd,
-                finish=settlement.finish,
-                status=settlement.status,
-                state=settlement.state,
-            )
-        )
+        served = self._served(call_id, settlement)
+        if self._journal is None or served is None:
+            return await self._settle(call_id, settlement, served)
+        written = asyncio.create_task(self._journal.append(served))
+        try:
+            return await self._settle(call_id, settlement, served)
+        finally:
+            await written
 
     async def settle_later(self, call_id: UUID, settlement: Settlement) -> None:
         """Book a call as soon as the ledger is back; the dispatcher presumes the cost of a call that stays open."""
+        served = self._served(call_id, settlement)
         for pause in _RETRY_SECONDS:
             await asyncio.sleep(pause)
             try:
-                return await self.settle(call_id, settlement)
+                return await self._settle(call_id, settlement, served)
             except LedgerUnreachableError:
                 continue
+        self._open.pop(call_id, None)
         logger.error("call_left_open", extra={"call_id": str(call_id)})
         return None
+
+    def _served(self, call_id: UUID, settlement: Settlement) -> Served | None:
+        """Return what the journal notes of a call; None when it used nothing."""
+        opened = self._open.get(call_id)
+        is_used = any((settlement.cost_nanousd, *settlement.usage))
+        return opened.served(settlement) if opened is not None and is_used else None
+
+    async def _settle(self, call_id: UUID, settlement: Settlement, served: Served | None) -> None:
+        rows = await self.run(money.settle(call_id, **settlement._asdict()))
+        if not rows and served is not None:
+            await self._book_lost(served)
+        self._open.pop(call_id, None)
+
+    async def book(self, served: Served) -> None:
+        """Book a call of the journal; booking it again does nothing.
+
+        Raises:
+            LedgerUnreachableError: the call may or may not have been booked.
+        """
+        await self._settle(
+            served.id, Settlement(**{name: getattr(served, name) for name in Settlement._fields}), served
+        )
+
+    async def _book_lost(self, served: Served) -> None:
+        """Book a call whose row this ledger may have lost."""
+        [[has_row, is_known]] = await self.query(served_calls.standing_of(served))
+        if has_row:
+            return
+        caps, call = served_calls.book_lost(served, is_known=is_known)
+        await self.run(caps)
+        if await self.run(call):
+            logger.error("call_row_was_lost", extra={"call_id": str(served.id), "attempt_is_known": is_known})
+
+    async def history(self) -> History:
+        """Name the ledger and its history.
+
+        Raises:
+            LedgerUnreachableError: the ledger does not answer.
+        """
+        [row] = await self.query(served_calls.history())
+        return History(*row)
+
+    async def unbooked(self, call_ids: Sequence[UUID]) -> set[UUID]:
+        """Return those calls whose cost is not booked.
+
+        Raises:
+            LedgerUnreachableError: the ledger does not answer.
+        """
+        return {call_id for (call_id,) in await self.query(served_calls.unbooked(call_ids))}
+
+
+class _Opened(NamedTuple):
+    """A call that is reserved."""
+
+    bearer: Bearer
+    call: CallStart
+    caps: tuple[CapLimit, ...]
+    max_tokens: int
+
+    def served(self, settlement: Settlement) -> Served:
+        bearer, call = self.bearer, self.call
+        return Served(
+            ledger=bearer.ledger,
+            id=call.id,
+            job_id=bearer.job_id,
+            attempt_id=bearer.attempt_id,
+            tenant=bearer.tenant,
+            queue=bearer.queue.value,
+            tier=bearer.tier,
+            caps=self.caps,
+            provider=call.provider,
+            model=call.model,
+            key_hash=call.key_hash,
+            gateway=call.gateway,
+            prices_as_of=call.prices_as_of,
+            max_tokens=self.max_tokens,
+            served_at=datetime.now(UTC),
+            **settlement._asdict(),
+        )
 
 
 class ConnectionsBusyError(TimeoutError):
     """No connection became free in time."""
+
+
+@dataclass(frozen=True, eq=False)
+class Link:
+    """A connection, and the server at its other end."""
+
+    connection: psycopg.AsyncConnection[Any]
+    server: tuple[Any, ...] | None
+    """Cluster, timeline and start: another one after a restart, a promotion or a restored copy."""
+    opened_at: float
+
+
+class Executed(NamedTuple):
+    """A statement that was committed."""
+
+    rows: Sequence[tuple[Any, ...]]
+    link: Link
 
 
 class Connections:
@@ -164,7 +276,7 @@ class Connections:
     def __init__(self, url: str, *, size: int, waits: bool = False) -> None:
         self._url = make_conninfo(url, **SILENCE)
         self._commits = "" if waits else "-c synchronous_commit=off"
-        self._slots: asyncio.LifoQueue[psycopg.AsyncConnection[Any] | None] = asyncio.LifoQueue()
+        self._slots: asyncio.LifoQueue[Link | None] = asyncio.LifoQueue()
         for _ in range(size):
             self._slots.put_nowait(None)
         self._is_closed = False
@@ -176,26 +288,30 @@ class Connections:
             psycopg.Error: the statement failed, or the server is away.
             ConnectionsBusyError: too many statements wait already.
         """
-        connection = await self._take()
+        return (await self.execute(sql, values)).rows
+
+    async def execute(self, sql: str, values: Mapping[str, Any]) -> Executed:
+        """Run one statement as `run` does; also return the link that it ran on."""
+        link = await self._take()
         try:
-            if connection is None:
-                connection = await self._connect()
+            if link is None:
+                link = await self._connect()
             text, names = _numbered(sql)
-            cursor = await connection.execute(text, [values[name] for name in names])
-            return await cursor.fetchall()
+            cursor = await link.connection.execute(text, [values[name] for name in names])
+            return Executed(await cursor.fetchall(), link)
         except psycopg.OperationalError:
-            if connection is None or connection.broken:
+            if link is None or link.connection.broken:
                 await self.forget_idle()
             raise
         finally:
-            self._slots.put_nowait(await self._reusable(connection))
+            self._slots.put_nowait(await self._reusable(link))
 
     async def close(self) -> None:
         """Close every connection: an idle one now, one in use when its statement is done."""
         self._is_closed = True
         await self.forget_idle()
 
-    async def _take(self) -> psycopg.AsyncConnection[Any] | None:
+    async def _take(self) -> Link | None:
         try:
             return self._slots.get_nowait()
         except asyncio.QueueEmpty:
@@ -206,8 +322,8 @@ class Connections:
         except TimeoutError:
             raise ConnectionsBusyError from None
 
-    async def _connect(self) -> psycopg.AsyncConnection[Any]:
-        return await psycopg.AsyncConnection.connect(
+    async def _connect(self) -> Link:
+        connection = await psycopg.AsyncConnection.connect(
             self._url,
             autocommit=True,
             prepare_threshold=0,
@@ -216,23 +332,29 @@ class Connections:
             connect_timeout=round(_WAIT_SECONDS),
             options=f"-c statement_timeout={STATEMENT_TIMEOUT_MS} -c TimeZone=UTC {SILENT_CLIENT} {self._commits}",
         )
+        try:
+            server = await (await connection.execute(_SERVER)).fetchone()
+        except psycopg.Error:
+            await connection.close()
+            raise
+        return Link(connection, server, asyncio.get_running_loop().time())
 
     async def forget_idle(self) -> None:
         """Drop every idle connection: one dead connection means that the server restarted and all are dead."""
         free = self._slots.qsize()
         idle = [self._slots.get_nowait() for _ in range(free)]
-        for connection in idle:
+        for link in idle:
             self._slots.put_nowait(None)
-            if connection is not None:
-                await connection.close()
+            if link is not None:
+                await link.connection.close()
 
-    async def _reusable(self, connection: psycopg.AsyncConnection[Any] | None) -> psycopg.AsyncConnection[Any] | None:
-        """Return the connection if another statement may use it; otherwise close it."""
-        if connection is None:
+    async def _reusable(self, link: Link | None) -> Link | None:
+        """Return the link if another statement may use it; otherwise close it."""
+        if link is None:
             return None
-        if connection.info.transaction_status == TransactionStatus.IDLE and not self._is_closed:
-            return connection
-        await connection.close()
+        if link.connection.info.transaction_status == TransactionStatus.IDLE and not self._is_closed:
+            return link
+        await link.connection.close()
         return None
 
 
@@ -247,36 +369,44 @@ class DurableConnections:
         self._connections = connections
         self._waiting = Connections(url, size=2, waits=True)
         self._under_way = 0
-        self._current: asyncio.Task[None] | None = None
-        self._next: asyncio.Task[None] | None = None
+        self._flushes = GroupCommit(self._write_out)
 
     async def run(self, sql: str, values: Mapping[str, Any]) -> Sequence[tuple[Any, ...]]:
         """Run one statement that returns rows; its effect is on disk afterwards.
 
         Raises:
-            psycopg.Error, ConnectionsBusyError: as in `Connections.run`; the statement may have taken effect.
+            psycopg.Error, ConnectionsBusyError: as in `Connections.run`; the statement may have taken effect, and
+                be lost again.
         """
         self._under_way += 1
         try:
             if self._under_way == 1:
                 return await self._waiting.run(sql, values)
-            rows = await self._connections.run(sql, values)
-            await self._flush()
-            return rows
+            began = asyncio.get_running_loop().time()
+            committed = await self._connections.execute(sql, values)
+            await self._check_flushed(committed.link, await self._flushes.wait(), began=began)
+            return committed.rows
         finally:
             self._under_way -= 1
 
-    async def _flush(self) -> None:
-        """Wait until everything committed so far is on disk."""
-        if self._next is None:
-            self._next = asyncio.create_task(self._write_out(after=self._current))
-        await asyncio.shield(self._next)
+    async def _write_out(self) -> Link:
+        """Wait until everything committed so far is on disk, and return the link that waited."""
+        return (await self._waiting.execute(_WRITE_OUT, {})).link
 
-    async def _write_out(self, *, after: asyncio.Task[None] | None) -> None:
-        if after is not None:
-            await asyncio.wait({after})
-        self._current, self._next = self._next, None  # later callers may have committed too late for this flush
-        await self._waiting.run(_WRITE_OUT, {})
+    async def _check_flushed(self, committed: Link, written: Link, *, began: float) -> None:
+        """Check that no crash and no other server came between a commit and the write-out.
+
+        A crash ends every connection: one that was open before the statement and after the write-out saw none.
+
+        Raises:
+            psycopg.OperationalError: the statement may be lost.
+        """
+        if written.server != committed.server:
+            await self._connections.forget_idle()
+            await self.forget_idle()
+            raise psycopg.OperationalError("the ledger's server changed between commit and flush")
+        if written.opened_at > began:
+            await committed.connection.execute("SELECT 1")
 
     async def forget_idle(self) -> None:
         """Drop the waiting connections: they are as dead as the others."""

@@ -3,8 +3,8 @@
 Callers always speak the Messages API (messages.py). A provider with another API translates requests, replies and errors
 behind this interface; admission and relay do not know which one it is.
 
-The meter never counts less than the provider may bill: a reply that was cut is counted from its characters, and one
-whose usage cannot be read costs the whole reserve.
+The meter never counts less than the provider may bill: a reply that did not arrive whole may have been written to its
+`max_tokens`, and one whose input is unknown costs the whole reserve.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ class Settlement(NamedTuple):
     """How a call is booked."""
 
     usage: Usage
+    """As far as it could be seen."""
     cost_nanousd: int
+    """The most that it can have cost, where that was not all."""
     state: str
     finish: str
     status: int
@@ -47,7 +49,6 @@ class Meter:
         self._has_output = False
         self._characters = 0
         self._is_garbled = False
-        self._hides_output = False
         self.is_complete = False
         """The provider reported the end of the message."""
         self.has_failed = False
@@ -68,10 +69,6 @@ class Meter:
     def garble(self) -> None:
         """Note that something the provider sent is unreadable, so the usage is unknown."""
         self._is_garbled = True
-
-    def hide_output(self) -> None:
-        """Note that the reply holds output whose tokens are not all visible."""
-        self._hides_output = True
 
     def count_characters(self, count: int) -> None:
         """Add characters of output."""
@@ -109,6 +106,7 @@ class Meter:
         self.is_complete = self._has_output = not self._is_garbled
 
     def _usage(self) -> Usage:
+        """Return the usage as far as it can be seen."""
         written = -(-self._characters // CHARACTERS_PER_TOKEN)
         if self._characters <= _MOST_CHARACTERS_PER_TOKEN * self._max_tokens:
             written = min(written, self._max_tokens)
@@ -121,11 +119,11 @@ class Meter:
     def settlement(self, *, finish: str, status: int) -> Settlement:
         """Return how to book the call as far as it went."""
         usage = self._usage()
-        is_output_known = self._has_output if self.is_complete else not self._hides_output
-        if self._input is not None and is_output_known and not self._is_garbled:
+        if self.is_complete and self._has_output and self.has_started and not self._is_garbled:
             return Settlement(usage, self._cost(usage), "settled", finish, status)
-        cost = max(self._reserved, self._cost(usage))
-        return Settlement(usage, cost, "presumed", finish, status)
+        most = self._cost(usage._replace(output_tokens=max(usage.output_tokens, self._max_tokens)))
+        is_input_known = self.has_started and not self._is_garbled
+        return Settlement(usage, most if is_input_known else max(self._reserved, most), "presumed", finish, status)
 
 
 class UpstreamRequest(NamedTuple):
@@ -157,21 +155,40 @@ class ReplyStream(Protocol):
 class Provider(Protocol):
     """One account at one provider."""
 
-    def check(self, request: ModelRequest) -> None:
+    def check(self, request: ModelRequest, *, allows_references: bool) -> None:
         """Refuse what the provider must not do for a caller, or what the price table does not cover.
+
+        Args:
+            request: the request.
+            allows_references: whether media may be outside the body.
 
         Raises:
             RefusedError: the caller's fault; names the field and the rule.
         """
 
-    def worst_input(self, request: ModelRequest, price: Price, *, counted: int | None = None) -> WorstInput:
-        """Return an upper bound of the provider's bill for the input.
+    def worst_input(
+        self,
+        request: ModelRequest,
+        price: Price,
+        *,
+        headers: Mapping[bytes, bytes],
+        counted: int | None = None,
+        trusts_cache: bool = False,
+    ) -> WorstInput | None:
+        """Return an upper bound of the provider's bill for the input; None if only its own count can tell.
 
         Args:
             request: the request.
             price: the model's price.
+            headers: the caller's.
             counted: the provider's own count (`read_count`), if it was asked.
+            trusts_cache: whether what the provider promised to keep cached is priced as that.
         """
+
+    def note_usage(
+        self, request: ModelRequest, usage: Usage, *, headers: Mapping[bytes, bytes], sent_at: float
+    ) -> None:
+        """Remember what a reply told about its prompt, for the bounds of later calls; `sent_at` is monotonic time."""
 
     def call(
         self, request: ModelRequest, *, max_tokens: int, headers: Mapping[bytes, bytes], call_id: UUID

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -28,7 +29,7 @@ from gateway.admission import Admitted, Caller, CircuitReporter, Ended
 from gateway.config import GatewayConfig
 from gateway.ledger_client import Ledger, LedgerUnreachableError
 from gateway.messages import Code, ModelRequest, RefusedError, retry_headers
-from gateway.providers import EventTooLargeError, Meter, ReplyStream, Settlement
+from gateway.providers import EventTooLargeError, Meter, Settlement
 from ledger import money
 from monitoring import traces
 from routing.policy.prices import BudgetExceeded, Usage
@@ -43,11 +44,12 @@ Check = Callable[[], Coroutine[Any, Any, None]]
 _MAX_REPLY_BYTES = 32 * 1024 * 1024
 _MAX_ERROR_BYTES = 64 * 1024
 _DRAIN_SECONDS = 1.0
-_HANG_UP_SECONDS = 0.5
 _IDLE_SECONDS = 15.0
 """Idle connections are dropped after this, before any provider closes them."""
 _OK = 200
 _WAITING = frozenset({b"retry-after", b"x-should-retry"})
+_STILL_SECONDS = 5.0
+"""A gateway that is late by more than this was stopped, or starved of its processor."""
 _BOOKING_SECONDS = 10.0
 """How long a gateway waits at its end for its last calls to be booked; the dispatcher presumes the rest."""
 
@@ -76,6 +78,7 @@ class OpenCall:
         self.pump: asyncio.Task[None] | None = None
         """Reads from the provider; cancelled to stop the call. None before the call is forwarded."""
         self._start_seconds = start_seconds
+        self.sent_at = time.monotonic()
 
     @property
     def is_over(self) -> bool:
@@ -86,6 +89,11 @@ class OpenCall:
     def attempt_id(self) -> UUID:
         """The attempt that makes the call."""
         return self.admitted.caller.bearer.attempt_id
+
+    def note_usage(self, usage: Usage) -> None:
+        """Let the provider's client learn from the bill what it may know about later prompts."""
+        caller, request = self.admitted.caller, self.admitted.request
+        caller.provider.note_usage(request, usage, headers=caller.headers, sent_at=self.sent_at)
 
     def interrupt(self, stop: Stop) -> None:
         """Stop the call, unless it is over or being stopped.
@@ -113,6 +121,13 @@ class OpenCalls:
         self._calls: dict[UUID, OpenCall] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._keepers: list[asyncio.Task[None]] = []
+        self._stood_still_at: float | None = None
+
+    @property
+    def stood_still_seconds_ago(self) -> float | None:
+        """When this process last stood still; None if it never did."""
+        at = self._stood_still_at
+        return None if at is None else asyncio.get_running_loop().time() - at
 
     def open(self) -> None:
         """Start the background tasks; needs a running event loop."""
@@ -167,8 +182,12 @@ class OpenCalls:
             logger.error("gateway_look_failed", exc_info=error, extra={"look": check.__name__})
 
     async def _repeat(self, seconds: float, check: Check) -> None:
+        clock = asyncio.get_running_loop().time
         while True:
+            due_at = clock() + seconds
             await asyncio.sleep(seconds)
+            if clock() - due_at > _STILL_SECONDS:
+                self._stood_still_at = clock()
             if self._calls:
                 try:
                     await check()
@@ -232,6 +251,7 @@ class Relay:
                 calls.settle_later(call.admitted.id, settlement)
         finally:
             calls.remove(call)
+        call.note_usage(settlement.usage)
         self._log(settlement)
         trace_settlement(call.admitted, settlement)
         await self._report(settlement)
@@ -285,27 +305,7 @@ class Relay:
                     await self._send({"type": "http.response.body", "body": events, "more_body": True})
         finally:
             if not self._call.meter.is_complete:
-                await self._hang_up(response, reply)
-
-    async def _hang_up(self, response: aiohttp.ClientResponse, reply: ReplyStream) -> None:
-        """Tell the provider to stop, and count what it sent until it did, because that is billed.
-
-        Our half of the connection is closed at once; the other half is read until the provider closes it too. TLS has
-        no half-closed connections, so there only what has arrived is counted.
-        """
-        try:
-            transport = response.connection.transport if response.connection else None
-            if transport is not None and transport.can_write_eof():
-                transport.write_eof()
-                async with asyncio.timeout(_HANG_UP_SECONDS):
-                    async for chunk in response.content.iter_any():
-                        reply.feed(chunk)
-            elif response.content.exception() is None:
-                reply.feed(response.content.read_nowait())
-        except (aiohttp.ClientError, OSError, TimeoutError):
-            logger.debug("provider_hung_up")
-        finally:
-            response.close()
+                response.close()
 
     def _must_stop(self) -> bool:
         call = self._call

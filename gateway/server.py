@@ -13,10 +13,12 @@ import secrets
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -25,8 +27,10 @@ import uvicorn
 from gateway import messages as messages_api
 from gateway.admission import Admission, Caller, CircuitReporter, logged_path
 from gateway.config import GatewayConfig
+from gateway.journal import Journal
 from gateway.ledger_client import Ledger, LedgerUnreachableError
 from gateway.messages import Code, ModelRequest, RefusedError
+from gateway.reconciliation import Reconciliation
 from gateway.relay import CLIENT_GONE, OpenCall, OpenCalls, Relay, open_session, read_up_to, trace_call
 from routing.policy.platform import Policy
 
@@ -41,7 +45,6 @@ _COUNT_SECONDS = 10.0
 _MAX_COUNT_BYTES = 64 * 1024
 _IP_FREEBIND = 15
 """Linux option (ip(7)) to bind to an address that does not exist yet; Python has no name for it."""
-_HELLO = b'{"service":"pointsman-gateway"}'
 
 
 class Gateway:
@@ -51,7 +54,10 @@ class Gateway:
         self.instance = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         self._config = config
         self._max_body_bytes = policy.gateway.max_body_bytes
-        self._ledger = Ledger(ledger_url, connections=config.ledger_connections)
+        self._journal = Journal(config.journal, instance=self.instance)
+        self._ledger = Ledger(ledger_url, connections=config.ledger_connections, journal=self._journal)
+        keep_days = min(config.journal_days, policy.retention.job_days)  # what retention deletes is no loss
+        self._reconciliation = Reconciliation(config.journal, self._ledger, keep_days=keep_days)
         self._calls = OpenCalls(self._ledger, self._config)
         self._admission = Admission(
             self._ledger,
@@ -74,9 +80,14 @@ class Gateway:
         await receive()
         self._session = open_session(self._config)
         self._calls.open()
+        reconciling = asyncio.create_task(self._reconciliation.run(every_seconds=self._config.reconcile_seconds))
         await send({"type": "lifespan.startup.complete"})
         await receive()
         await self._calls.close()
+        reconciling.cancel()
+        await asyncio.gather(reconciling, return_exceptions=True)
+        self._reconciliation.close()
+        self._journal.close()
         await self._session.close()
         await self._ledger.close()
         await send({"type": "lifespan.shutdown.complete"})
@@ -89,7 +100,11 @@ class Gateway:
                 case "POST", messages_api.COUNT_PATH:
                     await self._count(scope, receive, send)
                 case ("GET" | "HEAD", "/api/hello") | ("GET", "/healthz"):
-                    await _reply(send, 200, [(b"content-type", b"application/json")], _HELLO)
+                    health = {
+                        "service": "pointsman-gateway",
+                        "stood_still_seconds_ago": self._calls.stood_still_seconds_ago,
+                    }
+                    await _reply(send, 200, [(b"content-type", b"application/json")], messages_api.encode(health))
                 case _:
                     raise RefusedError(Code.NOT_FOUND, "this gateway serves the Messages API and nothing else")
         except RefusedError as refusal:
@@ -124,14 +139,16 @@ class Gateway:
         request = self._admission.request(caller, await self._body(scope, receive), is_count=True)
         answer = await self._ask_count(caller, request)
         if answer is None:
-            raise RefusedError(Code.PROVIDER_UNREACHABLE, "the model provider cannot be reached")
+            raise _unreachable()
         status, headers, body = answer
         await _reply(send, status, headers, caller.provider.pass_back(body))
 
     async def _count_tokens(self, caller: Caller, request: ModelRequest) -> int | None:
-        """Ask the provider for a tighter bound than the body's size, free of charge."""
+        """Ask the provider for a tighter bound than the request's own, free of charge."""
         answer = await self._ask_count(caller, request)
-        return caller.provider.read_count(answer[2]) if answer is not None and answer[0] == 200 else None
+        if answer is None or caller.provider.trouble_of(answer[0]) is not None:
+            raise _unreachable()
+        return caller.provider.read_count(answer[2]) if answer[0] == 200 else None
 
     async def _ask_count(
         self, caller: Caller, request: ModelRequest
@@ -140,6 +157,7 @@ class Gateway:
         upstream = caller.provider.count(request, headers=caller.headers)
         if upstream is None:
             return None
+        await self._admission.take_count(caller)
         assert self._session is not None
         timeout = aiohttp.ClientTimeout(total=_COUNT_SECONDS)
         try:
@@ -172,6 +190,10 @@ class Gateway:
                         return b"".join(parts)
         except TimeoutError:
             raise RefusedError(Code.BAD_REQUEST, "the body took too long to arrive") from None
+
+
+def _unreachable() -> RefusedError:
+    return RefusedError(Code.PROVIDER_UNREACHABLE, "the model provider cannot be reached")
 
 
 def _headers(scope: Any) -> Mapping[bytes, bytes]:
@@ -241,10 +263,15 @@ def _leave(_number: int, _frame: object) -> None:
     sys.exit(0)
 
 
-def serve_gateway_in_thread(config: GatewayConfig, ledger_url: str, policy: Policy) -> AbstractContextManager[str]:
-    """Serve a gateway in a thread, for tests; the context yields the base URL."""
-    server = server_config(config, ledger_url, policy)
-    return serve_in_thread(server, name="gateway", grace_seconds=config.grace_seconds)
+@contextmanager
+def serve_gateway_in_thread(config: GatewayConfig, ledger_url: str, policy: Policy) -> Iterator[str]:
+    """Serve a gateway in a thread, for tests, and yield the base URL; its journal is its own."""
+    with ExitStack() as stack:
+        if "journal" not in config.model_fields_set:
+            home = stack.enter_context(tempfile.TemporaryDirectory(prefix="pointsman-journal-"))
+            config = config.model_copy(update={"journal": Path(home)})
+        server = server_config(config, ledger_url, policy)
+        yield stack.enter_context(serve_in_thread(server, name="gateway", grace_seconds=config.grace_seconds))
 
 
 @contextmanager

@@ -6,20 +6,22 @@ whatever the attempt does later is refused.
 A deferred attempt ends and counts for nothing against its job, which waits for its provider or for storage. When no
 work is kept (`parked`), what the attempt spent is waste, and the job gives up its site, so that jobs of other providers
 can go on. When work is kept (`parked_kept`), the job holds on to its site: another release would make that work
-worthless.
+worthless. A model's reply that was paid for is such work: the next attempt asks the same and reads it.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 import secrets
 from collections.abc import Mapping, Sequence
 from ipaddress import ip_address
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from pydantic import ValidationError
-from sqlalchemy import func, select
+from sqlalchemy import func, select, true
 from sqlalchemy import update as sql_update
 from sqlmodel import Session, col
 
@@ -29,14 +31,19 @@ from ledger.events import EventKind, record
 from ledger.job_ends import is_step
 from ledger.jobs import close_attempt, end, lock_job, move, rest, wait_on
 from ledger.runs.tables import AgentExecution
-from ledger.store import Statement, after, moment, now, wake_dispatcher
+from ledger.store import Statement, after, dump_json, moment, now, wake_dispatcher
 from ledger.tables import Attempt, Job, Release, Site, Tenant
 from routing.errors import PolicyError, UnknownMessageError
-from routing.jobs import DEFERRED, DEFERRED_KEPT, JobMessage, Reason, State
+from routing.jobs import DEFERRED, DEFERRED_KEPT, PAID_REPLIES, JobMessage, Reason, State
 from routing.policy.platform import Policy, ProjectOverrides, lower
 from routing.provider_circuit import Circuits, job_pause
 from routing.queues import QUEUE_OF_TIER, QueueName, Tier
 from routing.scheduling import WaitReason, retry_delay_seconds
+
+_MOST_REPLY_CHARACTERS = 256 * 1024
+"""Of the replies that a job keeps: more than all calls of tiers 1 and 2 write."""
+HANDED_BACK = frozenset({Reason.WORKER_STOPPED, Reason.LEDGER_UNREACHABLE})
+"""Losses that are not the job's: it waits again at once, and nothing is counted against it."""
 
 
 class Renewal(NamedTuple):
@@ -102,10 +109,10 @@ def hold(session: Session, attempt: Attempt) -> Job:
     Raises:
         FencedError: nobody's fault: the job was taken away or has ended; the effect must not happen.
     """
-    job = lock_job(session, attempt.job_id)
-    if job.fence != attempt.fence:  # every end of an attempt raises the fence in its own transaction
-        raise FencedError(attempt.job_id, attempt.fence)
-    return job
+    try:  # every end of an attempt raises the fence in its own transaction
+        return lock_job(session, attempt.job_id, attempt_id=attempt.id)
+    except JobNotFoundError:
+        raise FencedError(attempt.job_id, attempt.fence) from None
 
 
 def bind_egress(session: Session, attempt: Attempt, *, address: str | None, token: str | None = None) -> None:
@@ -142,25 +149,38 @@ def escalate(session: Session, job: Job, *, to: Tier, reason: Reason, detail: st
     wait_on(session, job, QUEUE_OF_TIER[to])
 
 
-def report_loss(session: Session, message: JobMessage, *, cause: Reason) -> None:
+def report_loss(
+    session: Session,
+    message: JobMessage,
+    *,
+    worker: str,
+    cause: Reason,
+    replies: Mapping[str, Any] = MappingProxyType({}),
+) -> None:
     """Let the lease of an attempt lapse at once, because its worker reports that nobody works on the job.
 
     Args:
         session: the caller's transaction.
         message: the one that the attempt was started from.
-        cause: `time_limit` or `worker_lost` when the child that held the job is dead, `worker_stopped` when a stopping
-            worker hands the job back.
+        worker: the one that started it.
+        cause: `time_limit` or `worker_lost` when the child that held the job is dead, one of `HANDED_BACK` when its
+            worker gives it up.
+        replies: as in `defer`.
     """
+    job = lock_job(session, message.job_id) if replies else None
     lapsed = session.execute(
         sql_update(Attempt)
         .where(
             col(Attempt.job_id) == message.job_id,
             col(Attempt.fence) == message.fence + 1,
+            col(Attempt.worker) == worker,
             col(Attempt.ended_at).is_(None),
         )
         .values(lease_until=now(), lost_cause=cause.value)
     )
     if lapsed.rowcount:  # type: ignore[attr-defined]
+        if job is not None:
+            _keep_replies(job, replies)
         wake_dispatcher(session)
 
 
@@ -177,23 +197,32 @@ def expire_worker_leases(session: Session, worker: str) -> int:
     return count
 
 
-def find_lapsed_attempts(session: Session, *, limit: int = 100) -> Sequence[Attempt]:
-    """Return the attempts whose lease has run out, oldest first."""
+def find_lapsed_attempts(session: Session, *, limit: int = 100, only_reported: bool = False) -> Sequence[Attempt]:
+    """Return the attempts whose lease has run out, oldest first; or only those whose loss was reported."""
+    wanted = col(Attempt.lost_cause).is_not(None) if only_reported else true()
     return session.scalars(
         select(Attempt)
-        .where(col(Attempt.ended_at).is_(None), col(Attempt.lease_until) < moment())
+        .where(col(Attempt.ended_at).is_(None), col(Attempt.lease_until) < moment(), wanted)
         .order_by(col(Attempt.lease_until))
         .limit(limit)
     ).all()
 
 
 def recover(
-    session: Session, attempt: Attempt, *, max_lost: int, silent_seconds: float = 0.0, pauses: Sequence[float] = ()
+    session: Session,
+    attempt: Attempt,
+    *,
+    max_lost: int,
+    silent_seconds: float = 0.0,
+    pauses: Sequence[float] = (),
+    back_seconds: float = math.inf,
+    lease_seconds: float = 0.0,
 ) -> None:
     """Take a job away from an attempt whose lease has run out, and decide what becomes of it.
 
     A job whose time was up ends `timed_out`; one that lost its worker too often ends `failed`; any other waits again.
-    A job handed back by a stopping worker always waits again and nothing is counted against it: a deploy is no crash.
+    A job that was handed back, or whose lease nobody could renew while the ledger was away, always waits again, and
+    nothing is counted against it: neither a deploy nor an outage is a crash.
 
     Args:
         session: the caller's transaction.
@@ -202,23 +231,30 @@ def recover(
         silent_seconds: how long before expiry a live attempt renews its lease. One that fell silent earlier than that
             before its deadline died of something other than its time limit.
         pauses: seconds that the job waits after its first loss, its second and so on.
+        back_seconds: for how long the ledger has been back; for the time of a lease its worker may renew it yet.
+        lease_seconds: how long a lease lasts.
     """
     job = lock_job(session, attempt.job_id)
     current = session.get_one(Attempt, attempt.id, populate_existing=True)
     lapse = session.execute(
         select(
-            col(Attempt.lease_until) < now(),
+            func.extract("epoch", now() - col(Attempt.lease_until)),
             col(Attempt.deadline) <= col(Attempt.lease_until) - func.make_interval(0, 0, 0, 0, 0, 0, silent_seconds),
         ).where(col(Attempt.id) == attempt.id)
     ).one()
-    has_lapsed, reached_deadline = lapse
-    if current.ended_at is not None or not has_lapsed:
+    lapsed_seconds, reached_deadline = float(lapse[0]), bool(lapse[1])
+    if current.ended_at is not None or lapsed_seconds <= 0:
         return
-    timed_out = current.lost_cause == Reason.TIME_LIMIT or (current.lost_cause is None and bool(reached_deadline))
-    handed_back = current.lost_cause == Reason.WORKER_STOPPED
-    reason = Reason.WORKER_STOPPED if handed_back else Reason.TIME_LIMIT if timed_out else Reason.WORKER_LOST
+    if current.lost_cause is not None:
+        reason = Reason(current.lost_cause)
+    elif lapsed_seconds > back_seconds - lease_seconds:  # never renewed since the ledger is back
+        if back_seconds < lease_seconds:
+            return
+        reason = Reason.LEDGER_UNREACHABLE
+    else:
+        reason = Reason.TIME_LIMIT if reached_deadline else Reason.WORKER_LOST
     close_attempt(session, job, outcome="lost", reason=reason)
-    job.lost_attempts += not handed_back
+    job.lost_attempts += reason not in HANDED_BACK
     job.fence += 1
     session.flush()
     _go_on(session, job, reason=reason, max_lost=max_lost, pauses=pauses)
@@ -231,11 +267,11 @@ def _go_on(session: Session, job: Job, *, reason: Reason, max_lost: int, pauses:
         end(session, job, State.CANCELLED, reason=Reason.CANCELLED)
     elif reason == Reason.TIME_LIMIT and not is_control:
         end(session, job, State.TIMED_OUT, reason=reason, detail="the hard time limit ended it; nothing was kept")
-    elif reason == Reason.WORKER_STOPPED or (job.lost_attempts < max_lost and not is_step(job)):
+    elif reason in HANDED_BACK or (job.lost_attempts < max_lost and not is_step(job)):
         # A step that lost its worker ends here: whether it is tried again is for its run to decide.
         if job.state in (State.RUNNING, State.SCANNING):
             move(session, job, State.QUEUED, reason=reason)
-        seconds = 0.0 if reason == Reason.WORKER_STOPPED else retry_delay_seconds(pauses, tries=job.lost_attempts)
+        seconds = 0.0 if reason in HANDED_BACK else retry_delay_seconds(pauses, tries=job.lost_attempts)
         rest(session, job, QueueName(job.queue), seconds=seconds)
     else:
         end(session, job, State.FAILED, reason=reason, detail=f"its worker died {job.lost_attempts} times")
@@ -277,6 +313,7 @@ def defer(
     detail: str,
     circuits: Circuits,
     kept: Release | None = None,
+    replies: Mapping[str, Any] = MappingProxyType({}),
 ) -> float | None:
     """Close the attempt that holds a locked job, and let the job wait for its provider or for storage.
 
@@ -288,6 +325,7 @@ def defer(
         detail: the same in words, for whoever continues from kept work.
         circuits: the policy's rules for all three.
         kept: the work that the job continues from; None when nothing is kept.
+        replies: of models, that the next attempt need not buy again as long as its site stays as it is.
 
     Returns:
         The seconds that it waits; None when it has waited for as long as it may, and nothing was done.
@@ -296,13 +334,15 @@ def defer(
     seconds = job_pause(asked, circuits, times=deferred.times, waited_seconds=deferred.seconds, salt=job.id.int)
     if seconds is None:
         return None
-    close_attempt(session, job, outcome=DEFERRED if kept is None else DEFERRED_KEPT, reason=reason)
+    keeps = kept is not None or bool(replies)
+    close_attempt(session, job, outcome=DEFERRED_KEPT if keeps else DEFERRED, reason=reason)
     job.fence += 1
     if kept is not None:
         job.start_release_id = kept.id
         job.result = {**job.result, "begun": {**job.result.get("begun", {}), "report": detail, "is_kept": True}}
-    elif job.start_release_id is None:
+    elif job.start_release_id is None and not keeps:
         _give_up_site(session, job)
+    _keep_replies(job, replies)
     if job.state in (State.RUNNING, State.SCANNING):
         move(session, job, State.QUEUED, reason=reason)
     if is_step(job):
@@ -313,6 +353,17 @@ def defer(
     hold = WaitReason.TIME if is_storage else WaitReason.PROVIDER  # a provider's recovery does not bring a disk back
     wait_on(session, job, QueueName(job.queue), hold=hold, seconds=seconds, reason=reason)
     return seconds
+
+
+def _keep_replies(job: Job, replies: Mapping[str, Any]) -> None:
+    """Keep the replies that a waiting job's row has room for; the rest is bought again."""
+    kept, left = {}, _MOST_REPLY_CHARACTERS
+    for digest, reply in replies.items():
+        left -= len(dump_json(reply))
+        if left >= 0:
+            kept[digest] = reply
+    if kept:
+        job.result = {**job.result, PAID_REPLIES: kept}
 
 
 def _give_up_site(session: Session, job: Job) -> None:

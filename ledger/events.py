@@ -72,6 +72,7 @@ class EventKind(StrEnum):
     ATTEMPT_ENDED = "attempt_ended"
     ENDED = "ended"
     CALL = "call"
+    CALL_RESTORED = "call_restored"
     LIMIT_HIT = "limit_hit"
     ESCALATED = "escalated"
     DEBATED = "debated"

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -33,6 +33,8 @@ from ledger.tables import Job, TaskFailure, Tenant
 from routing.decision.router import debate_key
 from routing.decision.triggers import Stakes
 from routing.failures import (
+    INFRASTRUCTURE,
+    LIMITS,
     FailureAction,
     FailureEvent,
     FailureHistory,
@@ -180,24 +182,6 @@ RECENT = 3
 DETAIL_LIMIT = 400
 """Characters that are stored of one failure's detail."""
 
-_SURROUNDINGS = frozenset(
-    {
-        Reason.PROVIDER_BUSY,
-        Reason.TIME_LIMIT,
-        Reason.GATEWAY_UNREACHABLE,
-        Reason.WORKER_LOST,
-        Reason.COST_CAP,
-        Reason.NO_PROVIDER_KEY,
-        Reason.BOX_FAILED,
-        Reason.STORAGE_UNAVAILABLE,
-    }
-)
-"""Reasons that lie in the fleet or the budget: tasks that end for them do not share an error of their own (R-052)."""
-
-
-_NOBODYS_FAILURE = frozenset({Reason.INVALID_REQUEST, Reason.NOT_AVAILABLE})
-"""Reasons that neither a second try nor a debate can cure: they do not count."""
-
 
 @dataclass(frozen=True)
 class Consequence:
@@ -223,7 +207,7 @@ def task_key(session: Session, job: Job) -> str:
 
 def count_end(session: Session, job: Job, target: State, *, reason: Reason, detail: str) -> Consequence:
     """Count the end of a locked job before it is written, and return its consequence."""
-    event = _event(session, job, target) if reason not in _NOBODYS_FAILURE else None
+    event = _event(session, job, target) if reason not in INFRASTRUCTURE else None
     if event is None:
         return Consequence(target)
     key = task_key(session, job)
@@ -231,15 +215,10 @@ def count_end(session: Session, job: Job, target: State, *, reason: Reason, deta
         session.execute(delete(TaskFailure).where(col(TaskFailure.key) == key))
         return Consequence(target)
     row = _locked(session, job.tenant, key)
-    has_own_error = event is FailureEvent.FAILED and reason not in _SURROUNDINGS
+    has_own_error = event is FailureEvent.FAILED and reason not in LIMITS
     signature = error_signature(reason.value, storable(detail)) if has_own_error else None
-    history = FailureHistory(
-        consecutive_failures=row.failures,
-        rejections=row.rejections,
-        is_debated=row.is_debated,
-        is_security=job.route.get("stakes") == Stakes.HIGH.value,
-        same_error_elsewhere=signature is not None and _is_known_elsewhere(session, row, signature),
-    )
+    is_known = signature is not None and _is_known_elsewhere(session, row, signature)
+    history = replace(_history_of(job, row), same_error_elsewhere=is_known)
     action = choose_failure_action(history, event)
     counted = advance(history, event)
     row.failures, row.rejections = counted.consecutive_failures, counted.rejections
@@ -248,6 +227,25 @@ def count_end(session: Session, job: Job, target: State, *, reason: Reason, deta
     row.recent = [*row.recent, {"reason": reason.value, "detail": storable(detail)[:DETAIL_LIMIT]}][-RECENT:]
     session.flush()
     return Consequence(_end_of(job, target, action), action, tuple(row.recent))
+
+
+def rejection_starts_debate(session: Session, job: Job) -> bool:
+    """Whether the rejection of a job's preview would start a debate, and with it a new job: paid work."""
+    if _event(session, job, State.REJECTED) is None:
+        return False
+    row = session.get(TaskFailure, task_key(session, job))
+    if row is None:
+        return False
+    return choose_failure_action(_history_of(job, row), FailureEvent.REJECTED) is FailureAction.DEBATE_FAILURE
+
+
+def _history_of(job: Job, row: TaskFailure) -> FailureHistory:
+    return FailureHistory(
+        consecutive_failures=row.failures,
+        rejections=row.rejections,
+        is_debated=row.is_debated,
+        is_security=job.route.get("stakes") == Stakes.HIGH.value,
+    )
 
 
 def _event(session: Session, job: Job, target: State) -> FailureEvent | None:

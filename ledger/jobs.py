@@ -24,12 +24,12 @@ from ledger.runs.tables import Gate
 from ledger.spending import spent_at_end, tokens_by_part, wasted_at_end
 from ledger.store import Statement, dump_json, now, set_persisted, storable, wake_dispatcher
 from ledger.submission import accept
-from ledger.tables import Job, NewJob
+from ledger.tables import Attempt, Job, NewJob
 from routing.decision.llm_router import work_queue
 from routing.decision.router import Route
 from routing.decision.triggers import Debate
 from routing.failures import FailureAction, dead_letter_signature
-from routing.jobs import ENDS, WASTED_OUTCOMES, Door, JobRequest, Reason, State, check_move, read_stored
+from routing.jobs import ENDS, PAID_REPLIES, WASTED_OUTCOMES, Door, JobRequest, Reason, State, check_move, read_stored
 from routing.queues import QueueName
 from routing.redaction import redact
 from routing.scheduling import RESTING, WaitReason
@@ -205,6 +205,15 @@ def _notification(job: Job) -> dict[str, Any]:
 
 
 _LOCKED = select(Job).where(col(Job.id) == bindparam("job")).with_for_update()
+_HELD = _LOCKED.where(
+    select(col(Attempt.id))
+    .where(
+        col(Attempt.id) == bindparam("attempt"),
+        col(Attempt.job_id) == col(Job.id),
+        col(Attempt.fence) == col(Job.fence),
+    )
+    .exists()
+)
 INHERITED_FACTS = ("debate", "needs_person", "begun")
 """Facts about a job that every further try has to respect."""
 
@@ -228,13 +237,22 @@ lock_observers: list[Callable[[Job], None]] = []
 """Called with every job that is locked: tracing links the current span to the job's trace."""
 
 
-def lock_job(session: Session, job_id: UUID, *, tenant: str | None = None) -> Job:
+def lock_job(session: Session, job_id: UUID, *, tenant: str | None = None, attempt_id: UUID | None = None) -> Job:
     """Lock a job's row until the transaction ends, and return it: the start of every move.
+
+    Args:
+        session: the caller's transaction.
+        job_id: the job.
+        tenant: only if it belongs to this tenant.
+        attempt_id: only if this attempt holds it, as far as this ledger knows.
 
     Raises:
         JobNotFoundError: the caller's fault.
     """
-    job = session.scalars(_LOCKED, {"job": job_id}, execution_options={"populate_existing": True}).one_or_none()
+    wanted, values = (
+        (_LOCKED, {"job": job_id}) if attempt_id is None else (_HELD, {"job": job_id, "attempt": attempt_id})
+    )
+    job = session.scalars(wanted, values, execution_options={"populate_existing": True}).one_or_none()
     if job is None or (tenant is not None and job.tenant != tenant):
         raise JobNotFoundError(job_id)
     for observe in lock_observers:
@@ -382,7 +400,7 @@ def end(
     consequence = count_end(session, job, target, reason=reason, detail=detail)
     target = consequence.state
     job.state, job.reason, job.detail = target.value, reason.value, detail or None
-    earlier = {name: value for name, value in job.result.items() if name != RESTING}
+    earlier = {name: value for name, value in job.result.items() if name not in (RESTING, PAID_REPLIES)}
     job.result = {**earlier, **(result or {})}
     follow_up = _follow_up(session, job, consequence, successor)
     if "continued_as" not in follow_up and not is_step(job):

@@ -55,7 +55,7 @@ SELECT attempt.id AS attempt_id, job.id AS job_id, job.root_id, job.tenant, atte
        attempt.ended_at IS NOT NULL AS has_ended, attempt.deadline <= clock_timestamp() AS is_late,
        attempt.fence <> job.fence AS is_fenced, job.cancel_requested_at IS NOT NULL AS is_cancelled, attempt.door,
        execution.cap_nanousd AS step_cap_nanousd, execution.model AS step_model, tenant.provider AS tenant_provider,
-       execution.agent, job.trace
+       execution.agent, job.trace, (SELECT id::text FROM epoch ORDER BY since, id LIMIT 1) AS ledger
 FROM attempt JOIN job ON job.id = attempt.job_id JOIN tenant ON tenant.name = job.tenant
 LEFT JOIN agent_executions AS execution ON execution.job_id = job.id
 WHERE attempt.token_hash = %(token_hash)s
@@ -81,6 +81,7 @@ WITH seen AS MATERIALIZED (
 ), bearer AS MATERIALIZED (
     SELECT 1 FROM job
     WHERE id = %(job_id)s AND fence = %(fence)s AND cancel_requested_at IS NULL
+      AND EXISTS (SELECT FROM attempt WHERE attempt.id = %(attempt_id)s AND attempt.fence = job.fence)
     FOR KEY SHARE
 ), wanted AS MATERIALIZED (
     SELECT * FROM jsonb_to_recordset(%(caps)s::jsonb) AS wanted (place int, scope text, key text, amount bigint)
@@ -152,16 +153,17 @@ LEFT JOIN passed ON true
 WASTED = ", ".join(f"'{outcome}'" for outcome in sorted(WASTED_OUTCOMES))
 USED = ", ".join(f"'{state}'" for state in sorted(USED_ENDS))
 
-# Books the calls of the CTE `closed`: their caps in the fixed order, then one event for each call. The lock on the
-# attempt makes its end and this booking see each other, so that exactly one of them counts wasted cost.
-BOOK = f"""
-judged AS MATERIALIZED (
-    SELECT id, queue, tier, outcome FROM attempt WHERE id IN (SELECT attempt_id FROM closed) FOR SHARE
-), amounts AS MATERIALIZED (
+
+def book_caps(closed: str) -> str:
+    """Return CTEs that release the reserves of calls and book their costs: caps in the fixed order.
+
+    Args:
+        closed: a FROM clause with `closed`, the calls.
+    """
+    return f"""amounts AS MATERIALIZED (
     SELECT pair ->> 0 AS scope, pair ->> 1 AS key, min(place) AS place,
            sum(closed.reserved_nanousd) AS reserved, sum(closed.cost_nanousd) AS cost
-    FROM closed JOIN judged ON judged.id = closed.attempt_id,
-         jsonb_array_elements(closed.caps) WITH ORDINALITY AS listed (pair, place)
+    FROM {closed}, jsonb_array_elements(closed.caps) WITH ORDINALITY AS listed (pair, place)
     GROUP BY 1, 2
 ), held AS MATERIALIZED (
     SELECT cap.scope, cap.key, amounts.reserved, amounts.cost
@@ -173,7 +175,15 @@ judged AS MATERIALIZED (
                    spent_nanousd = cap.spent_nanousd + held.cost
     FROM held
     WHERE cap.scope = held.scope AND cap.key = held.key
-), told AS (
+)"""
+
+
+# Books the calls of the CTE `closed`: their caps, then one event for each call. The lock on the attempt makes its end
+# and this booking see each other, so that exactly one of them counts wasted cost.
+BOOK = f"""
+judged AS MATERIALIZED (
+    SELECT id, queue, tier, outcome FROM attempt WHERE id IN (SELECT attempt_id FROM closed) FOR SHARE
+), {book_caps("closed JOIN judged ON judged.id = closed.attempt_id")}, told AS (
     INSERT INTO event (kind, job_id, tenant, data)
     SELECT %(event)s, job.id, job.tenant, jsonb_build_object(
         'queue', judged.queue, 'tier', judged.tier, 'model', closed.model, 'provider', closed.provider,
@@ -216,12 +226,12 @@ RETURNING id
 """
 
 STOPPED = """
-SELECT attempt.id, attempt.ended_at IS NOT NULL AS has_ended, attempt.deadline <= clock_timestamp() AS is_late,
+SELECT asked.id, attempt.ended_at IS NOT NULL AS has_ended, attempt.deadline <= clock_timestamp() AS is_late,
        job.cancel_requested_at IS NOT NULL AS is_cancelled
-FROM attempt JOIN job ON job.id = attempt.job_id
-WHERE attempt.id = ANY(%(ids)s::uuid[])
-  AND (attempt.ended_at IS NOT NULL OR attempt.deadline <= clock_timestamp() OR attempt.fence <> job.fence
-       OR job.cancel_requested_at IS NOT NULL)
+FROM unnest(%(ids)s::uuid[]) AS asked (id)
+LEFT JOIN attempt ON attempt.id = asked.id LEFT JOIN job ON job.id = attempt.job_id
+WHERE attempt.id IS NULL OR attempt.ended_at IS NOT NULL OR attempt.deadline <= clock_timestamp()
+   OR attempt.fence <> job.fence OR job.cancel_requested_at IS NOT NULL
 """
 
 LIMIT_HIT = """
@@ -292,6 +302,8 @@ class Bearer:
     """The agent of a run's step."""
     trace: str | None = None
     """The job's `traceparent`."""
+    ledger: str | None = None
+    """The ledger that knows the attempt (`operations.served_calls.History`)."""
 
 
 _BEARER_FIELDS = tuple(item.name for item in fields(Bearer))

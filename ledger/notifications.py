@@ -44,6 +44,8 @@ class Due(NamedTuple):
     payload: dict[str, object]
     number: int
     """The number of this try since the last replay, from 1."""
+    claimed_at: datetime
+    """By the ledger's clock, which its signature bears: a host's own may be wrong."""
 
 
 class NotificationState(NamedTuple):
@@ -70,7 +72,7 @@ def claim_due_notifications(session: Session, limit: int, *, busy: Collection[st
     first = col(Notification.next_at)
     oldest = select(col(Notification.job_id)).where(*is_due).order_by(first).limit(_LOOKED_AT)
     query = (
-        select(Notification, col(Job.tenant), func.coalesce(_DESTINATION, ""))
+        select(Notification, col(Job.tenant), func.coalesce(_DESTINATION, ""), now())
         .join(Job, col(Job.id) == col(Notification.job_id))
         .where(*is_due, col(Notification.job_id).in_(oldest), _DESTINATION.not_in(busy))
         .order_by(first)
@@ -78,11 +80,11 @@ def claim_due_notifications(session: Session, limit: int, *, busy: Collection[st
         .with_for_update(of=Notification, skip_locked=True)
     )
     claimed = []
-    for notification, tenant, destination in session.execute(query):
+    for notification, tenant, destination, at in session.execute(query):
         notification.attempts += 1
         notification.next_at = after(_CLAIM_SECONDS)
         url, payload = notification.callback_url or "", notification.payload
-        claimed.append(Due(notification.job_id, tenant, url, destination, payload, notification.attempts))
+        claimed.append(Due(notification.job_id, tenant, url, destination, payload, notification.attempts, at))
     session.flush()
     return claimed
 

@@ -14,6 +14,7 @@ from uuid import UUID
 from sqlmodel import Session
 
 from ledger.events import EventKind
+from ledger.money import FILLED_REQUESTS
 from ledger.store import Statement, wake_dispatcher
 from routing.provider_circuit import CircuitState, Trouble
 from routing.scheduling import WaitReason
@@ -87,6 +88,18 @@ RETURNING model
 """
 
 
+# A bucket of its own, beside those of the account's models; it begins full.
+_TAKE_COUNT = f"""
+INSERT INTO lane (provider, model, failures, requests, tokens, filled_at)
+VALUES (%(account)s, %(model)s, 0, %(requests_per_minute)s::float - 1, 0, clock_timestamp())
+ON CONFLICT (provider, model) DO UPDATE SET requests = {FILLED_REQUESTS} - 1, filled_at = clock_timestamp()
+WHERE {FILLED_REQUESTS} >= 1
+RETURNING requests
+"""
+_COUNTS = "count_tokens"
+"""Stands for a model in the row of that bucket."""
+
+
 class CircuitView(NamedTuple):
     """The state of a lane, for people and metrics."""
 
@@ -148,6 +161,11 @@ def give_up_test(account: str, model: str) -> Statement:
 def open_row(account: str, model: str) -> Statement:
     """Return the statement that creates the row of a metered lane, with full buckets."""
     return Statement(_OPEN_ROW, {"account": account, "model": model})
+
+
+def take_count(account: str, *, per_minute: float) -> Statement:
+    """Return the statement that takes a request to count tokens from its bucket; without a row it was empty."""
+    return Statement(_TAKE_COUNT, {"account": account, "model": _COUNTS, "requests_per_minute": per_minute})
 
 
 def give_back(account: str, model: str, *, tokens: int) -> Statement:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from sqlalchemy import BigInteger, Column, Index, Text, text
 from sqlmodel import Field, SQLModel
@@ -31,6 +31,15 @@ class Event(SQLModel, table=True):
     tenant: str | None = None
     kind: str
     data: dict[str, Any] = json_column(dict)
+
+
+class Epoch(SQLModel, table=True):
+    """A restoration of this ledger: what gateways knew to be booked may be lost since then."""
+
+    __tablename__ = "epoch"
+
+    id: UUID = Field(default_factory=uuid4, primary_key=True)
+    since: datetime = when_column(nullable=False, default_now=True)
 
 
 class Rollup(SQLModel, table=True):

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -34,6 +33,7 @@ from sqlalchemy.pool import NullPool
 from sqlmodel import Session, SQLModel
 
 from ledger.errors import SchemaMismatchError
+from routing.config import UNSTORABLE
 
 logger = logging.getLogger(__name__)
 
@@ -41,8 +41,6 @@ WORK_CHANNEL = "pointsman_work"
 """NOTIFY channel that wakes the dispatcher."""
 _WAKE = f"SELECT set_config('synchronous_commit', 'off', true), pg_notify('{WORK_CHANNEL}', '')"
 _WAKES = "wakes_dispatcher"
-
-_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 def wake_dispatcher(session: Session) -> None:
@@ -131,7 +129,7 @@ def storable(text: str) -> str:
 
     Models and callers can write both; neither may stop a job.
     """
-    return _UNSTORABLE.sub("\ufffd", text)
+    return UNSTORABLE.sub("\ufffd", text)
 
 
 def dump_json(value: Any) -> str:

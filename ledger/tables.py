@@ -335,7 +335,7 @@ class Attempt(SQLModel, table=True):
     """The hard time limit: after it the gateway refuses the token."""
     lost_cause: str | None = None
     """Why it stopped without an end: `time_limit` or `worker_lost` when the worker's parent process saw its child die,
-    `worker_stopped` when a stopping worker handed the job back."""
+    `worker_stopped` or `ledger_unreachable` when its worker handed the job back."""
     started_at: datetime = when_column(nullable=False, default_now=True)
     ended_at: datetime | None = when_column()
     outcome: str | None = None
@@ -376,6 +376,35 @@ class Call(SQLModel, table=True):
     prices_as_of: str
     started_at: datetime = when_column(nullable=False, default_now=True)
     ended_at: datetime | None = when_column()
+
+
+class OrphanCall(SQLModel, table=True):
+    """A served call of an attempt that this ledger does not know: another server or a restore lost it.
+
+    What it cost is owed and counts against the caps of its day. Its work counts for nothing.
+    """
+
+    __tablename__ = "orphan_call"
+
+    id: UUID = Field(primary_key=True)
+    job_id: UUID
+    attempt_id: UUID
+    tenant: str
+    caps: list[list[str]] = json_column(list)
+    provider: str
+    model: str
+    key_hash: str
+    gateway: str
+    cost_nanousd: int = money_column()
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_write_tokens: int = 0
+    cache_read_tokens: int = 0
+    finish: str
+    status: int
+    prices_as_of: str
+    served_at: datetime = when_column(nullable=False)
+    booked_at: datetime = when_column(nullable=False, default_now=True)
 
 
 class Cap(SQLModel, table=True):

@@ -266,6 +266,10 @@ def _count_reaped(tally: _Tally, data: Mapping[str, Any]) -> None:
             tally.add(metrics.ORPHANS_REAPED, sort, by=count)
 
 
+def _count_restored(tally: _Tally, data: Mapping[str, Any]) -> None:
+    tally.add(metrics.CALLS_RESTORED, _closed(data.get("lost"), metrics.LOST_OF_CALLS))
+
+
 def _count_mirror(tally: _Tally, data: Mapping[str, Any]) -> None:
     tally.add(metrics.MIRROR_REQUESTS, _closed(data.get("result"), metrics.MIRROR_RESULTS), by=data.get("requests", 0))
     tally.add(metrics.MIRROR_BYTES, by=data.get("bytes", 0))
@@ -278,6 +282,7 @@ _COUNTING: dict[str, Callable[[_Tally, Mapping[str, Any]], None]] = {
     EventKind.ATTEMPT_ENDED: _count_attempt,
     EventKind.ENDED: _count_ended,
     EventKind.CALL: _count_call,
+    EventKind.CALL_RESTORED: _count_restored,
     EventKind.LIMIT_HIT: _count_limit,
     EventKind.ESCALATED: _count_escalation,
     EventKind.DEBATED: _count_debate,

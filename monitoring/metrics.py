@@ -78,7 +78,7 @@ _TOO_LOW = _words("spec_invalid spec_poor not_spec_managed patch_invalid build_s
 ATTEMPT_ENDS: tuple[tuple[str, str], ...] = (
     *END_REASONS,
     (State.AWAITING_APPROVAL, Reason.DONE),
-    *product(("lost",), (Reason.WORKER_LOST, Reason.TIME_LIMIT, Reason.WORKER_STOPPED)),
+    *product(("lost",), (Reason.WORKER_LOST, Reason.TIME_LIMIT, Reason.WORKER_STOPPED, Reason.LEDGER_UNREACHABLE)),
     *product(DEFERRED_OUTCOMES, (Reason.PROVIDER_BUSY, Reason.GATEWAY_UNREACHABLE, Reason.STORAGE_UNAVAILABLE)),
     *(("escalated", Reason(reason)) for reason in _TOO_LOW),
 )
@@ -112,6 +112,7 @@ STEPS = _words(
 GATE_KINDS = ("rule", "plan")
 GATE_STATES = ("open", "passed", "failed", "expired", "skipped")
 RUN_PARTS = ("orchestrator", OTHER)
+LOST_OF_CALLS = ("row", "attempt")
 ORPHANS = ("container", "network", "volume")
 MIRROR_RESULTS = ("hit", "fetched", "refused", "failed")
 LADDER_ENDS: tuple[tuple[str, str], ...] = (
@@ -399,6 +400,12 @@ ORPHANS_REAPED = counter(
     "Objects removed from an engine that a dead worker had left.",
     "sort",
     zeros=_each(ORPHANS),
+)
+CALLS_RESTORED = counter(
+    "calls_restored_total",
+    "Served calls that the ledger had lost and that a gateway booked again: their row, or their attempt with it.",
+    "lost",
+    zeros=_each(LOST_OF_CALLS),
 )
 PROVIDER_REQUESTS = counter(
     "provider_requests_total",

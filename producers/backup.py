@@ -38,7 +38,7 @@ from ledger.operations.migrate import (
     users_of,
     write_dump,
 )
-from ledger.record_tables import Leader, Notification
+from ledger.record_tables import Epoch, Leader, Notification
 from ledger.releases import KeptRelease, kept_releases, lagging_sites
 from ledger.store import Fit, Ledger, after, fit_of, found_revision, wanted_revision
 from ledger.tables import Attempt, Call, Job, Site
@@ -81,6 +81,7 @@ def repair(session: Session, *, resend: bool = False, **facts: Any) -> Repaired:
     """
     folded = rebase(session)
     session.execute(sql_delete(Leader))
+    session.add(Epoch())
     calls = _presume_open_calls(session)
     attempts = _recover_attempts(session)
     unpushed = session.execute(sql_update(Job).where(col(Job.pushed_at).is_not(None)).values(pushed_at=None))
@@ -123,7 +124,7 @@ def counts(session: Session) -> dict[str, int]:
     return {name: int(session.scalar(select(func.count()).select_from(table)) or 0) for name, table in tables.items()}
 
 
-MANIFEST, DUMP, BLOBS = "manifest.json", "ledger.operations.migrate", "content_store"
+MANIFEST, DUMP, BLOBS = "manifest.json", "ledger.dump", "content-store"
 FORMAT: Final = 1
 KEYS_KEPT_ELSEWHERE = (
     "POINTSMAN_AUDIT__SIGNING_KEY",

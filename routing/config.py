@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import re
 import ssl
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -245,13 +246,17 @@ def _decode(value: str) -> Any:
         return value
 
 
+UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+"""NUL and lone surrogates, which PostgreSQL cannot store."""
+
+
 def check_text(text: str) -> str:
     """Return `text` if the ledger can store it.
 
     Raises:
         ValueError: the caller's fault; the message states the rule.
     """
-    if any(character == "\x00" or "\ud800" <= character <= "\udfff" for character in text):
+    if UNSTORABLE.search(text):
         raise ValueError("must be valid Unicode text without NUL")
     return text
 

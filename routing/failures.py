@@ -21,6 +21,31 @@ ESCALATE_FROM = 3
 """Consecutive failures after which a debated task goes to a person (R-054)."""
 
 
+OUTAGES = frozenset(
+    {
+        Reason.PROVIDER_BUSY,
+        Reason.PROVIDER_ERROR,
+        Reason.GATEWAY_UNREACHABLE,
+        Reason.REMOTE_UNREACHABLE,
+        Reason.BOX_FAILED,
+        Reason.WORKER_LOST,
+        Reason.STORAGE_UNAVAILABLE,
+    }
+)
+"""Something that the work needs was away or broke, and may be back soon."""
+INFRASTRUCTURE = OUTAGES | {
+    Reason.INVALID_REQUEST,
+    Reason.NOT_AVAILABLE,
+    Reason.NO_PROVIDER_KEY,
+    Reason.PUBLISH_CONFLICT,
+    Reason.PUBLISH_FAILED,
+    Reason.INTERNAL_ERROR,
+}
+"""Failures that say nothing about the work and that no debate cures: they are none of its task."""
+LIMITS = frozenset({Reason.TIME_LIMIT, Reason.COST_CAP})
+"""Tasks that reach the same limit have no error in common (R-052)."""
+
+
 class FailureEvent(StrEnum):
     """A final outcome of a task."""
 

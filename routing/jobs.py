@@ -133,6 +133,8 @@ DEFERRED = "parked"
 """Outcome of an attempt whose provider circuit opened; its work is lost."""
 DEFERRED_KEPT = "parked_kept"
 """The same, but the job continues from the attempt's work."""
+PAID_REPLIES = "paid_replies"
+"""The key of a waiting job's result that holds the model replies its attempts paid for; the next one reads them."""
 WASTED_OUTCOMES = frozenset({state.value for state in ENDS} - USED_ENDS | {"lost", "escalated", DEFERRED})
 """Outcomes of attempts whose result was not used."""
 
@@ -183,6 +185,7 @@ class Reason(StrEnum):
     PROVIDER_BUSY = "provider_busy"
     PROVIDER_ERROR = "provider_error"
     GATEWAY_UNREACHABLE = "gateway_unreachable"
+    LEDGER_UNREACHABLE = "ledger_unreachable"
     REMOTE_UNREACHABLE = "remote_unreachable"
     STORAGE_UNAVAILABLE = "storage_unavailable"
     INTERNAL_ERROR = "internal_error"

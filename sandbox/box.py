@@ -21,6 +21,8 @@ from sites.files import INSTALLED, check_tree, is_planted
 
 MEBIBYTE = 1_048_576
 WORKSPACE = "/workspace"
+KILLED = 137
+"""The exit code of what SIGKILL ended, whoever sent it, and of whoever says so."""
 EGRESS_HOST = "door"
 """The forwarder's host name inside a box, from the hosts file: there is no DNS."""
 GATEWAY_PORT = 8080
@@ -138,6 +140,8 @@ class ExecResult:
     output_bytes: int
     seconds: float
     first_output_seconds: float | None
+    oom_kills: int | None = None
+    """Processes that the kernel killed since the last command for the box's memory limit; None if nobody counted."""
 
     @property
     def is_success(self) -> bool:
@@ -146,8 +150,8 @@ class ExecResult:
 
     @property
     def is_resource_limit(self) -> bool:
-        """Whether the kernel killed the command, presumably for its memory use (threat A6)."""
-        return self.ending is Ending.EXITED and self.exit_code == 137
+        """Whether the kernel killed the command for its memory use (threat A6)."""
+        return self.ending is Ending.EXITED and self.exit_code == KILLED and self.oom_kills != 0
 
 
 OnLine = Callable[[bytes], bool | None]

@@ -18,12 +18,19 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from sandbox.box import MEBIBYTE, Box, BoxLimits, BoxSpec, Target, is_alive
+from sandbox.box import MEBIBYTE, Box, BoxLimits, BoxSpec, Target, current_owner, is_alive
 from sandbox.config import BoxConfig
 from sandbox.docker.box import DockerMaker
-from sandbox.docker.engine import Engine, Leftover, is_outer_network, translating_start_errors, translating_use_errors
-from sandbox.docker.recipe import DEADLINE, OWNER, SLOT
-from sandbox.errors import SandboxError
+from sandbox.docker.engine import (
+    Engine,
+    Leftover,
+    is_outer_network,
+    maps_users,
+    translating_start_errors,
+    translating_use_errors,
+)
+from sandbox.docker.recipe import DEADLINE, OWNER, SLOT, Slot, outer_network
+from sandbox.errors import SandboxError, SandboxStartupError, SandboxUnavailableError
 from sandbox.image.rootfs import image_reference
 
 logger = logging.getLogger(__name__)
@@ -366,7 +373,9 @@ def check_boxes(config: BoxConfig) -> Iterator[Finding]:
             api = engine.client.version()["ApiVersion"]
         yield Finding("box engine", "" if _version(api) >= _MIN_API else f"API {api} is too old: Docker 20.10 or newer")
         yield from _facts(config, facts)
+        yield _networks(config, engine)
         yield _image(config, engine)
+        yield from _bridge(config, engine)
     except SandboxError as error:
         yield Finding("box engine", engine_hint(error, is_installed=shutil.which("dockerd") is not None))
     finally:
@@ -395,6 +404,8 @@ def _facts(config: BoxConfig, facts: dict[str, Any]) -> Iterator[Finding]:
     yield Finding("box cgroups", hint if missing else "")
     has_seccomp = any("seccomp" in option for option in facts.get("SecurityOptions") or [])
     yield Finding("box seccomp", "" if has_seccomp else "the engine runs without seccomp: enable it")
+    shared = "the engine maps users, so its boxes share what its account may use (inotify, pipes): give it a machine"
+    yield Finding("box users", shared if maps_users(facts) else "")
     if config.runtime:
         has_runtime = config.runtime in (facts.get("Runtimes") or {})
         yield Finding("box runtime", "" if has_runtime else f"the engine has no runtime {config.runtime}: install it")
@@ -411,6 +422,18 @@ def _facts(config: BoxConfig, facts: dict[str, Any]) -> Iterator[Finding]:
     yield Finding("box memory", "" if memory >= wanted else hint)
 
 
+def _networks(config: BoxConfig, engine: Engine) -> Finding:
+    """Look for twins: an engine starts nothing on a network whose name another one has, too."""
+    ours = (outer_network(config.install, has_masquerade=further)["name"] for further in (False, True))
+    for name in [config.network] if config.network else ours:
+        with translating_start_errors():
+            ids = [network["Id"][:12] for network in engine.networks(name)]
+        if len(ids) > 1:
+            hint = f"{len(ids)} networks are named {name}; remove all but one: docker network rm {' '.join(ids[1:])}"
+            return Finding("box networks", hint)
+    return Finding("box networks", "")
+
+
 def _image(config: BoxConfig, engine: Engine) -> Finding:
     reference = config.image or image_reference(config.base_image)
     try:
@@ -418,6 +441,23 @@ def _image(config: BoxConfig, engine: Engine) -> Finding:
     except SandboxError:
         return Finding("box image", f"there is no {reference}: run `pointsman image build`")
     return Finding("box image", "")
+
+
+def _bridge(config: BoxConfig, engine: Engine) -> Iterator[Finding]:
+    """Close the host to a network as each box's is; without the image nothing can."""
+    slot = Slot.new(config.install, current_owner(), lifetime_seconds=0)
+    try:
+        image = engine.image_id(config.image or image_reference(config.base_image))
+        with translating_start_errors():
+            engine.create_inner(slot)
+            engine.close_bridge(slot, image)
+        yield Finding("box bridge", "")
+    except SandboxUnavailableError:
+        return
+    except SandboxStartupError as error:
+        yield Finding("box bridge", f"{error}: what a box sends to everybody would reach the engine's host")
+    finally:
+        engine.remove_slot(slot.id)
 
 
 def _version(text: str) -> tuple[int, ...]:

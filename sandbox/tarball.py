@@ -17,7 +17,7 @@ from sites.errors import TreeRefusedError
 from sites.files import NameSet, media_type_of
 
 OWNER = 1000
-"""The user and the group inside a box."""
+"""The image's own user and group, where a box has no other."""
 _FILE_MODE, _DIRECTORY_MODE = 0o644, 0o755
 _MAX_MEMBERS = 120_000
 _READ_BYTES = 262_144
@@ -33,19 +33,19 @@ _KINDS = {
 }
 
 
-def pack(files: Mapping[str, bytes]) -> bytes:
-    """Return files with checked names as an uncompressed archive; equal files give equal bytes.
+def pack(files: Mapping[str, bytes], *, owner: int = OWNER) -> bytes:
+    """Return files with checked names as an uncompressed archive of a user's; equal files give equal bytes.
 
     Every directory has an entry, since an engine would create a missing one as root. The first entry is `./`, since an
     engine guesses compression from the first bytes.
     """
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT, encoding="utf-8") as archive:
-        archive.addfile(_member("./", is_directory=True))
+        archive.addfile(_member("./", owner, is_directory=True))
         for name in _directories(files):
-            archive.addfile(_member(f"{name}/", is_directory=True))
+            archive.addfile(_member(f"{name}/", owner, is_directory=True))
         for path, data in sorted(files.items()):
-            archive.addfile(_member(path, size=len(data)), io.BytesIO(data))
+            archive.addfile(_member(path, owner, size=len(data)), io.BytesIO(data))
     return buffer.getvalue()
 
 
@@ -53,11 +53,11 @@ def _directories(paths: Iterable[str]) -> list[str]:
     return sorted({path[:index] for path in paths for index, character in enumerate(path) if character == "/"})
 
 
-def _member(name: str, *, size: int = 0, is_directory: bool = False) -> tarfile.TarInfo:
+def _member(name: str, owner: int, *, size: int = 0, is_directory: bool = False) -> tarfile.TarInfo:
     member = tarfile.TarInfo(name)
     member.type = tarfile.DIRTYPE if is_directory else tarfile.REGTYPE
     member.mode = _DIRECTORY_MODE if is_directory else _FILE_MODE
-    member.uid = member.gid = OWNER
+    member.uid = member.gid = owner
     member.size = size
     return member
 

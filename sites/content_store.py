@@ -36,6 +36,7 @@ from sites.files import (
 )
 
 _READ_ONLY = 0o444
+_PROBE_BYTES = 4096
 
 
 class Disk:
@@ -49,6 +50,11 @@ class Disk:
         with suppress(FileNotFoundError):
             return path.stat().st_size
         return None
+
+    def free_bytes(self, path: Path) -> int:
+        """Return how many bytes this process may still write to a directory's file system."""
+        found = os.statvfs(path)
+        return found.f_bavail * found.f_frsize
 
     def touch(self, path: Path) -> bool:
         """Set a file's or directory's time to now; return False if it does not exist."""
@@ -285,6 +291,22 @@ class ContentStore:
             self._disk.make_directory(path.parent)
             self._disk.write_atomically(path, data)
         return sha256
+
+    def check_room(self, least_bytes: int) -> None:
+        """Check that the store takes files: by the free space, and by a small one that is written and removed.
+
+        Raises:
+            OSError: the operator's fault: the store is full, read-only or away.
+        """
+        shard = self.root / "blobs" / "00"  # where a sweep finds what a crash leaves behind
+        self._disk.make_directory(shard)
+        if self._disk.free_bytes(shard) < least_bytes:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        probe = shard / f".probe.{secrets.token_hex(8)}"
+        try:
+            self._disk.write(probe, bytes(_PROBE_BYTES))
+        finally:
+            self._disk.discard(probe)
 
     def get(self, sha256: str) -> bytes:
         """Return a blob's bytes, checked against the digest.

@@ -11,76 +11,35 @@ import posixpath
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping
-from fnmatch import fnmatchcase
+from fnmatch import translate
 from functools import lru_cache
 from typing import Any, TypeVar
 
 from sites.errors import PathRefusedError, TreeRefusedError
+from sites.planted import PLANTED, is_short_form
 
 MAX_PATH_BYTES = 4096
 MAX_SEGMENT_BYTES = 255
 MAX_DEPTH = 32
 
 _DEVICE_NAMES = frozenset(
-    ["con", "prn", "aux", "nul", "conin$", "conout$"]
+    ["con", "prn", "aux", "nul", "clock$", "conin$", "conout$"]
     + [f"{port}{number}" for port in ("com", "lpt") for number in "123456789¹²³"]
 )
-_DRIVE = re.compile(r"[A-Za-z]:")
+_DRIVE = re.compile(r"(?:^|/)[A-Za-z]:")
+_PLANTED_NAME = re.compile("|".join(map(translate, sorted(PLANTED))))
 
-PLANTED: frozenset[str] = frozenset(
-    {
-        ".claude",
-        "claude.md",
-        "claude.*.md",
-        ".claude.json",
-        ".mcp.json",
-        "agents.md",
-        "agents.*.md",
-        "gemini.md",
-        ".cursor",
-        ".cursorrules",
-        ".windsurf*",
-        ".clinerules*",
-        ".aider*",
-        ".gemini",
-        ".codex",
-        ".continue",
-        ".kiro",
-        ".roo*",
-        ".goosehints",
-        ".git",
-        "git~[0-9]*",
-        ".gitmodules",
-        ".gitattributes",
-        ".github",
-        ".gitlab-ci.yml",
-        ".husky",
-        "lefthook.y*ml",
-        ".lefthook.y*ml",
-        ".pre-commit-config.y*ml",
-        ".npmrc",
-        ".yarnrc*",
-        ".yarn",
-        ".pnpmfile.*js",
-        ".pnp.*js",
-        "bunfig.toml",
-        ".env",
-        ".env.*",
-        ".envrc",
-        "*.pem",
-        "*.key",
-        ".ripgreprc",
-        ".vscode",
-        ".idea",
-        ".devcontainer",
-        ".devcontainer.json",
-        ".gitleaks.toml",
-        ".gitleaksignore",
-        ".secrets.baseline",
-    }
-)
-"""Configuration that makes a tool run code, or look away, when a tree is merely opened (threat D): patterns for each
-segment of a path, case-folded."""
+_RESERVED = frozenset('<>:"|?*')
+"""What Windows refuses, or reads as another file: `x::$DATA` is `x`, `.git::$INDEX_ALLOCATION` is `.git`."""
+_CATEGORIES = {
+    **dict.fromkeys(("Cs", "Co", "Cn"), "encoding"),  # not read alike by everybody
+    **dict.fromkeys(("Cc", "Zl", "Zp"), "control"),
+    "Cf": "direction",  # bidirectional overrides, zero-width characters, soft hyphens
+}
+_FILLERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
+"""Letters and marks that show nothing, although their categories are those of visible characters."""
+_VARIATIONS = re.compile("[\u180b-\u180d\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef]")
+"""Selectors of a character's look, which no name needs to differ by."""
 
 
 @lru_cache(maxsize=4096)  # a diff names each file several times
@@ -89,7 +48,8 @@ def check_path(path: str) -> str:
 
     Raises:
         PathRefusedError: `empty encoding control direction backslash absolute drive dot_segment parent
-            trailing_dot_space device_name too_deep segment_too_long too_long` (the sender's fault).
+            reserved_character invisible trailing_dot_space device_name too_deep segment_too_long too_long` (the
+            sender's fault).
     """
     reason = _whole_reason(path)
     if reason:
@@ -113,12 +73,12 @@ def collision_key(path: str) -> str:
 
 def is_planted(path: str) -> bool:
     """Whether a file is configuration that a tool obeys unasked."""
-    return any(_is_planted_name(segment) for segment in path.casefold().split("/"))
+    return any(_is_planted_name(segment) for segment in collision_key(path).split("/"))
 
 
 @lru_cache(maxsize=16_384)  # the files of a repository share few directory names
 def _is_planted_name(segment: str) -> bool:
-    return any(fnmatchcase(segment, pattern) for pattern in PLANTED)
+    return is_short_form(segment) or _PLANTED_NAME.fullmatch(segment) is not None
 
 
 def _whole_reason(path: str) -> str | None:
@@ -126,21 +86,21 @@ def _whole_reason(path: str) -> str | None:
         return "empty"
     if len(path) > MAX_PATH_BYTES:  # before anything that takes time per character
         return "too_long"
-    for character in path:
-        category = unicodedata.category(character)
-        if category == "Cs":
-            return "encoding"
-        if category in ("Cc", "Zl", "Zp"):
-            return "control"
-        if category == "Cf":  # bidirectional overrides, zero-width characters, soft hyphens
-            return "direction"
+    if reason := next(filter(None, map(_character_reason, path)), None):
+        return reason
     if "\\" in path:
         return "backslash"
     if path.startswith("/"):
         return "absolute"
-    if _DRIVE.match(path):
+    if _DRIVE.search(path):
         return "drive"
-    return None
+    return "reserved_character" if not _RESERVED.isdisjoint(path) else None
+
+
+def _character_reason(character: str) -> str | None:
+    if character in _FILLERS or _VARIATIONS.match(character):
+        return "invisible"
+    return _CATEGORIES.get(unicodedata.category(character))
 
 
 def _segment_reason(segment: str) -> str | None:
@@ -148,7 +108,7 @@ def _segment_reason(segment: str) -> str | None:
         return "dot_segment"
     if segment == "..":
         return "parent"
-    if segment[-1] in ". " or segment[0] == " ":
+    if segment[-1] == "." or segment.strip() != segment:
         return "trailing_dot_space"
     if segment.split(".", 1)[0].rstrip(" ").casefold() in _DEVICE_NAMES:
         return "device_name"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -11,19 +10,18 @@ from functools import cached_property
 from typing import Any, TypeVar
 from uuid import UUID
 
-from sqlalchemy.exc import InterfaceError, OperationalError
-
-from gateway.client import ModelClient
+from gateway.client import ModelClient, is_away
 from gateway.errors import GatewayError, ProviderBusyError
 from ledger.events import EventKind
 from ledger.runs.steps import StepOrder
 from ledger.start_attempt import Claim
 from ledger.tables import Release, Site
 from monitoring import traces
+from routing.jobs import PAID_REPLIES
 from routing.policy.agents import AccountsConfig
 from routing.policy.platform import ModelCall, Policy
 from routing.policy.prices import BudgetExceeded
-from routing.queues import CallPurpose, Limits, QueueName
+from routing.queues import QUEUES, CallPurpose, Limits, QueueName
 from routing.rounds import brief_worker
 from sandbox.box import Box
 from sites.content_store import ContentStore
@@ -38,7 +36,6 @@ Report = Callable[[EventKind, Mapping[str, Any]], None]
 _MIN_NANOUSD = 100_000
 CHECK_SECONDS = 2.0
 """How often an attempt checks, while its command runs in a box, that its job is still wanted."""
-logger = logging.getLogger(__name__)
 
 
 def _closed_circuit(model: str) -> float | None:
@@ -169,7 +166,14 @@ class Attempt:
     @cached_property
     def models(self) -> ModelClient:
         """The model client, which knows only the gateway and this attempt's token."""
-        return ModelClient(self.gateway_url, self.claim.token, timeout_seconds=self.limits.hard_seconds)
+        return ModelClient(
+            self.gateway_url, self.claim.token, timeout_seconds=self.limits.hard_seconds, replies=self.replies
+        )
+
+    @cached_property
+    def replies(self) -> dict[str, Any]:
+        """The model replies that this job's waiting attempts and this one paid for, by the digest of their request."""
+        return dict(self.claim.job.result.get(PAID_REPLIES) or {})
 
     @cached_property
     def base_files(self) -> dict[str, bytes]:
@@ -181,9 +185,14 @@ class Attempt:
         """The files that are edited or asked about, by path; empty for a new site."""
         return self.content_store.read_tree(manifest_of(self.begun)) if self.begun is not None else self.base_files
 
+    @property
+    def has_called(self) -> bool:
+        """Whether it has called a model."""
+        return "models" in self.__dict__
+
     def close(self) -> None:
         """Close what the attempt opened, whatever its outcome."""
-        if "models" in self.__dict__:
+        if self.has_called:
             self.models.close()
 
     def call(self, purpose: CallPurpose, make: Callable[[ModelClient, ModelCall], ResultT]) -> ResultT:
@@ -195,7 +204,10 @@ class Attempt:
 
         Raises:
             GatewayError: whatever the table leaves to the attempt.
+            OSError: the operator's fault: its work could not be stored, so nothing was asked.
         """
+        if not self.has_called:
+            self._check_room()
         tries = 0
         while True:
             self.check()
@@ -211,12 +223,24 @@ class Attempt:
             self.report(EventKind.PROGRESS, {"text": "the provider is busy; trying again", "wait": retry.delay_seconds})
             time.sleep(retry.delay_seconds)
 
+    def _check_room(self) -> None:
+        """Check that the content store takes what this attempt may write, before anything is paid for."""
+        queue = QueueName(self.claim.attempt.queue)
+        if QUEUES[queue].writes_site or queue is QueueName.STEPS:
+            self.content_store.check_room(self.limits.output_bytes)
+
+    def was_gateway_away(self) -> bool:
+        """Whether the gateway is away, or stood still during this attempt, and so took up its time."""
+        return is_away(self.gateway_url, within_seconds=time.monotonic() - self.began)
+
     def await_circuit(self, model: str) -> None:
-        """Check a model's circuit before starting what costs more than a model call.
+        """Check a model's circuit, and the content store, before starting what costs more than a model call.
 
         Raises:
             ProviderBusyError: nobody's fault: it is parked for longer than an attempt waits.
+            OSError: the operator's fault: its work could not be stored.
         """
+        self._check_room()
         wait = self.circuit_wait(model)
         if wait is not None and wait > MAX_WAIT_SECONDS:
             raise ProviderBusyError(f"{model} is parked for the whole fleet", wait)
@@ -234,20 +258,15 @@ class Attempt:
     def watcher(self) -> Callable[[], None]:
         """Return a callback that checks periodically, while a command runs in a box, that the job is still wanted.
 
-        A command may be silent for minutes, and a cancelled job must not be worked on that long. An unreachable ledger
-        says nothing about the job, and the attempt's lease is renewed elsewhere.
+        A command may be silent for minutes, and a cancelled job must not be worked on that long.
         """
         asked = time.monotonic()
 
         def watch() -> None:
             nonlocal asked
-            if time.monotonic() - asked < CHECK_SECONDS:
-                return
-            asked = time.monotonic()
-            try:
+            if time.monotonic() - asked >= CHECK_SECONDS:
+                asked = time.monotonic()
                 self.check()
-            except (OperationalError, InterfaceError):
-                logger.warning("watch_without_ledger")
 
         return watch
 

@@ -7,12 +7,13 @@ still holds the job. Its effects need the attempt's fence, so a worker that lost
 from __future__ import annotations
 
 import logging
+import math
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
-from types import FrameType
+from types import FrameType, MappingProxyType
 from typing import Any, NamedTuple
 
 from sqlalchemy import func, select
@@ -34,7 +35,7 @@ from ledger.store import Ledger, now
 from ledger.tables import Job, Release, Site
 from monitoring import logs, traces
 from routing.errors import UnknownMessageError
-from routing.jobs import JobMessage, Reason, State, is_end
+from routing.jobs import PAID_REPLIES, JobMessage, Reason, State, is_end
 from routing.policy.agents import AccountsConfig
 from routing.policy.platform import Pauses, Policy
 from routing.policy.prices import BudgetExceeded
@@ -140,12 +141,13 @@ def _trace_facts(claimed: Claim) -> traces.Facts:
 logger = logging.getLogger(__name__)
 
 LEDGER_UNREACHABLE = (OperationalError, InterfaceError)
-"""The ledger is down or restarting. The attempt's lease runs out, and the job waits again."""
+"""The ledger is down or restarting."""
 
 SETTLE_PAUSES = (0.2, 1.0, 3.0)
-"""Seconds between tries to settle while the ledger is unreachable: a restart must not discard paid work.
+"""Seconds between tries to settle while the ledger is unreachable, the last one again and again: an outage must not
+discard paid work.
 
-The one wait of a worker that no row can hold, since it is for the ledger itself; the attempt's lease bounds it.
+The one wait of a worker that no row can hold, since it is for the ledger itself; the hard time limit bounds it.
 """
 
 Handler = Callable[[Attempt], Outcome]
@@ -207,9 +209,12 @@ def run_attempt(message: JobMessage, queue: QueueName, handler: Handler, resourc
     claimed = claim_job(message, queue, resources)
     if claimed is None:
         return
+    until = began + claimed.policy.queues[queue].hard_seconds
+    replies: Mapping[str, Any] = {}
     try:
         with trace_attempt(claimed), Lease(resources.ledger, claimed, resources.leases) as lease:
             attempt = _open_attempt(claimed, resources, lease=lease, began=began)
+            replies = attempt.replies
             if attempt.site is not None:
                 attempt.report_step("lock", seconds=time.monotonic() - began)
             try:
@@ -217,21 +222,41 @@ def run_attempt(message: JobMessage, queue: QueueName, handler: Handler, resourc
             finally:
                 attempt.close()
             if settlement is not None:
-                _settle_with_retries(claimed, settlement, resources)
+                _settle_in_any_case(claimed, settlement, resources, until=until)
     except FencedError:
         logger.warning("attempt_fenced")
     except HandBack:
-        hand_back(message, resources)
+        hand_back(message, resources, cause=Reason.WORKER_STOPPED, replies=replies)
     except LEDGER_UNREACHABLE:
         logger.warning("attempt_given_up_without_ledger", exc_info=True)
+        hand_back(message, resources, cause=Reason.LEDGER_UNREACHABLE, replies=replies, until=until)
 
 
-def hand_back(message: JobMessage, resources: Resources) -> None:
-    """Give a job back because this worker stops; its box is gone by now. The dispatcher queues it again."""
-    logger.info("attempt_handed_back")
-    try:
+def hand_back(
+    message: JobMessage,
+    resources: Resources,
+    *,
+    cause: Reason,
+    replies: Mapping[str, Any] = MappingProxyType({}),
+    until: float = -math.inf,
+) -> None:
+    """Give a job back because this worker stops or has no ledger; its box is gone by now. It is queued again.
+
+    Args:
+        message: the one that the attempt was started from.
+        resources: of this worker.
+        cause: one of `HANDED_BACK`.
+        replies: of models, which the next attempt reads.
+        until: monotonic time until which to wait for the ledger.
+    """
+    logger.info("attempt_handed_back", extra={"cause": cause.value})
+
+    def report() -> None:
         with resources.ledger.begin() as session:
-            report_loss(session, message, cause=Reason.WORKER_STOPPED)
+            report_loss(session, message, worker=resources.worker, cause=cause, replies=replies)
+
+    try:
+        _with_ledger(report, until=until)
     except LEDGER_UNREACHABLE:
         logger.warning("ledger_unreachable")  # the lease runs out by itself
 
@@ -335,7 +360,9 @@ def _run_handler(attempt: Attempt, handler: Handler, resources: Resources) -> Se
     except (FencedError, *LEDGER_UNREACHABLE):
         raise
     except (SoftTimeLimit, Exception) as error:
-        decision = decide_end(error, kept=attempt.kept[-1] if attempt.kept else "nothing was kept")
+        was_gateway_away = isinstance(error, SoftTimeLimit) and attempt.has_called and attempt.was_gateway_away()
+        kept = attempt.kept[-1] if attempt.kept else "nothing was kept"
+        decision = decide_end(error, kept=kept, was_gateway_away=was_gateway_away)
         if isinstance(decision, Abandon):
             logger.warning("attempt_abandoned")
             return None
@@ -347,24 +374,36 @@ def _run_handler(attempt: Attempt, handler: Handler, resources: Resources) -> Se
         return end_with(decision)
 
 
-def _settle_with_retries(claimed: Claim, settlement: Settlement, resources: Resources) -> None:
-    """Settle, retrying while the ledger is unreachable; a settlement that cannot be stored at all fails the job.
+def _with_ledger(do: Callable[[], None], *, until: float) -> None:
+    """Do what needs the ledger, again and again while it is unreachable.
 
     A try whose commit succeeded although its reply was lost is fenced on retry: the attempt has ended by then.
     """
-    for pause in SETTLE_PAUSES:
+    tries = 0
+    while True:
         try:
-            return _settle(claimed, settlement, resources)
+            do()
         except LEDGER_UNREACHABLE:
-            logger.warning("settlement_delayed", exc_info=True)
+            tries += 1
+            pause = retry_delay_seconds(SETTLE_PAUSES, tries=tries)
+            if time.monotonic() + pause > until:
+                raise
+            logger.warning("waits_for_ledger", exc_info=True)
             time.sleep(pause)
-        except FencedError:
-            raise
-        except Exception:
-            logger.exception("settlement_failed")
-            detail = "internal error: its result could not be stored"
-            settlement = end_with(Ended(State.FAILED, Reason.INTERNAL_ERROR, detail))
-    return _settle(claimed, settlement, resources)
+        else:
+            return
+
+
+def _settle_in_any_case(claimed: Claim, settlement: Settlement, resources: Resources, *, until: float) -> None:
+    """Settle as soon as the ledger answers; a settlement that cannot be stored at all fails the job."""
+    try:
+        _with_ledger(lambda: _settle(claimed, settlement, resources), until=until)
+    except (FencedError, *LEDGER_UNREACHABLE):
+        raise
+    except Exception:
+        logger.exception("settlement_failed")
+        failed = Ended(State.FAILED, Reason.INTERNAL_ERROR, "internal error: its result could not be stored")
+        _with_ledger(lambda: _settle(claimed, end_with(failed), resources), until=until)
 
 
 def _settle(claimed: Claim, settlement: Settlement, resources: Resources) -> None:
@@ -375,6 +414,8 @@ def _settle(claimed: Claim, settlement: Settlement, resources: Resources) -> Non
             cancelled = Ended(State.CANCELLED, Reason.CANCELLED, "cancelled while it ran")
             end(session, job, cancelled.state, reason=cancelled.reason, detail=cancelled.detail)
         else:
+            if PAID_REPLIES in job.result:
+                job.result = {name: value for name, value in job.result.items() if name != PAID_REPLIES}
             settlement(session, job)
         if not is_end(State(job.state)):  # an end has closed it
             close_attempt(session, job, outcome=job.state, reason=Reason(job.reason) if job.reason else Reason.DONE)

@@ -195,7 +195,7 @@ class PoolHooks:
         except (ValidationError, IndexError):
             return
         logger.warning("pool_child_lost", extra={"job_id": str(message.job_id), "cause": cause.value})
-        self._heartbeat.tell(partial(_record_loss, message=message, cause=cause))
+        self._heartbeat.tell(partial(_record_loss, message=message, worker=self._worker, cause=cause))
 
     def finish(self) -> None:
         """Wait for the ledger writes of a stop, and sign off."""
@@ -207,9 +207,9 @@ class PoolHooks:
         self._heartbeat.tell(lambda session: expire_worker_leases(session, self._worker))
 
 
-def _record_loss(session: Session, *, message: JobMessage, cause: Reason) -> None:
+def _record_loss(session: Session, *, message: JobMessage, worker: str, cause: Reason) -> None:
     """Record a loss, also on the job's trace: the attempt's own span died with the child."""
-    report_loss(session, message, cause=cause)
+    report_loss(session, message, worker=worker, cause=cause)
     if traces.is_on():
         trace = session.scalar(select(col(Job.trace)).where(col(Job.id) == message.job_id))
         at = time.time()

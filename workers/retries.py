@@ -26,6 +26,7 @@ from gateway.errors import (
 )
 from gateway.forge import ForgeError
 from routing.errors import CallFailure
+from routing.failures import OUTAGES
 from routing.jobs import Reason, State
 from routing.scheduling import retry_delay_seconds
 from sandbox.errors import (
@@ -52,19 +53,6 @@ MAX_WAIT_SECONDS = 5.0
 _MAX_TIME_SHARE = 0.25
 """A wait may take this share of the attempt's remaining time."""
 
-
-_EXTERNAL_CAUSES = frozenset(
-    {
-        Reason.PROVIDER_BUSY,
-        Reason.PROVIDER_ERROR,
-        Reason.GATEWAY_UNREACHABLE,
-        Reason.REMOTE_UNREACHABLE,
-        Reason.BOX_FAILED,
-        Reason.WORKER_LOST,
-        Reason.STORAGE_UNAVAILABLE,
-    }
-)
-"""Failures of a step with an external cause: its next try waits until that may be over."""
 
 _STORAGE_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE})
 """Errors of a disk that is full, read-only or away; any other file error is a bug of ours."""
@@ -128,14 +116,21 @@ def unavailable_reason(error: Exception) -> Reason:
 
 
 def step_pause(pauses: Sequence[float], *, tries: int, failure: str | None) -> float:
-    """Return the pause before the next try of a step, in seconds."""
-    return retry_delay_seconds(pauses, tries=tries) if failure in _EXTERNAL_CAUSES else 0.0
+    """Return the pause before the next try of a step, in seconds: after an outage, until that may be over."""
+    return retry_delay_seconds(pauses, tries=tries) if failure in OUTAGES else 0.0
 
 
-def decide_end(error: BaseException, *, kept: str = "nothing was kept") -> Ended | Deferred | Abandon:
-    """Turn what ended an attempt into the job's end, or into a wait without a worker."""
+def decide_end(
+    error: BaseException, *, kept: str = "nothing was kept", was_gateway_away: bool = False
+) -> Ended | Deferred | Abandon:
+    """Turn what ended an attempt into the job's end, or into a wait without a worker.
+
+    Time that passed while the gateway stood still is nobody's: slow is not dead.
+    """
     if isinstance(error, FencedCallError | LeaseLostError):
         return Abandon()
+    if isinstance(error, SoftTimeLimit) and was_gateway_away:
+        return Deferred(Reason.GATEWAY_UNREACHABLE, "the gateway stood still until its time was over")
     if isinstance(error, SoftTimeLimit):
         return Ended(State.TIMED_OUT, Reason.TIME_LIMIT, f"the soft time limit ended it; {kept}")
     if isinstance(error, CancelledCallError | CancelledByOwnerError):

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from gateway.client import is_reachable
 from gateway.errors import GatewayError, GatewayUnreachableError, ProviderBusyError
 from ledger.events import EventKind
 from monitoring import traces
@@ -123,11 +122,11 @@ def obstacle_to(
 
     Not what the session says decides, but whether the gateway answers and the model's circuit is closed by now.
     """
-    if verdict.end is not End.FAILED or exceeded is not None:
+    if verdict.end not in (End.FAILED, End.TIME) or exceeded is not None:
         return None
-    if not is_reachable(attempt.gateway_url):
-        return GatewayUnreachableError("the gateway is away")
-    wait = attempt.circuit_wait(model)
+    if attempt.was_gateway_away():
+        return GatewayUnreachableError("the gateway is away, or stood still while the agent worked")
+    wait = attempt.circuit_wait(model) if verdict.end is End.FAILED else None
     return None if wait is None else ProviderBusyError(f"{model} was parked while the agent worked", wait)
 
 

@@ -202,6 +202,7 @@ def _prepare_deferred(attempt: Attempt, parked: Deferred, *, known_keys: tuple[s
             reason=parked.reason,
             detail=parked.detail,
             kept=release,
+            replies=attempt.replies,
             circuits=attempt.policy.circuits,
         )
         if pause is not None:

@@ -1,7 +1,8 @@
 """The wire format of Messages API replies, and how tokens are counted.
 
 Tokens follow simple rules instead of a tokenizer, so that a bill can be checked by hand:
-- input tokens = UTF-8 bytes of the compact JSON of {system, messages, tools}, divided by 4, rounded up;
+- input tokens = UTF-8 bytes of the compact JSON of {system, messages, tools}, divided by 4, rounded up; a file in it
+  counts by pixels or pages instead;
 - output tokens = characters of text and of tool-input JSON sent, divided by 4, rounded up; at least 1;
 - cached prefixes are counted as the provider does: apart from `input_tokens`, written once, read afterwards.
 """
@@ -19,9 +20,14 @@ from typing import Any
 from pydantic_core import from_json
 
 from gateway.fake_provider.request import Request
+from gateway.media import image_size, pdf_pages
 from routing.policy.prices import Usage
 
 CHARACTERS_PER_TOKEN = 4
+IMAGE_TOKENS = 1568
+"""Patches of the largest image that is not scaled down."""
+PATCH_PIXELS = 28
+PAGE_TEXT_TOKENS = 2000
 CHUNK_CHARACTERS = 40
 """Size of one delta, about ten tokens."""
 CACHE_SECONDS = 300.0
@@ -219,9 +225,31 @@ def output_tokens(characters: int) -> int:
 
 
 def count_input(request: Request) -> int:
-    """Return the input tokens of a request, never more than half its bytes."""
+    """Return the input tokens of a request; those of its text never exceed half its bytes."""
     counted = {key: request.raw.get(key) for key in ("system", "messages", "tools") if key in request.raw}
-    return min(-(-len(_encode(counted)) // CHARACTERS_PER_TOKEN), request.body_bytes // 2)
+    text, files = _without_files(counted)
+    return min(-(-len(_encode(text)) // CHARACTERS_PER_TOKEN), request.body_bytes // 2) + files
+
+
+def _without_files(value: Any) -> tuple[Any, int]:
+    """Return a part of a request without the data of its files, and what those cost."""
+    if isinstance(value, list):
+        parts = [_without_files(part) for part in value]
+        return [part for part, _ in parts], sum(tokens for _, tokens in parts)
+    if not isinstance(value, dict):
+        return value, 0
+    source = value.get("source")
+    if value.get("type") in ("image", "document") and isinstance(source, dict) and source.get("type") == "base64":
+        return value | {"source": {}}, _file_tokens(value["type"], str(source.get("data")))
+    inner = {key: _without_files(part) for key, part in value.items()}
+    return {key: part for key, (part, _) in inner.items()}, sum(tokens for _, tokens in inner.values())
+
+
+def _file_tokens(kind: str, data: str) -> int:
+    if kind == "document":
+        return (pdf_pages(data) or 1) * (PAGE_TEXT_TOKENS + IMAGE_TOKENS)
+    size = image_size(data)
+    return min(-(-size.width // PATCH_PIXELS) * -(-size.height // PATCH_PIXELS), IMAGE_TOKENS) if size else IMAGE_TOKENS
 
 
 @dataclass
@@ -272,12 +300,15 @@ def _prefixes(request: Request, owner: str) -> list[_Prefix]:
     if "cache_control" in request.raw and parts:
         parts[-1] = parts[-1] | {"cache_control": request.raw["cache_control"]}
     digest = hashlib.sha256(_encode([owner, request.body.model]))
-    size, prefixes = 0, []
+    size, files, prefixes = 0, 0, []
     for part in parts:
-        data = _encode({key: value for key, value in part.items() if key != "cache_control"})
-        digest.update(data)
-        size += len(data)
-        prefixes.append(_Prefix(digest.hexdigest(), size // CHARACTERS_PER_TOKEN, bool(part.get("cache_control"))))
+        unmarked = {key: value for key, value in part.items() if key != "cache_control"}
+        digest.update(_encode(unmarked))
+        text, tokens = _without_files(unmarked)
+        size += len(_encode(text))
+        files += tokens
+        counted = size // CHARACTERS_PER_TOKEN + files
+        prefixes.append(_Prefix(digest.hexdigest(), counted, bool(part.get("cache_control"))))
     return prefixes
 
 

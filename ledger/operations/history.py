@@ -175,6 +175,15 @@ class RunFacts:
     open_gates: int = 0
 
 
+class ServedFact(NamedTuple):
+    """A call of a gateway's journal."""
+
+    id: str
+    cost_nanousd: int
+    booked_nanousd: int | None
+    """None when the ledger has no closed call of it."""
+
+
 LAPSE_SECONDS = 120.0
 """A lease that ran out longer ago was overlooked: the dispatcher checks every second."""
 
@@ -206,6 +215,7 @@ class Rule(StrEnum):
     MONEY = "money is conserved"
     CAPS_HOLD = "no cap is passed by an admitted call"
     RUN_STEPS = "the steps of a run are within their run"
+    SERVED_BOOKED = "a call that a gateway served is booked at no less"
 
 
 class Violation(NamedTuple):
@@ -407,6 +417,13 @@ def _check_chain(site: SiteFacts, published: Collection[str]) -> Iterator[str]:
     newest = site.releases[-1].id if site.releases else None
     if site.active_id != newest and site.is_audited and not site.rollbacks:
         yield f"shows {site.active_id}; the newest is {newest}, and there was no rollback"
+
+
+def check_served(call: ServedFact) -> Iterator[Violation]:
+    """Check one call of a gateway's journal."""
+    if call.booked_nanousd is None or call.booked_nanousd < call.cost_nanousd:
+        at = "not booked" if call.booked_nanousd is None else f"booked at {call.booked_nanousd}"
+        yield Violation(Rule.SERVED_BOOKED, call.id, f"was served for {call.cost_nanousd} and is {at}")
 
 
 def check_run(run: RunFacts) -> Iterator[Violation]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from itertools import islice
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from sqlalchemy import Connection, Engine
 
 from ledger.operations.history import (
+    LAPSE_SECONDS,
     PATH_KINDS,
     ApprovalFact,
     AttemptFact,
@@ -22,14 +24,17 @@ from ledger.operations.history import (
     JobKind,
     ReleaseFacts,
     RunFacts,
+    ServedFact,
     SiteFacts,
     StepFact,
     Violation,
     check_cap,
     check_job,
     check_run,
+    check_served,
     check_site,
 )
+from ledger.operations.served_calls import History, Served, history
 from ledger.store import Statement
 from routing.policy.platform import Retention
 from routing.queues import QueueName
@@ -37,7 +42,7 @@ from routing.queues import QueueName
 _HORIZONS = Statement("""
 SELECT clock_timestamp() - make_interval(secs => %(event_seconds)s) AS events,
        clock_timestamp() - make_interval(secs => %(audit_seconds)s) AS audit,
-       clock_timestamp() - make_interval(secs => %(job_seconds)s) AS jobs
+       clock_timestamp() - make_interval(secs => %(job_seconds)s) AS jobs, clock_timestamp() AS now
 """)
 """Times before which retention may have deleted rows. Read first in the transaction: the clock is then read after the
 snapshot was taken, so whatever a sweep had deleted by then is older."""
@@ -100,8 +105,17 @@ FROM cap FULL JOIN (
            coalesce(sum(cost_nanousd) FILTER (WHERE state <> 'reserved'), 0)::bigint AS spent,
            coalesce(sum(reserved_nanousd) FILTER (WHERE state = 'reserved'), 0)::bigint AS reserved,
            sum(greatest(cost_nanousd - reserved_nanousd, 0))::bigint AS overrun
-    FROM call, jsonb_array_elements(caps) AS pairs (pair) GROUP BY 1, 2
+    FROM (SELECT caps, state, cost_nanousd, reserved_nanousd FROM call
+          UNION ALL SELECT caps, 'settled', cost_nanousd, 0 FROM orphan_call) AS calls,
+         jsonb_array_elements(caps) AS pairs (pair) GROUP BY 1, 2
 ) AS booked ON booked.scope = cap.scope AND booked.key = cap.key
+""")
+
+_SERVED = Statement("""
+SELECT served.id::text, served.cost, coalesce(call.cost_nanousd, orphan_call.cost_nanousd)
+FROM unnest(CAST(%(ids)s AS uuid[]), CAST(%(costs)s AS bigint[])) AS served (id, cost)
+LEFT JOIN call ON call.id = served.id AND call.state <> 'reserved'
+LEFT JOIN orphan_call ON orphan_call.id = served.id
 """)
 
 _SITES = Statement("""
@@ -181,17 +195,24 @@ class Horizon(NamedTuple):
     """Rows of the audit trail."""
     jobs: datetime
     """Jobs as a whole, with their calls and their releases."""
+    now: datetime
 
 
-def examine(engine: Engine, rules: Retention) -> Verdict:
-    """Check the whole history against the rules, in one snapshot; work goes on meanwhile."""
+def examine(engine: Engine, rules: Retention, *, journal: Iterable[Served] = ()) -> Verdict:
+    """Check the whole history against the rules, in one snapshot; work goes on meanwhile.
+
+    Args:
+        engine: the ledger's.
+        rules: what retention may have deleted.
+        journal: calls that gateways served.
+    """
     with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection, connection.begin():
         # A long history takes longer than the product's statement timeout.
         Statement("SET LOCAL statement_timeout = 0").all(connection)
-        return examine_snapshot(connection, rules)
+        return examine_snapshot(connection, rules, journal=journal)
 
 
-def examine_snapshot(connection: Connection, rules: Retention) -> Verdict:
+def examine_snapshot(connection: Connection, rules: Retention, *, journal: Iterable[Served] = ()) -> Verdict:
     """Check what a connection's transaction sees against the rules."""
     horizon = read_horizon(connection, rules)
     counts = {"jobs": 0, "attempts": 0, "calls": 0, "releases": 0}
@@ -208,6 +229,8 @@ def examine_snapshot(connection: Connection, rules: Retention) -> Verdict:
         violations += check_site(site)
     for run in read_runs(connection):
         violations += check_run(run)
+    for call in read_served(connection, horizon, journal):
+        violations += check_served(call)
     return Verdict(**counts, violations=tuple(violations[:MOST_VIOLATIONS]))
 
 
@@ -282,6 +305,16 @@ def read_runs(connection: Connection) -> Iterator[RunFacts]:
             executions=[ExecutionFact(*execution) for execution in executions[row.job_id]],
             open_gates=gates.get(row.job_id, 0),
         )
+
+
+def read_served(connection: Connection, horizon: Horizon, journal: Iterable[Served]) -> Iterator[ServedFact]:
+    """Yield what this ledger should know of a journal, with what is booked for it."""
+    own = History(*history().one(connection)).ledger
+    settled = horizon.now - timedelta(seconds=LAPSE_SECONDS)
+    calls = (call for call in journal if call.ledger == own and horizon.jobs < call.served_at < settled)
+    while page := list(islice(calls, PAGE_JOBS)):
+        asked = {"ids": [call.id for call in page], "costs": [call.cost_nanousd for call in page]}
+        yield from (ServedFact(*row) for row in _SERVED.all(connection, asked))
 
 
 def _grouped(

@@ -36,6 +36,7 @@ from sqlalchemy.schema import Column, Table
 from sqlmodel import Session, SQLModel
 
 from ledger.errors import DumpError, LedgerBusyError, SchemaMismatchError
+from ledger.record_tables import Epoch
 from ledger.store import SCRIPTS, Fit, Statement, create_ledger_engine, fit_of, found_revision, wanted_revision
 
 logger = logging.getLogger(__name__)
@@ -114,6 +115,10 @@ def _drop_half_built(operations: Operations, name: str) -> None:
         operations.execute(f'DROP INDEX CONCURRENTLY IF EXISTS "{name}"')
 
 
+_NAME = Statement("INSERT INTO epoch (id) SELECT gen_random_uuid() WHERE NOT EXISTS (SELECT FROM epoch)")
+"""A new ledger's name (`operations.served_calls.History`)."""
+
+
 def migrate(engine: Engine, *, to: str = "", patience_seconds: float = MIGRATION_WAIT_SECONDS) -> None:
     """Upgrade the ledger's schema, unless it is current or newer.
 
@@ -129,6 +134,9 @@ def migrate(engine: Engine, *, to: str = "", patience_seconds: float = MIGRATION
                 raise SchemaMismatchError(found, wanted)
             case Fit.OLDER:
                 _upgrade(connection, wanted, deadline=deadline)
+                if not to:
+                    _NAME.all(connection)
+                    connection.commit()
 
 
 @contextmanager
@@ -301,9 +309,9 @@ _TABLES = Statement("SELECT tablename FROM pg_tables WHERE schemaname = 'public'
 
 
 def is_empty(engine: Engine) -> bool:
-    """Whether a ledger has no tables, or no row in any of them."""
+    """Whether a ledger has no tables, or no row in any of them but its own name."""
     with engine.connect() as connection:
-        tables = sorted(_own_tables(engine) - {_VERSION_TABLE})
+        tables = sorted(_own_tables(engine) - {_VERSION_TABLE, Epoch.__tablename__})
         return not any(Statement(f'SELECT EXISTS (SELECT FROM "{name}")').scalar(connection) for name in tables)
 
 

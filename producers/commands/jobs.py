@@ -334,7 +334,8 @@ def _next_step(view: JobView) -> str:
     if view.state == State.AWAITING_APPROVAL and view.project:
         return f"pointsman run show {view.id}"
     if view.state == State.AWAITING_APPROVAL:
-        return f"pointsman approve {view.id} (or reject, or revise it with a TEXT)"
+        costly = ", which starts a paid debate" if view.rejection_starts_debate else ""
+        return f"pointsman approve {view.id} (or reject{costly}, or revise it with a TEXT)"
     if view.state == State.CLARIFYING:
         return f"pointsman reply {view.id} TEXT"
     if view.state in RESUMABLE and view.continued_as is None and view.mode is not None:

@@ -189,12 +189,20 @@ def export(ctx: typer.Context) -> None:
 
 
 @audit_app.command("history")
-def history(ctx: typer.Context, as_json: AsJson = False) -> None:
+def history(
+    ctx: typer.Context,
+    journal: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="A gateway's journal: what it served must be booked.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
     """Check the whole history of jobs, money and releases against every invariant. Exit 1 if one was violated."""
     with installed(ctx) as installation:
+        from gateway.journal import read_journal
         from ledger.operations.history_reader import examine
 
-        verdict = examine(installation.ledger.engine, installation.policy.retention)
+        served = read_journal(journal) if journal is not None else ()
+        verdict = examine(installation.ledger.engine, installation.policy.retention, journal=served)
     if as_json:
         print_json(verdict._asdict() | {"violations": [violation._asdict() for violation in verdict.violations]})
     else:

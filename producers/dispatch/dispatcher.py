@@ -141,6 +141,8 @@ class Dispatcher:
         self._wait_seconds = {queue: seconds for queue, seconds in bounds.items() if seconds is not None}
         self._next = dict.fromkeys((self._count, self._seal, self._archive_audit), -math.inf)
         self._renewed_at = 0.0
+        self._answered_at = time.monotonic()
+        self._back_at = -math.inf
         self._rounds = 0
         self._filled: dict[QueueName, _Filled] = {}
         self._has_more = False
@@ -195,9 +197,18 @@ class Dispatcher:
         asked_at = time.monotonic()
         with self._ledger.begin() as session:
             is_leader = lead(session, DISPATCHER, self._holder, seconds=self._config.lease_seconds)
+        self._note_answer()
         if not is_leader:
             raise LeadLostError
         self._renewed_at = asked_at
+
+    def _note_answer(self) -> None:
+        """Note that the ledger is back when it was away for so long that leases may have run out meanwhile."""
+        rules, before = self._policy.attempts, self._answered_at
+        self._answered_at = time.monotonic()
+        if self._answered_at - before > rules.lease_seconds - 2 * rules.lease_renew_seconds:
+            logger.warning("ledger_is_back", extra={"seconds": round(self._answered_at - before, 1)})
+            self._back_at = self._answered_at
 
     def _every(self, seconds: float, step: Callable[[], None]) -> Callable[[], None] | None:
         """Return a step if it is due again; one that fails rests as long as one that succeeds."""
@@ -226,12 +237,20 @@ class Dispatcher:
     def _recover(self) -> None:
         rules = self._policy.attempts
         silent_seconds = rules.lease_seconds - rules.lease_renew_seconds
-        pauses = self._policy.pauses.lost_worker
+        is_just_back = time.monotonic() - self._back_at < rules.lease_seconds
         with self._ledger.begin() as session:
-            lapsed = find_lapsed_attempts(session, limit=BATCH)
+            lapsed = find_lapsed_attempts(session, limit=BATCH, only_reported=is_just_back)
 
         def recover_attempt(session: Session, attempt: Attempt) -> None:
-            recover(session, attempt, max_lost=rules.max_lost, silent_seconds=silent_seconds, pauses=pauses)
+            recover(
+                session,
+                attempt,
+                max_lost=rules.max_lost,
+                silent_seconds=silent_seconds,
+                pauses=self._policy.pauses.lost_worker,
+                back_seconds=time.monotonic() - self._back_at,
+                lease_seconds=rules.lease_seconds,
+            )
             logger.warning("attempt_recovered", extra={"job_id": str(attempt.job_id), "queue": attempt.queue})
 
         self._each("recover", lapsed, recover_attempt)

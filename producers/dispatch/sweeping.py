@@ -95,6 +95,11 @@ _ODDMENTS = (
                                             'YYYY-MM-DD') LIMIT %(limit)s)
     """),
     Statement("""
+        DELETE FROM orphan_call WHERE id IN (
+            SELECT id FROM orphan_call WHERE booked_at < clock_timestamp() - make_interval(secs => %(seconds)s)
+             LIMIT %(limit)s)
+    """),
+    Statement("""
         DELETE FROM task_failure WHERE key IN (
             SELECT key FROM task_failure WHERE updated_at < clock_timestamp() - make_interval(secs => %(seconds)s)
              LIMIT %(limit)s)

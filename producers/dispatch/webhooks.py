@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -194,7 +193,7 @@ class WebhookSender:
 
     def _signed(self, due: Due, body: str) -> dict[str, str]:
         """Return the headers of Standard Webhooks, with a signature by each valid secret."""
-        sent_at, message_id = datetime.now(UTC), f"msg_{due.job_id}"
+        sent_at, message_id = due.claimed_at, f"msg_{due.job_id}"
         signers = [Webhook(secret) for secret in tenant_secrets(self._config, due.tenant)]
         return {
             "webhook-id": message_id,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import NamedTuple
 from uuid import UUID
@@ -19,8 +20,8 @@ from ledger.submission import Headroom, SiteSnapshot, SubmissionContext, load_he
 from ledger.tables import Site, Tenant
 from producers.errors import AdmissionRefusedError
 from routing.clarify.questions import MAX_SITES, Clarification, open_clarification
-from routing.decision.llm_router import RouteRules, Stage, first_stage
-from routing.decision.router import Mode, Route, SiteSignals, decide, signals_of
+from routing.decision.llm_router import Stage, first_stage
+from routing.decision.router import Mode, Route, Signals, SiteSignals, signals_of
 from routing.errors import FieldError, InvalidJobError, MissingKeyError, PolicyError
 from routing.jobs import JobRequest, State, read_stored
 from routing.policy.platform import Policy
@@ -141,9 +142,23 @@ class RoutedRequest(NamedTuple):
 
 
 def decide_on(
-    session: Session, item: BatchItem, context: SubmissionContext, *, policy: Policy, rules: RouteRules
+    session: Session,
+    item: BatchItem,
+    context: SubmissionContext,
+    *,
+    policy: Policy,
+    switches: Mapping[str, str],
+    route_of: Callable[[Signals], Route],
 ) -> RoutedRequest:
     """Decide about a request that was not made before, once site and project are found.
+
+    Args:
+        session: the caller's transaction.
+        item: the request.
+        context: what is known of its tenant.
+        policy: the tenant's effective one.
+        switches: of routing, from the environment.
+        route_of: `decide`, with that policy and the tenant's vocabulary.
 
     Raises:
         InvalidJobError: the caller's fault.
@@ -154,9 +169,9 @@ def decide_on(
     project = _project(session, context.tenant, request.project) if request.project is not None else None
     signals = read_stored(SiteSignals, site.signals) if site is not None and request.site is not None else None
     debated = context.debated.get(request.session or "", frozenset())
-    route = decide(signals_of(request, site=signals, debated=debated), policy, rules.vocabulary)
+    route = route_of(signals_of(request, site=signals, debated=debated))
     question = _question(session, request, route, tenant=context.tenant)
-    stage = _CLARIFYING if question else first_stage(route, policy, environment=rules.switches)
+    stage = _CLARIFYING if question else first_stage(route, policy, environment=switches)
     if project is not None:
         policy = _policy_of_run(session, project, policy)
     routed = RoutedRequest(item, route, stage, question, site, project, policy)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache, partial
 from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
@@ -30,7 +31,7 @@ from monitoring import traces
 from producers.dispatch.broker import Publisher
 from producers.errors import AdmissionRefusedError, LedgerAwayError, PublishError, UnknownTenantError
 from producers.intake.decisions import BatchItem, RoutedRequest, decide_on, policy_on, refuse_if_full
-from routing.decision.llm_router import RouteRules
+from routing.decision.router import decide
 from routing.errors import InvalidJobError
 from routing.estimate import estimate_run
 from routing.jobs import Door, JobRequest, Reason, State, parse_request
@@ -268,7 +269,9 @@ class Submitter:
         except InvalidJobError as error:
             outcomes |= dict.fromkeys((item.place for item in batch), error)
             return []
-        rules = RouteRules(self._environment(), self._vocabularies.of(tenant))
+        switches, words = self._environment(), self._vocabularies.of(tenant)
+        # Often one prompt comes for many sites, which look alike to the router.
+        route_of = cache(partial(decide, policy=policy, vocabulary=words))
         routed = []
         for item in batch:
             try:
@@ -277,7 +280,9 @@ class Submitter:
                 if earlier is not None:
                     outcomes[item.place] = Submitted(earlier, is_new=False)
                 else:
-                    routed.append(decide_on(session, item, context, policy=policy, rules=rules))
+                    routed.append(
+                        decide_on(session, item, context, policy=policy, switches=switches, route_of=route_of)
+                    )
             except (InvalidJobError, IdempotencyConflictError) as error:
                 outcomes[item.place] = error
         return routed

@@ -408,6 +408,7 @@ class Embedded:
         environment = {
             "POINTSMAN_GATEWAY__PORT": str(self._ports["gateway"]),
             "POINTSMAN_GATEWAY__BOX_HOST": self.boxes.host,
+            "POINTSMAN_GATEWAY__JOURNAL": str(self.home / "journal"),
             "POINTSMAN_GATEWAY__PEPPER": self._home.secrets()["gateway"],
             f"{provider}__BASE_URL": url,
             f"{provider}__API_KEY": key,

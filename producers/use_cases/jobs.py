@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from sqlalchemy import Select, func, select
 from sqlmodel import Session, col
 
-from ledger.job_ends import is_step
+from ledger.job_ends import is_step, rejection_starts_debate
 from ledger.money import Bill, bill_of
 from ledger.record_tables import Event
 from ledger.releases import rounds_of, successor_of, verb_of
@@ -22,7 +22,7 @@ from ledger.runs.tables import AgentExecution
 from ledger.tables import Attempt, Call, Job, Release, Site
 from routing.clarify.questions import Clarification
 from routing.errors import FieldError, InvalidJobError
-from routing.jobs import State, read_stored
+from routing.jobs import PAID_REPLIES, State, read_stored
 from routing.policy.prices import decimal_usd
 from routing.queues import Tier
 from sites.preview import PreviewSigner
@@ -148,6 +148,8 @@ class JobView(View):
     """Digest of the release's scan report: send it with the release id to approve exactly what was reviewed."""
     preview_url: str | None
     """A signed link to the result while it awaits approval."""
+    rejection_starts_debate: bool
+    """Whether rejecting it now would start paid work: its task failed before, so that it is debated and tried again."""
     requested_by: str
     clarification: ClarificationView | None
     """The question that its owner has to answer first (`POST /v1/jobs/{id}/reply`)."""
@@ -249,10 +251,11 @@ def describe(session: Session, job: Job, *, links: PreviewLinks | None = None) -
         project=job.request.get("project"),
         **_place(session, job, rounds),
         **_releases(session, job, links),
+        rejection_starts_debate=rejection_starts_debate(session, job),
         requested_by=job.requested_by,
         clarification=_question_of(job),
         answer=answer if isinstance(answer, str) else None,
-        result=job.result,
+        result={name: value for name, value in job.result.items() if name != PAID_REPLIES},
         is_cancel_requested=job.cancel_requested_at is not None,
         superseded_by=job.superseded_by,
         held_for=job.held_for,

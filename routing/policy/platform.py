@@ -54,6 +54,10 @@ class GatewayRules(_Section):
     max_body_bytes: int = Field(gt=0)
     min_output_tokens: int = Field(gt=0)
     max_output_tokens: int = Field(gt=0)
+    counts_per_minute: float = Field(default=100, gt=0)
+    """Requests of one account that count tokens, over the whole fleet."""
+    media_references: bool = False
+    """Whether images and documents may be named by URL or file id."""
 
 
 class Budgets(_Section):

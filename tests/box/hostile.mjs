@@ -81,6 +81,12 @@ for (const folder of ["/tmp", "/run/box", "/dev/shm", "/home/agent", "/workspace
     return run(`${folder}/program`);
   });
 
+const cli = fs.readdirSync("/proc").find((name) => {
+  try { return read(`/proc/${name}/cmdline`).startsWith("claude\0"); } catch { return false; }
+});
+for (const name of ["mem", "oom_score_adj", "environ", "fd/1"])
+  attempt("A4", `${name} of the CLI`, () => fs.closeSync(fs.openSync(`/proc/${cli ?? "self"}/${name}`, name === "environ" ? "r" : "r+")) ?? "done");
+
 // A6, A7, A8: more than there is. A5 and A9 to A12 end what tries them, and have tests of their own.
 attempt("A6", "memory", () => run("node", "-e", "const held = []; for (;;) held.push(Buffer.alloc(64 << 20, 1))"));
 attempt("A7", "bytes", () => {
@@ -150,9 +156,9 @@ const ask = (port, text) =>
 const processes = () => fs.readdirSync("/proc").filter((name) => /^\d+$/.test(name));
 const peek = (file) => processes().flatMap((pid) => { try { return [read(`/proc/${pid}/${file}`)]; } catch { return []; } });
 const stolen = (name) => peek("environ").map((text) => new RegExp(`(?:^|\0)${name}=([^\0]+)`).exec(text)?.[1]).find(Boolean);
-const OWN = stolen("ANTHROPIC_AUTH_TOKEN");
 const MODEL = stolen("ANTHROPIC_MODEL");
-report("C1", "the attempt's own token", OWN ? "found, as it must be" : "not found");
+report("C1", "the attempt's own token", stolen("ANTHROPIC_AUTH_TOKEN") ? "found" : "not found");
+const OWN = fs.existsSync("token") ? read("token") : "none";
 const call = (fields = {}, { token = OWN, headers = "", where = "/v1/messages" } = {}) => {
   const body = JSON.stringify({ model: MODEL, max_tokens: 1024, messages: [{ role: "user", content: "x" }], ...fields });
   const length = Buffer.byteLength(body);
@@ -248,6 +254,10 @@ lay("e-encoding", (place) => fs.writeFileSync(bytes(place, [0xff, 0x62]), ""));
 lay("e-device-name", (place) => fs.writeFileSync(`${place}/con.txt`, ""));
 lay("e-trailing-dot", (place) => fs.writeFileSync(`${place}/a.`, ""));
 lay("e-drive", (place) => fs.writeFileSync(`${place}/C:x`, ""));
+lay("e-stream", (place) => fs.writeFileSync(`${place}/.git::$INDEX_ALLOCATION`, ""));
+lay("e-reserved", (place) => fs.writeFileSync(`${place}/a?b"<`, ""));
+lay("e-filler", (place) => fs.writeFileSync(`${place}/\u3164`, ""));
+lay("e-braille", (place) => fs.writeFileSync(`${place}/\u2800`, ""));
 lay("e-deep", (place) => fs.mkdirSync(`${place}/${"d/".repeat(60)}`, { recursive: true }) && undefined);
 lay("e-large", (place) => (fs.writeFileSync(`${place}/a`, ""), fs.truncateSync(`${place}/a`, 15 << 20), fs.writeFileSync(`${place}/b`, ""), fs.truncateSync(`${place}/b`, 15 << 20)));
 lay("e-many", (place) => { for (let number = 0; number < 900; number += 1) fs.writeFileSync(`${place}/${number}`, ""); });

@@ -160,7 +160,7 @@ def test_neither_the_key_nor_the_token_is_anywhere(
         "what the owner is told": dumped([job.result, job.detail]),
     }
     there = {
-        "inspect of the box": b"1000:1000",
+        "inspect of the box": b"no-new-privileges",
         "inspect of the forwarder": b"forward.mjs",
         "networks": b"inhibit_ipv4",
         "commands of the box": b"claude",

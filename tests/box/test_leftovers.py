@@ -8,6 +8,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,8 +16,10 @@ import pytest
 from docker.errors import NotFound
 
 from sandbox.box import Box, Clocks, Ending
+from sandbox.docker import recipe
 from sandbox.docker.box import DockerBox, DockerMaker
 from sandbox.docker.engine import Engine, is_outer_network
+from sandbox.docker.recipe import Slot
 from sandbox.errors import BoxLostError, SandboxStartupError, SandboxUnavailableError
 from sandbox.pool import Pool, Reaper, build_maker, build_pool, check_boxes
 from tests.acceptance.installation import settle
@@ -103,6 +106,16 @@ def test_a_box_that_everybody_forgot_ends_by_itself(daemon: TestEngine, engine: 
     assert standing(engine) == {}
 
 
+@pytest.mark.threat("B2")
+def test_a_bridge_that_cannot_be_closed_starts_no_box(engine: Engine, maker: DockerMaker) -> None:
+    slot = Slot.new(engine.install, "nobody", lifetime_seconds=0)
+    with pytest.raises(SandboxStartupError) as caught:
+        engine.close_bridge(slot, maker.spec.image)  # there is no such bridge
+
+    assert caught.value.reason == "bridge_open"
+    assert standing(engine) == {}
+
+
 @pytest.mark.threat("A15")
 def test_an_option_that_the_engine_refuses_is_never_left_out(
     daemon: TestEngine, engine: Engine, maker: DockerMaker
@@ -113,6 +126,51 @@ def test_an_option_that_the_engine_refuses_is_never_left_out(
 
     assert caught.value.reason == "runtime_missing"
     assert standing(engine) == {}
+
+
+def outer_networks(engine: Engine) -> list[str]:
+    return [found.id for found in engine.leftovers() if is_outer_network(found)]
+
+
+def add_twin(engine: Engine) -> str:
+    """What two workers left that created the outer network in the same moment."""
+    wanted = recipe.outer_network(engine.install, has_masquerade=False) | {"check_duplicate": False}
+    network = engine.client.networks.create(**wanted)
+    assert network.id is not None
+    return str(network.id)
+
+
+def test_a_twin_of_the_outer_network_is_removed_and_boxes_start(
+    daemon: TestEngine, engine: Engine, maker: DockerMaker
+) -> None:
+    twins = {add_twin(engine), add_twin(engine)}
+    assert "2 networks are named pointsman-test-outer" in dict(check_boxes(daemon.config()))["box networks"]
+
+    first = maker.create()
+    try:
+        (kept,) = outer_networks(engine)
+        assert kept in twins
+        assert dict(check_boxes(daemon.config()))["box networks"] == ""
+
+        add_twin(engine)
+        second = maker.create()
+        second.close()
+        assert outer_networks(engine) == [kept], "the one that is in use stays"
+        assert first.run(["true"], clocks=CLOCKS).is_success
+    finally:
+        first.close()
+
+
+def test_workers_that_start_in_the_same_moment_share_one_outer_network(daemon: TestEngine, engine: Engine) -> None:
+    workers = [daemon.open() for _ in range(8)]
+    try:
+        with ThreadPoolExecutor(len(workers)) as threads:
+            found = [*threads.map(lambda worker: worker.outer(has_masquerade=False), workers)]
+        assert len(set(found)) == 1
+        assert len(outer_networks(engine)) == 1
+    finally:
+        for worker in workers:
+            worker.close()
 
 
 def test_a_missing_image_says_how_to_get_it(daemon: TestEngine, engine: Engine) -> None:
@@ -131,7 +189,8 @@ def test_the_doctor_finds_all_that_boxes_need(daemon: TestEngine) -> None:
     found = dict(check_boxes(daemon.config()))
 
     assert {name: hint for name, hint in found.items() if hint} == {}
-    assert {"box engine", "box cgroups", "box seccomp", "box disk", "box memory", "box image"} == set(found)
+    parts = ("engine", "cgroups", "seccomp", "users", "disk", "memory", "networks", "image", "bridge")
+    assert set(found) == {f"box {part}" for part in parts}
 
 
 def test_the_doctor_names_what_is_missing(daemon: TestEngine) -> None:

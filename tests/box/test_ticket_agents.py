@@ -184,7 +184,14 @@ def test_a_developer_writes_code_with_the_cli_that_asks_nobody_behind_the_wall(
     agent = done.job.result["agent"]
     said = gzip.decompress(yard.resources.content_store.get(agent["transcript_sha256"])).decode()
     assert '"permissionMode":"bypassPermissions"' in said
-    for line in ("You are the agent `frontend-de", "root 1", "git 12[67]", "curl 12[67]", "1000", "overlaps the menu"):
+    for line in (
+        "You are the agent `frontend-de",
+        "root 1",
+        "git 12[67]",
+        "curl 12[67]",
+        r"(18|19|20|21)\d{8}",
+        "overlaps the menu",
+    ):
         assert re.search(line, said), line
     assert "ANTHROPIC_MODEL=claude-sonnet-4-6" in said  # what the layers chose, given as the CLI was started
     assert CANARY not in said

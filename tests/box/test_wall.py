@@ -1,5 +1,10 @@
 """What holds a program in a real box, one wall at a time. The threats are those of notes/sandbox.md, by id."""
 
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from sandbox.box import Clocks, CollectRules, Ending, OutputLimits
@@ -8,7 +13,8 @@ from sandbox.docker.engine import Engine
 from sandbox.errors import BoxLostError
 from sites.content_store import ContentStore
 from sites.errors import TreeRefusedError
-from tests.engine import Listener
+from tests.engine import HOST, Listener, TestEngine
+from tests.services import wait_until
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]
 
@@ -75,6 +81,41 @@ def test_more_memory_than_allowed_ends_the_program_not_the_box(box: DockerBox) -
     assert shell(box, "echo alive")[2] == "alive\n"
 
 
+@pytest.mark.parametrize("script", ["kill -KILL $$", "exit 137", "bash -c 'kill -KILL $PPID'"])
+def test_only_what_the_kernel_killed_for_its_memory_is_called_so(box: DockerBox, script: str) -> None:
+    result = box.run(["bash", "-c", script], clocks=CLOCKS)
+
+    assert (result.ending, result.exit_code) == (Ending.EXITED, 137)
+    assert not result.is_resource_limit
+
+
+INOTIFY = "my $n = 0; $n++ while $n < 3000 && syscall(294, 0) >= 0; $| = 1; print qq($n\n); sleep $ARGV[0]"
+"""Takes all inotify instances that its user may have, and says how many."""
+
+
+@pytest.mark.threat("A5")
+@pytest.mark.req("H-112")
+def test_what_the_kernel_counts_for_a_user_is_a_box_s_own(box: DockerBox, maker: DockerMaker) -> None:
+    perl = shutil.which("perl")
+    assert perl is not None, "perl makes the system calls"
+    other = maker.create()
+    try:
+        for place in (box, other):
+            place.put({"perl": Path(perl).read_bytes()})
+        counts = [
+            shell(
+                place, f"chmod +x perl; (exec ./perl -e '{INOTIFY}' 60 >n) & until [ -s n ]; do sleep 0.1; done; cat n"
+            )
+            for place in (box, other)
+        ]
+        at_home = subprocess.run([perl, "-e", INOTIFY, "0"], user=1000, capture_output=True, text=True, check=True)
+    finally:
+        other.close()
+    assert int(at_home.stdout) > 0
+    assert int(counts[0][2]) > 0
+    assert counts[0] == counts[1]
+
+
 @pytest.mark.threat("A7")
 @pytest.mark.req("H-112")
 def test_a_workspace_has_an_end_in_bytes_and_in_files(box: DockerBox) -> None:
@@ -138,3 +179,72 @@ def test_output_is_limited_for_both_streams_together(box: DockerBox) -> None:
 
     assert result.ending is Ending.OUTPUT_LIMIT
     assert len(result.stderr) == 65_536
+
+
+EVERYBODY = """
+const dgram = require('dgram'), os = require('os');
+const [own] = os.networkInterfaces().eth0.filter((address) => address.family === 'IPv4');
+const octets = own.address.split('.').map(Number);
+const all = [...octets.slice(0, 3), octets[3] | 7].join('.');
+const send = (type, from, to, set = () => {}) => new Promise((resolve) => {
+  const socket = dgram.createSocket(type);
+  socket.on('error', () => resolve());
+  socket.bind(0, from, () => {
+    try { set(socket); } catch {}
+    socket.send(`to ${to}`, 8000, to, () => { socket.close(); resolve(); });
+  });
+});
+const wide = (socket) => socket.setBroadcast(true);
+const group = (socket) => socket.setMulticastInterface(own.address);
+(async () => {
+  for (const to of ['255.255.255.255', all]) await send('udp4', own.address, to, wide);
+  for (const to of ['224.0.0.1', '224.0.0.251', '239.255.255.250']) await send('udp4', own.address, to, group);
+  for (const to of ['ff02::1%eth0', 'ff02::fb%eth0']) await send('udp6', '::', to);
+  await send('udp4', own.address, process.argv[1]);
+  console.log('sent');
+})();
+"""
+"""Datagrams to everybody on the box's network, and one to the address in the arguments."""
+
+
+@pytest.mark.threat("B2")
+@pytest.mark.req("H-110")
+def test_a_datagram_to_everybody_does_not_reach_the_engines_host(
+    daemon: TestEngine, box: DockerBox, outside: Listener
+) -> None:
+    before = len(outside.requests())
+    assert box.run(["node", "-e", EVERYBODY, HOST], clocks=CLOCKS).stdout == b"sent\n"
+
+    control = 'import socket; socket.socket(2, 2).sendto(b"after", ("127.0.0.1", 8000))'
+    daemon.inside(sys.executable, "-c", control)
+
+    def heard() -> list[str]:
+        return [request["body"] for request in outside.requests()[before:]]
+
+    wait_until(lambda: "after" in heard(), seconds=10, what="the listener has heard the last datagram")
+    assert heard() == ["after"]
+
+
+SIBLINGS = """
+claude --print --verbose --input-format=stream-json --output-format=stream-json < <(sleep 60) >/dev/null &
+cli=$!
+sleep 60 &
+other=$!
+until [ "$(</proc/$cli/comm)" = claude ]; do sleep 0.05; done
+for pid in $cli $PPID $other; do
+    cd /proc/$pid
+    for file in mem oom_score_adj; do (: >>$file) 2>/dev/null && echo "$(<comm): write $file"; done
+    for file in environ maps; do head -c 1 $file >/dev/null 2>&1 && echo "$(<comm): read $file"; done
+    ls fd/ >/dev/null 2>&1 && echo "$(<comm): open fd"
+done
+kill $cli $other
+"""
+"""What a child of the CLI can do to it, to the clock above it, and to a program that nothing protects."""
+
+
+@pytest.mark.threat("A2", "C7")
+def test_the_cli_and_its_clock_are_closed_to_what_they_start(box: DockerBox) -> None:
+    _, _, said = shell(box, SIBLINGS)
+
+    deeds = ("write mem", "write oom_score_adj", "read environ", "read maps", "open fd")
+    assert said.splitlines() == [f"sleep: {deed}" for deed in deeds]

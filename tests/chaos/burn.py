@@ -13,6 +13,7 @@ from redis import Redis
 from sqlalchemy.exc import DBAPIError
 
 from gateway.fake_provider.config import read_log
+from gateway.journal import read_journal
 from ledger.operations.history_reader import examine
 from tests.chaos.accounts import USD, BilledCall, compare, passed_caps
 from tests.chaos.callbacks import Callbacks
@@ -168,7 +169,8 @@ def _judge(scene: Scene, clients: Clients, report: Report) -> None:
     _judge_releases(scene, report)
     _judge_money(scene, report)
     _judge_rest(scene, report)
-    verdict = examine(scene.ledger.engine, scene.policy.retention)
+    journal = read_journal(scene.fleet.home / "journal")
+    verdict = examine(scene.ledger.engine, scene.policy.retention, journal=journal)
     report.figures["history"] = f"{verdict.jobs} jobs, {verdict.attempts} attempts, {verdict.calls} model calls"
     report.promise(
         "the history breaks no rule", [f"{one.rule.value}: {one.subject} {one.detail}" for one in verdict.violations]

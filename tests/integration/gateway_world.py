@@ -84,11 +84,11 @@ class World:
     def client(self, held: Held) -> ModelClient:
         return ModelClient(self.url, held.token, timeout_seconds=20)
 
-    def post(self, held: Held | str, body: dict[str, Any] | bytes, **headers: str) -> httpx2.Response:
-        """Send a body as it is."""
+    def post(self, held: Held | str, body: dict[str, Any] | bytes, *, to: str = "", **headers: str) -> httpx2.Response:
+        """Send a body as it is, to a path below that of messages."""
         token = held if isinstance(held, str) else held.token
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
-        url = f"{self.url}/v1/messages"
+        url = f"{self.url}/v1/messages/{to}".rstrip("/")
         return httpx2.post(
             url,
             content=content,
@@ -210,6 +210,7 @@ class ScriptedProvider:
     """Headers and body of every request."""
     counts: list[dict[str, Any]] = field(default_factory=list)
     count_answer: Any = None
+    """What counting answers, or a function of the body that says so; None for 404."""
     gone: threading.Event = field(default_factory=threading.Event)
     """Set when a stream's reader left before its end."""
     sent: list[bytes] = field(default_factory=list)
@@ -233,8 +234,10 @@ def scripted_provider(script: Callable[[ScriptedProvider, web.Request], Awaitabl
         return answer
 
     async def count(request: web.Request) -> web.Response:
-        played.counts.append(await request.json())
-        return web.json_response(played.count_answer, status=200 if played.count_answer else 404)
+        body = await request.json()
+        played.counts.append(body)
+        answer = played.count_answer(body) if callable(played.count_answer) else played.count_answer
+        return web.json_response(answer, status=200 if answer else 404)
 
     async def serve() -> None:
         app = web.Application(client_max_size=2**26)

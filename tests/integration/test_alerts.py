@@ -185,7 +185,7 @@ def workers_die_in_jobs(site: Site) -> None:
     for _ in range(4):
         claimed = site.late(seconds=0)
         message = JobMessage(job_id=claimed.attempt.job_id, fence=claimed.attempt.fence - 1)
-        site.in_ledger(lambda session, told=message: report_loss(session, told, cause=Reason.WORKER_LOST))
+        site.in_ledger(lambda session, told=message: report_loss(session, told, worker="w1", cause=Reason.WORKER_LOST))
         site.in_ledger(
             lambda session, lost=claimed: recover(session, session.get_one(Attempt, lost.attempt.id), max_lost=2)
         )
@@ -245,6 +245,10 @@ def boxes_are_left_behind(site: Site) -> None:
     site.in_ledger(lambda session: record(session, EventKind.REAPED, container=5, network=5, volume=0))
 
 
+def the_ledger_had_lost_a_call(site: Site) -> None:
+    site.in_ledger(lambda session: record(session, EventKind.CALL_RESTORED, lost="row"))
+
+
 def a_worker_falls_silent(site: Site) -> None:
     site.in_ledger(
         lambda session: record_heartbeat(session, WorkerStatus(id="w2", host="h", pid=2, queues=("spec",), slots=1))
@@ -298,6 +302,7 @@ FAULTS: tuple[tuple[Callable[[Site], None], tuple[str, ...]], ...] = (
     (a_provider_refuses, ("CircuitOpen",)),
     (an_orchestrator_talks_too_much, ("OrchestratorShare",)),
     (boxes_are_left_behind, ("Orphans",)),
+    (the_ledger_had_lost_a_call, ("CallsRestored",)),
     (a_worker_falls_silent, ("WorkerLost",)),
     (a_stranger_s_message, ("Unrouted",)),
     (the_broker_is_nearly_full, ("BrokerMemory",)),

@@ -54,7 +54,7 @@ def test_a_cancelled_job_makes_no_model_call_through_any_gateway_whenever_it_was
         assert len(read_log(tmp_path / "log")) == 1
 
 
-def test_an_open_call_of_a_cancelled_job_is_cut_at_a_chunk_and_billed_for_what_came(
+def test_an_open_call_of_a_cancelled_job_is_cut_at_a_chunk_and_billed_for_what_may_have_come(
     ledger: Ledger, ledger_url: str, tmp_path: Path
 ) -> None:
     rules = scenario(tmp_path, SLOW)

@@ -1,11 +1,8 @@
 """A clarification as a job state: asked at submit, answered by rules at the door or by a model through the gateway."""
 
-import os
-import signal
-import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -31,8 +28,8 @@ from routing.jobs import State
 from routing.redaction import redact
 from tests.integration.test_intake import submit, take_in
 from tests.integration.test_spec_jobs import Rig, rig, servers
+from tests.integration.worker_world import soft_limit_after
 from tests.services import wait_until
-from workers.lifecycle import install_interrupts
 
 __all__ = ["rig", "servers"]
 
@@ -281,20 +278,6 @@ def test_a_failure_shows_the_same_options_in_the_same_order_though_every_gate_is
     assert asks(rig, links)
     assert shown(rig, links) == SHOWN
     assert ladder_events(rig, links)[-1] == ("llm_arbitration_failed_fallback_clarifier", failure)
-
-
-@contextmanager
-def soft_limit_after(seconds: float) -> Iterator[None]:
-    """Send the signal that the pool sends at the soft time limit."""
-    before = signal.getsignal(signal.SIGUSR1)
-    install_interrupts()
-    timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGUSR1))
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-        signal.signal(signal.SIGUSR1, before)
 
 
 def test_a_model_that_says_nothing_until_the_time_is_up_leads_back_to_the_question(rig: Rig, links: UUID) -> None:

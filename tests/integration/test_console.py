@@ -23,7 +23,7 @@ from ledger.jobs import close_attempt, end, find_job
 from ledger.operations.workers import WorkerStatus, record_heartbeat
 from ledger.record_tables import AuditRow
 from ledger.store import Ledger
-from ledger.tables import Attempt, Job, Site
+from ledger.tables import Attempt, Job, Site, Tenant
 from producers.console import operations
 from producers.console.job_page import facts_of
 from producers.console.web import Sessions
@@ -276,6 +276,19 @@ def test_a_rejection_needs_a_reason_and_leaves_the_site_as_it_is(world: World, o
     browser.post(f"/jobs/{offered}/reject", reason="Too red")
     assert "Rejected" in browser.text
     assert (world.job(offered).state, world.active("bakery")) == (State.REJECTED, before)
+
+
+def test_a_rejection_that_starts_paid_work_says_so_before_the_click(world: World, offered: UUID) -> None:
+    with world.ledger.begin() as session:
+        session.get_one(Tenant, world.tenant).provider = "fake"
+    browser, warning = Browser(world), "Rejecting starts paid work"
+    assert warning not in browser.get(f"/jobs/{offered}").text
+    browser.post(f"/jobs/{offered}/reject", reason="Too red")
+    again = world.submit(prompt="Make the headline red", site="bakery", tier="patch")
+    world.offer(again, REDDER)
+    assert warning in browser.get(f"/jobs/{again}").text
+    browser.post(f"/jobs/{again}/reject", reason="Still too red")
+    assert world.job(again).result["failure_action"] == "DEBATE_FAILURE"
 
 
 def test_a_key_that_only_reads_is_offered_nothing_and_can_do_nothing(world: World, offered: UUID) -> None:

@@ -18,13 +18,14 @@ import pytest
 from sqlalchemy import event
 from sqlalchemy.exc import OperationalError
 
+from ledger.attempts import renew
 from ledger.dispatch_window import DISPATCHER, Push, lead
 from ledger.store import STATEMENT_TIMEOUT_MS
 from producers.config import DispatcherConfig
 from producers.dispatch.broker import BrokerLists, Publisher
 from producers.dispatch.dispatcher import BATCH, Dispatcher
 from routing.broker import create_app
-from routing.policy.platform import DispatchWindow
+from routing.policy.platform import DispatchWindow, Policy
 from routing.queues import Limits, Tier
 from tests.factories import Shop
 from tests.integration.test_dispatcher import broker, grow_old, ids
@@ -53,7 +54,11 @@ def make(shop: Shop, broker_url: str) -> Iterator[Make]:
     with ExitStack() as stack:
 
         def one(
-            holder: str = "one", *, before: Callable[[int], None] | None = None, config: DispatcherConfig = SHORT
+            holder: str = "one",
+            *,
+            before: Callable[[int], None] | None = None,
+            config: DispatcherConfig = SHORT,
+            policy: Policy = shop.policy,
         ) -> Dispatcher:
             app = create_app(broker_url)
             lists = BrokerLists(broker_url)
@@ -62,7 +67,7 @@ def make(shop: Shop, broker_url: str) -> Iterator[Make]:
             publisher = Interrupted(app)
             if before is not None:
                 publisher.before = before  # type: ignore[method-assign]
-            policy = shop.policy.model_copy(update={"dispatch_window": DispatchWindow(per_queue=500, per_tenant=500)})
+            policy = policy.model_copy(update={"dispatch_window": DispatchWindow(per_queue=500, per_tenant=500)})
             return Dispatcher(
                 shop.ledger, publisher, lists, policy=policy, config=config, holder=holder, signing_key=b"k" * 32
             )
@@ -94,6 +99,34 @@ def test_a_leader_that_lost_its_lease_in_the_middle_of_a_round_stops_and_harms_n
     assert other.run_once()
     assert set(ids(broker, "answer")) == set(jobs)
     assert claimed_once(shop, broker, jobs)
+
+
+def test_a_lease_that_nobody_could_renew_while_the_ledger_was_away_is_no_lost_worker(shop: Shop, make: Make) -> None:
+    """A dispatcher that reached no ledger for long takes nothing away before the workers can be back."""
+    attempts = shop.policy.attempts.model_copy(update={"lease_seconds": 0.5, "lease_renew_seconds": 0.1})
+    policy = shop.policy.model_copy(update={"attempts": attempts})
+    job_id = shop.accept(tier=None)
+    dispatcher = make(policy=policy)
+    for _ in range(attempts.max_lost + 1):
+        claimed = shop.claim(job_id)
+        assert dispatcher.run_once()
+        shop.lapse(claimed)
+        time.sleep(0.4)  # the outage
+        assert dispatcher.run_once()
+        assert shop.job(job_id).state == "running", "its worker may renew the lease yet"
+        wait_until(
+            lambda: dispatcher.run_once() and shop.job(job_id).state == "queued", seconds=5, what="it waits again"
+        )
+        assert shop.job(job_id).lost_attempts == 0
+    claimed = shop.claim(job_id)
+    assert dispatcher.run_once()
+    shop.lapse(claimed)
+    time.sleep(0.4)
+    assert dispatcher.run_once()
+    with shop.ledger.begin() as session:
+        assert renew(session, claimed.attempt, lease_seconds=20).holds
+    assert dispatcher.run_once()
+    assert shop.job(job_id).fence == claimed.attempt.fence
 
 
 def test_a_long_round_stays_the_only_one(shop: Shop, broker: Any, make: Make) -> None:

@@ -71,7 +71,7 @@ def counts(fleet: Fleet, sql: str) -> dict[tuple[str, ...], float]:
 
 def lose(fleet: Fleet, job_id: UUID, claimed: Claim, *, cause: Reason = Reason.WORKER_LOST) -> None:
     with fleet.ledger.begin() as session:
-        report_loss(session, JobMessage(job_id=job_id, fence=claimed.attempt.fence - 1), cause=cause)
+        report_loss(session, JobMessage(job_id=job_id, fence=claimed.attempt.fence - 1), worker="w1", cause=cause)
     with fleet.ledger.begin() as session:
         recover(session, session.get_one(Attempt, claimed.attempt.id), max_lost=3)
 

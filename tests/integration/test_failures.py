@@ -13,6 +13,8 @@ from ledger.jobs import lock_job
 from ledger.tables import Job
 from monitoring.event_metrics import fold
 from monitoring.metrics import series_key
+from producers.use_cases.jobs import describe
+from routing.failures import INFRASTRUCTURE
 from routing.jobs import ENDS, Door, JobRequest, Reason, State
 from routing.queues import QueueName
 from tests.integration.test_intake import REMOVAL, submit, take_in
@@ -207,6 +209,26 @@ def test_a_tier_that_is_not_installed_is_no_failure_of_the_task(rig: Rig, broker
         job = fail(rig, broker_url, handler=missing)
         assert (job.state, "failure_action" in job.result) == (State.FAILED, False)
     assert counters(rig) == []
+
+
+@pytest.mark.parametrize("reason", sorted(INFRASTRUCTURE))
+def test_a_failure_of_the_infrastructure_is_no_failure_of_the_task(rig: Rig, broker_url: str, reason: Reason) -> None:
+    rig.site()
+    for _ in range(2):
+        job = fail(rig, broker_url, handler=failing("its box did not start", reason=reason))
+        assert (job.state, job.reason, "continued_as" in job.result) == (State.FAILED, reason.value, False)
+    assert counters(rig) == []
+    assert "continued_as" not in rejected(rig, broker_url).result
+
+
+def test_it_is_told_before_a_rejection_that_it_starts_paid_work(rig: Rig, broker_url: str) -> None:
+    rig.site()
+    for is_told in (False, True):
+        job_id = submit(rig, broker_url, HEADING, site="bakery")
+        assert rig.run(job_id).state == State.AWAITING_APPROVAL
+        with rig.shop.ledger.begin() as session:
+            assert describe(session, lock_job(session, job_id)).rejection_starts_debate is is_told
+            assert ("continued_as" in reject(session, job_id, actor="ann", reason="no").result) is is_told
 
 
 def test_an_escalation_to_the_next_tier_does_not_count(rig: Rig, broker_url: str) -> None:

@@ -4,7 +4,7 @@ docs/architecture.md lists them, each with what fences it; this holds the tests 
 a paused process, a partition or a late message makes: it still works on a job that somebody else holds by now.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from ledger import money
-from ledger.attempts import bind_egress, find_lapsed_attempts, hash_token, recover, report_loss
+from ledger.attempts import bind_egress, find_lapsed_attempts, hash_token, hold, recover, report_loss
 from ledger.errors import FencedError
 from ledger.job_ends import record_note_sent
 from ledger.money import BearerGone
@@ -21,6 +21,7 @@ from ledger.record_tables import Delivery
 from ledger.runs.steps import charge_unmetered_step
 from ledger.runs.tables import TicketNote
 from ledger.start_attempt import Claim
+from ledger.store import Ledger, create_ledger_engine
 from ledger.tables import Site
 from routing.jobs import JobMessage, Reason, State
 from routing.queues import QueueName
@@ -32,15 +33,30 @@ from tests.integration.run_world import Yard
 from tests.integration.test_lifecycle import CHANGED, FILES, HOME, Rig, change
 from tests.integration.test_run_publishing import branches_of, forge, to_publishing
 from tests.integration.test_run_publishing import yard as _yard
+from tests.services import Postgres
 from workers.attempt import Attempt
 from workers.errors import LeaseLostError
 from workers.handlers.publish import Step, publish, run_control
+from workers.lease import Lease, LeaseKeeper
 from workers.lifecycle import claim_job
 from workers.outcomes import Candidate, Ended, Outcome
 from workers.runs import publishing
 from workers.runs.coordinator import Advance
 
 yard, forge = _yard, forge
+CALL = money.CallStart(
+    id=uuid4(),
+    provider="own",
+    model="m",
+    key_hash="k",
+    gateway="g",
+    prices_as_of="p",
+    input_nanousd=1,
+    token_nanousd=1,
+    max_tokens=1,
+    least_tokens=1,
+    call_limit_nanousd=10**9,
+)
 
 
 @pytest.fixture
@@ -95,22 +111,9 @@ def test_a_twin_gets_no_money(shop: Shop, fleet: Fleet) -> None:
     fleet.call(twin)
     lose(shop, twin)
     shop.claim(twin.job.id)
-    call = money.CallStart(
-        id=uuid4(),
-        provider="own",
-        model="m",
-        key_hash="k",
-        gateway="g",
-        prices_as_of="p",
-        input_nanousd=1,
-        token_nanousd=1,
-        max_tokens=1,
-        least_tokens=1,
-        call_limit_nanousd=10**9,
-    )
     with shop.ledger.begin() as session:
         caps = money.caps_of(bearer, policy=shop.policy)
-        assert isinstance(money.read_reserve(money.reserve(bearer, call, caps).all(session)[0], call), BearerGone)
+        assert isinstance(money.read_reserve(money.reserve(bearer, CALL, caps).one(session), CALL), BearerGone)
     assert shop.scalar("SELECT count(*) FROM call") == 1
 
 
@@ -138,7 +141,57 @@ def test_the_news_that_a_twin_s_process_died_takes_nothing_from_its_successor(sh
     lose(shop, twin)
     shop.claim(twin.job.id)
     with shop.ledger.begin() as session:
-        report_loss(session, message, cause=Reason.TIME_LIMIT)
+        report_loss(session, message, worker="w1", cause=Reason.TIME_LIMIT)
+        assert find_lapsed_attempts(session) == []
+
+
+# --------------------------------------------------------------------------------------- a ledger of another history
+
+
+@pytest.fixture
+def fork(postgres: Postgres, shop: Shop) -> Iterator[tuple[Claim, Shop, Claim]]:
+    """A ledger restored from before a claim, in which another worker claims the job: what the first one holds, too."""
+    job_id = shop.accept()
+    shop.ledger.close()
+    with postgres.database(template=shop.url.partition("?")[0].rpartition("/")[2]) as url:
+        restored = Shop(Ledger(create_ledger_engine(url, pool_size=2)), url)
+        twin, holder = shop.claim(job_id, worker="w1"), restored.claim(job_id, worker="w2")
+        assert (twin.job.id, twin.attempt.fence) == (holder.job.id, holder.attempt.fence)
+        yield twin, restored, holder
+        restored.ledger.close()
+
+
+def test_a_claim_that_was_lost_with_its_ledger_holds_nothing(fork: tuple[Claim, Shop, Claim]) -> None:
+    twin, restored, holder = fork
+    with pytest.raises(FencedError), restored.ledger.begin() as session:
+        hold(session, twin.attempt)
+    with pytest.raises(LeaseLostError):
+        Lease(restored.ledger, twin, LeaseKeeper()).check()
+    restored.end(holder, State.ANSWERED, Reason.DONE)
+
+
+def test_a_claim_that_was_lost_with_its_ledger_gets_no_money_and_its_streams_are_cut(
+    shop: Shop, fork: tuple[Claim, Shop, Claim]
+) -> None:
+    twin, restored, holder = fork
+    with shop.ledger.begin() as session:
+        bearer = money.read_bearer(money.bearer_of(hash_token(twin.token)).one(session))
+    caps = money.caps_of(bearer, policy=shop.policy)
+    with restored.ledger.begin() as session:
+        assert money.bearer_of(hash_token(twin.token)).one(session) is None
+        money.open_caps(caps).all(session)
+        assert isinstance(money.read_reserve(money.reserve(bearer, CALL, caps).one(session), CALL), BearerGone)
+        stopped = money.stopped_attempts([twin.attempt.id, holder.attempt.id]).all(session)
+    assert [row.id for row in stopped] == [twin.attempt.id]
+
+
+def test_the_end_of_a_process_from_a_lost_history_takes_nothing_from_the_holder(
+    fork: tuple[Claim, Shop, Claim],
+) -> None:
+    twin, restored, _ = fork
+    message = JobMessage(job_id=twin.job.id, fence=twin.attempt.fence - 1)
+    with restored.ledger.begin() as session:
+        report_loss(session, message, worker="w1", cause=Reason.WORKER_LOST)
         assert find_lapsed_attempts(session) == []
 
 

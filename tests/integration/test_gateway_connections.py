@@ -3,14 +3,15 @@
 import asyncio
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 import pytest
-from psycopg import sql
+from psycopg import sql as psycopg_sql
 
-from gateway.ledger_client import Connections, DurableConnections, Ledger
+from gateway.ledger_client import Connections, DurableConnections, Executed, Ledger, Link
 from ledger.store import Statement
+from tests.cluster import cluster
 from tests.services import Postgres
 
 OPEN = (
@@ -60,8 +61,8 @@ def test_a_connection_in_use_when_all_are_closed_is_closed_when_its_statement_is
 def test_what_is_run_is_on_the_disk_before_anybody_hears_of_it(url: str) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("CREATE TABLE kept (value int)")
-        name = sql.Identifier(connection.info.dbname)
-        connection.execute(sql.SQL("ALTER DATABASE {} SET synchronous_commit = on").format(name))
+        name = psycopg_sql.Identifier(connection.info.dbname)
+        connection.execute(psycopg_sql.SQL("ALTER DATABASE {} SET synchronous_commit = on").format(name))
     keep = Statement("INSERT INTO kept VALUES (%(value)s) RETURNING pg_current_wal_insert_lsn()::text", {"value": 1})
     written = "SELECT pg_current_wal_flush_lsn() > %(place)s::pg_lsn"
 
@@ -84,21 +85,24 @@ def test_what_is_run_is_on_the_disk_before_anybody_hears_of_it(url: str) -> None
     assert asyncio.run(work(4)) == [True] * 40
 
 
+LINK = Link(cast("psycopg.AsyncConnection[Any]", None), None, 0.0)
+
+
 def test_one_wait_for_the_disk_serves_all_that_was_committed_before_it_and_nothing_later(url: str) -> None:
     committed: list[int] = []
     waits: list[set[int]] = []
 
     class Quick(Connections):
-        async def run(self, text: str, values: Mapping[str, Any]) -> Sequence[tuple[Any, ...]]:
+        async def execute(self, sql: str, values: Mapping[str, Any]) -> Executed:
             committed.append(values["number"])
-            return []
+            return Executed([], LINK)
 
     class Slow(Connections):
-        async def run(self, text: str, values: Mapping[str, Any]) -> Sequence[tuple[Any, ...]]:
+        async def execute(self, sql: str, values: Mapping[str, Any]) -> Executed:
             served = {*committed, *(values[name] for name in values)}
             await asyncio.sleep(0.02)
             waits.append(served)
-            return []
+            return Executed([], LINK)
 
     async def work() -> None:
         kept = DurableConnections(url, Quick(url, size=1))
@@ -148,3 +152,33 @@ def test_a_statement_that_waits_for_a_row_keeps_no_other_from_the_disk(url: str)
         return took
 
     assert asyncio.run(work()) < 1.4
+
+
+def test_a_new_server_is_no_proof_of_what_the_old_one_lost_between_commit_and_flush() -> None:
+    class Frozen(Connections):
+        """Flushes only when the server has crashed and is back."""
+
+        async def execute(self, sql: str, values: Mapping[str, Any]) -> Executed:
+            if "emit_message" in sql:
+                await asyncio.to_thread(server.restart)
+                await self.forget_idle()
+            return await super().execute(sql, values)
+
+    async def work() -> tuple[object, object]:
+        connections = Connections(server.url, size=2)
+        kept = DurableConnections(server.url, connections)
+        kept._waiting = Frozen(server.url, size=2, waits=True)
+        outcomes = await asyncio.gather(
+            kept.run("SELECT 1 FROM pg_sleep(0.5)", {}),
+            kept.run("INSERT INTO kept VALUES (1) RETURNING value", {}),
+            return_exceptions=True,
+        )
+        await kept.close()
+        await connections.close()
+        return outcomes
+
+    with cluster() as server:
+        server.execute("CREATE TABLE kept (value int)")
+        _, outcome = asyncio.run(work())
+        assert isinstance(outcome, psycopg.OperationalError), outcome
+        assert server.execute("SELECT * FROM kept") == []

@@ -306,7 +306,7 @@ def test_an_attempt_that_lost_its_job_cannot_renew_nor_take_effect(shop: Shop) -
 def test_an_attempt_whose_child_was_reported_dead_cannot_renew(shop: Shop) -> None:
     claimed = shop.running()
     with shop.ledger.begin() as session:
-        report_loss(session, JobMessage(job_id=claimed.job.id, fence=0), cause=Reason.WORKER_LOST)
+        report_loss(session, JobMessage(job_id=claimed.job.id, fence=0), worker="w1", cause=Reason.WORKER_LOST)
         assert not renew(session, claimed.attempt, lease_seconds=20).holds
     take_back(shop)
     assert shop.job(claimed.job.id).state == "queued"
@@ -315,7 +315,7 @@ def test_an_attempt_whose_child_was_reported_dead_cannot_renew(shop: Shop) -> No
 def test_a_report_about_an_older_attempt_takes_nothing_away(shop: Shop) -> None:
     claimed = shop.running()
     with shop.ledger.begin() as session:
-        report_loss(session, JobMessage(job_id=claimed.job.id, fence=7), cause=Reason.WORKER_LOST)
+        report_loss(session, JobMessage(job_id=claimed.job.id, fence=7), worker="w1", cause=Reason.WORKER_LOST)
         assert renew(session, claimed.attempt, lease_seconds=20).holds
 
 
@@ -374,7 +374,7 @@ def test_a_job_that_loses_its_worker_too_often_ends_failed(shop: Shop) -> None:
 def test_a_job_whose_time_was_up_ends_timed_out_without_another_try(shop: Shop, tier: Tier) -> None:
     claimed = shop.running(tier=tier)
     with shop.ledger.begin() as session:
-        report_loss(session, JobMessage(job_id=claimed.job.id, fence=0), cause=Reason.TIME_LIMIT)
+        report_loss(session, JobMessage(job_id=claimed.job.id, fence=0), worker="w1", cause=Reason.TIME_LIMIT)
     take_back(shop)
     job = shop.job(claimed.job.id)
     assert (job.state, job.reason, job.waiting_since) == ("timed_out", "time_limit", None)

@@ -93,7 +93,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(message=messages, cause=st.sampled_from([Reason.TIME_LIMIT, Reason.WORKER_LOST]))
     def child_dies(self, message: JobMessage, cause: Reason) -> None:
         with self.shop.ledger.begin() as session:
-            report_loss(session, message, cause=cause)
+            report_loss(session, message, worker="w1", cause=cause)
 
     @rule()
     def dispatch(self) -> None:

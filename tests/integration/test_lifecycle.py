@@ -320,6 +320,12 @@ def test_an_attempt_that_lost_its_job_says_nothing(rig: Rig, error: Exception) -
 def test_a_ledger_that_goes_away_during_the_work_is_no_defect_of_the_job(rig: Rig) -> None:
     job = rig.run(rig.shop.accept(), raises(OperationalError("SELECT 1", {}, Exception("server closed"))))
     assert (job.state, job.ended_at) == ("running", None)
+    with rig.shop.ledger.begin() as session:
+        for attempt in find_lapsed_attempts(session):
+            recover(session, attempt, max_lost=1)
+    job = rig.shop.job(job.id)
+    assert (job.state, job.held_for, job.lost_attempts) == ("queued", None, 0)
+    assert rig.shop.scalar("SELECT reason FROM attempt") == "ledger_unreachable"
 
 
 # ----------------------------------------------------------------------------------------------- cancelled or fenced
@@ -353,6 +359,15 @@ def test_work_that_was_paid_for_outlives_a_short_absence_of_the_ledger(rig: Rig,
     refuse("57P01", 2)
     job = rig.run(rig.shop.accept(tier=None), lambda attempt: Answered("42"))
     assert (job.state, job.result["answer"], job.lost_attempts) == ("answered", "42", 0)
+
+
+def test_a_result_is_kept_until_the_ledger_is_back_however_long_that_takes(
+    rig: Rig, refuse: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workers.lifecycle.SETTLE_PAUSES", (0.01,))
+    refuse("57P01", 20)
+    job = rig.run(rig.shop.accept(tier=None), lambda attempt: Answered("42"))
+    assert (job.state, job.lost_attempts) == ("answered", 0)
 
 
 def test_news_that_cannot_be_recorded_do_not_cost_the_work(rig: Rig, refuse: Callable[..., None]) -> None:

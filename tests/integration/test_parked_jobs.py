@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -13,12 +15,13 @@ from uuid import UUID
 import pytest
 from pydantic import SecretStr
 from sqlalchemy import select
+from sqlalchemy.exc import OperationalError
 
 from gateway.config import GatewayConfig, ProviderConfig
 from gateway.fake_provider.config import FakeProviderConfig, billed_nanousd
 from gateway.fake_provider.server import running_fake_provider
 from gateway.server import serve_gateway_in_thread
-from ledger.attempts import defer, hold
+from ledger.attempts import defer, find_lapsed_attempts, hold, recover
 from ledger.dispatch_window import release_due
 from ledger.job_control import request_cancel
 from ledger.jobs import lock_job
@@ -26,21 +29,26 @@ from ledger.provider_circuits import circuits, reset_circuit
 from ledger.runs.tables import AgentExecution
 from ledger.tables import Cap, Job, Release, Site
 from producers.local.supervisor import free_port
-from routing.jobs import Reason
+from producers.use_cases.jobs import describe
+from routing.jobs import PAID_REPLIES, Reason
 from routing.policy.platform import Policy, platform_policy
 from routing.provider_circuit import CircuitState
 from routing.queues import QueueName, Tier
-from sites.content_store import ContentStore
+from sites.content_store import ContentStore, Disk
 from tests.factories import Shop
 from tests.integration.step_world import StepYard, policy_with_file_remotes
 from tests.integration.test_patch_jobs import plain_site
 from tests.integration.test_spec_jobs import Rig as SpecRig
+from tests.integration.worker_world import Proxy, soft_limit_after
 from tests.played_cli import PlayedMaker
+from workers.attempt import Attempt
+from workers.errors import HandBack
 from workers.handlers.agent import edit_with_agent
 from workers.handlers.answer import answer_question
 from workers.handlers.spec import edit_spec
 from workers.lifecycle import Handler, run_attempt
 from workers.lifecycle import Resources as WorkerResources
+from workers.outcomes import Outcome
 from workers.runs.step import run_step
 
 HAIKU, SONNET, OPUS = "claude-haiku-4-5-20251001", "claude-sonnet-4-6", "claude-opus-4-6"
@@ -171,6 +179,21 @@ def test_jobs_of_a_busy_lane_wait_and_end_well_and_those_of_another_flow_meanwhi
         rig.check_books()
 
 
+@pytest.mark.parametrize(
+    "fault", ["{kind: cut, after_characters: 20}", "{kind: status, status: 500, after_characters: 20}"]
+)
+def test_a_reply_that_breaks_off_in_the_middle_waits_as_one_that_never_began(
+    shop: Shop, tmp_path: Path, fault: str
+) -> None:
+    broken = f'rules: [{{name: broken, when: {{model: "{HAIKU}"}}, times: 1, fault: {fault}}}]'
+    with installation(shop, tmp_path, scenario=broken) as rig:
+        job_id = rig.shop.accept(prompt=EDIT, site_id=rig.site())
+        assert (rig.work(job_id).state, rig.attempts(job_id)) == ("queued", [("parked", "provider_busy")])
+        rig.later()
+        assert rig.work(job_id).state == "awaiting_approval"
+        rig.check_books()
+
+
 def _events(rig: Rig, kind: str) -> list[dict[str, Any]]:
     return [row.data for row in rig.shop.rows("SELECT data FROM event WHERE kind = :kind ORDER BY id", kind=kind)]
 
@@ -201,6 +224,113 @@ def test_jobs_wait_for_a_gateway_that_is_away(shop: Shop, tmp_path: Path) -> Non
         rig.resources = there
         rig.later()
         assert rig.work(job_id).state == "awaiting_approval"
+
+
+def test_a_gateway_that_stands_still_until_the_time_is_up_is_away_and_not_slow(shop: Shop, tmp_path: Path) -> None:
+    with installation(shop, tmp_path) as rig:
+        there = rig.resources
+        proxy = Proxy(urlsplit(there.gateway_url).port or 0)
+        proxy.freeze()
+        job_id = rig.shop.accept(prompt=EDIT, site_id=rig.site())
+        rig.resources = replace(there, gateway_url=proxy.url.replace("redis:", "http:").removesuffix("/0"))
+        with soft_limit_after(1.0):
+            job = rig.work(job_id)
+        proxy.close()
+        assert (job.state, rig.attempts(job_id)) == ("queued", [("parked", "gateway_unreachable")])
+        rig.resources = there
+        rig.later()
+        assert rig.work(job_id).state == "awaiting_approval"
+        rig.check_books()
+
+
+class SmallDisk(Disk):
+    """Has room for a file, but not for a release."""
+
+    def free_bytes(self, path: Path) -> int:
+        return 100_000
+
+
+class FullDisk(Disk):
+    """Refuses to write once so many files were written, as long as it is full."""
+
+    def __init__(self, *, takes: int) -> None:
+        self.takes = takes
+        self.is_full = True
+
+    def write(self, path: Path, data: bytes) -> None:
+        if self.is_full and self.takes == 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self.takes -= self.is_full
+        super().write(path, data)
+
+
+def with_disk(rig: Rig, disk: Disk) -> None:
+    rig.resources = replace(rig.resources, content_store=ContentStore(rig.resources.content_store.root, disk=disk))
+
+
+@pytest.mark.parametrize("disk", [FullDisk(takes=0), SmallDisk()])
+def test_no_model_is_paid_while_the_content_store_is_full(shop: Shop, tmp_path: Path, disk: Disk) -> None:
+    with installation(shop, tmp_path) as rig:
+        job_id, question = rig.shop.accept(prompt=EDIT, site_id=rig.site()), rig.shop.accept(prompt="Why?", tier=None)
+        with_disk(rig, disk)
+        for _ in range(2):
+            assert (rig.work(job_id).held_for, rig.attempts(job_id)[-1]) == ("time", ("parked", "storage_unavailable"))
+            rig.later()
+        assert rig.calls() == []
+        assert rig.work(question).state == "answered", "what stores nothing goes on"
+        with_disk(rig, Disk())
+        assert rig.work(job_id).state == "awaiting_approval"
+
+
+def test_an_answer_that_was_paid_for_is_not_bought_again_when_the_disk_fills_up_meanwhile(
+    shop: Shop, tmp_path: Path
+) -> None:
+    with installation(shop, tmp_path) as rig:
+        site = rig.site()
+        job_id = rig.shop.accept(prompt=EDIT, site_id=site)
+        disk = FullDisk(takes=1)
+        with_disk(rig, disk)
+        for _ in range(2):
+            job = rig.work(job_id)
+            assert (job.state, rig.attempts(job_id)[-1]) == ("queued", ("parked_kept", "storage_unavailable"))
+            row: Site = rig.shop.find(Site, site)
+            assert row.lock_job_id == job_id, "another release would make the kept answer worthless"
+            with rig.shop.ledger.begin() as session:
+                assert describe(session, job).result == {}
+            rig.later()
+            disk.takes = 1
+        disk.is_full = False
+        job = rig.work(job_id)
+        assert (job.state, len(rig.calls())) == ("awaiting_approval", 1)
+        assert PAID_REPLIES not in job.result
+        assert rig.shop.scalar("SELECT coalesce(sum((data->>'wasted_nanousd')::bigint), 0) FROM event") == 0
+        rig.check_books()
+
+
+@pytest.mark.parametrize("error", [HandBack(), OperationalError("SELECT 1", {}, Exception("server closed"))])
+def test_an_answer_that_was_paid_for_outlives_a_stopped_worker_and_a_ledger_that_goes_away(
+    shop: Shop, tmp_path: Path, error: BaseException
+) -> None:
+    def pay_and_stop(attempt: Attempt) -> Outcome:
+        edit_spec(attempt)
+        raise error
+
+    with installation(shop, tmp_path) as rig:
+        job_id = rig.shop.accept(prompt=EDIT, site_id=rig.site())
+        rig.run(job_id, pay_and_stop)
+        with rig.shop.ledger.begin() as session:
+            recover(session, find_lapsed_attempts(session)[0], max_lost=1)
+        assert (rig.work(job_id).state, len(rig.calls())) == ("awaiting_approval", 1)
+
+
+def test_a_job_that_ends_while_its_paid_answer_is_kept_forgets_it(shop: Shop, tmp_path: Path) -> None:
+    with installation(shop, tmp_path) as rig:
+        job_id = rig.shop.accept(prompt=EDIT, site_id=rig.site())
+        with_disk(rig, FullDisk(takes=1))
+        assert PAID_REPLIES in rig.work(job_id).result
+        with rig.shop.ledger.begin() as session:
+            request_cancel(session, lock_job(session, job_id), actor="ann")
+        assert rig.shop.job(job_id).result == {}
 
 
 def test_a_job_whose_disk_is_full_waits_for_a_time_and_for_no_longer_than_for_a_lane(shop: Shop) -> None:

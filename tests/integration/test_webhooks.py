@@ -11,12 +11,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from uuid import UUID
 
+import psycopg
 import pytest
 from pydantic import SecretStr
+from sqlalchemy import event
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from ledger.errors import JobNotFoundError, NotReplayableError
 from ledger.notifications import MAX_REPLAYS
+from ledger.store import Ledger, create_ledger_engine
 from producers.config import WebhookConfig
 from producers.dispatch.dispatcher import deliver
 from producers.dispatch.webhooks import AT_ONCE, RETRY_SECONDS, WebhookSender, tenant_secrets
@@ -110,6 +113,24 @@ def end_a_job(shop: Shop, url: str | None) -> str:
     return str(claimed.job.id)
 
 
+@pytest.fixture
+def fast_ledger(shop: Shop) -> Iterator[Ledger]:
+    """The ledger as a host sees it whose own clock is ten minutes slow."""
+    shop.execute("CREATE SCHEMA fast")
+    clock = "SELECT pg_catalog.clock_timestamp() + interval '10 minutes'"
+    shop.execute(f"CREATE FUNCTION fast.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS $$ {clock} $$")
+
+    def on_connect(driver: psycopg.Connection, _: object) -> None:
+        driver.execute("SET search_path TO fast, pg_catalog, public")
+        driver.commit()
+
+    ledger = Ledger(create_ledger_engine(shop.url, pool_size=0))
+    event.listen(ledger.engine, "connect", on_connect)
+    yield ledger
+    ledger.close()
+    shop.execute("DROP SCHEMA fast CASCADE")
+
+
 def wait_seconds(shop: Shop) -> float | None:
     return shop.scalar("SELECT extract(epoch FROM next_at - clock_timestamp())::float FROM notification")
 
@@ -135,6 +156,17 @@ def test_an_owner_gets_one_message_that_the_public_library_verifies(
     with pytest.raises(WebhookVerificationError):
         Webhook(secret_of("acme")).verify(json.dumps({**payload, "state": "published"}), headers)
     assert shop.scalar("SELECT delivered_at IS NOT NULL AND next_at IS NULL FROM notification")
+
+
+def test_a_message_bears_the_ledger_s_time_whatever_its_sender_s_clock_says(
+    shop: Shop, receiver: Receiver, fast_ledger: Ledger
+) -> None:
+    end_a_job(shop, receiver.url)
+    sender = WebhookSender(fast_ledger, WebhookConfig(secret=SecretStr(SECRET), allow_private=True))
+    assert sender.deliver_due() == 1
+    sender.close()
+    ((headers, _),) = receiver.requests
+    assert int(headers["webhook-timestamp"]) - time.time() == pytest.approx(600, abs=30)
 
 
 def test_a_private_address_is_refused_by_default_and_hears_nothing(

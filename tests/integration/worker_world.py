@@ -28,6 +28,7 @@ from routing.broker import create_app
 from routing.policy.platform import Policy, platform_policy
 from tests.factories import Shop
 from tests.services import Valkey, wait_until
+from workers.lifecycle import install_interrupts
 
 MODULE = "tests.integration.misbehaving_worker"
 
@@ -90,6 +91,20 @@ class Proxy:
                     return
                 sink.sendall(data)
             sink.shutdown(socket.SHUT_WR)
+
+
+@contextmanager
+def soft_limit_after(seconds: float) -> Iterator[None]:
+    """Send the signal that the pool sends at the soft time limit."""
+    before = signal.getsignal(signal.SIGUSR1)
+    install_interrupts()
+    timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGUSR1))
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        signal.signal(signal.SIGUSR1, before)
 
 
 @dataclass

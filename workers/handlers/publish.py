@@ -28,7 +28,7 @@ from routing.queues import QueueName
 from sites.errors import SiteError, StoreUnavailableError
 from sites.releases import check_release_integrity, lay_out, try_show_active
 from workers.lease import Lease
-from workers.lifecycle import LEDGER_UNREACHABLE, Resources, claim_job, retry_later, trace_attempt
+from workers.lifecycle import LEDGER_UNREACHABLE, Resources, claim_job, hand_back, retry_later, trace_attempt
 from workers.retries import is_passing, unavailable_reason
 from workers.runs.coordinator import Advance
 from workers.runs.git.workspace import Workspace
@@ -166,6 +166,8 @@ def run_control(message: JobMessage, resources: Resources, *, observe: Observe =
         logger.warning("attempt_fenced")
     except LEDGER_UNREACHABLE:
         logger.warning("attempt_given_up_without_ledger", exc_info=True)
+        until = time.monotonic() + claimed.policy.attempts.lease_seconds
+        hand_back(message, resources, cause=Reason.LEDGER_UNREACHABLE, until=until)
 
 
 def _run_or_defer(claimed: Claim, resources: Resources, observe: Observe) -> None:

@@ -223,7 +223,8 @@ Spent = Mapping[str, Sequence[int]]
 def expected_nanousd(agent: str | None, policy: Policy, spent: Spent) -> int:
     """Return the probable cost of one more step of an agent.
 
-    The average of its steps in this run; before the first of them, the most that ordinary work takes.
+    The average of its steps in this run; before the first of them, as much of what ordinary work takes at most as other
+    agents needed of that; at the start of a run, its share for one call.
 
     Args:
         agent: its name; None for the project's own build, which calls no model.
@@ -234,7 +235,14 @@ def expected_nanousd(agent: str | None, policy: Policy, spent: Spent) -> int:
         return 0
     if own := spent.get(agent):
         return round(sum(own) / len(own))
-    return round(definition.expected_usd(policy.prices[definition.model]) * NANOUSD_PER_USD)
+    most = sum(_most_nanousd(name, policy) * len(costs) for name, costs in spent.items())
+    share = min(1.0, sum(map(sum, spent.values())) / most) if most else 1 / definition.max_turns
+    return round(_most_nanousd(agent, policy) * share)
+
+
+def _most_nanousd(agent: str, policy: Policy) -> float:
+    definition = policy.agents.get(agent)
+    return definition.expected_usd(policy.prices[definition.model]) * NANOUSD_PER_USD if definition else 0.0
 
 
 def fits(

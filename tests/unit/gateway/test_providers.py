@@ -53,10 +53,12 @@ def test_cumulative_usage_is_not_summed_and_does_not_fall() -> None:
     assert read.settlement(finish="completed", status=200).usage == Usage(100, 30)
 
 
-@pytest.mark.parametrize(("characters", "tokens"), [(0, 1), (1, 1), (4, 1), (5, 2), (400, 100), (4400, 1000)])
-def test_a_reply_that_was_cut_costs_a_token_for_four_characters(characters: int, tokens: int) -> None:
+@pytest.mark.parametrize("characters", [0, 1, 400, 5999])
+def test_a_reply_that_was_cut_costs_all_that_may_have_been_written(characters: int) -> None:
     read = feed(meter(), begin(), text(characters))
-    assert read.settlement(finish="cut", status=200).usage.output_tokens == tokens
+    booked = read.settlement(finish="cut", status=200)
+    assert (booked.usage, booked.state) == (Usage(100, max(1, min(1000, -(-characters // 4)))), "presumed")
+    assert booked.cost_nanousd == cost_nanousd(PRICE, Usage(100, 1000))
 
 
 def test_a_provider_that_ignores_max_tokens_is_believed_about_nothing() -> None:
@@ -64,26 +66,26 @@ def test_a_provider_that_ignores_max_tokens_is_believed_about_nothing() -> None:
     assert read.settlement(finish="cut", status=200).usage.output_tokens == 151
 
 
+def test_a_reply_that_ends_without_its_usage_costs_all_that_may_have_been_written() -> None:
+    booked = feed(meter(), begin(), text(8), STOP).settlement(finish="completed", status=200)
+    assert (booked.cost_nanousd, booked.state) == (cost_nanousd(PRICE, Usage(100, 1000)), "presumed")
+
+
 def test_tool_input_and_thinking_count_as_output() -> None:
     read = feed(
-        meter(),
+        meter(reserved=cost_nanousd(PRICE, Usage(100, 19))),
         begin(),
         {"type": "content_block_delta", "delta": {"type": "input_json_delta", "partial_json": "y" * 40}},
-        {"type": "content_block_delta", "delta": {"type": "thinking_delta", "thinking": "z" * 40}},
     )
-    assert read.settlement(finish="cut", status=200).usage.output_tokens == 20
+    assert not read.is_overrun
+    assert feed(read, {"type": "content_block_delta", "delta": {"thinking": "z" * 40}}).is_overrun
 
 
-def test_a_cut_reply_that_hid_some_of_its_output_costs_the_reserve() -> None:
-    read = feed(meter(), begin(), {"type": "content_block_start", "content_block": {"type": "thinking"}}, text(8))
-    booked = read.settlement(finish="cut", status=200)
-    assert (booked.cost_nanousd, booked.state) == (10_000_000, "presumed")
-
-
-def test_what_is_unknown_costs_at_least_what_is_known() -> None:
-    read = feed(meter(reserved=10), begin(input_tokens=10_000), {"type": "content_block_delta"})
-    read_event(b"{broken", read)
-    assert read.settlement(finish="cut", status=200).cost_nanousd == 10_005_000
+def test_input_that_cannot_be_read_costs_at_least_the_reserve_and_what_is_known() -> None:
+    for reserved, cost in ((20_000_000, 20_000_000), (10, 15_000_000)):
+        read = feed(meter(reserved=reserved), begin(input_tokens=10_000), {"type": "content_block_delta"})
+        read_event(b"{broken", read)
+        assert read.settlement(finish="cut", status=200).cost_nanousd == cost
 
 
 def test_a_stream_is_overrun_only_above_its_reserve() -> None:

@@ -143,6 +143,11 @@ def test_a_box_counts_by_its_queue_and_by_whether_it_stood_ready() -> None:
     assert of(fold(opened), "boxes_opened_total") == {("agent", "warm"): 2, ("agent", "cold"): 1}
 
 
+def test_a_call_that_was_booked_again_counts_by_what_the_ledger_had_lost() -> None:
+    restored = [Happened("call_restored", {"lost": lost}) for lost in ("row", "attempt", "row")]
+    assert of(fold(restored), "calls_restored_total") == {("row",): 2, ("attempt",): 1}
+
+
 def test_what_a_sweep_took_away_counts_by_sort() -> None:
     swept = Happened("reaped", {"container": 2, "network": 1, "volume": 0})
     assert of(fold([swept, swept]), "orphans_reaped_total") == {("container",): 4, ("network",): 2}

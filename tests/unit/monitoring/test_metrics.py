@@ -27,6 +27,7 @@ budget_reserved_usd{scope} gauge
 budget_spent_usd{scope} gauge
 budget_used_ratio_max{scope} gauge
 build_info{version,policy,prices_as_of} gauge
+calls_restored_total{lost} counter
 circuit_open_seconds{provider,model} gauge
 circuit_opens_total{provider,model,reason} counter
 clarifications_total{mode,confidence} counter

@@ -80,9 +80,15 @@ def test_the_archive_for_a_box_names_each_directory_owns_all_and_is_the_same_eac
     assert packed == pack({"a.txt": b"a", "b/c/x.txt": b"x"})
 
 
+def test_the_owner_may_be_a_user_whose_number_the_old_format_cannot_hold() -> None:
+    with tarfile.open(fileobj=io.BytesIO(pack({"a": b"1"}, owner=0x7FFF_0000))) as source:
+        assert {(info.uid, info.gid) for info in source} == {(0x7FFF_0000, 0x7FFF_0000)}
+
+
 @pytest.mark.threat("E")
 def test_no_name_of_ours_can_make_the_engine_guess_a_compression() -> None:
     assert pack({"BZh91AY&SY": b"x"})[:2] == b"./"
+    assert pack({"BZh91AY&SY": b"x"}, owner=0x7FFF_0000)[:2] == b"./"
 
 
 HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
@@ -121,6 +127,9 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str]] = {
     ),
     "too_deep": (lambda: archive(member("workspace/" + "a/" * 40 + "x", b"x")), "too_deep"),
     "planted": (lambda: archive(member("workspace/.claude/settings.json", b"{}")), "planted"),
+    "planted_shell": (lambda: archive(member("workspace/a/.bashrc", b"x")), "planted"),
+    "stream": (lambda: archive(member("workspace/.git::$INDEX_ALLOCATION", b"x")), "reserved_character"),
+    "filler": (lambda: archive(member("workspace/\u3164", b"x")), "invisible"),
     "planted_directory": (lambda: archive((directory("workspace/.git")[0], b"")), "planted"),
     "too_many_files": (lambda: archive(*[member(f"workspace/{n}", b"x") for n in range(6)]), "too_many_files"),
     "file_too_large": (lambda: archive(member("workspace/a", b"x" * 601)), "file_too_large"),

@@ -359,3 +359,11 @@ def test_two_processes_may_build_the_same_tree(content_store: ContentStore, tmp_
     assert not errors
     trees = tmp_path / "sites" / "bakery" / "trees"
     assert [path.name for path in trees.iterdir()] == [manifest.digest]
+
+
+def test_a_look_for_room_leaves_nothing_behind_and_finds_too_little(tmp_path: Path) -> None:
+    content_store = ContentStore(tmp_path / "store")
+    content_store.check_room(1)
+    assert not [path for path in (tmp_path / "store").rglob("*") if path.is_file()]
+    with pytest.raises(OSError, match="No space left"):
+        content_store.check_room(2**62)

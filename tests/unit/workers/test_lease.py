@@ -3,7 +3,12 @@
 import threading
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import cast
+from uuid import uuid4
 
+from ledger.start_attempt import Claim
+from ledger.store import Ledger, create_ledger_engine
 from workers.lease import Lease, LeaseKeeper
 
 
@@ -67,3 +72,8 @@ def test_after_a_pause_the_next_attempt_is_looked_after_as_well() -> None:
         with Held(keeper, 0.01) as held:
             wait_until(lambda held=held: held.renewed > 0)  # type: ignore[misc]
         wait_until(lambda: not keepers())
+
+
+def test_a_ledger_that_is_away_says_nothing_about_the_job() -> None:
+    ledger = Ledger(create_ledger_engine("postgresql://nobody@127.0.0.1:1/none", pool_size=0))
+    Lease(ledger, cast(Claim, SimpleNamespace(job=SimpleNamespace(id=uuid4()))), LeaseKeeper()).check()

@@ -105,6 +105,13 @@ def test_an_attempt_waits_only_where_that_leaves_it_most_of_its_time(left: float
     assert (decide_call(ProviderBusyError("b", 4.0), tries=1, left_seconds=left) is not None) is waits
 
 
+def test_time_that_a_gateway_took_by_standing_still_is_not_the_job_s() -> None:
+    parked = decide_end(SoftTimeLimit(), was_gateway_away=True)
+    assert isinstance(parked, Deferred)
+    assert parked.reason is Reason.GATEWAY_UNREACHABLE
+    assert isinstance(decide_end(BudgetExceededError("cap"), was_gateway_away=True), Ended)
+
+
 def test_every_end_of_the_table_can_be_reached_from_running_and_scanning() -> None:
     ends = {state for _, state, _ in TABLE}
     assert ends <= ENDS & MOVES[State.RUNNING] & MOVES[State.SCANNING]

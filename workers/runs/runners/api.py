@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gateway.client import ModelClient, ModelReply, Stop, Text, ToolResult, ToolUse, Turn
-from gateway.errors import CallTimeoutError
+from gateway.errors import CallTimeoutError, GatewayUnreachableError
 from ledger.events import EventKind
 from routing.jobs import Reason, State
 from routing.policy.agents import CONTEXT_DIRECTORY, FINISH_TOOL, RESULT_FILE, is_covered
@@ -244,17 +244,22 @@ class _Conversation:
         self.conversation.append([Text(self.order.prompt)])
         for turn in range(1, self.order.agent.max_turns + 1):
             if time.monotonic() > self._until:
-                return _out_of_time()
+                return self._out_of_time()
             self.turns = turn
             try:
                 reply = self._call(is_last=turn == self.order.agent.max_turns)
             except CallTimeoutError:
-                return _out_of_time()
+                return self._out_of_time()
             if reply.stop is Stop.REFUSED:
                 return Failed(State.FAILED, Reason.AGENT_FAILED, "the model refuses the task")
             if self._take(reply):
                 return None
         return Failed(State.FAILED, Reason.AGENT_FAILED, f"no valid result after {self.turns} turns")
+
+    def _out_of_time(self) -> Failed:
+        if self.attempt.was_gateway_away():
+            raise GatewayUnreachableError("the gateway stood still until the step's time was over")
+        return Failed(State.TIMED_OUT, Reason.TIME_LIMIT, "it ran out of time")
 
     def _call(self, *, is_last: bool) -> ModelReply:
         def make(models: ModelClient) -> ModelReply:
@@ -332,7 +337,3 @@ def _cached(conversation: Sequence[Turn]) -> list[Turn]:
     assert not isinstance(last, str | ModelReply)
     *parts, final = last
     return [*before, [*parts, final._replace(ends_prefix=True)]]
-
-
-def _out_of_time() -> Failed:
-    return Failed(State.TIMED_OUT, Reason.TIME_LIMIT, "it ran out of time")

@@ -1,3 +1,4 @@
+import base64
 import json
 
 import pytest
@@ -7,6 +8,7 @@ from hypothesis import strategies as st
 from gateway.fake_provider.request import parse_request
 from gateway.fake_provider.wire import CACHE_SECONDS, PromptCache, count_input, output_tokens
 from routing.policy.prices import Usage
+from tests.media_files import pdf, png
 from tests.unit.gateway.fake_provider.factories import make_body, make_request, user
 
 CACHED = {"type": "text", "text": "rules " * 500, "cache_control": {"type": "ephemeral"}}
@@ -73,3 +75,15 @@ def test_a_cache_is_not_shared_between_keys_and_ends():
 def test_without_cache_control_all_input_is_plain():
     request = make_request()
     assert PromptCache().usage(request, owner="k", now=0.0) == Usage(input_tokens=count_input(request))
+
+
+def test_files_are_counted_by_pixels_and_pages_wherever_they_stand():
+    def tokens(kind: str, data: bytes) -> int:
+        source = {"type": "base64", "media_type": "x", "data": base64.b64encode(data).decode()}
+        result = {"type": "tool_result", "tool_use_id": "t", "content": [{"type": kind, "source": source}]}
+        return count_input(make_request({"role": "user", "content": [result]}))
+
+    without = tokens("image", png(1, 1)) - 1
+    assert tokens("image", png(280, 140)) == without + 50
+    assert tokens("image", png(5000, 5000)) == tokens("image", bytes(60_000)) == without + 1568
+    assert tokens("document", pdf(3)) - tokens("document", pdf(2)) == 3568

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from gateway.anthropic import most_input_nanousd, most_input_tokens
+from gateway.anthropic import most_input_nanousd, most_text_tokens
 from routing.errors import PolicyError
 from routing.policy.agents import AgentDefinition, AgentRole, check_path_rule, instruction_file, is_covered
 from routing.policy.platform import Policy, parse_policy, platform_policy
@@ -347,12 +347,15 @@ def test_a_whole_step_costs_no_more_than_it_may_spend(name: str) -> None:
     assert expected_usd(name) <= step_usd <= POLICY.budgets.run_usd
 
 
+CACHED = b'{"cache_control":{"type":"ephemeral"}}'
+
+
 @pytest.mark.parametrize("name", sorted(AGENTS))
 def test_the_gateway_reserves_an_agent_s_largest_call_whole_by_its_bytes_alone(name: str) -> None:
     agent = AGENTS[name]
-    body = b" " * (agent.input_tokens * BYTES_PER_TOKEN)
+    size = agent.input_tokens * BYTES_PER_TOKEN
     price = POLICY.prices[agent.model]
-    reserve = most_input_nanousd(price, most_input_tokens(body, has_tools=True), has_long_cache=False)
+    reserve = most_input_nanousd(price, most_text_tokens(size, has_tools=True), encoded=CACHED)
     reserve += agent.max_output_tokens * nanousd_per_token(price.output)
     assert agent.step_usd is not None
     assert reserve / 1e9 <= min(POLICY.budgets.call_usd, agent.step_usd)

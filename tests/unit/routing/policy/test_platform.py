@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gateway.anthropic import TOOL_PROMPT_TOKENS, most_input_nanousd, most_input_tokens
+from gateway.anthropic import TOOL_PROMPT_TOKENS, most_input_nanousd, most_text_tokens
 from routing.errors import PolicyError
 from routing.policy.platform import (
     ModelCall,
@@ -261,14 +261,15 @@ def test_two_attempts_cost_no_more_than_the_queue_s_cap(call: ModelCall) -> None
     assert TRIES * worst_cost(call) <= limits_of(call).llm_nanousd
 
 
+CACHED = b'{"cache_control":{"type":"ephemeral"}}'
+
+
 @pytest.mark.parametrize("call", CALLS, ids=name)
 def test_the_gateway_reserves_the_first_attempt_whole_by_its_bytes_alone(call: ModelCall) -> None:
-    body = b" " * (call.input_tokens * BYTES_PER_TOKEN)
+    size = call.input_tokens * BYTES_PER_TOKEN
     price = POLICY.prices[call.model]
-    tokens = most_input_tokens(body, has_tools=True)
-    reserve = most_input_nanousd(price, tokens, has_long_cache=False) + call.max_tokens * nanousd_per_token(
-        price.output
-    )
+    tokens = most_text_tokens(size, has_tools=True)
+    reserve = most_input_nanousd(price, tokens, encoded=CACHED) + call.max_tokens * nanousd_per_token(price.output)
     assert reserve <= limits_of(call).llm_nanousd
 
 
@@ -279,7 +280,7 @@ def test_the_gateway_reserves_the_second_attempt_by_its_counted_tokens_after_the
     price = POLICY.prices[call.model]
     tokens = call.input_tokens + TOOL_PROMPT_TOKENS
     least = min(call.max_tokens, POLICY.gateway.min_output_tokens)
-    reserve = most_input_nanousd(price, tokens, has_long_cache=False) + least * nanousd_per_token(price.output)
+    reserve = most_input_nanousd(price, tokens, encoded=CACHED) + least * nanousd_per_token(price.output)
     assert reserve <= limits_of(call).llm_nanousd - worst_cost(call)
 
 

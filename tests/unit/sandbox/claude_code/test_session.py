@@ -144,6 +144,13 @@ def test_anything_less_than_a_good_result_a_good_status_and_a_start_is_no_succes
     assert judge(*events, result=replace(FINE, exit_code=exit_code)).end is end
 
 
+@pytest.mark.parametrize(("oom_kills", "end"), [(0, End.FAILED), (1, End.RESOURCES), (None, End.RESOURCES)])
+def test_a_killed_session_used_too_much_memory_unless_the_kernel_says_otherwise(
+    oom_kills: int | None, end: End
+) -> None:
+    assert judge(INIT, DONE, result=replace(FINE, exit_code=137, oom_kills=oom_kills)).end is end
+
+
 @pytest.mark.threat("A10")
 @pytest.mark.parametrize(
     "line",

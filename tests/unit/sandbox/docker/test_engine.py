@@ -7,7 +7,7 @@ from typing import Any
 import docker
 import pytest
 
-from sandbox.docker.engine import Engine
+from sandbox.docker.engine import Engine, maps_users
 from sandbox.docker.recipe import SLOT
 
 
@@ -33,3 +33,16 @@ def test_a_container_that_is_only_listed_is_no_leftover(monkeypatch: pytest.Monk
     engine = Engine("unix:///nowhere.sock", install="i", subnets=IPv4Network("10.0.0.0/8"))
     monkeypatch.setitem(engine.__dict__, "client", SimpleNamespace(api=KilledWhileRemoving()))
     assert [found.id for found in engine.leftovers()] == ["stands"]
+
+
+@pytest.mark.parametrize(
+    ("options", "is_so"),
+    [
+        (["name=seccomp,profile=default"], False),
+        (["name=seccomp,profile=default", "name=rootless"], True),
+        (["name=userns"], True),
+        (None, False),
+    ],
+)
+def test_an_engine_that_maps_users_says_so(options: list[str] | None, is_so: bool) -> None:
+    assert maps_users({"SecurityOptions": options}) is is_so

@@ -121,6 +121,7 @@ WEAKER: dict[str, Callable[[dict[str, Any]], None]] = {
     "stays_behind": host(AutoRemove=False),
     "set_user_id_on_tmpfs": host(Tmpfs={"/tmp": "rw"}),
     "root": lambda found: found["Config"].update(User=""),
+    "user_of_another_box": lambda found: found["Config"].update(User="1000:1001"),
     "environment": lambda found: found["Config"].update(Env=["PATH=/usr/bin", "ANTHROPIC_API_KEY=x"]),
     "another_image": lambda found: found.update(Image="sha256:def"),
     "second_network": lambda found: found["NetworkSettings"]["Networks"].update(bridge={}),
@@ -285,6 +286,7 @@ def test_every_object_of_a_slot_carries_the_installation_its_owner_and_its_deadl
         recipe.workspace_volume(SLOT, spec()),
         recipe.box_container(SLOT, spec(), forwarder="10.0.0.2", lifetime_seconds=60),
         recipe.forwarder_container(SLOT, spec(), outer="o", listen="10.0.0.2", host="172.18.0.1", lifetime_seconds=60),
+        recipe.bridge_container(SLOT, "sha256:abc"),
     ]
 
     for wanted in made:
@@ -295,6 +297,30 @@ def test_every_object_of_a_slot_carries_the_installation_its_owner_and_its_deadl
             "me",
         )
         assert labels["pointsman.deadline"].isdigit()
+
+
+@pytest.mark.parametrize("uids", [recipe.UIDS, recipe.MAPPED_UIDS])
+def test_each_slot_has_a_user_of_its_own_that_owns_all_of_it(uids: range) -> None:
+    slots = [Slot.new("test", "me", lifetime_seconds=60, uids=uids) for _ in range(5)]
+
+    assert len({slot.uid for slot in slots}) > 1
+    for slot in slots:
+        assert slot.uid in uids
+        made = recipe.box_container(slot, spec(), forwarder="10.0.0.2", lifetime_seconds=60)
+        own = f"uid={slot.uid},gid={slot.uid},mode=0700"
+        assert made["user"] == f"{slot.uid}:{slot.uid}"
+        assert [own in options for options in made["tmpfs"].values()] == [False, True, True]
+        assert own in workspace_volume(slot, spec())["driver_opts"]["o"]
+
+
+@pytest.mark.threat("B2")
+def test_the_container_in_the_host_s_network_has_no_capability_and_runs_our_own_script_only() -> None:
+    wanted = recipe.bridge_container(SLOT, "sha256:abc")
+
+    assert wanted["command"] == ["/usr/local/lib/pointsman/bridge", "pm-0123"]
+    assert wanted["host_config"]["CapDrop"] == ["ALL"]
+    assert wanted["host_config"]["SecurityOpt"][:2] == list(SECURITY)
+    assert not {"Privileged", "Binds", "Mounts", "CapAdd", "Devices"} & set(wanted["host_config"])
 
 
 def test_a_forwarder_leads_to_the_host_unless_a_target_names_another() -> None:
@@ -341,6 +367,7 @@ def test_what_is_no_frame_is_a_broken_connection() -> None:
     ("status", "message", "reason"),
     [
         (403, "Pool overlaps with other one on this address space", "subnet_taken"),
+        (400, "network pointsman-x-outer is ambiguous (2 matches found on name)", "network_ambiguous"),
         (404, "No such image: pointsman-box:1", "image_missing"),
         (400, "Unknown runtime specified runsc", "runtime_missing"),
         (409, "network with name x already exists", "name_taken"),

@@ -16,6 +16,7 @@ def base() -> io.BytesIO:
             ("./usr/bin/curl", 0o755, tarfile.REGTYPE, ""),
             ("./usr/bin/perl5.36.0", 0o755, tarfile.REGTYPE, ""),
             ("./usr/bin/env", 0o4755, tarfile.REGTYPE, ""),
+            ("./usr/bin/timeout", 0o755, tarfile.REGTYPE, ""),
             ("./usr/sbin/chroot", 0o755, tarfile.REGTYPE, ""),
             ("./bin", 0o777, tarfile.SYMTYPE, "usr/bin"),
             ("./usr/bin/gunzip", 0o755, tarfile.REGTYPE, ""),
@@ -66,6 +67,7 @@ def test_a_layer_has_what_is_listed_and_nothing_that_is_not(parts: tuple[Path, P
         "usr/bin/bash",
         "usr/bin/env",
         "usr/bin/gunzip",
+        "usr/bin/timeout",
         "usr/bin/zcat",
         "usr/local/bin/claude",
         "usr/local/bin/node",
@@ -110,3 +112,12 @@ def test_an_images_name_follows_its_contents() -> None:
     assert image_reference("debian:bookworm-slim") == image_reference("debian:bookworm-slim")
     assert image_reference("debian:bookworm-slim") != image_reference("debian:trixie-slim")
     assert set(PLATFORMS) == {"x86_64", "aarch64"}
+
+
+@pytest.mark.threat("A2")
+def test_what_the_agent_s_programs_may_not_reach_into_cannot_be_read(parts: tuple[Path, Path]) -> None:
+    with tarfile.open(fileobj=io.BytesIO(layer(parts))) as found:
+        modes = {member.name: oct(member.mode) for member in found if member.isreg()}
+
+    assert {name for name, mode in modes.items() if mode == "0o711"} == {"usr/bin/timeout", "usr/local/bin/claude"}
+    assert modes["usr/bin/bash"] == modes["usr/local/bin/node"] == "0o755"

@@ -15,10 +15,23 @@ USD = 10**9
 
 
 def test_what_an_agent_has_cost_in_this_run_tells_more_than_its_definition() -> None:
-    agent = POLICY.agents["qa"]
-    defined = expected_nanousd("qa", POLICY, {})
-    assert defined == round(agent.expected_usd(POLICY.prices[agent.model]) * USD)
     assert expected_nanousd("qa", POLICY, {"qa": [USD, 3 * USD], "security": [9 * USD]}) == 2 * USD
+
+
+def most(agent: str) -> float:
+    definition = POLICY.agents[agent]
+    return definition.expected_usd(POLICY.prices[definition.model]) * USD
+
+
+def test_an_agent_that_has_not_worked_yet_is_expected_to_cost_as_much_of_its_most_as_the_others_did() -> None:
+    half = {"security": [round(most("security") / 2)] * 3}
+    assert expected_nanousd("qa", POLICY, half) == pytest.approx(most("qa") / 2, abs=2)
+    assert expected_nanousd("qa", POLICY, {"security": [9 * USD]}) == round(most("qa"))
+
+
+def test_a_run_begins_on_a_budget_for_one_call_of_its_first_agents() -> None:
+    assert expected_nanousd("orchestrator", POLICY, {}) == round(most("orchestrator") / 12)
+    assert fits(["orchestrator"], [], left_nanousd=USD // 4, policy=POLICY, spent={})
 
 
 def test_the_projects_own_build_costs_nothing() -> None:
