@@ -227,8 +227,8 @@ def measure(request: ModelRequest, price: Price) -> Measured:
     text_bytes, media = len(request.encoded), 0
     is_counted = True
     for block in _content(request.fields):
-        source = block.get("source")
-        if not isinstance(source, dict) or source.get("type") in ("text", "content"):
+        source = _part(block, "source")
+        if block.get("type") not in ("image", "document") or source.get("type") in ("text", "content"):
             continue
         is_inline = source.get("type") == "base64" and isinstance(source.get("data"), str)
         text_bytes -= len(source["data"]) if is_inline else 0

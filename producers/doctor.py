@@ -1,18 +1,13 @@
-"""The checks of `pointsman doctor`, and how they judge what they find.
-
-All run at once, each within a time limit: what hangs is a finding, and hides nothing of the rest.
-"""
+"""The checks of `pointsman doctor`, and how they judge what they find."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,6 +38,7 @@ from ledger.store import Fit, Ledger, fit, found_revision, wanted_revision
 from ledger.tables import Tenant
 from producers.bootstrap import Installation
 from producers.dispatch.redis_client import open_broker
+from producers.findings import Check, Finding, Verdict, fail, ok, warn
 from routing.config import IN_FILE, PREFIX, read_settings, strip_settings
 from routing.errors import PolicyError
 from routing.exposure import is_exposed_broker, is_exposed_ledger
@@ -69,111 +65,21 @@ _MOST_WORDS = 200
 _EXHAUSTED = ("too many clients", "too many connections", "connection slots are reserved")
 
 
-class Verdict(StrEnum):
-    """The result of a check."""
-
-    OK = "OK"
-    WARN = "WARN"
-    """It works or is optional, but needs attention."""
-    FAIL = "FAIL"
-    """Jobs are refused, lost or stuck because of it."""
-
-
-class Finding(NamedTuple):
-    """One thing that was checked."""
-
-    name: str
-    verdict: Verdict
-    seen: str = ""
-    """What was found."""
-    hint: str = ""
-    """What to do; empty if all is well."""
-
-    @property
-    def line(self) -> str:
-        """The finding as a line of text."""
-        text = ": ".join(part for part in (self.name, self.seen) if part)
-        return f"{self.verdict.value:<4}  {text}" + (f"; {self.hint}" if self.hint else "")
-
-
-def ok(name: str, seen: str = "") -> Finding:
-    """Return a finding without a problem."""
-    return Finding(name, Verdict.OK, seen)
-
-
-def warn(name: str, seen: str, hint: str) -> Finding:
-    """Return a finding that needs attention."""
-    return Finding(name, Verdict.WARN, seen, hint)
-
-
-def fail(name: str, seen: str, hint: str) -> Finding:
-    """Return a finding that breaks something."""
-    return Finding(name, Verdict.FAIL, seen, hint)
-
-
-def worst(findings: Iterable[Finding]) -> Verdict:
-    """Return the worst verdict."""
-    verdicts = {finding.verdict for finding in findings}
-    return next((verdict for verdict in (Verdict.FAIL, Verdict.WARN) if verdict in verdicts), Verdict.OK)
-
-
-LIMIT_SECONDS = 2.0
-"""The time limit of each check."""
-
-
-class Check(NamedTuple):
-    """One part of an installation, looked at by itself."""
-
-    name: str
-    run: Callable[[], Iterable[Finding]]
-    late: Verdict = Verdict.FAIL
-    """The verdict if it does not end within its time limit."""
-
-
-def examine(checks: Iterable[Check], *, limit_seconds: float = LIMIT_SECONDS) -> Iterator[Finding]:
-    """Run all checks at once, and yield their findings in order; one that is late is a finding itself."""
-    running = [_Running(check) for check in checks]
-    deadline = time.monotonic() + limit_seconds
-    for one in running:
-        one.thread.join(max(0.0, deadline - time.monotonic()))
-        is_late = one.thread.is_alive()
-        yield from tuple(one.findings)
-        if one.error is not None:
-            raise one.error
-        if is_late:
-            hint = "it hangs or is too slow (see its log), or this machine is too busy to ask"
-            yield Finding(one.check.name, one.check.late, f"gave no answer within {limit_seconds:g} s", hint)
-
-
-class _Running:
-    """A check in a thread of its own, which ends with the process if it hangs."""
-
-    def __init__(self, check: Check) -> None:
-        self.check = check
-        self.findings: list[Finding] = []
-        self.error: Exception | None = None
-        self.thread = threading.Thread(target=self._run, name=check.name, daemon=True)
-        self.thread.start()
-
-    def _run(self) -> None:
-        try:
-            self.findings.extend(self.check.run())
-        except Exception as error:  # noqa: BLE001 - raised again where the findings are read
-            self.error = error
-
-
 def checks_of(installation: Installation, environment: Mapping[str, str]) -> Sequence[Check]:
-    """Return the checks of an installation, in the order in which their findings are shown."""
+    """Return the checks of an installation, in the order in which their findings are shown.
+
+    Broker and gateway have timeouts of their own, shorter than a check's: where they are late, this machine is busy.
+    """
     gateway_url = installation.settings.worker.gateway_url
     return (
         Check("prices", lambda: check_policy(installation.policy)),
         Check("ledger", lambda: check_ledger(installation)),
-        Check("ledger sessions", lambda: check_sessions(installation)),
-        Check("broker", lambda: check_broker(installation)),
+        Check("ledger sessions", lambda: check_sessions(installation), late=Verdict.WARN),
+        Check("broker", lambda: check_broker(installation), late=Verdict.WARN),
         Check("connections over TLS", lambda: check_transport(installation)),
         Check("content store", lambda: check_files(installation)),
         Check("preview keys", lambda: check_secrets(installation)),
-        Check("gateway", lambda: check_gateway(gateway_url, environment)),
+        Check("gateway", lambda: check_gateway(gateway_url, environment), late=Verdict.WARN),
         Check("exporter", lambda: check_exporter(installation), late=Verdict.WARN),
         Check("package registry", lambda: check_registry(installation), late=Verdict.WARN),
         Check("box engine", lambda: check_sandboxes(environment), late=Verdict.WARN),
@@ -614,7 +520,9 @@ class _Answer(NamedTuple):
 def _get(url: str) -> _Answer | None:
     """Return the response of one of our servers, without a proxy; None if there is none."""
     try:
-        with httpx2.Client(timeout=_TIMEOUT_SECONDS, trust_env=False, verify=authorities()) as client:
+        with httpx2.Client(
+            timeout=_TIMEOUT_SECONDS, trust_env=False, verify=url.startswith("https:") and authorities()
+        ) as client:
             began = time.monotonic()
             with client.stream("GET", url) as answer:
                 body = next(answer.iter_bytes(_MAX_BYTES), b"").decode("utf-8", "replace")

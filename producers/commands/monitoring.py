@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from monitoring.capacity.limits import Component
     from monitoring.capacity.plan import Plan, QueuePlan
     from monitoring.capacity.queueing import Waits
-    from producers.doctor import Finding
+    from producers.findings import Finding
     from producers.use_cases.capacity import Answer
 
 
@@ -39,7 +39,7 @@ app = typer.Typer()
 @app.command()
 def doctor(ctx: typer.Context, as_json: AsJson = False) -> None:
     """Check every part of an installation: OK, WARN or FAIL, and what to do. Exit 1 if one fails."""
-    from producers.doctor import Verdict, worst
+    from producers.findings import Verdict, worst
 
     findings = []
     for finding in _examine(context_of(ctx)):
@@ -54,7 +54,8 @@ def doctor(ctx: typer.Context, as_json: AsJson = False) -> None:
 
 def _examine(context: Context) -> Iterator[Finding]:
     """Check every part; only an invalid configuration stops this."""
-    from producers.doctor import checks_of, examine, fail, ok
+    from producers.doctor import checks_of
+    from producers.findings import examine, fail, ok
     from routing.errors import PolicyError
 
     try:

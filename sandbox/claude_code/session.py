@@ -1,6 +1,6 @@
 """Reads one session of the CLI: checks its permissions at the start, and judges how it ended.
 
-Every line of its output is hostile: whatever the agent starts runs as the same user and may write to the CLI's stdout.
+Every line of its output is taken for hostile, although nothing that the agent starts can write to the CLI's stdout.
 Nothing here decides about money, files or publishing. A session succeeded only if its result line, its exit status and
 the absence of a cut-off all say so.
 """

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from sqlalchemy import select
 from sqlmodel import col
 
 from ledger.record_tables import AuditRow, Event
+from routing.errors import FieldError, InvalidJobError
+from routing.jobs import Door
 from tests.integration.http_world import PAGES, World, shared_ledger, shared_world
 
 __all__ = ["shared_ledger", "shared_world", "world"]
@@ -233,6 +236,16 @@ def test_without_a_key_not_even_the_refusal_is_written(world: World) -> None:
     for body in (b"{", b'{"prompt": ""}', b'{"prompt": "What is this?"}'):
         assert world.client.post("/v1/jobs", content=body).status_code == 401
     assert world.counts() == before
+
+
+def test_a_celery_client_reads_by_its_task_id_why_its_message_without_a_tenant_became_no_job(world: World) -> None:
+    task_id = uuid4()
+    refusal = InvalidJobError((FieldError("tenant", "is missing"),))
+    world.resources.submitter.record_refusal(refusal, tenant="", door=Door.CELERY, job_id=task_id)
+    answer = world.call("GET", f"/v1/jobs/{task_id}")
+    assert answer.status_code == 422
+    assert "tenant: is missing" in problem_of(answer)["detail"]
+    assert world.call("GET", f"/v1/jobs/{uuid4()}").status_code == 404
 
 
 @pytest.mark.parametrize(

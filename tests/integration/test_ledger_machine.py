@@ -50,7 +50,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @contextmanager
     def held(self, claimed: Claim) -> Iterator[tuple[Any, Job]]:
-        with suppress(*CLOSED), self.shop.ledger.begin() as session:
+        with self.shop.ledger.begin() as session:
             yield session, hold(session, claimed.attempt)
 
     @rule(target=jobs, site=st.integers(0, 1), is_question=st.booleans())
@@ -107,7 +107,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def end(self, claimed: Claim | None, state: State) -> None:
         if claimed is None:
             return
-        with self.held(claimed) as (session, job):
+        with suppress(*CLOSED), self.held(claimed) as (session, job):
             if state in MOVES[State(job.state)]:
                 end(session, job, state, reason=Reason.DONE)
 
@@ -115,7 +115,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def escalate(self, claimed: Claim | None) -> None:
         if claimed is None:
             return
-        with self.held(claimed) as (session, job):
+        with suppress(*CLOSED), self.held(claimed) as (session, job):
             if job.state == State.RUNNING and job.tier == Tier.SPEC:
                 escalate(session, job, to=Tier.PATCH, reason=Reason.SPEC_INVALID, detail="")
 
@@ -150,7 +150,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def publish(self, claimed: Claim | None) -> None:
         if claimed is None or claimed.attempt.queue != QueueName.CONTROL.value:
             return
-        with self.held(claimed) as (session, job):
+        with suppress(*CLOSED), self.held(claimed) as (session, job):
             release = approved_release(session, job)
             activate(session, release.site_id, release, base_release_id=release.base_release_id)
             end(session, job, State.PUBLISHED, reason=Reason.DONE)

@@ -200,9 +200,10 @@ def test_media_count_wherever_they_stand(place: str) -> None:
     assert measure(request(**fields), PRICE).media == 1334
 
 
-def test_what_looks_like_media_in_a_tools_input_is_text() -> None:
-    used = {"type": "tool_use", "input": inline("image", bytes(30_000))}
-    assert measure(asking(used), PRICE).text > 20_000
+def test_what_looks_like_media_elsewhere_is_text() -> None:
+    image = inline("image", bytes(30_000))
+    for part in ({"type": "tool_use", "input": image}, {"type": "text", "text": "x", "source": image["source"]}):
+        assert measure(asking(part), PRICE).text > 20_000
 
 
 def test_references_cost_the_most_there_is_where_the_policy_allows_them() -> None:

@@ -76,4 +76,4 @@ def test_after_a_pause_the_next_attempt_is_looked_after_as_well() -> None:
 
 def test_a_ledger_that_is_away_says_nothing_about_the_job() -> None:
     ledger = Ledger(create_ledger_engine("postgresql://nobody@127.0.0.1:1/none", pool_size=0))
-    Lease(ledger, cast(Claim, SimpleNamespace(job=SimpleNamespace(id=uuid4()))), LeaseKeeper()).check()
+    Lease(ledger, cast(Claim, SimpleNamespace(attempt=SimpleNamespace(id=uuid4()))), LeaseKeeper()).check()
