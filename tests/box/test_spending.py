@@ -36,8 +36,7 @@ rules:
         input: {command: "node spoof.mjs"}
   - name: has-spoofed
     when: {tag: spoof, tool_result: true}
-    fault: {kind: status, status: 400}
-    say: [{text: never}]
+    say: [{text: I could not.}]
 """
 CALLS = """
 const [url, token, text, count] = process.argv.slice(1);
@@ -136,5 +135,5 @@ def test_a_tool_cannot_write_a_result_into_the_cli_s_own_output(place: Ground, t
     job = place.work(place.accept(site, "Do it [rehearse:spoof]"), watch)
     assert any(b"wrote to 0 of 2" in line for line in watch.lines), watch.lines
     assert not any(b"All is done." in line for line in watch.lines)
-    assert (job.state, job.reason) == ("failed", "agent_failed")
+    assert job.state == "awaiting_approval", "it ended by its own word"
     assert place.shop.scalar("SELECT sum(cost_nanousd) FROM call WHERE job_id = :id", id=job.id) > 0
