@@ -229,6 +229,7 @@ def test_a_message_on_another_queue_or_about_no_job_is_no_claim(shop: Shop) -> N
         assert claim(session, message, queue=QueueName.SPEC, worker="w", policy=shop.policy) is None
 
 
+@pytest.mark.req("S-025")
 def test_a_claim_counts_with_the_tenant_s_lowered_limits(shop: Shop) -> None:
     shop.tenant(overrides={"queues": {"spec": {"llm_usd": 0.01, "soft_seconds": 3, "hard_seconds": 4}}})
     claimed = shop.running()

@@ -441,6 +441,7 @@ def test_looking_and_changing_is_an_edit(prompt: str) -> None:
         "change the password rules",
         "move the secret to the config",
         "replace the API key",
+        "rotate the key",
         "update the credential file",
         "delete all pages",
     ],
