@@ -20,6 +20,7 @@ from fastapi.openapi.utils import get_openapi
 from starlette.responses import HTMLResponse, RedirectResponse
 from starlette.staticfiles import StaticFiles
 
+from gateway.http_protocol import TimedHttpProtocol
 from monitoring import traces
 from producers.api import job_routes, operations_routes, site_routes
 from producers.api.openapi import describe_fields, describe_webhook, request_schemas, show_answers
@@ -147,7 +148,7 @@ def create_server(app: FastAPI, *, config: ApiConfig | PagesConfig) -> uvicorn.S
             host=config.host,
             port=config.port,
             loop="uvloop",
-            http="httptools",
+            http=TimedHttpProtocol,
             ws="none",
             lifespan="off",
             access_log=False,  # `Observer` logs each request, by route and without tokens

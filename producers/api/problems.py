@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from sqlalchemy.exc import DataError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from ledger.errors import (
     ApprovalRefusedError,
@@ -185,6 +186,7 @@ _RESPONSES: Mapping[type[Exception], Callable[[Exception], JSONResponse]] = {
     AdmissionRefusedError: _on_refusal,
     IdempotencyConflictError: _on_refusal,
     BrokenBodyError: _on_broken_body,
+    ClientDisconnect: lambda _: problem(408, "request_timeout", "the body did not arrive"),  # nobody reads it
     BodyTooLargeError: _on_large_body,
     InvalidInputError: _on_invalid_input,
     RequestValidationError: _on_validation,
