@@ -104,6 +104,15 @@ class AuditSeal(SQLModel, table=True):
     """Of the newest archived seal: the signature that its rows, and all before them, are in the archive."""
 
 
+class EndedSession(SQLModel, table=True):
+    """A console session that was logged out before its cookie expired."""
+
+    __tablename__ = "ended_session"
+
+    nonce: str = Field(primary_key=True)
+    at: datetime = when_column(nullable=False, default_now=True)
+
+
 class Notification(SQLModel, table=True):
     """The one message that the end of a job owes its owner."""
 

@@ -42,6 +42,7 @@ from producers.errors import (
     PageNotFoundError,
     PreviewGoneError,
     SiteConflictError,
+    TooManyTriesError,
 )
 from producers.intake.submit import Refusal
 from routing.errors import FieldError, InvalidJobError, PolicyError
@@ -149,6 +150,11 @@ def _on_authentication(error: Exception) -> JSONResponse:
     return problem(401, "unauthenticated", str(error), headers={"WWW-Authenticate": 'Bearer realm="pointsman"'})
 
 
+def _on_too_many_tries(error: Exception) -> JSONResponse:
+    assert isinstance(error, TooManyTriesError)
+    return problem(429, "too_many_tries", str(error), headers={"Retry-After": str(error.retry_after_seconds)})
+
+
 def _on_refused_decision(error: Exception) -> JSONResponse:
     assert isinstance(error, ApprovalRefusedError | GateRefusedError)
     kind = "approval_refused" if isinstance(error, ApprovalRefusedError) else "gate_refused"
@@ -193,6 +199,7 @@ _RESPONSES: Mapping[type[Exception], Callable[[Exception], JSONResponse]] = {
     DataError: lambda _: _respond(_invalid(FieldError("body", "holds text or a number that cannot be stored"))),
     AuthenticationError: _on_authentication,
     MessageRefusedError: lambda error: problem(422, "invalid_request", str(error)),
+    TooManyTriesError: _on_too_many_tries,
     JobNotFoundError: _not_found("no job of this id belongs to the tenant"),
     SiteNotFoundError: _not_found("no site of this name belongs to the tenant"),
     GateNotFoundError: _not_found("no gate of this id belongs to the tenant"),
