@@ -114,7 +114,7 @@ def get_health() -> dict[str, str]:
     return {"status": "ok"}
 
 
-@health_router.get("/readyz")
+@health_router.get("/readyz", responses={503: {"description": "Jobs cannot be accepted."}})
 def get_readiness(resources: ResourcesDep) -> Response:
     """Report whether jobs can be accepted: the ledger is reachable and its schema fits this version."""
     if not serves(resources.ledger.engine):

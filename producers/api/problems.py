@@ -234,6 +234,19 @@ def _handler(respond: Callable[[Exception], JSONResponse]) -> Callable[[Request,
     return handle
 
 
+_KEY_STATUSES = {
+    401: "The API key is missing, wrong or revoked.",
+    403: "The key lacks the operation's scope, or may not do this itself.",
+    422: "A field or parameter breaks its rule, or there is none of this name.",
+    429: "Too many wrong keys from this address, or with this one (`too_many_tries`).",
+    503: "The ledger cannot be reached: nothing was accepted.",
+}
+_NAMED_STATUSES = {404: "There is none, or it belongs to another tenant."}
+_BODY_STATUSES = {400: "The body is no JSON.", 413: "The body is too long."} | _NAMED_STATUSES
+_CHANGE_STATUSES = {409: "The state of things, or a concurrent request, does not allow this."}
+_TIMES = {"Retry-After": {"description": "When to retry, in seconds.", "schema": {"type": "integer"}}}
+
+
 def describe_problems(document: dict[str, Any]) -> None:
     """Describe the error responses of every operation, in place of those that FastAPI assumes."""
     schemas = document["components"]["schemas"]
@@ -242,9 +255,30 @@ def describe_problems(document: dict[str, Any]) -> None:
     schemas["FieldProblem"] = FieldProblem.model_json_schema()
     schemas["Problem"] = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
     schemas["Problem"].pop("$defs", None)
-    response = {"content": {PROBLEM_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
     for operations in document["paths"].values():
-        for operation in operations.values():
-            operation["responses"].pop("422", None)
-            operation["responses"]["4XX"] = {"description": "The caller's fault.", **response}
-            operation["responses"]["5XX"] = {"description": "Not the caller's fault.", **response}
+        for method, operation in operations.items():
+            responses = operation["responses"]
+            responses.pop("422", None)
+            for status, words in _problems_of(method, operation).items():
+                content = {PROBLEM_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+                described = responses.setdefault(str(status), {"description": words})
+                described["content"] = content
+                if status in (429, 503):
+                    described["headers"] = _TIMES
+            if "requestBody" in operation:
+                responses["408"] = {"description": "The body did not arrive in time; the connection is closed."}
+            operation["responses"] = dict(sorted(responses.items()))
+
+
+def _problems_of(method: str, operation: Mapping[str, Any]) -> dict[int, str]:
+    """Return the statuses of an operation's problems, in words."""
+    found = {500: "Our fault: it was logged."}
+    if "security" in operation or method == "post":
+        found |= _KEY_STATUSES
+    if any(item["in"] == "path" or item["name"] == "site" for item in operation.get("parameters", ())):
+        found |= _NAMED_STATUSES
+    if "requestBody" in operation:
+        found |= _BODY_STATUSES
+    if method == "post":
+        found |= _CHANGE_STATUSES
+    return found | {int(status): "" for status in operation["responses"] if int(status) >= 400}
