@@ -76,7 +76,7 @@ class KeyLimits:
 
     @contextmanager
     def counted(self, presented: Presented, *, is_login: bool = False) -> Iterator[None]:
-        """Count the authentication that runs inside: a login always, anything else if the key is wrong.
+        """Count the authentication that runs inside: a wrong key for key and address, a login for its key anyway.
 
         Raises:
             TooManyTriesError: the caller's fault; the key is not looked at.
@@ -87,24 +87,21 @@ class KeyLimits:
             if wait > 0 and (is_login or key not in self._good):
                 raise TooManyTriesError(math.ceil(wait))
             if is_login:
-                self._spend(key, address)
+                self._keys.spend(key)
         try:
             yield
         except AuthenticationError:
             with self._lock:
                 self._good.pop(key, None)
+                self._addresses.spend(address)
                 if not is_login:
-                    self._spend(key, address)
+                    self._keys.spend(key)
             raise
         with self._lock:
             self._good[key] = None
             self._good.move_to_end(key)
             if len(self._good) > _MOST_NAMES:
                 self._good.popitem(last=False)
-
-    def _spend(self, key: str, address: str) -> None:
-        self._keys.spend(key)
-        self._addresses.spend(address)
 
 
 def _subnet_of(address: str) -> str:

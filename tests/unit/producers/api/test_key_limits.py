@@ -64,9 +64,13 @@ def test_right_keys_may_come_in_any_number(door: Door) -> None:
     assert {door.call(f"right {number}") for number in range(5 * PER_ADDRESS.tries)} == {"in"}
 
 
-def test_every_login_counts(door: Door) -> None:
+def test_every_login_counts_for_its_key_and_a_wrong_one_for_its_address_too(door: Door) -> None:
     said = [door.call("right", is_login=True) for _ in range(PER_KEY.tries + 1)]
     assert said == [*["in"] * PER_KEY.tries, "wait 6"]
+    said = [door.call(f"right {number}", is_login=True) for number in range(2 * PER_ADDRESS.tries)]
+    assert set(said) == {"in"}
+    said = [door.call(f"wrong {number}", is_login=True) for number in range(PER_ADDRESS.tries + 1)]
+    assert said == [*["wrong"] * PER_ADDRESS.tries, "wait 1"]
 
 
 def test_a_fault_of_ours_is_no_try_and_makes_no_key_right(door: Door) -> None:
