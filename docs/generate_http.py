@@ -158,9 +158,10 @@ def _field(name: str, item: dict[str, Any], *, may_miss: bool) -> str:
 def _problems(document: dict[str, Any]) -> Iterator[str]:
     submit = document["paths"]["/v1/jobs"]["post"]["responses"]
     kinds = {
-        name: item["value"] for name, item in submit["4XX"]["content"]["application/problem+json"]["examples"].items()
+        name: item["value"]
+        for answer in document["paths"]["/v1/jobs/{job_id}/reply"]["post"]["responses"].values()
+        for name, item in answer.get("content", {}).get("application/problem+json", {}).get("examples", {}).items()
     }
-    kinds["queue_full"] = submit["429"]["content"]["application/problem+json"]["example"]
     yield "A problem has these fields:"
     yield from _fields(document["components"]["schemas"]["Problem"])
     yield f"\n429 comes with `Retry-After`. {_text(submit['429']['description'])}\n"

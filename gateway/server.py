@@ -27,6 +27,7 @@ import uvicorn
 from gateway import messages as messages_api
 from gateway.admission import Admission, Caller, CircuitReporter, logged_path
 from gateway.config import GatewayConfig
+from gateway.http_protocol import TimedHttpProtocol
 from gateway.journal import Journal
 from gateway.ledger_client import Ledger, LedgerUnreachableError
 from gateway.messages import Code, ModelRequest, RefusedError
@@ -39,7 +40,6 @@ logger = logging.getLogger(__name__)
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
 
-_BODY_SECONDS = 60.0
 _THREAD_SECONDS = 10.0
 _COUNT_SECONDS = 10.0
 _MAX_COUNT_BYTES = 64 * 1024
@@ -176,20 +176,16 @@ class Gateway:
             raise RefusedError(Code.TOO_LARGE, f"the body must not be longer than {limit} bytes")
         parts: list[bytes] = []
         size = 0
-        try:
-            async with asyncio.timeout(_BODY_SECONDS):
-                while True:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        raise RefusedError(Code.BAD_REQUEST, "the body is not complete")
-                    parts.append(message.get("body", b""))
-                    size += len(parts[-1])
-                    if size > limit:
-                        raise RefusedError(Code.TOO_LARGE, f"the body must not be longer than {limit} bytes")
-                    if not message.get("more_body", False):
-                        return b"".join(parts)
-        except TimeoutError:
-            raise RefusedError(Code.BAD_REQUEST, "the body took too long to arrive") from None
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise RefusedError(Code.BAD_REQUEST, "the body is not complete")
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            if size > limit:
+                raise RefusedError(Code.TOO_LARGE, f"the body must not be longer than {limit} bytes")
+            if not message.get("more_body", False):
+                return b"".join(parts)
 
 
 def _unreachable() -> RefusedError:
@@ -221,7 +217,7 @@ def server_config(config: GatewayConfig, ledger_url: str, policy: Policy) -> uvi
         host=config.host,
         port=config.port,
         loop="uvloop",
-        http="httptools",
+        http=TimedHttpProtocol,
         ws="none",
         lifespan="on",
         log_config=None,

@@ -74,6 +74,17 @@ class AuthenticationError(ProducerError, PermissionError):
     """The request carries no valid API key, or one without the scope it needs (the caller's fault)."""
 
 
+class TooManyTriesError(ProducerError):
+    """Too many logins or wrong keys from here, or with this key (the caller's fault): the key was not looked at."""
+
+    def __init__(self, retry_after_seconds: int) -> None:
+        super().__init__(retry_after_seconds)
+        self.retry_after_seconds = retry_after_seconds
+
+    def __str__(self) -> str:
+        return f"too many logins or wrong keys; try again in {self.retry_after_seconds} s"
+
+
 class LeadLostError(ProducerError):
     """Another dispatcher leads now (nobody's fault); this one stops in the middle of its round."""
 

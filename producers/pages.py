@@ -167,19 +167,19 @@ def _serve(resources: PageResources, request: Request, found: FoundFile, headers
     return Response(body, headers=served)
 
 
-@router.get("/favicon.ico")
+@router.api_route("/favicon.ico", methods=["GET", "HEAD"])
 def get_icon() -> Response:
     """Browsers ask for one at the origin of every page; a site's own icon is named by its pages."""
     return Response(status_code=204, headers={"Cross-Origin-Resource-Policy": "cross-origin"})
 
 
-@router.get("/robots.txt")
+@router.api_route("/robots.txt", methods=["GET", "HEAD"])
 def get_robots() -> PlainTextResponse:
     """Keep crawlers from previews, should a link ever be found."""
     return PlainTextResponse("User-agent: *\nDisallow: /preview/\n")
 
 
-@router.get("/healthz")
+@router.api_route("/healthz", methods=["GET", "HEAD"])
 def get_health() -> PlainTextResponse:
     """Tell that the process serves requests."""
     return PlainTextResponse("ok")

@@ -235,7 +235,9 @@ def check_site_name(name: str) -> str:
     return name
 
 
-SiteName = Annotated[str, AfterValidator(check_site_name)]
+SiteName = Annotated[
+    str, AfterValidator(check_site_name), Field(json_schema_extra={"pattern": f"^{_SITE_NAME.pattern}$"})
+]
 
 
 class Option(BaseModel):
@@ -252,6 +254,11 @@ def _check_options(options: tuple[Option, ...]) -> tuple[Option, ...]:
     if len({option.id for option in options}) < len(options):
         raise ValueError("two options must not have the same id")
     return options
+
+
+_URL = r"^https?://[^\s]+$"
+CallbackUrl = Annotated[Text, Field(max_length=2048, pattern=_URL, json_schema_extra={"pattern": _URL})]
+IdempotencyKey = Annotated[Text, Field(min_length=1, max_length=200)]
 
 
 class JobRequest(BaseModel):
@@ -282,8 +289,8 @@ class JobRequest(BaseModel):
     budget_usd: Annotated[float, Field(gt=0, le=25, allow_inf_nan=False)] | None = None
     """The caller's budget in USD, which can only lower the policy's."""
     priority: Literal["P0", "P1", "P2", "P3"] = "P2"
-    callback_url: Annotated[Text, Field(max_length=2048, pattern=r"^https?://[^\s]+$")] | None = None
-    idempotency_key: Annotated[Text, Field(min_length=1, max_length=200)] | None = None
+    callback_url: CallbackUrl | None = None
+    idempotency_key: IdempotencyKey | None = None
     supersede_key: Annotated[Text, Field(min_length=1, max_length=200)] | None = None
     """Replaces the tenant's older jobs on the same target with the same key."""
     start_at: AwareDatetime | None = None

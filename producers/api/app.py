@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import re
 import signal
 import socket
+from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import resources
@@ -13,14 +16,16 @@ from typing import Any
 
 import uvicorn
 import uvloop
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.openapi.utils import get_openapi
 from starlette.responses import HTMLResponse, RedirectResponse
 from starlette.staticfiles import StaticFiles
 
+from gateway.http_protocol import TimedHttpProtocol
 from monitoring import traces
 from producers.api import job_routes, operations_routes, site_routes
+from producers.api.http_rules import HeadAsGet, name_allowed_methods, refuse_unknown_query
 from producers.api.openapi import describe_fields, describe_webhook, request_schemas, show_answers
 from producers.api.operations_routes import NO_TELEMETRY, ApiMetrics, Observer, Tracing
 from producers.api.problems import add_handlers, describe_problems
@@ -62,15 +67,30 @@ def _serve_docs(app: FastAPI) -> None:
     files = str(resources.files("fastapi_offline") / "static")
     app.mount("/docs/files", StaticFiles(directory=files), name="docs-files")
 
+    page = get_swagger_ui_html(
+        openapi_url=str(app.openapi_url),
+        title="Pointsman",
+        swagger_js_url="/docs/files/swagger-ui-bundle.js",
+        swagger_css_url="/docs/files/swagger-ui.css",
+        swagger_favicon_url="/docs/files/favicon.png",
+    )
+    page.headers.update(_docs_headers(bytes(page.body).decode()))
+
     @app.get("/docs", include_in_schema=False)
     def docs() -> HTMLResponse:
-        return get_swagger_ui_html(
-            openapi_url=str(app.openapi_url),
-            title="Pointsman",
-            swagger_js_url="/docs/files/swagger-ui-bundle.js",
-            swagger_css_url="/docs/files/swagger-ui.css",
-            swagger_favicon_url="/docs/files/favicon.png",
-        )
+        return page
+
+
+def _docs_headers(page: str) -> dict[str, str]:
+    """Return the headers of the documentation's page: its own script, our files, and nobody's frame."""
+    scripts = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
+    hashes = " ".join(f"'sha256-{b64encode(hashlib.sha256(code.encode()).digest()).decode()}'" for code in scripts)
+    return {
+        "Content-Security-Policy": f"default-src 'none'; script-src 'self' {hashes}; style-src 'self' 'unsafe-inline'; "
+        "img-src 'self' data:; connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'",
+        "X-Frame-Options": "DENY",
+        "Referrer-Policy": "no-referrer",
+    }
 
 
 def create_app(wiring: Resources, *, console: Console | None = None) -> FastAPI:
@@ -96,14 +116,12 @@ def create_app(wiring: Resources, *, console: Console | None = None) -> FastAPI:
     if traces.is_on():
         app.add_middleware(Tracing)
     app.add_middleware(Observer, metrics=metrics)
+    app.add_middleware(HeadAsGet)
     add_handlers(app)
-    for router in (
-        job_routes.router,
-        operations_routes.router,
-        site_routes.router,
-        site_routes.webhook_router,
-        operations_routes.health_router,
-    ):
+    name_allowed_methods(app)
+    for router in (job_routes.router, operations_routes.router, site_routes.router):
+        app.include_router(router, dependencies=[Depends(refuse_unknown_query)])
+    for router in (site_routes.webhook_router, operations_routes.health_router):
         app.include_router(router)
     if console is not None:
         app.mount(PREFIX, create_console(wiring, console))
@@ -145,7 +163,7 @@ def create_server(app: FastAPI, *, config: ApiConfig | PagesConfig) -> uvicorn.S
             host=config.host,
             port=config.port,
             loop="uvloop",
-            http="httptools",
+            http=TimedHttpProtocol,
             ws="none",
             lifespan="off",
             access_log=False,  # `Observer` logs each request, by route and without tokens
@@ -184,7 +202,7 @@ def serve(installation: Installation) -> None:
     )
     console = Console(
         sessions=Sessions([key.get_secret_value() for key in settings.preview.keys]),
-        is_secure=settings.api.public_url.startswith("https://"),
+        public_url=settings.api.public_url,
         audit_key=settings.audit.signing_key.get_secret_value().encode(),
     )
     api_app = create_app(resources, console=console)

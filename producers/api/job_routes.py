@@ -18,7 +18,7 @@ from ledger.releases import find_site
 from ledger.submission import Accepted
 from ledger.tables import Job
 from producers.api.event_streams import as_json, read_events
-from producers.api.openapi import BATCH_BODY, EVENT_STREAM, NO_ROOM, SUBMIT_BODY, body_of
+from producers.api.openapi import BATCH_BODY, EVENT_STREAM, KEY_LENGTH, NO_ROOM, SUBMIT_BODY, body_of
 from producers.api.problems import Problem, problem_of
 from producers.api.requests import (
     Approver,
@@ -48,6 +48,10 @@ from routing.policy.prices import decimal_usd
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
 Body = Annotated[bytes, Depends(read_body)]
+Key = Annotated[
+    str | None,
+    Header(description="The same key and body return the same job.", json_schema_extra=KEY_LENGTH),
+]
 
 
 class AcceptedView(BaseModel):
@@ -113,7 +117,7 @@ def submit_job(
     resources: ResourcesDep,
     key: SubmitKey,
     raw: Body,
-    idempotency_key: Annotated[str | None, Header(description="The same key and body return the same job.")] = None,
+    idempotency_key: Key = None,
 ) -> Response:
     """Submit a job. After a 202 it is durable: no failure of the broker can lose it."""
     caller = resources.caller(key, Scope.SUBMIT)
@@ -323,7 +327,6 @@ def submit_jobs(resources: ResourcesDep, caller: SubmitCaller, raw: BatchBytes) 
     return respond(BatchView(accepted=accepted, refused=len(items) - accepted, jobs=items))
 
 
-Key = Annotated[str | None, Header(description="The same key and body return the same job.")]
 RoundOrder = TypeVar("RoundOrder", ResumeOrder, ReviseOrder)
 
 
@@ -349,7 +352,9 @@ class ContinuedView(BaseModel):
     events_url: str
 
 
-@router.post("/{job_id}/resume", status_code=202, openapi_extra=body_of(ResumeOrder, {"budget_usd": 0.25}))
+@router.post(
+    "/{job_id}/resume", status_code=202, openapi_extra=body_of(ResumeOrder, {"budget_usd": 0.25}), responses=NO_ROOM
+)
 def resume_job(
     resources: ResourcesDep,
     caller: SubmitCaller,
@@ -363,7 +368,12 @@ def resume_job(
     return _round_view(resources.rounds.resume(job_id, order, requester=asker_of(caller)), job_id, response)
 
 
-@router.post("/{job_id}/revise", status_code=202, openapi_extra=body_of(ReviseOrder, {"text": "Make the logo smaller"}))
+@router.post(
+    "/{job_id}/revise",
+    status_code=202,
+    openapi_extra=body_of(ReviseOrder, {"text": "Make the logo smaller"}),
+    responses=NO_ROOM,
+)
 def revise_job(
     resources: ResourcesDep,
     caller: SubmitCaller,

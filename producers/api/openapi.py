@@ -127,7 +127,16 @@ _PROBLEMS = {
     "conflict": _problem(
         409, "conflict", "job 00000000-0000-4000-8000-000000000001 is published; this needs awaiting_approval"
     ),
+    "broken_body": _problem(
+        400, "invalid_request", "body: must be valid JSON; line 1, column 2", ("body", "must be valid JSON; ...")
+    ),
+    "too_long": _problem(413, "invalid_request", "body: must not be longer than 64 KiB", ("body", "must not be ...")),
     "invalid_request": _problem(422, "invalid_request", "prompt: must not be empty", ("prompt", "must not be empty")),
+    "too_many_tries": _problem(429, "too_many_tries", "too many logins or wrong keys; try again in 6 s"),
+    "internal_error": _problem(500, "internal_error", "this is our fault; it has been logged"),
+    "ledger_unreachable": _problem(
+        503, "ledger_unreachable", "the ledger cannot be reached; nothing was accepted, try again"
+    ),
 }
 _FULL = _problem(429, "queue_full", "queue spec has 5000 jobs of the tenant waiting; try again in 20 s")
 
@@ -147,11 +156,13 @@ data: {"id":4711,"at":"2026-11-20T09:30:00Z","kind":"state","data":{"origin":"sc
 """
 """A client that lost its connection resumes with `Last-Event-ID: 4711`."""
 
+KEY_LENGTH: dict[str, Any] = {"minLength": 1, "maxLength": 200}
+"""Of an idempotency key in a header; the body's field has the rule itself."""
+
 NO_ROOM: dict[int | str, dict[str, Any]] = {
     429: {
-        "description": "The queue is full (`queue_full`) or the budget spent (`budget_exceeded`).",
-        "content": {"application/problem+json": {"schema": {"$ref": REF.format(model="Problem")}, "example": _FULL}},
-        "headers": {"Retry-After": {"description": "When to retry, in seconds.", "schema": {"type": "integer"}}},
+        "description": "The queue is full (`queue_full`), the budget spent (`budget_exceeded`), or too many wrong keys "
+        "were tried (`too_many_tries`)."
     }
 }
 
@@ -172,8 +183,16 @@ def show_answers(document: dict[str, Any]) -> None:
         answers[good]["content"]["application/json"]["example"] = answer
     for operations in document["paths"].values():
         for operation in operations.values():
-            problems = operation["responses"]["4XX"]["content"]["application/problem+json"]
-            problems["examples"] = {kind: {"value": value} for kind, value in _PROBLEMS.items()}
+            _show_problems(operation["responses"])
+
+
+def _show_problems(responses: Mapping[str, Any]) -> None:
+    for status, answer in responses.items():
+        kinds = {kind: {"value": value} for kind, value in _PROBLEMS.items() if str(value["status"]) == status}
+        if "queue_full" in answer["description"]:
+            kinds = {"queue_full": {"value": _FULL}} | kinds
+        if kinds and "content" in answer:
+            answer["content"]["application/problem+json"]["examples"] = kinds
 
 
 def describe_webhook(document: dict[str, Any]) -> None:

@@ -114,7 +114,7 @@ def get_health() -> dict[str, str]:
     return {"status": "ok"}
 
 
-@health_router.get("/readyz")
+@health_router.get("/readyz", responses={503: {"description": "Jobs cannot be accepted."}})
 def get_readiness(resources: ResourcesDep) -> Response:
     """Report whether jobs can be accepted: the ledger is reachable and its schema fits this version."""
     if not serves(resources.ledger.engine):
@@ -131,6 +131,7 @@ def get_metrics(request: Request) -> Response:
 UNMATCHED = "unmatched"
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_HEADERS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
 _QUIET = frozenset({"/healthz", "/readyz", "/metrics"})
 
 
@@ -158,7 +159,10 @@ class ApiMetrics:
 
 
 class Observer:
-    """ASGI middleware that counts and logs each request, by route template, and forbids content sniffing."""
+    """ASGI middleware that counts and logs each request, by route template.
+
+    It forbids content sniffing, and caches to keep what the API says.
+    """
 
     def __init__(self, app: ASGIApp, *, metrics: ApiMetrics) -> None:
         self._app = app
@@ -177,9 +181,9 @@ class Observer:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 headers = list(message.get("headers", []))
-                if not any(name.lower() == b"x-content-type-options" for name, _ in headers):
-                    headers.append((b"x-content-type-options", b"nosniff"))
-                message["headers"] = headers
+                given = {name.lower() for name, _ in headers}
+                wanted = _HEADERS if scope["path"].startswith("/v1") else _HEADERS[:1]
+                message["headers"] = headers + [header for header in wanted if header[0] not in given]
             await send(message)
 
         with self._metrics.under_way.track_inprogress():

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from sqlalchemy.exc import DataError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from ledger.errors import (
     ApprovalRefusedError,
@@ -42,6 +43,7 @@ from producers.errors import (
     PreviewGoneError,
     SiteConflictError,
     TooManyStreamsError,
+    TooManyTriesError,
 )
 from producers.intake.submit import Refusal
 from routing.errors import FieldError, InvalidJobError, PolicyError
@@ -156,6 +158,11 @@ def on_too_many_streams(error: Exception) -> JSONResponse:
     return problem(429 if error.whose == "key" else 503, "too_many_streams", str(error), headers=headers)
 
 
+def _on_too_many_tries(error: Exception) -> JSONResponse:
+    assert isinstance(error, TooManyTriesError)
+    return problem(429, "too_many_tries", str(error), headers={"Retry-After": str(error.retry_after_seconds)})
+
+
 def _on_refused_decision(error: Exception) -> JSONResponse:
     assert isinstance(error, ApprovalRefusedError | GateRefusedError)
     kind = "approval_refused" if isinstance(error, ApprovalRefusedError) else "gate_refused"
@@ -193,6 +200,7 @@ _RESPONSES: Mapping[type[Exception], Callable[[Exception], JSONResponse]] = {
     AdmissionRefusedError: _on_refusal,
     IdempotencyConflictError: _on_refusal,
     BrokenBodyError: _on_broken_body,
+    ClientDisconnect: lambda _: problem(408, "request_timeout", "the body did not arrive"),  # nobody reads it
     BodyTooLargeError: _on_large_body,
     InvalidInputError: _on_invalid_input,
     RequestValidationError: _on_validation,
@@ -200,6 +208,7 @@ _RESPONSES: Mapping[type[Exception], Callable[[Exception], JSONResponse]] = {
     AuthenticationError: _on_authentication,
     TooManyStreamsError: on_too_many_streams,
     MessageRefusedError: lambda error: problem(422, "invalid_request", str(error)),
+    TooManyTriesError: _on_too_many_tries,
     JobNotFoundError: _not_found("no job of this id belongs to the tenant"),
     SiteNotFoundError: _not_found("no site of this name belongs to the tenant"),
     GateNotFoundError: _not_found("no gate of this id belongs to the tenant"),
@@ -234,6 +243,19 @@ def _handler(respond: Callable[[Exception], JSONResponse]) -> Callable[[Request,
     return handle
 
 
+_KEY_STATUSES = {
+    401: "The API key is missing, wrong or revoked.",
+    403: "The key lacks the operation's scope, or may not do this itself.",
+    422: "A field or parameter breaks its rule, or there is none of this name.",
+    429: "Too many wrong keys from this address, or with this one (`too_many_tries`).",
+    503: "The ledger cannot be reached: nothing was accepted.",
+}
+_NAMED_STATUSES = {404: "There is none, or it belongs to another tenant."}
+_BODY_STATUSES = {400: "The body is no JSON.", 413: "The body is too long."} | _NAMED_STATUSES
+_CHANGE_STATUSES = {409: "The state of things, or a concurrent request, does not allow this."}
+_TIMES = {"Retry-After": {"description": "When to retry, in seconds.", "schema": {"type": "integer"}}}
+
+
 def describe_problems(document: dict[str, Any]) -> None:
     """Describe the error responses of every operation, in place of those that FastAPI assumes."""
     schemas = document["components"]["schemas"]
@@ -242,9 +264,30 @@ def describe_problems(document: dict[str, Any]) -> None:
     schemas["FieldProblem"] = FieldProblem.model_json_schema()
     schemas["Problem"] = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
     schemas["Problem"].pop("$defs", None)
-    response = {"content": {PROBLEM_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
     for operations in document["paths"].values():
-        for operation in operations.values():
-            operation["responses"].pop("422", None)
-            operation["responses"]["4XX"] = {"description": "The caller's fault.", **response}
-            operation["responses"]["5XX"] = {"description": "Not the caller's fault.", **response}
+        for method, operation in operations.items():
+            responses = operation["responses"]
+            responses.pop("422", None)
+            for status, words in _problems_of(method, operation).items():
+                content = {PROBLEM_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+                described = responses.setdefault(str(status), {"description": words})
+                described["content"] = content
+                if status in (429, 503):
+                    described["headers"] = _TIMES
+            if "requestBody" in operation:
+                responses["408"] = {"description": "The body did not arrive in time; the connection is closed."}
+            operation["responses"] = dict(sorted(responses.items()))
+
+
+def _problems_of(method: str, operation: Mapping[str, Any]) -> dict[int, str]:
+    """Return the statuses of an operation's problems, in words."""
+    found = {500: "Our fault: it was logged."}
+    if "security" in operation or method == "post":
+        found |= _KEY_STATUSES
+    if any(item["in"] == "path" or item["name"] == "site" for item in operation.get("parameters", ())):
+        found |= _NAMED_STATUSES
+    if "requestBody" in operation:
+        found |= _BODY_STATUSES
+    if method == "post":
+        found |= _CHANGE_STATUSES
+    return found | {int(status): "" for status in operation["responses"] if int(status) >= 400}

@@ -13,6 +13,7 @@ from fastapi.security import APIKeyHeader, HTTPAuthorizationCredentials, HTTPBea
 from pydantic import BaseModel, ValidationError
 
 from producers.api.event_streams import EventStreams
+from producers.api.key_limits import KeyLimits, Presented
 from producers.errors import BodyTooLargeError, BrokenBodyError
 from producers.intake.submit import Submitter
 from producers.use_cases.all import UseCases
@@ -39,14 +40,16 @@ class Resources(UseCases):
     poll_seconds: float = 0.25
     """Pause between two looks for events while streams are open."""
 
-    def caller(self, key: str, scope: Scope) -> Caller:
+    key_limits: KeyLimits = field(default_factory=KeyLimits)
+
+    def caller(self, presented: Presented, scope: Scope, *, is_login: bool = False) -> Caller:
         """Return the holder of a key that has this scope.
 
         Raises:
-            AuthenticationError: the caller's fault.
+            AuthenticationError, TooManyTriesError: the caller's fault.
         """
-        with self.ledger.look() as connection:
-            caller = authenticate(connection, key)
+        with self.key_limits.counted(presented, is_login=is_login), self.ledger.look() as connection:
+            caller = authenticate(connection, presented.key)
         caller.require(scope)
         return caller
 
@@ -78,17 +81,23 @@ _BEARER = HTTPBearer(auto_error=False, description="`Authorization: Bearer pmk_.
 _HEADER = APIKeyHeader(name="X-API-Key", auto_error=False, description="`X-API-Key: pmk_...`")
 
 
-def key_for(scope: Scope) -> Callable[..., Awaitable[str]]:
+def presented_by(request: Request, key: str) -> Presented:
+    """Return a request's key; forwarding headers are ignored, because a caller can forge them."""
+    return Presented(key, request.client.host if request.client is not None else "")
+
+
+def key_for(scope: Scope) -> Callable[..., Awaitable[Presented]]:
     """Return a dependency that gives the request's API key; `Resources.caller` authenticates it.
 
     A request without anything like a key is refused here, before its body is read.
     """
 
     async def key_of(
+        request: Request,
         bearer: HTTPAuthorizationCredentials | None = Security(_BEARER, scopes=[scope.value]),
         api_key: str | None = Security(_HEADER, scopes=[scope.value]),
-    ) -> str:
-        return check_shape(bearer.credentials if bearer is not None else api_key or "")
+    ) -> Presented:
+        return presented_by(request, check_shape(bearer.credentials if bearer is not None else api_key or ""))
 
     return key_of
 
@@ -96,7 +105,7 @@ def key_for(scope: Scope) -> Callable[..., Awaitable[str]]:
 def require(scope: Scope) -> Callable[..., Caller]:
     """Return a dependency that admits only keys with this scope. The key alone determines the tenant."""
 
-    def caller_of(resources: ResourcesDep, key: str = Depends(key_for(scope))) -> Caller:
+    def caller_of(resources: ResourcesDep, key: Presented = Depends(key_for(scope))) -> Caller:
         return resources.caller(key, scope)
 
     return caller_of
@@ -109,7 +118,7 @@ def asker_of(caller: Caller) -> Requester:
 
 Reader = Annotated[Caller, Depends(require(Scope.READ))]
 SubmitCaller = Annotated[Caller, Depends(require(Scope.SUBMIT))]
-SubmitKey = Annotated[str, Depends(key_for(Scope.SUBMIT))]
+SubmitKey = Annotated[Presented, Depends(key_for(Scope.SUBMIT))]
 """For the busiest route, where a dependency's own thread would cost too much."""
 Approver = Annotated[Caller, Depends(require(Scope.APPROVE))]
 Admin = Annotated[Caller, Depends(require(Scope.ADMIN))]

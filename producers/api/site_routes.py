@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from ledger.runs.run import Verdict, decide_gate, find_gate, open_gates
-from producers.api.openapi import body_of
+from producers.api.openapi import KEY_LENGTH, NO_ROOM, body_of
 from producers.api.requests import (
     Admin,
     Approver,
@@ -41,7 +41,7 @@ class NewSiteBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    name: str
+    name: SiteName
     profile: str = "default"
 
 
@@ -151,12 +151,18 @@ _TICKET = {
 }
 
 
+_PROJECT = """repo: {url: https://forge.example/acme/shop.git}
+stack: {language: typescript}
+keys: {anthropic: acme}
+"""
+
+
 class NewProjectBody(BaseModel):
     """A project's name and its file."""
 
     model_config = ConfigDict(extra="forbid")
 
-    name: str
+    name: SiteName
     file: str = Field(min_length=1, max_length=65_536)
     """YAML: repo, stack, keys, models, budgets, rules, integrations. It names keys but never holds one."""
 
@@ -192,7 +198,7 @@ def get_projects(resources: ResourcesDep, caller: Reader) -> list[ProjectView]:
     "/projects",
     status_code=201,
     tags=["projects"],
-    openapi_extra=body_of(NewProjectBody, {"name": "shop", "file": "repo: {url: https://forge.example/acme/shop.git}"}),
+    openapi_extra=body_of(NewProjectBody, {"name": "shop", "file": _PROJECT}),
 )
 def put_project(resources: ResourcesDep, caller: Admin, raw: Body) -> ProjectView:
     """Add a project from its file, or replace the one of this name."""
@@ -200,13 +206,15 @@ def put_project(resources: ResourcesDep, caller: Admin, raw: Body) -> ProjectVie
     return resources.projects.put(caller.tenant, body.name, body.file, source="file", actor=caller.actor)
 
 
-@router.post("/runs", status_code=202, tags=["runs"], openapi_extra=body_of(TicketBody, _TICKET))
+@router.post("/runs", status_code=202, tags=["runs"], openapi_extra=body_of(TicketBody, _TICKET), responses=NO_ROOM)
 def submit_run(
     resources: ResourcesDep,
     caller: SubmitCaller,
     raw: Body,
     response: Response,
-    idempotency_key: Annotated[str | None, Header(description="The same key and body return the same run.")] = None,
+    idempotency_key: Annotated[
+        str | None, Header(description="The same key and body return the same run.", json_schema_extra=KEY_LENGTH)
+    ] = None,
 ) -> AcceptedRunView:
     """Submit a ticket. Its run plans itself: callers do not choose agents or their order."""
     ticket = _with_key(parse_model(TicketBody, raw), idempotency_key)
@@ -290,7 +298,14 @@ class DeliveryView(BaseModel):
     """Why the delivery was ignored."""
 
 
-@webhook_router.post("/{tracker}/{tenant}/{project}", response_model=DeliveryView)
+@webhook_router.post(
+    "/{tracker}/{tenant}/{project}",
+    response_model=DeliveryView,
+    responses={
+        202: {"model": DeliveryView, "description": "The ticket has become a run."},
+        413: {"description": "The delivery is too long."},
+    },
+)
 def take_delivery(
     tracker: Tracker,
     tenant: str,

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from importlib import resources as files
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, FastAPI, Form, Header, Request
+from fastapi import APIRouter, Depends, FastAPI, Form, Request
 from fastapi.exceptions import RequestValidationError
 from sqlalchemy.exc import DataError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
@@ -19,7 +19,7 @@ from starlette.staticfiles import StaticFiles
 from ledger.errors import JobNotFoundError, SiteNotFoundError
 from producers.api.operations_routes import NO_TELEMETRY
 from producers.api.problems import on_too_many_streams
-from producers.api.requests import MAX_RAW_BYTES, Resources
+from producers.api.requests import MAX_RAW_BYTES, Resources, presented_by
 from producers.console import jobs, operations, sites
 from producers.console.web import (
     COOKIE,
@@ -32,6 +32,7 @@ from producers.console.web import (
     acting,
     is_part,
     redirect,
+    refuse_foreign,
     render,
 )
 from producers.errors import (
@@ -40,8 +41,9 @@ from producers.errors import (
     MissingScopeError,
     NotLoggedInError,
     TooManyStreamsError,
+    TooManyTriesError,
 )
-from producers.use_cases.tenants import Scope, authenticate
+from producers.use_cases.tenants import Scope, end_session
 from routing.errors import PolicyError
 
 logger = logging.getLogger(__name__)
@@ -62,18 +64,18 @@ def log_in(
     request: Request,
     console: ConsoleDep,
     resources: ConsoleResources,
+    _: Annotated[None, Depends(refuse_foreign)],
     key: Annotated[str, Form(max_length=200)] = "",
-    sec_fetch_site: Annotated[str | None, Header()] = None,
 ) -> Response:
     """Open a session for the holder of a key with scope `read`."""
-    if sec_fetch_site not in (None, "same-origin", "none"):
-        raise ForgedFormError
     try:
-        with resources.ledger.begin() as session:
-            caller = authenticate(session, key.strip())
-        caller.require(Scope.READ)
+        caller = resources.caller(presented_by(request, key.strip()), Scope.READ, is_login=True)
     except AuthenticationError as error:
         return render(request, "login.html", viewer=None, status=401, error=str(error))
+    except TooManyTriesError as error:
+        page = render(request, "login.html", viewer=None, status=429, error=str(error))
+        page.headers["Retry-After"] = str(error.retry_after_seconds)
+        return page
     assert caller.key_id is not None
     response = redirect(request, "/")
     response.set_cookie(
@@ -89,8 +91,12 @@ def log_in(
 
 
 @login_router.post("/logout")
-def log_out(request: Request, viewer: Annotated[Viewer, Depends(acting(Scope.READ))]) -> Response:
-    """End the session in this browser."""
+def log_out(
+    request: Request, resources: ConsoleResources, viewer: Annotated[Viewer, Depends(acting(Scope.READ))]
+) -> Response:
+    """End the session, whoever holds its cookie."""
+    with resources.ledger.begin() as transaction:
+        end_session(transaction, viewer.session.nonce, max_age_seconds=MAX_AGE_SECONDS)
     response = redirect(request, "/login")
     response.delete_cookie(COOKIE, path=PREFIX)
     return response

@@ -25,7 +25,7 @@ from producers.console import presentation
 from producers.console.job_page import offset
 from producers.console.presentation import event_line
 from producers.errors import ForgedFormError, MissingScopeError, NotLoggedInError, ProducerError
-from producers.use_cases.tenants import Caller, Scope, holder_of
+from producers.use_cases.tenants import Caller, Scope, has_ended, holder_of
 from routing.errors import InvalidJobError, RoutingError
 
 COOKIE = "pointsman_console"
@@ -121,10 +121,15 @@ class Console:
     """What the console needs besides the resources of the HTTP API."""
 
     sessions: Sessions
-    is_secure: bool
-    """Whether the public URL uses https, so that cookies must."""
+    public_url: str
+    """Where browsers find it."""
     audit_key: bytes = b""
     """The key of the audit trail; empty where this process cannot verify it."""
+
+    @property
+    def is_secure(self) -> bool:
+        """Whether the public URL uses https, so that cookies must."""
+        return self.public_url.startswith("https://")
 
 
 @cache
@@ -156,14 +161,15 @@ def viewer_of(request: Request, console: ConsoleDep, resources: ConsoleResources
     """Return who is logged in.
 
     Raises:
-        NotLoggedInError: nobody is, or the key was revoked.
+        NotLoggedInError: nobody is, or the session was ended, or the key revoked.
         MissingScopeError: the viewer's fault: the key may not even read.
     """
     session = console.sessions.read(request.cookies.get(COOKIE, ""))
     if session is None:
         raise NotLoggedInError
     with resources.ledger.begin() as transaction:
-        caller = holder_of(transaction, session.key_id)
+        is_over = has_ended(transaction, session.nonce)
+        caller = None if is_over else holder_of(transaction, session.key_id)
     if caller is None:
         raise NotLoggedInError
     caller.require(Scope.READ)
@@ -173,6 +179,23 @@ def viewer_of(request: Request, console: ConsoleDep, resources: ConsoleResources
 ViewerDep = Annotated[Viewer, Depends(viewer_of)]
 
 
+def refuse_foreign(
+    request: Request,
+    console: ConsoleDep,
+    origin: Annotated[str | None, Header()] = None,
+    sec_fetch_site: Annotated[str | None, Header()] = None,
+) -> None:
+    """Refuse a form that a page of another origin has sent. A browser says which; the others have no cookies to lend.
+
+    Raises:
+        ForgedFormError: the sender's fault.
+    """
+    own = (request.headers.get("host"), urlsplit(console.public_url).netloc)  # a proxy may have changed the first
+    is_foreign = origin is not None and (urlsplit(origin).netloc or origin) not in own
+    if is_foreign or sec_fetch_site not in (None, "same-origin", "none"):
+        raise ForgedFormError
+
+
 def acting(scope: Scope) -> Callable[..., Viewer]:
     """Return a dependency of forms: the form must belong to the session, and the key must have the scope."""
 
@@ -180,11 +203,10 @@ def acting(scope: Scope) -> Callable[..., Viewer]:
         request: Request,
         console: ConsoleDep,
         viewer: ViewerDep,
+        _: Annotated[None, Depends(refuse_foreign)],
         form_token: Annotated[str, Form()] = "",
-        sec_fetch_site: Annotated[str | None, Header()] = None,
     ) -> Viewer:
-        is_foreign = sec_fetch_site not in (None, "same-origin", "none")
-        if request.method in _SAFE or is_foreign or not console.sessions.is_own_form(viewer.session, form_token):
+        if request.method in _SAFE or not console.sessions.is_own_form(viewer.session, form_token):
             raise ForgedFormError
         viewer.caller.require(scope)
         return viewer

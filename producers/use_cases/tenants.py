@@ -23,6 +23,7 @@ from sqlmodel import Session, col
 from ledger import audit
 from ledger.dispatch_window import Depth, depths, paused_queues
 from ledger.dispatch_window import pause_queue as pause_in_ledger
+from ledger.record_tables import EndedSession
 from ledger.store import Statement, now
 from ledger.tables import ApiKey, Attempt, Job, Tenant
 from producers.errors import AuthenticationError, InvalidInputError, MissingScopeError, UnknownTenantError
@@ -324,6 +325,22 @@ def holder_of(session: Session, key_id: UUID) -> Caller | None:
     """Return the holder of a valid key; None for any other."""
     key = session.get(ApiKey, key_id)
     return None if key is None or key.revoked_at is not None else _caller(key)
+
+
+_END_SESSION = Statement("""
+    WITH expired AS (DELETE FROM ended_session WHERE at < now() - make_interval(secs => %(max_age_seconds)s))
+    INSERT INTO ended_session (nonce) VALUES (%(nonce)s) ON CONFLICT DO NOTHING
+""")
+
+
+def end_session(session: Session, nonce: str, *, max_age_seconds: float) -> None:
+    """End a console session for good, and forget those whose cookies have expired anyway."""
+    _END_SESSION.all(session, {"nonce": nonce, "max_age_seconds": max_age_seconds})
+
+
+def has_ended(session: Session, nonce: str) -> bool:
+    """Whether a console session was ended."""
+    return session.get(EndedSession, nonce) is not None
 
 
 def _caller(key: Any) -> Caller:

@@ -15,7 +15,7 @@ from gateway.forge import ForgeError, neutralise, write_to_ticket
 from ledger.job_ends import AT_GATE, STARTED, DueNote, claim_due_notes, record_note_sent
 from ledger.store import Ledger
 from routing.errors import FieldError, InvalidJobError
-from routing.jobs import Label, SiteName, State
+from routing.jobs import CallbackUrl, IdempotencyKey, Label, SiteName, State
 from routing.policy.agents import Account, AccountsConfig
 from routing.policy.project import ProjectConfig
 
@@ -37,8 +37,8 @@ class TicketBody(BaseModel):
     source: str | None = Field(default=None, min_length=1, max_length=100)
     url: str | None = Field(default=None, max_length=2048, pattern=r"^https?://[^\s]+$")
     budget_usd: float | None = Field(default=None, gt=0, le=25, allow_inf_nan=False)
-    callback_url: str | None = None
-    idempotency_key: str | None = None
+    callback_url: CallbackUrl | None = None
+    idempotency_key: IdempotencyKey | None = None
 
 
 def job_body(ticket: TicketBody) -> dict[str, Any]:

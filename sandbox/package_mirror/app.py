@@ -20,6 +20,7 @@ import uvicorn
 from pydantic_core import to_json
 
 from gateway.admission import address_of, check_address, check_bearer, logged_path, token_of
+from gateway.http_protocol import TimedHttpProtocol
 from gateway.ledger_client import Ledger, LedgerUnreachableError
 from gateway.messages import RefusedError
 from ledger import events, money
@@ -402,7 +403,7 @@ def server_config(config: MirrorConfig, ledger_url: str, policy: Policy, registr
         host=config.host,
         port=config.port,
         loop="uvloop",
-        http="httptools",
+        http=TimedHttpProtocol,
         ws="none",
         lifespan="on",
         log_config=None,

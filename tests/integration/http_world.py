@@ -241,7 +241,7 @@ def open_world(
         pages_url=pages_url,
         poll_seconds=0.02,
     )
-    console = Console(Sessions([CONSOLE_KEY]), is_secure=False, audit_key=AUDIT_KEY)
+    console = Console(Sessions([CONSOLE_KEY]), public_url=console_url, audit_key=AUDIT_KEY)
     app = create_app(resources, console=console)
     tenant = tenant or f"t-{secrets.token_hex(5)}"
     with ledger.begin() as session:

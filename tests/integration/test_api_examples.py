@@ -92,14 +92,46 @@ def test_what_a_callback_gets_fits_what_the_document_says_of_it(examined: World,
         validator(document, sent["schema"]).validate(payload)
 
 
-def test_each_kind_of_problem_that_callers_meet_has_an_example_that_fits(document: dict[str, Any]) -> None:
-    for _, path, operation in operations(document):
-        problems = operation["responses"]["4XX"]["content"]["application/problem+json"]
-        for example in problems["examples"].values():
-            validator(document, problems["schema"]).validate(example["value"])
-        assert {"unauthenticated", "not_found", "invalid_request"} <= set(problems["examples"]), path
+def test_each_problem_that_callers_meet_has_an_example_of_its_status_that_fits(document: dict[str, Any]) -> None:
+    for method, path, operation in operations(document):
+        answers = operation["responses"]
+        assert {"4XX", "5XX", "default"}.isdisjoint(answers), "each status is stated"
+        for status in (status for status in answers if status >= "400" and status != "408"):
+            problems = answers[status]["content"]["application/problem+json"]
+            assert problems["examples"], (method, path, status)
+            for example in problems["examples"].values():
+                validator(document, problems["schema"]).validate(example["value"])
+                assert str(example["value"]["status"]) == status
+        if operation.get("security"):
+            assert {"401", "403", "422", "429", "500", "503"} <= set(answers), (method, path)
     full = document["paths"]["/v1/jobs"]["post"]["responses"]["429"]["content"]["application/problem+json"]
-    assert full["example"]["type"] == "urn:pointsman:problem:queue_full"
+    assert set(full["examples"]) == {"queue_full", "too_many_tries"}
+
+
+def test_no_example_of_a_body_breaks_a_rule(shared_ledger: Ledger, document: dict[str, Any], tmp_path: Path) -> None:
+    with open_world(shared_ledger, tmp_path / "content-store") as world:
+        has = furnish(world, tmp_path)
+        for method, path, operation in operations(document):
+            content = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
+            examples = [item["value"] for item in content.get("examples", {}).values()] or [content.get("example")]
+            for example in examples if content else ():
+                own = path.format(job_id=has.answered, gate_id=has.gate, name=has.site)
+                answer = world.call(method, own, json=example)
+                assert answer.status_code not in (400, 422), (method, path, answer.text)
+
+
+def test_the_document_states_the_rules_of_names_and_keys(document: dict[str, Any]) -> None:
+    job = document["components"]["schemas"]["JobRequest"]["properties"]
+    [site, _] = job["site"]["anyOf"]
+    for name, is_right in (("bakery", True), ("Bakery", False), ("-x", False), ("x" * 64, False)):
+        assert bool(re.search(site["pattern"], name)) == is_right
+    assert job["callback_url"]["anyOf"][0]["pattern"] == "^https?://[^\\s]+$"
+    for _, path, operation in operations(document):
+        for item in operation.get("parameters", ()):
+            if item["name"] == "name" and item["in"] == "path":
+                assert item["schema"]["pattern"] == site["pattern"], path
+            if item["name"] == "idempotency-key":
+                assert (item["schema"]["minLength"], item["schema"]["maxLength"]) == (1, 200), path
 
 
 def test_each_example_of_a_job_is_really_taken(examined: World, document: dict[str, Any], tmp_path: Path) -> None:

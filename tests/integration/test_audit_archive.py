@@ -92,6 +92,7 @@ def test_young_rows_stay(sealed: Shop, archive: Archive) -> None:
         "UPDATE audit SET actor = 'nobody' WHERE sealed_in = 5",
         "UPDATE audit_seal SET archived = NULL",
         "UPDATE audit_seal SET archived = repeat('0', 64)",
+        "UPDATE audit_seal SET signature = repeat('0', 64) WHERE archived IS NOT NULL",
         "UPDATE audit_seal SET last_seq = last_seq + 3 WHERE number = 4; DELETE FROM audit WHERE sealed_in = 5",
         "DELETE FROM audit_seal WHERE number = 4",
         "UPDATE audit_seal SET archived = (SELECT archived FROM audit_seal WHERE number = 4) WHERE number = 5;"

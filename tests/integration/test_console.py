@@ -33,7 +33,7 @@ from producers.use_cases.tenants import keys_of, revoke
 from routing.jobs import Reason, State
 from routing.policy.platform import Streams
 from routing.queues import QUEUES
-from tests.integration.http_world import AUDIT_KEY, HOME, PAGES, STYLE, World, open_world, shared_ledger
+from tests.integration.http_world import AUDIT_KEY, CONSOLE_URL, HOME, PAGES, STYLE, World, open_world, shared_ledger
 
 __all__ = ["shared_ledger"]
 
@@ -186,6 +186,30 @@ def test_a_revoked_key_ends_its_sessions_at_once(world: World) -> None:
         for name in (key.name for key in keys_of(session, world.tenant)):
             revoke(session, world.tenant, name=name)
     assert "Log in" in browser.get("/").text
+
+
+def test_a_session_that_was_logged_out_opens_nothing_for_who_has_kept_its_cookie(world: World) -> None:
+    browser = Browser(world, "read")
+    kept = world.client.cookies["pointsman_console"]
+    browser.post("/logout")
+    Browser(world, "read")
+    for cookie, status in ((kept, 303), (world.client.cookies["pointsman_console"], 200)):
+        answer = world.client.get(
+            "/console/", headers={"cookie": f"pointsman_console={cookie}"}, follow_redirects=False
+        )
+        assert answer.status_code == status
+
+
+@pytest.mark.parametrize(
+    "origin", ["https://evil.example", "null", "http://testserver.evil.example", "http://testserver:81"]
+)
+def test_a_login_that_another_origin_sends_is_refused(world: World, origin: str) -> None:
+    world.client.cookies.clear()
+    form = {"key": world.key("read")}
+    refused = world.client.post("/console/login", data=form, headers={"origin": origin}, follow_redirects=False)
+    assert (refused.status_code, "set-cookie" in refused.headers) == (403, False)
+    own = world.client.post("/console/login", data=form, headers={"origin": CONSOLE_URL}, follow_redirects=False)
+    assert (own.status_code, "set-cookie" in own.headers) == (303, True)
 
 
 def test_every_page_says_what_it_may_load_and_that_nobody_frames_it(world: World) -> None:

@@ -5,16 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from fastapi.routing import iter_route_contexts
+from fastapi.testclient import TestClient
 from httpx2 import Response
 
 from ledger.releases import find_site
 from ledger.store import Ledger
+from producers.api.app import create_app
+from producers.api.key_limits import KeyLimits
 from producers.use_cases.jobs import PREVIEW_AUDIENCE
 from tests.integration.http_world import PAGES, World, open_world, shared_ledger
 from tests.integration.tenant_world import CLUSTER, EDIT, TICKET, Belongings, dump_of, furnish
@@ -173,12 +177,14 @@ def test_an_id_beside_an_own_site_opens_no_release_of_another_tenants(
 
 def test_a_wrong_key_is_told_nothing_about_what_exists(both: tuple[World, Belongings]) -> None:
     world, has = both
+    patient = KeyLimits(clock=count(step=60).__next__)  # a minute goes by between two looks
+    client = TestClient(create_app(replace(world.resources, key_limits=patient)))
     for method, path in private_routes(world):
         values = {name: known[0] for name, known in ids_of(has).items()}
         absent = {name: ABSENT.get(name) or str(uuid4()) for name in values}
         headers = {"X-API-Key": "pmk_" + "x" * 43}
         answers = [
-            shown(world.client.request(method, fill(path, each), headers=headers, json=BODIES.get((method, path))))
+            shown(client.request(method, fill(path, each), headers=headers, json=BODIES.get((method, path))))
             for each in (values, absent)
         ]
         assert answers[0] == answers[1], (method, path)

@@ -13,7 +13,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlmodel import SQLModel
 
-from ledger.attempts import escalate, find_lapsed_attempts, hold, recover, renew, report_loss
+from ledger.attempts import escalate, expire_worker_leases, find_lapsed_attempts, hold, recover, renew, report_loss
 from ledger.errors import FencedError, IdempotencyConflictError, JobNotFoundError, PublishConflictError, WrongStateError
 from ledger.job_control import approve, approved_release, await_approval, expire, overdue_jobs, reject, request_cancel
 from ledger.jobs import end, find_job, list_jobs, move
@@ -229,6 +229,7 @@ def test_a_message_on_another_queue_or_about_no_job_is_no_claim(shop: Shop) -> N
         assert claim(session, message, queue=QueueName.SPEC, worker="w", policy=shop.policy) is None
 
 
+@pytest.mark.req("S-025")
 def test_a_claim_counts_with_the_tenant_s_lowered_limits(shop: Shop) -> None:
     shop.tenant(overrides={"queues": {"spec": {"llm_usd": 0.01, "soft_seconds": 3, "hard_seconds": 4}}})
     claimed = shop.running()
@@ -317,6 +318,15 @@ def test_a_report_about_an_older_attempt_takes_nothing_away(shop: Shop) -> None:
     with shop.ledger.begin() as session:
         report_loss(session, JobMessage(job_id=claimed.job.id, fence=7), worker="w1", cause=Reason.WORKER_LOST)
         assert renew(session, claimed.attempt, lease_seconds=20).holds
+
+
+def test_a_stopping_worker_hands_back_its_own_jobs_and_no_others(shop: Shop) -> None:
+    mine, another = shop.running(tier=None), shop.running(tier=None)
+    shop.execute("UPDATE attempt SET worker = 'another' WHERE id = :id", id=another.attempt.id)
+    with shop.ledger.begin() as session:
+        assert expire_worker_leases(session, mine.attempt.worker) == 1
+        assert not renew(session, mine.attempt, lease_seconds=20).holds
+        assert renew(session, another.attempt, lease_seconds=20).holds
 
 
 def test_an_attempt_past_its_deadline_cannot_renew_so_a_hung_one_loses_its_job(shop: Shop) -> None:

@@ -72,6 +72,11 @@ def get(world: World, path: str, method: str = "GET", **headers: str) -> Any:
     return world.pages.request(method, path, follow_redirects=False, headers=headers)
 
 
+@pytest.mark.parametrize("path", ["/healthz", "/robots.txt", "/favicon.ico"])
+def test_head_answers_as_get_where_there_is_no_page(world: World, path: str) -> None:
+    assert world.pages.head(path).status_code == world.pages.get(path).status_code < 300
+
+
 @pytest.mark.req("H-082")
 @pytest.mark.threat("H1")
 def test_a_preview_shows_exactly_the_scanned_bytes_under_the_scans_policy(world: World, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from docs.generate_cli import cli_page
 from docs.generate_http import http_page
+from workers.runs.runners.codex import FALLBACK_FLAG
 
 ROOT = Path(__file__).parents[2]
 PAGES = (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"))
@@ -112,6 +113,12 @@ def test_every_command_and_make_target_that_the_readme_names_exists() -> None:
 
     assert set(re.findall(r"(?:^ +|`)(?:\S+/)?pointsman ([a-z]+)", readme, re.MULTILINE)) <= known
     assert set(re.findall(r"(?:^ +|`)make ([a-z]+)", readme, re.MULTILINE)) <= targets
+
+
+@pytest.mark.req("S-136")
+def test_the_readme_and_the_project_page_name_the_flag_of_codex_s_guarded_restart() -> None:
+    for page in ("README.md", "docs/project.md"):
+        assert f"`{FALLBACK_FLAG}=1`" in (ROOT / page).read_text()
 
 
 # docs/why.md holds the facts of seeds 001 and 003, and what it names is there.

@@ -84,6 +84,14 @@ def test_there_is_no_provider_but_the_tenants_own(provider: str | None) -> None:
     assert account_of(bearer(), {"own": OWN}) is OWN
 
 
+@pytest.mark.req("S-065")
+def test_a_tenant_without_a_provider_gets_no_other_s_key() -> None:
+    poor = bearer(tenant="poor", provider=None, tenant_provider=None)
+    with pytest.raises(RefusedError, match="tenant poor has no model provider") as caught:
+        account_of(poor, {"own": OWN, "listed": OWN.model_copy(update={"tenants": ("poor",)})})
+    assert caught.value.code is Code.NO_PROVIDER
+
+
 def test_keys_do_not_show_in_a_printed_configuration() -> None:
     config = GatewayConfig.model_validate({"pepper": "pepper-pepper-pepper", "providers": {"own": OWN.model_dump()}})
     assert "pepper-pepper" not in repr(config)

@@ -117,6 +117,41 @@ def test_equal_bytes_are_stored_once(content_store: ContentStore, tmp_path: Path
     assert os.stat(tmp_path / "blobs" / manifest["a"].sha256[:2] / manifest["a"].sha256) == before
 
 
+@pytest.mark.parametrize("torn", [b"hell", b""])
+def test_a_truncated_blob_is_not_believed_but_written_again(
+    content_store: ContentStore, tmp_path: Path, torn: bytes
+) -> None:
+    digest = content_store.put(b"hello")
+    path = tmp_path / "blobs" / digest[:2] / digest
+    path.chmod(0o644)
+    path.write_bytes(torn)
+    assert content_store.put(b"hello") == digest
+    assert content_store.get(digest) == b"hello"
+
+
+def test_a_blob_is_on_disk_before_its_name_and_its_name_before_put_returns(
+    content_store: ContentStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[tuple[str, int]] = []
+    fsync, replace = os.fsync, os.replace
+
+    def note_sync(descriptor: int) -> None:
+        fsync(descriptor)
+        done.append(("synced", os.fstat(descriptor).st_ino))
+
+    def note_rename(source: Path, target: Path) -> None:
+        done.append(("renamed", os.stat(source).st_ino))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", note_sync)
+    monkeypatch.setattr(os, "replace", note_rename)
+    digest = content_store.put(b"hello")
+    directory = tmp_path / "blobs" / digest[:2]
+    blob = (directory / digest).stat().st_ino
+    assert done[-3:] == [("synced", blob), ("renamed", blob), ("synced", directory.stat().st_ino)]
+    assert done[:-3] == [("synced", made.stat().st_ino) for made in (tmp_path, tmp_path / "blobs")]
+
+
 @pytest.mark.parametrize("bad", [b"hellO", b"hell", b""])
 def test_a_blob_with_other_bytes_is_never_given_out(content_store: ContentStore, tmp_path: Path, bad: bytes) -> None:
     digest = content_store.put(b"hello")

@@ -125,7 +125,15 @@ def test_a_decomposed_name_becomes_its_composed_form() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other"), [("A.js", "a.js"), ("straße", "STRASSE"), ("ﬁ.css", "fi.css"), ("K", "\u212a")]
+    ("one", "other"),
+    [
+        ("A.js", "a.js"),
+        ("straße", "STRASSE"),
+        ("ﬁ.css", "fi.css"),
+        ("K", "\u212a"),
+        ("Ａ１.css", "a1.css"),
+        ("x².js", "x2.js"),
+    ],
 )
 def test_names_that_some_disk_holds_as_one_share_a_key(one: str, other: str) -> None:
     assert collision_key(one) == collision_key(other)

@@ -321,6 +321,9 @@ def test_the_pre_gate_has_two_exclusions_and_no_more() -> None:
     command = canonicalize_command_input("open recent")
     assert pre_gate(command, Scope(HandledByTier.ACTIVE_OPTIONS, LINKS)) is PreGate.CONTINUE
     assert pre_gate(command, Scope(HandledByTier.ACTIVE_OPTIONS, None)) is PreGate.EXCLUDE_NO_OPTIONS
+    question = canonicalize_command_input("what is panel d?")
+    for options in (LINKS, None):
+        assert pre_gate(question, Scope(HandledByTier.ACTIVE_OPTIONS, options)) is PreGate.EXCLUDE_QUESTION
 
 
 @pytest.mark.req("L-064")

@@ -477,6 +477,7 @@ def test_a_confidence_that_is_no_probability_is_no_answer(confidence: float) -> 
     assert (chance.failure, chance.order, chance.auto_execute) == (Failure.ABSTAIN, LINKS.ids, False)
 
 
+@pytest.mark.req("L-004")
 def test_below_the_floor_an_answer_counts_as_low_confidence() -> None:
     assert LOW_CONFIDENCE_FLOOR == 0.40
     assert last_chance(sure("a2", 0.399)).failure is Failure.LOW_CONFIDENCE
@@ -513,13 +514,15 @@ def test_every_other_reason_keeps_a_certain_answer_from_executing(reason: Ambigu
     ("said", "reason"),
     [
         ("close panel", AmbiguityReason.COMMAND_SELECTION_COLLISION),
+        ("close panel now or never", AmbiguityReason.COMMAND_SELECTION_COLLISION),
+        ("open links", AmbiguityReason.COMMAND_SELECTION_COLLISION),
         ("panel", AmbiguityReason.MULTI_MATCH_NO_EXACT_WINNER),
         ("panle", AmbiguityReason.TYPO_AMBIGUOUS),
         ("the 9th", AmbiguityReason.NO_CANDIDATE),
     ],
 )
 def test_the_ladder_finds_these_reasons_by_itself(said: str, reason: AmbiguityReason) -> None:
-    talk = Conversation(reply=sure("a2", 0.99), auto=True)
+    talk = Conversation(reply=sure("a2", 0.99), auto=True, commands=(*COMMANDS, "open links"))
     assert (talk.say(said).reason, talk.executed) == (reason, [])
 
 

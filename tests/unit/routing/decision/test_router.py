@@ -35,6 +35,8 @@ from routing.decision.router import (
 from routing.decision.triggers import Confidence, Debate, Stakes, parse_trivial
 from routing.jobs import State
 from routing.policy.platform import platform_policy
+from routing.prompt.tokens import canonicalise
+from routing.prompt.vocabulary import shipped_vocabulary
 from routing.queues import QueueName, Tier
 from tests.unit.producers.use_cases.test_routing_log import ENTRY
 from tests.unit.routing.prompt.test_tokens import HOSTILE
@@ -82,6 +84,22 @@ def test_a_question_without_a_reference_is_answered(prompt: str, bound: bool) ->
     assert decision.confidence is Confidence.NONE
     assert decision.queue is QueueName.ANSWER
     assert decision.target is RouteTarget.DIRECT_RESPONSE
+
+
+QUESTION_PATTERNS = ("What is", "Explain", "How does", "Why", "Should I", "Do you want")
+
+
+@pytest.mark.req("R-013")
+@pytest.mark.parametrize("pattern", QUESTION_PATTERNS)
+@pytest.mark.parametrize("case", [str.lower, str.upper, str.swapcase])
+def test_each_question_pattern_of_the_document_asks_where_it_begins_the_message(
+    pattern: str, case: Callable[[str], str]
+) -> None:
+    asked = canonicalise(case(f"{pattern} this"))
+    [hit] = shipped_vocabulary().find(asked.tokens, asked.shown)["question_002"]
+    assert hit.first == 0
+    assert unbound(case(f"{pattern} HPOS")).rule == "precedence"
+    assert unbound(f"Update the page to say {case(pattern)} HPOS").mode is Mode.ACTION
 
 
 @pytest.mark.req("R-014", "R-018", "R-022", "R-077", "R-078", "R-083")
@@ -231,7 +249,14 @@ def test_a_new_site_from_a_description_is_tier_1() -> None:
     assert route(prompt, site=SiteSignals(files=0)).tier is Tier.SPEC
 
 
-@pytest.mark.req("H-029", "H-030", "H-031", "H-032", "H-058", "H-065")
+@pytest.mark.req("H-030")
+@pytest.mark.parametrize("script", ["form validation", "scroll behavior", "smooth scrolling", "an analytics snippet"])
+def test_each_inline_script_of_the_document_is_tier_2(script: str) -> None:
+    decision = route(f"Add {script}")
+    assert (decision.tier, decision.rule, "inline script" in decision.reason) == (Tier.PATCH, "V1-3", True)
+
+
+@pytest.mark.req("H-029", "H-031", "H-032", "H-058", "H-065")
 @pytest.mark.parametrize(
     "prompt",
     [
@@ -416,6 +441,7 @@ def test_looking_and_changing_is_an_edit(prompt: str) -> None:
         "change the password rules",
         "move the secret to the config",
         "replace the API key",
+        "rotate the key",
         "update the credential file",
         "delete all pages",
     ],

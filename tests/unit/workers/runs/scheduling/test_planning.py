@@ -217,6 +217,11 @@ def test_a_place_that_is_no_rule_is_refused(rule: str) -> None:
             step("paint", "styling", "dev", writes=["styles/"]),
         ),
         plan_of(
+            step("one", "frontend-dev"),
+            step("test", "qa", "one", writes=["tests/"]),
+            step("two", "backend-dev", "one", writes=["api/"]),
+        ),
+        plan_of(
             step("dev", "frontend-dev"), step("plan-tests", "test-planner", "dev"), step("read", "code-review", "dev")
         ),
     ],
