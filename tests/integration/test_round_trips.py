@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import event
 
+from ledger.operations.workers import WorkerStatus, record_heartbeat
 from ledger.releases import NewRelease, activate, add_release
 from producers.dispatch.broker import Publisher
 from producers.intake.submit import Submitter
@@ -76,6 +77,8 @@ def test_a_command_is_taken_in_and_worked_off_with_as_few(shop: Shop, broker_url
         gateway_url="http://127.0.0.1:1",
         worker="w1",
     )
+    with shop.ledger.begin() as session:
+        record_heartbeat(session, WorkerStatus(id="w1", host="h", pid=1, queues=("tools",), slots=4))
     with statements(shop) as sent:
         run_attempt(shop.message(job.id), QueueName.TOOLS, run_tool, resources)
     assert shop.job(job.id).state == "answered"
