@@ -10,6 +10,7 @@ class _Well(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.send_response(200)
         self.end_headers()
+        self.wfile.write(b"{}")
 
     def log_message(self, format: str, *args: object) -> None:
         return

@@ -22,7 +22,7 @@ __all__ = ["shared_ledger"]
 def furnished(shared_ledger: Ledger, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[World, Belongings]]:
     directory = tmp_path_factory.mktemp("protocol")
     with open_world(shared_ledger, directory / "content-store") as world:
-        world.app.state.stopping.set()  # a stream of events ends after what there is
+        world.resources.streams.stop()  # a stream of events ends after what there is
         yield world, furnish(world, directory)
 
 

@@ -57,8 +57,7 @@ TOKEN = re.compile(r'name="form_token" value="([0-9a-f]{64})"')
 def both(shared_ledger: Ledger, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[World, Belongings]]:
     directory = tmp_path_factory.mktemp("console")
     with open_world(shared_ledger, directory / "content-store") as world:
-        console = console_of(world)
-        console.state.stopping.set()  # an open stream of events would wait for its job
+        world.resources.streams.stop()  # an open stream of events would wait for its job
         yield world, furnish(world, directory)
 
 

@@ -50,7 +50,7 @@ WORDS = st.sampled_from(
 LINES = st.lists(WORDS, max_size=25)
 ENDS = st.sampled_from(["\n", "\r\n"])
 PATHS = st.sampled_from(
-    ["index.html", "css/a b.css", "js/ü.js", "deep/er/page.html", "LICENSE", "a/x", "b/x", "-x", 'q"uote']
+    ["index.html", "css/a b.css", "js/ü.js", "deep/er/page.html", "LICENSE", "a/x", "b/x", "-x", "q'uote"]
 )
 OPTIONS = st.sampled_from(
     [
