@@ -26,7 +26,7 @@ from producers.commands.context import out, print_table
 from producers.local.embedded import TENANT, Embedded, Options
 from routing.jobs import Reason
 from routing.policy.platform import platform_policy
-from routing.policy.prices import format_usd, nanousd_of
+from routing.policy.prices import format_usd, nanousd_of, nanousd_per_token, price_of
 from routing.queues import QUEUES
 
 SITES = ("harbour", "garden", "studio", "workshop", "cellar", "kiosk")
@@ -456,18 +456,25 @@ class Demo:
         return None if all(checks.values()) else "approve, publish or rollback"
 
     def _check_bill(self) -> str | None:
-        """Compare the jobs' bills with the fake provider's log, priced by the table."""
+        """Compare the jobs' bills with the fake provider's log, priced by the table.
+
+        A reply that was cut is billed at its `max_tokens`: how much of it was written, nobody is told.
+        """
         from gateway.fake_provider.config import billed_nanousd, read_log
 
-        logged = sum(billed_nanousd(call, platform_policy().prices) for call in read_log(self._embedded.request_log))
+        policy, log = platform_policy(), read_log(self._embedded.request_log)
+        answer = policy.calls["answer"]
+        unwritten = sum(answer.max_tokens - call.output_tokens for call in log if call.finish != "completed")
+        logged = sum(billed_nanousd(call, policy.prices) for call in log)
+        logged += unwritten * nanousd_per_token(price_of(policy.prices, answer.model).output)
         billed = 0
         for case in self._cases:
             bill = case.view.get("bill")
             billed += int(bill["spent_nanousd"]) if isinstance(bill, dict) else 0
         is_equal = logged == billed
         out.print(
-            f"  {'yes' if is_equal else 'NO '}  the bills add up to what the provider logged: "
-            f"{format_usd(billed, digits=6)} and {format_usd(logged, digits=6)}",
+            f"  {'yes' if is_equal else 'NO '}  the bills add up to what the provider logged, and may have written of "
+            f"the cancelled reply: {format_usd(billed, digits=6)} and {format_usd(logged, digits=6)}",
             markup=False,
         )
         return None if is_equal else "the bills differ from the provider's log"
