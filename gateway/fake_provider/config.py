@@ -85,3 +85,9 @@ def read_log(path: Path) -> list[LoggedCall]:
 def billed_nanousd(call: LoggedCall, prices: Mapping[str, Price]) -> int:
     """Return a call's cost in nanodollars; a model that the table does not list costs as much as the dearest."""
     return cost_nanousd(price_of(prices, call.model), call.usage)
+
+
+def booked_nanousd(call: LoggedCall, prices: Mapping[str, Price], *, max_tokens: int) -> int:
+    """Return what the gateway books for a call: nobody tells it how much of a reply that was cut had been written."""
+    usage = call.usage if call.finish == "completed" else call.usage._replace(output_tokens=max_tokens)
+    return cost_nanousd(price_of(prices, call.model), usage)

@@ -26,7 +26,7 @@ from producers.commands.context import out, print_table
 from producers.local.embedded import TENANT, Embedded, Options
 from routing.jobs import Reason
 from routing.policy.platform import platform_policy
-from routing.policy.prices import format_usd, nanousd_of, nanousd_per_token, price_of
+from routing.policy.prices import format_usd, nanousd_of
 from routing.queues import QUEUES
 
 SITES = ("harbour", "garden", "studio", "workshop", "cellar", "kiosk")
@@ -460,13 +460,11 @@ class Demo:
 
         A reply that was cut is billed at its `max_tokens`: how much of it was written, nobody is told.
         """
-        from gateway.fake_provider.config import billed_nanousd, read_log
+        from gateway.fake_provider.config import booked_nanousd, read_log
 
         policy, log = platform_policy(), read_log(self._embedded.request_log)
-        answer = policy.calls["answer"]
-        unwritten = sum(answer.max_tokens - call.output_tokens for call in log if call.finish != "completed")
-        logged = sum(billed_nanousd(call, policy.prices) for call in log)
-        logged += unwritten * nanousd_per_token(price_of(policy.prices, answer.model).output)
+        most = policy.calls["answer"].max_tokens
+        logged = sum(booked_nanousd(call, policy.prices, max_tokens=most) for call in log)
         billed = 0
         for case in self._cases:
             bill = case.view.get("bill")
