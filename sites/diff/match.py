@@ -305,7 +305,7 @@ def _options(op: FileOp, hunk: Hunk, file: FileText, number: int) -> list[Option
             options = options_of(file, placements)
             if search is whole:
                 options = _unless_done(options, _insertions_done(file, ways), hunk)
-            return _unless_near_end(options, hunk, file)
+            return _unless_near_end(options, hunk, file) if op.is_ordered else options
     if done := [option for lines, _ in ways for option in applied(file, lines)]:
         return done
     if placements := [placement for lines, fuzz in ways for placement in trimmed(file, lines, fuzz)]:
@@ -330,7 +330,7 @@ def _unless_near_end(options: list[Option], hunk: Hunk, file: FileText) -> list[
     """Drop options a few lines from an end of the file, where the hunk's form puts it at the end itself.
 
     A hunk without context after its new lines belongs at the end of the file. A few lines before, the missing context
-    may have been on either side.
+    may have been on either side. A SEARCH/REPLACE block says all that it means: it has no context of a fixed size.
     """
     is_open_below = re.search(r"[ ?][+]+$", hunk.ops) is not None
     is_open_above = re.match(r"[+]+[ ?]", hunk.ops) is not None
