@@ -61,7 +61,9 @@ def can_go_on(verb: Verb, state: State, reason: str | None) -> bool:
         return is_dead_end(state, reason)
     if reason == Reason.INVALID_REQUEST:  # it never was a job
         return False
-    return state in (RESUMABLE if verb is Verb.RESUME else REVISABLE)
+    if verb is Verb.RESUME:
+        return state in RESUMABLE and reason != Reason.SCAN_REFUSED  # the same request would be refused again
+    return state in REVISABLE
 
 
 def hard_floor(work: Work, policy: Policy) -> Floor:

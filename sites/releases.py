@@ -29,6 +29,9 @@ from sites.scan.rules import digest_of_report
 
 logger = logging.getLogger(__name__)
 
+_MOST_TOLD = 8
+"""Findings that a model is told at once."""
+
 
 def profile_of(policy: Policy, site: Site) -> Profile:
     """Return the publish profile of a site."""
@@ -88,6 +91,13 @@ def build_release(
         reverse_sha256=content_store.put(reverse) if reverse is not None else None,
         build_seconds=build_seconds,
     )
+
+
+def refusal_of(files: Mapping[str, bytes], *, site: Site, policy: Policy) -> str:
+    """Return what the scan would refuse about a site's whole content, in words for who made it; empty if nothing."""
+    findings = scan(files, profile_of(policy, site), profile_name=site.profile).findings
+    shown = "\n".join(f"{finding} ({finding.fix})" for finding in findings[:_MOST_TOLD])
+    return f"The publisher refuses it:\n{shown}" if findings else ""
 
 
 def manifest_of(release: NewRelease | Release) -> Manifest:

@@ -253,8 +253,6 @@ def may_auto_approve(job: Job, tenant: Tenant) -> bool:
     """Whether policy may approve in a person's place: opt-in, tier 1, not P0, no high stakes (ruling A24).
 
     A later round offers what earlier ones made, perhaps on another tier, and what a person has sent back: never that.
-
-    A later round offers what earlier ones made, perhaps on another tier, and what a person has sent back: never that.
     """
     if not tenant.auto_approve or job.result.get("needs_person") or job.start_release_id is not None:
         return False

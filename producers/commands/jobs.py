@@ -29,7 +29,8 @@ from producers.commands.context import (
 )
 from producers.commands.route import harmless
 from routing.errors import RoutingError
-from routing.jobs import RESUMABLE, Door, State, parse_as
+from routing.jobs import Door, State, parse_as
+from routing.rounds import Verb, can_go_on
 
 if TYPE_CHECKING:
     from sqlmodel import Session
@@ -338,7 +339,7 @@ def _next_step(view: JobView) -> str:
         return f"pointsman approve {view.id} (or reject{costly}, or revise it with a TEXT)"
     if view.state == State.CLARIFYING:
         return f"pointsman reply {view.id} TEXT"
-    if view.state in RESUMABLE and view.continued_as is None and view.mode is not None:
+    if can_go_on(Verb.RESUME, view.state, view.reason) and view.continued_as is None and view.mode is not None:
         return f"pointsman resume {view.id} --budget USD"
     if view.state in (State.REJECTED, State.EXPIRED) and view.continued_as is None and view.release_id is not None:
         return f"pointsman revise {view.id} TEXT"

@@ -310,7 +310,9 @@ def _same_order(session: Session, new: NewJob) -> Accepted | None:
 def _check_state(job: Job, verb: Verb) -> None:
     if not can_go_on(verb, State(job.state), job.reason):
         wanted = sorted(state.value for state in (RESUMABLE if verb is Verb.RESUME else REVISABLE))
-        raise NotContinuableError(job.id, "state", f"{job.state}; {verb.value} needs {', '.join(wanted)}")
+        needs = f"{verb.value} needs {', '.join(wanted)}"
+        why = f"the same request would end as {job.reason} again" if job.state in wanted else needs
+        raise NotContinuableError(job.id, "state", f"{job.state}; {why}")
 
 
 def _audit(session: Session, job: Job, new: Job, *, verb: Verb, requester: Requester) -> None:

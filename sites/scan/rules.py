@@ -20,6 +20,26 @@ GATES: tuple[Gate, ...] = ("js_budget", "secrets", "csp", "allowlists")
 """The four policy gates, in the order in which findings are listed (H-081)."""
 
 
+def describe_limits(profile: Profile) -> str:
+    """Return what a release may not contain, in words for a model that writes one."""
+    script = (
+        f"at most {profile.js_bytes // 1024} KiB of script in all, which works where localStorage throws"
+        if profile.js_bytes
+        else "no script at all"
+    )
+    return (
+        f"The publisher refuses everything else than this. Images: files of the site{_or_from(profile.image_hosts)}. "
+        f"Forms send to the site{_or_from(profile.form_hosts)} or to a mailto: address. "
+        f"Scripts: files of the site{_or_from(profile.script_hosts)} and inline <script>; {script}; "
+        "no inline handlers (onclick), no eval, no workers. Style sheets, fonts, video and audio: files of the site. "
+        "Other sites are linked to, never embedded: no frames, no <base>, no <meta http-equiv>."
+    )
+
+
+def _or_from(hosts: Iterable[str]) -> str:
+    return "".join(f", or https://{host}" for host in hosts)
+
+
 def digest_of_report(content: Mapping[str, Any]) -> str:
     """Return the SHA-256 of a report without its verdict and digest."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
@@ -44,6 +64,9 @@ class Finding:
     def as_dict(self) -> dict[str, Any]:
         """Return the finding as JSON data."""
         return dict(vars(self))
+
+    def __str__(self) -> str:
+        return f"{self.file}, line {self.line}: {self.message}" if self.file else self.message
 
 
 class GateResult(NamedTuple):

@@ -13,7 +13,9 @@ from gateway.fake_provider.config import billed_nanousd
 from ledger.tables import Job, Release
 from producers.use_cases.sites import Sites
 from routing.decision.router import Signals, SiteSignals, decide
+from routing.jobs import State
 from routing.queues import QueueName, Tier
+from routing.rounds import Verb, can_go_on
 from sites.diff.apply import apply_diff
 from sites.releases import manifest_of
 from tests.integration.test_spec_jobs import BY_MODEL, Rig, rig, servers
@@ -87,6 +89,15 @@ def test_what_a_patch_makes_is_scanned_before_anybody_sees_it(rig: Rig, tmp_path
         site,
     )
     assert (job.state, job.reason) == ("failed", "scan_refused")
+
+
+@pytest.mark.parametrize(("tag", "end"), [("embeds-once", "awaiting_approval"), ("embeds", "failed")])
+def test_what_the_scan_refuses_goes_back_to_the_model_once(rig: Rig, tmp_path: Path, tag: str, end: str) -> None:
+    job = patch(rig, f"{HOVER} [rehearse:{tag}]", plain_site(rig, tmp_path))
+    assert job.state == end
+    first, second = rig.calls()
+    assert second.input_tokens + second.cache_read_tokens + second.cache_write_tokens > first.input_tokens
+    assert not can_go_on(Verb.RESUME, State(job.state), job.reason), "it would end so again"
 
 
 @pytest.mark.req("H-069")

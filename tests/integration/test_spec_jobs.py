@@ -273,6 +273,13 @@ def test_a_spec_that_is_valid_at_the_second_try_is_kept(rig: Rig) -> None:
     assert len(rig.calls()) == 2
 
 
+def test_a_spec_that_the_scan_refuses_goes_back_to_the_model_once(rig: Rig) -> None:
+    job = rig.edit(f"{BY_MODEL} [rehearse:embeds-once]", rig.site())
+    assert job.state == "awaiting_approval"
+    assert [call.rule for call in rig.calls()][:1] == ["embeds-once-in-spec"]
+    assert len(rig.calls()) == 2
+
+
 @pytest.mark.req("H-068")
 @pytest.mark.parametrize("tag", ["nothing", "drops"])
 def test_a_valid_but_poor_spec_is_tried_once_more_and_then_handed_on(rig: Rig, tag: str) -> None:

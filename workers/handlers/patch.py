@@ -22,6 +22,7 @@ from sites.excerpts import show_tree
 from sites.files import is_built, sources_of
 from workers.attempt import Attempt
 from workers.handlers.build import build_candidate
+from workers.handlers.spec import limits_of, refused_by_scan
 from workers.outcomes import Candidate, Ended, Escalate, Outcome
 
 _FORBIDDEN = frozenset(
@@ -90,8 +91,8 @@ def _patch(attempt: Attempt) -> Outcome:
     files = sources_of(attempt.files)  # the next build would undo a change of its output
     intro, policy = (_BUILT, SOURCES) if is_built(files) else (_PLAIN, SITE)
     shown = f"{intro}\n{show_tree(files, attempt.prompt)}"
-    refused, last = "", ""
-    for _ in range(attempt.policy.attempts.patch):
+    refused, last, tries = "", "", attempt.policy.attempts.patch
+    for number in range(1, tries + 1):
         reply = _ask(attempt, shown, refused=refused, last=last)
         last = str(reply.input.get("patch", ""))
         if reply.is_cut:
@@ -106,7 +107,10 @@ def _patch(attempt: Attempt) -> Outcome:
             refused = error.feedback
             attempt.kept[:] = [f"the last patch did not apply: {error}"]
             continue
-        return _candidate(applied, files, summary=str(reply.input.get("summary") or "Edited by a patch."))
+        candidate = _candidate(applied, files, summary=str(reply.input.get("summary") or "Edited by a patch."))
+        if number < tries and not is_built(files) and (refused := refused_by_scan(attempt, candidate)):
+            continue
+        return candidate
     return Escalate(Tier.AGENT, Reason.PATCH_INVALID, refused[:500])
 
 
@@ -120,13 +124,13 @@ def _refused(error: DiffRefusedError) -> Outcome:
 def _ask(attempt: Attempt, shown: str, *, refused: str, last: str) -> ToolCall:
     parts = [Text(shown, ends_prefix=True), Text(f"The owner asks:\n{attempt.order}")]
     if refused:
-        again = f"Your last patch was not applied:\n{last[:MAX_QUOTED_PATCH]}\n\nWhy:\n{refused}\nSend it whole again."
+        again = f"Your last patch was refused:\n{last[:MAX_QUOTED_PATCH]}\n\nWhy:\n{refused}\nSend it whole again."
         parts.append(Text(again))
 
+    system = f"{_SYSTEM}\n{limits_of(attempt)}"
+
     def make(models: ModelClient, call: ModelCall) -> ToolCall:
-        return models.tool_call(
-            [parts], model=call.model, max_tokens=call.max_tokens, system=_SYSTEM, tool=patch_tool()
-        )
+        return models.tool_call([parts], model=call.model, max_tokens=call.max_tokens, system=system, tool=patch_tool())
 
     return attempt.call("patch_built" if is_built(attempt.files) else "patch_edit", make)
 

@@ -21,6 +21,8 @@ from routing.queues import CallPurpose, Tier
 from sites.direct_edit.direct import NoPlainEdit, PlainEdit, apply_direct, edit_plain, parse_direct
 from sites.errors import DetachedPagesError, SpecError
 from sites.files import is_built
+from sites.releases import profile_of, refusal_of
+from sites.scan.rules import describe_limits
 from sites.spec.catalog import catalog_prompt, outline_prompt
 from sites.spec.edit import apply_edit, edit_of, edit_tool, relevant_part
 from sites.spec.model import Site, parse_site
@@ -135,13 +137,28 @@ def edit_spec(attempt: Attempt) -> Outcome:
     return _by_model(attempt, "spec_edit", lambda a, problem: _edit(a, site, problem, detached=detached))
 
 
+def refused_by_scan(attempt: Attempt, candidate: Candidate) -> str:
+    """Return what the scan will refuse, so that the model that wrote it can mend it; empty if nothing."""
+    assert attempt.site is not None
+    with attempt.step("check"):
+        return refusal_of(candidate.files, site=attempt.site, policy=attempt.policy)
+
+
+def limits_of(attempt: Attempt) -> str:
+    """Return what the site's profile allows, in words for a model."""
+    assert attempt.site is not None
+    return describe_limits(profile_of(attempt.policy, attempt.site))
+
+
 Try = Callable[[Attempt, str], "Outcome | _Poor"]
 
 
 def _by_model(attempt: Attempt, purpose: CallPurpose, make: Try) -> Outcome:
-    problem = _Poor(Reason.SPEC_INVALID, "")
-    for _ in range(attempt.policy.attempts.spec):
+    problem, tries = _Poor(Reason.SPEC_INVALID, ""), attempt.policy.attempts.spec
+    for number in range(1, tries + 1):
         result = make(attempt, problem.detail)
+        if isinstance(result, Candidate) and number < tries and (refusal := refused_by_scan(attempt, result)):
+            result = _Poor(Reason.SCAN_REFUSED, refusal)
         if not isinstance(result, _Poor):
             return result
         problem = result
@@ -155,7 +172,8 @@ def _edit(attempt: Attempt, site: Site, problem: str, *, detached: frozenset[str
         f"These files were edited by hand and stay as they are: {', '.join(sorted(detached))}\n\n" if detached else ""
     )
     question = f"The site document:\n{part.to_text()}\n\n{fixed}The owner asks:\n{attempt.order}"
-    reply = _ask(attempt, "spec_edit", _EDIT_SYSTEM + catalog_prompt(), question, tool=edit_tool(), problem=problem)
+    system = f"{_EDIT_SYSTEM}{catalog_prompt()}\n{limits_of(attempt)}"
+    reply = _ask(attempt, "spec_edit", system, question, tool=edit_tool(), problem=problem)
     if reply.is_cut:
         return _Poor(Reason.SPEC_INVALID, "the model's patch was cut off at its token limit")
     try:

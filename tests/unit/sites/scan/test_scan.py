@@ -9,7 +9,7 @@ import yaml
 
 from routing.policy.platform import Profile
 from sites.scan.engine import scan
-from sites.scan.rules import RULES
+from sites.scan.rules import RULES, describe_limits
 
 CORPUS = Path(__file__).parents[3] / "data" / "hostile"
 PROFILE = Profile(
@@ -46,3 +46,21 @@ def test_an_attack_is_refused_by_the_rule_that_names_it(case: dict[str, Any]) ->
 def test_every_case_names_a_rule_that_exists(path: Path) -> None:
     named = {case["rule"] for case in yaml.safe_load(path.read_text(encoding="utf-8"))}
     assert named <= RULES.keys()
+
+
+def test_what_a_model_is_told_that_it_may_use_passes() -> None:
+    told = describe_limits(PROFILE)
+    uses = {
+        '<img src="https://img.example/a.png" alt="">': "https://img.example",
+        '<form action="https://forms.example/" method="post"></form>': "https://forms.example",
+        f'<script src="https://cdn.example/a.js" integrity="{SHA384}" crossorigin="anonymous"></script>': "cdn.example",
+        "<script>document.title</script>": "inline <script>",
+        '<form action="mailto:ann@shop.example"></form>': "mailto:",
+    }
+    page = "<!doctype html><html lang=en><head><title>x</title></head><body>{}</body></html>".format
+    for use, words in uses.items():
+        assert words in told
+        assert scan({"index.html": page(use).encode()}, PROFILE, profile_name="told").findings == ()
+    without = describe_limits(PROFILE.model_copy(update={"js_bytes": 0, "image_hosts": ()}))
+    assert "no script at all" in without
+    assert "img.example" not in without
