@@ -38,6 +38,7 @@ def business_of(site: Site) -> Business:
         phone=fact(elements, "phone"),
         address=fact(elements, "address"),
         links=tuple(_links(elements)),
+        lang=str(root.get("props", {}).get("lang", "en")),
     )
 
 

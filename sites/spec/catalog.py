@@ -21,9 +21,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 from sites.spec import components as package
-from sites.spec.html import MAX_URL_CHARS, Html, complaint_about_image, complaint_about_link
+from sites.spec.html import MAX_URL_CHARS, ArtName, Html, complaint_about_image, complaint_about_link
 from sites.spec.model import JsonObject
 from sites.spec.theme import FONTS, PRESETS
+from sites.spec.words import say
 
 
 def _check_link(value: str) -> str:
@@ -128,6 +129,9 @@ class RenderContext(Protocol):
     def url(self, address: str) -> str:
         """Return an accepted address relative to this page."""
 
+    def say(self, phrase: str) -> str:
+        """Return one of the builder's own phrases in the page's language."""
+
 
 @dataclass(frozen=True)
 class OutlineSection:
@@ -155,6 +159,13 @@ class Business:
     """The site's navigation."""
     contact_href: str | None = None
     """Where visitors get in touch: a page, a section, or an address of the business."""
+    lang: str = "en"
+    art: ArtName | None = None
+    """The drawing that opens a new site."""
+
+    def say(self, phrase: str) -> str:
+        """Return one of the builder's own phrases in the business's language."""
+        return say(phrase, self.lang)
 
     def contact_props(self) -> JsonObject:
         """Return email, phone and address as props, as far as known."""

@@ -15,9 +15,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sites.errors import Finding, SpecError, refuse, shown
 from sites.spec.catalog import Business, Component, Email, ImageUrl, Link, OutlineSection, Phone, Tone, components
+from sites.spec.html import ArtName
 from sites.spec.model import INDEX, JsonObject, Site, deepcopy_checked, parse_site, pointer
 from sites.spec.theme import Colour, FontName, PresetName
 from sites.spec.validate import require_valid
+from sites.spec.words import say
 
 MAX_SECTIONS: Final = 14
 
@@ -53,6 +55,9 @@ class OutlinedTheme(_Outlined):
     primary: Colour | None = None
     accent: Colour | None = None
     font: FontName | None = None
+    headings: FontName | None = None
+    art: ArtName | None = None
+    """The drawing in the opening."""
 
 
 class OutlinedContact(_Outlined):
@@ -88,14 +93,14 @@ def compose(outline: Outline) -> JsonObject:
     Raises:
         SpecError: a section has entries that its kind cannot use (the model's fault).
     """
-    pages = _by_page(_with_content(outline))
+    pages = _by_page(_with_content(outline), home=say("Home", outline.lang))
     business = _business(outline, pages)
     return {path: _page(path, name, sections, outline, business) for path, (name, sections) in pages.items()}
 
 
 def _with_content(outline: Outline) -> tuple[OutlinedSection, ...]:
     """Leave out sections that have no entries or contact data to show."""
-    bare = Business(name=outline.name, **outline.contact.model_dump())
+    bare = Business(name=outline.name, lang=outline.lang, **outline.contact.model_dump())
     reachable = replace(bare, email="a@b.example", phone="+1 23", address="Here")
     return tuple(
         section
@@ -121,8 +126,8 @@ def _props(section: OutlinedSection, business: Business, *, tone: Tone) -> JsonO
     )
 
 
-def _by_page(sections: tuple[OutlinedSection, ...]) -> dict[str, tuple[str, list[OutlinedSection]]]:
-    pages: dict[str, tuple[str, list[OutlinedSection]]] = {INDEX: ("Home", [])}
+def _by_page(sections: tuple[OutlinedSection, ...], *, home: str) -> dict[str, tuple[str, list[OutlinedSection]]]:
+    pages: dict[str, tuple[str, list[OutlinedSection]]] = {INDEX: (home, [])}
     for section in sections:
         name = (section.page or "").strip()
         path = INDEX if name.lower() in _HOME else f"{_slug(name)}.html"
@@ -142,12 +147,14 @@ def _business(outline: Outline, pages: Mapping[str, tuple[str, list[OutlinedSect
         email=contact.email,
         phone=contact.phone,
         address=contact.address,
-        links=tuple(_navigation(pages)),
+        links=tuple(_navigation(pages, outline.lang)),
         contact_href=f"{where}#contact" if where else direct,
+        lang=outline.lang,
+        art=outline.theme.art,
     )
 
 
-def _navigation(pages: Mapping[str, tuple[str, list[OutlinedSection]]]) -> list[Link]:
+def _navigation(pages: Mapping[str, tuple[str, list[OutlinedSection]]], lang: str) -> list[Link]:
     if len(pages) > 1:
         return [Link(label=name, href=path) for path, (name, _) in pages.items()][:8]
     seen: dict[str, Link] = {}
@@ -155,7 +162,7 @@ def _navigation(pages: Mapping[str, tuple[str, list[OutlinedSection]]]) -> list[
         component = components()[section.kind]
         if component.nav_label and section.kind not in seen:
             heading = section.heading or ""
-            label = heading if 0 < len(heading) <= 18 else component.nav_label
+            label = heading if 0 < len(heading) <= 18 else say(component.nav_label, lang)
             seen[section.kind] = Link(label=label, href=f"{INDEX}#{_key(component)}")
     return list(seen.values())[:_MAX_NAV_LINKS]
 
@@ -173,7 +180,7 @@ def _page(path: str, name: str, sections: list[OutlinedSection], outline: Outlin
     if outline.description and path == INDEX:
         root["description"] = outline.description
     if path == INDEX:
-        root["theme"] = outline.theme.model_dump(exclude_none=True)
+        root["theme"] = outline.theme.model_dump(exclude_none=True, exclude={"art"})
     page = {"type": "Page", "props": root, "children": list(elements)}
     return {"root": "page", "elements": {"page": page, **elements}}
 
@@ -224,7 +231,7 @@ def _expand(section: OutlinedSection, outline: Outline, business: Business, *, t
 def _header(business: Business) -> JsonObject:
     props: JsonObject = {"brand": business.name, "links": [link.model_dump() for link in business.links]}
     if business.contact_href:
-        props["action"] = {"label": "Get in touch", "href": business.contact_href}
+        props["action"] = {"label": business.say("Get in touch"), "href": business.contact_href}
         props["links"] = [link for link in props["links"] if link["href"] != business.contact_href]
     return props
 
@@ -285,6 +292,13 @@ def expand_outline(outline: object) -> Site:
     return site
 
 
+def left_out(outline: object) -> tuple[str, ...]:
+    """Return the kinds of sections that a valid outline asks for without what they show; a form needs an address."""
+    parsed = _parse(outline)
+    shown = [part for part in _with_content(parsed) if part.kind != "ContactForm" or parsed.contact.email]
+    return tuple(dict.fromkeys(section.kind for section in parsed.sections if section not in shown))
+
+
 def _parse(outline: object) -> Outline:
     try:
         parsed = Outline.model_validate(_without_blanks(deepcopy_checked(outline)))
@@ -310,15 +324,16 @@ def _without_blanks(value: Any) -> Any:
     return [_without_blanks(item) for item in value] if isinstance(value, list) else value
 
 
+_NOT_SHOWN: Final = ("$defs", "description", "default", "title")
+"""What pydantic says of a type, which is nothing to a model; properties may have these names."""
+
+
 def _inline(value: Any, definitions: Mapping[str, Any]) -> Any:
     if isinstance(value, dict):
         if "$ref" in value:
             return _inline(definitions[value["$ref"].rsplit("/", 1)[1]], definitions)
-        schema = {key: item for key, item in value.items() if key not in ("$defs", "description", "default")}
-        named = schema.get("properties")
-        if not isinstance(named, dict):
-            schema.pop("title", None) if isinstance(schema.get("title"), str) else None
-        else:
-            schema = {key: item for key, item in schema.items() if key != "title"}
-        return {key: _inline(item, definitions) for key, item in schema.items()}
+        kept = {key: item for key, item in value.items() if key not in _NOT_SHOWN}
+        named = {name: _inline(item, definitions) for name, item in kept.pop("properties", {}).items()}
+        schema = {key: _inline(item, definitions) for key, item in kept.items()}
+        return {"properties": named, **schema} if named else schema
     return [_inline(item, definitions) for item in value] if isinstance(value, list) else value

@@ -19,6 +19,7 @@ from sites.spec.html import EMPTY, Html, is_external, join, relative_to, tag
 from sites.spec.model import INDEX, Site
 from sites.spec.theme import Theme, contrast_note, stylesheet, theme_class
 from sites.spec.validate import props_of, require_valid
+from sites.spec.words import say
 
 STYLESHEET = "styles.css"
 _ADDRESSES: Final = frozenset({"src", "href", "captions"})
@@ -67,6 +68,7 @@ class _Page:
     path: str
     first_heading: Node | None
     catalog: Mapping[str, Component]
+    lang: str
 
     def render(self, nodes: Iterable[Node], level: int) -> list[Html]:
         """Return each element as markup; `level` is that of their own headings, the page's first one apart."""
@@ -100,6 +102,9 @@ class _Place:
     def url(self, address: str) -> str:
         return relative_to(self.on.path, address)
 
+    def say(self, phrase: str) -> str:
+        return say(phrase, self.on.lang)
+
     def _joined(self, nodes: tuple[Node, ...], *, deeper: bool) -> Html:
         return join(*self.on.render(nodes, self.level + 1 if deeper else self.level)) if nodes else EMPTY
 
@@ -107,14 +112,14 @@ class _Place:
 def _document(path: str, root: Node, props: PageProps, *, theme: Theme | None, base: Theme) -> bytes:
     catalog = components()
     first = _first_heading(root, catalog)
-    page = _Page(path, first, catalog)
+    page = _Page(path, first, catalog, props.lang)
     regions: dict[str, list[Html]] = {"header": [], "main": [], "footer": []}
     for node, markup in zip(root.children, page.render(root.children, 2), strict=True):
         regions[catalog[node.type].place].append(markup)
     title = None if first else tag("h1", props.title, class_="visually-hidden")
     body = tag(
         "body",
-        tag("a", "Skip to content", class_="skip", href="#page.main"),
+        tag("a", say("Skip to content", props.lang), class_="skip", href="#page.main"),
         *regions["header"],
         tag("main", title, *regions["main"], id="page.main", tabindex="-1"),
         *regions["footer"],

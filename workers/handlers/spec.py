@@ -26,7 +26,7 @@ from sites.scan.rules import describe_limits
 from sites.spec.catalog import catalog_prompt, outline_prompt
 from sites.spec.edit import apply_edit, edit_of, edit_tool, relevant_part
 from sites.spec.model import Site, parse_site
-from sites.spec.outline import expand_outline, outline_tool
+from sites.spec.outline import expand_outline, left_out, outline_tool
 from sites.spec.quality import is_unchanged, loses_copy, lost_change
 from sites.spec.render import contrast_notes, detached_files, render, render_onto
 from workers.attempt import Attempt
@@ -200,7 +200,10 @@ def _create(attempt: Attempt, problem: str) -> Outcome | _Poor:
         site = expand_outline(reply.input)
     except SpecError as error:
         return _Poor(Reason.SPEC_INVALID, str(error))
-    return _candidate(attempt, site, before=None, summary="A new site from its description.", how="a model's outline")
+    summary = "A new site from its description."
+    if missing := left_out(reply.input):
+        summary += f" Left out, as the request does not give what they need: {', '.join(missing)}."
+    return _candidate(attempt, site, before=None, summary=summary, how="a model's outline")
 
 
 def _ask(

@@ -65,7 +65,7 @@ def _outline_pricing(section: OutlineSection, business: Business) -> JsonObject:
     props = _outline_plans(section, business)
     if business.contact_href:
         for plan in props["plans"]:
-            plan["action"] = {"label": "Get in touch", "href": business.contact_href}
+            plan["action"] = {"label": business.say("Get in touch"), "href": business.contact_href}
     return props
 
 
@@ -155,17 +155,17 @@ class ComparisonTableProps(SectionProps):
         return self
 
 
-def _table_row(row: Row, styles: list[str | None]) -> Html:
-    cells = [tag("td", _cell(value), class_=style) for value, style in zip(row.values, styles, strict=True)]
+def _table_row(row: Row, ctx: RenderContext, styles: list[str | None]) -> Html:
+    cells = [tag("td", _cell(value, ctx), class_=style) for value, style in zip(row.values, styles, strict=True)]
     return tag("tr", tag("th", row.label, scope="row"), *cells)
 
 
-def _cell(value: bool | str) -> Html | str:
+def _cell(value: bool | str, ctx: RenderContext) -> Html | str:
     if isinstance(value, str):
         return value
     if value:
-        return tag("span", icon("check"), tag("span", "Yes", class_="visually-hidden"), class_="yes")
-    return tag("span", "No", class_="no")
+        return tag("span", icon("check"), tag("span", ctx.say("Yes"), class_="visually-hidden"), class_="yes")
+    return tag("span", ctx.say("No"), class_="no")
 
 
 def _outline_table(section: OutlineSection, business: Business) -> JsonObject:
@@ -207,9 +207,9 @@ def _value(text: str) -> bool | str:
 def _comparison_table(props: ComparisonTableProps, ctx: RenderContext) -> Html:
     styles = ["marked" if place == props.highlight else None for place in range(1, len(props.columns) + 1)]
     names = [tag("th", name, scope="col", class_=style) for name, style in zip(props.columns, styles, strict=True)]
-    head = tag("thead", tag("tr", tag("td", tag("span", "Compared", class_="visually-hidden")), *names))
-    body = tag("tbody", *(_table_row(row, styles) for row in props.rows))
-    label = props.heading or "Comparison"
+    head = tag("thead", tag("tr", tag("td", tag("span", ctx.say("Compared"), class_="visually-hidden")), *names))
+    body = tag("tbody", *(_table_row(row, ctx, styles) for row in props.rows))
+    label = props.heading or ctx.say("Comparison")
     table = tag("table", tag("caption", label, class_="visually-hidden"), head, body)
     frame = tag("div", table, class_="table-frame", role="group", aria_label=label, tabindex="0")
     return section(ctx, props, frame, kind="comparison")

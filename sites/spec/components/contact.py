@@ -58,7 +58,7 @@ class ContactFormProps(SectionProps):
     address: Text | None = None
     hours: Annotated[tuple[Hours, ...], Field(max_length=8)] = ()
     action: LinkUrl | None = None
-    button: Label = "Send message"
+    button: Label | None = None
     topics: Annotated[tuple[Label, ...], Field(max_length=12)] = ()
     note: Text | None = None
 
@@ -70,15 +70,19 @@ def _form(props: ContactFormProps, ctx: RenderContext) -> Html | None:
     topic = None
     if props.topics:
         options = [tag("option", name) for name in props.topics]
-        topic = _field(ctx, "topic", "Topic", tag("select", *options, id=f"{ctx.id}.topic", name="topic"))
+        topic = _field(ctx, "topic", ctx.say("Topic"), tag("select", *options, id=f"{ctx.id}.topic", name="topic"))
     message = tag("textarea", id=f"{ctx.id}.message", name="message", rows=5, required=True)
     return tag(
         "form",
-        _field(ctx, "name", "Your name", _input(ctx, "name", "text")),
-        _field(ctx, "email", "Your email", _input(ctx, "email", "email")),
+        _field(ctx, "name", ctx.say("Your name"), _input(ctx, "name", "text")),
+        _field(ctx, "email", ctx.say("Your email"), _input(ctx, "email", "email")),
         topic,
-        _field(ctx, "message", "Message", message),
-        tag("p", tag("button", props.button, type="submit", class_="button"), class_="actions"),
+        _field(ctx, "message", ctx.say("Message"), message),
+        tag(
+            "p",
+            tag("button", props.button or ctx.say("Send message"), type="submit", class_="button"),
+            class_="actions",
+        ),
         tag("p", props.note, class_="small") if props.note else None,
         action=target,
         method="post",
@@ -105,9 +109,15 @@ def _encoding(target: str) -> str | None:
     "action (URL of a form service)",
     example={"heading": "Say hello", "email": "hello@bakery.example", "phone": "+44 20 7946 0000", "button": "Send"},
     words=("contact form", "contact", "contact section", "contact us", "form", "contact us form", "enquiry form"),
-    outline=lambda section, business: {"heading": "Contact", **section_props(section), **business.contact_props()},
+    outline=lambda section, business: {
+        "heading": business.say("Contact"),
+        **section_props(section),
+        **business.contact_props(),
+    },
     outline_hint="no items; contact data comes from `contact`",
-    minimal=lambda business: {"heading": "Contact us", **business.contact_props()} if business.email else None,
+    minimal=lambda business: (
+        {"heading": business.say("Contact us"), **business.contact_props()} if business.email else None
+    ),
     nav_label="Contact",
 )
 def _contact_form(props: ContactFormProps, ctx: RenderContext) -> Html:
@@ -125,7 +135,7 @@ class NewsletterProps(SectionProps):
     action: LinkUrl | None = None
     """Address of a form service."""
     email: Email | None = None
-    button: Label = "Subscribe"
+    button: Label | None = None
     note: Text | None = None
 
     @model_validator(mode="after")
@@ -137,7 +147,7 @@ class NewsletterProps(SectionProps):
 
 def _outline_newsletter(section: OutlineSection, business: Business) -> JsonObject:
     email = {"email": business.email} if business.email else {}
-    return {"heading": "Stay in touch", **section_props(section), **email}
+    return {"heading": business.say("Stay in touch"), **section_props(section), **email}
 
 
 @Component(
@@ -147,7 +157,9 @@ def _outline_newsletter(section: OutlineSection, business: Business) -> JsonObje
     words=("newsletter", "newsletter signup", "mailing list", "email signup", "sign-up form"),
     outline=_outline_newsletter,
     outline_hint="no items; needs contact.email",
-    minimal=lambda business: {"heading": "Stay in touch", "email": business.email} if business.email else None,
+    minimal=lambda business: (
+        {"heading": business.say("Stay in touch"), "email": business.email} if business.email else None
+    ),
 )
 def _newsletter(props: NewsletterProps, ctx: RenderContext) -> Html:
     target = ctx.url(props.action) if props.action else f"mailto:{props.email}?subject=Newsletter"
@@ -155,10 +167,15 @@ def _newsletter(props: NewsletterProps, ctx: RenderContext) -> Html:
     field = tag(
         "input", id=name, name="email", type="email", autocomplete="email", placeholder="you@example.com", required=True
     )
-    row = tag("div", field, tag("button", props.button, type="submit", class_="button"), class_="newsletter-row")
+    row = tag(
+        "div",
+        field,
+        tag("button", props.button or ctx.say("Subscribe"), type="submit", class_="button"),
+        class_="newsletter-row",
+    )
     form = tag(
         "form",
-        tag("label", "Your email", for_=name),
+        tag("label", ctx.say("Your email"), for_=name),
         row,
         tag("p", props.note, class_="newsletter-note") if props.note else None,
         action=target,
@@ -178,7 +195,7 @@ class MapLinkProps(SectionProps):
     address: Text
     href: LinkUrl | None = None
     """A map of the place; without it the address is looked up in OpenStreetMap."""
-    button: Label = "Open the map"
+    button: Label | None = None
     directions: Annotated[tuple[Text, ...], Field(max_length=5)] = ()
     """How to get there, one way each."""
 
@@ -186,7 +203,12 @@ class MapLinkProps(SectionProps):
 def _outline_map(section: OutlineSection, business: Business) -> JsonObject:
     ways = [item.get("text") or item.get("title") for item in section.items]
     address = {"address": business.address} if business.address else {}
-    return {"heading": "Find us", **section_props(section), **address, "directions": [way for way in ways if way][:5]}
+    return {
+        "heading": business.say("Find us"),
+        **section_props(section),
+        **address,
+        "directions": [way for way in ways if way][:5],
+    }
 
 
 @Component(
@@ -196,13 +218,15 @@ def _outline_map(section: OutlineSection, business: Business) -> JsonObject:
     words=("map", "map link", "directions", "location", "find us"),
     outline=_outline_map,
     outline_hint="items: text = a way to get there; needs contact.address",
-    minimal=lambda business: {"heading": "Find us", "address": business.address} if business.address else None,
+    minimal=lambda business: (
+        {"heading": business.say("Find us"), "address": business.address} if business.address else None
+    ),
     nav_label="Find us",
 )
 def _map_link(props: MapLinkProps, ctx: RenderContext) -> Html:
     place = tag("address", icon("pin"), tag("span", props.address), class_="map-address")
     ways = tag("ul", *(tag("li", way) for way in props.directions), class_="map-ways") if props.directions else None
     href = ctx.url(props.href) if props.href else _MAP_SEARCH + quote(props.address, safe="")
-    link = tag("p", tag("a", props.button, class_="button", href=href), class_="actions")
+    link = tag("p", tag("a", props.button or ctx.say("Open the map"), class_="button", href=href), class_="actions")
     words = tag("div", intro(ctx, props), place, ways, link, class_="map-words")
     return band(ctx, props, words, tag("div", street_map(), class_="map-drawing"), classes=f"tone-{props.tone} map")

@@ -120,7 +120,13 @@ def _player(props: VideoProps, ctx: RenderContext, length: Html | None) -> Html:
 
 def _still(props: VideoProps, ctx: RenderContext, length: Html | None) -> Html:
     picture = image(ctx, props.image.model_copy(update={"alt": ""})) if props.image else art(props.art or "waves")
-    words = tag("span", tag("span", "Watch: ", class_="visually-hidden"), props.title, length, class_="video-title")
+    words = tag(
+        "span",
+        tag("span", f"{ctx.say('Watch')}: ", class_="visually-hidden"),
+        props.title,
+        length,
+        class_="video-title",
+    )
     play = tag("span", icon("play"), class_="video-play")
     return tag("a", picture, play, words, class_="video-frame video-link", href=ctx.url(props.href or ""))
 

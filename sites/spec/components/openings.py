@@ -21,6 +21,9 @@ from sites.spec.catalog import (
 from sites.spec.html import ART_NAMES, ArtName, Html, art, band, buttons, image, intro, tag
 from sites.spec.model import JsonObject
 
+_ANY_ART = tuple(name for name in ART_NAMES if name != "dashboard")
+"""Drawings that suit any trade."""
+
 
 class HeroProps(SectionProps):
     """The opening of a page; with nothing to stand beside the words it is neither split nor covered."""
@@ -50,13 +53,13 @@ def _outline_hero(section: OutlineSection, business: Business) -> JsonObject:
         props["eyebrow"] = business.tagline[:60]
     props |= {"image": {"src": section.image, "alt": ""}} if section.image else {"art": _art_for(business)}
     if business.contact_href:
-        props["actions"] = [{"label": "Get in touch", "href": business.contact_href}]
+        props["actions"] = [{"label": business.say("Get in touch"), "href": business.contact_href}]
     return props | ({"notes": notes[:4]} if notes else {})
 
 
 def _art_for(business: Business) -> str:
-    """Choose a drawing by the name, so that two new sites seldom open alike and one always opens the same way."""
-    return ART_NAMES[sum(business.name.encode()) % len(ART_NAMES)]
+    """Return the chosen drawing, else one by the name, so that two new sites seldom open alike."""
+    return business.art or _ANY_ART[sum(business.name.encode()) % len(_ANY_ART)]
 
 
 @Component(
@@ -120,8 +123,9 @@ class CallToActionProps(SectionProps):
 
 
 def _outline_call(section: OutlineSection, business: Business) -> JsonObject:
-    label = next((item["title"][:60] for item in section.items if item.get("title")), "Get in touch")
-    actions = [{"label": label, "href": business.contact_href}] if business.contact_href else []
+    item = next((item for item in section.items if item.get("title")), {})
+    href = item.get("detail") or business.contact_href
+    actions = [{"label": item.get("title", business.say("Get in touch"))[:60], "href": href}] if href else []
     return {"heading": business.name, **section_props(section), "actions": actions}
 
 
@@ -131,7 +135,8 @@ def _outline_call(section: OutlineSection, business: Business) -> JsonObject:
     example={"heading": "Come for breakfast", "actions": [{"label": "Book a table", "href": "#contact"}]},
     words=("call to action", "cta", "call-to-action", "call to action section"),
     outline=_outline_call,
-    outline_hint="one item: title = button label",
+    outline_hint="one item: title = button label, detail = its address (https:, tel:, mailto:, #contact) where it is "
+    "not the contact",
 )
 def _call_to_action(props: CallToActionProps, ctx: RenderContext) -> Html:
     panel = tag("div", intro(ctx, props), buttons(ctx, props.actions), class_="panel")

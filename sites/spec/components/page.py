@@ -85,11 +85,11 @@ def _navigation(props: HeaderProps, ctx: RenderContext) -> tuple[Html, ...]:
         return ()
     menu = f"{ctx.id}.menu"
     button = {"type": "button", "class_": "menu-button", "popovertarget": menu}
-    opener = tag("button", icon("menu"), "Menu", **button)
+    opener = tag("button", icon("menu"), ctx.say("Menu"), **button)
     button["class_"] = "menu-button menu-close"
-    closer = tag("button", icon("close"), "Close", **button, popovertargetaction="hide")
+    closer = tag("button", icon("close"), ctx.say("Close"), **button, popovertargetaction="hide")
     links = tag("ul", *(tag("li", _navigation_link(link, ctx)) for link in props.links))
-    return opener, tag("nav", closer, links, class_="site-nav", id=menu, aria_label="Main", popover=True)
+    return opener, tag("nav", closer, links, class_="site-nav", id=menu, aria_label=ctx.say("Main"), popover=True)
 
 
 def _navigation_link(link: Link, ctx: RenderContext) -> Html:
@@ -157,8 +157,8 @@ def _minimal_footer(business: Business) -> JsonObject:
 )
 def _footer(props: FooterProps, ctx: RenderContext) -> Html:
     about = tag("div", tag("p", props.brand, class_="brand-name"), tag("p", props.text) if props.text else None)
-    links = _footer_links(props.links, ctx, "Footer")
-    social = _footer_links(props.social, ctx, "Elsewhere")
+    links = _footer_links(props.links, ctx, ctx.say("Footer"))
+    social = _footer_links(props.social, ctx, ctx.say("Elsewhere"))
     contact = contact_lines(email=props.email, phone=props.phone, address=props.address)
     top = tag("div", about, links, social, contact, class_="footer-top")
     note = tag("p", props.note, class_="footer-note") if props.note else None

@@ -1,15 +1,18 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given, settings
 
 from sites.errors import SpecError
 from sites.spec.catalog import components
 from sites.spec.model import INDEX
-from sites.spec.outline import expand_outline, outline_kinds, outline_schema, outline_tool
+from sites.spec.outline import Outline, expand_outline, left_out, outline_kinds, outline_schema, outline_tool
 from sites.spec.render import render
 from sites.spec.validate import validate
 from tests.unit.sites.spec.test_model import json_values
@@ -47,6 +50,49 @@ def refusal(outline: object) -> tuple[str, str]:
     with pytest.raises(SpecError) as caught:
         expand_outline(outline)
     return caught.value.findings[0].code, caught.value.findings[0].path
+
+
+SPEC = Path(__file__).parents[4] / "sites" / "spec"
+WORDS = yaml.safe_load((SPEC / "words.yaml").read_text())
+RECORDED = Path(__file__).parents[3] / "data" / "model_cases"
+
+
+def test_every_phrase_of_the_builder_is_there_in_every_language() -> None:
+    code = "".join(path.read_text() for path in SPEC.rglob("*.py"))
+    phrases = {*re.findall(r'say\(\s*[\'"]([^\'"]+)', code), *re.findall(r'nav_label="([^"]+)"', code)}
+    assert len(phrases) > 30
+    for lang, words in WORDS.items():
+        assert set(words) == phrases, lang
+
+
+def test_a_german_site_has_no_english_words_of_the_builder() -> None:
+    [reply] = json.loads((RECORDED / "joinery_de.json").read_text())
+    pages = render(expand_outline(reply["input"]))
+    shown = re.sub(r"<style.*?</style>|<[^>]*>", "\n", pages[INDEX].decode(), flags=re.DOTALL)
+    lines = {line.strip() for line in shown.splitlines()}
+    english = {phrase for phrase, german in WORDS["de"].items() if german != phrase}
+    assert "Nachricht senden" in lines
+    assert not lines & english
+
+
+def test_a_button_leads_where_the_outline_says() -> None:
+    call = {"kind": "CallToAction", "items": [{"title": "Book", "detail": "https://book.example/"}]}
+    assert b'href="https://book.example/"' in render(expand_outline(with_sections(call)))[INDEX]
+
+
+def test_the_drawing_of_the_opening_is_the_outline_s_choice_and_never_a_chart_by_chance() -> None:
+    def drawing(name: str, **theme: str) -> str:
+        page = expand_outline({**OUTLINE, "name": name, "theme": theme}).pages[INDEX]
+        return str(page["elements"]["hero"]["props"]["art"])
+
+    assert drawing("Bergblick", art="hills") == "hills"
+    assert "dashboard" not in {drawing(f"Shop {number}") for number in range(20)}
+
+
+def test_what_lacks_an_address_is_left_out_and_named() -> None:
+    form = with_sections({"kind": "Hero"}, {"kind": "ContactForm"}, {"kind": "MapLink"}, contact={"address": "Here"})
+    assert left_out(form) == ("ContactForm",)
+    assert left_out(OUTLINE) == ("Testimonials",)
 
 
 @pytest.mark.req("H-011")
@@ -132,6 +178,7 @@ def test_any_value_is_expanded_or_refused(value: object) -> None:
 def test_the_tool_schema_is_self_contained_and_offers_the_kinds_of_the_catalog() -> None:
     text = json.dumps(outline_tool())
     assert "$ref" not in text
+    assert set(outline_schema()["properties"]) == set(Outline.model_fields)
     assert outline_schema()["properties"]["sections"]["items"]["properties"]["kind"]["enum"] == outline_kinds()
     assert (
         {"Hero", "Testimonials", "ComparisonTable", "FAQ", "ContactForm"} <= set(outline_kinds()) <= set(components())
