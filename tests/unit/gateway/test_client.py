@@ -2,8 +2,6 @@ import json
 import pickle
 from typing import Any
 
-import anthropic
-import httpx2
 import pytest
 
 from gateway.client import translate_error
@@ -21,18 +19,16 @@ from gateway.errors import (
 from gateway.messages import Code, RefusedError
 
 
-def answer(status: int, body: Any, **headers: str) -> anthropic.APIStatusError:
-    request = httpx2.Request("POST", "http://gateway/v1/messages")
-    response = httpx2.Response(status, request=request, json=body, headers=headers)
-    return anthropic.APIStatusError("said", response=response, body=body)
+def answer(status: int, body: Any, **headers: str) -> GatewayError:
+    return translate_error(status, body, retry_after=headers.get("retry-after"))
 
 
-def refused(code: Code) -> anthropic.APIStatusError:
+def refused(code: Code) -> GatewayError:
     refusal = RefusedError(code, "why")
     return answer(refusal.status, json.loads(refusal.body))
 
 
-def failed(status: int, kind: str, **headers: str) -> anthropic.APIStatusError:
+def failed(status: int, kind: str, **headers: str) -> GatewayError:
     return answer(status, {"type": "error", "error": {"type": kind, "message": "why"}}, **headers)
 
 
@@ -55,7 +51,7 @@ EXPECTED = {
 
 @pytest.mark.parametrize("code", list(Code))
 def test_every_refusal_of_the_gateway_has_its_error(code: Code) -> None:
-    assert type(translate_error(refused(code))) is EXPECTED.get(code, ProviderError)
+    assert type(refused(code)) is EXPECTED.get(code, ProviderError)
 
 
 @pytest.mark.parametrize(
@@ -76,13 +72,13 @@ def test_every_refusal_of_the_gateway_has_its_error(code: Code) -> None:
         (answer(500, None), ProviderDownError),
     ],
 )
-def test_what_the_provider_says_is_told_apart(error: anthropic.APIStatusError, expected: type[GatewayError]) -> None:
-    assert type(translate_error(error)) is expected
+def test_what_the_provider_says_is_told_apart(error: GatewayError, expected: type[GatewayError]) -> None:
+    assert type(error) is expected
 
 
 @pytest.mark.parametrize(("header", "seconds"), [("7", 7.0), ("0.5", 0.5), ("soon", None), ("-1", None), ("inf", None)])
 def test_the_wait_that_a_busy_provider_asks_for_is_known(header: str, seconds: float | None) -> None:
-    error = translate_error(failed(429, "rate_limit_error", **{"retry-after": header}))
+    error = failed(429, "rate_limit_error", **{"retry-after": header})
     assert isinstance(error, ProviderBusyError)
     assert error.retry_after == seconds
 
