@@ -57,6 +57,8 @@ _KEEP_ALIVE = (
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 5),
 )
 """A provider may think for minutes: what translates addresses on the way must not forget a silent connection."""
+_VERSION = "2026-10-21"
+"""Of the API: the one that the SDK speaks which the tests hold us equal to."""
 _OK = 200
 _MALFORMED = (ValueError, TypeError, LookupError, AttributeError)
 """What a reply raises that is not of the API."""
@@ -228,7 +230,7 @@ class ModelClient:
         """Post a request on a connection of its own, and close it in the end."""
         headers = {
             "authorization": f"Bearer {self._token}",
-            "anthropic-version": "2023-06-01",
+            "anthropic-version": _VERSION,
             "content-type": "application/json",
             "connection": "close",
         }
