@@ -1,17 +1,21 @@
 import json
 import pickle
 import random
+import ssl
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import anthropic
 import pytest
 
 from gateway import client as client_module
+from gateway import network
 from gateway.client import ModelClient, ModelReply, Stop, is_away, translate_error
 from gateway.errors import (
     BudgetExceededError,
@@ -27,6 +31,7 @@ from gateway.errors import (
 )
 from gateway.messages import Code, RefusedError
 from routing.policy.prices import Usage
+from tests.tls import Authority, TlsProxy
 from tests.unit.gateway.streams import Player, encoded, error_event, event, player, random_events
 
 
@@ -122,6 +127,17 @@ def test_errors_pickle(error: GatewayError) -> None:
 def played() -> Iterator[Player]:
     with player() as playing:
         yield playing
+
+
+@pytest.fixture
+def guarded(played: Player, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Player]:
+    """The same behind TLS, with a certificate of an authority that the client trusts."""
+    authority = Authority(tmp_path)
+    with TlsProxy(urlsplit(played.url).port or 0, authority.context_for("localhost")) as proxy:
+        trusted = ssl.create_default_context(cafile=authority.path)
+        monkeypatch.setattr(client_module, "authorities", lambda: trusted)
+        played.url = f"https://localhost:{proxy.port}"
+        yield played
 
 
 def ask(played: Player, prompt: str = "hello", **fields: Any) -> ModelReply:
@@ -315,8 +331,12 @@ class _TimeLimit(BaseException):
     """What ends an attempt."""
 
 
+@pytest.mark.parametrize("transport", ["played", "guarded"])
 @pytest.mark.parametrize("answers", [0, 3])
-def test_a_call_that_waits_is_ended_from_another_thread_at_once(played: Player, answers: int) -> None:
+def test_a_call_that_waits_is_ended_from_another_thread_at_once(
+    request: pytest.FixtureRequest, transport: str, answers: int
+) -> None:
+    played: Player = request.getfixturevalue(transport)
     played.stream(encoded(HELLO[:answers], "\n"), size=1000, whole=False)
     played.answers = played.answers[: answers and None]
     played.stays = True
@@ -364,6 +384,19 @@ def test_a_reply_that_was_whole_when_its_call_was_ended_is_kept(
     with pytest.raises(_TimeLimit):
         client.create(["hello"], model="m", max_tokens=5)
     assert [message["stop_reason"] for message in replies.values()] == ["end_turn"]
+
+
+def test_a_gateway_behind_tls_must_prove_who_it_is(guarded: Player, monkeypatch: pytest.MonkeyPatch) -> None:
+    guarded.stream(encoded(HELLO, "\n"), size=3)
+    assert ask(guarded).text == "grüße"
+    guarded.url = guarded.url.replace("localhost", "127.0.0.1")
+    with pytest.raises(GatewayUnreachableError, match="SSLCertVerificationError"):
+        ask(guarded)
+    guarded.url = guarded.url.replace("127.0.0.1", "localhost")
+    monkeypatch.setattr(client_module, "authorities", network.authorities)
+    with pytest.raises(GatewayUnreachableError, match="SSLCertVerificationError"):
+        ask(guarded)
+    assert len(guarded.requests) == 1
 
 
 def test_no_proxy_of_the_environment_stands_before_the_gateway(played: Player, monkeypatch: pytest.MonkeyPatch) -> None:
