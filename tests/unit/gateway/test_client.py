@@ -86,6 +86,8 @@ def test_every_refusal_of_the_gateway_has_its_error(code: Code) -> None:
         (failed(401, "authentication_error"), NoProviderKeyError),
         (answer(502, "<html>"), ProviderDownError),
         (answer(500, None), ProviderDownError),
+        (answer(429, None), ProviderBusyError),
+        (answer(529, "<html>"), ProviderBusyError),
     ],
 )
 def test_what_the_provider_says_is_told_apart(error: GatewayError, expected: type[GatewayError]) -> None:
@@ -324,6 +326,7 @@ def test_silence_ends_a_call_when_its_time_is_up(played: Player) -> None:
     with ModelClient(played.url, "pma_x", timeout_seconds=0.2) as client, pytest.raises(GatewayUnreachableError):
         client.create(["hello"], model="m", max_tokens=5)
     assert 0.4 <= time.monotonic() - began < 2
+    assert len(played.requests) == 2, "a call whose time was up is never made"
     assert played.left.wait(2)
 
 
