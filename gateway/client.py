@@ -1,24 +1,29 @@
-"""The workers' model client: the anthropic SDK pointed at the gateway, behind our own values and errors.
+"""The workers' model client: the Messages API of the gateway and of nothing else, behind our own values and errors.
 
-No other worker module knows the SDK or the Messages API. It never retries; workers/retries.py decides that. A soft time
-limit is a BaseException, so it passes through a call and closes the open stream on its way.
+No other worker module knows the API. It never retries; workers/retries.py decides that. A soft time limit is a
+BaseException, so it passes through a call and closes the open stream on its way.
+
+It is plain `http.client`, and each call has a connection of its own: a thousand calls that wait in the threads of one
+process must cost next to nothing, no idle connection can die between two calls, and `abort` ends exactly one.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import socket
+import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from types import TracebackType
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self
+from urllib.parse import urlsplit
 
-import anthropic
-import httpx2
-from anthropic.types import Message
+from pydantic_core import from_json, to_json
 
 from gateway.errors import (
     BudgetExceededError,
@@ -32,15 +37,31 @@ from gateway.errors import (
     ProviderDownError,
     ProviderError,
 )
-from gateway.messages import Code
+from gateway.messages import MESSAGES_PATH, Code, ReplyReader
 from gateway.network import authorities
+from gateway.providers import EventSplitter, data_of
 from monitoring import traces
 from routing.policy.prices import Usage
 
+MAX_REPLY_BYTES = 32 * 1024 * 1024
+"""Of one stream: 150 times what the policy's `max_output_tokens` take, one event each."""
+_MAX_ERROR_BYTES = 64 * 1024
+_CHUNK_BYTES = 64 * 1024
 _CONNECT_SECONDS = 5.0
 _HEALTH_SECONDS = 2.0
 """Less than what a soft time limit leaves before the hard one."""
-EventT = TypeVar("EventT")
+_KEEP_ALIVE = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 60),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 5),
+)
+"""A provider may think for minutes: what translates addresses on the way must not forget a silent connection."""
+_VERSION = "2026-10-21"
+"""Of the API: the one that the SDK speaks which the tests hold us equal to."""
+_OK = 200
+_MALFORMED = (ValueError, TypeError, LookupError, AttributeError)
+"""What a reply raises that is not of the API."""
 _BUSY = (429, 503, 529)
 _BUSY_KINDS = ("overloaded_error", "rate_limit_error")
 _FAULT = 500
@@ -115,10 +136,10 @@ class ToolCall:
 
 
 class ModelClient:
-    """Calls models for one attempt. Create it after forking; its owner closes it.
+    """Calls models for one attempt; its owner closes it.
 
     Args:
-        gateway_url: the only address that is called.
+        gateway_url: the only address that is called; no proxy stands before it.
         token: the attempt's token.
         timeout_seconds: how long the gateway may stay silent.
         replies: what was paid for, by the digest of its request; a request that stands there is answered from it, once.
@@ -129,14 +150,14 @@ class ModelClient:
     ) -> None:
         self._replies = {} if replies is None else replies
         self._asked: set[str] = set()
-        self._client = anthropic.Anthropic(
-            base_url=gateway_url,
-            auth_token=token,
-            max_retries=0,
-            timeout=httpx2.Timeout(timeout_seconds, connect=_CONNECT_SECONDS),
-            http_client=anthropic.DefaultHttpxClient(trust_env=False, verify=authorities()),
-            open_telemetry=False,
-        )
+        self._url = gateway_url
+        self._token = token
+        self._timeout_seconds = timeout_seconds
+        self._lock = threading.Lock()
+        self._sockets: set[socket.socket] = set()
+        """Of the calls under way."""
+        self._cause: BaseException | None = None
+        """Why no call is made any more."""
 
     def create(
         self,
@@ -181,22 +202,123 @@ class ModelClient:
         if must_use is not None:
             fields["tool_choice"] = {"type": "tool", "name": must_use, "disable_parallel_tool_use": is_single}
         digest = hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
-        if digest in self._replies and digest not in self._asked:
-            message = Message.model_validate(self._replies[digest])
-        else:
-            message = self._stream(fields, until)
-            self._replies[digest] = message.model_dump(mode="json", exclude_none=True)
+        with self._translated(until):
+            is_paid = digest in self._replies and digest not in self._asked
+            message = self._replies[digest] if is_paid else self._stream(fields, until)
+            reply = _reply_of(message)
+        self._replies[digest] = message
         self._asked.add(digest)
-        return _reply_of(message)
+        self._check()
+        return reply
 
-    def _stream(self, fields: Mapping[str, Any], until: float | None) -> Message:
-        headers = {"traceparent": trace} if (trace := traces.current()) is not None else {}
-        with _translated(), self._client.messages.stream(**fields, extra_headers=headers) as stream:
-            events = sum(1 for _ in _until(stream, until))
-            message = stream.get_final_message() if events else None
-        if message is None or message.stop_reason is None:
+    def _stream(self, fields: Mapping[str, Any], until: float | None) -> dict[str, Any]:
+        reader = ReplyReader()
+        with self._open(to_json({**fields, "stream": True}), until) as (connected, response):
+            retry_after = response.getheader("retry-after")
+            if response.status != _OK:
+                raise translate_error(response.status, _body_of(response), retry_after=retry_after)
+            for event in self._events(connected, response, until):
+                if event.get("type") == "error":
+                    raise translate_error(_OK, event, retry_after=retry_after)
+                reader.read(event)
+        if (message := reader.message()) is None:
             raise ProviderDownError("the reply broke off")
         return message
+
+    @contextmanager
+    def _open(self, body: bytes, until: float | None) -> Iterator[tuple[socket.socket, HTTPResponse]]:
+        """Post a request on a connection of its own, and close it in the end."""
+        headers = {
+            "authorization": f"Bearer {self._token}",
+            "anthropic-version": _VERSION,
+            "content-type": "application/json",
+            "connection": "close",
+        }
+        if (trace := traces.current()) is not None:
+            headers["traceparent"] = trace
+        connection, path = _connection(self._url, timeout_seconds=_CONNECT_SECONDS)
+        with closing(connection):
+            connection.connect()
+            connected: socket.socket = connection.sock
+            for level, option, value in _KEEP_ALIVE:
+                connected.setsockopt(level, option, value)
+            with self._abortable(connected):
+                self._wait_until(until, connected)
+                connection.request("POST", path + MESSAGES_PATH, body, headers)
+                with connection.getresponse() as response:
+                    yield connected, response
+
+    @contextmanager
+    def _abortable(self, connected: socket.socket) -> Iterator[None]:
+        held = connected.makefile("rb", buffering=0)  # its descriptor stays open until `abort` cannot meet it any more
+        with self._lock:
+            self._sockets.add(connected)
+        try:
+            self._check()
+            yield
+        finally:
+            with self._lock:
+                self._sockets.discard(connected)
+            held.close()
+
+    def _events(
+        self, connected: socket.socket, response: HTTPResponse, until: float | None
+    ) -> Iterator[Mapping[str, Any]]:
+        """Yield the events of a stream; what is no event is passed over.
+
+        Raises:
+            ValueError: the provider's fault: they are too large, or no JSON.
+        """
+        splitter, left = EventSplitter(), MAX_REPLY_BYTES
+        while chunk := response.read1(_CHUNK_BYTES):
+            left -= len(chunk)
+            if left < 0:
+                raise ValueError(f"a reply is longer than {MAX_REPLY_BYTES} bytes")
+            for part in splitter.feed(chunk):
+                event = from_json(data) if (data := data_of(part)) else None
+                if isinstance(event, dict):
+                    yield event
+            self._wait_until(until, connected)
+
+    def _wait_until(self, until: float | None, connected: socket.socket) -> None:
+        """Let the next wait last until then at most."""
+        left = self._timeout_seconds if until is None else min(until - time.monotonic(), self._timeout_seconds)
+        if left <= 0:
+            raise CallTimeoutError
+        connected.settimeout(left)
+
+    @contextmanager
+    def _translated(self, until: float | None) -> Iterator[None]:
+        """Turn whatever a call raises into our errors, or into the cause of its abortion."""
+        self._check()
+        try:
+            yield
+        except GatewayError:
+            self._check()
+            raise
+        except (OSError, HTTPException) as error:
+            self._check()
+            if until is not None and time.monotonic() >= until:
+                raise CallTimeoutError from None
+            text = f"the gateway broke off or cannot be reached ({type(error).__name__})"
+            raise GatewayUnreachableError(text) from None
+        except _MALFORMED as error:
+            raise ProviderError(_OK, f"the reply cannot be read ({type(error).__name__})") from None
+
+    def _check(self) -> None:
+        if self._cause is not None:
+            raise self._cause from None
+
+    def abort(self, cause: BaseException) -> None:
+        """End every call under way, from another thread: it raises `cause` at once, as does every later call.
+
+        A reply that is already whole is not lost. A call that is still connecting notices within seconds.
+        """
+        with self._lock:
+            self._cause = self._cause or cause
+            for connected in self._sockets:
+                with suppress(OSError):  # it is closed already
+                    socket.socket.shutdown(connected, socket.SHUT_RDWR)  # TLS would say goodbye first, and wait
 
     def tool_call(
         self,
@@ -228,8 +350,8 @@ class ModelClient:
         raise ProviderError(200, f"the model did not use the tool {tool['name']}")
 
     def close(self) -> None:
-        """Close every connection."""
-        self._client.close()
+        """Make no more calls."""
+        self.abort(GatewayError("the model client is closed"))
 
     def __enter__(self) -> Self:
         return self
@@ -245,19 +367,36 @@ def is_away(gateway_url: str, *, within_seconds: float) -> bool:
 
     It tells a dead or frozen gateway from failed or slow work that called through it.
     """
+    connection, path = _connection(gateway_url, timeout_seconds=_HEALTH_SECONDS)
     try:
-        answer = httpx2.get(f"{gateway_url}/healthz", timeout=_HEALTH_SECONDS, trust_env=False, verify=authorities())
-        stood_still = answer.raise_for_status().json().get("stood_still_seconds_ago")
-    except (httpx2.HTTPError, ValueError):
+        with closing(connection):
+            connection.request("GET", f"{path}/healthz")
+            answer = connection.getresponse()
+            stood_still = _part(_body_of(answer), "stood_still_seconds_ago")
+            return answer.status != _OK or (stood_still is not None and float(stood_still) <= within_seconds)
+    except (OSError, HTTPException, *_MALFORMED):
         return True
-    return stood_still is not None and stood_still <= within_seconds
 
 
-def _until(events: Iterable[EventT], until: float | None) -> Iterator[EventT]:
-    for event in events:
-        if until is not None and time.monotonic() > until:
-            raise CallTimeoutError
-        yield event
+def _connection(url: str, *, timeout_seconds: float) -> tuple[HTTPConnection, str]:
+    """Return a connection that is yet to be opened, and what to put before every path."""
+    parts = urlsplit(url)
+    host, path = parts.hostname or "", parts.path.rstrip("/")
+    if parts.scheme == "https":
+        return HTTPSConnection(host, parts.port, timeout=timeout_seconds, context=authorities()), path
+    return HTTPConnection(host, parts.port, timeout=timeout_seconds), path
+
+
+def _body_of(response: HTTPResponse) -> object:
+    """Return a short JSON body, None for any other."""
+    try:
+        return from_json(response.read(_MAX_ERROR_BYTES))
+    except ValueError:
+        return None
+
+
+def _part(value: object, name: str) -> Any:
+    return value.get(name) if isinstance(value, dict) else None
 
 
 def _message_of(turn: Turn) -> dict[str, Any]:
@@ -277,40 +416,37 @@ def _block_of(part: Text | ToolResult) -> dict[str, Any]:
 _STOPS = {"max_tokens": Stop.MAX_TOKENS, "refusal": Stop.REFUSED}
 
 
-def _reply_of(message: Message) -> ModelReply:
-    usage = message.usage
+def _reply_of(message: Mapping[str, Any]) -> ModelReply:
+    content, usage = message["content"], message["usage"]
     return ModelReply(
-        text="\n".join(block.text for block in message.content if block.type == "text").strip(),
+        text="\n".join(block["text"] for block in content if block["type"] == "text").strip(),
         tool_uses=tuple(
-            ToolUse(block.id, block.name, block.input) for block in message.content if block.type == "tool_use"
+            ToolUse(block["id"], block["name"], block["input"]) for block in content if block["type"] == "tool_use"
         ),
-        stop=_STOPS.get(message.stop_reason or "", Stop.DONE),
+        stop=_STOPS.get(message["stop_reason"], Stop.DONE),
         usage=Usage(
-            usage.input_tokens,
-            usage.output_tokens,
-            usage.cache_creation_input_tokens or 0,
-            usage.cache_read_input_tokens or 0,
+            usage["input_tokens"],
+            usage["output_tokens"],
+            usage.get("cache_creation_input_tokens", 0),
+            usage.get("cache_read_input_tokens", 0),
         ),
-        content=tuple(block.model_dump(mode="json", exclude_none=True) for block in message.content),
+        content=tuple(content),
     )
 
 
-@contextmanager
-def _translated() -> Iterator[None]:
-    try:
-        yield
-    except anthropic.APIStatusError as error:
-        raise translate_error(error) from None
-    except (anthropic.APIConnectionError, httpx2.HTTPError) as error:
-        raise GatewayUnreachableError(f"the gateway broke off or cannot be reached ({type(error).__name__})") from None
-    except (anthropic.AnthropicError, ValueError) as error:
-        raise ProviderError(200, f"the reply cannot be read ({type(error).__name__})") from None
+def translate_error(status: int, body: object, *, retry_after: str | None = None) -> GatewayError:
+    """Return our error for an error response: by the gateway's code, else by the provider's status.
 
-
-def translate_error(error: anthropic.APIStatusError) -> GatewayError:
-    """Return our error for an error response: by the gateway's code, else by the provider's status."""
-    code = error.error_code
-    message = (error.api_message or "no message")[:500]
+    Args:
+        status: of the response; 200 when the error is an event of a stream.
+        body: of the response, or the event; None when it is no JSON.
+        retry_after: the header of that name.
+    """
+    error = _part(body, "error")
+    code = _part(_part(error, "details"), "error_code")
+    message = str(_part(error, "message") or "no message")[:500]
+    if not isinstance(code, str):
+        return _provider_error(status, _part(error, "type"), message, _seconds(retry_after))
     if code == Code.BUDGET_EXCEEDED:
         return BudgetExceededError(message)
     if code in _LOST_JOB:
@@ -322,25 +458,25 @@ def translate_error(error: anthropic.APIStatusError) -> GatewayError:
     if code in _NO_GATEWAY:
         return GatewayUnreachableError(message)
     if code in (Code.PROVIDER_UNREACHABLE, Code.PROVIDER_GONE):
-        return ProviderDownError(message, _retry_after(error))
+        return ProviderDownError(message, _seconds(retry_after))
     if code in _CIRCUIT:
-        return ProviderBusyError(message, _retry_after(error))
-    return ProviderError(error.status_code, message) if code else _provider_error(error, message)
+        return ProviderBusyError(message, _seconds(retry_after))
+    return ProviderError(status, message)
 
 
-def _provider_error(error: anthropic.APIStatusError, message: str) -> GatewayError:
-    if error.status_code in (401, 403):
+def _provider_error(status: int, kind: object, message: str, retry_after: float | None) -> GatewayError:
+    if status in (401, 403):
         return NoProviderKeyError(f"the provider refuses the tenant's key: {message}")
-    if error.status_code in _BUSY or error.type in _BUSY_KINDS:
-        return ProviderBusyError(message, _retry_after(error))
-    if error.status_code >= _FAULT or error.type in _FAULT_KINDS:
-        return ProviderDownError(message, _retry_after(error))
-    return ProviderError(error.status_code, message)
+    if status in _BUSY or kind in _BUSY_KINDS:
+        return ProviderBusyError(message, retry_after)
+    if status >= _FAULT or kind in _FAULT_KINDS:
+        return ProviderDownError(message, retry_after)
+    return ProviderError(status, message)
 
 
-def _retry_after(error: anthropic.APIStatusError) -> float | None:
+def _seconds(retry_after: str | None) -> float | None:
     try:
-        seconds = float(error.response.headers.get("retry-after", ""))
+        seconds = float(retry_after or "")
     except ValueError:
         return None
     return seconds if 0 <= seconds < float("inf") else None

@@ -60,3 +60,18 @@ class ProviderError(GatewayError):
 
 class AddressRefusedError(GatewayError, OSError):
     """A host led to an address that is not public (the fault of whoever named the host)."""
+
+
+class ForgeError(GatewayError):
+    """A forge or tracker refused or failed.
+
+    Attributes:
+        is_passing: whether a retry may succeed (its fault); otherwise the account or the project is wrong.
+    """
+
+    def __init__(self, message: str, is_passing: bool) -> None:
+        super().__init__(message, is_passing)
+        self.is_passing = is_passing
+
+    def __str__(self) -> str:
+        return str(self.args[0])

@@ -3,6 +3,7 @@
 It lives here because producers (tickets) and workers (publishing a run) both need it, and the gateway is the room that
 they share for calls to the outside. Only the service calls it, after gates and scan; no agent and no box knows of an
 account (S-023, S-029, S-030). PyGithub speaks to GitHub; Linear has no maintained Python client, but one request does.
+Both clients are loaded with the first call, since every worker knows of this module and few ever make one.
 """
 
 from __future__ import annotations
@@ -10,19 +11,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http import HTTPStatus
 from itertools import islice
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID, uuid5
 
-import httpx2
-import requests
-from github import Auth, Github, GithubException, RateLimitExceededException
-from github.Repository import Repository
-
-from gateway.errors import GatewayError
+from gateway.errors import ForgeError
 from gateway.network import authorities
 from routing.jobs import visible
 from routing.policy.agents import Account
+
+if TYPE_CHECKING:
+    from github.Repository import Repository
 
 TIMEOUT_SECONDS = 4
 """For one request. Opening a pull request takes two."""
@@ -31,21 +31,6 @@ MAX_TEXT = 60_000
 _MANY_COMMENTS = 300
 _PASSING = frozenset({0, 408, 409, 429})
 """Statuses below 500 worth a retry: no answer, a timeout, a conflict, a rate limit."""
-
-
-class ForgeError(GatewayError):
-    """A forge or tracker refused or failed.
-
-    Attributes:
-        is_passing: whether a retry may succeed (its fault); otherwise the account or the project is wrong.
-    """
-
-    def __init__(self, message: str, is_passing: bool) -> None:
-        super().__init__(message, is_passing)
-        self.is_passing = is_passing
-
-    def __str__(self) -> str:
-        return str(self.args[0])
 
 
 class PullRequest(NamedTuple):
@@ -106,6 +91,9 @@ def write_to_ticket(account: Account, *, reference: str, text: str, mark: UUID) 
 
 @contextmanager
 def _github(account: Account, repository: str) -> Iterator[Repository]:
+    import requests
+    from github import Auth, Github, GithubException, RateLimitExceededException
+
     if account.kind != "github":
         raise ForgeError("pull requests need an account of kind github", is_passing=False)
     auth = Auth.Token(account.token.get_secret_value()) if account.token.get_secret_value() else None
@@ -131,6 +119,8 @@ _COMMENT = (
 
 def _comment_at_linear(account: Account, reference: str, *, text: str, mark: UUID) -> None:
     """Comment with an id of our own, so that Linear keeps a comment sent twice once."""
+    import httpx2
+
     variables = {"id": str(uuid5(mark, reference)), "issue": reference, "body": text[:MAX_TEXT]}
     try:
         answer = httpx2.post(
@@ -152,7 +142,7 @@ def _comment_at_linear(account: Account, reference: str, *, text: str, mark: UUI
 
 
 def _is_passing(status: int) -> bool:
-    return status in _PASSING or status >= httpx2.codes.INTERNAL_SERVER_ERROR
+    return status in _PASSING or status >= HTTPStatus.INTERNAL_SERVER_ERROR
 
 
 _ACTIVE = re.compile(r"(?<![\w`])@(?=\w)|!(?=\[)|<(?=[a-zA-Z/!?])|(?<=\w)#(?=\d)|(?<![\w&])#(?=\d)")

@@ -1,4 +1,4 @@
-"""The Messages API between callers and the gateway: how requests are checked, and what a refusal looks like.
+"""The Messages API between callers and the gateway: how requests are checked, replies read and calls refused.
 
 Claude Code speaks no other API, so workers use it too; a provider with another API translates (providers.py). A body
 is parsed once and serialised again: a duplicate key cannot show one value to the gateway and another to the provider.
@@ -9,6 +9,7 @@ In a refusal, `type` decides what the SDK and the CLI do; `details.error_code` i
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -104,6 +105,88 @@ def _max_tokens(fields: dict[str, Any], most_tokens: int) -> int:
     if not isinstance(tokens, int) or isinstance(tokens, bool) or tokens < 1:
         raise bad_request("max_tokens: must be an integer of at least 1")
     return min(tokens, most_tokens)
+
+
+_TOOL_INPUT = "partial_json"
+_PIECES = {
+    ("text_delta", "text"): "text",
+    ("thinking_delta", "thinking"): "thinking",
+    ("input_json_delta", "tool_use"): _TOOL_INPUT,
+    ("input_json_delta", "server_tool_use"): _TOOL_INPUT,
+}
+"""By types of a delta and of its block: the delta's field whose pieces make up the block's."""
+_TOTALS = (
+    "input_tokens",
+    "output_tokens",
+    "cache_creation_input_tokens",
+    "cache_read_input_tokens",
+    "server_tool_use",
+    "output_tokens_details",
+)
+"""What the end of a reply states again."""
+
+
+class ReplyReader:
+    """Puts a streamed reply together as the anthropic SDK does, which the tests hold it equal to.
+
+    It is given whatever a provider sends: what is not of the API raises ValueError, TypeError, LookupError or
+    AttributeError.
+    """
+
+    def __init__(self) -> None:
+        self._message: dict[str, Any] | None = None
+        self._blocks: list[dict[str, Any]] = []
+        self._pieces: dict[tuple[int, str], list[str]] = {}
+
+    def read(self, event: Mapping[str, Any]) -> None:
+        """Take one event; one of an unknown type is passed over."""
+        kind = event.get("type")
+        if self._message is None:
+            if kind == "message_start":
+                self._message = dict(event["message"])
+                self._blocks = [dict(block) for block in self._message.get("content", ())]
+        elif kind == "content_block_start":
+            self._blocks.append(dict(event["content_block"]))
+        elif kind == "content_block_delta":
+            self._read_delta(event["index"], event["delta"])
+        elif kind == "message_delta":
+            delta = event["delta"]
+            self._message |= {name: delta.get(name) for name in ("stop_reason", "stop_sequence", "stop_details")}
+            totals = {name: total for name, total in event["usage"].items() if name in _TOTALS and total is not None}
+            self._message["usage"] = {**self._message["usage"], **totals}
+
+    def _read_delta(self, index: int, delta: Mapping[str, Any]) -> None:
+        block, kind = self._blocks[index], delta["type"]
+        if (name := _PIECES.get((kind, block["type"]))) is not None:
+            self._pieces.setdefault((index, name), []).append(delta[name])
+        elif (kind, block["type"]) == ("signature_delta", "thinking"):
+            block["signature"] = delta["signature"]
+        elif (kind, block["type"]) == ("citations_delta", "text"):
+            block["citations"] = [*(block.get("citations") or ()), delta["citation"]]
+
+    def message(self) -> dict[str, Any] | None:
+        """Return the message without empty fields and any cut tool input as far as it goes; None: it broke off."""
+        if self._message is None or self._message.get("stop_reason") is None:
+            return None
+        blocks = [dict(block) for block in self._blocks]
+        for (index, name), pieces in self._pieces.items():
+            written = "".join(pieces)
+            if name != _TOOL_INPUT:
+                blocks[index][name] += written
+            elif written:
+                blocks[index]["input"] = from_json(written, allow_partial=True)
+        return {
+            name: _filled(value) for name, value in (self._message | {"content": blocks}).items() if value is not None
+        }
+
+
+def _filled(value: Any) -> Any:
+    """Return a value without the empty fields in it; a tool's input is its own."""
+    if isinstance(value, list):
+        return [_filled(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {name: item if name == "input" else _filled(item) for name, item in value.items() if item is not None}
 
 
 class Code(StrEnum):

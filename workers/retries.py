@@ -17,6 +17,7 @@ from gateway.errors import (
     CallTimeoutError,
     CancelledCallError,
     FencedCallError,
+    ForgeError,
     GatewayError,
     GatewayUnreachableError,
     NoProviderKeyError,
@@ -24,7 +25,6 @@ from gateway.errors import (
     ProviderDownError,
     ProviderError,
 )
-from gateway.forge import ForgeError
 from routing.errors import CallFailure
 from routing.failures import OUTAGES
 from routing.jobs import Reason, State

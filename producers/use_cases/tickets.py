@@ -11,7 +11,8 @@ from uuid import NAMESPACE_URL, uuid5
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from gateway.forge import ForgeError, neutralise, write_to_ticket
+from gateway.errors import ForgeError
+from gateway.forge import neutralise, write_to_ticket
 from ledger.job_ends import AT_GATE, STARTED, DueNote, claim_due_notes, record_note_sent
 from ledger.store import Ledger
 from routing.errors import FieldError, InvalidJobError

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from gateway.forge import ForgeError, PullRequest, neutralise, open_pull_request
+from gateway.errors import ForgeError
+from gateway.forge import PullRequest, neutralise, open_pull_request
 from ledger.attempts import hold
 from ledger.jobs import end
 from ledger.runs.run import RunRows, load_run
