@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from html.parser import HTMLParser
 from itertools import count
 from typing import Final
 
@@ -21,6 +22,12 @@ _NEAR_LINES: Final = 30
 _MAX_LISTED: Final = 200
 _GENERATED: Final = ("package-lock.json", "npm-shrinkwrap.json")
 """Large text that nobody edits by hand."""
+MAX_READ_BYTES: Final = 24 * 1024
+"""Of the pages' text that a question comes with."""
+_SILENT: Final = frozenset({"script", "style", "template", "svg", "noscript"})
+_CELLS: Final = frozenset({"td", "th"})
+_INLINE_TEXT: Final = _CELLS | {"b", "em", "i", "small", "span", "strong", "time", "u", "mark", "cite", "code"}
+_LINE_STARTS: Final = {"h1": "# ", "h2": "## ", "h3": "### ", "h4": "#### ", "li": "- ", "dt": "- "}
 _WORD: Final = re.compile(r"[\w-]{4,}")
 _QUOTED: Final = re.compile(r"[\"'“„«‘]([^\"'“”„«»‘’]{2,200})[\"'”“»’]")
 _STYLE: Final = re.compile(r"\b(?:colou?r|font|style|css|hover|spacing|margin|padding|layout|animat\w*|dark)\b", re.I)
@@ -66,6 +73,73 @@ def show_tree(files: Mapping[str, bytes], prompt: str, *, max_bytes: int = MAX_S
     more = len(listed) - _MAX_LISTED
     listing = "\n".join(listed[:_MAX_LISTED] + ([f"and {more} more"] if more > 0 else []))
     return "\n".join(["All files:", listing or "none yet", "", *(part.shown() for part in chosen)])
+
+
+def show_text(files: Mapping[str, bytes], prompt: str, *, max_bytes: int = MAX_READ_BYTES) -> str:
+    """Return what visitors read on a site's pages, the most relevant page first, up to `max_bytes` of UTF-8.
+
+    A page costs a model a fraction of its source so; one without room is named, to be read by a tool.
+    """
+    texts = {path: text for path, data in files.items() if path.endswith(".html") and (text := _text_of(path, data))}
+    wanted = _Wanted.of(prompt)
+    shown, left = [], []
+    for path in sorted(texts, key=lambda path: (-wanted.score(path, texts[path]), path)):
+        page = read_page(texts[path])
+        max_bytes -= len(page.encode())
+        if max_bytes < 0:
+            left.append(path)
+        else:
+            shown.append(Excerpt(path, page, 1, 1, 1).shown())
+    rest = [f"Other pages: {', '.join(left[:_MAX_LISTED])}"] if left else []
+    return "\n".join(shown + rest)
+
+
+def read_page(source: str) -> str:
+    """Return a page's text as lines, with marks for headings, entries and the addresses of links."""
+    reader = _PageReader()
+    reader.feed(source)
+    reader.close()
+    lines = (" ".join(line.split()) for line in "".join(reader.parts).split("\n"))
+    return "\n".join(line for line in lines if line.strip("#-[] "))
+
+
+class _PageReader(HTMLParser):
+    """Collects what a page says; scripts, styles and drawings say nothing."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.parts: list[str] = []
+        self._silent: list[str] = []
+        self._links: list[str] = []
+
+    def handle_starttag(self, name: str, attrs: Sequence[tuple[str, str | None]]) -> None:
+        if name in _SILENT:
+            self._silent.append(name)
+        if self._silent:
+            return
+        values = dict(attrs)
+        if name == "a":
+            self._links.append(values.get("href") or "")
+            self.parts.append("[")
+        elif name in _INLINE_TEXT:
+            self.parts.append(" | " if name in _CELLS else "")
+        elif name == "img":
+            self.parts.append(f" ({values.get('alt') or 'image'}: {values.get('src') or ''}) ")
+        else:
+            self.parts.append("\n" + _LINE_STARTS.get(name, ""))
+
+    def handle_endtag(self, name: str) -> None:
+        if self._silent:
+            if name == self._silent[-1]:
+                self._silent.pop()
+        elif name == "a" and self._links:
+            self.parts.append(f"]({self._links.pop()})")
+        elif name not in _INLINE_TEXT:
+            self.parts.append("\n")
+
+    def handle_data(self, data: str) -> None:
+        if not self._silent:
+            self.parts.append(data.replace("\n", " "))
 
 
 def _marks() -> Iterator[str]:

@@ -9,9 +9,11 @@ from gateway.client import ModelReply, Stop, ToolResult, ToolUse, Turn
 from gateway.errors import ProviderBusyError
 from routing.decision.router import Signals, decide
 from routing.jobs import Reason, State
+from routing.model_call import load_prompt
 from routing.policy.platform import Tools, platform_policy
 from routing.policy.prices import Usage
 from routing.queues import QueueName
+from sites.excerpts import MAX_READ_BYTES
 from tests.factories import make_attempt
 from workers.handlers.answer import MAX_FILE_CHARACTERS, MAX_TURNS, answer_question, answer_tool, run_tool, serve_tool
 from workers.outcomes import Answered, Ended
@@ -50,6 +52,27 @@ def test_an_answer_without_a_tool_takes_one_call() -> None:
     assert ask(models) == Answered("Bread.\nAnd cake.", {"model_turns": 1})
     assert models.asked[0]["conversation"] == ["What is on the page?"]
     assert not models.asked[0]["tools"], "a job without a release has no files to offer"
+
+
+def test_a_question_comes_with_what_the_pages_say_and_not_with_their_source() -> None:
+    page = b"""<title>Salon</title><style>h1{}</style><h1 class=x>Hours</h1><ul><li>Sat: <b>9</b> to 6</ul>
+    <table><tr><td>Cut<td>$38</table><script>evil()</script><a href="/map">Find us</a><img src=a.svg alt="A door">"""
+    models = FakeModels(said("9 to 6."))
+    ask(models, {"index.html": page, "big.html": b"<p>" + b"x " * MAX_READ_BYTES})
+    [[pages, question]] = models.asked[0]["conversation"]
+    assert pages.ends_prefix
+    assert pages.text.splitlines()[1:] == [
+        '<file path="index.html">',
+        "Salon",
+        "# Hours",
+        "- Sat: 9 to 6",
+        "| Cut | $38",
+        "[Find us](/map) (A door: a.svg)",
+        "</file>",
+        "Other pages: big.html",
+    ]
+    assert question.text == "What is on the page?"
+    assert models.asked[0]["system"] == load_prompt("direct_answer")
 
 
 def test_what_the_model_reads_comes_back_to_it() -> None:
