@@ -434,6 +434,15 @@ class Notes:
         self.scripts[digest] = source
         return is_new
 
+    def add(self, other: Notes) -> None:
+        """Take over what a clean file needs."""
+        self.scripts |= other.scripts
+        self.script_hashes |= other.script_hashes
+        self.style_hashes |= other.style_hashes
+        self.has_style_attributes |= other.has_style_attributes
+        self.has_data_images |= other.has_data_images
+        self.has_data_fonts |= other.has_data_fonts
+
     def give_up(self) -> None:
         """Fail all gates, because the scan ends early."""
         self._total = 0

@@ -3,6 +3,7 @@ import time
 from base64 import b64encode
 from hashlib import sha256
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from pydantic import ValidationError
 from routing.policy.platform import Profile, platform_policy
 from sites.content_store import ContentStore
 from sites.files import MEDIA_TYPES
+from sites.scan import engine
 from sites.scan.engine import scan
 from sites.scan.rules import GATES, RULES, Finding, ScanReport
 from sites.spec.catalog import components
@@ -803,3 +805,71 @@ def test_any_bytes_give_a_report_of_findings_and_nothing_else(files: dict[str, b
         assert finding.line >= 0
         assert (finding.message + finding.fix).isprintable()
     assert report == scan(files, DEFAULT, profile_name="default", known_keys=("correct-horse-battery",))
+
+
+PIECES = {
+    "html": [
+        b"<h1>One</h1><script src=a.js></script>",
+        b"<p style='color:red'>Two</p><script>document.title = 'x'</script>",
+        b"<link rel=stylesheet href=a.css><img src='data:image/gif;base64,R0lGODlhAQABAAAAACw=' alt=x>",
+        b"<script src=gone.js></script>",
+        b"<script src=notes.txt></script><a href=https://shop.example>shop</a>",
+        b"<iframe src=https://maps.example></iframe>",
+        b"<style>p { color: blue }</style><script>document.title = 'x'</script>",
+        b"<script>fetch('https://evil.example')</script>",
+    ],
+    "js": [b"document.title = 'x'", b"eval('1')", b"let a = 1", b"location = 'https://evil.example'"],
+    "css": [b"p { top: 0 }", b"p { background: url(https://evil.example/a.png) }"],
+    "txt": [b"document.title = 'y'", b"hello", b"key " + b"k" * 40],
+    "svg": [b"<svg xmlns='http://www.w3.org/2000/svg'><path d='M0 0'/></svg>", b"<svg onload='x()'/>"],
+}
+NAMES = ["index.html", "b.html", "sub/c.html", "a.js", "b.js", "sub/a.js", "a.css", "notes.txt", "gone.js", "x.svg"]
+BUILD = {
+    "package.json": b'{"scripts": {"build": "x"}, "pointsman": {"public": "dist"}}',
+    "dist/index.html": b"<p>x</p>",
+}
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_is_remembered_of_files_changes_no_report(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    random = Random(seed)
+    few = Profile(js_bytes=60, js_gzip_bytes=20480, max_files=6)
+    files: dict[str, bytes] = {}
+    for _ in range(25):
+        name = random.choice(NAMES)
+        bad = random.random() < 0.15
+        pieces = PIECES[name.rpartition(".")[2]]
+        files[name] = random.choice(pieces if bad else pieces[:3])
+        if len(files) > 4 or random.random() < 0.2:
+            del files[random.choice(sorted(files))]
+        site = files if random.random() < 0.8 else {**BUILD, **files, **{f"dist/{path}": files[path] for path in files}}
+        profile, keys = random.choice([PROFILE, few]), random.choice([(), ("k" * 40,)])
+        remembered = scan(site, profile, profile_name="p", known_keys=keys)
+        with monkeypatch.context() as patch:
+            patch.setattr(engine, "_scan_by_file", lambda release: None)
+            assert remembered == scan(site, profile, profile_name="p", known_keys=keys)
+
+
+def test_a_clean_file_is_read_once_and_again_when_a_script_of_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    scan_file = engine._Scanner.scan_file
+    monkeypatch.setattr(
+        engine._Scanner, "scan_file", lambda self, path, data: read.append(path) or scan_file(self, path, data)
+    )
+    files = {
+        "index.html": b"<script src=once.txt></script>",
+        "once.txt": b"let once = 1",
+        "once.css": b"p { top: 1px }",
+    }
+
+    def reads() -> list[str]:
+        read.clear()
+        scan(files, PROFILE, profile_name="p")
+        return sorted(set(read))
+
+    assert reads() == ["index.html", "once.css", "once.txt"]
+    assert reads() == []
+    files["once.txt"] = b"let once = 2"
+    assert reads() == ["index.html", "once.txt"]
+    del files["once.txt"]
+    assert "index.html" in reads()
