@@ -17,9 +17,9 @@ from sqlalchemy import update as sql_update
 from sqlmodel import Session, col
 
 from ledger import audit
-from ledger.dispatch_window import AT_WORK, IS_PUSHED, IS_READY, WRITING_QUEUES
+from ledger.dispatch_window import WRITING_QUEUES
 from ledger.errors import IdempotencyConflictError
-from ledger.events import INSERT_EVENTS, EventKind, NewEvent, event_rows
+from ledger.events import EventKind, NewEvent, event_rows
 from ledger.store import Statement, dump_json, now, wake_dispatcher
 from ledger.tables import Job, NewJob, digest_request
 from routing.decision.debate import DebateKind, Verdict
@@ -27,114 +27,10 @@ from routing.jobs import JobRequest
 from routing.queues import QueueName
 from routing.scheduling import Admission, retry_after_seconds
 
-_FULLNESS = """
-    coalesce(own.waiting, 0) AS own_waiting, coalesce(own.drained_per_second, 0) AS own_rate,
-    coalesce(everyone.waiting, 0) AS waiting, coalesce(everyone.drained_per_second, 0) AS rate,
-    coalesce((SELECT spent_nanousd FROM cap WHERE scope = 'tenant_day' AND key = tenant.name || '/' || day), 0)
-        AS own_spent,
-    coalesce((SELECT spent_nanousd FROM cap WHERE scope = 'fleet_day' AND key = day), 0) AS spent,
-    greatest(1, ceil(extract(epoch FROM date_trunc('day', today) + interval '1 day' - today)))::int AS seconds_left
-"""
-_OF_QUEUES = """
-      JOIN tenant ON tenant.name = %(tenant)s
-     CROSS JOIN (SELECT today, to_char(today, 'YYYY-MM-DD') AS day
-                   FROM timezone('UTC', clock_timestamp()) AS clock (today)) AS utc
-      LEFT JOIN backlog AS own ON own.queue = wanted.queue AND own.tenant = tenant.name
-      LEFT JOIN backlog AS everyone ON everyone.queue = wanted.queue AND everyone.tenant = ''
-"""
-_HEADROOM = Statement(f"SELECT {_FULLNESS} FROM (SELECT CAST(%(queue)s AS text) AS queue) AS wanted {_OF_QUEUES}")
-
-_VALUES = {name: f"(new).{name}" for name in NewJob.COLUMNS} | {
-    "site_id": "site_id",
-    "fence": "0",
-    "lost_attempts": "0",
-    "held_for": "hold",
-    "waiting_since": """CASE WHEN (facts ->> 'waits')::bool
-        THEN greatest(clock_timestamp(), CASE WHEN hold = 'time' THEN (new).held_until END) END""",
-    "pushed_at": "CASE WHEN is_pushed THEN clock_timestamp() END",
-    "expires_at": "clock_timestamp() + make_interval(secs => (facts ->> 'open_seconds')::float)",
-    "created_at": "now() + make_interval(secs => 0.000001 * place)",
-}
-"""What each column of a new job's row is set to; any other is left to its default."""
-
-_WRITING = ", ".join(f"'{queue.value}'" for queue in sorted(WRITING_QUEUES))
-
-_ACCEPT = Statement(f"""
-    WITH seen AS MATERIALIZED (
-        SELECT site.id AS site_id, known.tenant IS NULL OR coalesce(
-                   tenant.overrides = known.overrides
-                   AND (known.site IS NULL OR site.id IS NOT NULL AND coalesce(release.signals, '{{}}') = known.signals)
-                   AND (known.key IS NULL OR EXISTS (
-                       SELECT FROM api_key WHERE api_key.id = known.key AND api_key.tenant = known.tenant
-                          AND api_key.scopes = known.scopes AND revoked_at IS NULL)), false) AS is_so
-          FROM jsonb_to_record(CAST(%(seen)s AS jsonb))
-               AS known (tenant text, overrides jsonb, site text, signals jsonb, key uuid, scopes jsonb)
-          LEFT JOIN tenant ON tenant.name = known.tenant
-          LEFT JOIN site ON site.tenant = known.tenant AND site.name = known.site
-          LEFT JOIN release ON release.id = site.active_release_id
-    ), asked AS MATERIALIZED (
-        SELECT asked.place, asked.facts, new, new.queue, coalesce(seen.site_id, new.site_id) AS site_id,
-               (asked.facts ->> 'is_placed')::bool AS is_placed,
-               CASE WHEN (asked.facts ->> 'is_placed')::bool AND new.held_for IS NULL AND new.queue IN ({_WRITING})
-                    THEN coalesce(seen.site_id, new.site_id) END AS writes
-          FROM seen
-         CROSS JOIN jsonb_array_elements(CAST(%(jobs)s AS jsonb)) WITH ORDINALITY AS asked (facts, place)
-         CROSS JOIN LATERAL jsonb_populate_record(CAST(NULL AS job), asked.facts) AS new
-         WHERE seen.is_so
-    ), room AS MATERIALIZED (
-        SELECT wanted.queue, {_FULLNESS}, limits.waiting_per_tenant, limits.waiting_per_queue,
-               limits.tenant_day, limits.fleet_day, (limits.cheapest ->> wanted.queue)::bigint AS cheapest,
-               CASE WHEN tenant.paused_at IS NULL
-                         AND NOT EXISTS (SELECT FROM queue_control
-                                          WHERE queue_control.queue = wanted.queue AND paused_at IS NOT NULL)
-                         AND (SELECT id FROM job
-                               WHERE job.queue = wanted.queue AND job.tenant = %(tenant)s AND {IS_READY}
-                               ORDER BY priority, created_at LIMIT 1) IS NULL
-                    THEN least(limits.per_queue - pushed.jobs, limits.per_tenant * tenant.weight - pushed.own,
-                               CASE WHEN wanted.queue <> 'control'
-                                    THEN coalesce(tenant.max_running, limits.running_per_tenant) - pushed.own - (
-                                        SELECT count(*) FROM attempt JOIN job ON job.id = attempt.job_id
-                                         WHERE {AT_WORK} AND job.tenant = %(tenant)s) END)
-                    ELSE 0 END AS openings
-          FROM (SELECT DISTINCT queue FROM asked WHERE is_placed) AS wanted {_OF_QUEUES}
-         CROSS JOIN jsonb_to_record(CAST(%(limits)s AS jsonb))
-               AS limits (waiting_per_tenant int, waiting_per_queue int, per_queue int, per_tenant int,
-                          running_per_tenant int, tenant_day bigint, fleet_day bigint, cheapest jsonb)
-         CROSS JOIN LATERAL (
-               SELECT count(*) AS jobs, count(*) FILTER (WHERE job.tenant = %(tenant)s) AS own FROM job
-                WHERE job.queue = wanted.queue AND {IS_PUSHED}) AS pushed
-    ), ranked AS (
-        SELECT asked.*, room.openings,
-               row_number() OVER (PARTITION BY asked.queue, is_placed ORDER BY place) AS number,
-               CASE WHEN writes IS NOT NULL
-                         AND (row_number() OVER (PARTITION BY asked.queue, writes ORDER BY place) > 1
-                              OR (SELECT lock_job_id FROM site WHERE site.id = writes) IS NOT NULL
-                              OR (SELECT id FROM job WHERE job.site_id = writes AND job.queue = asked.queue
-                                     AND waiting_since IS NOT NULL AND job.held_for IS NULL
-                                   ORDER BY job.site_id, job.queue LIMIT 1) IS NOT NULL
-                              OR (SELECT id FROM job WHERE job.site_id = writes AND job.queue = asked.queue
-                                     AND job.held_for = 'site' ORDER BY priority LIMIT 1) IS NOT NULL)
-                    THEN 'site' ELSE (new).held_for END AS hold,
-               room.own_waiting, room.own_rate, room.waiting, room.rate, room.own_spent, room.spent, room.seconds_left,
-               waiting_per_tenant, waiting_per_queue, tenant_day, fleet_day, cheapest
-          FROM asked LEFT JOIN room ON room.queue = asked.queue AND is_placed
-    ), placed AS MATERIALIZED (
-        SELECT *, CASE WHEN is_placed THEN hold IS NULL AND openings >= row_number() OVER (
-                                 PARTITION BY queue, is_placed, hold IS NULL ORDER BY place)
-                       ELSE (facts ->> 'is_pushed')::bool END AS is_pushed,
-               is_placed AND (own_waiting + number > waiting_per_tenant OR waiting + number > waiting_per_queue
-                   OR coalesce(own_spent + cheapest > tenant_day OR spent + cheapest > fleet_day, false)) AS is_full
-          FROM ranked
-    ), taken AS (
-        INSERT INTO job ({", ".join(_VALUES)}) SELECT {", ".join(_VALUES.values())} FROM placed
-         WHERE NOT is_full ORDER BY (new).idempotency_key, place
-            ON CONFLICT DO NOTHING RETURNING id
-    ), told AS ({INSERT_EVENTS} JOIN taken ON taken.id = job_id ORDER BY ordinality
-    ), audited AS ({audit.INSERT_AUDIT} JOIN taken ON taken.id = job_id ORDER BY ordinality
-    )
-    SELECT (placed.new).id, taken.id IS NOT NULL AS is_new, is_pushed, is_full, number - 1 AS taken,
-           own_waiting, own_rate, waiting, rate, own_spent, spent, seconds_left
-      FROM placed LEFT JOIN taken ON taken.id = (placed.new).id ORDER BY place
+_ACCEPT = Statement("""
+    SELECT * FROM pointsman_accept_1(
+        %(tenant)s, CAST(%(jobs)s AS jsonb), CAST(%(events)s AS jsonb), CAST(%(audit)s AS jsonb),
+        CAST(%(limits)s AS jsonb), CAST(%(seen)s AS jsonb))
 """)
 """Checks what the jobs were decided on, finds each a place, and writes it with its events and its audit row.
 
@@ -220,19 +116,23 @@ def accept_all(
     Returns:
         What became of each job; nothing at all, and nothing is written, when what was seen is so no longer.
     """
-    tenant = batch[0].tenant
     values = {
-        "tenant": tenant,
-        "jobs": dump_json([new.row(is_placed=limits is not None and new.clarification is None) for new in batch]),
+        "tenant": batch[0].tenant,
+        "jobs": dump_json([_facts(new, is_placed=limits is not None and new.clarification is None) for new in batch]),
         "events": dump_json([row for new in batch for row in event_rows(_events(new), new)]),
         "audit": dump_json([_audit_row(new, actor or f"tenant:{new.tenant}") for new in batch]),
-        "limits": dump_json(limits._asdict() if limits is not None else {}),
-        "seen": dump_json(seen or {}),
+        "limits": dump_json(limits._asdict()) if limits is not None else None,
+        "seen": dump_json(seen) if seen is not None else None,
     }
     return [
-        Receipt(row.is_new, row.is_pushed, Headroom.read(new.queue, row) if row.is_full else None)
+        Receipt(row.is_new, row.is_pushed, Headroom.read(new.queue, row.shortage) if row.shortage else None)
         for new, row in zip(batch, _ACCEPT.all(where, values), strict=False)
     ]
+
+
+def _facts(new: NewJob, *, is_placed: bool) -> dict[str, Any]:
+    is_writing = is_placed and new.held_for is None and new.queue in WRITING_QUEUES
+    return new.row() | {"is_placed": is_placed, "is_writing": is_writing}
 
 
 def _events(new: NewJob) -> Iterable[NewEvent]:
@@ -436,14 +336,14 @@ class Headroom(NamedTuple):
     """Jobs of the same batch that were accepted before it."""
 
     @classmethod
-    def read(cls, queue: QueueName, row: Any) -> Headroom:
-        """Return it from a row with the columns of `_FULLNESS`."""
+    def read(cls, queue: QueueName, row: Mapping[str, Any]) -> Headroom:
+        """Return it from the columns of `_HEADROOM`."""
         return cls(
             queue,
-            own=Counted(row.own_waiting, row.own_rate),
-            everyone=Counted(row.waiting, row.rate),
-            spend=DaySpend(row.own_spent, row.spent, row.seconds_left),
-            taken=getattr(row, "taken", 0),
+            own=Counted(row["own_waiting"], row["own_rate"]),
+            everyone=Counted(row["waiting"], row["rate"]),
+            spend=DaySpend(row["own_spent"], row["spent"], row["seconds_left"]),
+            taken=row.get("taken", 0),
         )
 
     def fullness(self, admission: Admission) -> Saturation | None:
@@ -460,9 +360,25 @@ class Headroom(NamedTuple):
         return None
 
 
+_HEADROOM = Statement("""
+    SELECT coalesce(own.waiting, 0) AS own_waiting, coalesce(own.drained_per_second, 0) AS own_rate,
+           coalesce(everyone.waiting, 0) AS waiting, coalesce(everyone.drained_per_second, 0) AS rate,
+           coalesce((SELECT spent_nanousd FROM cap
+                      WHERE scope = 'tenant_day' AND key = %(tenant)s || '/' || utc.day), 0) AS own_spent,
+           coalesce((SELECT spent_nanousd FROM cap WHERE scope = 'fleet_day' AND key = utc.day), 0) AS spent,
+           greatest(1, ceil(extract(epoch FROM date_trunc('day', utc.today) + interval '1 day' - utc.today)))::int
+               AS seconds_left
+      FROM (SELECT today, to_char(today, 'YYYY-MM-DD') AS day
+              FROM timezone('UTC', clock_timestamp()) AS clock (today)) AS utc
+      LEFT JOIN backlog AS own ON own.queue = %(queue)s AND own.tenant = %(tenant)s
+      LEFT JOIN backlog AS everyone ON everyone.queue = %(queue)s AND everyone.tenant = ''
+""")
+
+
 def load_headroom(session: Session, tenant: str, queue: QueueName) -> Headroom:
     """Return the headroom of a queue for a tenant."""
-    return Headroom.read(queue, _HEADROOM.one(session, {"tenant": tenant, "queue": queue.value}))
+    row = _HEADROOM.one(session, {"tenant": tenant, "queue": queue.value})
+    return Headroom.read(queue, row._asdict())
 
 
 _WINDOW_SECONDS = 60

@@ -287,14 +287,14 @@ class NewJob:
         """Whether it waits for a worker."""
         return self.state in (State.RECEIVED, State.DEBATING, State.QUEUED, State.PUBLISHING)
 
-    def row(self, *, is_placed: bool) -> dict[str, Any]:
-        """Return the columns, and the facts that `submission` computes its times and its place from."""
+    def row(self) -> dict[str, Any]:
+        """Return the columns, and the facts that `submission` computes its times from."""
         row = {name: getattr(self.request, name) for name in self.FROM_REQUEST}
         row |= {name: getattr(self, name) for name in self.COLUMNS if name not in row}
         row["request"] = self.request.model_dump(mode="json", exclude={"prompt"}, exclude_defaults=True)
         row["root_id"] = self.root_id or self.id
         row["open_seconds"] = self.clarify_hours * 3600 if self.clarification is not None else None
-        return row | {"waits": self.waits, "is_pushed": self.is_pushed, "is_placed": is_placed}
+        return row | {"waits": self.waits, "is_pushed": self.is_pushed}
 
 
 NewJob.COLUMNS = (
