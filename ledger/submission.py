@@ -175,6 +175,14 @@ def same_request(
     return job
 
 
+class KnownKey(NamedTuple):
+    """An API key as it was when it was last looked up."""
+
+    id: UUID
+    scopes: Sequence[str]
+    """As stored."""
+
+
 class AcceptedJob(NamedTuple):
     """An accepted job as it is reported to its submitter."""
 
@@ -254,10 +262,11 @@ class SubmissionContext:
             raise IdempotencyConflictError(job.id if job.tenant == self.tenant else job_id)
         return job
 
-    def seen(self, site: str | None) -> dict[str, Any]:
+    def seen(self, site: str | None, key: KnownKey | None) -> dict[str, Any]:
         """Return what a request about this site was decided on, for `accept_all` to check."""
         signals = self.sites[site].signals if site is not None else None
-        return {"tenant": self.tenant, "overrides": self.overrides, "site": site, "signals": signals}
+        found = {"overrides": self.overrides, "site": site, "signals": signals}
+        return found if key is None else found | {"key": key.id, "scopes": key.scopes}
 
 
 def load_submission_context(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache, partial
 from typing import Any, NamedTuple
 from uuid import UUID, uuid4
@@ -25,7 +26,7 @@ from ledger.job_control import supersede
 from ledger.releases import ensure_site
 from ledger.runs.run import new_run
 from ledger.store import Ledger, now
-from ledger.submission import AcceptedJob, Headroom, accept_all, load_submission_context
+from ledger.submission import AcceptedJob, Headroom, KnownKey, accept_all, load_submission_context
 from ledger.tables import Job, NewJob, Tenant
 from monitoring import traces
 from producers.dispatch.broker import Publisher
@@ -195,6 +196,22 @@ class Submitter:
             _note_submitted(span, outcome)
         return outcome
 
+    def submit_on_seen(self, body: object, *, tenant: str, actor: str, key: KnownKey) -> Submitted | None:
+        """Accept a job over HTTP of a caller whom this process has seen before, with one statement.
+
+        That statement checks that the key is still good. Returns None, and nothing has happened, where more than that
+        is needed, a refusal above all: `submit` is for that, once the caller is authenticated.
+        """
+        origin = _Origin(tenant, Door.HTTP, actor)
+        with traces.begin("submit", facts={"pointsman.door": Door.HTTP.value, "pointsman.tenant": tenant}) as span:
+            with suppress(InvalidJobError):
+                item = self._parse(0, body, None)
+                if (submitted := self._accept_on_seen(item, origin, key)) is not None:
+                    _note_submitted(span, submitted)
+                    return submitted
+            span.discard()
+        return None
+
     def submit_many(
         self, bodies: Sequence[object], *, tenant: str, door: Door, actor: str | None = None
     ) -> list[Outcome]:
@@ -230,9 +247,7 @@ class Submitter:
         outcomes: dict[int, Outcome] = {}
         for place, body in enumerate(bodies):
             try:
-                request = parse_request(body)
-                check_callback(request, allow_private=self._private_callbacks)
-                items.append(BatchItem(place, ids[place] or uuid4(), request))
+                items.append(self._parse(place, body, ids[place]))
             except InvalidJobError as error:
                 outcomes[place] = error
         if len(bodies) == len(items) == 1 and (told := self._accept_on_seen(items[0], origin)) is not None:
@@ -250,7 +265,12 @@ class Submitter:
             logger.warning("batch_broken_off", extra={"answered": len(outcomes), "asked": len(bodies)})
         return [outcomes[place] if place in outcomes else LedgerAwayError() for place in range(len(bodies))]
 
-    def _accept_on_seen(self, item: BatchItem, origin: _Origin) -> Submitted | None:
+    def _parse(self, place: int, body: object, job_id: UUID | None) -> BatchItem:
+        request = parse_request(body)
+        check_callback(request, allow_private=self._private_callbacks)
+        return BatchItem(place, job_id or uuid4(), request)
+
+    def _accept_on_seen(self, item: BatchItem, origin: _Origin, key: KnownKey | None = None) -> Submitted | None:
         """Accept an ordinary request with one statement, which checks what it was decided on.
 
         Returns:
@@ -266,7 +286,7 @@ class Submitter:
             return None
         new = _new_job(decision, origin, site_id=None)
         with self._ledger.look() as connection:
-            receipts = accept_all(connection, [new], limits=seen.limits, seen=context.seen(item.request.site))
+            receipts = accept_all(connection, [new], limits=seen.limits, seen=context.seen(item.request.site, key))
         if not receipts or not receipts[0].is_new:
             return None
         if receipts[0].is_pushed:

@@ -70,22 +70,24 @@ BEGIN
                                                 AND waiting_since IS NOT NULL AND pushed_at IS NULL
                                                 AND held_for IS NULL)
                                 THEN 0
-                                ELSE least((p_limits ->> 'per_queue')::int - pushed.jobs,
-                                           (p_limits ->> 'per_tenant')::int * tenant.weight - pushed.own,
-                                           CASE WHEN asked.queue <> 'control'
-                                                THEN coalesce(tenant.max_running,
-                                                              (p_limits ->> 'running_per_tenant')::int)
-                                                     - pushed.own - (
-                                                     SELECT count(*) FROM attempt JOIN job ON job.id = attempt.job_id
-                                                      WHERE attempt.ended_at IS NULL AND attempt.queue <> 'control'
-                                                        AND job.tenant = p_tenant) END)
+                                ELSE (SELECT least(
+                                          (p_limits ->> 'per_queue')::int - pushed.jobs,
+                                          (p_limits ->> 'per_tenant')::int * tenant.weight - pushed.own,
+                                          CASE WHEN asked.queue <> 'control'
+                                               THEN coalesce(tenant.max_running,
+                                                             (p_limits ->> 'running_per_tenant')::int)
+                                                    - pushed.own - (
+                                                    SELECT count(*) FROM attempt JOIN job ON job.id = attempt.job_id
+                                                     WHERE attempt.ended_at IS NULL AND attempt.queue <> 'control'
+                                                       AND job.tenant = p_tenant) END)
+                                        FROM (SELECT count(*) AS jobs,
+                                                     count(*) FILTER (WHERE job.tenant = p_tenant) AS own
+                                                FROM job WHERE queue = asked.queue AND waiting_since IS NOT NULL
+                                                           AND pushed_at IS NOT NULL) AS pushed)
                            END AS openings
                       FROM tenant
                      CROSS JOIN (SELECT today, to_char(today, 'YYYY-MM-DD') AS day
                                    FROM timezone('UTC', clock_timestamp()) AS clock (today)) AS utc
-                     CROSS JOIN (SELECT count(*) AS jobs, count(*) FILTER (WHERE job.tenant = p_tenant) AS own FROM job
-                                  WHERE queue = asked.queue AND waiting_since IS NOT NULL AND pushed_at IS NOT NULL
-                           ) AS pushed
                       LEFT JOIN backlog AS own ON own.queue = asked.queue AND own.tenant = tenant.name
                       LEFT JOIN backlog AS everyone ON everyone.queue = asked.queue AND everyone.tenant = ''
                      WHERE tenant.name = p_tenant) AS counted;
