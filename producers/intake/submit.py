@@ -284,7 +284,7 @@ class Submitter:
         decision = decide_on_seen(item, context, policy=seen.policy, switches=self._environment(), route_of=route_of)
         if decision is None:
             return None
-        new = _new_job(decision, origin, site_id=None)
+        new = _new_job(decision, origin, decision.route.model_dump(mode="json"), site_id=None)
         with self._ledger.look() as connection:
             receipts = accept_all(connection, [new], limits=seen.limits, seen=context.seen(item.request.site, key))
         if not receipts or not receipts[0].is_new:
@@ -300,7 +300,12 @@ class Submitter:
         with self._ledger.begin() as session:
             routed = self._decide(session, batch, origin, batch_outcomes)
             try:
-                jobs = [_new_job(one, origin, site_id=_site_of(session, one, origin.tenant)) for one in routed]
+                distinct = {id(one.route): one.route for one in routed}
+                routes = {key: route.model_dump(mode="json") for key, route in distinct.items()}
+                jobs = [
+                    _new_job(one, origin, routes[id(one.route)], site_id=_site_of(session, one, origin.tenant))
+                    for one in routed
+                ]
             except AdmissionRefusedError as error:  # for a job that makes its site, which is alone in its batch
                 batch_outcomes[batch[0].place] = error
                 routed = jobs = []
@@ -403,7 +408,9 @@ def _site_of(session: Session, decision: RoutedRequest, tenant: str) -> UUID | N
     return None
 
 
-def _new_job(decision: RoutedRequest, origin: _Origin, *, site_id: UUID | None) -> NewJob:
+def _new_job(
+    decision: RoutedRequest, origin: _Origin, route_facts: Mapping[str, Any], *, site_id: UUID | None
+) -> NewJob:
     request, route = decision.request, decision.route
     is_early = request.start_at is not None and decision.question is None
     return NewJob(
@@ -416,7 +423,7 @@ def _new_job(decision: RoutedRequest, origin: _Origin, *, site_id: UUID | None) 
         queue=decision.stage.queue,
         mode=route.mode.value,
         tier=route.tier.value if route.tier else None,
-        route=route.model_dump(mode="json"),
+        route=route_facts,
         site_id=site_id,
         cap_nanousd=decision.cap_nanousd,
         clarification=decision.question.model_dump(mode="json") if decision.question else None,

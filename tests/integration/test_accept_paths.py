@@ -51,17 +51,15 @@ CHANGES = (
     " 500000000000, 500000000000, 0 FROM to_char(timezone('UTC', now()), 'YYYY-MM-DD') AS d"
     " ON CONFLICT (scope, key) DO UPDATE SET spent_nanousd = 500000000000 - cap.spent_nanousd",
     "UPDATE job SET waiting_since = NULL, pushed_at = NULL, state = 'running', fence = 1 WHERE id ="
-    " (SELECT id FROM job WHERE pushed_at IS NOT NULL ORDER BY created_at LIMIT 1)",
-    "INSERT INTO attempt (id, job_id, number, queue, fence, worker, token_hash, lease_until, deadline)"
+    " (SELECT id FROM job WHERE waiting_since IS NOT NULL AND held_for IS NULL ORDER BY created_at LIMIT 1);"
+    " INSERT INTO attempt (id, job_id, number, queue, fence, worker, token_hash, lease_until, deadline)"
     " SELECT gen_random_uuid(), id, 1, queue, 1, 'w', id::text, now(), now() FROM job WHERE state = 'running'"
     " ON CONFLICT DO NOTHING",
     "UPDATE attempt SET ended_at = now()",
     "UPDATE job SET pushed_at = waiting_since WHERE waiting_since < now() AND held_for IS NULL",
 )
 """What other processes do beneath a submitter; most are their own undoing."""
-QUIET = (
-    "UPDATE job SET waiting_since = NULL, pushed_at = NULL, held_for = NULL, ended_at = now() WHERE ended_at IS NULL"
-)
+QUIET = "UPDATE job SET waiting_since = NULL, pushed_at = NULL, held_for = NULL WHERE waiting_since IS NOT NULL"
 BODIES: tuple[dict[str, Any], ...] = (
     {"prompt": EDIT, "site": "shop"},
     {"prompt": EDIT, "site": "cafe"},
