@@ -7,7 +7,7 @@ import time
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from functools import cache, cached_property, partial
+from functools import cached_property, lru_cache, partial
 from types import MappingProxyType
 from typing import Any
 from uuid import uuid4
@@ -49,7 +49,7 @@ _BODY = json.dumps(
 ).replace('"%(fence)d"', "%(fence)d")
 
 
-@cache
+@lru_cache(maxsize=256)
 def _envelope(queue: QueueName, soft_seconds: float, hard_seconds: float) -> str:
     """Return a message as kombu writes what Celery's `send_task` sends, without results and events.
 
