@@ -52,12 +52,14 @@ class Resources(UseCases):
         Raises:
             AuthenticationError, TooManyTriesError: the caller's fault.
         """
+        key = hash_secret(presented.key)
+        self.seen_callers.pop(key, None)
         with self.key_limits.counted(presented, is_login=is_login), self.ledger.look() as connection:
             caller = authenticate(connection, presented.key)
-        caller.require(scope)
         if len(self.seen_callers) >= _MOST_CALLERS:
             self.seen_callers.clear()
-        self.seen_callers[hash_secret(presented.key)] = caller
+        self.seen_callers[key] = caller
+        caller.require(scope)
         return caller
 
     def seen_caller(self, presented: Presented, scope: Scope) -> Caller | None:

@@ -137,7 +137,7 @@ class Publisher:
             raise PublishError(str(refusals[0])) from refusals[0]
 
     def _send(self, name: str, messages: Sequence[str]) -> None:
-        self._client.execute_command("LPUSH", name, *messages)
+        self._client.lpush(name, *messages)
 
     @cached_property
     def _client(self) -> Redis:

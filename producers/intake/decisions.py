@@ -240,9 +240,9 @@ class SeenTenant:
             return None
         sites = {}
         if request.site is not None:
-            signals = self.signals.get(request.site) or next(iter(self.signals.values()), None)
-            if signals is None:
+            if not self.signals:
                 return None
+            signals = self.signals.get(request.site, next(iter(self.signals.values())))
             sites[request.site] = SiteSnapshot(_UNKNOWN, is_shown=True, is_locked=False, signals=signals)
         return SubmissionContext(self.overrides, datetime.now(UTC), sites, {}, tenant, {})
 

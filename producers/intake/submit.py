@@ -308,7 +308,7 @@ class Submitter:
                 ]
             except AdmissionRefusedError as error:  # for a job that makes its site, which is alone in its batch
                 batch_outcomes[batch[0].place] = error
-                routed = jobs = []
+                routed, jobs = [], []
             limits = limits_of(routed[0].policy) if routed else None  # a run, which has its own, is alone in its batch
             receipts = accept_all(session, jobs, limits=limits) if jobs else []
             for new, decision, receipt in zip(jobs, routed, receipts, strict=True):
