@@ -26,7 +26,7 @@ from tests.factories import Shop
 from tests.integration.test_submit_many import EDIT, QUESTION, TOMORROW, ground, seen
 
 WINDOW = DispatchWindow(per_queue=5, per_tenant=2)
-ADMISSION = Admission(waiting_per_tenant=7, waiting_per_queue=9, running_per_tenant=4)
+ADMISSION = Admission(waiting_per_tenant=7, waiting_per_queue=9, running_per_tenant=3)
 CHANGES = (
     "UPDATE tenant SET paused_at = CASE WHEN paused_at IS NULL THEN now() END WHERE name = 'acme'",
     "UPDATE tenant SET weight = 3 - weight WHERE name = 'acme'",

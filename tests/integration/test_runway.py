@@ -197,6 +197,21 @@ def test_a_new_job_waits_where_queue_tenant_or_site_is_not_free(shop: Shop) -> N
     assert not room(shop, tenant=shop.tenant("other"))
 
 
+def test_a_new_job_waits_while_its_tenant_has_as_many_attempts_and_messages_as_it_may(shop: Shop) -> None:
+    shop.execute("UPDATE tenant SET max_running = 2")
+    first = shop.claim(questions(shop, 1)[0])
+    assert room(shop)
+    second = shop.claim(questions(shop, 1)[0])
+    assert not room(shop)
+    assert room(shop, queue=QueueName.CONTROL), "which only finishes what has begun"
+    shop.end(first)
+    assert room(shop)
+    questions(shop, 1, is_pushed=True)
+    assert not room(shop)
+    shop.end(second)
+    assert room(shop)
+
+
 def test_a_role_has_one_leader_until_its_lease_ends_or_it_resigns(shop: Shop) -> None:
     def leads(holder: str) -> bool:
         with shop.ledger.begin() as session:
