@@ -50,7 +50,7 @@ QUESTION = Race(
     ours=module(__name__),
     peers=(
         Peer(
-            "a bare FastAPI endpoint that only calls send_task", module("benchmarks.peers.fastapi_submit", FASTAPI), 1
+            "a bare FastAPI endpoint that only calls send_task", module("benchmarks.peers.fastapi_submit", FASTAPI), 0.7
         ),
     ),
     pairs=9,

@@ -14,6 +14,9 @@ PEER_DATABASE = "BENCH_PEER_DATABASE_URL"
 BROKER = "BENCH_BROKER_URL"
 PEER_BROKER = "BENCH_PEER_BROKER_URL"
 
+DIFFERENT = "BENCH_DIFFERENT_PROMPTS"
+"""Set where every job has a prompt of its own."""
+
 PROMPT = "Change the headline on the home page to 'Spring sale'"
 AT_ONCE = 1_000
 """Jobs of one bulk submit."""
@@ -28,7 +31,8 @@ def place(name: str) -> str:
 
 def body(number: int) -> dict[str, str]:
     """Return an edit of one of many sites: two of one site would wait for each other."""
-    return {"prompt": PROMPT, "site": f"site-{number % AT_ONCE}"}
+    prompt = f"Change the headline on page {number} to 'Sale {number}'" if os.environ.get(DIFFERENT) else PROMPT
+    return {"prompt": prompt, "site": f"site-{number % AT_ONCE}"}
 
 
 def beside(*arguments: str) -> None:

@@ -23,6 +23,7 @@ from benchmarks.question import Question
 _IN_ONE_RUN: tuple[Question, ...] = (
     submit.QUESTION,
     bulk.QUESTION,
+    bulk.DIFFERENT_PROMPTS,
     http_submit.QUESTION,
     lifecycle.QUESTION,
     idle.QUESTION,

@@ -44,8 +44,8 @@ QUESTION = Race(
     asks="One job submitted: checked, routed, a durable row, on the queue",
     ours=module(__name__),
     peers=(
-        Peer("Celery 5.7.0, send_task alone", module("benchmarks.peers.celery_submit", CELERY), target=0.8),
-        Peer("procrastinate 3.10.0, defer", module("benchmarks.peers.procrastinate_submit", PROCRASTINATE), target=1.6),
+        Peer("Celery 5.7.0, send_task alone", module("benchmarks.peers.celery_submit", CELERY), target=0.45),
+        Peer("procrastinate 3.10.0, defer", module("benchmarks.peers.procrastinate_submit", PROCRASTINATE), target=1.0),
         Peer("one row committed to PostgreSQL, by psycopg", module("benchmarks.peers.one_commit")),
     ),
     pairs=9,

@@ -6,53 +6,38 @@ there is backlog. A queue can therefore exceed its limit by what is accepted bet
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import or_, select
+from sqlalchemy import Connection, or_, select
 from sqlalchemy import update as sql_update
 from sqlmodel import Session, col
 
 from ledger import audit
-from ledger.dispatch_window import AT_WORK, IS_PUSHED, IS_READY, WRITING_QUEUES
+from ledger.dispatch_window import WRITING_QUEUES
 from ledger.errors import IdempotencyConflictError
-from ledger.events import INSERT_EVENTS, EventKind, NewEvent, event_rows
+from ledger.events import EventKind, NewEvent, event_rows
 from ledger.store import Statement, dump_json, now, wake_dispatcher
 from ledger.tables import Job, NewJob, digest_request
 from routing.decision.debate import DebateKind, Verdict
 from routing.jobs import JobRequest
-from routing.policy.platform import DispatchWindow
 from routing.queues import QueueName
-from routing.scheduling import Admission, WaitReason, retry_after_seconds
+from routing.scheduling import Admission, retry_after_seconds
 
-_VALUES = {name: f"new.{name}" for name in NewJob.COLUMNS} | {
-    "fence": "0",
-    "lost_attempts": "0",
-    "waiting_since": """CASE WHEN (asked.facts ->> 'waits')::bool
-        THEN greatest(clock_timestamp(), CASE WHEN new.held_for = 'time' THEN new.held_until END) END""",
-    "pushed_at": "CASE WHEN (asked.facts ->> 'is_pushed')::bool THEN clock_timestamp() END",
-    "expires_at": "clock_timestamp() + make_interval(secs => (asked.facts ->> 'open_seconds')::float)",
-    "created_at": "now() + make_interval(secs => 0.000001 * asked.place)",
-}
-"""What each column of a new job's row is set to; any other is left to its default."""
-
-_ACCEPT = Statement(f"""
-    WITH taken AS (
-        INSERT INTO job ({", ".join(_VALUES)}) SELECT {", ".join(_VALUES.values())}
-          FROM jsonb_array_elements(CAST(%(jobs)s AS jsonb)) WITH ORDINALITY AS asked (facts, place)
-         CROSS JOIN LATERAL jsonb_populate_record(CAST(NULL AS job), asked.facts) AS new
-         ORDER BY new.idempotency_key, asked.place
-            ON CONFLICT DO NOTHING RETURNING id
-    ), told AS ({INSERT_EVENTS} JOIN taken ON taken.id = job_id ORDER BY ordinality
-    ), audited AS ({audit.INSERT_AUDIT} JOIN taken ON taken.id = job_id ORDER BY ordinality
-    )
-    SELECT id FROM taken
+_ACCEPT = Statement("""
+    SELECT * FROM pointsman_accept_1(
+        %(tenant)s, CAST(%(jobs)s AS jsonb), CAST(%(events)s AS jsonb), CAST(%(audit)s AS jsonb),
+        CAST(%(limits)s AS jsonb), CAST(%(seen)s AS jsonb))
 """)
-"""Rows are inserted in the order of their keys, so that two batches which share some cannot deadlock. Jobs are worked
-off by `created_at`, which keeps the order of the batch although a transaction has only one `now()`."""
+"""Checks what the jobs were decided on, finds each a place, and writes it with its events and its audit row.
+
+A job goes to the broker at once only when no other job of its tenant waits before it and the dispatch window has
+openings; it is held behind its site when another job writes that, or will. Those before it in the batch count. Rows are
+inserted in the order of their keys, so that two batches which share some cannot deadlock. Jobs are worked off by
+`created_at`, which keeps the order of the batch although a transaction has only one `now()`."""
 
 
 class Accepted(NamedTuple):
@@ -72,7 +57,10 @@ def accept(session: Session, new: NewJob, *, actor: str | None = None) -> Accept
         IdempotencyConflictError: the caller's fault: the key or the id was used with another body.
     """
     session.flush()
-    if accept_all(session, [new], actor=actor):
+    (receipt,) = accept_all(session, [new], actor=actor)
+    if receipt.is_new:
+        if new.parent_id is not None and new.queue is not QueueName.STEPS:
+            _dismiss(session, new.parent_id)
         if new.waits and new.held_for is None:
             wake_dispatcher(session)  # nobody has looked for headroom
         return Accepted(session.get_one(Job, new.id), is_new=True)
@@ -82,22 +70,69 @@ def accept(session: Session, new: NewJob, *, actor: str | None = None) -> Accept
     return Accepted(same, is_new=False)
 
 
-def accept_all(session: Session, batch: Sequence[NewJob], *, actor: str | None = None) -> frozenset[UUID]:
-    """Insert jobs in this order, and return the ids of the new ones.
+class Limits(NamedTuple):
+    """How many jobs may wait and stand in the broker, and what a day may cost, for the tenant of a batch."""
 
-    The others were accepted before under the same id or idempotency key; nothing is written about them. The actor is
-    the tenant by default.
+    waiting_per_tenant: int
+    waiting_per_queue: int
+    per_queue: int
+    per_tenant: int
+    running_per_tenant: int | None
+    tenant_day: int
+    """In nanodollars."""
+    fleet_day: int
+    cheapest: Mapping[QueueName, int]
+    """The least that one model call of a queue costs, in nanodollars; without those that call no model."""
+
+
+class Receipt(NamedTuple):
+    """What became of a job that was to be accepted."""
+
+    is_new: bool
+    """False when it was accepted before, or there is no headroom; nothing is written about it."""
+    is_pushed: bool
+    """Whether its message has to go to the broker, after the commit."""
+    shortage: Headroom | None
+    """Why there is no headroom."""
+
+
+def accept_all(
+    where: Session | Connection,
+    batch: Sequence[NewJob],
+    *,
+    actor: str | None = None,
+    limits: Limits | None = None,
+    seen: Mapping[str, Any] | None = None,
+) -> list[Receipt]:
+    """Insert jobs of one tenant in this order.
+
+    Args:
+        where: the caller's transaction, or a connection on which this statement is one.
+        batch: the jobs.
+        actor: the tenant by default.
+        limits: of their tenant; without them jobs wait where they say.
+        seen: what they were decided on, from `SubmissionContext.seen`, if that was not read in this transaction.
+
+    Returns:
+        What became of each job; nothing at all, and nothing is written, when what was seen is so no longer.
     """
     values = {
-        "jobs": dump_json([new.row() for new in batch]),
+        "tenant": batch[0].tenant,
+        "jobs": dump_json([_facts(new, is_placed=limits is not None and new.clarification is None) for new in batch]),
         "events": dump_json([row for new in batch for row in event_rows(_events(new), new)]),
         "audit": dump_json([_audit_row(new, actor or f"tenant:{new.tenant}") for new in batch]),
+        "limits": dump_json(limits._asdict()) if limits is not None else None,
+        "seen": dump_json(seen) if seen is not None else None,
     }
-    accepted = frozenset(_ACCEPT.scalars(session, values))
-    for new in batch:
-        if new.id in accepted and new.parent_id is not None and new.queue is not QueueName.STEPS:
-            _dismiss(session, new.parent_id)
-    return accepted
+    return [
+        Receipt(row.is_new, row.is_pushed, Headroom.read(new.queue, row.shortage) if row.shortage else None)
+        for new, row in zip(batch, _ACCEPT.all(where, values), strict=False)
+    ]
+
+
+def _facts(new: NewJob, *, is_placed: bool) -> dict[str, Any]:
+    is_writing = is_placed and new.held_for is None and new.queue in WRITING_QUEUES
+    return new.row() | {"is_placed": is_placed, "is_writing": is_writing}
 
 
 def _events(new: NewJob) -> Iterable[NewEvent]:
@@ -138,6 +173,14 @@ def same_request(
     if job is not None and (job.tenant != tenant or job.request_digest != (digest or digest_request(request))):
         raise IdempotencyConflictError(job.id if job.tenant == tenant else job_id)
     return job
+
+
+class KnownKey(NamedTuple):
+    """An API key as it was when it was last looked up."""
+
+    id: UUID
+    scopes: Sequence[str]
+    """As stored."""
 
 
 class AcceptedJob(NamedTuple):
@@ -219,6 +262,12 @@ class SubmissionContext:
             raise IdempotencyConflictError(job.id if job.tenant == self.tenant else job_id)
         return job
 
+    def seen(self, site: str | None, key: KnownKey | None) -> dict[str, Any]:
+        """Return what a request about this site was decided on, for `accept_all` to check."""
+        signals = self.sites[site].signals if site is not None else None
+        found = {"overrides": self.overrides, "site": site, "signals": signals}
+        return found if key is None else found | {"key": key.id, "scopes": key.scopes}
+
 
 def load_submission_context(
     session: Session, tenant: str, requests: Sequence[JobRequest], *, ids: Sequence[UUID] = ()
@@ -260,53 +309,6 @@ def load_submission_context(
     )
 
 
-_HEADROOM = Statement(f"""
-    SELECT asked.queue, ARRAY(
-               SELECT site.id
-                 FROM unnest(CAST(%(sites)s AS uuid[]), CAST(%(site_queues)s AS text[])) AS wanted (id, queue)
-                 JOIN site ON site.id = wanted.id
-                WHERE wanted.queue = asked.queue
-                  AND (site.lock_job_id IS NOT NULL
-                       OR (SELECT id FROM job WHERE site_id = wanted.id AND queue = asked.queue
-                              AND waiting_since IS NOT NULL AND held_for IS NULL ORDER BY site_id, queue LIMIT 1)
-                          IS NOT NULL
-                       OR (SELECT id FROM job WHERE site_id = wanted.id AND queue = asked.queue AND held_for = 'site'
-                            ORDER BY priority LIMIT 1) IS NOT NULL)
-           ) AS crowded,
-           (SELECT count(*) FROM job WHERE queue = asked.queue AND {IS_PUSHED}) AS standing,
-           (SELECT count(*) FROM job WHERE queue = asked.queue AND job.tenant = %(tenant)s
-               AND {IS_PUSHED}) AS own_standing,
-           (SELECT count(*) FROM attempt JOIN job ON job.id = attempt.job_id
-             WHERE {AT_WORK} AND job.tenant = %(tenant)s) AS at_work,
-           tenant.paused_at IS NOT NULL
-           OR EXISTS (SELECT FROM queue_control WHERE queue = asked.queue AND paused_at IS NOT NULL)
-           OR (SELECT id FROM job WHERE queue = asked.queue AND job.tenant = %(tenant)s AND {IS_READY}
-                ORDER BY priority, created_at LIMIT 1) IS NOT NULL AS is_closed,
-           tenant.weight, tenant.max_running,
-           coalesce(own.waiting, 0) AS own_waiting, coalesce(own.drained_per_second, 0) AS own_rate,
-           coalesce(everyone.waiting, 0) AS waiting, coalesce(everyone.drained_per_second, 0) AS rate,
-           coalesce((SELECT spent_nanousd FROM cap
-                      WHERE scope = 'tenant_day' AND key = tenant.name || '/' || day), 0) AS own_spent,
-           coalesce((SELECT spent_nanousd FROM cap WHERE scope = 'fleet_day' AND key = day), 0) AS spent,
-           greatest(1, ceil(extract(epoch FROM date_trunc('day', today) + interval '1 day' - today))) AS seconds_left
-      FROM (SELECT today, to_char(today, 'YYYY-MM-DD') AS day
-              FROM timezone('UTC', clock_timestamp()) AS clock (today)) AS utc
-     CROSS JOIN unnest(CAST(%(queues)s AS text[])) AS asked (queue)
-      JOIN tenant ON tenant.name = %(tenant)s
-      LEFT JOIN backlog AS own ON own.queue = asked.queue AND own.tenant = tenant.name
-      LEFT JOIN backlog AS everyone ON everyone.queue = asked.queue AND everyone.tenant = ''
-""")
-
-
-class Placement(NamedTuple):
-    """Where a new job waits at first."""
-
-    is_pushed: bool
-    """Whether its message goes to the broker right after the commit."""
-    hold: WaitReason | None = None
-    """Why it must not; None when it only waits for its turn."""
-
-
 class Saturation(NamedTuple):
     """Why no further job fits on a queue now."""
 
@@ -332,26 +334,26 @@ class DaySpend(NamedTuple):
     """Until the day is over, in UTC by the ledger's clock."""
 
 
-@dataclass
-class Headroom:
-    """How much room a queue has for one tenant, counting the jobs placed since it was loaded."""
+class Headroom(NamedTuple):
+    """How much room a queue has for one more job of a tenant."""
 
     queue: QueueName
     own: Counted
     everyone: Counted
     spend: DaySpend
-    standing: int
-    """Messages of all tenants on the broker."""
-    own_standing: int
-    at_work: int
-    """Attempts of the tenant, over all queues."""
-    weight: int
-    max_running: int | None
-    is_closed: bool
-    """Whether nothing goes to the broker at once: queue or tenant is paused, or jobs of the tenant wait already."""
-    crowded: set[UUID]
-    """Sites that a job writes now, or will before any further job of this queue."""
-    taken: int = field(default=0)
+    taken: int = 0
+    """Jobs of the same batch that were accepted before it."""
+
+    @classmethod
+    def read(cls, queue: QueueName, row: Mapping[str, Any]) -> Headroom:
+        """Return it from the columns of `_HEADROOM`."""
+        return cls(
+            queue,
+            own=Counted(row["own_waiting"], row["own_rate"]),
+            everyone=Counted(row["waiting"], row["rate"]),
+            spend=DaySpend(row["own_spent"], row["spent"], row["seconds_left"]),
+            taken=row.get("taken", 0),
+        )
 
     def fullness(self, admission: Admission) -> Saturation | None:
         """Return why no further job of the tenant fits on the queue; None when one does."""
@@ -366,74 +368,26 @@ class Headroom:
                 return Saturation(whose, limit, retry)
         return None
 
-    def take(
-        self, site_id: UUID | None, *, dispatch_window: DispatchWindow, admission: Admission, is_early: bool = False
-    ) -> Placement:
-        """Place the next job: on the broker at once, in the ledger, or behind its site.
 
-        It goes to the broker at once only when no other job of its tenant waits before it.
-
-        Args:
-            site_id: the site it works on.
-            dispatch_window: how many messages may stand in the broker.
-            admission: how many attempts its tenant may have.
-            is_early: its start lies in the future; until then it takes nobody's place.
-        """
-        self.taken += 1
-        if is_early:
-            return Placement(is_pushed=False, hold=WaitReason.TIME)
-        if site_id is not None and self.queue in WRITING_QUEUES:
-            if site_id in self.crowded:
-                return Placement(is_pushed=False, hold=WaitReason.SITE)
-            self.crowded.add(site_id)
-        if not self._has_place(dispatch_window, admission):
-            return Placement(is_pushed=False)
-        self.standing += 1
-        self.own_standing += 1
-        return Placement(is_pushed=True)
-
-    def _has_place(self, dispatch_window: DispatchWindow, admission: Admission) -> bool:
-        if self.is_closed or self.standing >= dispatch_window.per_queue:
-            return False
-        limit = self.max_running if self.max_running is not None else admission.running_per_tenant
-        if limit is not None and self.queue is not QueueName.CONTROL and self.own_standing + self.at_work >= limit:
-            return False
-        return self.own_standing < dispatch_window.per_tenant * self.weight
+_HEADROOM = Statement("""
+    SELECT coalesce(own.waiting, 0) AS own_waiting, coalesce(own.drained_per_second, 0) AS own_rate,
+           coalesce(everyone.waiting, 0) AS waiting, coalesce(everyone.drained_per_second, 0) AS rate,
+           coalesce((SELECT spent_nanousd FROM cap
+                      WHERE scope = 'tenant_day' AND key = %(tenant)s || '/' || utc.day), 0) AS own_spent,
+           coalesce((SELECT spent_nanousd FROM cap WHERE scope = 'fleet_day' AND key = utc.day), 0) AS spent,
+           greatest(1, ceil(extract(epoch FROM date_trunc('day', utc.today) + interval '1 day' - utc.today)))::int
+               AS seconds_left
+      FROM (SELECT today, to_char(today, 'YYYY-MM-DD') AS day
+              FROM timezone('UTC', clock_timestamp()) AS clock (today)) AS utc
+      LEFT JOIN backlog AS own ON own.queue = %(queue)s AND own.tenant = %(tenant)s
+      LEFT JOIN backlog AS everyone ON everyone.queue = %(queue)s AND everyone.tenant = ''
+""")
 
 
-def load_headroom(
-    session: Session, tenant: str, wanted: Mapping[QueueName, Collection[UUID]]
-) -> dict[QueueName, Headroom]:
-    """Return the headroom of queues for a tenant, in one statement for all jobs that are submitted together.
-
-    `wanted` names the queues, and the sites that the jobs work on.
-    """
-    sites = [(site_id, queue.value) for queue, ids in wanted.items() for site_id in ids]
-    rows = _HEADROOM.all(
-        session,
-        {
-            "tenant": tenant,
-            "queues": [queue.value for queue in wanted],
-            "sites": [site_id for site_id, _ in sites],
-            "site_queues": [queue for _, queue in sites],
-        },
-    )
-    return {
-        QueueName(row.queue): Headroom(
-            queue=QueueName(row.queue),
-            own=Counted(row.own_waiting, row.own_rate),
-            everyone=Counted(row.waiting, row.rate),
-            spend=DaySpend(row.own_spent, row.spent, int(row.seconds_left)),
-            standing=row.standing,
-            own_standing=row.own_standing,
-            at_work=row.at_work,
-            weight=row.weight,
-            max_running=row.max_running,
-            is_closed=row.is_closed,
-            crowded=set(row.crowded),
-        )
-        for row in rows
-    }
+def load_headroom(session: Session, tenant: str, queue: QueueName) -> Headroom:
+    """Return the headroom of a queue for a tenant."""
+    row = _HEADROOM.one(session, {"tenant": tenant, "queue": queue.value})
+    return Headroom.read(queue, row._asdict())
 
 
 _WINDOW_SECONDS = 60

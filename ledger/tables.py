@@ -265,7 +265,7 @@ class NewJob:
     clarify_hours: float = 0.0
     """How long the question stays open."""
     is_pushed: bool = False
-    """Whether the caller pushes its message right after the commit."""
+    """Whether the caller pushes its message right after the commit; limits to find it a place within override this."""
 
     FROM_REQUEST: ClassVar = ("prompt", "idempotency_key", "priority", "supersede_key")
     """Columns that are fields of the request; `request` holds the others."""

@@ -279,7 +279,7 @@ def fleet_users() -> tuple[BrokerUser, ...]:
     relay = ("+lrange", "+lrem", "+blmove", "+hincrby", "+hdel", "+expire", "+eval", "+evalsha", "+script|load")
     events = ("+subscribe", "+unsubscribe", "+psubscribe", "+punsubscribe", "+publish")
     return (
-        BrokerUser(f"{PREFIX}-api", (*_CONNECT, *publish, *queues, *bindings)),
+        BrokerUser(f"{PREFIX}-api", (*_CONNECT, "+lpush", *queues)),
         BrokerUser(f"{PREFIX}-dispatcher", (*_CONNECT, *publish, *relay, *queues, *doors, *bindings)),
         BrokerUser(
             f"{PREFIX}-worker", (*_CONNECT, *publish, *consume, *events, *queues, _UNACKED, *bindings, "&/*.celeryev/*")

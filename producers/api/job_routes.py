@@ -15,9 +15,10 @@ from starlette.concurrency import run_in_threadpool
 from ledger.job_control import Seen, approve, reject, request_cancel
 from ledger.jobs import find_job, list_jobs, lock_job
 from ledger.releases import find_site
-from ledger.submission import Accepted
+from ledger.submission import Accepted, KnownKey
 from ledger.tables import Job
 from producers.api.event_streams import as_json, read_events
+from producers.api.key_limits import Presented
 from producers.api.openapi import BATCH_BODY, EVENT_STREAM, KEY_LENGTH, NO_ROOM, SUBMIT_BODY, body_of
 from producers.api.problems import Problem, problem_of
 from producers.api.requests import (
@@ -120,13 +121,31 @@ def submit_job(
     idempotency_key: Key = None,
 ) -> Response:
     """Submit a job. After a 202 it is durable: no failure of the broker can lose it."""
-    caller = resources.caller(key, Scope.SUBMIT)
-    with record_refusals(resources, caller):
-        body = parse_json(raw)
-        if idempotency_key is not None:
-            body = with_key(body, idempotency_key)
-    submitted = resources.submitter.submit(body, tenant=caller.tenant, door=Door.HTTP, actor=caller.actor)
+    submitted = _submit_as_seen(resources, key, raw, idempotency_key)
+    if submitted is None:
+        caller = resources.caller(key, Scope.SUBMIT)
+        with record_refusals(resources, caller):
+            body = _job_body(raw, idempotency_key)
+        submitted = resources.submitter.submit(body, tenant=caller.tenant, door=Door.HTTP, actor=caller.actor)
     return respond(accepted_view(submitted), status=202, headers={"Location": f"/v1/jobs/{submitted.job.id}"})
+
+
+def _job_body(raw: bytes, idempotency_key: str | None) -> Any:
+    body = parse_json(raw)
+    return body if idempotency_key is None else with_key(body, idempotency_key)
+
+
+def _submit_as_seen(resources: Resources, key: Presented, raw: bytes, idempotency_key: str | None) -> Submitted | None:
+    """Accept a job in one round trip, which checks the key, too; None where the caller must be authenticated first."""
+    caller = resources.seen_caller(key, Scope.SUBMIT)
+    if caller is None or caller.key_id is None:
+        return None
+    try:
+        body = _job_body(raw, idempotency_key)
+    except (BrokenBodyError, BodyTooLargeError, InvalidJobError):
+        return None
+    known = KnownKey(caller.key_id, sorted(caller.scopes))
+    return resources.submitter.submit_on_seen(body, tenant=caller.tenant, actor=caller.actor, key=known)
 
 
 def respond(view: BaseModel, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

@@ -19,12 +19,14 @@ from producers.intake.submit import Submitter
 from producers.use_cases.all import UseCases
 from producers.use_cases.jobs import PreviewLinks
 from producers.use_cases.rounds import Requester
-from producers.use_cases.tenants import Caller, Scope, authenticate, check_shape
+from producers.use_cases.tenants import Caller, Scope, authenticate, check_shape, hash_secret
 from routing.errors import FieldError, InvalidJobError
 from routing.jobs import Door
 from routing.policy.agents import AccountsConfig
 from routing.redaction import HIDDEN
 from sites.preview import PreviewSigner
+
+_MOST_CALLERS = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +43,8 @@ class Resources(UseCases):
     """Pause between two looks for events while streams are open."""
 
     key_limits: KeyLimits = field(default_factory=KeyLimits)
+    seen_callers: dict[str, Caller] = field(default_factory=dict)
+    """Holders of keys that were good when they were last looked up, by hash."""
 
     def caller(self, presented: Presented, scope: Scope, *, is_login: bool = False) -> Caller:
         """Return the holder of a key that has this scope.
@@ -48,10 +52,20 @@ class Resources(UseCases):
         Raises:
             AuthenticationError, TooManyTriesError: the caller's fault.
         """
+        key = hash_secret(presented.key)
+        self.seen_callers.pop(key, None)
         with self.key_limits.counted(presented, is_login=is_login), self.ledger.look() as connection:
             caller = authenticate(connection, presented.key)
+        if len(self.seen_callers) >= _MOST_CALLERS:
+            self.seen_callers.clear()
+        self.seen_callers[key] = caller
         caller.require(scope)
         return caller
+
+    def seen_caller(self, presented: Presented, scope: Scope) -> Caller | None:
+        """Return who held a key when it was last looked up, if it had this scope: whoever acts on it checks it."""
+        caller = self.seen_callers.get(hash_secret(presented.key))
+        return caller if caller is not None and caller.may(scope) else None
 
     @cached_property
     def streams(self) -> EventStreams:

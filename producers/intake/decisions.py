@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from datetime import datetime, timedelta
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from sqlalchemy import select
 from sqlmodel import Session, col
 
 from ledger.attempts import effective_policy, policy_under
-from ledger.dispatch_window import WRITING_QUEUES
 from ledger.errors import ProjectNotFoundError
 from ledger.runs.run import find_project
 from ledger.runs.tables import Project
-from ledger.submission import Headroom, SiteSnapshot, SubmissionContext, load_headroom
+from ledger.submission import Headroom, Limits, SiteSnapshot, SubmissionContext, load_headroom
 from ledger.tables import Site, Tenant
 from producers.errors import AdmissionRefusedError
 from routing.addresses import refusal_of
@@ -38,7 +38,7 @@ _CLARIFYING = Stage(State.CLARIFYING, QueueName.INTAKE)
 
 def check_headroom(session: Session, queue: QueueName, tenant: str, *, policy: Policy) -> None:
     """Refuse a job for which its queue has no headroom now, as `refuse_if_full` does."""
-    refuse_if_full(load_headroom(session, tenant, {queue: ()})[queue], tenant, policy=policy)
+    refuse_if_full(load_headroom(session, tenant, queue), tenant, policy=policy)
 
 
 def refuse_if_full(room: Headroom, tenant: str, *, policy: Policy) -> None:
@@ -82,6 +82,21 @@ def _cheapest_call_nanousd(policy: Policy, queue: QueueName) -> int | None:
     fewest = policy.gateway.min_output_tokens
     return min(
         min(call.max_tokens, fewest) * nanousd_per_token(price_of(policy.prices, call.model).output) for call in own
+    )
+
+
+def limits_of(policy: Policy) -> Limits:
+    """Return the limits within which the ledger finds a tenant's jobs a place."""
+    cheapest = {queue: _cheapest_call_nanousd(policy, queue) for queue in policy.queues}
+    return Limits(
+        waiting_per_tenant=policy.admission.waiting_per_tenant,
+        waiting_per_queue=policy.admission.waiting_per_queue,
+        per_queue=policy.dispatch_window.per_queue,
+        per_tenant=policy.dispatch_window.per_tenant,
+        running_per_tenant=policy.admission.running_per_tenant,
+        tenant_day=nanousd_of(policy.budgets.tenant_day_usd),
+        fleet_day=nanousd_of(policy.budgets.fleet_day_usd),
+        cheapest={queue: cost for queue, cost in cheapest.items() if cost is not None},
     )
 
 
@@ -140,11 +155,6 @@ class RoutedRequest(NamedTuple):
         return self.request.new_site is not None and self.route.mode == Mode.ACTION and not self.route.trivial
 
     @property
-    def writes(self) -> UUID | None:
-        """The site that it will write."""
-        return self.site.id if self.site is not None and self.stage.queue in WRITING_QUEUES else None
-
-    @property
     def cap_nanousd(self) -> int:
         """What the job may spend: a run on all its steps, any other job on all its tiers."""
         if self.request.project is None:
@@ -179,15 +189,82 @@ def decide_on(
     check_start(request.start_at, now=context.read_at)
     site = _site(request, context)
     project = _project(session, context.tenant, request.project) if request.project is not None else None
-    signals = read_stored(SiteSignals, site.signals) if site is not None and request.site is not None else None
-    debated = context.debated.get(request.session or "", frozenset())
-    route = route_of(signals_of(request, site=signals, debated=debated))
-    question = _question(session, request, route, tenant=context.tenant)
+    route = _route(request, site, context, route_of)
+    question = _question(session, request, route, tenant=context.tenant) if _lacks_target(request, route) else None
     stage = _CLARIFYING if question else first_stage(route, policy, environment=switches)
     if project is not None:
         policy = _policy_of_run(session, project, policy)
     routed = RoutedRequest(item, route, stage, question, site, project, policy)
     return routed if request.new_site is None or routed.makes_site else routed._replace(site=None)
+
+
+def _route(
+    request: JobRequest, site: SiteSnapshot | None, context: SubmissionContext, route_of: Callable[[Signals], Route]
+) -> Route:
+    signals = read_stored(SiteSignals, site.signals) if site is not None and request.site is not None else None
+    debated = context.debated.get(request.session or "", frozenset())
+    return route_of(signals_of(request, site=signals, debated=debated))
+
+
+_MOST_SITES = 10_000
+
+
+@dataclass(frozen=True)
+class SeenTenant:
+    """What this process last saw of a tenant. The ledger checks it as it accepts a job that was decided on it."""
+
+    overrides: Mapping[str, Any]
+    policy: Policy
+    """The tenant's effective one."""
+    limits: Limits
+    signals: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    """By site."""
+
+    @classmethod
+    def learn(cls, before: SeenTenant | None, context: SubmissionContext, policy: Policy) -> SeenTenant:
+        """Return what is known after a look at the ledger."""
+        seen = before
+        if seen is None or seen.overrides != context.overrides or len(seen.signals) > _MOST_SITES:
+            seen = cls(context.overrides, policy, limits_of(policy))
+        for name, site in context.sites.items():
+            seen.signals[name] = site.signals
+        return seen
+
+    def context_of(self, request: JobRequest, tenant: str) -> SubmissionContext | None:
+        """Return what an ordinary request can be decided on; None for any other, and where nothing is known.
+
+        A site that was never seen is taken to be like any other of its tenant.
+        """
+        others = (request.new_site, request.project, request.supersede_key, request.session, request.start_at)
+        if others.count(None) < len(others):
+            return None
+        sites = {}
+        if request.site is not None:
+            if not self.signals:
+                return None
+            signals = self.signals.get(request.site, next(iter(self.signals.values())))
+            sites[request.site] = SiteSnapshot(_UNKNOWN, is_shown=True, is_locked=False, signals=signals)
+        return SubmissionContext(self.overrides, datetime.now(UTC), sites, {}, tenant, {})
+
+
+_UNKNOWN = UUID(int=0)
+
+
+def decide_on_seen(
+    item: BatchItem,
+    context: SubmissionContext,
+    *,
+    policy: Policy,
+    switches: Mapping[str, str],
+    route_of: Callable[[Signals], Route],
+) -> RoutedRequest | None:
+    """Decide as `decide_on` about what `SeenTenant.context_of` returned; None if its owner has a question to answer."""
+    site = _site(item.request, context)
+    route = _route(item.request, site, context, route_of)
+    if _lacks_target(item.request, route):
+        return None
+    stage = first_stage(route, policy, environment=switches)
+    return RoutedRequest(item, route, stage, None, site, None, policy)
 
 
 def policy_of(session: Session, tenant: str, policy: Policy) -> Policy:
@@ -243,14 +320,17 @@ def _policy_of_run(session: Session, project: Project, policy: Policy) -> Policy
         raise InvalidJobError((FieldError("project", str(error)),)) from None
 
 
-def _question(session: Session, request: JobRequest, route: Route, *, tenant: str) -> Clarification | None:
-    """Return the question to ask the owner when an action names no target.
+def _lacks_target(request: JobRequest, route: Route) -> bool:
+    is_named = request.site or request.new_site or request.project
+    return not is_named and route.mode == Mode.ACTION and not route.trivial
+
+
+def _question(session: Session, request: JobRequest, route: Route, *, tenant: str) -> Clarification:
+    """Return the question to ask the owner of an action that names no target.
 
     Raises:
         InvalidJobError: the caller's fault: there is nothing to choose from.
     """
-    if request.site or request.new_site or request.project or route.mode != Mode.ACTION or route.trivial:
-        return None
     names = select(col(Site.name)).where(col(Site.tenant) == tenant).order_by(col(Site.name)).limit(MAX_SITES)
     question = open_clarification(route, own=request.options, sites=session.scalars(names).all())
     if question is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache, partial
 from typing import Any, NamedTuple
 from uuid import UUID, uuid4
@@ -25,12 +26,23 @@ from ledger.job_control import supersede
 from ledger.releases import ensure_site
 from ledger.runs.run import new_run
 from ledger.store import Ledger, now
-from ledger.submission import AcceptedJob, Placement, accept_all, load_headroom, load_submission_context
+from ledger.submission import AcceptedJob, Headroom, KnownKey, accept_all, load_submission_context
 from ledger.tables import Job, NewJob, Tenant
 from monitoring import traces
 from producers.dispatch.broker import Publisher
 from producers.errors import AdmissionRefusedError, LedgerAwayError, PublishError, UnknownTenantError
-from producers.intake.decisions import BatchItem, RoutedRequest, check_callback, decide_on, policy_on, refuse_if_full
+from producers.intake.decisions import (
+    BatchItem,
+    RoutedRequest,
+    SeenTenant,
+    check_callback,
+    check_headroom,
+    decide_on,
+    decide_on_seen,
+    limits_of,
+    policy_on,
+    refuse_if_full,
+)
 from routing.decision.router import decide
 from routing.errors import InvalidJobError
 from routing.estimate import estimate_run
@@ -47,7 +59,6 @@ Environment = Callable[[], Mapping[str, str]]
 
 BATCH = 500
 """The most jobs that one transaction accepts."""
-_NOT_PUSHED = Placement(is_pushed=False)
 _LEDGER_AWAY = (OperationalError, InterfaceError, PoolTimeoutError)
 
 Refusal = InvalidJobError | IdempotencyConflictError | AdmissionRefusedError | LedgerAwayError
@@ -157,6 +168,7 @@ class Submitter:
         self._environment = environment
         self._vocabularies = vocabularies or shipped_vocabularies()
         self._private_callbacks = private_callbacks
+        self._seen: dict[str, SeenTenant] = {}
 
     def submit(
         self, body: object, *, tenant: str, door: Door, job_id: UUID | None = None, actor: str | None = None
@@ -183,6 +195,22 @@ class Submitter:
                 raise outcome
             _note_submitted(span, outcome)
         return outcome
+
+    def submit_on_seen(self, body: object, *, tenant: str, actor: str, key: KnownKey) -> Submitted | None:
+        """Accept a job over HTTP of a caller whom this process has seen before, with one statement.
+
+        That statement checks that the key is still good. Returns None, and nothing has happened, where more than that
+        is needed, a refusal above all: `submit` is for that, once the caller is authenticated.
+        """
+        origin = _Origin(tenant, Door.HTTP, actor)
+        with traces.begin("submit", facts={"pointsman.door": Door.HTTP.value, "pointsman.tenant": tenant}) as span:
+            with suppress(InvalidJobError):
+                item = self._parse(0, body, None)
+                if (submitted := self._accept_on_seen(item, origin, key)) is not None:
+                    _note_submitted(span, submitted)
+                    return submitted
+            span.discard()
+        return None
 
     def submit_many(
         self, bodies: Sequence[object], *, tenant: str, door: Door, actor: str | None = None
@@ -219,11 +247,11 @@ class Submitter:
         outcomes: dict[int, Outcome] = {}
         for place, body in enumerate(bodies):
             try:
-                request = parse_request(body)
-                check_callback(request, allow_private=self._private_callbacks)
-                items.append(BatchItem(place, ids[place] or uuid4(), request))
+                items.append(self._parse(place, body, ids[place]))
             except InvalidJobError as error:
                 outcomes[place] = error
+        if len(bodies) == len(items) == 1 and (told := self._accept_on_seen(items[0], origin)) is not None:
+            return [told]
         try:
             for batch in batches(items):
                 self._accept(batch, origin, outcomes)
@@ -237,27 +265,64 @@ class Submitter:
             logger.warning("batch_broken_off", extra={"answered": len(outcomes), "asked": len(bodies)})
         return [outcomes[place] if place in outcomes else LedgerAwayError() for place in range(len(bodies))]
 
+    def _parse(self, place: int, body: object, job_id: UUID | None) -> BatchItem:
+        request = parse_request(body)
+        check_callback(request, allow_private=self._private_callbacks)
+        return BatchItem(place, job_id or uuid4(), request)
+
+    def _accept_on_seen(self, item: BatchItem, origin: _Origin, key: KnownKey | None = None) -> Submitted | None:
+        """Accept an ordinary request with one statement, which checks what it was decided on.
+
+        Returns:
+            None, and nothing was written, for a request that is not ordinary, was made before, has no headroom, or was
+            decided on what is so no longer: `_accept` looks at the ledger first.
+        """
+        seen = self._seen.get(origin.tenant)
+        if seen is None or (context := seen.context_of(item.request, origin.tenant)) is None:
+            return None
+        route_of = partial(decide, policy=seen.policy, vocabulary=self._vocabularies.of(origin.tenant))
+        decision = decide_on_seen(item, context, policy=seen.policy, switches=self._environment(), route_of=route_of)
+        if decision is None:
+            return None
+        new = _new_job(decision, origin, decision.route.model_dump(mode="json"), site_id=None)
+        with self._ledger.look() as connection:
+            receipts = accept_all(connection, [new], limits=seen.limits, seen=context.seen(item.request.site, key))
+        if not receipts or not receipts[0].is_new:
+            return None
+        if receipts[0].is_pushed:
+            self._push([_push_of(new, decision)])
+        return Submitted(_known_job(new), is_new=True)
+
     def _accept(self, batch: Sequence[BatchItem], origin: _Origin, outcomes: dict[int, Outcome]) -> None:
         """Accept a batch in one transaction, then push what may run at once."""
         batch_outcomes: dict[int, Outcome] = {}
+        pushes = []
         with self._ledger.begin() as session:
             routed = self._decide(session, batch, origin, batch_outcomes)
-            jobs = _place(session, routed, origin, batch_outcomes)
-            accepted = accept_all(session, [new for new, _ in jobs]) if jobs else frozenset()
-            for new, decision in jobs:
-                if new.id in accepted:
+            try:
+                distinct = {id(one.route): one.route for one in routed}
+                routes = {key: route.model_dump(mode="json") for key, route in distinct.items()}
+                jobs = [
+                    _new_job(one, origin, routes[id(one.route)], site_id=_site_of(session, one, origin.tenant))
+                    for one in routed
+                ]
+            except AdmissionRefusedError as error:  # for a job that makes its site, which is alone in its batch
+                batch_outcomes[batch[0].place] = error
+                routed, jobs = [], []
+            limits = limits_of(routed[0].policy) if routed else None  # a run, which has its own, is alone in its batch
+            receipts = accept_all(session, jobs, limits=limits) if jobs else []
+            for new, decision, receipt in zip(jobs, routed, receipts, strict=True):
+                if receipt.is_new:
                     batch_outcomes[decision.item.place] = Submitted(_known_job(new), is_new=True)
                     _finish_accepting(session, new, decision)
+                    if receipt.is_pushed:
+                        pushes.append(_push_of(new, decision))
+                elif receipt.shortage is not None:
+                    batch_outcomes[decision.item.place] = _refusal(receipt.shortage, origin.tenant, decision.policy)
                 else:
                     batch_outcomes[decision.item.place] = _find_duplicate(session, new)
         outcomes |= batch_outcomes
-        self._push(
-            [
-                (Push(new.id, 0, new.queue, new.tenant, new.trace), decision.policy.queues[new.queue])
-                for new, decision in jobs
-                if new.is_pushed and new.id in accepted
-            ]
-        )
+        self._push(pushes)
 
     def _decide(
         self, session: Session, batch: Sequence[BatchItem], origin: _Origin, outcomes: dict[int, Outcome]
@@ -273,6 +338,7 @@ class Submitter:
         except InvalidJobError as error:
             outcomes |= dict.fromkeys((item.place for item in batch), error)
             return []
+        self._seen[tenant] = SeenTenant.learn(self._seen.get(tenant), context, policy)
         switches, words = self._environment(), self._vocabularies.of(tenant)
         # Often one prompt comes for many sites, which look alike to the router.
         route_of = cache(partial(decide, policy=policy, vocabulary=words))
@@ -324,40 +390,29 @@ def batches(items: Sequence[BatchItem]) -> Iterator[Sequence[BatchItem]]:
         yield batch
 
 
-def _place(
-    session: Session, routed: Sequence[RoutedRequest], origin: _Origin, outcomes: dict[int, Outcome]
-) -> list[tuple[NewJob, RoutedRequest]]:
-    """Place each job in turn, counting those before it; those without headroom go to `outcomes`."""
-    sites_by_queue: dict[QueueName, set[UUID]] = {}
-    for decision in routed:
-        if decision.question is None:
-            sites = sites_by_queue.setdefault(decision.stage.queue, set())
-            if decision.writes is not None:
-                sites.add(decision.writes)
-    headroom = load_headroom(session, origin.tenant, sites_by_queue) if sites_by_queue else {}
-    jobs = []
-    for decision in routed:
-        placement = _NOT_PUSHED
-        if decision.question is None:
-            room, policy = headroom[decision.stage.queue], decision.policy
-            try:
-                refuse_if_full(room, origin.tenant, policy=policy)
-            except AdmissionRefusedError as error:
-                outcomes[decision.item.place] = error
-                continue
-            is_early = decision.request.start_at is not None
-            placement = room.take(
-                decision.writes, dispatch_window=policy.dispatch_window, admission=policy.admission, is_early=is_early
-            )
-        jobs.append((_new_job(session, decision, placement, origin), decision))
-    return jobs
+def _refusal(shortage: Headroom, tenant: str, policy: Policy) -> AdmissionRefusedError:
+    try:
+        refuse_if_full(shortage, tenant, policy=policy)
+    except AdmissionRefusedError as error:
+        return error
+    raise AssertionError("the ledger counts what is full as this does")
 
 
-def _new_job(session: Session, decision: RoutedRequest, placement: Placement, origin: _Origin) -> NewJob:
+def _site_of(session: Session, decision: RoutedRequest, tenant: str) -> UUID | None:
+    """Return the site of a job, which is made if it asks for that and there is headroom for the job."""
+    if decision.site is not None:
+        return decision.site.id
+    if decision.request.new_site is not None and decision.makes_site:
+        check_headroom(session, decision.stage.queue, tenant, policy=decision.policy)
+        return ensure_site(session, tenant, decision.request.new_site).id
+    return None
+
+
+def _new_job(
+    decision: RoutedRequest, origin: _Origin, route_facts: Mapping[str, Any], *, site_id: UUID | None
+) -> NewJob:
     request, route = decision.request, decision.route
-    site_id = decision.site.id if decision.site is not None else None
-    if site_id is None and request.new_site is not None and decision.makes_site:
-        site_id = ensure_site(session, origin.tenant, request.new_site).id
+    is_early = request.start_at is not None and decision.question is None
     return NewJob(
         id=decision.item.job_id,
         tenant=origin.tenant,
@@ -368,16 +423,19 @@ def _new_job(session: Session, decision: RoutedRequest, placement: Placement, or
         queue=decision.stage.queue,
         mode=route.mode.value,
         tier=route.tier.value if route.tier else None,
-        route=route.model_dump(mode="json"),
+        route=route_facts,
         site_id=site_id,
         cap_nanousd=decision.cap_nanousd,
         clarification=decision.question.model_dump(mode="json") if decision.question else None,
         clarify_hours=decision.policy.approval.hours,
         trace=traces.current(),
-        is_pushed=placement.is_pushed,
-        held_for=placement.hold,
-        held_until=request.start_at if placement.hold is WaitReason.TIME else None,
+        held_for=WaitReason.TIME if is_early else None,
+        held_until=request.start_at if is_early else None,
     )
+
+
+def _push_of(new: NewJob, decision: RoutedRequest) -> tuple[Push, Limits]:
+    return Push(new.id, 0, new.queue, new.tenant, new.trace), decision.policy.queues[new.queue]
 
 
 def _known_job(new: NewJob) -> AcceptedJob:

@@ -251,5 +251,5 @@ def test_the_backlog_is_counted_by_queue_and_tenant(shop: Shop) -> None:
     shop.execute("UPDATE job SET waiting_since = NULL")
     counted(shop)
     with shop.ledger.begin() as session:
-        room = load_headroom(session, "acme", {ANSWER: ()})[ANSWER]
+        room = load_headroom(session, "acme", ANSWER)
     assert room.fullness(Admission(waiting_per_tenant=1)) is None

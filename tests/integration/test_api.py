@@ -12,16 +12,16 @@ from uuid import UUID, uuid4
 import pytest
 from fastapi.routing import iter_route_contexts
 from fastapi.testclient import TestClient
-from sqlalchemy import select
+from sqlalchemy import event, func, select
 from sqlmodel import col
 
-from ledger.record_tables import AuditRow, Backlog, Notification
+from ledger.record_tables import AuditRow, Backlog, Event, Notification
 from ledger.store import Ledger, create_ledger_engine
 from ledger.tables import ApiKey, Approval, Job
 from producers.api.app import create_app
 from producers.api.requests import Resources
 from producers.intake.submit import Submitter
-from producers.use_cases.tenants import hash_secret
+from producers.use_cases.tenants import hash_secret, revoke
 from routing.jobs import State
 from routing.policy.platform import platform_policy
 from tests.integration.http_world import HOME, PAGES, World, shared_ledger, world
@@ -240,10 +240,28 @@ def test_a_key_opens_by_either_header_until_it_is_revoked(world: World) -> None:
     with world.ledger.begin() as session:
         row = session.scalars(select(ApiKey).where(col(ApiKey.key_hash) == hash_secret(secret))).one()
         assert secret not in json.dumps([row.name, row.key_hash, row.scopes])
-        from producers.use_cases.tenants import revoke
-
         assert revoke(session, world.tenant, name=row.name)
     assert world.client.get("/v1/jobs", headers={"X-API-Key": secret}).status_code == 401
+
+
+def test_a_key_that_submits_is_looked_up_once_and_refused_as_soon_as_it_is_revoked(world: World) -> None:
+    secret, body, sent = world.key("submit"), {"prompt": "What is a proxy?"}, []
+    headers = {"X-API-Key": secret}
+    event.listen(world.ledger.engine, "before_cursor_execute", note := lambda *facts: sent.append(facts[2]))
+    for most in (3, 1):
+        sent.clear()
+        assert world.client.post("/v1/jobs", json=body, headers=headers).status_code == 202
+        assert len(sent) == most, "key, context and the write; then the write, which checks the key"
+    event.remove(world.ledger.engine, "before_cursor_execute", note)
+    with world.ledger.begin() as session:
+        row = session.scalars(select(ApiKey).where(col(ApiKey.key_hash) == hash_secret(secret))).one()
+        assert revoke(session, world.tenant, name=row.name)
+    for broken in (body, {"prompt": ""}):
+        assert world.client.post("/v1/jobs", json=broken, headers=headers).status_code == 401
+    with world.ledger.begin() as session:
+        own = col(Event.tenant) == world.tenant
+        kinds = session.execute(select(col(Event.kind), func.count()).where(own).group_by(col(Event.kind))).all()
+    assert sorted(map(tuple, kinds)) == [("accepted", 2), ("waiting", 2)]
 
 
 SCOPES = {

@@ -1,6 +1,7 @@
 """Messages are what Celery's own client would send, many of them go in one go, and a channel makes one client."""
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 from uuid import uuid4
@@ -12,7 +13,8 @@ from redis import Redis
 from ledger.dispatch_window import Push
 from producers.dispatch.broker import Publisher, message_id
 from producers.errors import PublishError
-from routing.broker import TRANSPORT_OPTIONS, create_app
+from routing.broker import TRANSPORT_OPTIONS, create_app, list_of
+from routing.jobs import JobMessage
 from routing.policy.platform import platform_policy
 from routing.queues import QUEUES, QueueName
 
@@ -40,7 +42,37 @@ def standing(broker: Any, queue: QueueName = QueueName.PATCH) -> list[Any]:
     return [json.loads(text) for text in reversed(broker.lrange(queue.value, 0, -1))]
 
 
-def test_a_message_is_the_one_that_celery_sends(app: Celery, broker: Any) -> None:
+def test_a_message_is_the_one_that_celery_sends_byte_for_byte(app: Celery, broker: Any) -> None:
+    for queue, limits in platform_policy().queues.items():
+        push = Push(uuid4(), 7, queue, "acme")
+        Publisher(app).push(push, limits=limits)
+        task = app.amqp.create_task_message(
+            message_id(push),
+            QUEUES[queue].task,
+            [JobMessage(job_id=push.job_id, fence=7).model_dump(mode="json")],
+            soft_time_limit=limits.soft_seconds,
+            time_limit=limits.hard_seconds,
+            ignore_result=True,
+            argsrepr="-",
+            kwargsrepr="-",
+        )
+        with app.producer_or_acquire() as producer:
+            producer.publish(
+                task.body,
+                exchange="",
+                routing_key=list_of(queue),
+                serializer="json",
+                headers=task.headers,
+                **task.properties,
+            )
+        theirs, ours = (_TAG.sub("", raw.decode()) for raw in broker.lrange(list_of(queue), 0, -1))
+        assert ours == theirs
+
+
+_TAG = re.compile(r'"delivery_tag": "[-0-9a-f]{36}"')
+
+
+def test_a_message_is_what_a_client_s_send_task_would_be(app: Celery, broker: Any) -> None:
     push = pushes(1)[0][0]
     Publisher(app).push(push, limits=LIMITS)
     app.send_task(

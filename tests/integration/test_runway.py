@@ -1,8 +1,7 @@
 """Which waiting jobs go to the broker: tenants in turn, within the dispatch window, and nothing that cannot run."""
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -17,11 +16,12 @@ from ledger.dispatch_window import (
     top_up,
     unmark_pushed,
 )
-from ledger.submission import Placement, load_headroom
+from ledger.submission import accept_all
+from producers.intake.decisions import limits_of
 from routing.policy.platform import DispatchWindow
 from routing.queues import QueueName
 from routing.scheduling import Admission
-from tests.factories import Shop
+from tests.factories import Shop, make_new_job
 
 ANSWER, SPEC = QueueName.ANSWER, QueueName.SPEC
 
@@ -43,23 +43,14 @@ def questions(shop: Shop, count: int, *, tenant: str = "acme", **fields: object)
     return [shop.accept(tier=None, tenant=tenant, **fields) for _ in range(count)]
 
 
-def place(
-    shop: Shop,
-    *,
-    queue: QueueName = ANSWER,
-    tenant: str = "acme",
-    site_id: UUID | None = None,
-    admission: Admission | None = None,
-) -> Placement:
-    with shop.ledger.begin() as session:
-        looked = load_headroom(session, tenant, {queue: [site_id] if site_id is not None else []})
-        return looked[queue].take(
-            site_id, dispatch_window=DispatchWindow(per_queue=3, per_tenant=2), admission=admission or Admission()
-        )
-
-
-def room(shop: Shop, **asked: Any) -> bool:
-    return place(shop, **asked).is_pushed
+def room(shop: Shop, *, queue: QueueName = ANSWER, tenant: str = "acme", site_id: UUID | None = None) -> bool:
+    """Whether a new job would go to the broker at once."""
+    policy = shop.policy.model_copy(update={"dispatch_window": DispatchWindow(per_queue=3, per_tenant=2)})
+    new = make_new_job(id=uuid4(), tenant=tenant, queue=queue, site_id=site_id)
+    with shop.ledger.engine.connect() as connection:  # and rolled back
+        (receipt,) = accept_all(connection, [new], limits=limits_of(policy))
+    assert receipt.is_new
+    return receipt.is_pushed
 
 
 def test_tenants_take_turns_however_many_jobs_one_of_them_has(shop: Shop) -> None:
@@ -204,6 +195,21 @@ def test_a_new_job_waits_where_queue_tenant_or_site_is_not_free(shop: Shop) -> N
     with shop.ledger.begin() as session:
         pause_queue(session, ANSWER, is_paused=True)
     assert not room(shop, tenant=shop.tenant("other"))
+
+
+def test_a_new_job_waits_while_its_tenant_has_as_many_attempts_and_messages_as_it_may(shop: Shop) -> None:
+    shop.execute("UPDATE tenant SET max_running = 2")
+    first = shop.claim(questions(shop, 1)[0])
+    assert room(shop)
+    second = shop.claim(questions(shop, 1)[0])
+    assert not room(shop)
+    assert room(shop, queue=QueueName.CONTROL), "which only finishes what has begun"
+    shop.end(first)
+    assert room(shop)
+    questions(shop, 1, is_pushed=True)
+    assert not room(shop)
+    shop.end(second)
+    assert room(shop)
 
 
 def test_a_role_has_one_leader_until_its_lease_ends_or_it_resigns(shop: Shop) -> None:
