@@ -853,9 +853,12 @@ def test_what_is_remembered_of_files_changes_no_report(seed: int, monkeypatch: p
 def test_a_clean_file_is_read_once_and_again_when_a_script_of_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
     scan_file = engine._Scanner.scan_file
-    monkeypatch.setattr(
-        engine._Scanner, "scan_file", lambda self, path, data: read.append(path) or scan_file(self, path, data)
-    )
+
+    def note(scanner: Any, path: str, data: bytes) -> None:
+        read.append(path)
+        scan_file(scanner, path, data)
+
+    monkeypatch.setattr(engine._Scanner, "scan_file", note)
     files = {
         "index.html": b"<script src=once.txt></script>",
         "once.txt": b"let once = 1",
