@@ -807,7 +807,7 @@ def test_any_bytes_give_a_report_of_findings_and_nothing_else(files: dict[str, b
     assert report == scan(files, DEFAULT, profile_name="default", known_keys=("correct-horse-battery",))
 
 
-PIECES = {
+CONTENTS = {
     "html": [
         b"<h1>One</h1><script src=a.js></script>",
         b"<p style='color:red'>Two</p><script>document.title = 'x'</script>",
@@ -838,7 +838,7 @@ def test_what_is_remembered_of_files_changes_no_report(seed: int, monkeypatch: p
     for _ in range(25):
         name = random.choice(NAMES)
         bad = random.random() < 0.15
-        pieces = PIECES[name.rpartition(".")[2]]
+        pieces = CONTENTS[name.rpartition(".")[2]]
         files[name] = random.choice(pieces if bad else pieces[:3])
         if len(files) > 4 or random.random() < 0.2:
             del files[random.choice(sorted(files))]
