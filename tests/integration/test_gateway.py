@@ -393,7 +393,7 @@ def test_a_token_is_worth_nothing_once_its_attempt_may_not_call(
     [
         ("UPDATE attempt SET ended_at = now()", FencedCallError),
         ("UPDATE attempt SET deadline = now() - interval '1 second'", FencedCallError),
-        ("UPDATE attempt SET token_hash = 'another'", FencedCallError),
+        ("UPDATE attempt SET token_hash = id::text", FencedCallError),
         ("UPDATE attempt SET door = '10.0.0.1'", ProviderError),
         ("UPDATE job SET fence = fence + 1", FencedCallError),
         ("UPDATE job SET cancel_requested_at = now()", CancelledCallError),
@@ -407,16 +407,16 @@ def test_who_called_a_moment_ago_is_refused_at_once_when_that_is_over(
     looked_up = []
     look_up = LedgerClient.bearer
     monkeypatch.setattr(LedgerClient, "bearer", lambda *given: (looked_up.append(given), look_up(*given))[1])
-    held = rehearsed.attempt()
-    for _ in range(3):
-        ask(rehearsed, held)
-    assert len(looked_up) == 1
+    held, other = rehearsed.attempt(), rehearsed.attempt()
+    for caller in (held, held, held, other):
+        ask(rehearsed, caller)
+    assert len(looked_up) == 2
     rehearsed.execute(change)
     with pytest.raises(error):
         ask(rehearsed, held)
-    assert rehearsed.post(held, message(), to="count_tokens").is_error
-    assert len(rehearsed.logged(3)) == len(rehearsed.calls()) == 3
-    assert len(looked_up) == 3
+    assert rehearsed.post(other, message(), to="count_tokens").is_error, "which reserves nothing"
+    assert len(rehearsed.logged(4)) == len(rehearsed.calls()) == 4
+    assert len(looked_up) == 4
 
 
 def test_a_change_that_leaves_a_caller_its_right_holds_for_its_next_call(rehearsed: Rehearsed) -> None:
