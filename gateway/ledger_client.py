@@ -247,11 +247,12 @@ class Ledger:
         return History(*row)
 
     async def unbooked(self, call_ids: Sequence[UUID]) -> set[UUID]:
-        """Return those calls whose cost is not booked.
+        """Return those calls whose cost is not booked, and make sure that no earlier booking can be lost any more.
 
         Raises:
             LedgerUnreachableError: the ledger does not answer.
         """
+        await self.run(Statement(_WRITE_OUT))
         return {call_id for (call_id,) in await self.query(served_calls.unbooked(call_ids))}
 
 

@@ -8,6 +8,7 @@ from uuid import uuid4
 
 import pytest
 
+from gateway import ledger_client
 from gateway.journal import Journal, read_journal
 from gateway.ledger_client import Ledger as LedgerClient
 from gateway.ledger_client import LedgerUnreachableError
@@ -29,12 +30,14 @@ class Watched(LedgerClient):
 
     def __init__(self, url: str, home: Path | None) -> None:
         super().__init__(url, connections=4, journal=None if home is None else Journal(home, instance="g"))
+        self.ran: list[str] = []
         self.durable: list[int] = []
         self.quick: list[int] = []
         """Calls of each statement."""
 
     async def run(self, statement: Statement) -> Sequence[tuple[Any, ...]]:
         rows = await super().run(statement)
+        self.ran.append(statement.sql)
         if statement.sql == money.SETTLE:
             self.durable.append(len(rows))
         return rows
@@ -146,6 +149,7 @@ def test_a_call_whose_booking_was_lost_is_presumed_at_no_less_or_repaired_from_t
     async def repair() -> None:
         client = Watched(ledger_url, tmp_path)
         assert await client.unbooked([first.id]) == {first.id}
+        assert client.ran == [ledger_client._WRITE_OUT], "what it does not name is never asked for again"
         await client.book(first)
         assert client.durable == [1], "the journal is not read again from before it"
         await client.close()
