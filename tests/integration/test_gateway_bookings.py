@@ -7,6 +7,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from sqlalchemy import text
 
 from gateway import ledger_client
 from gateway.journal import Journal, read_journal
@@ -159,3 +160,18 @@ def test_a_call_whose_booking_was_lost_is_presumed_at_no_less_or_repaired_from_t
     with world.ledger.begin() as session:
         assert money.presume_lost_calls(session) == 1
     assert costs(world) == [("presumed", RESERVED), ("settled", first.cost_nanousd)]
+
+
+def test_a_lease_is_renewed_without_waiting_for_a_call_that_is_being_booked(world: World, ledger_url: str) -> None:
+    async def open_two() -> list[CallStart]:
+        client, holder = LedgerClient(ledger_url, connections=1), bearer(world)
+        calls = [await reserve(client, holder, world) for _ in range(2)]
+        await client.close()
+        return calls
+
+    first, second = asyncio.run(open_two())
+    with world.ledger.begin() as booking, world.ledger.begin() as session:
+        booking.connection().execute(text("SELECT 1 FROM call WHERE id = :id FOR UPDATE"), {"id": first.id})
+        session.connection().execute(text("SET LOCAL lock_timeout = '300ms'"))
+        renewed = money.renew_calls([first.id, second.id]).all(session)
+    assert [row.id for row in renewed] == [second.id]
