@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
 from typing import NamedTuple
@@ -18,6 +20,7 @@ from uuid import UUID, uuid4
 from pydantic import ValidationError
 
 from gateway.config import GatewayConfig, ProviderConfig, create_provider
+from gateway.errors import GatewayError
 from gateway.ledger_client import Ledger, LedgerUnreachableError
 from gateway.messages import Code, ModelRequest, RefusedError, parse_request
 from gateway.providers import Provider, Settlement, UpstreamRequest, WorstInput
@@ -39,6 +42,10 @@ CountTokens = Callable[["Caller", ModelRequest], Awaitable[int | None]]
 SettleLater = Callable[[UUID, Settlement], None]
 
 _NEVER_MADE = Settlement(Usage(), 0, "settled", "refused", 0)
+_KEPT_SECONDS = 5.0
+_MAX_KEPT = 10_000
+_MAX_LOOKUPS = 3
+"""How often a call begins anew because what its bearer may do changed while it was admitted."""
 _MAX_TOKEN_CHARS = 256
 _MAX_LOGGED_CHARS = 80
 _LIKE_A_TOKEN = re.compile(r"[A-Za-z0-9_-]{20,}")
@@ -150,12 +157,15 @@ class Caller:
     """An attempt that may call, its policy and the account that pays."""
 
     bearer: Bearer
-    token_hash: str
     policy: Policy
     """The platform's policy with the tenant's overrides."""
     account: ProviderConfig
     provider: Provider
     headers: Mapping[bytes, bytes]
+    peer: str | None
+    """The source address of its request."""
+    is_kept: bool
+    """Whether the bearer was looked up some seconds ago: only the reserve knows whether it may still call."""
 
 
 @dataclass(frozen=True)
@@ -169,6 +179,18 @@ class Admitted:
     reserved: Reserved
     price: Price
     circuit: CircuitUse
+
+
+class _Kept(NamedTuple):
+    """A bearer that was looked up."""
+
+    bearer: Bearer
+    until: float
+    """Monotonic time."""
+
+
+class _BearerGoneError(GatewayError):
+    """What a bearer's lookup found has to be looked up again."""
 
 
 class Admission:
@@ -196,27 +218,43 @@ class Admission:
             account.label: key_fingerprint(account.api_key.get_secret_value(), pepper=pepper)
             for account in config.providers.values()
         }
+        self._kept: dict[str, _Kept] = {}
+        """Bearers by the hash of their token."""
         self._providers = {name: create_provider(account) for name, account in config.providers.items()}
 
-    async def caller(self, headers: Mapping[bytes, bytes], *, peer: str | None) -> Caller:
+    async def caller(self, headers: Mapping[bytes, bytes], *, peer: str | None, reserves: bool = False) -> Caller:
         """Authenticate a request.
 
         Args:
             headers: of the request.
             peer: its source address; None where the transport has none.
+            reserves: whether it will be admitted. Then an earlier request's lookup serves, for some seconds: what it
+                found is checked again with the reserve, and looked up again before it refuses anybody.
 
         Raises:
             RefusedError: the caller may not call.
             LedgerUnreachableError: nothing may be forwarded.
         """
         token_hash = hash_token(token_of(headers))
+        kept = self._kept.get(token_hash) if reserves else None
+        if kept is not None and kept.until > time.monotonic() and kept.bearer.today == f"{datetime.now(UTC):%Y-%m-%d}":
+            with suppress(RefusedError):
+                return self._caller(kept.bearer, headers, peer=peer, is_kept=True)
+        self._kept.pop(token_hash, None)
         bearer = check_bearer(await self._ledger.bearer(token_hash))
+        caller = self._caller(bearer, headers, peer=peer, is_kept=False)
+        if len(self._kept) >= _MAX_KEPT:
+            self._kept.clear()
+        self._kept[token_hash] = _Kept(bearer, time.monotonic() + _KEPT_SECONDS)
+        return caller
+
+    def _caller(self, bearer: Bearer, headers: Mapping[bytes, bytes], *, peer: str | None, is_kept: bool) -> Caller:
         policy = self._policy_of(bearer.overrides)
         limits = policy.limits_for(bearer.queue, bearer.agent)
         check_address(bearer, address=address_of(peer), limits=limits)
         account = account_of(bearer, self._config.providers)
         check_key(bearer, account, limits=limits)
-        return Caller(bearer, token_hash, policy, account, self._providers[bearer.provider or ""], headers)
+        return Caller(bearer, policy, account, self._providers[bearer.provider or ""], headers, peer, is_kept)
 
     def request(self, caller: Caller, raw: bytes, *, is_count: bool = False) -> ModelRequest:
         """Parse and check the body of a request.
@@ -249,6 +287,17 @@ class Admission:
             RefusedError: a budget cannot cover it, the circuit is open, or the attempt has just lost its job.
             LedgerUnreachableError: nothing may be forwarded.
         """
+        for _ in range(_MAX_LOOKUPS):
+            try:
+                return await self._admit(caller, request)
+            except _BearerGoneError:
+                fresh = await self.caller(caller.headers, peer=caller.peer)
+            if fresh.bearer == caller.bearer and not caller.is_kept:
+                break
+            caller, request = fresh, self.request(fresh, request.encoded)
+        raise RefusedError(Code.FENCED, "the attempt of this token no longer holds its job")
+
+    async def _admit(self, caller: Caller, request: ModelRequest) -> Admitted:
         price = price_of(caller.policy.prices, request.model)
         call = self._start(caller, request, price, await self._bound(caller, request, price))
         outcome = await self._reserve(caller, call)
@@ -268,6 +317,8 @@ class Admission:
     async def _bound(self, caller: Caller, request: ModelRequest, price: Price) -> WorstInput:
         worst = caller.provider.worst_input(request, price, headers=caller.headers)
         if worst is None:
+            if caller.is_kept:  # the provider is not asked for somebody who may have been shut out meanwhile
+                raise _BearerGoneError
             counted = await self._count_tokens(caller, request)
             worst = caller.provider.worst_input(request, price, headers=caller.headers, counted=counted)
         if worst is None:
@@ -313,13 +364,14 @@ class Admission:
             outcome = await self._ledger.reserve(caller.bearer, call, caps)
         except LedgerUnreachableError:
             self._settle_later(call.id, _NEVER_MADE)
+            if caller.is_kept:  # a dead connection, perhaps: the lookup finds out, and replaces it
+                raise _BearerGoneError from None
             raise
         if isinstance(outcome, Reserved | BudgetExceeded):
             return outcome
         if isinstance(outcome, CircuitRefusal):
             raise _refuse_circuit(call, outcome)
-        check_bearer(await self._ledger.bearer(caller.token_hash))
-        raise RefusedError(Code.FENCED, "the attempt of this token no longer holds its job")
+        raise _BearerGoneError
 
     async def _refuse_budget(self, caller: Caller, call: CallStart, exceeded: BudgetExceeded) -> RefusedError:
         await self._ledger.run(money.limit_hit(caller.bearer, scope=exceeded.scope, phase="admit"))

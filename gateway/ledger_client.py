@@ -8,6 +8,10 @@ Every call of the fleet updates the row of the day's budget. A commit that waits
 queue all calls behind one disk. So a statement commits asynchronously, which releases the row, and `DurableConnections`
 then waits once for everything committed so far. Nothing outside the ledger acts before that wait is over, and inside
 the write-ahead log keeps the order.
+
+A booking waits for no disk of the ledger where its loss could only be too dear: the journal has it, and it is within
+its reserve, at which the dispatcher presumes a call that stays open. What follows from it in the ledger is later in the
+log and so never outlives it. All bookings that come while one statement is under way share the next.
 """
 
 from __future__ import annotations
@@ -32,7 +36,17 @@ from gateway.group_commit import GroupCommit
 from gateway.journal import Journal
 from gateway.providers import Settlement
 from ledger import money, provider_circuits
-from ledger.money import Bearer, BearerGone, CallStart, CapLimit, CapsMissing, CircuitMissing, CircuitRefusal, Reserved
+from ledger.money import (
+    Bearer,
+    BearerGone,
+    CallStart,
+    CapLimit,
+    CapsMissing,
+    CircuitMissing,
+    CircuitRefusal,
+    Ended,
+    Reserved,
+)
 from ledger.operations import served_calls
 from ledger.operations.served_calls import History, Served
 from ledger.store import SILENCE, SILENT_CLIENT, STATEMENT_TIMEOUT_MS, Statement
@@ -67,6 +81,9 @@ class Ledger:
         self._journal = journal
         self._open: dict[UUID, _Opened] = {}
         """Calls that are reserved and not booked yet."""
+        self._ended: list[Ended] = []
+        """Calls that the next shared statement books."""
+        self._bookings = GroupCommit(self._book_ended)
 
     async def close(self) -> None:
         """Close every connection."""
@@ -131,7 +148,7 @@ class Ledger:
                 await self.run(provider_circuits.open_row(call.circuit.account, call.model))
             else:
                 if isinstance(outcome, Reserved):
-                    self._open[call.id] = _Opened(bearer, call, tuple(caps), outcome.max_tokens)
+                    self._open[call.id] = _Opened(bearer, call, tuple(caps), outcome)
                 return outcome
         raise LedgerUnreachableError("budgets could not be opened")
 
@@ -170,20 +187,45 @@ class Ledger:
         return opened.served(settlement) if opened is not None and is_used else None
 
     async def _settle(self, call_id: UUID, settlement: Settlement, served: Served | None) -> None:
-        rows = await self.run(money.settle(call_id, **settlement._asdict()))
-        if not rows and served is not None:
+        ended, opened = Ended(call_id, **settlement._asdict()), self._open.get(call_id)
+        is_kept = self._journal is not None and served is not None
+        if is_kept and opened is not None and ended.cost_nanousd <= opened.reserved.nanousd:
+            self._ended.append(ended)
+            has_row = (await self._bookings.wait())[call_id]
+        else:
+            has_row = await self._settle_alone(ended)
+        if isinstance(has_row, LedgerUnreachableError):
+            raise has_row
+        if not has_row and served is not None:
             await self._book_lost(served)
         self._open.pop(call_id, None)
 
+    async def _settle_alone(self, ended: Ended) -> bool | LedgerUnreachableError:
+        """Book a call durably, and return whether it had an open row."""
+        try:
+            return bool(await self.run(money.settle_all([ended])))
+        except LedgerUnreachableError as error:
+            return error
+
+    async def _book_ended(self) -> Mapping[UUID, bool | LedgerUnreachableError]:
+        """Book what ended meanwhile; a call that the ledger does not take keeps no other from being booked."""
+        ended, self._ended = self._ended, []
+        try:
+            booked = {call_id for (call_id,) in await self.query(money.settle_all(ended))}
+            return {call.id: call.id in booked for call in ended}
+        except LedgerUnreachableError:
+            outcomes = await asyncio.gather(*(self._settle_alone(call) for call in ended))
+            return {call.id: outcome for call, outcome in zip(ended, outcomes, strict=True)}
+
     async def book(self, served: Served) -> None:
-        """Book a call of the journal; booking it again does nothing.
+        """Book a call of the journal durably, since it is not looked at again; booking it again does nothing.
 
         Raises:
             LedgerUnreachableError: the call may or may not have been booked.
         """
-        await self._settle(
-            served.id, Settlement(**{name: getattr(served, name) for name in Settlement._fields}), served
-        )
+        facts = {name: getattr(served, name) for name in Settlement._fields}
+        if not await self.run(money.settle_all([Ended(served.id, **facts)])):
+            await self._book_lost(served)
 
     async def _book_lost(self, served: Served) -> None:
         """Book a call whose row this ledger may have lost."""
@@ -205,11 +247,12 @@ class Ledger:
         return History(*row)
 
     async def unbooked(self, call_ids: Sequence[UUID]) -> set[UUID]:
-        """Return those calls whose cost is not booked.
+        """Return those calls whose cost is not booked, and make sure that no earlier booking can be lost any more.
 
         Raises:
             LedgerUnreachableError: the ledger does not answer.
         """
+        await self.run(Statement(_WRITE_OUT))
         return {call_id for (call_id,) in await self.query(served_calls.unbooked(call_ids))}
 
 
@@ -219,7 +262,7 @@ class _Opened(NamedTuple):
     bearer: Bearer
     call: CallStart
     caps: tuple[CapLimit, ...]
-    max_tokens: int
+    reserved: Reserved
 
     def served(self, settlement: Settlement) -> Served:
         bearer, call = self.bearer, self.call
@@ -237,7 +280,7 @@ class _Opened(NamedTuple):
             key_hash=call.key_hash,
             gateway=call.gateway,
             prices_as_of=call.prices_as_of,
-            max_tokens=self.max_tokens,
+            max_tokens=self.reserved.max_tokens,
             served_at=datetime.now(UTC),
             **settlement._asdict(),
         )

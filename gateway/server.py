@@ -115,7 +115,7 @@ class Gateway:
             await _reply(send, closed.status, closed.headers, closed.body)
 
     async def _message(self, scope: Any, receive: Receive, send: Send) -> None:
-        caller = await self._admission.caller(_headers(scope), peer=_peer(scope))
+        caller = await self._admission.caller(_headers(scope), peer=_peer(scope), reserves=True)
         request = self._admission.request(caller, await self._body(scope, receive))
         with trace_call(caller, request):
             await self._carry(caller, request, receive, send)

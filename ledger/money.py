@@ -8,7 +8,7 @@ everyone else in a session.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -55,7 +55,7 @@ SELECT attempt.id AS attempt_id, job.id AS job_id, job.root_id, job.tenant, atte
        attempt.ended_at IS NOT NULL AS has_ended, attempt.deadline <= clock_timestamp() AS is_late,
        attempt.fence <> job.fence AS is_fenced, job.cancel_requested_at IS NOT NULL AS is_cancelled, attempt.door,
        execution.cap_nanousd AS step_cap_nanousd, execution.model AS step_model, tenant.provider AS tenant_provider,
-       execution.agent, job.trace, (SELECT id::text FROM epoch ORDER BY since, id LIMIT 1) AS ledger
+       execution.agent, job.trace, (SELECT id::text FROM epoch ORDER BY since, id LIMIT 1) AS ledger, attempt.token_hash
 FROM attempt JOIN job ON job.id = attempt.job_id JOIN tenant ON tenant.name = job.tenant
 LEFT JOIN agent_executions AS execution ON execution.job_id = job.id
 WHERE attempt.token_hash = %(token_hash)s
@@ -71,7 +71,8 @@ RETURNING scope
 """
 
 # The job is locked before the caps: the call's foreign keys lock it anyway, and a worker that holds it must not make
-# the whole fleet wait for a cap. Limits come with the call, so a changed policy or budget applies at once. A parked
+# the whole fleet wait for a cap. What the lookup found may be seconds old, so everything in it that can change comes
+# along by value and must still hold. Limits come with the call, so a changed policy applies at once. A parked
 # lane is noticed before any cap is locked. Its row is locked last, and only when it has buckets or is to be tested: one
 # gateway alone gets to test it, and a call takes from a bucket together with its reserve.
 RESERVE = f"""
@@ -79,10 +80,14 @@ WITH seen AS MATERIALIZED (
     SELECT parked_until IS NOT NULL AS is_shut, failures, reason, {OPEN_SECONDS} AS wait
     FROM lane WHERE provider = %(account)s AND model = %(model)s
 ), bearer AS MATERIALIZED (
-    SELECT 1 FROM job
-    WHERE id = %(job_id)s AND fence = %(fence)s AND cancel_requested_at IS NULL
-      AND EXISTS (SELECT FROM attempt WHERE attempt.id = %(attempt_id)s AND attempt.fence = job.fence)
-    FOR KEY SHARE
+    SELECT 1 FROM job JOIN attempt ON attempt.job_id = job.id JOIN tenant ON tenant.name = job.tenant
+    WHERE job.id = %(job_id)s AND job.fence = %(fence)s AND job.cancel_requested_at IS NULL
+      AND job.cap_nanousd = %(job_cap_nanousd)s
+      AND attempt.id = %(attempt_id)s AND attempt.fence = job.fence AND attempt.ended_at IS NULL
+      AND attempt.deadline > clock_timestamp()
+      AND attempt.token_hash = %(token_hash)s AND attempt.door IS NOT DISTINCT FROM %(door)s
+      AND tenant.provider IS NOT DISTINCT FROM %(tenant_provider)s AND tenant.overrides::text = %(overrides)s
+    FOR KEY SHARE OF job
 ), wanted AS MATERIALIZED (
     SELECT * FROM jsonb_to_recordset(%(caps)s::jsonb) AS wanted (place int, scope text, key text, amount bigint)
     WHERE EXISTS (SELECT FROM bearer) AND NOT EXISTS (SELECT FROM seen WHERE wait > 0)
@@ -157,11 +162,13 @@ USED = ", ".join(f"'{state}'" for state in sorted(USED_ENDS))
 def book_caps(closed: str) -> str:
     """Return CTEs that release the reserves of calls and book their costs: caps in the fixed order.
 
+    A cap stands where the call with the most caps has it, so that all of them together keep the order of each.
+
     Args:
         closed: a FROM clause with `closed`, the calls.
     """
     return f"""amounts AS MATERIALIZED (
-    SELECT pair ->> 0 AS scope, pair ->> 1 AS key, min(place) AS place,
+    SELECT pair ->> 0 AS scope, pair ->> 1 AS key, max(place) AS place,
            sum(closed.reserved_nanousd) AS reserved, sum(closed.cost_nanousd) AS cost
     FROM {closed}, jsonb_array_elements(closed.caps) WITH ORDINALITY AS listed (pair, place)
     GROUP BY 1, 2
@@ -182,7 +189,7 @@ def book_caps(closed: str) -> str:
 # and this booking see each other, so that exactly one of them counts wasted cost.
 BOOK = f"""
 judged AS MATERIALIZED (
-    SELECT id, queue, tier, outcome FROM attempt WHERE id IN (SELECT attempt_id FROM closed) FOR SHARE
+    SELECT id, queue, tier, outcome FROM attempt WHERE id IN (SELECT attempt_id FROM closed) ORDER BY id FOR SHARE
 ), {book_caps("closed JOIN judged ON judged.id = closed.attempt_id")}, told AS (
     INSERT INTO event (kind, job_id, tenant, data)
     SELECT %(event)s, job.id, job.tenant, jsonb_build_object(
@@ -198,13 +205,17 @@ SELECT id FROM closed
 """
 
 SETTLE = f"""
-WITH closed AS (
-    UPDATE call SET state = %(state)s, finish = %(finish)s, status = %(status)s, cost_nanousd = %(cost)s,
-                    input_tokens = %(input_tokens)s, output_tokens = %(output_tokens)s,
-                    cache_write_tokens = %(cache_write_tokens)s, cache_read_tokens = %(cache_read_tokens)s,
-                    ended_at = clock_timestamp()
-    WHERE id = %(id)s AND state = 'reserved'
-    RETURNING *
+WITH ended AS MATERIALIZED (
+    SELECT * FROM jsonb_to_recordset(%(calls)s::jsonb) AS ended (
+        id uuid, state text, finish text, status int, cost_nanousd bigint,
+        input_tokens int, output_tokens int, cache_write_tokens int, cache_read_tokens int)
+), closed AS (
+    UPDATE call SET state = ended.state, finish = ended.finish, status = ended.status,
+                    cost_nanousd = ended.cost_nanousd, input_tokens = ended.input_tokens,
+                    output_tokens = ended.output_tokens, cache_write_tokens = ended.cache_write_tokens,
+                    cache_read_tokens = ended.cache_read_tokens, ended_at = clock_timestamp()
+    FROM ended WHERE call.id = ended.id AND call.state = 'reserved'
+    RETURNING call.*
 ), {BOOK}"""
 
 PRESUME_LOST = f"""
@@ -220,8 +231,10 @@ WITH lost AS MATERIALIZED (
     RETURNING call.*
 ), {BOOK}"""
 
+# A call that is being booked needs no lease, and waiting for it could lock both.
 RENEW = f"""
-UPDATE call SET lease_until = {AFTER_LEASE} WHERE id = ANY(%(ids)s::uuid[]) AND state = 'reserved'
+UPDATE call SET lease_until = {AFTER_LEASE}
+WHERE id IN (SELECT id FROM call WHERE id = ANY(%(ids)s::uuid[]) AND state = 'reserved' FOR NO KEY UPDATE SKIP LOCKED)
 RETURNING id
 """
 
@@ -304,6 +317,8 @@ class Bearer:
     """The job's `traceparent`."""
     ledger: str | None = None
     """The ledger that knows the attempt (`operations.served_calls.History`)."""
+    token_hash: str = ""
+    """Of the token that was looked up."""
 
 
 _BEARER_FIELDS = tuple(item.name for item in fields(Bearer))
@@ -377,8 +392,22 @@ class CapsMissing(NamedTuple):
     """A cap has no row yet: open the caps and retry."""
 
 
+class Ended(NamedTuple):
+    """How a call ended, and what it is booked at."""
+
+    id: UUID
+    usage: Usage
+    """As the provider reported it, or as counted when the stream was cut."""
+    cost_nanousd: int
+    state: str
+    """`settled`, or `presumed` when its usage is unknown."""
+    finish: str
+    status: int
+    """The HTTP status that its caller got; 0 for none."""
+
+
 class BearerGone(NamedTuple):
-    """The attempt lost its job or was cancelled since the lookup."""
+    """What the lookup found does not hold any more: look again."""
 
 
 ReserveOutcome = Reserved | BudgetExceeded | CircuitRefusal | CapsMissing | CircuitMissing | BearerGone
@@ -428,17 +457,19 @@ def open_caps(caps: Sequence[CapLimit]) -> Statement:
 def reserve(bearer: Bearer, call: CallStart, caps: Sequence[CapLimit]) -> Statement:
     """Return the statement that reserves a call's worst case under every cap and opens its row, or does nothing.
 
+    It does nothing either when what the bearer says is no longer so: fence, deadline, address, token, budget, provider.
     When the caps lack room for all requested output tokens, the call gets what fits, down to `least_tokens`.
     """
     rules = call.circuit.rules
-    values = vars(call) | {
-        "job_id": bearer.job_id,
-        "attempt_id": bearer.attempt_id,
-        "fence": bearer.fence,
-        "call_limit": call.call_limit_nanousd,
-        "lease_seconds": CALL_LEASE_SECONDS,
-        "caps": _cap_rows(caps),
-    }
+    values = (
+        vars(bearer)
+        | vars(call)
+        | {
+            "call_limit": call.call_limit_nanousd,
+            "lease_seconds": CALL_LEASE_SECONDS,
+            "caps": _cap_rows(caps),
+        }
+    )
     circuit = vars(call.circuit) | {"is_metered": call.circuit.is_metered}
     limits = {"requests_per_minute": rules.requests_per_minute, "tokens_per_minute": rules.tokens_per_minute}
     pauses = {"probe_seconds": rules.probe_seconds, "pause_seconds": rules.pause_seconds}
@@ -465,18 +496,17 @@ def read_reserve(row: Sequence[Any], call: CallStart) -> ReserveOutcome:
 
 
 def settle(call_id: UUID, *, usage: Usage, cost_nanousd: int, finish: str, status: int, state: str) -> Statement:
-    """Return the statement that closes an open call: it releases the reserve and books the cost.
+    """Return the statement that closes one open call, as `settle_all` does."""
+    return settle_all([Ended(call_id, usage, cost_nanousd, state, finish, status)])
 
-    Args:
-        call_id: the call.
-        usage: tokens as the provider reported them, or as counted when the stream was cut.
-        cost_nanousd: what it cost.
-        finish: how the call ended.
-        status: the HTTP status that its caller got; 0 for none.
-        state: `settled`, or `presumed` when its usage is unknown.
+
+def settle_all(calls: Iterable[Ended]) -> Statement:
+    """Return the statement that closes those calls which are open, and selects their ids.
+
+    It releases their reserves and books their costs.
     """
-    end = {"cost": cost_nanousd, "finish": finish, "status": status, "state": state}
-    return Statement(SETTLE, {"id": call_id, "event": EventKind.CALL.value, **end, **usage._asdict()})
+    rows = [call._asdict() | call.usage._asdict() for call in calls]
+    return Statement(SETTLE, {"calls": dump_json(rows), "event": EventKind.CALL.value})
 
 
 def renew_calls(call_ids: Sequence[UUID]) -> Statement:

@@ -32,6 +32,7 @@ from gateway.errors import (
 )
 from gateway.fake_provider.config import FakeProviderConfig, LoggedCall, billed_nanousd, read_log
 from gateway.fake_provider.server import running_fake_provider
+from gateway.ledger_client import Ledger as LedgerClient
 from gateway.server import serve_in_thread, server_config
 from ledger.money import presume_lost_calls
 from ledger.store import Ledger
@@ -384,6 +385,47 @@ def test_a_token_is_worth_nothing_once_its_attempt_may_not_call(
         assert answer.json()["error"]["type"] == {401: "authentication_error", 403: "permission_error"}[status]
     assert read_log(rehearsed.log) == []
     assert rehearsed.calls() == []
+
+
+@pytest.mark.threat("C2")
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ("UPDATE attempt SET ended_at = now()", FencedCallError),
+        ("UPDATE attempt SET deadline = now() - interval '1 second'", FencedCallError),
+        ("UPDATE attempt SET token_hash = id::text", FencedCallError),
+        ("UPDATE attempt SET door = '10.0.0.1'", ProviderError),
+        ("UPDATE job SET fence = fence + 1", FencedCallError),
+        ("UPDATE job SET cancel_requested_at = now()", CancelledCallError),
+        ("UPDATE tenant SET provider = NULL", NoProviderKeyError),
+        ('UPDATE tenant SET overrides = \'{"budgets": {"job_usd": 1000}}\'', ProviderError),
+    ],
+)
+def test_who_called_a_moment_ago_is_refused_at_once_when_that_is_over(
+    rehearsed: Rehearsed, monkeypatch: pytest.MonkeyPatch, change: str, error: type[Exception]
+) -> None:
+    looked_up = []
+    look_up = LedgerClient.bearer
+    monkeypatch.setattr(LedgerClient, "bearer", lambda *given: (looked_up.append(given), look_up(*given))[1])
+    held, other = rehearsed.attempt(), rehearsed.attempt()
+    for caller in (held, held, held, other):
+        ask(rehearsed, caller)
+    assert len(looked_up) == 2
+    rehearsed.execute(change)
+    with pytest.raises(error):
+        ask(rehearsed, held)
+    assert rehearsed.post(other, message(), to="count_tokens").is_error, "which reserves nothing"
+    assert len(rehearsed.logged(4)) == len(rehearsed.calls()) == 4
+    assert len(looked_up) == 4
+
+
+def test_a_change_that_leaves_a_caller_its_right_holds_for_its_next_call(rehearsed: Rehearsed) -> None:
+    held = rehearsed.attempt()
+    ask(rehearsed, held)
+    rehearsed.execute('UPDATE tenant SET overrides = \'{"queues": {"answer": {"llm_usd": 0.01}}}\'')
+    ask(rehearsed, held, max_tokens=1200)
+    assert [cap.limit_nanousd for scope, cap in rehearsed.caps().items() if scope == "tier"] == [10_000_000]
+    rehearsed.check_books()
 
 
 @pytest.mark.req("S-065")

@@ -151,6 +151,22 @@ def test_the_token_of_a_session_that_stood_by_opens_nothing_before_an_attempt_ta
         assert len(up.requests) == 2
 
 
+@pytest.mark.threat("B9", "C2")
+def test_a_token_that_was_just_used_is_taken_from_its_new_address_and_no_longer_from_the_old(
+    ledger: Ledger, ledger_url: str
+) -> None:
+    with boxed_world(ledger, ledger_url) as (up, world):
+        held = agent_attempt(world)
+        for number, (bound, other) in enumerate([(HERE, ELSEWHERE), (ELSEWHERE, HERE), (HERE, ELSEWHERE)], 1):
+            bind(world, held, bound)
+            assert post_from(bound, world, held, message(stream=True)).status_code == 200
+            assert post_from(other, world, held, message(stream=True)).status_code == 401
+            assert len(up.requests) == len(world.calls()) == number
+        bind(world, held, ELSEWHERE)
+        assert post_from(HERE, world, held, message(stream=True)).status_code == 401
+        assert len(up.requests) == 3
+
+
 def test_a_door_is_bound_only_by_an_attempt_that_holds_its_job(ledger: Ledger, ledger_url: str) -> None:
     with boxed_world(ledger, ledger_url) as (_, world):
         held = agent_attempt(world)

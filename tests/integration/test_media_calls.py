@@ -251,6 +251,21 @@ def test_a_pdf_that_hides_its_pages_is_counted_by_the_provider_or_refused(ledger
         check(world, upstream)
 
 
+@pytest.mark.threat("C2")
+def test_no_provider_counts_for_a_token_that_was_just_revoked(ledger: Ledger, ledger_url: str) -> None:
+    part = document(pdf(40, is_packed=True))
+    body = message(messages=[{"role": "user", "content": [part]}], max_tokens=10)
+    with priced_world(ledger, ledger_url) as (upstream, up, world):
+        upstream.price(part, 40 * 3000)
+        held = world.attempt()
+        assert world.post(held, body).status_code == 200
+        counted = len(up.counts)
+        assert counted > 0
+        world.execute("UPDATE attempt SET token_hash = 'another'")
+        assert world.post(held, body).status_code == 401
+        assert (len(up.counts), len(up.requests)) == (counted, 1)
+
+
 @pytest.mark.threat("C6")
 def test_counting_tokens_is_metered(ledger: Ledger, ledger_url: str) -> None:
     shipped = policy_for_media()

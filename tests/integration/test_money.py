@@ -19,6 +19,7 @@ from routing.policy.prices import NANOUSD_PER_USD, BudgetExceeded, Usage
 from routing.queues import QueueName
 from tests.factories import Shop
 from tests.integration.gateway_world import World
+from tests.services import wait_until
 
 LIMIT = 1000
 """Nanodollars of every cap in these tests."""
@@ -132,6 +133,61 @@ def test_an_attempt_that_lost_its_job_since_it_was_looked_up_reserves_nothing(wo
     world.execute(f"UPDATE job SET {change}")
     assert isinstance(reserve(world, holder, start(1)), BearerGone)
     assert world.calls() == []
+
+
+@pytest.mark.threat("C2")
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE attempt SET ended_at = now()",
+        "UPDATE attempt SET deadline = clock_timestamp()",
+        "UPDATE attempt SET fence = fence + 1",
+        "UPDATE attempt SET token_hash = 'another'",
+        "UPDATE attempt SET door = '10.0.0.2'",
+        "UPDATE attempt SET door = NULL",
+        "UPDATE job SET cap_nanousd = cap_nanousd - 1",
+        "UPDATE tenant SET provider = NULL",
+        "UPDATE tenant SET overrides = jsonb_build_object('budgets', jsonb_build_object())",
+    ],
+)
+def test_what_a_lookup_found_must_still_hold_when_it_reserves(world: World, change: str) -> None:
+    world.execute("UPDATE tenant SET overrides = '{}'")
+    held = world.attempt()
+    world.execute("UPDATE attempt SET door = '10.0.0.1'")
+    with world.ledger.begin() as session:
+        holder = money.read_bearer(money.bearer_of(hash_token(held.token)).all(session)[0])
+    assert isinstance(reserve(world, holder, start(1)), Reserved)
+    world.execute(change)
+    assert isinstance(reserve(world, holder, start(1)), BearerGone)
+    assert len(world.calls()) == 1
+
+
+def test_a_booking_of_many_locks_caps_in_the_order_of_each(world: World) -> None:
+    """One call has a key's cap before the fleet's, the other none: booked together, neither may come first."""
+    holder = bearer(world)
+    plain, keyed = (money.caps_of(holder, policy=world.policy, key_day_usd=usd) for usd in (None, 1.0))
+    calls = start(10), start(10)
+    with world.ledger.begin() as session:
+        for call, caps in zip(calls, (plain, keyed), strict=True):
+            money.open_caps(caps).all(session)
+            assert isinstance(money.read_reserve(money.reserve(holder, call, caps).all(session)[0], call), Reserved)
+    ended = [money.Ended(call.id, Usage(), 5, "settled", "completed", 200) for call in calls]
+
+    def book() -> int:
+        with world.ledger.begin() as session:
+            return len(money.settle_all(ended).all(session))
+
+    lock = "SELECT 1 FROM cap WHERE scope = '{}' FOR UPDATE"
+    with ThreadPoolExecutor(1) as pool:
+        with world.ledger.begin() as session:
+            connection = session.connection()
+            connection.execute(text(lock.format("key_day")))
+            booking = pool.submit(book)
+            waits = text("SELECT count(*) FROM pg_locks WHERE NOT granted")
+            wait_until(lambda: connection.scalar(waits), seconds=5, what="the booking waits")
+            connection.execute(text(lock.format("fleet_day") + " NOWAIT"))
+        assert booking.result(5) == 2
+    world.check_books()
 
 
 def test_a_raised_budget_holds_at_once(world: World) -> None:
