@@ -96,12 +96,14 @@ def claim(ledger: Ledger, message: JobMessage, *, queue: QueueName, worker: str,
             break
         if "overrides" not in found:
             detail = "an action needs a site; it names none"
-            return _refuse(ledger, message, queue, Reason.INVALID_REQUEST, detail)
+            _refuse(ledger, message, queue, reason=Reason.INVALID_REQUEST, detail=detail)
+            return None
         overrides = found["overrides"]
         try:
             effective = policy_under(json.loads(overrides), found["tenant"], policy)
         except PolicyError as error:
-            return _refuse(ledger, message, queue, Reason.INTERNAL_ERROR, str(error))
+            _refuse(ledger, message, queue, reason=Reason.INTERNAL_ERROR, detail=str(error))
+            return None
     if found is None:
         return None
     if found["is_low"]:
@@ -121,7 +123,7 @@ def _read_job(job_id: UUID, row: dict[str, Any]) -> ClaimedJob:
     return ClaimedJob(id=job_id, **row)
 
 
-def _refuse(ledger: Ledger, message: JobMessage, queue: QueueName, reason: Reason, detail: str) -> None:
+def _refuse(ledger: Ledger, message: JobMessage, queue: QueueName, *, reason: Reason, detail: str) -> None:
     """End a job that cannot be claimed, if it still waits."""
     with ledger.begin() as session:
         try:

@@ -378,6 +378,7 @@ class ClaimedJob:
     start_release_id: UUID | None = None
     supersede_key: str | None = None
     trace: str | None = None
+    clarification: Mapping[str, Any] | None = None
     first_prompt: str | None = None
     """The prompt of the first job on its bill, where that is another one."""
 

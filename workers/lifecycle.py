@@ -408,14 +408,21 @@ def _settle_in_any_case(claimed: Claim, settlement: Settlement, resources: Resou
 
 def _settle(claimed: Claim, settlement: Settlement, resources: Resources) -> None:
     if isinstance(settlement, EndWith) and settlement.at_once(claimed, resources.ledger):
-        ended = {"state": settlement.ended.state.value, "reason": settlement.ended.reason.value}
+        ended = _Settled(settlement.ended.state.value, settlement.ended.reason.value)
     else:
         ended = _settle_in_transaction(claimed, settlement, resources)
-    logger.info("attempt_ended", extra=ended)
-    traces.note({f"pointsman.job.{name}": value for name, value in ended.items()})
+    logger.info("attempt_ended", extra=ended._asdict())
+    traces.note({f"pointsman.job.{name}": value for name, value in ended._asdict().items()})
 
 
-def _settle_in_transaction(claimed: Claim, settlement: Settlement, resources: Resources) -> dict[str, str | None]:
+class _Settled(NamedTuple):
+    """How an attempt left its job."""
+
+    state: str
+    reason: str | None
+
+
+def _settle_in_transaction(claimed: Claim, settlement: Settlement, resources: Resources) -> _Settled:
     with resources.ledger.begin() as session:
         take_turn(session, claimed.job)  # a reply may bind it to a site
         job = hold(session, claimed.attempt)
@@ -428,7 +435,7 @@ def _settle_in_transaction(claimed: Claim, settlement: Settlement, resources: Re
             settlement(session, job)
         if not is_end(State(job.state)):  # an end has closed it
             close_attempt(session, job, outcome=job.state, reason=Reason(job.reason) if job.reason else Reason.DONE)
-        return {"state": job.state, "reason": job.reason}
+        return _Settled(job.state, job.reason)
 
 
 _HOUR_SECONDS = 3600.0

@@ -117,6 +117,7 @@ BEGIN
             'route', held.route, 'mode', held.mode, 'tier', held.tier, 'queue', held.queue, 'result', held.result,
             'cap_nanousd', held.cap_nanousd, 'base_release_id', held.base_release_id,
             'start_release_id', held.start_release_id, 'supersede_key', held.supersede_key, 'trace', held.trace,
+            'clarification', held.clarification,
             'first_prompt', CASE WHEN held.root_id <> held.id
                                  THEN (SELECT prompt FROM job WHERE job.id = held.root_id) END));
 END $$
@@ -218,8 +219,3 @@ END $$
 def upgrade() -> None:
     op.execute(CLAIM)
     op.execute(END)
-
-
-def downgrade() -> None:
-    for name in ("pointsman_claim_1", "pointsman_end_1"):
-        op.execute(f"DROP FUNCTION {name}")
