@@ -16,6 +16,7 @@ import pytest
 from ledger.attempts import hold
 from ledger.dispatch_window import WRITING_QUEUES
 from ledger.errors import FencedError
+from ledger.job_ends import task_key
 from ledger.jobs import end
 from ledger.money import settle
 from ledger.operations.workers import WorkerStatus, record_heartbeat
@@ -334,6 +335,14 @@ def end_all(shop: Shop, seed: int, *, at_once: bool) -> Counter[str]:
 
 def prepare_end(world: World, claimed: Claim) -> None:
     shop, job_id = world.shop, claimed.job.id
+    if world.some(True, False):
+        key = task_key(claimed.job, first_prompt=claimed.job.first_prompt or claimed.job.prompt)
+        columns = "(key, tenant, failures, rejections, is_debated, recent)"
+        shop.execute(
+            f"INSERT INTO task_failure {columns} VALUES (:key, :tenant, 0, 0, false, '[]') ON CONFLICT DO NOTHING",
+            key=key,
+            tenant=claimed.job.tenant,
+        )
     if world.some(*[False] * 5, True):
         shop.execute("UPDATE job SET fence = fence + 1 WHERE id = :id", id=job_id)
     if world.some(*[False] * 5, True):
