@@ -22,7 +22,7 @@ from ledger.errors import FencedError, JobNotFoundError
 from ledger.job_ends import event_of_end, is_run, is_step, task_key
 from ledger.jobs import LIMIT_OF_END, end, lock_job, output_bytes
 from ledger.store import Ledger, Statement, dump_json, storable
-from ledger.tables import ClaimedAttempt, ClaimedJob
+from ledger.tables import ClaimedAttempt, ClaimedJob, Release, Site
 from routing.errors import PolicyError
 from routing.failures import INFRASTRUCTURE, FailureEvent, dead_letter_signature
 from routing.jobs import USED_ENDS, WASTED_OUTCOMES, JobMessage, Reason, State, check_move
@@ -60,6 +60,11 @@ class Claim:
     """How long it waited for a worker."""
     booked_nanousd: int = 0
     """Spent and reserved on its bill before this attempt, over all rounds and tiers."""
+    site: Site | None = None
+    base: Release | None = None
+    """The site's active release, unless the job has another base already."""
+    begun: Release | None = None
+    """What an earlier round of the session kept, from which the work continues."""
 
 
 def claim(ledger: Ledger, message: JobMessage, *, queue: QueueName, worker: str, policy: Policy) -> Claim | None:
@@ -113,7 +118,17 @@ def claim(ledger: Ledger, message: JobMessage, *, queue: QueueName, worker: str,
     attempt = ClaimedAttempt(
         attempt_id, job.id, found["number"], queue.value, job.tier, message.fence + 1, worker, began
     )
-    return Claim(job, attempt, token, effective, found["waited_seconds"], found["booked_nanousd"] or 0)
+    return Claim(
+        job,
+        attempt,
+        token,
+        effective,
+        found["waited_seconds"],
+        found["booked_nanousd"] or 0,
+        Site.model_validate(site) if (site := found["site"]) else None,
+        Release.model_validate(base) if (base := found["base"]) else None,
+        Release.model_validate(begun) if (begun := found["begun"]) else None,
+    )
 
 
 def _read_job(job_id: UUID, row: dict[str, Any]) -> ClaimedJob:

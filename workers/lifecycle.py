@@ -28,11 +28,10 @@ from ledger.job_ends import is_step
 from ledger.jobs import close_attempt, end, rest
 from ledger.money import last_budget_exceeded
 from ledger.provider_circuits import circuit_wait
-from ledger.releases import active_release
 from ledger.runs.steps import StepOrder, charge_unmetered_step, step_order
 from ledger.start_attempt import Claim, claim
 from ledger.store import Ledger, now
-from ledger.tables import ClaimedJob, Job, Release, Site
+from ledger.tables import Job
 from monitoring import logs, traces
 from routing.errors import UnknownMessageError
 from routing.jobs import PAID_REPLIES, JobMessage, Reason, State, is_end
@@ -261,25 +260,25 @@ def hand_back(
 
 
 def _open_attempt(claimed: Claim, resources: Resources, *, lease: Lease, began: float) -> Attempt:
-    subject = _load_subject(claimed, resources) if _has_subject(claimed.job) else _Subject()
+    order = _step_order(claimed, resources) if is_step(claimed.job) else None
     reporter = _LedgerReporter(resources, claimed)
     return Attempt(
         claim=claimed,
-        site=subject.site,
-        base=subject.base,
+        site=claimed.site,
+        base=claimed.base,
         content_store=resources.content_store,
         gateway_url=resources.gateway_url,
         check=lease.check,
         report=reporter.report,
         budget_exceeded=reporter.budget_exceeded,
         bind_egress=reporter.bind,
-        begun=subject.begun,
+        begun=claimed.begun,
         circuit_wait=reporter.circuit_wait,
         spent_nanousd=claimed.booked_nanousd,
         boxes=resources.boxes,
         began=began,
         charge_unmetered=reporter.charge,
-        step_order=subject.order,
+        step_order=order,
         accounts=resources.accounts,
         runs=resources.runs,
         environment=resources.environment,
@@ -287,34 +286,10 @@ def _open_attempt(claimed: Claim, resources: Resources, *, lease: Lease, began: 
     )
 
 
-class _Subject(NamedTuple):
-    """What a job builds on besides its own row."""
-
-    order: StepOrder | None = None
-    site: Site | None = None
-    base: Release | None = None
-    begun: Release | None = None
-
-
-def _has_subject(job: ClaimedJob) -> bool:
-    """Whether there is anything to load besides the claim."""
-    return is_step(job) or any(value is not None for value in (job.site_id, job.base_release_id, job.start_release_id))
-
-
-def _load_subject(claimed: Claim, resources: Resources) -> _Subject:
-    """Load what a job builds on. This follows the claim, so that a failure here has an attempt to fail."""
+def _step_order(claimed: Claim, resources: Resources) -> StepOrder:
+    """Load the work order of a step. This follows the claim, so that a failure here has an attempt to fail."""
     with resources.ledger.begin() as session:
-        job = hold(session, claimed.attempt)
-        order = step_order(session, job) if is_step(job) else None
-        site = session.get(Site, job.site_id) if job.site_id else None
-        if job.base_release_id is not None:
-            base = session.get(Release, job.base_release_id)
-        else:
-            base = active_release(session, site) if site else None
-            if claimed.attempt.queue != QueueName.INTAKE:  # intake does not hold the site: its base may still change
-                job.base_release_id = base.id if base else None
-        begun = session.get(Release, job.start_release_id) if job.start_release_id is not None else None
-    return _Subject(order, site, base, begun)
+        return step_order(session, hold(session, claimed.attempt))
 
 
 class _LedgerReporter:

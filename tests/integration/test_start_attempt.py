@@ -93,7 +93,11 @@ class World:
                 session.add(Site(id=self.sites[-1], tenant=self.some("acme", "poor"), name=f"s{number}"))
                 session.flush()
                 self.releases.append(self.uuid())
-                session.add(Release(id=self.releases[-1], site_id=self.sites[-1], digest=f"digest {number}"))
+                manifest = {"v": 1, "files": {"index.html": [str(number), number]}}
+                release = Release(id=self.releases[-1], site_id=self.sites[-1], digest=f"d{number}", manifest=manifest)
+                session.add(release)
+                session.flush()
+                session.get_one(Site, self.sites[-1]).active_release_id = self.some(None, self.releases[-1])
             if self.some(True, False):
                 queues = tuple(QUEUE_OF_TIER.values())
                 record_heartbeat(session, WorkerStatus(id="w1", host="h", pid=1, queues=queues, slots=self.some(1, 3)))
@@ -106,8 +110,8 @@ class World:
         site = self.some(*self.sites) if tier or self.some(True, False) else None
         prompt = f"{number}: {self.some('Make it blue', 'Say hello', f'Use {SECRET}')}"
         asked = {"prompt": prompt, "callback_url": self.some(None, None, "https://acme.test/hook")}
-        if tier is None and self.some(True, False):
-            asked["queue"] = QueueName.TOOLS
+        if tier is None:
+            asked["queue"] = self.some(QueueName.TOOLS, QueueName.ANSWER, QueueName.ANSWER, QueueName.INTAKE)
         tenant = self.some("acme", "poor")
         continued = {} if first is None else {"parent_id": first, "root_id": first}
         if first is not None and self.shop.scalar("SELECT count(*) FROM job WHERE parent_id = :id", id=first):
@@ -117,7 +121,8 @@ class World:
         results: tuple[dict[str, Any], ...] = ({}, {"output_bytes": 7}, {"paid_replies": {"a": 1}, "resting": 1})
         columns = {
             "result": json.dumps(self.some(*results, {"needs_person": True})),
-            "base_release_id": self.some(None, self.some(*self.releases)),
+            "base_release_id": self.some(None, None, *self.releases),
+            "start_release_id": self.some(None, None, *self.releases),
             "pushed": self.some(True, True, False),
             "held_for": self.some(*[None] * 6, "site", "time", "provider"),
             "cancel": self.some(*[False] * 7, True),
@@ -125,7 +130,8 @@ class World:
             "id": job_id,
         }
         self.shop.execute(
-            "UPDATE job SET result = CAST(:result AS jsonb), base_release_id = :base_release_id, supersede_key = :key,"
+            "UPDATE job SET result = CAST(:result AS jsonb), supersede_key = :key,"
+            " base_release_id = :base_release_id, start_release_id = :start_release_id,"
             " pushed_at = CASE WHEN :pushed THEN now() END, held_for = :held_for,"
             " cancel_requested_at = CASE WHEN :cancel THEN now() END WHERE id = :id",
             **columns,
@@ -235,6 +241,15 @@ def check_claimed(world: World, before: dict[str, Any], changes: dict[str, Any],
     left: dict[str, Any] = {"fence": before["fence"] + 1, "state": state}
     left |= dict.fromkeys(("waiting_since", "pushed_at", "held_for", "held_until"))
     left["started_at"] = before["started_at"] or changes.pop("started_at")
+    site = shop.find(Site, claimed.site.id) if claimed.site else None
+    assert (site and str(site.id)) == before["site_id"]
+    active = str(site.active_release_id) if site and site.active_release_id else None
+    base = before["base_release_id"] or active
+    left["base_release_id"] = before["base_release_id"] if before["queue"] == "intake" else base
+    for row, release_id in ((claimed.base, base), (claimed.begun, before["start_release_id"])):
+        stored = shop.find(Release, UUID(release_id)) if release_id else None
+        assert (row and row.model_dump()) == (stored and stored.model_dump())
+    assert (claimed.site and claimed.site.model_dump()) == (site and site.model_dump())
     assert changes == {name: value for name, value in changed(before, before | left).items() if name != "started_at"}
     place = {"queue": before["queue"], "tier": before["tier"], "attempt": attempt.number}
     moved = {"origin": before["state"], "target": state, "reason": None, "queue": before["queue"]}
@@ -256,7 +271,7 @@ def check_claimed(world: World, before: dict[str, Any], changes: dict[str, Any],
         assert row.hard == pytest.approx(20 if overrides else 30, abs=1)
     for name in ("prompt", "result", "route", "request", "tier", "priority", "cap_nanousd", "supersede_key", "queue"):
         assert getattr(job, name) == before[name], name
-    for name in ("site_id", "parent_id", "root_id", "base_release_id", "start_release_id"):
+    for name in ("site_id", "parent_id", "root_id", "start_release_id"):
         assert str(getattr(job, name)) == str(before[name]), name
     if attempt.queue in WRITING_QUEUES:
         assert shop.scalar("SELECT lock_job_id FROM site WHERE id = :id", id=job.site_id) == job.id
@@ -310,7 +325,7 @@ FACTS: tuple[dict[str, Any], ...] = (
 def end_all(shop: Shop, seed: int, *, at_once: bool) -> Counter[str]:
     """End every job of the ledger of a seed, by the function where it takes it, or always in general."""
     world, ways = World(shop, Random(seed)), Counter[str]()
-    world.fill(jobs=22)
+    world.fill(jobs=32)
     shop.execute("UPDATE tenant SET max_running = NULL; UPDATE job SET held_for = NULL")
     for job_id in world.jobs:
         claimed = shop.try_claim(shop.message(job_id))

@@ -28,6 +28,7 @@ DECLARE
     is_low boolean := false;
     target text;
     waited float8;
+    base uuid;
 BEGIN
     IF p_may_be_lost THEN
         PERFORM set_config('synchronous_commit', 'off', true);
@@ -85,10 +86,15 @@ BEGIN
              WHERE queue = p_queue AND job.tenant = held.tenant AND waiting_since IS NOT NULL AND pushed_at IS NOT NULL
         );
     END IF;
+    base := held.base_release_id;
+    IF base IS NULL AND p_queue <> 'control' THEN
+        base := (SELECT active_release_id FROM site WHERE id = held.site_id);
+    END IF;
     target := CASE held.state WHEN 'queued' THEN 'running' ELSE held.state END;
     waited := extract(epoch FROM clock_timestamp() - held.waiting_since);
     UPDATE job SET fence = p_fence + 1, state = target, waiting_since = NULL, pushed_at = NULL, held_for = NULL,
-                   held_until = NULL, started_at = coalesce(started_at, clock_timestamp())
+                   held_until = NULL, started_at = coalesce(started_at, clock_timestamp()),
+                   base_release_id = CASE p_queue WHEN 'intake' THEN base_release_id ELSE base END
      WHERE id = held.id;
     INSERT INTO attempt (id, job_id, number, queue, tier, fence, worker, token_hash, lease_until, deadline)
     VALUES (p_attempt, held.id, (SELECT coalesce(max(number), 0) + 1 FROM attempt WHERE job_id = held.id),
@@ -111,6 +117,9 @@ BEGIN
         'is_low', is_low, 'waited_seconds', waited, 'number', began.number, 'started_at', began.started_at,
         'booked_nanousd', (SELECT spent_nanousd + reserved_nanousd FROM cap
                             WHERE scope = 'job' AND key = held.root_id::text),
+        'site', (SELECT to_json(site) FROM site WHERE id = held.site_id),
+        'base', (SELECT to_json(release) FROM release WHERE id = base AND p_queue <> 'control'),
+        'begun', (SELECT to_json(release) FROM release WHERE id = held.start_release_id AND p_queue <> 'control'),
         'job', json_build_object(
             'tenant', held.tenant, 'state', target, 'prompt', held.prompt, 'request', held.request,
             'priority', held.priority, 'site_id', held.site_id, 'parent_id', held.parent_id, 'root_id', held.root_id,
@@ -126,7 +135,7 @@ END $$
 
 Where all slots of the fleet fit below the limit, claims need not wait for each other's commit. A worker that is not in
 the registry counts as slots that nobody knows. Each statement has a snapshot of its own: what is counted under a lock
-is what stands there.
+is what stands there. Intake does not hold the site: the base of its job may still change.
 """
 
 END = """
