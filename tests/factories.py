@@ -47,6 +47,11 @@ def make_new_job(**overrides: Any) -> NewJob:
     return NewJob(**(fields | overrides))
 
 
+def rows_of(seal: int) -> str:
+    """The numbers of a seal's audit rows, in SQL."""
+    return f"(SELECT generate_series(first_seq, last_seq) FROM audit_seal WHERE number = {seal})"
+
+
 def make_release(site_id: UUID, **overrides: Any) -> NewRelease:
     """A candidate that passed its scan."""
     fields: dict[str, Any] = {

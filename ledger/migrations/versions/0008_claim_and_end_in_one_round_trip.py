@@ -226,5 +226,6 @@ END $$
 
 
 def upgrade() -> None:
+    op.drop_index("ix_audit_unsealed", "audit")  # rows are sealed without being written again
     op.execute(CLAIM)
     op.execute(END)
