@@ -198,9 +198,8 @@ def make_attempt(
     **fields: Any,
 ) -> WorkerAttempt:
     """What a handler sees, without any ledger: its reports go nowhere and nothing cancels it."""
-    job = ClaimedJob(
-        id=uuid4(), tenant="acme", state="running", prompt=prompt, root_id=uuid4(), queue=queue.value, **fields
-    )
+    place = {"tenant": "acme", "state": "running", "queue": queue.value}
+    job = ClaimedJob(id=uuid4(), root_id=uuid4(), prompt=prompt, **(place | fields))
     attempt = ClaimedAttempt(uuid4(), job.id, 1, queue.value, job.tier, 1, "w", datetime.now(UTC))
     made = WorkerAttempt(
         claim=Claim(job, attempt, "token", policy or platform_policy()),
