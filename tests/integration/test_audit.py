@@ -12,6 +12,7 @@ from ledger.audit import AuditVerdict, export, seal, verify
 from ledger.job_control import reject
 from ledger.record_tables import AuditSeal
 from ledger.store import Ledger
+from monitoring.gauges import read_gauges
 from routing.jobs import Reason, State
 from tests.integration.driving import Fleet, create_fleet
 
@@ -62,6 +63,19 @@ def test_an_empty_trail_verifies(fleet: Fleet) -> None:
     assert verdict.seals == 0
     assert check(fleet, expected_head=verdict.head).ok
     assert seal_now(fleet) is None
+
+
+def test_the_age_of_what_is_not_sealed_counts_from_the_last_seal(sealed: Fleet) -> None:
+    def age() -> float:
+        with sealed.ledger.begin() as session:
+            readings = read_gauges(session, sealed.policy, recent={}, providers=())
+        return next(reading.value for reading in readings if reading.name == "audit_unsealed_age_seconds")
+
+    assert age() == 0
+    append(sealed, "more")
+    sealed.execute("UPDATE audit SET at = at - interval '1 minute'")
+    append(sealed, "and more")
+    assert age() == pytest.approx(60, abs=20)
 
 
 def test_an_older_head_is_still_found_after_more_was_sealed(sealed: Fleet) -> None:
