@@ -24,9 +24,7 @@ from sqlalchemy import text
 from benchmarks.answer import Answer
 from benchmarks.question import Survey
 from gateway.fake_provider.config import FakeProviderConfig
-from ledger.attempts import hold
-from ledger.jobs import end
-from ledger.start_attempt import Claim, claim
+from ledger.start_attempt import Claim, claim, finish
 from ledger.store import Ledger, create_ledger_engine
 from ledger.submission import accept
 from ledger.tables import NewJob
@@ -264,14 +262,12 @@ class Fleet:
         with self._ledger.begin() as session:
             accept(session, new)
         message = JobMessage(job_id=job_id, fence=0)
-        with self._ledger.begin() as session:
-            claimed = claim(session, message, queue=QueueName.ANSWER, worker="bench", policy=self._policy)
+        claimed = claim(self._ledger, message, queue=QueueName.ANSWER, worker="bench", policy=self._policy)
         assert claimed is not None
         return claimed
 
     def _end(self, claimed: Claim) -> None:
-        with self._ledger.begin() as session:
-            end(session, hold(session, claimed.attempt), State.ANSWERED, reason=Reason.DONE)
+        assert finish(self._ledger, claimed, State.ANSWERED, reason=Reason.DONE)
 
     def _together(self, one: Callable[[int], None], numbers: Sequence[int]) -> Rate:
         began = time.monotonic()

@@ -21,9 +21,8 @@ from benchmarks.past import fill
 from benchmarks.progress import say
 from benchmarks.race import Turn, interleave
 from ledger import audit
-from ledger.attempts import hold
-from ledger.jobs import end, list_jobs
-from ledger.start_attempt import Claim, claim
+from ledger.jobs import list_jobs
+from ledger.start_attempt import Claim, claim, finish
 from ledger.store import Ledger, create_ledger_engine
 from ledger.submission import accept
 from ledger.tables import Job, NewJob
@@ -179,14 +178,12 @@ class Bench:
         return JobMessage(job_id=job_id, fence=0)
 
     def _claimed(self, message: JobMessage) -> Claim:
-        with self._ledger.begin() as session:
-            claimed = claim(session, message, queue=QueueName.ANSWER, worker="bench", policy=self._policy)
+        claimed = claim(self._ledger, message, queue=QueueName.ANSWER, worker="bench", policy=self._policy)
         assert claimed is not None
         return claimed
 
     def _ended(self, claimed: Claim) -> None:
-        with self._ledger.begin() as session:
-            end(session, hold(session, claimed.attempt), State.ANSWERED, reason=Reason.DONE)
+        assert finish(self._ledger, claimed, State.ANSWERED, reason=Reason.DONE)
 
     def _listed(
         self, *, tenant: str, states: Sequence[State] = (), site_id: UUID | None = None, limit: int = 50

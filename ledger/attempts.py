@@ -32,7 +32,7 @@ from ledger.job_ends import is_step
 from ledger.jobs import close_attempt, end, lock_job, move, rest, wait_on
 from ledger.runs.tables import AgentExecution
 from ledger.store import Statement, after, dump_json, moment, now, wake_dispatcher
-from ledger.tables import Attempt, Job, Release, Site, Tenant
+from ledger.tables import Attempt, ClaimedAttempt, Job, Release, Site, Tenant
 from routing.errors import PolicyError, UnknownMessageError
 from routing.jobs import DEFERRED, DEFERRED_KEPT, PAID_REPLIES, JobMessage, Reason, State
 from routing.policy.platform import Policy, ProjectOverrides, lower
@@ -84,7 +84,7 @@ def policy_under(overrides: Mapping[str, Any], tenant: str, policy: Policy) -> P
         raise PolicyError(f"the overrides of tenant {tenant} do not fit the platform's policy") from None
 
 
-def renew(session: Session, attempt: Attempt, *, lease_seconds: float) -> Renewal:
+def renew(session: Session, attempt: Attempt | ClaimedAttempt, *, lease_seconds: float) -> Renewal:
     """Extend an attempt's lease, and return whether it still holds the job.
 
     Past its deadline it cannot be extended: an attempt that survives its hard limit loses its job to the dispatcher.
@@ -103,7 +103,7 @@ def renew(session: Session, attempt: Attempt, *, lease_seconds: float) -> Renewa
     return Renewal(bool(renewed.rowcount), cancelled_at is not None)  # type: ignore[attr-defined]
 
 
-def hold(session: Session, attempt: Attempt) -> Job:
+def hold(session: Session, attempt: Attempt | ClaimedAttempt) -> Job:
     """Lock the job that an attempt holds, and return it: the start of every effect of an attempt.
 
     Raises:
@@ -115,7 +115,9 @@ def hold(session: Session, attempt: Attempt) -> Job:
         raise FencedError(attempt.job_id, attempt.fence) from None
 
 
-def bind_egress(session: Session, attempt: Attempt, *, address: str | None, token: str | None = None) -> None:
+def bind_egress(
+    session: Session, attempt: Attempt | ClaimedAttempt, *, address: str | None, token: str | None = None
+) -> None:
     """Bind an attempt's token to the one address from which it may be used: that of its box's egress forwarder.
 
     Args:

@@ -179,11 +179,7 @@ def seal(session: Session, *, signing_key: bytes, patience_seconds: float = BARR
         return None
     made = _make_seal(newest, digest, at=at, signing_key=signing_key)
     session.add(made)
-    session.execute(
-        sql_update(AuditRow)
-        .where(col(AuditRow.seq) >= digest.first_seq, col(AuditRow.seq) <= digest.last_seq)
-        .values(sealed_in=made.number)
-    )
+    session.execute(sql_update(AuditRow).where(col(AuditRow.seq) == digest.last_seq).values(sealed_in=made.number))
     session.flush()
     return made
 
@@ -288,7 +284,8 @@ def check_seal(session: Session, previous: AuditSeal | None, current: AuditSeal,
     after = previous.last_seq if previous else 0
     records = list(_rows(session, after=after, until=current.last_seq))
     rows = tuple(_row_json(record) for record in records)
-    strays = sum(record["sealed_in"] != current.number for record in records)
+    named = [record["sealed_in"] for record in records]  # by all of its rows, where it is of before revision 0008
+    strays = sum(number not in (None, current.number) for number in named[:-1]) + (named[-1:] != [current.number])
     problems = _check_link(previous, current, signing_key=signing_key) + _check_rows(current, rows, strays=strays)
     return CheckedSeal(tuple(problems), rows)
 
@@ -430,7 +427,7 @@ def _check_rows(current: AuditSeal, rows: Sequence[Mapping[str, Any]], *, strays
     elif digest is not None and digest.rows_hash != current.rows_hash:
         problems.append(f"{where}: rows were edited or reordered")
     if strays:
-        problems.append(f"{where}: {strays} rows do not say that they belong to it")
+        problems.append(f"{where}: {strays} rows do not say that they belong to it, or that they end it")
     return problems
 
 

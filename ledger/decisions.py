@@ -20,7 +20,7 @@ from ledger.job_control import newer_rival, supersede
 from ledger.jobs import end, move, wait_on
 from ledger.releases import active_release, find_site
 from ledger.store import after
-from ledger.tables import Attempt, Call, Debate, Job, Release, Site
+from ledger.tables import Attempt, Call, ClaimedJob, Debate, Job, Release, Site
 from routing.clarify.ladder import LadderResult, Outcome
 from routing.clarify.questions import Clarification
 from routing.decision.debate import DebateKind, HeldDebate, Verdict
@@ -144,7 +144,7 @@ def open_question(job: Job) -> Clarification:
     return read_stored(Clarification, job.clarification)
 
 
-def pending_question(job: Job) -> Clarification | None:
+def pending_question(job: ClaimedJob) -> Clarification | None:
     """Return the question whose reply waits to be interpreted by a model, if any."""
     if job.state != State.RECEIVED or job.clarification is None:
         return None

@@ -24,7 +24,7 @@ from ledger.jobs import end, lock_job, move, wait_on
 from ledger.runs.steps import has_live_attempt
 from ledger.runs.tables import AgentExecution
 from ledger.store import after, moment, now, storable
-from ledger.tables import Approval, Job, NewJob, Release, Site
+from ledger.tables import Approval, ClaimedJob, Job, NewJob, Release, Site
 from routing.jobs import ENDS, Reason, State
 from routing.policy.platform import Policy
 from routing.queues import QueueName
@@ -301,7 +301,7 @@ def newer_rival(session: Session, job: Job) -> UUID | None:
     return session.scalars(newer.order_by(col(Job.created_at).desc()).limit(1)).one_or_none()
 
 
-def take_turn(session: Session, job: Job) -> None:
+def take_turn(session: Session, job: Job | ClaimedJob) -> None:
     """Wait for other jobs with the same key, so that of two concurrent ones the second sees the first.
 
     Call it before the job's row is locked: whoever has the turn goes on to lock the rows of the others.

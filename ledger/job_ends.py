@@ -29,7 +29,7 @@ from ledger.errors import ClusterNotFoundError, WrongStateError
 from ledger.events import EventKind, record
 from ledger.runs.tables import AgentExecution, Gate, Project, Run, RunStep, TicketNote
 from ledger.store import after, moment, now, storable
-from ledger.tables import Job, TaskFailure, Tenant
+from ledger.tables import ClaimedJob, Job, TaskFailure, Tenant
 from routing.decision.router import debate_key
 from routing.decision.triggers import Stakes
 from routing.failures import (
@@ -115,22 +115,14 @@ def record_note_sent(
 _STATUS_OF_END = {State.ANSWERED: "completed", State.CANCELLED: "cancelled"}
 
 
-def is_step(job: Job) -> bool:
+def is_step(job: Job | ClaimedJob) -> bool:
     """Whether a job is one execution of a step of a run; the run reports for it."""
     return job.queue == QueueName.STEPS and job.parent_id is not None
 
 
-def is_run(job: Job) -> bool:
+def is_run(job: Job | ClaimedJob) -> bool:
     """Whether a job is a run."""
     return bool(job.request.get("project")) and not is_step(job)
-
-
-def record_step_start(session: Session, job: Job) -> None:
-    """Record on the execution of a locked step's job that a worker has started it."""
-    if is_step(job):
-        running = sql_update(AgentExecution).where(col(AgentExecution.job_id) == job.id)
-        session.execute(running.values(status="running", started_at=now()))
-        record(session, EventKind.RUN_STEP, job=job, status="running")
 
 
 def settle_end(session: Session, job: Job, target: State, *, reason: Reason, detail: str) -> None:
@@ -194,15 +186,19 @@ class Consequence:
     """The task's latest failures, the newest last."""
 
 
-def task_key(session: Session, job: Job) -> str:
+def task_key(job: Job | ClaimedJob, *, first_prompt: str) -> str:
     """Return the key of a job's task: tenant, site or project, and canonical request.
 
     A revision belongs to the task of its first request, so that a second rejection is noticed (R-053).
     """
-    first = job if job.root_id == job.id else session.get(Job, job.root_id)
     target = str(job.site_id) if job.site_id else job.request.get("project")
-    text = json.dumps([job.tenant, target, debate_key((first or job).prompt)])
+    text = json.dumps([job.tenant, target, debate_key(first_prompt)])
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
+
+
+def _task_key(session: Session, job: Job) -> str:
+    first = job if job.root_id == job.id else session.get(Job, job.root_id)
+    return task_key(job, first_prompt=(first or job).prompt)
 
 
 def count_end(session: Session, job: Job, target: State, *, reason: Reason, detail: str) -> Consequence:
@@ -210,7 +206,7 @@ def count_end(session: Session, job: Job, target: State, *, reason: Reason, deta
     event = _event(session, job, target) if reason not in INFRASTRUCTURE else None
     if event is None:
         return Consequence(target)
-    key = task_key(session, job)
+    key = _task_key(session, job)
     if event is FailureEvent.SUCCEEDED:
         session.execute(delete(TaskFailure).where(col(TaskFailure.key) == key))
         return Consequence(target)
@@ -233,7 +229,7 @@ def rejection_starts_debate(session: Session, job: Job) -> bool:
     """Whether the rejection of a job's preview would start a debate, and with it a new job: paid work."""
     if _event(session, job, State.REJECTED) is None:
         return False
-    row = session.get(TaskFailure, task_key(session, job))
+    row = session.get(TaskFailure, _task_key(session, job))
     if row is None:
         return False
     return choose_failure_action(_history_of(job, row), FailureEvent.REJECTED) is FailureAction.DEBATE_FAILURE
@@ -248,16 +244,21 @@ def _history_of(job: Job, row: TaskFailure) -> FailureHistory:
     )
 
 
-def _event(session: Session, job: Job, target: State) -> FailureEvent | None:
-    """Return what an end counts as for its task; None when it does not count or cannot be debated.
+def event_of_end(job: Job | ClaimedJob, target: State) -> FailureEvent | None:
+    """Return what an end counts as for its task; None when it does not count.
 
-    A command of the fast path is not a task, and a step's execution is an inner attempt (A12). A tenant without a
-    provider has no models to debate with.
+    A command of the fast path is not a task, and a step's execution is an inner attempt (A12).
     """
     event = classify_end(target)
     if event is FailureEvent.REJECTED and job.state != State.AWAITING_APPROVAL:
         return None
-    if job.queue == QueueName.TOOLS or is_step(job) or event is None:
+    return None if job.queue == QueueName.TOOLS or is_step(job) else event
+
+
+def _event(session: Session, job: Job, target: State) -> FailureEvent | None:
+    """Return the same, or None where it cannot be debated: a tenant without a provider has no models for that."""
+    event = event_of_end(job, target)
+    if event is None:
         return None
     return event if session.get_one(Tenant, job.tenant).provider is not None else None
 

@@ -79,7 +79,7 @@ _RECORD_END = Statement(f"""
 _UNDECIDED = frozenset({State.RECEIVED, State.CLARIFYING})
 """States in which a model or the owner may still change the decision."""
 
-_LIMIT_OF_END = {
+LIMIT_OF_END = {
     State.TIMED_OUT: "time",
     State.BUDGET_EXCEEDED: "cost",
     State.OUTPUT_EXCEEDED: "output",
@@ -173,21 +173,21 @@ def _events_of_end(
     happened: list[NewEvent] = [(EventKind.STATE, moved)]
     if reason is Reason.QUEUE_EXPIRED:
         happened.append((EventKind.LIMIT_HIT, {**place, "limit": "wait", "phase": "admit"}))
-    elif limit := _LIMIT_OF_END.get(State(job.state)):
+    elif limit := LIMIT_OF_END.get(State(job.state)):
         happened.append((EventKind.LIMIT_HIT, {**place, "limit": limit, "phase": "run"}))
     ended = {"state": job.state, "reason": reason.value, "detail": job.detail, "seconds": round(facts.seconds, 3)}
     used = {"boxes": facts.boxes, "cost_nanousd": cost_nanousd, "wasted_nanousd": wasted_at_end(session, job)}
-    ended |= {**place, **used, "left": left, "output_bytes": _output_bytes(job)}
+    ended |= {**place, **used, "left": left, "output_bytes": output_bytes(job.result)}
     if is_run(job):
         ended |= _run_usage(session, job)
     return [*happened, (EventKind.ENDED, ended)]
 
 
-def _output_bytes(job: Job) -> int | None:
-    """Return the size of a job's output; None when its output is not measured."""
-    if isinstance(answer := job.result.get("answer"), str):
+def output_bytes(result: Mapping[str, Any]) -> int | None:
+    """Return the size of the output that a job's result names; None when it is not measured."""
+    if isinstance(answer := result.get("answer"), str):
         return len(answer.encode("utf-8", "surrogatepass"))
-    return job.result.get("output_bytes")
+    return result.get("output_bytes")
 
 
 def _run_usage(session: Session, job: Job) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from ledger.events import EventKind
 from ledger.record_tables import Event
 from ledger.spending import members_of
 from ledger.store import Statement, dump_json
-from ledger.tables import Attempt, Call, Job
+from ledger.tables import Call, Job
 from routing.jobs import USED_ENDS, WASTED_OUTCOMES
 from routing.policy.platform import Policy
 from routing.policy.prices import NANOUSD_PER_USD, BudgetExceeded, Usage
@@ -541,11 +541,6 @@ def bill_of(session: Session, job: Job) -> Bill:
         ).where(col(Call.job_id).in_(members_of(job.id)))
     ).one()
     return Bill(int(spent), int(reserved), job.cap_nanousd, calls)
-
-
-def budget_exceeded_by(session: Session, attempt: Attempt) -> BudgetExceeded | None:
-    """Return the budget that last refused or cut a model call of an attempt, if any."""
-    return last_budget_exceeded(session, attempt.job_id, since=attempt.started_at)
 
 
 def last_budget_exceeded(session: Session, job_id: UUID, *, since: datetime | None = None) -> BudgetExceeded | None:

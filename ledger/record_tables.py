@@ -63,10 +63,9 @@ class RollupMark(SQLModel, table=True):
 
 
 class AuditRow(SQLModel, table=True):
-    """One entry of the audit trail; `sealed_in` names the seal that chains it."""
+    """One entry of the audit trail; in the last one of a seal `sealed_in` names the seal."""
 
     __tablename__ = "audit"
-    __table_args__ = (Index("ix_audit_unsealed", "seq", postgresql_where=text("sealed_in IS NULL")),)
 
     seq: int | None = Field(default=None, sa_column=Column(BigInteger, primary_key=True, autoincrement=True))
     at: datetime = when_column(nullable=False, default_now=True)

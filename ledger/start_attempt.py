@@ -1,147 +1,57 @@
-"""Claim a job: one statement decides whether an attempt may start, and writes everything that changes.
+"""Claim a job for an attempt, and end it where nothing else follows: one round trip each.
 
-Of any number of copies of a message only one is claimed. Messages may be seconds old, so a pause takes effect here; and
-a tenant never gets more attempts than its limit, however many of its messages are claimed at the same moment.
+Both are functions of the database, which decide and write everything under the job's lock and commit by themselves; a
+migration makes them. Of any number of copies of a message only one is claimed. Messages may be seconds old, so a pause
+takes effect here; and a tenant never gets more attempts than its limit, however many of its messages are claimed at the
+same moment.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
-from uuid import uuid4
-
-from sqlmodel import Session
+from types import MappingProxyType
+from typing import Any
+from uuid import UUID, uuid4
 
 from ledger.attempts import hash_token, new_token, policy_under
-from ledger.dispatch_window import AT_WORK, IS_PUSHED, IS_READY, WRITING_QUEUES, hold_back
-from ledger.errors import JobNotFoundError
-from ledger.events import INSERT_EVENTS, EventKind, NewEvent, event_rows, record
-from ledger.job_ends import is_run, record_step_start
-from ledger.jobs import end, lock_job
-from ledger.store import Statement, dump_json, set_persisted, wake_dispatcher
-from ledger.tables import Attempt, Job
+from ledger.dispatch_window import WRITING_QUEUES
+from ledger.errors import FencedError, JobNotFoundError
+from ledger.job_ends import event_of_end, is_run, is_step, task_key
+from ledger.jobs import LIMIT_OF_END, end, lock_job, output_bytes
+from ledger.store import Ledger, Statement, dump_json, storable
+from ledger.tables import ClaimedAttempt, ClaimedJob, Release, Site
 from routing.errors import PolicyError
-from routing.jobs import JobMessage, Reason, State, check_move
-from routing.policy.platform import DispatchWindow, Policy
+from routing.failures import INFRASTRUCTURE, FailureEvent, dead_letter_signature
+from routing.jobs import USED_ENDS, WASTED_OUTCOMES, JobMessage, Reason, State, check_move
+from routing.policy.platform import Policy
 from routing.queues import QueueName
-from routing.scheduling import Admission, WaitReason
+from routing.redaction import redact
 
-_STAND = Statement(f"""
-    SELECT overrides, (SELECT coalesce(max(number), 0) + 1 FROM attempt WHERE job_id = %(job)s) AS number,
-           coalesce(extract(epoch FROM clock_timestamp() - CAST(%(waiting_since)s AS timestamptz)), 0)::float
-               AS waited,
-           coalesce((SELECT spent_nanousd + reserved_nanousd FROM cap WHERE scope = 'job' AND key = %(bill)s), 0)
-               AS booked,
-           (SELECT count(*) FROM attempt JOIN job ON job.id = attempt.job_id
-             WHERE {AT_WORK} AND job.tenant = %(tenant)s) + (SELECT coalesce(sum(slots), 0) FROM worker)
-               > coalesce(max_running, CAST(%(running)s AS integer), 1000000)
-           OR NOT EXISTS (SELECT FROM worker WHERE id = %(worker)s) AS is_near_limit
-      FROM tenant WHERE name = %(tenant)s
+_CLAIM = Statement("""
+    SELECT pointsman_claim_1(%(job)s, %(fence)s, %(queue)s, %(worker)s, %(attempt)s, %(token_hash)s, %(overrides)s,
+                             %(lease_seconds)s, %(hard_seconds)s, %(running)s, %(per_queue)s, %(per_tenant)s,
+                             %(writes)s, %(may_be_lost)s)
 """)
-_TAKE_TURN = Statement("SELECT FROM tenant WHERE name = %(tenant)s FOR NO KEY UPDATE")
-"""Near a tenant's limit its claims are counted one after the other: two at once would both see the last free place.
-
-Where all slots of the fleet fit below the limit, claims need not wait for each other's commit. A worker that is not in
-the registry counts as slots that nobody knows.
+_END = Statement("""
+    SELECT pointsman_end_1(%(job)s, %(attempt)s, %(state)s, %(reason)s, %(detail)s, %(facts)s, %(signature)s,
+                           %(limit)s, %(output_bytes)s, %(wasted)s, %(task_key)s, %(prompt)s)
+""")
+_MAY_BE_LOST = frozenset({QueueName.ANSWER, QueueName.SPEC, QueueName.PATCH, QueueName.TOOLS})
+"""Queues whose claims do not wait for the disk: before anything is paid for or offered, a durable commit follows, and
+with it they are on disk. One that a crash of the server takes leaves no trace but a message, and the job runs again.
 """
-
-_BEGIN = Statement(f"""
-    WITH rule AS MATERIALIZED (
-        SELECT tenant.paused_at IS NULL
-               AND NOT EXISTS (SELECT FROM queue_control WHERE queue = %(queue)s AND paused_at IS NOT NULL)
-               AND (NOT CAST(%(limited)s AS boolean)
-                    OR (SELECT count(*) FROM attempt JOIN job ON job.id = attempt.job_id
-                         WHERE {AT_WORK} AND job.tenant = tenant.name)
-                       < coalesce(tenant.max_running, CAST(%(running)s AS integer), 1000000)) AS may_start,
-               tenant.weight
-          FROM tenant WHERE tenant.name = %(tenant)s
-    ), locked AS (
-        UPDATE site SET lock_job_id = %(job)s FROM rule
-         WHERE site.id = CAST(%(site)s AS uuid) AND rule.may_start
-           AND (site.lock_job_id IS NULL OR site.lock_job_id = %(job)s)
-        RETURNING site.id
-    ), taken AS (
-        UPDATE job SET fence = %(fence)s, state = %(state)s, waiting_since = NULL, pushed_at = NULL, held_for = NULL,
-                       held_until = NULL, started_at = coalesce(started_at, clock_timestamp())
-          FROM rule
-         WHERE job.id = %(job)s AND rule.may_start AND (CAST(%(site)s AS uuid) IS NULL OR EXISTS (SELECT FROM locked))
-        RETURNING job.id, job.tenant, job.tier, job.fence, job.started_at
-    ), begun AS (
-        INSERT INTO attempt (id, job_id, number, queue, tier, fence, worker, token_hash, lease_until, deadline)
-        SELECT %(attempt)s, id, %(number)s, %(queue)s, tier, fence, %(worker)s, %(token_hash)s,
-               clock_timestamp() + make_interval(secs => %(lease_seconds)s),
-               clock_timestamp() + make_interval(secs => %(hard_seconds)s)
-          FROM taken
-        RETURNING lease_until, deadline, started_at
-    ), told AS ({INSERT_EVENTS} JOIN taken ON taken.id = happened.job_id ORDER BY ordinality
-    )
-    SELECT rule.may_start, taken.started_at,
-           begun.lease_until, begun.deadline, begun.started_at AS attempt_started_at,
-           (SELECT id FROM job WHERE queue = %(queue)s AND {IS_READY} AND id <> %(job)s
-             ORDER BY tenant, priority, created_at LIMIT 1) IS NOT NULL
-           AND (SELECT count(*) FROM job WHERE queue = %(queue)s AND {IS_PUSHED})
-               <= CAST(%(per_queue)s AS integer) / 2 + 1
-           AND (SELECT count(*) FROM job WHERE queue = %(queue)s AND job.tenant = %(tenant)s AND {IS_PUSHED})
-               <= CAST(%(per_tenant)s AS integer) * rule.weight / 2 + 1 AS is_low
-      FROM rule LEFT JOIN taken ON true LEFT JOIN begun ON true
-""")
-"""A lock on the tenant's row comes before this statement takes its snapshot, in which the job is still pushed."""
-
-
-class _Standing(NamedTuple):
-    """A locked job's standing before its attempt starts."""
-
-    overrides: dict[str, Any]
-    """The tenant's layer of the policy."""
-    number: int
-    """Of the attempt."""
-    waited_seconds: float
-    booked_nanousd: int
-    """Spent and reserved on its bill."""
-    is_near_limit: bool
-    """Whether claims at the same moment could pass the tenant's limit of attempts."""
-
-
-class _Begun(NamedTuple):
-    """The outcome of a claim."""
-
-    may_start: bool
-    """False when queue or tenant is paused, or the tenant is at its limit of attempts; nothing was done."""
-    started_at: datetime | None
-    """When the job was first started; None when no attempt started: with `may_start`, because its site is busy."""
-    lease_until: datetime | None
-    deadline: datetime | None
-    attempt_started_at: datetime | None
-    is_low: bool
-    """Whether the dispatch window has half drained while further jobs are ready."""
-
-
-def _standing(session: Session, job: Job, queue: QueueName, *, worker: str, admission: Admission) -> _Standing:
-    """Return a locked job's standing; near its limit, keep the tenant's other attempts from starting until the commit.
-
-    `control` does not count: it only finishes what was started, and a publish must not wait for other work.
-    """
-    values = {"job": job.id, "tenant": job.tenant, "bill": str(job.root_id), "waiting_since": job.waiting_since}
-    values |= {"worker": worker, "running": admission.running_per_tenant}
-    standing = _Standing(*_STAND.one(session, values))
-    if queue is QueueName.CONTROL:
-        return standing._replace(is_near_limit=False)
-    if standing.is_near_limit:
-        _TAKE_TURN.all(session, {"tenant": job.tenant})
-    return standing
-
-
-_TIMED_WAITS = frozenset({WaitReason.TIME.value, WaitReason.PROVIDER.value})
-"""Waits that a message does not end. A hold for a site does not count: the site may have become free meanwhile."""
+_IDS = ("site_id", "parent_id", "root_id", "base_release_id", "start_release_id")
 
 
 @dataclass(frozen=True)
 class Claim:
     """A job that a worker now holds."""
 
-    job: Job
-    attempt: Attempt
+    job: ClaimedJob
+    attempt: ClaimedAttempt
     token: str
     """Lets this attempt call models at the gateway. Only its hash is stored."""
     policy: Policy
@@ -150,98 +60,139 @@ class Claim:
     """How long it waited for a worker."""
     booked_nanousd: int = 0
     """Spent and reserved on its bill before this attempt, over all rounds and tiers."""
+    site: Site | None = None
+    base: Release | None = None
+    """The site's active release, unless the job has another base already."""
+    begun: Release | None = None
+    """What an earlier round of the session kept, from which the work continues."""
 
 
-def claim(session: Session, message: JobMessage, *, queue: QueueName, worker: str, policy: Policy) -> Claim | None:
-    """Claim a job for one attempt.
+def claim(ledger: Ledger, message: JobMessage, *, queue: QueueName, worker: str, policy: Policy) -> Claim | None:
+    """Claim a job for one attempt; a tenant with overrides costs a second round trip.
 
     Returns:
         None when there is nothing to do: the message is stale, the job cancelled, its site busy, its queue or tenant
         paused, or the tenant at its limit of attempts; or when the tenant's overrides do not fit or an action names no
         site, which ends the job.
     """
-    try:
-        job = lock_job(session, message.job_id)
-    except JobNotFoundError:
-        return None
-    is_stale = job.fence != message.fence or job.waiting_since is None or job.queue != queue.value
-    if is_stale or job.held_for in _TIMED_WAITS:
-        record(session, EventKind.FENCED, job=job, queue=queue.value, fence=message.fence)
-        return None
-    standing = _standing(session, job, queue, worker=worker, admission=policy.admission)
-    try:
-        effective = policy_under(standing.overrides, job.tenant, policy)
-    except PolicyError as error:
-        end(session, job, State.FAILED, reason=Reason.INTERNAL_ERROR, detail=str(error))
-        return None
-    if queue in WRITING_QUEUES and job.site_id is None:
-        end(session, job, State.FAILED, reason=Reason.INVALID_REQUEST, detail="an action needs a site; it names none")
-        return None
-    rules = _Rules(queue, worker, effective, policy.admission, policy.dispatch_window)
-    return _begin(session, job, standing, rules)
-
-
-class _Rules(NamedTuple):
-    """Where an attempt starts, and under which limits."""
-
-    queue: QueueName
-    worker: str
-    effective: Policy
-    admission: Admission
-    window: DispatchWindow
-
-
-def _begin(session: Session, job: Job, standing: _Standing, rules: _Rules) -> Claim | None:
-    """Start an attempt at a locked job, or note on its row why it has to wait."""
-    queue, worker, effective, admission, window = rules
-    token = new_token()
-    attempt = Attempt(
-        id=uuid4(),
-        job_id=job.id,
-        number=standing.number,
-        queue=queue.value,
-        tier=job.tier,
-        fence=job.fence + 1,
-        worker=worker,
-        token_hash=hash_token(token),
-    )
-    state = State.RUNNING if job.state == State.QUEUED else State(job.state)
-    values = attempt.model_dump(include={"number", "queue", "fence", "worker", "token_hash"}) | {
-        "attempt": attempt.id,
-        "job": job.id,
-        "tenant": job.tenant,
-        "state": state.value,
-        "site": job.site_id if queue in WRITING_QUEUES else None,
-        "limited": standing.is_near_limit,
-        "running": admission.running_per_tenant,
-        "lease_seconds": effective.attempts.lease_seconds,
-        "hard_seconds": effective.queues[queue].hard_seconds,
-        "per_queue": window.per_queue,
-        "per_tenant": window.per_tenant,
+    token, attempt_id, effective, overrides = new_token(), uuid4(), policy, "{}"
+    values = {
+        "job": message.job_id,
+        "fence": message.fence,
+        "queue": queue.value,
+        "worker": worker,
+        "attempt": attempt_id,
+        "token_hash": hash_token(token),
+        "running": policy.admission.running_per_tenant,
+        "per_queue": policy.dispatch_window.per_queue,
+        "per_tenant": policy.dispatch_window.per_tenant,
+        "writes": queue in WRITING_QUEUES,
+        "may_be_lost": queue in _MAY_BE_LOST,
     }
-    happened = _events_of_start(job, attempt, state, waited_seconds=standing.waited_seconds)
-    begun: _Begun = _BEGIN.one(session, values | {"events": dump_json(event_rows(happened, job))})
-    if begun.started_at is None:
-        if begun.may_start:
-            hold_back(session, job, WaitReason.SITE)
-        else:
-            job.pushed_at = None  # the dispatcher pushes it again when it may
-            session.flush()
+    while True:
+        limits = {
+            "overrides": overrides,
+            "lease_seconds": effective.attempts.lease_seconds,
+            "hard_seconds": effective.queues[queue].hard_seconds,
+        }
+        with ledger.look() as connection:
+            found = _CLAIM.scalar(connection, values | limits)
+        if found is None or "job" in found:
+            break
+        if "overrides" not in found:
+            detail = "an action needs a site; it names none"
+            _refuse(ledger, message, queue, reason=Reason.INVALID_REQUEST, detail=detail)
+            return None
+        overrides = found["overrides"]
+        try:
+            effective = policy_under(json.loads(overrides), found["tenant"], policy)
+        except PolicyError as error:
+            _refuse(ledger, message, queue, reason=Reason.INTERNAL_ERROR, detail=str(error))
+            return None
+    if found is None:
         return None
-    set_persisted(job, waiting_since=None, pushed_at=None, held_for=None, held_until=None)
-    set_persisted(job, fence=attempt.fence, state=state.value, started_at=begun.started_at)
-    set_persisted(attempt, lease_until=begun.lease_until, deadline=begun.deadline, started_at=begun.attempt_started_at)
-    record_step_start(session, job)
-    if begun.is_low:
-        wake_dispatcher(session)
-    return Claim(job, attempt, token, effective, standing.waited_seconds, standing.booked_nanousd)
+    if found["is_low"]:
+        ledger.wake_dispatcher()
+    job = _read_job(message.job_id, found["job"])
+    began = datetime.fromisoformat(found["started_at"])
+    attempt = ClaimedAttempt(
+        attempt_id, job.id, found["number"], queue.value, job.tier, message.fence + 1, worker, began
+    )
+    return Claim(
+        job,
+        attempt,
+        token,
+        effective,
+        found["waited_seconds"],
+        found["booked_nanousd"] or 0,
+        Site.model_validate(site) if (site := found["site"]) else None,
+        Release.model_validate(base) if (base := found["base"]) else None,
+        Release.model_validate(begun) if (begun := found["begun"]) else None,
+    )
 
 
-def _events_of_start(job: Job, attempt: Attempt, state: State, *, waited_seconds: float) -> list[NewEvent]:
-    place, origin = {"queue": attempt.queue}, State(job.state)
-    waited = {"tier": job.tier, "attempt": attempt.number, "wait_seconds": round(waited_seconds, 3)}
-    started = (EventKind.STARTED, place | waited)
-    if state is origin:
-        return [started]
-    check_move(origin, state, is_run=is_run(job))
-    return [(EventKind.STATE, {"origin": origin.value, "target": state.value, "reason": None, **place}), started]
+def _read_job(job_id: UUID, row: dict[str, Any]) -> ClaimedJob:
+    for name in _IDS:
+        if row[name] is not None:
+            row[name] = UUID(row[name])
+    return ClaimedJob(id=job_id, **row)
+
+
+def _refuse(ledger: Ledger, message: JobMessage, queue: QueueName, *, reason: Reason, detail: str) -> None:
+    """End a job that cannot be claimed, if it still waits."""
+    with ledger.begin() as session:
+        try:
+            job = lock_job(session, message.job_id)
+        except JobNotFoundError:
+            return
+        if job.fence == message.fence and job.waiting_since is not None and job.queue == queue.value:
+            end(session, job, State.FAILED, reason=reason, detail=detail)
+
+
+def finish(
+    ledger: Ledger,
+    claimed: Claim,
+    target: State,
+    *,
+    reason: Reason,
+    detail: str = "",
+    result: Mapping[str, Any] = MappingProxyType({}),
+) -> bool:
+    """End a job that an attempt holds, as `jobs.end` does, if nothing else follows from its end.
+
+    Returns:
+        False when more follows (a run, a count of failures, a cancellation, a release) and nothing was done.
+
+    Raises:
+        FencedError: nobody's fault: the job was taken away or has ended.
+        RoutingError: our fault.
+    """
+    job, counts_as = claimed.job, None
+    if reason not in INFRASTRUCTURE:
+        counts_as = event_of_end(job, target)
+    is_plain = job.state == State.RUNNING and job.supersede_key is None and not is_step(job) and not is_run(job)
+    if not is_plain or counts_as not in (None, FailureEvent.SUCCEEDED):
+        return False
+    check_move(State.RUNNING, target)
+    detail, prompt = redact(storable(detail)), redact(job.prompt)
+    values = {
+        "job": job.id,
+        "attempt": claimed.attempt.id,
+        "state": target.value,
+        "reason": reason.value,
+        "detail": detail or None,
+        "facts": dump_json(dict(result)),
+        "signature": dead_letter_signature(target, reason, detail),
+        "limit": LIMIT_OF_END.get(target),
+        "output_bytes": output_bytes(result),
+        "wasted": None if target in USED_ENDS else sorted(WASTED_OUTCOMES),
+        "task_key": task_key(job, first_prompt=job.first_prompt or job.prompt) if counts_as else None,
+        "prompt": prompt if prompt != job.prompt else None,
+    }
+    with ledger.look() as connection:
+        verdict = _END.scalar(connection, values)
+    if verdict == "fenced":
+        raise FencedError(job.id, claimed.attempt.fence)
+    if verdict == "ended, others wait":
+        ledger.wake_dispatcher()
+    return bool(verdict != "more follows")

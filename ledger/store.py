@@ -221,9 +221,9 @@ class Ledger:
             with session.begin():
                 yield session
             if session.info.get(_WAKES):
-                self._wake_dispatcher()
+                self.wake_dispatcher()
 
-    def _wake_dispatcher(self) -> None:
+    def wake_dispatcher(self) -> None:
         """Notify in a transaction of its own: NOTIFY holds a lock of the whole cluster until its commit is on disk."""
         try:
             with self.look() as connection:
@@ -233,7 +233,7 @@ class Ledger:
 
     @contextmanager
     def look(self) -> Iterator[Connection]:
-        """Open a connection for one read-only statement, without the round trips of a transaction."""
+        """Open a connection on which each statement commits by itself, without the round trips of a transaction."""
         with self._looking.connect() as connection:
             yield connection
 

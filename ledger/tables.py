@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from dataclasses import field as dataclass_field
 from datetime import datetime
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 from uuid import UUID, uuid4
 
 from sqlalchemy import BigInteger, CheckConstraint, DateTime, Index, Text, UniqueConstraint, text
@@ -340,6 +340,47 @@ class Attempt(SQLModel, table=True):
     ended_at: datetime | None = when_column()
     outcome: str | None = None
     reason: str | None = None
+
+
+class ClaimedAttempt(NamedTuple):
+    """An attempt as the worker that started it knows it."""
+
+    id: UUID
+    job_id: UUID
+    number: int
+    queue: str
+    tier: int | None
+    fence: int
+    worker: str
+    started_at: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClaimedJob:
+    """A job as it was when an attempt at it began; fields named like columns are their values."""
+
+    id: UUID
+    tenant: str
+    state: str
+    prompt: str
+    root_id: UUID
+    queue: str
+    request: Mapping[str, Any] = dataclass_field(default_factory=dict)
+    route: Mapping[str, Any] = dataclass_field(default_factory=dict)
+    result: Mapping[str, Any] = dataclass_field(default_factory=dict)
+    priority: str = "P2"
+    mode: str | None = None
+    tier: int | None = None
+    cap_nanousd: int = 0
+    site_id: UUID | None = None
+    parent_id: UUID | None = None
+    base_release_id: UUID | None = None
+    start_release_id: UUID | None = None
+    supersede_key: str | None = None
+    trace: str | None = None
+    clarification: Mapping[str, Any] | None = None
+    first_prompt: str | None = None
+    """The prompt of the first job on its bill, where that is another one."""
 
 
 class Call(SQLModel, table=True):

@@ -357,7 +357,8 @@ _BUDGETS = text("""
 
 _UNSEALED = text("""
     SELECT coalesce((SELECT extract(epoch FROM clock_timestamp() - at) FROM audit
-                      WHERE sealed_in IS NULL ORDER BY seq LIMIT 1), 0)
+                      WHERE seq > coalesce((SELECT last_seq FROM audit_seal ORDER BY number DESC LIMIT 1), 0)
+                      ORDER BY seq LIMIT 1), 0)
 """)
 
 

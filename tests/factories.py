@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -19,7 +20,7 @@ from ledger.releases import NewRelease, activate, add_release, ensure_site
 from ledger.start_attempt import Claim, claim
 from ledger.store import Ledger
 from ledger.submission import accept
-from ledger.tables import Attempt, Job, NewJob, Release, Site, Tenant
+from ledger.tables import ClaimedAttempt, ClaimedJob, Job, NewJob, Release, Site, Tenant
 from routing.jobs import Door, JobMessage, JobRequest, Reason, State
 from routing.policy.platform import Policy, platform_policy
 from routing.queues import QUEUE_OF_TIER, QueueName, Tier
@@ -44,6 +45,11 @@ def make_new_job(**overrides: Any) -> NewJob:
         "cap_nanousd": 650_000_000,
     }
     return NewJob(**(fields | overrides))
+
+
+def rows_of(seal: int) -> str:
+    """The numbers of a seal's audit rows, in SQL."""
+    return f"(SELECT generate_series(first_seq, last_seq) FROM audit_seal WHERE number = {seal})"
 
 
 def make_release(site_id: UUID, **overrides: Any) -> NewRelease:
@@ -104,8 +110,7 @@ class Shop:
 
     def try_claim(self, message: JobMessage, *, queue: QueueName | None = None, worker: str = "w1") -> Claim | None:
         where = queue or QueueName(self.job(message.job_id).queue)
-        with self.ledger.begin() as session:
-            return claim(session, message, queue=where, worker=worker, policy=self.policy)
+        return claim(self.ledger, message, queue=where, worker=worker, policy=self.policy)
 
     def claim(self, job_id: UUID, *, worker: str = "w1") -> Claim:
         claimed = self.try_claim(self.message(job_id), worker=worker)
@@ -193,18 +198,9 @@ def make_attempt(
     **fields: Any,
 ) -> WorkerAttempt:
     """What a handler sees, without any ledger: its reports go nowhere and nothing cancels it."""
-    job = Job(
-        id=uuid4(),
-        tenant="acme",
-        door="python",
-        state="running",
-        prompt=prompt,
-        request_digest="",
-        root_id=uuid4(),
-        queue=queue.value,
-        **fields,
-    )
-    attempt = Attempt(job_id=job.id, number=1, queue=queue.value, fence=1, worker="w", token_hash="h")
+    place = {"tenant": "acme", "state": "running", "queue": queue.value}
+    job = ClaimedJob(id=uuid4(), root_id=uuid4(), prompt=prompt, **(place | fields))
+    attempt = ClaimedAttempt(uuid4(), job.id, 1, queue.value, job.tier, 1, "w", datetime.now(UTC))
     made = WorkerAttempt(
         claim=Claim(job, attempt, "token", policy or platform_policy()),
         site=None,

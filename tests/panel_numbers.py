@@ -155,7 +155,9 @@ PANELS: Mapping[Place, Number] = {
     (F, "Duplicates fenced", 0): Grown(events("fenced", "data ->> 'queue'")),
     (F, "Age of what is not counted yet", 0): Now("SELECT 0", 6),
     (F, "Age of what is not sealed yet", 0): Now(
-        "SELECT coalesce(max(extract(epoch FROM now() - at)), 0) FROM audit WHERE sealed_in IS NULL", 8
+        "SELECT coalesce(max(extract(epoch FROM now() - at)), 0) FROM audit"
+        " WHERE seq > (SELECT coalesce(max(last_seq), 0) FROM audit_seal)",
+        8,
     ),
     (Q, "Waiting", 0): Now(WAITING),
     (Q, "Arrivals and starts", 0): Grown(events("waiting", "data ->> 'queue'")),

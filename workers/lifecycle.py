@@ -26,13 +26,12 @@ from ledger.events import EventKind, record
 from ledger.job_control import take_turn
 from ledger.job_ends import is_step
 from ledger.jobs import close_attempt, end, rest
-from ledger.money import budget_exceeded_by
+from ledger.money import last_budget_exceeded
 from ledger.provider_circuits import circuit_wait
-from ledger.releases import active_release
 from ledger.runs.steps import StepOrder, charge_unmetered_step, step_order
 from ledger.start_attempt import Claim, claim
 from ledger.store import Ledger, now
-from ledger.tables import Job, Release, Site
+from ledger.tables import Job
 from monitoring import logs, traces
 from routing.errors import UnknownMessageError
 from routing.jobs import PAID_REPLIES, JobMessage, Reason, State, is_end
@@ -49,7 +48,7 @@ from workers.errors import HandBack, SoftTimeLimit
 from workers.lease import Lease, LeaseKeeper
 from workers.outcomes import Deferred, Ended, Outcome
 from workers.retries import Abandon, decide_end
-from workers.settlement import Settlement, end_with, prepare
+from workers.settlement import EndWith, Settlement, prepare
 
 SOFT_LIMIT_SIGNAL = signal.SIGUSR1
 """billiard sends it to a pool child at the soft limit.
@@ -185,8 +184,7 @@ class Resources:
 def claim_job(message: JobMessage, queue: QueueName, resources: Resources) -> Claim | None:
     """Claim a message's job for this process; None when the message is stale."""
     asked = time.time()
-    with resources.ledger.begin() as session:
-        claimed = claim(session, message, queue=queue, worker=resources.worker, policy=resources.policy)
+    claimed = claim(resources.ledger, message, queue=queue, worker=resources.worker, policy=resources.policy)
     if claimed is None:
         logger.info("message_without_claim", extra={"job_id": str(message.job_id), "fence": message.fence})
         return None
@@ -262,25 +260,25 @@ def hand_back(
 
 
 def _open_attempt(claimed: Claim, resources: Resources, *, lease: Lease, began: float) -> Attempt:
-    subject = _load_subject(claimed, resources) if _has_subject(claimed.job) else _Subject()
+    order = _step_order(claimed, resources) if is_step(claimed.job) else None
     reporter = _LedgerReporter(resources, claimed)
     return Attempt(
         claim=claimed,
-        site=subject.site,
-        base=subject.base,
+        site=claimed.site,
+        base=claimed.base,
         content_store=resources.content_store,
         gateway_url=resources.gateway_url,
         check=lease.check,
         report=reporter.report,
         budget_exceeded=reporter.budget_exceeded,
         bind_egress=reporter.bind,
-        begun=subject.begun,
+        begun=claimed.begun,
         circuit_wait=reporter.circuit_wait,
         spent_nanousd=claimed.booked_nanousd,
         boxes=resources.boxes,
         began=began,
         charge_unmetered=reporter.charge,
-        step_order=subject.order,
+        step_order=order,
         accounts=resources.accounts,
         runs=resources.runs,
         environment=resources.environment,
@@ -288,34 +286,10 @@ def _open_attempt(claimed: Claim, resources: Resources, *, lease: Lease, began: 
     )
 
 
-class _Subject(NamedTuple):
-    """What a job builds on besides its own row."""
-
-    order: StepOrder | None = None
-    site: Site | None = None
-    base: Release | None = None
-    begun: Release | None = None
-
-
-def _has_subject(job: Job) -> bool:
-    """Whether there is anything to load besides the claim."""
-    return is_step(job) or any(value is not None for value in (job.site_id, job.base_release_id, job.start_release_id))
-
-
-def _load_subject(claimed: Claim, resources: Resources) -> _Subject:
-    """Load what a job builds on. This follows the claim, so that a failure here has an attempt to fail."""
+def _step_order(claimed: Claim, resources: Resources) -> StepOrder:
+    """Load the work order of a step. This follows the claim, so that a failure here has an attempt to fail."""
     with resources.ledger.begin() as session:
-        job = hold(session, claimed.attempt)
-        order = step_order(session, job) if is_step(job) else None
-        site = session.get(Site, job.site_id) if job.site_id else None
-        if job.base_release_id is not None:
-            base = session.get(Release, job.base_release_id)
-        else:
-            base = active_release(session, site) if site else None
-            if claimed.attempt.queue != QueueName.INTAKE:  # intake does not hold the site: its base may still change
-                job.base_release_id = base.id if base else None
-        begun = session.get(Release, job.start_release_id) if job.start_release_id is not None else None
-    return _Subject(order, site, base, begun)
+        return step_order(session, hold(session, claimed.attempt))
 
 
 class _LedgerReporter:
@@ -335,7 +309,8 @@ class _LedgerReporter:
 
     def budget_exceeded(self) -> BudgetExceeded | None:
         with self._ledger.begin() as session:
-            return budget_exceeded_by(session, self._claimed.attempt)
+            attempt = self._claimed.attempt
+            return last_budget_exceeded(session, attempt.job_id, since=attempt.started_at)
 
     def circuit_wait(self, model: str) -> float | None:
         with self._ledger.begin() as session:
@@ -352,7 +327,7 @@ class _LedgerReporter:
 
 def _run_handler(attempt: Attempt, handler: Handler, resources: Resources) -> Settlement | None:
     if attempt.has_site_moved_on:
-        return end_with(_MOVED_ON)
+        return EndWith(_MOVED_ON)
     try:
         with interruptible():
             outcome = handler(attempt)
@@ -371,7 +346,7 @@ def _run_handler(attempt: Attempt, handler: Handler, resources: Resources) -> Se
             return prepare(attempt, decision, ledger=resources.ledger)
         level = logging.ERROR if decision.reason == Reason.INTERNAL_ERROR else logging.INFO
         logger.log(level, "attempt_failed", exc_info=error, extra={"reason": decision.reason.value})
-        return end_with(decision)
+        return EndWith(decision)
 
 
 def _with_ledger(do: Callable[[], None], *, until: float) -> None:
@@ -403,10 +378,26 @@ def _settle_in_any_case(claimed: Claim, settlement: Settlement, resources: Resou
     except Exception:
         logger.exception("settlement_failed")
         failed = Ended(State.FAILED, Reason.INTERNAL_ERROR, "internal error: its result could not be stored")
-        _with_ledger(lambda: _settle(claimed, end_with(failed), resources), until=until)
+        _with_ledger(lambda: _settle(claimed, EndWith(failed), resources), until=until)
 
 
 def _settle(claimed: Claim, settlement: Settlement, resources: Resources) -> None:
+    if isinstance(settlement, EndWith) and settlement.at_once(claimed, resources.ledger):
+        ended = _Settled(settlement.ended.state.value, settlement.ended.reason.value)
+    else:
+        ended = _settle_in_transaction(claimed, settlement, resources)
+    logger.info("attempt_ended", extra=ended._asdict())
+    traces.note({f"pointsman.job.{name}": value for name, value in ended._asdict().items()})
+
+
+class _Settled(NamedTuple):
+    """How an attempt left its job."""
+
+    state: str
+    reason: str | None
+
+
+def _settle_in_transaction(claimed: Claim, settlement: Settlement, resources: Resources) -> _Settled:
     with resources.ledger.begin() as session:
         take_turn(session, claimed.job)  # a reply may bind it to a site
         job = hold(session, claimed.attempt)
@@ -419,9 +410,7 @@ def _settle(claimed: Claim, settlement: Settlement, resources: Resources) -> Non
             settlement(session, job)
         if not is_end(State(job.state)):  # an end has closed it
             close_attempt(session, job, outcome=job.state, reason=Reason(job.reason) if job.reason else Reason.DONE)
-        ended = {"state": job.state, "reason": job.reason}
-    logger.info("attempt_ended", extra=ended)
-    traces.note({f"pointsman.job.{name}": value for name, value in ended.items()})
+        return _Settled(job.state, job.reason)
 
 
 _HOUR_SECONDS = 3600.0

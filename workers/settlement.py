@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from sqlmodel import Session
 
@@ -15,6 +15,7 @@ from ledger.job_control import approve_by_policy, await_approval
 from ledger.jobs import end, move, route_job
 from ledger.releases import NewRelease, add_release, ensure_site
 from ledger.runs.steps import StepReport, settle_step
+from ledger.start_attempt import Claim, finish
 from ledger.store import Ledger
 from ledger.tables import Job, Tenant
 from monitoring import traces
@@ -36,11 +37,11 @@ def prepare(attempt: Attempt, outcome: Outcome, *, ledger: Ledger, known_keys: t
     if isinstance(outcome, Answered):
         size = len(outcome.text.encode("utf-8", "surrogatepass"))
         done = Ended(State.ANSWERED, Reason.DONE, "", {"answer": outcome.text, **outcome.facts})
-        return end_with(done if size <= attempt.limits.output_bytes else _too_large(attempt, size))
+        return EndWith(done if size <= attempt.limits.output_bytes else _too_large(attempt, size))
     if isinstance(outcome, Candidate):
         size = sum(len(data) for data in outcome.files.values())
         if size > attempt.limits.output_bytes:
-            return end_with(_too_large(attempt, size))
+            return EndWith(_too_large(attempt, size))
         return _prepare_candidate(attempt, outcome, ledger=ledger, known_keys=known_keys)
     if isinstance(outcome, Escalate):
         return _prepare_escalation(attempt, outcome)
@@ -54,18 +55,28 @@ def prepare(attempt: Attempt, outcome: Outcome, *, ledger: Ledger, known_keys: t
         return _prepare_deferred(attempt, outcome, known_keys=known_keys)
     if outcome.kept is not None:
         return _prepare_kept(attempt, outcome, outcome.kept, known_keys=known_keys)
-    return end_with(outcome)
+    return EndWith(outcome)
 
 
-def end_with(ended: Ended) -> Settlement:
-    """Return the settlement that ends the job."""
+@dataclass(frozen=True)
+class EndWith:
+    """The settlement that ends the job."""
 
-    def settle(session: Session, job: Job) -> None:
+    ended: Ended
+
+    def __call__(self, session: Session, job: Job) -> None:
+        """End it, whatever follows."""
+        ended = self.ended
         if ended.debate is not None:
             add_debate(session, job, ended.debate)
         end(session, job, ended.state, reason=ended.reason, detail=ended.detail, result=ended.facts)
 
-    return settle
+    def at_once(self, claimed: Claim, ledger: Ledger) -> bool:
+        """End it in one round trip; False when more follows from its end, and nothing was done."""
+        ended = self.ended
+        return ended.debate is None and finish(
+            ledger, claimed, ended.state, reason=ended.reason, detail=ended.detail, result=ended.facts
+        )
 
 
 def _settle_step(report: StepReport, known_keys: tuple[str, ...]) -> Settlement:
@@ -107,7 +118,7 @@ def _act(attempt: Attempt, outcome: Replied) -> Settlement:
 
 def _prepare_escalation(attempt: Attempt, outcome: Escalate) -> Settlement:
     if attempt.is_pinned:
-        return end_with(Ended(State.FAILED, outcome.reason, f"{outcome.detail}; the job is pinned to its tier"))
+        return EndWith(Ended(State.FAILED, outcome.reason, f"{outcome.detail}; the job is pinned to its tier"))
 
     def settle(session: Session, job: Job) -> None:
         escalate(session, job, to=outcome.to, reason=outcome.reason, detail=outcome.detail)
@@ -125,7 +136,7 @@ def _prepare_candidate(
         with attempt.step("scan"):
             new = _release_of(attempt, outcome, known_keys=known_keys)
     except (TreeRefusedError, PathRefusedError) as error:
-        return end_with(Ended(State.FAILED, Reason.SCAN_REFUSED, str(error)))
+        return EndWith(Ended(State.FAILED, Reason.SCAN_REFUSED, str(error)))
     return _offer(attempt, _with_hidden_text(attempt, outcome), new)
 
 
@@ -173,7 +184,7 @@ def _prepare_kept(attempt: Attempt, ended: Ended, kept: Candidate, *, known_keys
         with attempt.step("salvage"):
             new = _release_of(attempt, kept, known_keys=known_keys)
     except (TreeRefusedError, PathRefusedError) as error:
-        return end_with(replace(ended, detail=f"{ended.detail}; but {error}", kept=None))
+        return EndWith(replace(ended, detail=f"{ended.detail}; but {error}", kept=None))
 
     def settle(session: Session, job: Job) -> None:
         job.release_id = add_release(session, new).id

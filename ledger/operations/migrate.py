@@ -305,6 +305,10 @@ _USERS = Statement("""
     SELECT count(*) FROM pg_stat_activity
      WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()
 """)
+_FUNCTIONS = Statement("""
+    SELECT oid::regprocedure::text FROM pg_proc
+     WHERE pronamespace = 'public'::regnamespace AND starts_with(proname, 'pointsman_')
+""")
 _TABLES = Statement("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
 
 
@@ -322,11 +326,13 @@ def users_of(engine: Engine) -> int:
 
 
 def clear(engine: Engine) -> None:
-    """Drop every table of a ledger, and no others in the same database."""
+    """Drop every table and function of a ledger, and no others in the same database."""
     names = ", ".join(f'"{name}"' for name in sorted(_own_tables(engine)))
-    if names:
-        with engine.begin() as connection:
+    with engine.begin() as connection:
+        if names:
             Statement(f"DROP TABLE {names} CASCADE").all(connection)
+        for function in _FUNCTIONS.scalars(connection):
+            Statement(f"DROP FUNCTION {function}").all(connection)
 
 
 def _own_tables(engine: Engine) -> set[str]:

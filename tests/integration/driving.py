@@ -60,22 +60,15 @@ class Fleet:
 
     def claim(self, job_id: UUID) -> Claim:
         job = self.job(job_id)
-        with self.ledger.begin() as session:
-            claimed = claim(
-                session,
-                JobMessage(job_id=job_id, fence=job.fence),
-                queue=QueueName(job.queue),
-                worker="w1",
-                policy=self.policy,
-            )
+        message = JobMessage(job_id=job_id, fence=job.fence)
+        claimed = claim(self.ledger, message, queue=QueueName(job.queue), worker="w1", policy=self.policy)
         assert claimed is not None
         return claimed
 
     def claim_stale(self, job_id: UUID) -> None:
         job = self.job(job_id)
-        with self.ledger.begin() as session:
-            message = JobMessage(job_id=job_id, fence=job.fence + 7)
-            assert claim(session, message, queue=QueueName(job.queue), worker="w2", policy=self.policy) is None
+        message = JobMessage(job_id=job_id, fence=job.fence + 7)
+        assert claim(self.ledger, message, queue=QueueName(job.queue), worker="w2", policy=self.policy) is None
 
     def open_call(self, claimed: Claim) -> UUID:
         price = self.policy.prices[MODEL]

@@ -75,11 +75,10 @@ class World:
         )
         with self.ledger.begin() as session:
             accept(session, new)
-        with self.ledger.begin() as session:
-            message = JobMessage(job_id=job_id, fence=0)
-            claimed = claim(session, message, queue=QueueName.ANSWER, worker="w", policy=self.policy)
-            assert claimed is not None
-            return Held(job_id, claimed.attempt.id, claimed.token)
+        message = JobMessage(job_id=job_id, fence=0)
+        claimed = claim(self.ledger, message, queue=QueueName.ANSWER, worker="w", policy=self.policy)
+        assert claimed is not None
+        return Held(job_id, claimed.attempt.id, claimed.token)
 
     def client(self, held: Held) -> ModelClient:
         return ModelClient(self.url, held.token, timeout_seconds=20)

@@ -121,7 +121,8 @@ class World:
             message = JobMessage(job_id=job.id, fence=job.fence)
             queue = QueueName(job.queue)
             pause_queue(session, queue, is_paused=False)
-            taken = claim(session, message, queue=queue, worker="test", policy=self.policy)
+        taken = claim(self.ledger, message, queue=queue, worker="test", policy=self.policy)
+        with self.ledger.begin() as session:
             pause_queue(session, queue, is_paused=True)
         assert taken is not None
         return taken

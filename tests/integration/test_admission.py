@@ -3,18 +3,20 @@
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import Connection, text
 from sqlalchemy.exc import OperationalError
+from sqlmodel import Session
 
 from ledger.attempts import expire_waiting, stale_jobs
 from ledger.dispatch_window import Push, pause_queue, top_up
 from ledger.operations.workers import WorkerStatus, record_heartbeat
 from ledger.start_attempt import claim
+from ledger.store import Ledger
 from ledger.submission import count_backlog, load_headroom
 from producers.dispatch.broker import Publisher
 from producers.errors import AdmissionRefusedError
@@ -106,6 +108,17 @@ def test_no_race_of_claims_gives_a_tenant_more_attempts_than_it_may_have(shop: S
     assert {shop.job(job_id).pushed_at for job_id in refused} == {None}, "they wait for another push"
 
 
+class Within(Ledger):
+    """A ledger whose single statements run in a transaction that stays open."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    @contextmanager
+    def look(self) -> Iterator[Connection]:
+        yield self._session.connection()
+
+
 @pytest.mark.parametrize(("limit", "waits"), [(5, False), (4, True)])
 def test_claims_wait_for_each_other_only_where_they_could_pass_the_tenant_s_limit(
     shop: Shop, limit: int, waits: bool
@@ -116,10 +129,10 @@ def test_claims_wait_for_each_other_only_where_they_could_pass_the_tenant_s_limi
     shop.running(tier=None, tenant="small")
     one, two = (shop.message(job) for job in questions(shop, 2, tenant="small"))
     with shop.ledger.begin() as session:
-        assert claim(session, one, queue=ANSWER, worker="w1", policy=shop.policy) is not None
+        assert claim(Within(session), one, queue=ANSWER, worker="w1", policy=shop.policy) is not None
         with pytest.raises(OperationalError) if waits else nullcontext(), shop.ledger.begin() as other:
             other.execute(text("SET LOCAL lock_timeout = '50ms'"))
-            assert claim(other, two, queue=ANSWER, worker="w1", policy=shop.policy) is not None
+            assert claim(Within(other), two, queue=ANSWER, worker="w1", policy=shop.policy) is not None
 
 
 def test_what_finishes_work_that_has_begun_is_not_counted(shop: Shop) -> None:

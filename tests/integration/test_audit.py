@@ -12,6 +12,7 @@ from ledger.audit import AuditVerdict, export, seal, verify
 from ledger.job_control import reject
 from ledger.record_tables import AuditSeal
 from ledger.store import Ledger
+from monitoring.gauges import read_gauges
 from routing.jobs import Reason, State
 from tests.integration.driving import Fleet, create_fleet
 
@@ -64,6 +65,19 @@ def test_an_empty_trail_verifies(fleet: Fleet) -> None:
     assert seal_now(fleet) is None
 
 
+def test_the_age_of_what_is_not_sealed_counts_from_the_last_seal(sealed: Fleet) -> None:
+    def age() -> float:
+        with sealed.ledger.begin() as session:
+            readings = read_gauges(session, sealed.policy, recent={}, providers=())
+        return next(reading.value for reading in readings if reading.name == "audit_unsealed_age_seconds")
+
+    assert age() == 0
+    append(sealed, "more")
+    sealed.execute("UPDATE audit SET at = at - interval '1 minute'")
+    append(sealed, "and more")
+    assert age() == pytest.approx(60, abs=20)
+
+
 def test_an_older_head_is_still_found_after_more_was_sealed(sealed: Fleet) -> None:
     head = check(sealed).head
     append(sealed, "more")
@@ -78,13 +92,14 @@ TAMPERING = {
     "an empty column filled": ("UPDATE audit SET scan = 'passed' WHERE seq = 2", "edited or reordered"),
     "a row deleted": ("DELETE FROM audit WHERE seq = 5", "1 rows were deleted"),
     "the first row deleted": ("DELETE FROM audit WHERE seq = 1", "1 rows were deleted"),
-    "all rows of a seal deleted": ("DELETE FROM audit WHERE sealed_in = 2", "3 rows were deleted"),
+    "all rows of a seal deleted": ("DELETE FROM audit WHERE seq BETWEEN 4 AND 6", "3 rows were deleted"),
     "two rows swapped": (
         "UPDATE audit SET seq = CASE seq WHEN -4 THEN 5 ELSE 4 END WHERE seq IN (-4, -5)",
         "edited or reordered",
     ),
     "a row renumbered into a later seal": ("UPDATE audit SET seq = 100 WHERE seq = 9", "deleted"),
-    "a row unsealed": ("UPDATE audit SET sealed_in = NULL WHERE seq = 5", "do not say that they belong"),
+    "a row unsealed": ("UPDATE audit SET sealed_in = NULL WHERE seq = 6", "do not say that they belong"),
+    "a row of another seal": ("UPDATE audit SET sealed_in = 3 WHERE seq = 5", "do not say that they belong"),
     "the last seal removed": ("DELETE FROM audit_seal WHERE number = 3", "no seal covers them"),
     "a middle seal removed": ("DELETE FROM audit_seal WHERE number = 2", "seals removed"),
     "the first seal removed": ("DELETE FROM audit_seal WHERE number = 1", "seals removed"),
@@ -120,7 +135,7 @@ def test_a_row_forged_into_a_gap_of_a_sealed_range_is_found(fleet: Fleet) -> Non
 
 def test_only_a_known_head_shows_that_the_tail_was_cut_off_with_its_rows(sealed: Fleet) -> None:
     head = check(sealed).head
-    sealed.execute("DELETE FROM audit WHERE sealed_in = 3")
+    sealed.execute("DELETE FROM audit WHERE seq > (SELECT last_seq FROM audit_seal WHERE number = 2)")
     sealed.execute("DELETE FROM audit_seal WHERE number = 3")
     assert check(sealed).ok
     assert "expected head" in " / ".join(check(sealed, expected_head=head).problems)

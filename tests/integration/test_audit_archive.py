@@ -18,7 +18,7 @@ from producers.config import DispatcherConfig
 from producers.dispatch.broker import BrokerLists, Publisher
 from producers.dispatch.dispatcher import Dispatcher
 from routing.broker import create_app
-from tests.factories import Shop
+from tests.factories import Shop, rows_of
 from tests.integration.http_world import DEAD_BROKER
 
 KEY = b"a key of the operator"
@@ -87,16 +87,16 @@ def test_young_rows_stay(sealed: Shop, archive: Archive) -> None:
 @pytest.mark.parametrize(
     "crime",
     [
-        "DELETE FROM audit WHERE sealed_in = 5",
-        "DELETE FROM audit WHERE sealed_in = 5; DELETE FROM audit_seal WHERE number = 5",
-        "UPDATE audit SET actor = 'nobody' WHERE sealed_in = 5",
+        f"DELETE FROM audit WHERE seq IN {rows_of(5)}",
+        f"DELETE FROM audit WHERE seq IN {rows_of(5)}; DELETE FROM audit_seal WHERE number = 5",
+        f"UPDATE audit SET actor = 'nobody' WHERE seq IN {rows_of(5)}",
         "UPDATE audit_seal SET archived = NULL",
         "UPDATE audit_seal SET archived = repeat('0', 64)",
         "UPDATE audit_seal SET signature = repeat('0', 64) WHERE archived IS NOT NULL",
-        "UPDATE audit_seal SET last_seq = last_seq + 3 WHERE number = 4; DELETE FROM audit WHERE sealed_in = 5",
+        f"UPDATE audit_seal SET last_seq = last_seq + 3 WHERE number = 4; DELETE FROM audit WHERE seq IN {rows_of(5)}",
         "DELETE FROM audit_seal WHERE number = 4",
         "UPDATE audit_seal SET archived = (SELECT archived FROM audit_seal WHERE number = 4) WHERE number = 5;"
-        " DELETE FROM audit_seal WHERE number = 4; DELETE FROM audit WHERE sealed_in = 5",
+        f" DELETE FROM audit_seal WHERE number = 4; DELETE FROM audit WHERE seq IN {rows_of(5)}",
         "INSERT INTO audit (seq, action, actor, detail) VALUES (1, 'forged', 'x', '{}')",
     ],
 )
@@ -212,7 +212,7 @@ def test_a_ledger_that_was_restored_from_before_the_archive_s_end_goes_on_into_i
 
 
 def test_nothing_is_archived_of_a_trail_that_does_not_verify(sealed: Shop, archive: Archive) -> None:
-    sealed.execute("UPDATE audit SET actor = 'nobody' WHERE sealed_in = 2")
+    sealed.execute(f"UPDATE audit SET actor = 'nobody' WHERE seq IN {rows_of(2)}")
     with pytest.raises(ArchiveError, match="does not verify"):
         move(sealed, archive)
     assert archive.files() == []

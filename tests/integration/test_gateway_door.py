@@ -85,11 +85,10 @@ def agent_attempt(world: World, *, tenant: str = "acme") -> Held:
             site_id=site.id,
         )
         accept(session, new)
-    with world.ledger.begin() as session:
-        taken = JobMessage(job_id=job_id, fence=0)
-        claimed = claim(session, taken, queue=QueueName.AGENT, worker="w", policy=world.policy)
-        assert claimed is not None
-        return Held(job_id, claimed.attempt.id, claimed.token)
+    taken = JobMessage(job_id=job_id, fence=0)
+    claimed = claim(world.ledger, taken, queue=QueueName.AGENT, worker="w", policy=world.policy)
+    assert claimed is not None
+    return Held(job_id, claimed.attempt.id, claimed.token)
 
 
 def bind(world: World, held: Held, address: str | None, *, token: str | None = None) -> None:

@@ -224,9 +224,8 @@ def test_a_message_with_another_fence_is_no_claim(shop: Shop, fence: int) -> Non
 def test_a_message_on_another_queue_or_about_no_job_is_no_claim(shop: Shop) -> None:
     job_id = shop.accept()
     assert shop.try_claim(shop.message(job_id), queue=QueueName.PATCH) is None
-    with shop.ledger.begin() as session:
-        message = JobMessage(job_id=uuid4(), fence=0)
-        assert claim(session, message, queue=QueueName.SPEC, worker="w", policy=shop.policy) is None
+    message = JobMessage(job_id=uuid4(), fence=0)
+    assert claim(shop.ledger, message, queue=QueueName.SPEC, worker="w", policy=shop.policy) is None
 
 
 @pytest.mark.req("S-025")

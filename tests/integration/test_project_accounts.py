@@ -69,11 +69,10 @@ class Accounts:
             (job_id,) = start_steps(
                 session, job, [StepStart(key="step", attempt=1, model=mine.model, provider=account)]
             )
-        with ledger.begin() as session:
-            given = JobMessage(job_id=job_id, fence=0)
-            claimed = claim(session, given, queue=QueueName.STEPS, worker="w", policy=policy)
-            assert claimed is not None
-            return Held(job_id, claimed.attempt.id, claimed.token)
+        given = JobMessage(job_id=job_id, fence=0)
+        claimed = claim(ledger, given, queue=QueueName.STEPS, worker="w", policy=policy)
+        assert claimed is not None
+        return Held(job_id, claimed.attempt.id, claimed.token)
 
     def called(self) -> dict[str, int]:
         return {name: len(up.requests) for name, up in self.ups.items()}

@@ -18,7 +18,7 @@ from producers.dispatch.dispatcher import Dispatcher
 from producers.errors import AuthenticationError
 from producers.use_cases.tenants import authenticate
 from routing.broker import create_app
-from tests.factories import Shop
+from tests.factories import Shop, rows_of
 from tests.integration.http_world import DEAD_BROKER
 
 KEY = "a key of the operator's own"
@@ -57,11 +57,11 @@ def sealed(shop: Shop, tmp_path: Path) -> Shop:
 
 
 TAMPERING = {
-    "edit": ("UPDATE audit SET actor = 'nobody' WHERE sealed_in = 2", "seal 2 "),
+    "edit": (f"UPDATE audit SET actor = 'nobody' WHERE seq IN {rows_of(2)}", "seal 2 "),
     "deletion": ("DELETE FROM audit WHERE action = 'deed 1.1'", "seal 2 "),
     "reorder": (
-        "UPDATE audit a SET action = b.action FROM audit b WHERE a.sealed_in = 2 AND b.sealed_in = 2 AND a.seq + b.seq"
-        " = (SELECT min(seq) + max(seq) FROM audit WHERE sealed_in = 2)",
+        f"UPDATE audit a SET action = b.action FROM audit b WHERE a.seq IN {rows_of(2)} AND b.seq IN {rows_of(2)}"
+        f" AND a.seq + b.seq = (SELECT min(seq) + max(seq) FROM audit WHERE seq IN {rows_of(2)})",
         "seal 2 ",
     ),
     "insertion": (
@@ -70,10 +70,10 @@ TAMPERING = {
     ),
     "an edited seal": ("UPDATE audit_seal SET rows = 2 WHERE number = 2", "seal 2 was edited"),
     "a deleted seal": ("DELETE FROM audit_seal WHERE number = 2", "seal 3 follows where seal 2 should be"),
-    "truncation of rows": ("DELETE FROM audit WHERE sealed_in = 3", "seal 3 "),
+    "truncation of rows": (f"DELETE FROM audit WHERE seq IN {rows_of(3)}", "seal 3 "),
     "truncation of seals": ("DELETE FROM audit_seal WHERE number = 3", "no seal covers them"),
     "truncation of both": (
-        "WITH gone AS (DELETE FROM audit_seal WHERE number = 3) DELETE FROM audit WHERE sealed_in = 3",
+        f"WITH gone AS (DELETE FROM audit_seal WHERE number = 3) DELETE FROM audit WHERE seq IN {rows_of(3)}",
         "does not hold the expected head 3:",
     ),
     "all of it gone": (

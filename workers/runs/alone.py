@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -26,8 +27,7 @@ from gateway.fake_provider.config import FakeProviderConfig
 from gateway.fake_provider.server import running_fake_provider
 from ledger.events import EventKind
 from ledger.start_attempt import Claim
-from ledger.tables import Attempt as AttemptRow
-from ledger.tables import Job
+from ledger.tables import ClaimedAttempt, ClaimedJob
 from routing.config import PolicyConfig, read_settings, strip_settings
 from routing.errors import PolicyError
 from routing.policy.agents import RESULT_FILE, is_covered
@@ -182,10 +182,8 @@ def _attempt(place: AloneContext) -> Attempt:
     queue = QueueName.STEPS.value
     tenant = place.runs.codex_tenant or _TENANT
     job_id = uuid4()
-    job = Job(
-        id=job_id, tenant=tenant, door="cli", state="running", prompt="", request_digest="", root_id=job_id, queue=queue
-    )
-    row = AttemptRow(job_id=job_id, number=1, queue=queue, fence=1, worker="alone", token_hash="")
+    job = ClaimedJob(id=job_id, tenant=tenant, state="running", prompt="", root_id=job_id, queue=queue)
+    row = ClaimedAttempt(uuid4(), job_id, 1, queue, None, 1, "alone", datetime.now(UTC))
 
     def report(kind: EventKind, data: Mapping[str, Any]) -> None:
         if kind is EventKind.PROGRESS:

@@ -44,8 +44,7 @@ class Desk:
     def attempt(
         self, environment: Mapping[str, str], *, tenant: str = "acme", config: RunsConfig | None = None
     ) -> Attempt:
-        made = make_attempt(queue=QueueName.STEPS)
-        made.claim.job.tenant = tenant
+        made = make_attempt(queue=QueueName.STEPS, tenant=tenant)
         default = RunsConfig(codex_tenant="acme", codex_command=str(self.home / "codex"))
 
         def charge(nanousd: int, model: str) -> str | None:
