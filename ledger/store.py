@@ -233,7 +233,7 @@ class Ledger:
 
     @contextmanager
     def look(self) -> Iterator[Connection]:
-        """Open a connection for one read-only statement, without the round trips of a transaction."""
+        """Open a connection for one statement, without the round trips of a transaction."""
         with self._looking.connect() as connection:
             yield connection
 

