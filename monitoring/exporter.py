@@ -28,6 +28,7 @@ from sqlmodel import Session
 
 from ledger.errors import ForeignMarkError
 from ledger.store import Ledger, create_ledger_engine
+from monitoring.asgi import Server
 from monitoring.event_metrics import fold_pending, has_pending, read_series
 from monitoring.gauges import (
     PROBED,
@@ -251,7 +252,7 @@ def exporting(
     )
     folding.start()
     try:
-        yield uvicorn.Server(config)
+        yield Server(config)
     finally:
         stopping.set()
         folding.join(timeout=15)
