@@ -5,6 +5,7 @@ Besides `workers.main` this is the only module that reads the environment.
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -200,6 +201,7 @@ def _root(
 
 def main() -> None:
     """Run the command line."""
+    gc.set_threshold(100_000)  # most of what a command makes are modules; programs set their own
     app(prog_name="pointsman")
 
 

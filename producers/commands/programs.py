@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 import sys
@@ -273,7 +274,12 @@ def migrate_ledger(ctx: typer.Context, as_json: AsJson = False) -> None:
 
 
 def _await_ledger(config: LedgerConfig) -> None:
-    """Wait for the migration to this version's schema; exit with code 2 if it does not come."""
+    """Wait for the migration to this version's schema; exit with code 2 if it does not come.
+
+    What is imported by now stays: no collection of garbage has to look at it.
+    """
     from ledger.store import await_schema
 
+    gc.freeze()
+    gc.set_threshold(700, 10, 10)
     await_schema(config.url.get_secret_value(), patience_seconds=config.migration_wait_seconds)
