@@ -195,7 +195,8 @@ def run_demo(environment: Mapping[str, str], *, keep: Path | None = None) -> boo
         )
         out.print("\nStarting PostgreSQL, Valkey, gateway, API, dispatcher, exporter, workers, fake provider ...")
         started = time.monotonic()
-        options = Options(home=home, fake_provider=FakeProviderConfig(faults=True), api_port=0)
+        fake_provider = FakeProviderConfig(faults=True)
+        options = Options(home=home, fake_provider=fake_provider, api_port=0, idle_children=0)
         with Embedded(options, base_environment=environment) as embedded:
             _import_sites(embedded, Path(scratch))
             assert embedded.supervisor is not None

@@ -1,6 +1,6 @@
 """Forks the Python programs of an installation from one process, so that what they import is in memory once.
 
-`python -m producers.local.fork_server OWNER_PID DATABASE MODULE...` imports the modules, and forks for each message of
+`python -m producers.local.fork_server DATABASE MODULE...` imports the modules, and forks for each message of
 its supervisor, with which come a socket and the descriptor of a log. The child reads its command and environment from
 the socket itself: this process never sees a program's secrets, so its later children do not inherit them.
 
@@ -24,8 +24,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
 
-from sqlalchemy.orm import configure_mappers
-
+FORK, END = b"1", b"0"
+"""Orders of the supervisor. Without END it was killed."""
 GRACE_SECONDS = 3.0
 """How long programs that are stopping too can still write to the ledger."""
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
@@ -36,8 +36,8 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 class ForkServer:
     """Forks programs, and tells the supervisor of their ends."""
 
-    def __init__(self, owner: int, database: Path) -> None:
-        self._owner = owner
+    def __init__(self, database: Path) -> None:
+        self._pid = os.getpid()
         self._database = database
         self._orders = socket.socket(fileno=0)
         self._running: dict[int, socket.socket] = {}
@@ -46,11 +46,12 @@ class ForkServer:
     def serve(self) -> socket.socket:
         """Fork a program for each order; returns in every child, with its socket. Ends the process otherwise."""
         signal.signal(signal.SIGCHLD, lambda *_: self._reap())
-        signal.signal(signal.SIGTERM, lambda *_: self._stop())
+        signal.signal(signal.SIGTERM, lambda *_: self._stop(is_orphan=True))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _OWN_SIGNALS)
         while True:
             order, descriptors, _, _ = socket.recv_fds(self._orders, 1, 2)
-            if not order:  # the supervisor is gone
-                self._stop()
+            if order != FORK:
+                self._stop(is_orphan=order != END)
             program, log = socket.socket(fileno=descriptors[0]), descriptors[1]
             signal.pthread_sigmask(signal.SIG_BLOCK, _OWN_SIGNALS)
             if (pid := os.fork()) == 0:
@@ -64,6 +65,8 @@ class ForkServer:
     def _become_program(self, log: int) -> None:
         os.setsid()
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != self._pid:
+            os._exit(1)
         for number in _OWN_SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _OWN_SIGNALS)
@@ -85,11 +88,11 @@ class ForkServer:
         if self._is_stopping:
             os._exit(0)
 
-    def _stop(self) -> NoReturn:
+    def _stop(self, *, is_orphan: bool) -> NoReturn:
         """End with the last program; without a supervisor, which otherwise ends them, see to that."""
         self._is_stopping = True
         signal.pthread_sigmask(signal.SIG_BLOCK, _OWN_SIGNALS)
-        if os.getppid() != self._owner:
+        if is_orphan:
             for pid in self._running:
                 os.kill(pid, signal.SIGTERM)
             time.sleep(GRACE_SECONDS)
@@ -111,13 +114,15 @@ def stop_database(directory: Path) -> None:
 
 def main(argv: Sequence[str]) -> int:
     """Serve; in a child, run the program."""
-    owner, database, *modules = argv
+    database, *modules = argv
+    signal.pthread_sigmask(signal.SIG_BLOCK, _OWN_SIGNALS)  # the database is to be stopped whenever the owner dies
     gc.disable()  # a collection would write to every page
     for module in modules:
         import_module(module)
-    configure_mappers()
+    if orm := sys.modules.get("sqlalchemy.orm"):
+        orm.configure_mappers()
     gc.freeze()
-    with ForkServer(int(owner), Path(database)).serve() as program, program.makefile() as orders:
+    with ForkServer(Path(database)).serve() as program, program.makefile() as orders:
         order = json.loads(orders.readline())
     gc.enable()
     _LIBC.prctl(_PR_SET_NAME, order["name"].encode()[:15])

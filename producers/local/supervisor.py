@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
@@ -25,6 +26,7 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 from producers.errors import InstallationError
+from producers.local.fork_server import END, FORK
 from routing.config import PREFIX
 
 logger = logging.getLogger(__name__)
@@ -173,7 +175,7 @@ class ForkServer:
 
     def __init__(self, modules: Sequence[str], *, database: Path, environment: Mapping[str, str], logs: Path) -> None:
         self._orders, theirs = socket.socketpair()
-        argv = python_module("producers.local.fork_server", str(os.getpid()), str(database), *modules)
+        argv = python_module("producers.local.fork_server", str(database), *modules)
         with theirs, (logs / "fork-server.log").open("ab") as log:
             self.process = _spawn(argv, environment, stdin=theirs.fileno(), log=log.fileno())
 
@@ -187,15 +189,23 @@ class ForkServer:
         order = {"name": program.name, "argv": program.argv[2:], "environment": environment}
         with theirs:
             try:
-                socket.send_fds(self._orders, [b"1"], [theirs.fileno(), log])
+                socket.send_fds(self._orders, [FORK], [theirs.fileno(), log])
                 ours.sendall(f"{json.dumps(order)}\n".encode())
             except OSError:
                 raise InstallationError("the fork server ended") from None
         return Forked(ours)
 
+    def has_ended(self) -> bool:
+        """Whether it is gone, or just going."""
+        if select.select([self._orders], [], [], 0)[0]:  # it says nothing but its end
+            self.process.wait()
+        return self.process.poll() is not None
+
     def close(self) -> None:
-        """Tell the server to end with its last program."""
-        self._orders.close()
+        """Tell the server to end with its last program, and wait for that."""
+        with self._orders, suppress(OSError):
+            self._orders.sendall(END)
+        self.process.wait()
 
 
 class Supervisor:
@@ -246,7 +256,10 @@ class Supervisor:
 
     def _fork_server(self) -> ForkServer:
         """Return the fork server, started anew if it has died."""
-        if self._server is None or self._server.process.poll() is not None:
+        if self._server is not None and self._server.has_ended():
+            self._server.close()
+            self._server = None
+        if self._server is None:
             assert self._database is not None
             self._server = ForkServer(
                 (*self._imported, *self._forked),
@@ -338,7 +351,6 @@ class Supervisor:
         self._running.clear()
         if self._server is not None:
             self._server.close()
-            self._server.process.wait()
             self._server = None
 
 
