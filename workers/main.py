@@ -13,7 +13,7 @@ import socket
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from celery import Celery
@@ -161,6 +161,7 @@ def build_worker(
         handlers=handlers,
     )
 
+    @cache  # keeps no connection, but what SQLAlchemy asks of a server only once
     def open_ledger() -> Ledger:
         return Ledger(create_ledger_engine(settings.ledger.url.get_secret_value(), pool_size=0))
 
