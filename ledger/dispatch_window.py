@@ -405,16 +405,19 @@ def paused_queues(session: Session) -> dict[str, datetime]:
     return {queue: paused_at for queue, paused_at in session.execute(paused)}
 
 
-def lead(session: Session, role: str, holder: str, *, seconds: float) -> bool:
+_LEAD = Statement("""
+    INSERT INTO leader (role, holder, until)
+    VALUES (%(role)s, %(holder)s, clock_timestamp() + make_interval(secs => CAST(%(seconds)s AS float)))
+    ON CONFLICT (role) DO UPDATE SET holder = excluded.holder, until = excluded.until
+     WHERE leader.until < clock_timestamp() OR leader.holder = excluded.holder
+    RETURNING holder
+""")
+
+
+def lead(session: Session | Connection, role: str, holder: str, *, seconds: float) -> bool:
     """Become or stay the only leader of a role for this many seconds; False while another process leads."""
-    free = (col(Leader.until) < now()) | (col(Leader.holder) == holder)
-    taken = session.scalar(
-        insert(Leader)
-        .values(role=role, holder=holder, until=after(seconds))
-        .on_conflict_do_update(index_elements=["role"], set_={"holder": holder, "until": after(seconds)}, where=free)
-        .returning(col(Leader.holder))
-    )
-    return taken == holder
+    values = {"role": role, "holder": holder, "seconds": seconds}
+    return bool(_LEAD.scalar(session, values) == holder)
 
 
 def leaders(session: Session) -> dict[str, str]:

@@ -19,7 +19,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, delete, exists, func, or_, select, tuple_
+from sqlalchemy import ColumnElement, Connection, delete, exists, func, or_, select, tuple_
 from sqlalchemy import update as sql_update
 from sqlalchemy.dialects.postgresql import insert
 from sqlmodel import Session, col
@@ -28,7 +28,7 @@ from ledger import audit
 from ledger.errors import ClusterNotFoundError, WrongStateError
 from ledger.events import EventKind, record
 from ledger.runs.tables import AgentExecution, Gate, Project, Run, RunStep, TicketNote
-from ledger.store import after, moment, now, storable
+from ledger.store import Statement, after, moment, now, storable
 from ledger.tables import ClaimedJob, Job, TaskFailure, Tenant
 from routing.decision.router import debate_key
 from routing.decision.triggers import Stakes
@@ -69,6 +69,16 @@ def owe_ticket_note(session: Session, run: Run, kind: str) -> None:
         return
     values = {"run_id": run.job_id, "kind": kind, "attempts": 0, "next_at": now()}
     session.execute(insert(TicketNote).values(values).on_conflict_do_nothing())
+
+
+_HAS_DUE_NOTE = Statement("""
+    SELECT EXISTS (SELECT FROM ticket_note WHERE delivered_at IS NULL AND next_at <= (SELECT clock_timestamp()))
+""")
+
+
+def has_due_note(connection: Connection) -> bool:
+    """Whether a note is due."""
+    return bool(_HAS_DUE_NOTE.scalar(connection))
 
 
 def claim_due_notes(session: Session, *, limit: int) -> list[DueNote]:

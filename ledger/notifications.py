@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Literal, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import select, tuple_
+from sqlalchemy import Connection, select, tuple_
 from sqlalchemy import update as sql_update
 from sqlmodel import Session, col
 
@@ -90,6 +90,14 @@ class NotificationMark(NamedTuple):
 
     created_at: datetime
     job_id: UUID
+
+
+_HAS_DUE = Statement("SELECT EXISTS (SELECT FROM notification WHERE next_at <= (SELECT clock_timestamp()))")
+
+
+def has_due_notification(connection: Connection) -> bool:
+    """Whether a notification is due."""
+    return bool(_HAS_DUE.scalar(connection))
 
 
 def claim_due_notifications(

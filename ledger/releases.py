@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
-from sqlalchemy import func, inspect, select
+from sqlalchemy import Connection, func, inspect, select
 from sqlalchemy import update as sql_update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm.attributes import set_committed_value
@@ -25,7 +25,7 @@ from ledger.errors import (
     SiteNotFoundError,
 )
 from ledger.spending import booked_on_bill
-from ledger.store import now
+from ledger.store import Statement, now
 from ledger.tables import Job, Release, Site
 from routing.decision.router import SiteSignals
 from routing.jobs import read_stored
@@ -173,10 +173,15 @@ def revoke_previews(session: Session, site: Site, *, release_id: UUID | None = N
     return int(done.rowcount)  # type: ignore[attr-defined]
 
 
-def lagging_sites(session: Session, *, besides: Sequence[UUID] = (), limit: int = 100) -> Sequence[UUID]:
+_LAGGING = Statement("""
+    SELECT id FROM site WHERE active_release_id IS DISTINCT FROM shown_release_id AND id <> ALL (%(besides)s::uuid[])
+     ORDER BY id LIMIT %(limit)s
+""")
+
+
+def lagging_sites(session: Session | Connection, *, besides: Sequence[UUID] = (), limit: int = 100) -> Sequence[UUID]:
     """Return sites, except `besides`, whose projection may not show the active release."""
-    lags = col(Site.active_release_id).is_distinct_from(col(Site.shown_release_id)) & col(Site.id).not_in(besides)
-    return session.scalars(select(col(Site.id)).where(lags).order_by(col(Site.id)).limit(limit)).all()
+    return _LAGGING.scalars(session, {"besides": list(besides), "limit": limit})
 
 
 def shown_sites(session: Session, *, after: UUID | None, limit: int = 500) -> Sequence[Site]:

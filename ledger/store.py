@@ -153,6 +153,8 @@ def _storable_value(value: Any) -> Any:
 STATEMENT_TIMEOUT_MS = 10_000
 IDLE_TRANSACTION_TIMEOUT_MS = 30_000
 """A writer that hangs in a transaction holds back the metrics and the audit seals."""
+IDLE_SESSION_TIMEOUT_MS = 60_000
+"""A pooled connection that nobody used for so long is closed by the server; `_check_alive` sees that."""
 SILENCE: Mapping[str, int] = MappingProxyType(
     {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 20_000}
 )
@@ -173,14 +175,17 @@ def create_ledger_engine(url: str, *, pool_size: int = 4, application: str = "po
         application: the name that the database shows for these connections.
     """
     driver_url = url.replace("postgresql://", "postgresql+psycopg://", 1)
-    connect_args = {
+    connect_args: dict[str, Any] = {
         "application_name": application,
         "connect_timeout": 5,
         "options": f"-c statement_timeout={STATEMENT_TIMEOUT_MS} -c TimeZone=UTC "
         f"-c idle_in_transaction_session_timeout={IDLE_TRANSACTION_TIMEOUT_MS} {SILENT_CLIENT}",
         **SILENCE,
     }
-    pool: dict[str, Any] = {"pool_size": pool_size, "max_overflow": pool_size}
+    # The connection used last is used next, so that those of a busy hour are closed when it is over.
+    pool: dict[str, Any] = {"pool_size": pool_size, "max_overflow": pool_size, "pool_use_lifo": True}
+    if pool_size:
+        connect_args["options"] += f" -c idle_session_timeout={IDLE_SESSION_TIMEOUT_MS}"
     engine = create_engine(
         driver_url,
         connect_args=connect_args,

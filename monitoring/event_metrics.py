@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from sqlalchemy import select, text
+from sqlalchemy import Connection, select, text
 from sqlalchemy import update as sql_update
 from sqlalchemy.dialects.postgresql import insert
 from sqlmodel import Session, col
@@ -19,7 +19,7 @@ from sqlmodel import Session, col
 from ledger.errors import ForeignMarkError
 from ledger.events import EventKind
 from ledger.record_tables import Event, Rollup, RollupMark
-from ledger.store import Ledger
+from ledger.store import Ledger, Statement
 from monitoring import metrics
 from monitoring.metrics import Metric, SeriesKey, bucket_of, series_key
 from routing.jobs import Reason, State
@@ -309,6 +309,18 @@ class FoldStep(NamedTuple):
     events: int
     is_done: bool
     """False if events are left."""
+
+
+_HAS_PENDING = Statement("""
+    SELECT EXISTS (SELECT FROM event WHERE xid >= mark.xid AND xid < mark.horizon) OR mark.horizon < mark.xid
+      FROM (SELECT coalesce((SELECT xid FROM rollup_mark WHERE id = 1), 0) AS xid,
+                   pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS horizon) AS mark
+""")
+
+
+def has_pending(connection: Connection) -> bool:
+    """Whether there are events to fold, or a mark that is not this cluster's."""
+    return bool(_HAS_PENDING.scalar(connection))
 
 
 def fold_pending(ledger: Ledger, *, batch: int = BATCH_EVENTS) -> int:

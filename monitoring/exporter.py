@@ -13,7 +13,7 @@ import signal
 import threading
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, MutableMapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -28,7 +28,8 @@ from sqlmodel import Session
 
 from ledger.errors import ForeignMarkError
 from ledger.store import Ledger, create_ledger_engine
-from monitoring.event_metrics import fold_pending, read_series
+from monitoring.asgi import Server
+from monitoring.event_metrics import fold_pending, has_pending, read_series
 from monitoring.gauges import (
     PROBED,
     Reading,
@@ -222,14 +223,19 @@ def fold_until(stopping: threading.Event, ledger: Ledger) -> None:
     """Fold every second until stopped, waiting for an unreachable ledger."""
     while not stopping.wait(FOLD_SECONDS):
         try:
-            fold_pending(ledger)
+            with ledger.look() as connection:
+                is_pending = has_pending(connection)
+            if is_pending:
+                fold_pending(ledger)
         except (DBAPIError, ForeignMarkError):
             logger.warning("fold_failed", exc_info=True)
 
 
-def serve(ledger_url: str, *, host: str, port: int, policy: Policy, broker: Redis | None = None) -> None:
-    """Serve `/metrics` and `/healthz` until SIGTERM or SIGINT, in the main thread."""
-    ledger = Ledger(create_ledger_engine(ledger_url, pool_size=2, application="pointsman-exporter"))
+@contextmanager
+def exporting(
+    ledger: Ledger, *, host: str, port: int, policy: Policy, broker: Redis | None = None
+) -> Iterator[uvicorn.Server]:
+    """Fold while the context is open, and yield a server of `/metrics` and `/healthz` that has not started."""
     stopping = threading.Event()
     folding = threading.Thread(target=fold_until, args=(stopping, ledger), name="fold", daemon=True)
     config = uvicorn.Config(
@@ -244,17 +250,41 @@ def serve(ledger_url: str, *, host: str, port: int, policy: Policy, broker: Redi
         timeout_graceful_shutdown=5,
         server_header=False,
     )
-    # uvicorn raises the signal again after its shutdown; here a signal is the normal end.
-    previous = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGTERM, signal.SIGINT)}
     folding.start()
     try:
-        with suppress(KeyboardInterrupt):
-            uvicorn.Server(config).run()
+        yield Server(config)
     finally:
         stopping.set()
         folding.join(timeout=15)
-        ledger.close()
         if broker is not None:
             broker.close()
+
+
+def serve(ledger_url: str, *, host: str, port: int, policy: Policy, broker: Redis | None = None) -> None:
+    """Serve `/metrics` and `/healthz` until SIGTERM or SIGINT, in the main thread."""
+    ledger = Ledger(create_ledger_engine(ledger_url, pool_size=2, application="pointsman-exporter"))
+    # uvicorn raises the signal again after its shutdown; here a signal is the normal end.
+    previous = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        with (
+            exporting(ledger, host=host, port=port, policy=policy, broker=broker) as server,
+            suppress(KeyboardInterrupt),
+        ):
+            server.run()
+    finally:
+        ledger.close()
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def serving(ledger: Ledger, *, host: str, port: int, policy: Policy, broker: Redis | None = None) -> Iterator[None]:
+    """Serve in a thread while the context is open, for a process that does something else."""
+    with exporting(ledger, host=host, port=port, policy=policy, broker=broker) as server:
+        thread = threading.Thread(target=server.run, name="exporter", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            server.should_exit = True
+            thread.join(timeout=15)

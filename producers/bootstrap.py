@@ -1,6 +1,6 @@
 """The composition root of the producers: opens what a program needs, when it needs it, from its settings.
 
-What only some programs need, Celery above all, is imported as it is opened.
+What only some programs need, SQLAlchemy and Celery above all, is imported as it is opened.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict
 
-from ledger.audit import HEAD_FILE_NAME, HeadFile
-from ledger.store import Ledger, create_ledger_engine
 from monitoring.config import AuditConfig, ExporterConfig, LedgerConfig, LogsConfig, TracingConfig
 from producers.config import ApiConfig, DispatcherConfig, GatewayPlace, PagesConfig, RunsPlace, WebhookConfig
 from routing.config import BrokerConfig, PolicyConfig, collect_secrets
@@ -20,14 +18,16 @@ from routing.policy.platform import Policy, load_policy
 from routing.prompt.vocabulary import Vocabularies, load_vocabularies
 from sandbox.config import MirrorConfig
 from sites.config import ContentStoreConfig, PreviewConfig
-from sites.content_store import ContentStore
-from sites.preview import PreviewSigner
 
 if TYPE_CHECKING:
+    from ledger.audit import HeadFile
+    from ledger.store import Ledger
     from producers.dispatch.broker import Publisher
     from producers.intake.submit import Environment, Submitter
     from producers.use_cases.all import UseCases
     from producers.use_cases.jobs import PreviewLinks
+    from sites.content_store import ContentStore
+    from sites.preview import PreviewSigner
 
 
 class Settings(BaseModel):
@@ -74,6 +74,8 @@ class Installation:
     @cached_property
     def ledger(self) -> Ledger:
         """The ledger."""
+        from ledger.store import Ledger, create_ledger_engine
+
         return Ledger(create_ledger_engine(self.ledger_url, pool_size=self.settings.ledger.pool_size))
 
     @cached_property
@@ -126,16 +128,22 @@ class Installation:
     @cached_property
     def content_store(self) -> ContentStore:
         """The files of the sites."""
+        from sites.content_store import ContentStore
+
         return ContentStore(self.settings.content_store.root)
 
     @property
     def audit_heads(self) -> HeadFile:
         """The file with the newest head of the audit chain."""
+        from ledger.audit import HEAD_FILE_NAME, HeadFile
+
         return HeadFile(self.settings.audit.head_path or self.settings.content_store.root / HEAD_FILE_NAME)
 
     @cached_property
     def signer(self) -> PreviewSigner | None:
         """Signs preview links; None without a configured key."""
+        from sites.preview import PreviewSigner
+
         keys = [key.get_secret_value() for key in self.settings.preview.keys]
         return PreviewSigner(keys) if keys else None
 

@@ -5,17 +5,15 @@ Besides `workers.main` this is the only module that reads the environment.
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.metadata import version
+from functools import cache
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
-from typer.models import CommandInfo
-
-from producers.commands import deliveries, installation, jobs, monitoring, operate, programs, route, runs, sites
-from producers.commands.context import Context
 
 PANELS: Mapping[str, Sequence[str]] = {
     panel: names.split()
@@ -32,6 +30,23 @@ PANELS: Mapping[str, Sequence[str]] = {
     )
 }
 """Panels of the help and their commands, in order of appearance."""
+
+_MODULE_OF = {
+    name: module
+    for module, names in {
+        "jobs": "submit jobs job watch reply cancel resume approve reject revise",
+        "deliveries": "dead replay dismiss webhook",
+        "runs": "project run agent gate",
+        "sites": "site apply render scan",
+        "route": "route ladder",
+        "operate": "tenant key queue audit broker circuit circuits",
+        "monitoring": "doctor capacity dashboards",
+        "installation": "up demo backup restore image box",
+        "programs": "worker api gateway dispatcher exporter mirror fake-provider migrate",
+    }.items()
+    for name in names.split()
+}
+"""The module of `producers.commands` with each command: in its `app` or, for a group of commands, its `NAME_app`."""
 
 EXAMPLES: Mapping[str, Sequence[str]] = {
     "submit": (
@@ -97,36 +112,52 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
 """Examples that `--help` shows, by command."""
 
 _PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}
-_ORDER = list(_PANEL_OF)
+
+
+class _Commands(Mapping[str, Any]):
+    """The commands of the root in the order of the panels; each is imported when it is asked for."""
+
+    def __getitem__(self, name: str) -> Any:
+        return _load(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_PANEL_OF)
+
+    def __len__(self) -> int:
+        return len(_PANEL_OF)
+
+
+@cache
+def _load(name: str) -> Any:
+    module = import_module(f"producers.commands.{_MODULE_OF[name]}")
+    group = getattr(module, f"{name}_app", None)
+    command: Any = typer.main.get_group(group or module.app)
+    if group is None:
+        command = command.commands[name]
+    command.name, command.rich_help_panel = name, _PANEL_OF[name]
+    for words, each in _walk_commands(command, name):
+        if lines := EXAMPLES.get(words):
+            head = "Examples:" if len(lines) > 1 else "Example:"
+            each.epilog = "\n\n".join((head, *(f"  {line}" for line in lines)))
+    return command
+
+
+def _walk_commands(command: Any, words: str) -> Iterator[tuple[str, Any]]:
+    yield words, command
+    for name, below in getattr(command, "commands", {}).items():
+        yield from _walk_commands(below, f"{words} {name}")
 
 
 class _RootGroup(TyperGroup):
-    """The root command, which lists its sub-commands in the order of the panels."""
+    """The root command."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands: Any = _Commands()
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names of the sub-commands; one without a panel comes last."""
-        return sorted(
-            super().list_commands(ctx), key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER)
-        )
-
-
-def _add_help(app: typer.Typer) -> None:
-    """Give every command its examples, and those of the root their panel."""
-    for words, info in _walk_commands(app, ()):
-        if len(words) == 1:
-            info.rich_help_panel = _PANEL_OF.get(words[0]) or info.rich_help_panel
-        if lines := EXAMPLES.get(" ".join(words)):
-            info.epilog = "\n\n".join(("Examples:" if len(lines) > 1 else "Example:", *(f"  {line}" for line in lines)))
-
-
-def _walk_commands(app: typer.Typer, parents: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], CommandInfo]]:
-    for info in app.registered_commands:
-        assert info.callback is not None
-        yield (*parents, info.name or info.callback.__name__.replace("_", "-")), info
-    for group in app.registered_groups:
-        assert group.typer_instance is not None
-        words = (*parents, group.name) if isinstance(group.name, str) else parents
-        yield from _walk_commands(group.typer_instance, words)
+        """Return the names of the sub-commands in their order."""
+        return list(self.commands)
 
 
 def _read_environment() -> Mapping[str, str]:
@@ -142,38 +173,19 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={
         "help_option_names": ["-h", "--help"],
-        "obj": Context(_read_environment),
+        "obj": _read_environment,
     },
     help="Run AI edit jobs on a fleet of queue workers: routed before any model call, limited in time, money and "
     "output, published only after a scan and an approval.",
     epilog="Exit codes: 0 success, 1 the job or check failed, 2 usage error. `--json` prints machine-readable "
     "output. `pointsman --install-completion` adds shell completion for commands, sites and job ids.",
 )
-for module in (jobs, deliveries, sites, route, installation, programs, monitoring, operate):
-    app.add_typer(module.app)
-for name, group in {
-    "route": route.route_app,
-    "project": runs.project_app,
-    "run": runs.run_app,
-    "gate": runs.gate_app,
-    "agent": runs.agent_app,
-    "site": sites.site_app,
-    "tenant": operate.tenant_app,
-    "key": operate.key_app,
-    "queue": operate.queue_app,
-    "audit": operate.audit_app,
-    "image": installation.image_app,
-    "box": installation.box_app,
-    "circuit": operate.circuit_app,
-    "broker": operate.broker_app,
-    "webhook": deliveries.webhook_app,
-}.items():
-    app.add_typer(group, name=name, rich_help_panel=_PANEL_OF.get(name))
-_add_help(app)
 
 
 def _show_version(is_requested: bool) -> None:
     if is_requested:
+        from importlib.metadata import version
+
         typer.echo(f"pointsman {version('pointsman')}")
         raise typer.Exit
 
@@ -189,6 +201,7 @@ def _root(
 
 def main() -> None:
     """Run the command line."""
+    gc.set_threshold(100_000)  # most of what a command makes are modules; programs set their own
     app(prog_name="pointsman")
 
 

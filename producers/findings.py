@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
+from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
 
@@ -74,32 +75,31 @@ class Check(NamedTuple):
 
 
 def examine(checks: Iterable[Check], *, limit_seconds: float = LIMIT_SECONDS) -> Iterator[Finding]:
-    """Run all checks at once, and yield their findings in order; one that is late is a finding itself."""
-    running = [_Running(check) for check in checks]
+    """Run all checks at once, and yield their findings in order, as they come; one that is late is a finding itself."""
+    running = [(check, _begin(check)) for check in checks]
     deadline = time.monotonic() + limit_seconds
-    for one in running:
-        one.thread.join(max(0.0, deadline - time.monotonic()))
-        is_late = one.thread.is_alive()
-        yield from tuple(one.findings)
-        if one.error is not None:
-            raise one.error
-        if is_late:
-            hint = "it hangs or is too slow (see its log), or this machine is too busy to ask"
-            yield Finding(one.check.name, one.check.late, f"gave no answer within {limit_seconds:g} s", hint)
-
-
-class _Running:
-    """A check in a thread of its own, which ends with the process if it hangs."""
-
-    def __init__(self, check: Check) -> None:
-        self.check = check
-        self.findings: list[Finding] = []
-        self.error: Exception | None = None
-        self.thread = threading.Thread(target=self._run, name=check.name, daemon=True)
-        self.thread.start()
-
-    def _run(self) -> None:
+    for check, found in running:
         try:
-            self.findings.extend(self.check.run())
+            while (finding := found.get(timeout=max(0.0, deadline - time.monotonic()))) is not None:
+                if isinstance(finding, Exception):
+                    raise finding
+                yield finding
+        except Empty:
+            hint = "it hangs or is too slow (see its log), or this machine is too busy to ask"
+            yield Finding(check.name, check.late, f"gave no answer within {limit_seconds:g} s", hint)
+
+
+def _begin(check: Check) -> SimpleQueue[Finding | Exception | None]:
+    """Run a check in a thread of its own, which ends with the process if it hangs; None is the end of its findings."""
+    found: SimpleQueue[Finding | Exception | None] = SimpleQueue()
+
+    def run() -> None:
+        try:
+            for finding in check.run():
+                found.put(finding)
         except Exception as error:  # noqa: BLE001 - raised again where the findings are read
-            self.error = error
+            found.put(error)
+        found.put(None)
+
+    threading.Thread(target=run, name=check.name, daemon=True).start()
+    return found

@@ -13,7 +13,7 @@ import socket
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from celery import Celery
@@ -161,6 +161,7 @@ def build_worker(
         handlers=handlers,
     )
 
+    @cache  # keeps no connection, but what SQLAlchemy asks of a server only once
     def open_ledger() -> Ledger:
         return Ledger(create_ledger_engine(settings.ledger.url.get_secret_value(), pool_size=0))
 
@@ -190,6 +191,9 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--concurrency", type=int, default=DEFAULT_CONCURRENCY, help="processes in the pool (default %(default)s)"
     )
+    parser.add_argument(
+        "--idle-children", type=int, help="processes that the pool keeps while it has nothing to do (default all)"
+    )
     parser.add_argument("--check", action="store_true", help="exit 0 if this machine's worker is well")
     arguments = parser.parse_args(argv)
     if not arguments.check and not (arguments.queues and set(arguments.queues) <= set(served)):
@@ -217,7 +221,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     try:
         lists = [list_of(QueueName(queue)) for queue in arguments.queues]
-        run_worker(app, lists, concurrency=arguments.concurrency, worker=worker)
+        run_worker(
+            app,
+            lists,
+            concurrency=arguments.concurrency,
+            worker=worker,
+            idle_children=arguments.idle_children,
+        )
     finally:
         hooks.finish()
     return 0
@@ -242,13 +252,20 @@ def check(config: WorkerConfig) -> int:
     return 0 if is_well(config.heartbeat) else 1
 
 
-def run_worker(app: Celery, lists: Sequence[str], *, concurrency: int, worker: str) -> None:
-    """Run Celery's worker in this process."""
+def run_worker(
+    app: Celery, lists: Sequence[str], *, concurrency: int, worker: str, idle_children: int | None = None
+) -> None:
+    """Run Celery's worker in this process.
+
+    With fewer `idle_children` than `concurrency`, others are forked for work, and end when there has been none for
+    half a minute.
+    """
+    is_fixed = idle_children is None or idle_children >= concurrency
     app.worker_main(
         [
             "worker",
             "--pool=prefork",
-            f"--concurrency={concurrency}",
+            f"--concurrency={concurrency}" if is_fixed else f"--autoscale={concurrency},{idle_children}",
             f"--queues={','.join(lists)}",
             f"--hostname={worker}",
             "--without-mingle",

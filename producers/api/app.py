@@ -24,6 +24,7 @@ from starlette.staticfiles import StaticFiles
 
 from gateway.http_protocol import TimedHttpProtocol
 from monitoring import traces
+from monitoring.asgi import Server
 from producers.api import job_routes, operations_routes, site_routes
 from producers.api.http_rules import HeadAsGet, name_allowed_methods, refuse_unknown_query
 from producers.api.openapi import describe_fields, describe_webhook, request_schemas, show_answers
@@ -137,7 +138,7 @@ STOP_SECONDS = 10
 """How long requests may take after SIGTERM. Event streams end at once."""
 
 
-class _Server(uvicorn.Server):
+class _Server(Server):
     """A server that ends event streams before it waits for requests, and leaves signals to its process."""
 
     def __init__(self, app: FastAPI, config: uvicorn.Config) -> None:

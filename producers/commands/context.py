@@ -84,10 +84,8 @@ class Context:
 
 
 def context_of(ctx: typer.Context) -> Context:
-    """Return the context that the entry point created."""
-    context = ctx.find_root().obj
-    assert isinstance(context, Context)
-    return context
+    """Return the context with the environment as the entry point reads it."""
+    return Context(ctx.find_root().obj)
 
 
 def fail(message: str, *, code: int = FAILED) -> NoReturn:

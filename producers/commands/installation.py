@@ -64,6 +64,8 @@ def up(
         fake_provider=FakeProviderConfig(speed=speed),
         api_port=port,
         concurrency=concurrency,
+        idle_children=0,
+        site=DEMO_SITE,
     )
     stopping = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -71,7 +73,6 @@ def up(
     with clear_errors():
         out.print("starting PostgreSQL, Valkey, gateway, API, dispatcher, exporter and three worker pools ...")
         with Embedded(options, base_environment=environment) as embedded:
-            embedded.import_site(DEMO_SITE)
             path = write_up_file(environment, embedded.environment)
             try:
                 _announce(embedded, program=_program(environment), settings=path)
@@ -236,7 +237,7 @@ def restore(
 def _target(ctx: typer.Context, home: Path | None) -> Iterator[tuple[str, Path, bytes]]:
     """Yield ledger URL, content store directory and audit key of the installation to restore into."""
     if home is not None:
-        from producers.local.embedded import open_offline
+        from producers.local.preparation import open_offline
 
         with open_offline(home) as found:
             yield found.ledger_url, found.content_store, found.signing_key

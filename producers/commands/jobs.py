@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 from uuid import UUID
@@ -132,24 +132,19 @@ def submit(
 
     With --batch, exit 1 if any job was refused.
     """
-    options: dict[str, Any] = {
-        "prompt": prompt,
-        "site": site,
-        "new_site": new_site,
-        "project": project,
-        "tier": tier,
-        "budget_usd": budget,
-        "supersede_key": supersede,
-        "start_at": start_at,
-        "pin": pin or None,
-        "advanced_edit": advanced or None,
-    }
+    texts = {"prompt": prompt, "site": site, "new_site": new_site, "project": project, "tier": tier}
+    limits = {"budget_usd": budget, "supersede_key": supersede, "start_at": start_at}
+    options = {**texts, **limits, "pin": pin or None, "advanced_edit": advanced or None}
     body = {name: value for name, value in options.items() if value is not None}
     if batch is not None:
         _submit_batch(ctx, batch, tenant, has_options=bool(body) or wait)
-        return
-    if prompt is None:
+    elif prompt is None:
         fail("submit: give a PROMPT or --batch FILE", code=USAGE)
+    else:
+        _submit_one(ctx, body, tenant, wait=wait, as_json=as_json)
+
+
+def _submit_one(ctx: typer.Context, body: Mapping[str, Any], tenant: str, *, wait: bool, as_json: bool) -> None:
     with installed(ctx) as installation:
         from monitoring import traces
         from producers.commands.follow import follow, read_status

@@ -54,7 +54,6 @@ def doctor(ctx: typer.Context, as_json: AsJson = False) -> None:
 
 def _examine(context: Context) -> Iterator[Finding]:
     """Check every part; only an invalid configuration stops this."""
-    from producers.doctor import checks_of
     from producers.findings import examine, fail, ok
     from routing.errors import PolicyError
 
@@ -67,6 +66,8 @@ def _examine(context: Context) -> Iterator[Finding]:
         yield fail("configuration", str(error), "fix it: no program starts with it")
         return
     yield ok("configuration", f"policy {policy.prices_as_of}")
+    from producers.doctor import checks_of  # takes longer than all before it
+
     try:
         yield from examine(checks_of(installation, dict(context.environment)))
     finally:

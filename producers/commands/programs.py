@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from pydantic import BaseModel, ConfigDict, Field
@@ -57,7 +58,10 @@ def api(ctx: typer.Context) -> None:
 
 
 @app.command()
-def dispatcher(ctx: typer.Context) -> None:
+def dispatcher(
+    ctx: typer.Context,
+    metrics: Annotated[bool, typer.Option("--metrics", help="Serve the metrics, too, as `exporter` does.")] = False,
+) -> None:
     """Dispatch jobs from the ledger to the queues, and recover lost attempts."""
     from ledger.operations.audit_archive import Archive
     from monitoring import traces
@@ -88,8 +92,26 @@ def dispatcher(ctx: typer.Context) -> None:
             archive=Archive(settings.audit.archive_dir) if settings.audit.archive_dir is not None else None,
             heads=installation.audit_heads,
         )
-        with _background_threads(installation, holder):
+        with _background_threads(installation, holder), _metrics(installation) if metrics else nullcontext():
             DispatcherLoop(dispatcher, ledger_url=installation.ledger_url, config=settings.dispatcher).run()
+
+
+def _metrics(installation: Installation) -> AbstractContextManager[None]:
+    from monitoring.exporter import serving
+
+    return serving(installation.ledger, **_exporter_settings(installation))
+
+
+def _exporter_settings(installation: Installation) -> dict[str, Any]:
+    from producers.dispatch.redis_client import open_broker
+
+    settings = installation.settings
+    return {
+        "host": settings.exporter.host,
+        "port": settings.exporter.port,
+        "policy": installation.policy,
+        "broker": open_broker(settings.broker.url, tls=settings.broker.tls, timeout_seconds=_BROKER_SECONDS),
+    }
 
 
 @contextmanager
@@ -145,19 +167,11 @@ def _keep_house(installation: Installation, holder: str, stopping: threading.Eve
 def exporter(ctx: typer.Context) -> None:
     """Serve the metrics, which are computed from the ledger."""
     from monitoring.exporter import serve
-    from producers.dispatch.redis_client import open_broker
 
     with installed(ctx) as installation:
-        settings = installation.settings
-        configure_logging(level=settings.logs.level)
-        _await_ledger(settings.ledger)
-        serve(
-            installation.ledger_url,
-            host=settings.exporter.host,
-            port=settings.exporter.port,
-            policy=installation.policy,
-            broker=open_broker(settings.broker.url, tls=settings.broker.tls, timeout_seconds=_BROKER_SECONDS),
-        )
+        configure_logging(level=installation.settings.logs.level)
+        _await_ledger(installation.settings.ledger)
+        serve(installation.ledger_url, **_exporter_settings(installation))
 
 
 @app.command()
@@ -260,7 +274,12 @@ def migrate_ledger(ctx: typer.Context, as_json: AsJson = False) -> None:
 
 
 def _await_ledger(config: LedgerConfig) -> None:
-    """Wait for the migration to this version's schema; exit with code 2 if it does not come."""
+    """Wait for the migration to this version's schema; exit with code 2 if it does not come.
+
+    What is imported by now stays: no collection of garbage has to look at it.
+    """
     from ledger.store import await_schema
 
+    gc.freeze()
+    gc.set_threshold(700, 10, 10)
     await_schema(config.url.get_secret_value(), patience_seconds=config.migration_wait_seconds)

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from select import select
 from types import FrameType
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -195,8 +196,8 @@ class Dispatcher:
         if not at_once and time.monotonic() - self._renewed_at < self._config.lease_seconds / 3:
             return
         asked_at = time.monotonic()
-        with self._ledger.begin() as session:
-            is_leader = lead(session, DISPATCHER, self._holder, seconds=self._config.lease_seconds)
+        with self._ledger.look() as connection:
+            is_leader = lead(connection, DISPATCHER, self._holder, seconds=self._config.lease_seconds)
         self._note_answer()
         if not is_leader:
             raise LeadLostError
@@ -506,10 +507,19 @@ class DispatcherLoop:
                 self._beat()
                 if self._dispatcher.has_more:
                     tick_at = began
-                # Reads all notifications of the round at once; only the leader is woken by them.
-                pause = max(0.0, tick_at - time.monotonic())
-                for _ in connection.notifies(timeout=pause, stop_after=1 if is_leader else None):
-                    pass
+                self._rest(connection, max(0.0, tick_at - time.monotonic()), is_leader=is_leader)
+
+    def _rest(self, connection: psycopg.Connection, seconds: float, *, is_leader: bool) -> None:
+        """Wait, the leader only until it is woken, and read all notifications at once.
+
+        psycopg's own wait looks up ten times a second.
+        """
+        if is_leader:
+            select([connection], [], [], seconds)
+        else:
+            self._stopping.wait(seconds)
+        for _ in connection.notifies(timeout=0):
+            pass
 
     def _beat(self) -> None:
         """Write the heartbeat; a full disk must not stop the dispatcher."""

@@ -258,8 +258,8 @@ class Projector:
             self._check_page()
         started = self._clock()
         pausing = [site_id for site_id, (due_at, _) in self._pauses.items() if started < due_at]
-        with self._ledger.begin() as session:
-            lagging = lagging_sites(session, besides=pausing)
+        with self._ledger.look() as connection:
+            lagging = lagging_sites(connection, besides=pausing)
         for site_id in lagging:
             if self._clock() - started > ROUND_SECONDS:
                 return

@@ -26,7 +26,7 @@ from standardwebhooks.webhooks import Webhook
 
 from gateway.errors import AddressRefusedError
 from gateway.network import authorities, public_socket
-from ledger.notifications import Due, book, claim_due_notifications, postpone
+from ledger.notifications import Due, book, claim_due_notifications, has_due_notification, postpone
 from ledger.record_tables import Delivery
 from ledger.store import Ledger
 from producers.config import WebhookConfig
@@ -210,6 +210,10 @@ class WebhookSender:
     def _take_turn(self, ended: Sequence[_Tried], room: int, in_flight: Mapping[str, int]) -> _Turn:
         """Record the tries that have ended, and claim the next ones, in one transaction."""
         now, due = time.monotonic(), []
+        if not ended:
+            with self._ledger.look() as connection:
+                if not has_due_notification(connection):
+                    return _Turn([])
         with self._ledger.begin() as session:
             for tried in ended:
                 _record(session, tried)

@@ -27,14 +27,11 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json
 from redis.exceptions import RedisError
-from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
-from sqlmodel import col
 
 from ledger.dispatch_window import CELERY_INTAKE, lead, resign
 from ledger.errors import IdempotencyConflictError
-from ledger.store import Ledger
-from ledger.tables import Tenant
+from ledger.store import Ledger, Statement
 from monitoring import traces
 from producers.dispatch.redis_client import open_broker
 from producers.errors import AdmissionRefusedError, UnknownTenantError, UnreadableMessageError
@@ -303,6 +300,9 @@ lists have their turn next time. An oversized message is set aside unread; one o
 no tenant may fill the list that people examine."""
 
 
+_TENANTS = Statement("SELECT name FROM tenant ORDER BY name")
+
+
 @dataclass(frozen=True)
 class WaitingMessage:
     """A message on its list."""
@@ -413,8 +413,8 @@ class CeleryIntake:
             SQLAlchemyError: the ledger is away; all messages stay.
             RedisError: the broker is away.
         """
-        with self._ledger.begin() as session:
-            tenants = session.scalars(select(col(Tenant.name)).order_by(col(Tenant.name))).all()
+        with self._ledger.look() as connection:
+            tenants = _TENANTS.scalars(connection)
         standing = self._lists.look(tenants)
         self._failed = sum(not self._try_submit(each) for each in standing)
         return len(standing)
@@ -460,8 +460,8 @@ class CeleryIntake:
         return False
 
     def _leads(self) -> bool:
-        with self._ledger.begin() as session:
-            return lead(session, CELERY_INTAKE, self._holder, seconds=LEASE_SECONDS)
+        with self._ledger.look() as connection:
+            return lead(connection, CELERY_INTAKE, self._holder, seconds=LEASE_SECONDS)
 
     def _resign(self) -> None:
         try:

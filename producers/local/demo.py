@@ -12,9 +12,10 @@ import textwrap
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from uuid import UUID, uuid4
 
 import httpx2
@@ -61,69 +62,49 @@ class Case:
         return str(self.view.get("state", "not submitted"))
 
 
+_WAITS = "awaiting_approval"
+_CASES: Sequence[Any] = (
+    ("code agent", "http", {"prompt": "Convert to a multi-page site with shared nav", "site": AGENT_SITE}, _WAITS),
+    ("question", "http", {"prompt": "What is a sourdough starter?"}, "answered"),
+    ("trivial", "cli", {"prompt": "date -u"}, "answered"),
+    ("direct 1", "http", {"prompt": "Change the hero heading to 'Bread since 1932'", "site": "harbour"}, _WAITS),
+    ("direct 2", "celery", {"prompt": "Make the primary colour #1d4ed8", "site": "garden"}, _WAITS),
+    ("direct 3", "cli", {"prompt": "Change the phone number to +32 9 123 45 67", "site": "studio"}, _WAITS),
+    (
+        "model",
+        "http",
+        {"prompt": "Add a short FAQ about opening hours and how to order ahead", "site": "workshop"},
+        _WAITS,
+    ),
+    ("debated", "http", {"prompt": "Remove the testimonials section", "site": "cellar"}, _WAITS),
+    ("patch", "cli", {"prompt": "Add a hover effect to the cards", "site": "kiosk"}, _WAITS),
+    (
+        "new site",
+        "celery",
+        {
+            "prompt": "Create a site for Ada's Bikes, a repair shop in Ghent that fixes city "
+            "bikes in a day and sells restored ones",
+            "new_site": "adas-bikes",
+        },
+        _WAITS,
+    ),
+    ("output limit", "http", {"prompt": "Change the page title to 'Gallery'", "site": HEAVY_SITE}, "output_exceeded"),
+    (
+        "cost cap",
+        "http",
+        {"prompt": "What do our pages say about prices and classes?", "site": "harbour", "budget_usd": 0.008},
+        "budget_exceeded",
+    ),
+    ("cancelled", "http", {"prompt": "Explain how bread rises, at length [rehearse:slow]"}, "cancelled", 1.5),
+    ("bad request", "http", {"prompt": "x" * 33 * 1024, "site": "harbour"}, "refused"),
+    ("bad request", "celery", {"prompt": "Change the heading to 'Hi'", "site": "no-such-site"}, "rejected"),
+)
+"""Name, door, body, expected end and, if it is cancelled, when. A code agent's job takes longest and is first."""
+
+
 def cases(*, has_boxes: bool) -> list[Case]:
-    """Return the demo's jobs, with a code agent's, which takes longest, first if there are boxes."""
-    convert = {"prompt": "Convert to a multi-page site with shared nav", "site": AGENT_SITE}
-    agents = [Case("code agent", "http", convert, "awaiting_approval")] if has_boxes else []
-    return [
-        *agents,
-        Case("question", "http", {"prompt": "What is a sourdough starter?"}, "answered"),
-        Case("trivial", "cli", {"prompt": "date -u"}, "answered"),
-        Case(
-            "direct 1",
-            "http",
-            {"prompt": "Change the hero heading to 'Bread since 1932'", "site": "harbour"},
-            "awaiting_approval",
-        ),
-        Case(
-            "direct 2", "celery", {"prompt": "Make the primary colour #1d4ed8", "site": "garden"}, "awaiting_approval"
-        ),
-        Case(
-            "direct 3",
-            "cli",
-            {"prompt": "Change the phone number to +32 9 123 45 67", "site": "studio"},
-            "awaiting_approval",
-        ),
-        Case(
-            "model",
-            "http",
-            {"prompt": "Add a short FAQ about opening hours and how to order ahead", "site": "workshop"},
-            "awaiting_approval",
-        ),
-        Case("debated", "http", {"prompt": "Remove the testimonials section", "site": "cellar"}, "awaiting_approval"),
-        Case("patch", "cli", {"prompt": "Add a hover effect to the cards", "site": "kiosk"}, "awaiting_approval"),
-        Case(
-            "new site",
-            "celery",
-            {
-                "prompt": "Create a site for Ada's Bikes, a repair shop in Ghent that fixes city "
-                "bikes in a day and sells restored ones",
-                "new_site": "adas-bikes",
-            },
-            "awaiting_approval",
-        ),
-        Case(
-            "output limit",
-            "http",
-            {"prompt": "Change the page title to 'Gallery'", "site": HEAVY_SITE},
-            "output_exceeded",
-        ),
-        Case(
-            "cost cap",
-            "http",
-            {"prompt": "What do our pages say about prices and classes?", "site": "harbour", "budget_usd": 0.008},
-            "budget_exceeded",
-        ),
-        Case(
-            "cancelled",
-            "http",
-            {"prompt": "Explain how bread rises, at length [rehearse:slow]"},
-            "cancelled",
-            cancel_after_seconds=1.5,
-        ),
-        Case("bad request", "http", {"prompt": "x" * 33 * 1024, "site": "harbour"}, "refused"),
-        Case("bad request", "celery", {"prompt": "Change the heading to 'Hi'", "site": "no-such-site"}, "rejected"),
-    ]
+    """Return the demo's jobs; without boxes there is no code agent."""
+    return [Case(*row) for row in _CASES if has_boxes or row[0] != "code agent"]
 
 
 _HEAVY_SPEC = {
@@ -195,7 +176,8 @@ def run_demo(environment: Mapping[str, str], *, keep: Path | None = None) -> boo
         )
         out.print("\nStarting PostgreSQL, Valkey, gateway, API, dispatcher, exporter, workers, fake provider ...")
         started = time.monotonic()
-        options = Options(home=home, fake_provider=FakeProviderConfig(faults=True), api_port=0)
+        fake_provider = FakeProviderConfig(faults=True)
+        options = Options(home=home, fake_provider=fake_provider, api_port=0, idle_children=0)
         with Embedded(options, base_environment=environment) as embedded:
             _import_sites(embedded, Path(scratch))
             assert embedded.supervisor is not None

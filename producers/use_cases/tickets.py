@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gateway.errors import ForgeError
 from gateway.forge import neutralise, write_to_ticket
-from ledger.job_ends import AT_GATE, STARTED, DueNote, claim_due_notes, record_note_sent
+from ledger.job_ends import AT_GATE, STARTED, DueNote, claim_due_notes, has_due_note, record_note_sent
 from ledger.store import Ledger
 from routing.errors import FieldError, InvalidJobError
 from routing.jobs import CallbackUrl, IdempotencyKey, Label, SiteName, State
@@ -168,6 +168,9 @@ class TicketWriter:
 
     def deliver_due(self, *, limit: int = 20) -> int:
         """Send the due notes; returns how many were tried."""
+        with self._ledger.look() as connection:
+            if not has_due_note(connection):
+                return 0
         with self._ledger.begin() as session:
             due = claim_due_notes(session, limit=limit)
         for note in due:

@@ -24,7 +24,7 @@ from tests.services import wait_until
 JOBS = int(os.environ.get("ROLLING_JOBS", "60"))
 SITES = 3
 PACE_SECONDS = 0.4
-PROCESSES = ("gateway", "worker-edits", "worker-quick", "worker-agent", "api", "dispatcher", "exporter")
+PROCESSES = ("gateway", "worker-edits", "worker-quick", "worker-agent", "api", "dispatcher")
 END_SECONDS = 90.0
 PATIENCE_SECONDS = 60.0
 """How long a client goes on asking when it gets no answer."""

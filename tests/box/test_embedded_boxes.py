@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from producers.local.embedded import BoxWiring, clear_boxes, wire_boxes
+from producers.local.embedded import BoxWiring
+from producers.local.preparation import clear_boxes, wire_boxes
 from sandbox.config import BoxConfig
 from sandbox.docker.engine import Engine
 from tests.engine import TestEngine
@@ -16,7 +17,8 @@ pytestmark = [pytest.mark.docker, pytest.mark.timeout(300)]
 GATEWAY, MIRROR = 8094, 8093
 _WIRE = f"""
 import sys
-from producers.local.embedded import wire_boxes
+from producers.local.embedded import BoxWiring
+from producers.local.preparation import wire_boxes
 from sandbox.config import BoxConfig
 
 config = BoxConfig(engine=sys.argv[1], install="wired")

@@ -35,7 +35,7 @@ _FROZEN_WORKER_SECONDS = 30.0
 """Longer than a lease: its jobs go on elsewhere before it wakes up."""
 _ROOM_BYTES = 1 << 20
 """A disk with less room than this is full: it takes no database page and no file of a site any more."""
-VICTIMS = {"pool child": 8, "worker": 4, "dispatcher": 3, "gateway": 2, "api": 2, "exporter": 1}
+VICTIMS = {"pool child": 8, "worker": 4, "dispatcher": 3, "gateway": 2, "api": 2}
 """What dies how often, in proportion. A killed worker's pool children live on for a moment, as twins."""
 FILLER = ".filler"
 

@@ -5,7 +5,7 @@ import pytest
 from tests.chaos.leaks import watch
 
 SURE = ("handles/", "threads/", "connections/", "keys/", "series/", "files/temporary")
-PROGRAMS = ("api", "dispatcher", "exporter", "gateway", "worker-agent", "worker-edits", "worker-quick")
+PROGRAMS = ("api", "dispatcher", "gateway", "worker-agent", "worker-edits", "worker-quick")
 OTHERS = {"connections/broker", "connections/ledger", "keys/broker", "series/exporter", "files/temporary"}
 
 

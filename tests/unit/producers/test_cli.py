@@ -5,6 +5,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,11 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from producers.cli import EXAMPLES, PANELS, app
+from producers.cli import _MODULE_OF, EXAMPLES, PANELS, app
 from producers.commands.context import print_table
 
 ROOT = Path(__file__).parents[3]
+COMMANDS = ROOT / "producers" / "commands"
 UNREACHABLE = "postgresql://nobody@127.0.0.1:1/none"
 SOME_ID = "6b1b1f0e-0000-4000-8000-000000000000"
 
@@ -112,6 +114,37 @@ def test_completion_of_what_the_ledger_knows_is_silent_where_there_is_none() -> 
 
 def test_it_tells_its_version() -> None:
     assert run("--version").stdout.startswith("pointsman 0.")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "needless"),
+    [
+        (("--version",), {"pydantic", "rich", "yaml", "routing", "sqlalchemy", "producers.commands"}),
+        (("--show-completion", "bash"), {"pydantic", "routing", "sqlalchemy", "producers.commands"}),
+        (("doctor", "--help"), {"sqlalchemy", "celery", "redis", "docker", "httpx2", "producers.doctor"}),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_a_command_imports_nothing_that_it_does_not_use(arguments: tuple[str, ...], needless: set[str]) -> None:
+    program = f"""
+import sys
+from producers.cli import app
+app({arguments!r}, standalone_mode=False)
+sys.exit(" ".join({needless!r} & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stderr.strip() == ""
+
+
+def test_every_command_of_every_module_is_found_by_its_name() -> None:
+    """A command is imported by a table, which none of a module's may be missing from."""
+    modules = {path.stem: import_module(f"producers.commands.{path.stem}") for path in COMMANDS.glob("[a-z]*.py")}
+    for name, module in modules.items():
+        groups = {key.removesuffix("_app") for key in vars(module) if key.endswith("_app")}
+        own = typer.main.get_group(module.app).commands if hasattr(module, "app") else {}
+        assert groups | set(own) == {command for command, home in _MODULE_OF.items() if home == name}
+    assert {command for command, _ in leaves().items()} >= set(PROGRAMS)
+    assert set(_MODULE_OF) == {name for names in PANELS.values() for name in names}
 
 
 @pytest.mark.parametrize("arguments", [("nope",), ("submit",), ("submit", "x", "--nope"), ("job", "no-uuid")])

@@ -1,15 +1,18 @@
 import json
 import os
+import secrets
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from producers.errors import InstallationError
-from producers.local.supervisor import Home, Program, Supervisor, free_port
+from producers.local.supervisor import Home, Program, Supervisor, free_port, python_module
 from tests.services import wait_until
 
 
@@ -139,6 +142,102 @@ def test_programs_end_when_their_supervisor_is_killed(tmp_path: Path) -> None:
         process.send_signal(signal.SIGKILL)
         process.wait()
     wait_until(lambda: not is_alive(pid), seconds=5, what="the program ended with its supervisor")
+
+
+# Programs that are modules of the product are forked from a process that has imported them.
+
+PLAYED = """
+import os, sys, time
+def main():
+    print("secret", os.environ.get("OWN"), os.environ.get("SHARED"), sys.argv[1:], flush=True)
+    time.sleep(60 if sys.argv[1] == "stay" else 0)
+    return 7
+"""
+
+
+@pytest.fixture
+def forking(tmp_path: Path) -> Iterator[Supervisor]:
+    (tmp_path / "played.py").write_text(PLAYED)
+    environment = {"PATH": os.environ["PATH"], "SHARED": "1", "PYTHONPATH": str(tmp_path)}
+    made = Supervisor(environment=environment, logs=tmp_path / "logs", database=tmp_path, forked=("played",))
+    yield made
+    made.stop()
+
+
+def played(argument: str, name: str = "one", **own: str) -> Program:
+    return Program(name, python_module("played", argument), environment=own)
+
+
+def memory_of(pid: int) -> bytes:
+    """Everything that a process can write to."""
+    found = []
+    with open(f"/proc/{pid}/maps") as maps, open(f"/proc/{pid}/mem", "rb", 0) as memory:
+        for place, rights, *_ in map(str.split, maps):
+            if rights.startswith("rw"):
+                begin, end = (int(number, 16) for number in place.split("-"))
+                memory.seek(begin)
+                found.append(memory.read(end - begin))
+    return b"".join(found)
+
+
+@pytest.mark.req("S-065")
+def test_a_forked_program_alone_has_its_secret_not_the_one_it_is_forked_from_nor_a_later_one(
+    forking: Supervisor, tmp_path: Path
+) -> None:
+    secret = secrets.token_hex(16)
+    forking.start(played("stay", "a", OWN=secret))
+    forking.start(played("stay", "b"))
+    assert f"secret {secret} 1 ['stay']" in wait_for_log(tmp_path, "secret", "a")
+    assert "secret None 1 ['stay']" in wait_for_log(tmp_path, "secret", "b")
+    a, b = forking.pids().values()
+    (server,) = {psutil.Process(pid).ppid() for pid in (a, b)}
+    assert [secret.encode() in memory_of(pid) for pid in (a, b, server)] == [True, False, False]
+
+
+def test_a_forked_program_that_ends_or_is_killed_is_started_again(forking: Supervisor, tmp_path: Path) -> None:
+    forking.start(played("stay"))
+    wait_for_log(tmp_path, "secret")
+    before = forking.pids()["one"]
+    forking.kill("one")
+    assert forking.revive() == ["one"]
+    assert [is_alive(pid) for pid in (before, forking.pids()["one"])] == [False, True]
+    forking.start(played("end", "two", OWN=""))
+    wait_until(lambda: "two" in forking.dead(), seconds=5, what="two has ended")
+    url = f"http://127.0.0.1:{free_port()}/"
+    forking.start(replace(played("end", "three"), ready_url=url))
+    with pytest.raises(InstallationError, match="three ended with 7"):
+        forking.wait_ready(["three"])
+
+
+def test_programs_outlive_no_fork_server_and_come_back_with_a_new_one(forking: Supervisor, tmp_path: Path) -> None:
+    forking.start(played("stay"))
+    before = forking.pids()["one"]
+    psutil.Process(before).parent().kill()  # type: ignore[union-attr]
+    wait_until(lambda: "one" in forking.dead() and not is_alive(before), seconds=5, what="the program has ended")
+    assert forking.revive() == ["one"]
+    assert is_alive(forking.pids()["one"])
+
+
+def test_a_killed_supervisor_leaves_neither_programs_nor_the_database(tmp_path: Path) -> None:
+    code = (
+        "import os, sys, time; from pathlib import Path\n"
+        "from producers.local.supervisor import Program, Supervisor, python_module\n"
+        "home = Path(sys.argv[1]); environment = dict(os.environ, PYTHONPATH=sys.argv[1])\n"
+        "s = Supervisor(environment=environment, logs=home / 'logs', database=home, forked=('played',))\n"
+        "s.start(Program('one', python_module('played', 'stay')))\n"
+        "print(s.pids()['one'], flush=True); time.sleep(60)\n"
+    )
+    (tmp_path / "played.py").write_text(PLAYED)
+    database = subprocess.Popen([sys.executable, "-S", "-c", SLEEP])
+    (tmp_path / "postmaster.pid").write_text(f"{database.pid}\n")
+    argv = [sys.executable, "-c", code, str(tmp_path)]
+    with subprocess.Popen(argv, cwd=Path(__file__).parents[4], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        pid = int(process.stdout.readline())
+        server = psutil.Process(pid).ppid()
+        process.kill()
+    assert database.wait(10) == -signal.SIGINT
+    wait_until(lambda: not is_alive(pid) and not is_alive(server), seconds=5, what="the programs ended")
 
 
 def test_a_port_that_is_taken_is_not_given_out() -> None:

@@ -1,0 +1,41 @@
+"""What `pointsman up` costs while nobody asks anything of it (issue 19, point 8)."""
+
+import os
+from pathlib import Path
+
+import psutil
+import pytest
+
+from producers.local.embedded import Embedded, Options
+from tests.acceptance.conftest import NO_ENGINE
+from tests.acceptance.installation import Installation
+from tests.chaos.samples import pss_bytes
+
+MOST_PROCESSES = 15
+"""Besides those of connections to the ledger, which close within a minute: three are left."""
+MOST_MIB = 700
+
+
+@pytest.mark.slow
+def test_an_installation_at_rest_is_few_and_small_processes_and_pool_children_come_with_work(tmp_path: Path) -> None:
+    tmp_path.parent.chmod(0o755)
+    options = Options(home=tmp_path, api_port=0, environment=NO_ENGINE, idle_children=0)
+    with Embedded(options, base_environment=os.environ) as embedded:
+        assert embedded.supervisor is not None
+        pids = embedded.supervisor.pids()
+        workers = {name: psutil.Process(pid) for name, pid in pids.items() if name.startswith("worker-")}
+        assert [name for name, worker in workers.items() if worker.children()] == []
+
+        server = psutil.Process(pids["api"]).parent()
+        database = psutil.Process(embedded._postgres.get_pid())
+        assert server is not None
+        programs = {server, *server.children(recursive=True), psutil.Process(pids["valkey"])}
+        own = {each for each in database.children() if "[local]" not in " ".join(each.cmdline())}
+        assert len({*programs, database, *own}) + 1 <= MOST_PROCESSES  # and `pointsman up` itself
+        everything = {*programs, database, *database.children()}
+        assert sum(pss_bytes(each.pid) for each in everything) / 2**20 <= MOST_MIB - 40
+
+        running = Installation(embedded)
+        assert running.wait_for(running.submit("date -u"))["state"] == "answered"
+        assert [name for name, worker in workers.items() if worker.children()] == ["worker-quick"]
+        running.http.close()
