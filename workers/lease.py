@@ -10,12 +10,14 @@ from typing import Self
 
 from sqlalchemy import select
 from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlmodel import col
 
 from ledger.attempts import renew
 from ledger.start_attempt import Claim
 from ledger.store import Ledger
 from ledger.tables import Attempt, Job
+from workers import dense
 from workers.errors import CancelledByOwnerError, LeaseLostError
 
 logger = logging.getLogger(__name__)
@@ -109,14 +111,16 @@ class Lease:
         Raises:
             LeaseLostError: nobody's fault: the job was taken away.
             CancelledByOwnerError: the owner's wish.
+            SoftTimeLimit, HandBack: the pool of threads interrupts the attempt.
         """
+        dense.check()
         held = select(col(Job.cancel_requested_at)).join(
             Attempt, (col(Attempt.job_id) == col(Job.id)) & (col(Attempt.fence) == col(Job.fence))
         )
         try:
             with self._ledger.begin() as session:
                 found = session.execute(held.where(col(Attempt.id) == self._claim.attempt.id)).one_or_none()
-        except (OperationalError, InterfaceError):
+        except (OperationalError, InterfaceError, PoolTimeoutError):
             logger.warning("checked_without_ledger")
             return
         if self._is_lost or found is None:
