@@ -15,7 +15,7 @@ from tests.integration.worker_world import World
 from tests.services import Valkey, wait_until
 
 BOTH_POOLS = pytest.mark.parametrize("pool", ["prefork", "dense"])
-LIMITS = {"soft_seconds": 3, "hard_seconds": 6, "output_bytes": 1000}
+LIMITS = {"soft_seconds": 3, "hard_seconds": 9, "output_bytes": 1000}
 LONG = {"soft_seconds": 200, "hard_seconds": 250}
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
@@ -67,6 +67,8 @@ def test_every_limit_ends_its_job_and_the_worker_goes_on(strict: World, pool: st
     # A call that waits is ended by the soft limit, not the hard one; the gateway that was silent gets the blame.
     wait_until(lambda: world.attempts(soft_call)[0][0], seconds=20, what="the call's attempt has ended")
     assert world.attempts(soft_call)[0] == ("parked", "gateway_unreachable")
+    query = "SELECT data FROM event WHERE job_id = :id AND kind = 'attempt_ended' ORDER BY id LIMIT 1"
+    assert world.shop.rows(query, id=soft_call)[0][0]["seconds"] < LIMITS["hard_seconds"] - 2
     assert world.ended(world.ask("nap 0")).state == "answered"
     assert len(worker.started("deaf 60")) == 1
 
