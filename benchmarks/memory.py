@@ -20,6 +20,7 @@ from typing import Self
 
 import httpx2
 import psutil
+import yaml
 from celery import Celery
 
 from benchmarks.answer import Answer, Comparison, Unit
@@ -29,11 +30,14 @@ from benchmarks.question import Survey
 from benchmarks.race import ROOT
 from gateway.fake_provider.config import FakeProviderConfig
 from producers.local.embedded import Embedded, Options
+from routing.policy.platform import platform_policy
 from tests.services import Valkey, wait_until
 
 _PROCESSES = 6
 """Our jobs, and Celery's under prefork: each waits in a process of its own."""
 _THREADS = 100
+_DENSE = (50, 200)
+"""Our jobs at once in the pool of threads."""
 _CELERY = ("celery[redis]==5.7.0", "anthropic==2.12.0", "gevent==26.9.0")
 _PATIENCE_SECONDS = 120
 _QUIET = subprocess.DEVNULL
@@ -43,7 +47,7 @@ class Silence:
     """A model that takes calls and says nothing."""
 
     def __enter__(self) -> Self:
-        self._server = socket.create_server(("127.0.0.1", 0), backlog=_THREADS)
+        self._server = socket.create_server(("127.0.0.1", 0), backlog=max(_THREADS, *_DENSE))
         self._calls: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
         return self
@@ -77,23 +81,34 @@ def measure(repetitions: int) -> Answer:
         "celery's threads, a bare task": _celery("threads", jobs=_THREADS, times=repetitions),
         "celery's gevent, a bare task": _celery("gevent", jobs=_THREADS, times=repetitions),
     }
-    own = _ours(repetitions)
+    own = _ours("prefork", jobs=_PROCESSES, times=repetitions)
+    dense = {jobs: _ours("dense", jobs=jobs, times=repetitions) for jobs in _DENSE}
     return Answer(
         question="Memory of a job that waits for its model",
         comparisons=tuple(
             Comparison(name[0].upper() + name[1:], own, theirs, unit=Unit.BYTES) for name, theirs in weights.items()
+        )
+        + tuple(
+            Comparison(
+                f"Our dense pool with {jobs} jobs, beside Celery's threads with {_THREADS}",
+                weight,
+                weights["celery's threads, a bare task"],
+                unit=Unit.BYTES,
+            )
+            for jobs, weight in dense.items()
         ),
         notes=(f"{_PROCESSES} jobs in processes, {_THREADS} in threads and greenlets; the parent process counts",),
     )
 
 
-def _ours(times: int) -> tuple[float, ...]:
-    say("memory: ours")
+def _ours(pool: str, *, jobs: int, times: int) -> tuple[float, ...]:
+    say(f"memory: ours, {pool}, {jobs} jobs")
     with ExitStack() as stack:
         home = stack.enter_context(tempfile.TemporaryDirectory(prefix="pointsman-bench-", ignore_cleanup_errors=True))
         model = stack.enter_context(Silence())
         options = Options(
             home=Path(home),
+            policy=_roomy_policy(Path(home)),
             fake_provider=FakeProviderConfig(speed="max"),
             api_port=0,
             anthropic_key="sk-bench",
@@ -102,13 +117,23 @@ def _ours(times: int) -> tuple[float, ...]:
         fleet = stack.enter_context(Embedded(options, base_environment=os.environ))
         assert fleet.supervisor is not None
         fleet.supervisor.kill("worker-quick")
-        argv = [sys.executable, "-m", "workers.main", "answer", "--concurrency", str(_PROCESSES)]
+        argv = [sys.executable, "-m", "workers.main", "answer", "--pool", pool, "--concurrency", str(jobs)]
         worker = stack.enter_context(_running(argv, fleet.environment))
         headers = {"authorization": f"Bearer {fleet.api_key}"}
-        for number in range(_PROCESSES):
+        for number in range(jobs):
             body = {"prompt": f"Explain how bread number {number} rises"}
             httpx2.post(f"{fleet.api_url}/v1/jobs", json=body, headers=headers, trust_env=False).raise_for_status()
-        return _weighed(worker, model, jobs=_PROCESSES, times=times)
+        return _weighed(worker, model, jobs=jobs, times=times)
+
+
+def _roomy_policy(home: Path) -> Path:
+    """Write the shipped policy with room for one tenant's jobs at once, and time for all of them to wait."""
+    values = platform_policy().model_dump(mode="json")
+    values["admission"]["running_per_tenant"] = values["dispatch_window"]["per_tenant"] = 2000
+    values["queues"]["answer"] |= {"soft_seconds": 280, "hard_seconds": 300}
+    path = home / "policy.yaml"
+    path.write_text(yaml.safe_dump(values))
+    return path
 
 
 def _celery(pool: str, *, jobs: int, times: int) -> tuple[float, ...]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import math
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from ipaddress import ip_address
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -84,23 +84,32 @@ def policy_under(overrides: Mapping[str, Any], tenant: str, policy: Policy) -> P
         raise PolicyError(f"the overrides of tenant {tenant} do not fit the platform's policy") from None
 
 
-def renew(session: Session, attempt: Attempt | ClaimedAttempt, *, lease_seconds: float) -> Renewal:
-    """Extend an attempt's lease, and return whether it still holds the job.
+_RENEW = Statement("""
+    WITH mine AS (SELECT id FROM attempt WHERE id = ANY(%(ids)s) FOR UPDATE SKIP LOCKED),
+         renewed AS (UPDATE attempt SET lease_until = clock_timestamp() + make_interval(secs => %(seconds)s)
+                       FROM mine
+                      WHERE attempt.id = mine.id AND ended_at IS NULL AND lost_cause IS NULL
+                        AND deadline > clock_timestamp()
+                  RETURNING attempt.id)
+    SELECT mine.id, renewed.id IS NOT NULL AS holds FROM mine LEFT JOIN renewed USING (id)
+""")
 
-    Past its deadline it cannot be extended: an attempt that survives its hard limit loses its job to the dispatcher.
+
+def renew_all(session: Session, attempts: Collection[UUID], *, lease_seconds: float) -> Mapping[UUID, bool]:
+    """Extend the leases of these attempts in one statement, and return which still hold their jobs.
+
+    Past its deadline none can be extended: an attempt that survives its hard limit loses its job to the dispatcher. An
+    attempt that another transaction is just changing is passed over: it waits for nobody, and is not in the answer.
     """
-    renewed = session.execute(
-        sql_update(Attempt)
-        .where(
-            col(Attempt.id) == attempt.id,
-            col(Attempt.ended_at).is_(None),
-            col(Attempt.lost_cause).is_(None),
-            col(Attempt.deadline) > now(),
-        )
-        .values(lease_until=after(lease_seconds))
-    )
+    return {row.id: row.holds for row in _RENEW.all(session, {"ids": list(attempts), "seconds": float(lease_seconds)})}
+
+
+def renew(session: Session, attempt: Attempt | ClaimedAttempt, *, lease_seconds: float) -> Renewal:
+    """Extend one attempt's lease, and return whether it still holds the job."""
+    session.flush()
+    holds = renew_all(session, [attempt.id], lease_seconds=lease_seconds).get(attempt.id, False)
     cancelled_at = session.scalar(select(col(Job.cancel_requested_at)).where(col(Job.id) == attempt.job_id))
-    return Renewal(bool(renewed.rowcount), cancelled_at is not None)  # type: ignore[attr-defined]
+    return Renewal(holds, cancelled_at is not None)
 
 
 def hold(session: Session, attempt: Attempt | ClaimedAttempt) -> Job:

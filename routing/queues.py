@@ -79,6 +79,8 @@ class Queue:
     """Why its workers need network access beyond the gateway; empty if they do not."""
     call: CallPurpose | None = None
     """The model call that the work makes; None without one."""
+    is_model_bound: bool = False
+    """Its work only waits for the model and computes next to nothing, so a thread can do it (`--pool dense`)."""
     calls: int = 1
     """Such calls in a typical attempt."""
     busy_share: tuple[float, float] | None = None
@@ -129,6 +131,7 @@ QUEUES: Mapping[QueueName, Queue] = {
         task="pointsman.answer",
         volumes=("content-store",),
         call="answer",
+        is_model_bound=True,
         arrivals=0.2,
         pool=4,
         fallback_pods=4,

@@ -26,6 +26,7 @@ from routing.rounds import brief_worker
 from sandbox.box import Box
 from sites.content_store import ContentStore
 from sites.releases import manifest_of
+from workers import dense
 from workers.boxes import Boxes, NoBoxes
 from workers.config import RunsConfig
 from workers.retries import MAX_WAIT_SECONDS, decide_call
@@ -190,6 +191,11 @@ class Attempt:
         """Whether it has called a model."""
         return "models" in self.__dict__
 
+    def abort(self, cause: BaseException) -> None:
+        """Let its model calls, now and later, raise `cause`. Called by another thread."""
+        if self.has_called:
+            self.models.abort(cause)
+
     def close(self) -> None:
         """Close what the attempt opened, whatever its outcome."""
         if self.has_called:
@@ -208,20 +214,20 @@ class Attempt:
         """
         if not self.has_called:
             self._check_room()
-        tries = 0
+        models, tries = self.models, 0  # before the check: from here on, `abort` finds them
         while True:
             self.check()
             tries += 1
             try:
                 with self.step(f"model:{name}", kind=traces.Kind.CLIENT):
-                    return make(self.models)
+                    return make(models)
             except GatewayError as error:
                 left = self.limits.soft_seconds - (time.monotonic() - self.began)
                 retry = decide_call(error, tries=tries, left_seconds=left)
                 if retry is None:
                     raise
             self.report(EventKind.PROGRESS, {"text": "the provider is busy; trying again", "wait": retry.delay_seconds})
-            time.sleep(retry.delay_seconds)
+            dense.pause(retry.delay_seconds)
 
     def _check_room(self) -> None:
         """Check that the content store takes what this attempt may write, before anything is paid for."""

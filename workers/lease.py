@@ -5,20 +5,29 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
+from uuid import UUID
 
 from sqlalchemy import select
 from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlmodel import col
 
-from ledger.attempts import renew
+from ledger.attempts import renew_all
 from ledger.start_attempt import Claim
 from ledger.store import Ledger
 from ledger.tables import Attempt, Job
+from workers import dense
 from workers.errors import CancelledByOwnerError, LeaseLostError
 
 logger = logging.getLogger(__name__)
+
+
+_TOGETHER = 0.2
+"""The part of its interval by which a lease may be renewed early, so that many are renewed in one statement."""
 
 
 class LeaseKeeper:
@@ -27,7 +36,8 @@ class LeaseKeeper:
     An attempt that ends before its first renewal costs no thread: an earlier attempt's thread serves later ones too.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, renew: Callable[[Sequence[Lease]], None] | None = None) -> None:
+        self._renew = renew or renew_leases
         self._due: dict[Lease, float] = {}
         self._changed = threading.Condition()
         self._is_running = False
@@ -50,8 +60,7 @@ class LeaseKeeper:
     def _keep(self) -> None:
         try:
             while due := self._await_due():
-                for lease in due:
-                    lease.renew()
+                self._renew(due)
         except BaseException:
             with self._changed:
                 self._is_running = False  # the next attempt starts a new thread
@@ -62,7 +71,9 @@ class LeaseKeeper:
         with self._changed:
             while self._due:
                 now = time.monotonic()
-                if due := [lease for lease, at in self._due.items() if at <= now]:
+                if min(self._due.values()) <= now:
+                    early = {lease: at - _TOGETHER * lease.renew_seconds for lease, at in self._due.items()}
+                    due = [lease for lease, at in early.items() if at <= now]
                     self._due |= {lease: now + lease.renew_seconds for lease in due}
                     return due
                 self._changed.wait(min(self._due.values()) - now)
@@ -93,15 +104,19 @@ class Lease:
     ) -> None:
         self._keeper.drop(self)
 
-    def renew(self) -> None:
-        """Extend the lease; an unreachable ledger is retried at the next interval."""
-        try:
-            with self._ledger.begin() as session:
-                answer = renew(session, self._claim.attempt, lease_seconds=self._claim.policy.attempts.lease_seconds)
-        except SQLAlchemyError:
-            logger.warning("lease_not_renewed", exc_info=True)
-            return
-        self._is_lost = self._is_lost or not answer.holds
+    @property
+    def group(self) -> tuple[Ledger, float]:
+        """What it has in common with leases that are renewed together."""
+        return self._ledger, self._claim.policy.attempts.lease_seconds
+
+    @property
+    def attempt_id(self) -> UUID:
+        """Its attempt's id."""
+        return self._claim.attempt.id
+
+    def lose(self) -> None:
+        """Note that the job was taken away."""
+        self._is_lost = True
 
     def check(self) -> None:
         """Check with the ledger whether to go on. Called between steps; an unreachable ledger says nothing.
@@ -109,17 +124,36 @@ class Lease:
         Raises:
             LeaseLostError: nobody's fault: the job was taken away.
             CancelledByOwnerError: the owner's wish.
+            SoftTimeLimit, HandBack: the pool of threads interrupts the attempt.
         """
+        dense.check()
         held = select(col(Job.cancel_requested_at)).join(
             Attempt, (col(Attempt.job_id) == col(Job.id)) & (col(Attempt.fence) == col(Job.fence))
         )
         try:
             with self._ledger.begin() as session:
                 found = session.execute(held.where(col(Attempt.id) == self._claim.attempt.id)).one_or_none()
-        except (OperationalError, InterfaceError):
+        except (OperationalError, InterfaceError, PoolTimeoutError):
             logger.warning("checked_without_ledger")
             return
         if self._is_lost or found is None:
             raise LeaseLostError
         if found.cancel_requested_at is not None:
             raise CancelledByOwnerError
+
+
+def renew_leases(leases: Sequence[Lease]) -> None:
+    """Extend leases; an unreachable ledger is retried at the next interval."""
+    groups: dict[tuple[Ledger, float], dict[UUID, Lease]] = defaultdict(dict)
+    for lease in leases:
+        groups[lease.group][lease.attempt_id] = lease
+    for (ledger, seconds), group in groups.items():
+        try:
+            with ledger.begin() as session:
+                answers = renew_all(session, group, lease_seconds=seconds)
+        except SQLAlchemyError:
+            logger.warning("leases_not_renewed", exc_info=True, extra={"leases": len(group)})
+            continue
+        for attempt_id, holds in answers.items():
+            if not holds:
+                group[attempt_id].lose()

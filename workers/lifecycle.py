@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import func, select
 from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlmodel import Session
 
 from ledger.attempts import bind_egress, hold, report_loss, requeue_unknown_version
@@ -41,6 +42,7 @@ from routing.policy.prices import BudgetExceeded
 from routing.queues import QueueName
 from routing.scheduling import RESTING, retry_delay_seconds
 from sites.content_store import ContentStore
+from workers import dense
 from workers.attempt import Attempt
 from workers.boxes import Boxes, NoBoxes
 from workers.config import RunsConfig
@@ -81,8 +83,12 @@ def install_interrupts() -> None:
 
 
 @contextmanager
-def interruptible() -> Iterator[None]:
-    """Let a signal interrupt this block, once."""
+def interruptible(attempt: Attempt) -> Iterator[None]:
+    """Let a signal, or the pool of threads, interrupt this block, once."""
+    if (work := dense.current()) is not None:
+        with work.interruptible(attempt):
+            yield
+        return
     _interrupts.is_armed = True
     try:
         yield
@@ -139,8 +145,8 @@ def _trace_facts(claimed: Claim) -> traces.Facts:
 
 logger = logging.getLogger(__name__)
 
-LEDGER_UNREACHABLE = (OperationalError, InterfaceError)
-"""The ledger is down or restarting."""
+LEDGER_UNREACHABLE = (OperationalError, InterfaceError, PoolTimeoutError)
+"""The ledger is down or restarting, or every connection of this process is busy."""
 
 SETTLE_PAUSES = (0.2, 1.0, 3.0)
 """Seconds between tries to settle while the ledger is unreachable, the last one again and again: an outage must not
@@ -329,7 +335,7 @@ def _run_handler(attempt: Attempt, handler: Handler, resources: Resources) -> Se
     if attempt.has_site_moved_on:
         return EndWith(_MOVED_ON)
     try:
-        with interruptible():
+        with interruptible(attempt):
             outcome = handler(attempt)
             return prepare(attempt, outcome, ledger=resources.ledger, known_keys=attempt.secrets)
     except (FencedError, *LEDGER_UNREACHABLE):

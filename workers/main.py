@@ -1,4 +1,4 @@
-"""`python -m workers.main QUEUE...`: a Celery prefork worker for one or several queues.
+"""`python -m workers.main QUEUE...`: a Celery worker for one or several queues.
 
 The composition root of the workers: the only module here that reads the environment or has effects when it runs.
 """
@@ -11,6 +11,7 @@ import logging
 import os
 import socket
 import sys
+import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
@@ -40,6 +41,7 @@ from sites.config import ContentStoreConfig
 from sites.content_store import ContentStore
 from workers.boxes import BoxPool, NoBoxes, PoolOnDemand, open_engine_pool
 from workers.config import RunsConfig, WorkerConfig
+from workers.dense import TooFewFilesError, allow_files
 from workers.handlers.agent import session_plan
 from workers.heartbeat import WorkerHeartbeat, install_heartbeat
 from workers.lifecycle import Handler, Resources
@@ -53,7 +55,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 DEFAULT_CONCURRENCY = 2
-"""Processes in a pool."""
+"""Processes, or threads, in a pool."""
+POOLS = {"prefork": "prefork", "dense": "workers.dense:DensePool"}
+"""Celery's names of our pools."""
+_CONNECTIONS = {"prefork": 2, "dense": 8}
+"""To the ledger that a process keeps open; it opens as many again when they are busy."""
 
 
 class WorkerSettings(BaseModel):
@@ -76,11 +82,15 @@ class WorkerSettings(BaseModel):
 class ProcessResources:
     """Opens the ledger and the content store once per process: connections must not cross a fork."""
 
-    def __init__(self, settings: WorkerSettings, policy: Policy, *, worker: str, queues: Collection[str]) -> None:
+    def __init__(
+        self, settings: WorkerSettings, policy: Policy, *, worker: str, queues: Collection[str], pool: str = "prefork"
+    ) -> None:
         self._settings = settings
         self._policy = policy
         self._worker = worker
+        self._pool = pool
         self._opened: tuple[int, Resources] | None = None
+        self._opening = threading.Lock()
         served = [QUEUES[QueueName(queue)] for queue in queues]
         self._has_spares = any(queue.box == "warm" for queue in served)
         # A worker whose queues need no box never loads the engine's client (H-088, H-119).
@@ -90,9 +100,10 @@ class ProcessResources:
     def __call__(self) -> Resources:
         """Return this process's resources."""
         pid = os.getpid()
-        if self._opened is None or self._opened[0] != pid:
-            self._opened = (pid, self._open())
-        return self._opened[1]
+        with self._opening:
+            if self._opened is None or self._opened[0] != pid:
+                self._opened = (pid, self._open())
+            return self._opened[1]
 
     def prepare(self) -> None:
         """Start what takes long, right after the fork: boxes, and the sweep of what dead workers left."""
@@ -120,7 +131,9 @@ class ProcessResources:
 
     def _open(self) -> Resources:
         return Resources(
-            ledger=Ledger(create_ledger_engine(self._settings.ledger.url.get_secret_value(), pool_size=2)),
+            ledger=Ledger(
+                create_ledger_engine(self._settings.ledger.url.get_secret_value(), pool_size=_CONNECTIONS[self._pool])
+            ),
             content_store=ContentStore(self._settings.content_store.root),
             policy=self._policy,
             gateway_url=self._settings.worker.gateway_url,
@@ -139,6 +152,7 @@ def build_worker(
     worker: str,
     queues: Collection[str] = (),
     concurrency: int = DEFAULT_CONCURRENCY,
+    pool: str = "prefork",
     handlers: Mapping[QueueName, Handler] = HANDLERS,
 ) -> tuple[Celery, PoolHooks]:
     """Return a worker's application with the tasks of every queue, and the hooks that must stay alive with it."""
@@ -148,10 +162,11 @@ def build_worker(
     app = create_app(
         settings.broker.url,
         broker_use_ssl=settings.broker.tls,
+        worker_pool=POOLS[pool],
         worker_max_tasks_per_child=settings.worker.max_tasks_per_child,
         worker_max_memory_per_child=settings.worker.max_memory_kib_per_child,
     )
-    resources = ProcessResources(settings, policy, worker=worker, queues=queues)
+    resources = ProcessResources(settings, policy, worker=worker, queues=queues, pool=pool)
     register_tasks(
         app,
         resources=resources,
@@ -189,7 +204,14 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     served = [queue.value for queue in QUEUES]
     parser.add_argument("queues", nargs="*", metavar="QUEUE", help=", ".join(served))
     parser.add_argument(
-        "--concurrency", type=int, default=DEFAULT_CONCURRENCY, help="processes in the pool (default %(default)s)"
+        "--concurrency", type=int, default=DEFAULT_CONCURRENCY, help="jobs at once (default %(default)s)"
+    )
+    bound = [name.value for name, queue in QUEUES.items() if queue.is_model_bound]
+    parser.add_argument(
+        "--pool",
+        choices=tuple(POOLS),
+        default="prefork",
+        help=f"a process for each job, or a thread (dense: only {', '.join(bound)}; default %(default)s)",
     )
     parser.add_argument(
         "--idle-children", type=int, help="processes that the pool keeps while it has nothing to do (default all)"
@@ -198,6 +220,10 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     arguments = parser.parse_args(argv)
     if not arguments.check and not (arguments.queues and set(arguments.queues) <= set(served)):
         parser.error(f"name one or several queues of {', '.join(served)}")
+    if arguments.pool == "dense" and not set(arguments.queues) <= set(bound):
+        parser.error(f"the dense pool serves only {', '.join(bound)}: the others compute")
+    if arguments.pool == "dense" and arguments.idle_children is not None:
+        parser.error("--idle-children is for the processes of the prefork pool")
     return arguments
 
 
@@ -211,12 +237,18 @@ def main(argv: Sequence[str] | None = None) -> int:
             return check(settings.worker)
         traces.start(settings.tracing, program="worker")
         create_scratch()
+        if arguments.pool == "dense":
+            allow_files(arguments.concurrency)
         await_schema(settings.ledger.url.get_secret_value(), patience_seconds=settings.ledger.migration_wait_seconds)
         with _frozen_heap():
             app, hooks = build_worker(
-                settings, worker=worker, queues=arguments.queues, concurrency=arguments.concurrency
+                settings,
+                worker=worker,
+                queues=arguments.queues,
+                concurrency=arguments.concurrency,
+                pool=arguments.pool,
             )
-    except (PolicyError, SchemaMismatchError, TracingUnavailableError) as error:
+    except (TooFewFilesError, PolicyError, SchemaMismatchError, TracingUnavailableError) as error:
         print(f"pointsman worker: {error}", file=sys.stderr)
         return 2
     try:
@@ -264,7 +296,6 @@ def run_worker(
     app.worker_main(
         [
             "worker",
-            "--pool=prefork",
             f"--concurrency={concurrency}" if is_fixed else f"--autoscale={concurrency},{idle_children}",
             f"--queues={','.join(lists)}",
             f"--hostname={worker}",

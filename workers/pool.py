@@ -32,6 +32,7 @@ from ledger.tables import Job
 from monitoring import logs, traces
 from routing.broker import message_dropped
 from routing.jobs import JobMessage, Reason
+from workers import dense
 from workers.heartbeat import WorkerHeartbeat
 from workers.lifecycle import HAND_BACK_SIGNAL, install_interrupts
 
@@ -57,6 +58,7 @@ class GracefulStop:
         self._at_once = threading.Event()
         self._is_grace_over = False
         self._thread: threading.Thread | None = None
+        self._pool: Any = None
 
     @property
     def is_grace_over(self) -> bool:
@@ -68,8 +70,9 @@ class GracefulStop:
         if self._thread is not None and self._is_grace_over:
             self._thread.join(timeout=LET_GO_SECONDS)
 
-    def on_ready(self, **_: Any) -> None:
+    def on_ready(self, sender: Any = None, **_: Any) -> None:
         """Let SIGQUIT stop without grace. Called when Celery has installed its own handlers."""
+        self._pool = getattr(sender, "pool", None)
         signal.signal(signal.SIGQUIT, self._stop_at_once)
 
     def on_shutting_down(self, **_: Any) -> None:
@@ -85,10 +88,17 @@ class GracefulStop:
         os.kill(os.getpid(), signal.SIGTERM)
 
     def _run(self) -> None:
-        """End the pool children that are left after the grace, and thereby the process with this thread."""
+        """End the tasks that are left after the grace, and thereby the process with this thread."""
         self._at_once.wait(self._grace_seconds)
         self._is_grace_over = True
         logger.warning("grace_is_over")
+        if isinstance(self._pool, dense.DensePool):
+            self._pool.hand_back(LET_GO_SECONDS)
+        else:
+            self._end_children()
+        self._hand_back()
+
+    def _end_children(self) -> None:
         deadline = time.monotonic() + LET_GO_SECONDS
         while (children := psutil.Process().children()) and time.monotonic() < deadline:
             for child in children:
@@ -99,7 +109,6 @@ class GracefulStop:
             logger.warning("pool_child_killed", extra={"pid": child.pid})
             with suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)
-        self._hand_back()
 
 
 _PR_SET_PDEATHSIG = 1
@@ -153,6 +162,7 @@ class PoolHooks:
         message_dropped.connect(self._heartbeat.on_dropped)
         signals.worker_ready.connect(self._stopping.on_ready)
         signals.worker_ready.connect(self._heartbeat.on_ready)
+        signals.worker_ready.connect(self.on_ready)
         signals.worker_shutting_down.connect(self._stopping.on_shutting_down)
         signals.worker_shutting_down.connect(self._heartbeat.on_shutting_down)
 
@@ -168,14 +178,20 @@ class PoolHooks:
             limit_memory(self._most_memory_kib)
         self._prepare()
 
+    def on_ready(self, sender: Any = None, **_: Any) -> None:
+        """Limit the memory of a worker that works in threads: it has no pool child."""
+        if isinstance(getattr(sender, "pool", None), dense.DensePool) and self._most_memory_kib is not None:
+            limit_memory(self._most_memory_kib)
+
     def on_process_shutdown(self, **_: Any) -> None:
         """Release, at a child's end, what would outlive it."""
         self._close()
         traces.stop()  # no atexit handler runs in a pool child
 
     def on_prerun(self, task: Any = None, **_: Any) -> None:
-        """Bind the log context in the child before a task's body; billiard has set its own signal handler by now."""
-        install_interrupts()
+        """Bind the log context before a task's body; billiard has set a pool child's signal handler by now."""
+        if dense.current() is None:
+            install_interrupts()
         logs.bind(worker=self._worker, task=task.name if task is not None else None)
 
     def on_postrun(self, **_: Any) -> None:

@@ -1,4 +1,4 @@
-"""A worker that does on queues `answer` and `tools` what prompts say: `python -m ... CONCURRENCY LIST...`."""
+"""A worker that does on queues `answer` and `tools` what prompts say: `python -m ... POOL CONCURRENCY LIST...`."""
 
 import ctypes
 import os
@@ -6,10 +6,12 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 
 from routing.broker import TRANSPORT_OPTIONS
 from routing.config import read_settings
 from routing.queues import QueueName
+from workers import dense
 from workers.attempt import Attempt
 from workers.main import WorkerSettings, build_worker, run_worker
 from workers.outcomes import Answered, Outcome
@@ -19,9 +21,10 @@ MEBIBYTE = 1_048_576
 
 
 def nap(seconds: float) -> None:
+    """Wait as attempts do, where either pool can interrupt."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        time.sleep(0.02)
+        dense.pause(0.02)
 
 
 def obey(attempt: Attempt) -> Outcome:
@@ -33,17 +36,33 @@ def obey(attempt: Attempt) -> Outcome:
                 nap(float(seconds))
             finally:
                 print("let go", file=sys.stderr, flush=True)
+        case ["heed", seconds]:
+            deadline = time.monotonic() + float(seconds)
+            while time.monotonic() < deadline:
+                attempt.check()
+                time.sleep(0.05)
+        case ["ask", *_]:
+            attempt.call("answer", lambda models, call: models.create(["?"], model=call.model, max_tokens=9))
+        case ["long", length]:
+            return Answered("x" * int(length))
+        case words:
+            misbehave(words)
+    return Answered(attempt.prompt)
+
+
+def misbehave(words: list[str]) -> None:
+    match words:
+        case ["deaf", seconds, *_]:
+            deadline = time.monotonic() + float(seconds)
+            while time.monotonic() < deadline:
+                with suppress(BaseException):
+                    time.sleep(0.05)
         case ["stubborn", seconds]:
             for signum in (signal.SIGUSR1, signal.SIGUSR2):
                 signal.signal(signum, signal.SIG_IGN)
             child = subprocess.Popen(["sleep", "300"])
             print(f"grandchild {child.pid}", file=sys.stderr, flush=True)
             nap(float(seconds))
-        case ["heed", seconds]:
-            deadline = time.monotonic() + float(seconds)
-            while time.monotonic() < deadline:
-                attempt.check()
-                time.sleep(0.05)
         case ["die"]:
             os.kill(os.getpid(), signal.SIGKILL)
         case ["hog", mebibytes]:
@@ -52,7 +71,6 @@ def obey(attempt: Attempt) -> Outcome:
             kept = []
             while True:
                 kept.append(bytearray(64 * MEBIBYTE))
-    return Answered(attempt.prompt)
 
 
 if __name__ == "__main__":
@@ -61,8 +79,9 @@ if __name__ == "__main__":
     app, hooks = build_worker(
         read_settings(WorkerSettings, os.environ),
         worker=name,
-        queues=sys.argv[2:],
-        concurrency=int(sys.argv[1]),
+        queues=sys.argv[3:],
+        concurrency=int(sys.argv[2]),
+        pool=sys.argv[1],
         handlers={**HANDLERS, QueueName.ANSWER: obey, QueueName.TOOLS: obey},
     )
     # Whatever a visibility timeout can do, it does here within a second; half-open connections are noticed soon.
@@ -73,6 +92,6 @@ if __name__ == "__main__":
         "health_check_interval": 1,
     }
     try:
-        run_worker(app, sys.argv[2:], concurrency=int(sys.argv[1]), worker=name)
+        run_worker(app, sys.argv[3:], concurrency=int(sys.argv[2]), worker=name)
     finally:
         hooks.finish()

@@ -15,6 +15,7 @@ from tests.factories import Shop
 from tests.integration.worker_world import World
 from tests.services import Valkey, wait_until
 
+BOTH_POOLS = pytest.mark.parametrize("pool", ["prefork", "dense"])
 LET_GO_SECONDS = 30
 EXIT_SECONDS = 60
 """How long the interpreter itself may take to end on a busy machine; no job here ends by itself within that."""
@@ -36,10 +37,11 @@ def handed_back(world: World, job_id: UUID, *, times: int = 1) -> None:
     assert world.shop.job(job_id).lost_attempts == 0
 
 
+@BOTH_POOLS
 @pytest.mark.long
 @pytest.mark.timeout(300)
-def test_short_work_ends_and_long_work_is_handed_from_worker_to_worker_at_no_cost(world: World) -> None:
-    first = world.start("answer", worker__stop_seconds=30)
+def test_short_work_ends_and_long_work_is_handed_from_worker_to_worker_at_no_cost(world: World, pool: str) -> None:
+    first = world.start("answer", pool=pool, worker__stop_seconds=30)
     short = world.ask("nap 2")
     world.running(first, "nap 2")
     next_one = world.ask("nap 0")
@@ -48,7 +50,7 @@ def test_short_work_ends_and_long_work_is_handed_from_worker_to_worker_at_no_cos
     assert world.shop.job(short).state == "answered"
     assert world.attempts(next_one) == []
 
-    second = world.start("answer", worker__stop_seconds=1)
+    second = world.start("answer", pool=pool, worker__stop_seconds=1)
     assert world.ended(next_one).state == "answered"
     long = world.ask("nap 250")
     world.running(second, "nap 250")
@@ -59,7 +61,7 @@ def test_short_work_ends_and_long_work_is_handed_from_worker_to_worker_at_no_cos
     assert "let go" in second.said
     assert "pool_child_killed" not in second.said
 
-    third = world.start("answer", worker__stop_seconds=250)
+    third = world.start("answer", pool=pool, worker__stop_seconds=250)
     world.running(third, "nap 250")
     assert world.shop.job(long).state == "running"
     third.send(signal.SIGQUIT)  # which is without any grace
@@ -67,10 +69,11 @@ def test_short_work_ends_and_long_work_is_handed_from_worker_to_worker_at_no_cos
     third.wait(EXIT_SECONDS)
 
 
+@BOTH_POOLS
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_second_signal_ends_the_grace_at_once(world: World) -> None:
-    worker = world.start("answer", worker__stop_seconds=250)
+def test_a_second_signal_ends_the_grace_at_once(world: World, pool: str) -> None:
+    worker = world.start("answer", pool=pool, worker__stop_seconds=250)
     job_id = world.ask("nap 250")
     world.running(worker, "nap 250")
     worker.send(signal.SIGINT)

@@ -148,7 +148,13 @@ class World:
         return Policy.model_validate(values)
 
     def start(
-        self, *queues: str, ready: bool = True, concurrency: int = 1, prefix: Sequence[str] = (), **settings: Any
+        self,
+        *queues: str,
+        ready: bool = True,
+        concurrency: int = 1,
+        pool: str = "prefork",
+        prefix: Sequence[str] = (),
+        **settings: Any,
     ) -> Worker:
         """Start a worker. `settings` become its environment: `worker__stop_seconds=1` and the like."""
         number = len(self.workers)
@@ -158,7 +164,7 @@ class World:
         environment = {f"POINTSMAN_{name.upper()}": str(value) for name, value in (mine | settings).items()}
         with log.open("wb") as out:
             process = subprocess.Popen(
-                [*prefix, sys.executable, "-m", MODULE, str(concurrency), *queues],
+                [*prefix, sys.executable, "-m", MODULE, pool, str(concurrency), *queues],
                 env=os.environ | environment,
                 stdout=out,
                 stderr=out,

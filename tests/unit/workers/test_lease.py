@@ -2,7 +2,8 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import cast
 from uuid import uuid4
@@ -24,8 +25,11 @@ class Held(Lease):
     def renew_seconds(self) -> float:
         return self._every
 
-    def renew(self) -> None:
-        self.renewed += 1
+
+def renew_held(leases: Sequence[Lease]) -> None:
+    for lease in leases:
+        assert isinstance(lease, Held)
+        lease.renewed += 1
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:
@@ -40,7 +44,7 @@ def keepers() -> int:
 
 
 def test_a_lease_is_renewed_again_and_again_until_it_is_let_go() -> None:
-    with Held(LeaseKeeper(), 0.01) as held:
+    with Held(LeaseKeeper(renew_held), 0.01) as held:
         wait_until(lambda: held.renewed > 2)
     wait_until(lambda: not keepers())
     renewed = held.renewed
@@ -49,7 +53,7 @@ def test_a_lease_is_renewed_again_and_again_until_it_is_let_go() -> None:
 
 
 def test_short_attempts_share_one_thread_and_renew_nothing() -> None:
-    keeper = LeaseKeeper()
+    keeper = LeaseKeeper(renew_held)
     seen = []
     for _ in range(50):
         with Held(keeper, 0.2) as held:
@@ -60,14 +64,14 @@ def test_short_attempts_share_one_thread_and_renew_nothing() -> None:
 
 
 def test_a_lease_that_is_due_sooner_does_not_wait_for_one_that_is_due_later() -> None:
-    keeper = LeaseKeeper()
+    keeper = LeaseKeeper(renew_held)
     with Held(keeper, 0.5) as slow, Held(keeper, 0.01) as fast:
         wait_until(lambda: fast.renewed > 1)
         assert not slow.renewed
 
 
 def test_after_a_pause_the_next_attempt_is_looked_after_as_well() -> None:
-    keeper = LeaseKeeper()
+    keeper = LeaseKeeper(renew_held)
     for _ in range(2):
         with Held(keeper, 0.01) as held:
             wait_until(lambda held=held: held.renewed > 0)  # type: ignore[misc]
@@ -77,3 +81,14 @@ def test_after_a_pause_the_next_attempt_is_looked_after_as_well() -> None:
 def test_a_ledger_that_is_away_says_nothing_about_the_job() -> None:
     ledger = Ledger(create_ledger_engine("postgresql://nobody@127.0.0.1:1/none", pool_size=0))
     Lease(ledger, cast(Claim, SimpleNamespace(attempt=SimpleNamespace(id=uuid4()))), LeaseKeeper()).check()
+
+
+def test_leases_that_are_due_soon_are_renewed_together() -> None:
+    batches: list[int] = []
+    keeper = LeaseKeeper(lambda leases: batches.append(len(leases)))
+    with ExitStack() as held:
+        for _ in range(100):
+            held.enter_context(Held(keeper, 0.5))
+            time.sleep(0.0005)
+        wait_until(lambda: sum(batches) >= 200)
+    assert len(batches) <= 6
