@@ -137,3 +137,15 @@ def test_the_wheel_runs_everything_embedded_and_starts_again_where_it_was_when_i
     finally:
         up.end(signal.SIGINT)
     assert up.process.returncode == 0
+
+
+@pytest.mark.timeout(200)
+def test_the_demo_of_the_wheel_keeps_what_it_promises(installed: Path) -> None:
+    home = installed / "demo"
+    home.mkdir()
+    said = run(
+        installed / "venv" / "bin" / "pointsman", "demo", cwd=home, env={"PATH": os.environ["PATH"], "HOME": str(home)}
+    )
+    verdicts = re.findall(r"^ +(yes|no) +(.*)", said, flags=re.MULTILINE)
+    assert len(verdicts) >= 7
+    assert [what for verdict, what in verdicts if verdict == "no"] == []
