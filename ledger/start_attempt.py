@@ -27,7 +27,7 @@ from routing.errors import PolicyError
 from routing.failures import INFRASTRUCTURE, FailureEvent, dead_letter_signature
 from routing.jobs import USED_ENDS, WASTED_OUTCOMES, JobMessage, Reason, State, check_move
 from routing.policy.platform import Policy
-from routing.queues import QueueName
+from routing.queues import QUEUES, QueueName
 from routing.redaction import redact
 
 _CLAIM = Statement("""
@@ -39,7 +39,7 @@ _END = Statement("""
     SELECT pointsman_end_1(%(job)s, %(attempt)s, %(state)s, %(reason)s, %(detail)s, %(facts)s, %(signature)s,
                            %(limit)s, %(output_bytes)s, %(wasted)s, %(task_key)s, %(prompt)s)
 """)
-_MAY_BE_LOST = frozenset({QueueName.ANSWER, QueueName.SPEC, QueueName.PATCH, QueueName.TOOLS})
+_MAY_BE_LOST = frozenset(name for name, queue in QUEUES.items() if not queue.leaves_open and queue.box != "warm")
 """Queues whose claims do not wait for the disk: before anything is paid for or offered, a durable commit follows, and
 with it they are on disk. One that a crash of the server takes leaves no trace but a message, and the job runs again.
 """

@@ -386,7 +386,7 @@ class Embedded:
         if least is None:
             return ()
         is_warm = bool(self.boxes.host) and any(QUEUES[QueueName(queue)].box == "warm" for queue in queues)
-        return ("--idle-children", str(max(least, is_warm)))
+        return ("--idle-children", str(max(least, 1 if is_warm else 0)))
 
     def _fake_provider(self) -> Program:
         config = self.options.fake_provider

@@ -112,16 +112,16 @@ class Fleet:
 
     # -- its processes -----------------------------------------------------------------------------------------------
 
-    def program(self, *words: str) -> psutil.Process:
-        """One of its programs, known by words of its command line."""
-        for process in psutil.Process(self.process.pid).children():
-            if set(words) <= set(process.cmdline()):
+    def program(self, name: str) -> psutil.Process:
+        """One of its programs."""
+        for process in psutil.Process(self.process.pid).children(recursive=True):
+            if process.name() == name:
                 return process
-        raise AssertionError(f"no program with {words}")
+        raise AssertionError(f"no program {name}")
 
     def worker_child(self) -> psutil.Process:
         """The pool child that does tier 3."""
-        [child] = [found for found in self.program("workers.main", "agent").children() if found.cmdline()]
+        [child] = [found for found in self.program("worker-agent").children() if found.cmdline()]
         return child
 
     def listening(self) -> set[tuple[str, int]]:

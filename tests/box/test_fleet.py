@@ -194,7 +194,7 @@ def test_a_job_whose_pool_child_is_killed_is_done_again_on_one_bill(fleet: Fleet
 @pytest.mark.threat("A13")
 def test_a_job_whose_worker_is_killed_is_done_again_from_its_lease(fleet: Fleet, hook: Listener, site: str) -> None:
     job_id, slots = start_session(fleet, site)
-    fleet.kill(fleet.program("workers.main", "agent"))
+    fleet.kill(fleet.program("worker-agent"))
     wait_until_gone(fleet, slots)
     fleet.wait_for_state(job_id, *_RESTS, seconds=SESSION_SECONDS)
     assert fleet.attempts(job_id) == ["lost worker_lost", "awaiting_approval done"]
@@ -206,7 +206,7 @@ def test_a_session_outlives_its_gateway_and_all_that_was_streamed_is_billed(
     fleet: Fleet, hook: Listener, site: str
 ) -> None:
     job_id, _ = start_session(fleet, site)
-    fleet.kill(fleet.program("producers.cli", "gateway"))
+    fleet.kill(fleet.program("gateway"))
     state = fleet.wait_for_state(job_id, *_RESTS, seconds=SESSION_SECONDS)
     assert (state, fleet.attempts(job_id)) == ("awaiting_approval", ["awaiting_approval done"])
     end(fleet, hook, job_id)
@@ -234,9 +234,9 @@ def kill_engine(fleet: Fleet) -> None:
 
 VICTIMS: dict[str, Callable[[Fleet], None]] = {
     "pool child": lambda fleet: fleet.kill(fleet.worker_child()),
-    "worker": lambda fleet: fleet.kill(fleet.program("workers.main", "agent")),
-    "gateway": lambda fleet: fleet.kill(fleet.program("producers.cli", "gateway")),
-    "dispatcher": lambda fleet: fleet.kill(fleet.program("producers.cli", "dispatcher")),
+    "worker": lambda fleet: fleet.kill(fleet.program("worker-agent")),
+    "gateway": lambda fleet: fleet.kill(fleet.program("gateway")),
+    "dispatcher": lambda fleet: fleet.kill(fleet.program("dispatcher")),
     "engine": kill_engine,
 }
 _ALLOWED = frozenset({"awaiting_approval", "box_failed", "agent_failed"})

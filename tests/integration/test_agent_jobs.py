@@ -460,7 +460,7 @@ def test_a_build_cannot_spend_with_a_token_that_the_agent_left_to_it(
 url = "GATEWAY/v1/messages"
 token = "".join(reversed(pathlib.Path("a.txt").read_text()))
 headers = {"authorization": "Bearer " + token, "content-type": "application/json"}
-body = {"model": "claude-sonnet-4-5", "max_tokens": 1024, "messages": [{"role": "user", "content": "x"}]}
+body = {"model": "claude-sonnet-4-6", "max_tokens": 1024, "messages": [{"role": "user", "content": "x"}]}
 try:
     status = urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), headers)).status
 except urllib.error.HTTPError as error:

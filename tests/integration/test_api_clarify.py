@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -11,10 +11,7 @@ from uuid import UUID, uuid4
 import pytest
 from typer.testing import CliRunner
 
-from producers.bootstrap import Installation, Settings
-from producers.commands.context import Context
 from producers.commands.jobs import app
-from routing.config import read_settings
 from tests.integration.http_world import PAGES, World, shared_ledger, world
 from tests.integration.test_intake import submit
 from tests.integration.test_spec_jobs import Rig, rig, servers
@@ -104,24 +101,11 @@ def test_what_is_no_answer_leaves_the_question_open(world: World, job_id: UUID) 
 # ---------------------------------------------------------------------------------------------------- the command line
 
 
-class OneInstallation(Context):
-    """Hands out one installation, so that its test can close it."""
-
-    def __init__(self, installation: Installation) -> None:
-        super().__init__(dict)
-        self._one = installation
-
-    def installation(self) -> Installation:
-        return self._one
-
-
 @pytest.fixture
-def command(rig: Rig) -> Iterator[Command]:
+def command(rig: Rig) -> Command:
     """Runs a command of `pointsman` on the rig's ledger."""
-    installation = Installation(read_settings(Settings, {"POINTSMAN_LEDGER__URL": rig.shop.url}))
-    context = OneInstallation(installation)
-    yield lambda *arguments: CliRunner().invoke(app, [*arguments, "--tenant", "acme"], obj=context)
-    installation.ledger.close()
+    environment = {"POINTSMAN_LEDGER__URL": rig.shop.url}
+    return lambda *arguments: CliRunner().invoke(app, [*arguments, "--tenant", "acme"], obj=lambda: environment)
 
 
 def test_the_command_line_shows_the_question_and_takes_the_answer(rig: Rig, broker_url: str, command: Command) -> None:

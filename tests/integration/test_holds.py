@@ -128,7 +128,8 @@ def test_an_end_and_a_claim_leave_nothing_held(shop: Shop) -> None:
     waiting = shop.accept(site_id=site)
     shop.try_claim(shop.message(waiting))
     shop.end(writing)
-    assert shop.claim(waiting).job.held_for is None, "its message came when the site was free"
+    shop.claim(waiting)
+    assert shop.job(waiting).held_for is None, "its message came when the site was free"
     parked = shop.accept(tier=None)
     park(shop, parked, WaitReason.TIME, seconds=60)
     with shop.ledger.begin() as session:

@@ -145,6 +145,7 @@ def test_a_job_is_one_trace_from_its_request_to_its_publish(
         "model:spec_edit": "process spec",
         f"chat {_model()}": "model:spec_edit",
         "render": "process spec",
+        "check": "process spec",
         "scan": "process spec",
         "preview": "process spec",
         "wait control": "submit",

@@ -145,6 +145,11 @@ class Player:
             if self.stays:
                 sent.read(1)
                 self.left.set()
+            else:
+                connection.shutdown(socket.SHUT_WR)  # a reset would take what the client has not read yet
+                connection.settimeout(5)
+                while sent.read(65536):
+                    pass
 
 
 @contextmanager
