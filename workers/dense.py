@@ -23,7 +23,7 @@ from billiard.einfo import ExceptionInfo
 from billiard.exceptions import WorkerLostError
 from celery.concurrency.base import BasePool
 
-from workers.errors import HandBack, SoftTimeLimit
+from workers.errors import HandBack, SoftTimeLimit, TooFewFilesError
 
 logger = logging.getLogger(__name__)
 
@@ -34,10 +34,6 @@ ABANDONED_SHARE = 0.02
 _SPARE_FILES = 128
 """Open files besides the sockets of model calls: connections of ledger and broker, logs."""
 _POLL_SECONDS = 0.05
-
-
-class TooFewFilesError(OSError):
-    """The process may not open as many files as its pool needs (the operator's fault)."""
 
 
 class Abortable(Protocol):

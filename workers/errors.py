@@ -90,3 +90,7 @@ class ObstructedError(WorkspaceError, ValueError):
 
     def __str__(self) -> str:
         return f"{self.path!a} cannot be written: something else stands in its place"
+
+
+class TooFewFilesError(OSError):
+    """The process may not open as many files as its pool needs (the operator's fault)."""

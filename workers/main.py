@@ -41,7 +41,8 @@ from sites.config import ContentStoreConfig
 from sites.content_store import ContentStore
 from workers.boxes import BoxPool, NoBoxes, PoolOnDemand, open_engine_pool
 from workers.config import RunsConfig, WorkerConfig
-from workers.dense import TooFewFilesError, allow_files
+from workers.dense import allow_files
+from workers.errors import TooFewFilesError
 from workers.handlers.agent import session_plan
 from workers.heartbeat import WorkerHeartbeat, install_heartbeat
 from workers.lifecycle import Handler, Resources
