@@ -112,7 +112,7 @@ def encoded(events: list[tuple[str, str]], line: str) -> bytes:
 
 @dataclass
 class Player:
-    """A server that answers every request with the same bytes."""
+    """A server that answers one request of each connection, always with the same bytes."""
 
     url: str = ""
     answers: list[bytes] = field(default_factory=list)
@@ -125,14 +125,15 @@ class Player:
 
     def stream(self, body: bytes, *, size: int, whole: bool = True) -> None:
         """Answer with a stream of chunks of so many bytes."""
-        head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+        head = b"HTTP/1.1 200 OK\r\nconnection: close\r\n"
+        head += b"content-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
         chunks = [body[at : at + size] for at in range(0, len(body), size)]
         self.answers = [head, *(b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks)]
         self.answers += [b"0\r\n\r\n"] if whole else []
 
     def refuse(self, status: int, body: bytes, *headers: str) -> None:
         """Answer with an error."""
-        lines = [f"HTTP/1.1 {status} No", f"content-length: {len(body)}", *headers, "", ""]
+        lines = [f"HTTP/1.1 {status} No", f"content-length: {len(body)}", "connection: close", *headers, "", ""]
         self.answers = ["\r\n".join(lines).encode() + body]
 
     def serve(self, connection: socket.socket) -> None:

@@ -171,6 +171,7 @@ def test_the_table_knows_every_error_of_a_model_call() -> None:
         workers.errors.HandBack,
         workers.errors.BuildFailedError,
         workers.errors.ResultInvalidError,
+        workers.errors.TooFewFilesError,
         workers.errors.ToolRefusedError,
         workers.errors.WorkspaceError,
         workers.errors.WorkspaceMissingError,
