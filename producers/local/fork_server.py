@@ -59,7 +59,8 @@ class ForkServer:
                 return program
             os.close(log)
             self._running[pid] = program
-            program.sendall(f"{pid}\n".encode())
+            with open(os.pidfd_open(pid), "rb") as handle:  # opened here, where no other program has its number yet
+                socket.send_fds(program, [f"{pid}\n".encode()], [handle.fileno()])
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _OWN_SIGNALS)
 
     def _become_program(self, log: int) -> None:

@@ -123,24 +123,14 @@ class Forked:
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
-        self._said = b""
         self.returncode: int | None = None
-        while b"\n" not in self._said:
-            self._hear()
-        pid, _, self._said = self._said.partition(b"\n")
-        self.pid = int(pid)
-        self._handle = os.pidfd_open(self.pid)
-
-    def _hear(self) -> None:
-        """Read what the fork server says: the pid, then the exit code.
-
-        Raises:
-            InstallationError: it ended, and its programs with it.
-        """
-        said = self._channel.recv(64)
-        self._said += said
-        if not said:
+        said, handles, _, _ = socket.recv_fds(channel, 64, 1)
+        if not handles:
+            channel.close()
             raise InstallationError("the fork server ended")
+        [self._handle] = handles
+        pid, _, self._said = said.partition(b"\n")
+        self.pid = int(pid)
 
     def poll(self) -> int | None:
         """Return the exit code, or None."""
@@ -154,15 +144,22 @@ class Forked:
         if self.returncode is None:
             if not select.select([self._channel], [], [], timeout)[0]:
                 raise subprocess.TimeoutExpired([str(self.pid)], timeout or 0.0)
-            try:
-                while b"\n" not in self._said:
-                    self._hear()
-                self.returncode = int(self._said)
-            except (InstallationError, ConnectionError):
-                self.returncode = -signal.SIGKILL
+            self.returncode = self._hear_code()
             self._channel.close()
             os.close(self._handle)
         return self.returncode
+
+    def _hear_code(self) -> int:
+        """Read the exit code. All programs end with the fork server."""
+        while not self._said.endswith(b"\n"):
+            try:
+                said = self._channel.recv(64)
+            except ConnectionError:
+                said = b""
+            if not said:
+                return -signal.SIGKILL
+            self._said += said
+        return int(self._said)
 
     def terminate(self) -> None:
         """Send SIGTERM."""
@@ -190,10 +187,12 @@ class ForkServer:
         with theirs:
             try:
                 socket.send_fds(self._orders, [FORK], [theirs.fileno(), log])
+                theirs.close()  # the server's end of it alone tells of its end
                 ours.sendall(f"{json.dumps(order)}\n".encode())
+                return Forked(ours)
             except OSError:
+                ours.close()
                 raise InstallationError("the fork server ended") from None
-        return Forked(ours)
 
     def has_ended(self) -> bool:
         """Whether it is gone, or just going."""

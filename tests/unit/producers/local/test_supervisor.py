@@ -2,6 +2,7 @@ import json
 import os
 import secrets
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +13,8 @@ import psutil
 import pytest
 
 from producers.errors import InstallationError
-from producers.local.supervisor import Home, Program, Supervisor, free_port, python_module
+from producers.local import supervisor
+from producers.local.supervisor import Forked, Home, Program, Supervisor, free_port, python_module
 from tests.services import wait_until
 
 
@@ -209,6 +211,19 @@ def test_a_forked_program_that_ends_or_is_killed_is_started_again(forking: Super
         forking.wait_ready(["three"])
 
 
+def test_a_forked_program_may_be_gone_before_its_supervisor_looks(
+    forking: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def look_late(channel: socket.socket) -> Forked:
+        pid = int(channel.recv(64, socket.MSG_PEEK).split()[0])
+        wait_until(lambda: not psutil.pid_exists(pid), seconds=5, what="it has ended")
+        return Forked(channel)
+
+    monkeypatch.setattr(supervisor, "Forked", look_late)
+    forking.start(played("end"))
+    wait_until(lambda: "one" in forking.dead(), seconds=5, what="its end is known")
+
+
 def test_programs_outlive_no_fork_server_and_come_back_with_a_new_one(forking: Supervisor, tmp_path: Path) -> None:
     forking.start(played("stay"))
     before = forking.pids()["one"]
@@ -241,8 +256,6 @@ def test_a_killed_supervisor_leaves_neither_programs_nor_the_database(tmp_path: 
 
 
 def test_a_port_that_is_taken_is_not_given_out() -> None:
-    import socket
-
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
