@@ -13,7 +13,6 @@ import psutil
 import pytest
 
 from producers.errors import InstallationError
-from producers.local import supervisor
 from producers.local.supervisor import Forked, Home, Program, Supervisor, free_port, python_module
 from tests.services import wait_until
 
@@ -219,7 +218,7 @@ def test_a_forked_program_may_be_gone_before_its_supervisor_looks(
         wait_until(lambda: not psutil.pid_exists(pid), seconds=5, what="it has ended")
         return Forked(channel)
 
-    monkeypatch.setattr(supervisor, "Forked", look_late)
+    monkeypatch.setattr("producers.local.supervisor.Forked", look_late)
     forking.start(played("end"))
     wait_until(lambda: "one" in forking.dead(), seconds=5, what="its end is known")
 
