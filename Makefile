@@ -36,7 +36,7 @@ system: ## what Docker and browser tests need; SYSTEM=1 installs it (root on Deb
 test: setup system ## the whole suite
 	@$(BIN)/python -m tests.run $(PYTEST_ARGS)
 
-quick: setup ## unit tests and one of each file of integration: what to run after a change
+quick: setup ## what answers in a minute after a change: unit tests, and one job of each kind on real servers
 	@$(BIN)/python -m tests.run --quick
 
 collect: setup ## import and compile every test, so that no process of `test` has to

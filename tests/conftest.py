@@ -8,12 +8,10 @@ from typing import Any
 
 import pytest
 from _pytest.config import Config
-from _pytest.config.argparsing import Parser
-from _pytest.terminal import TerminalReporter
 from hypothesis import HealthCheck, settings
 
 from ledger.store import Ledger, create_ledger_engine
-from tests.order import ByFileAndServers, is_quick, place_of
+from tests.order import ByFileAndServers, place_of
 from tests.services import Postgres, Valkey, memory
 
 # Seeded and without a clock: what passed once passes always, however busy the machine is.
@@ -21,9 +19,6 @@ settings.register_profile(
     "pointsman", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
 )
 settings.load_profile("pointsman")
-
-QUICK_SECONDS = 4.0
-"""What the quick part asks of each of its tests, three of which share two processors."""
 
 
 def pytest_configure(config: Config) -> None:
@@ -41,36 +36,13 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-def pytest_addoption(parser: Parser) -> None:
-    parser.addoption("--quick", action="store_true", help="unit tests, and of each other file the first; no slow ones")
-
-
-def pytest_collection_modifyitems(config: Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with what takes longest; leave what takes minutes to `make chaos ONLY=long`, which asks for it."""
     items.sort(key=lambda item: place_of(item.nodeid))
     if os.environ.get("LONG") != "1":
         for item in items:
             if item.get_closest_marker("long") is not None:
                 item.add_marker(pytest.mark.skip(reason="takes minutes: `make chaos ONLY=long` runs it"))
-    if config.getoption("quick"):
-        files: set[str] = set()
-        quick = {item for item in items if is_quick(item.nodeid, is_slow=is_slow(item), files=files)}
-        config.hook.pytest_deselected(items=[item for item in items if item not in quick])
-        items[:] = [item for item in items if item in quick]
-
-
-def is_slow(item: pytest.Item) -> bool:
-    return item.get_closest_marker("slow") is not None or item.get_closest_marker("long") is not None
-
-
-def pytest_terminal_summary(terminalreporter: TerminalReporter, config: Config) -> None:
-    """Name what has no place in the quick part; on a machine that does other work too, it may be the machine."""
-    if config.getoption("quick"):
-        for report in terminalreporter.getreports("passed"):
-            if report.duration > QUICK_SECONDS:
-                terminalreporter.write_line(
-                    f"{report.nodeid} took {report.duration:.1f} s: speed it up or mark it slow"
-                )
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -30,22 +30,6 @@ def place_of(nodeid: str) -> int:
     return next((place for place, start in enumerate(ORDER) if name.startswith(start)), len(ORDER))
 
 
-def is_quick(nodeid: str, *, is_slow: bool, files: set[str]) -> bool:
-    """Whether `make quick` runs a test: of unit tests all, of each other file the first; but none that is marked slow.
-
-    Args:
-        nodeid: the test.
-        is_slow: whether it is marked so.
-        files: those that gave their first test already; this one's is added.
-    """
-    file = nodeid.partition("::")[0]
-    if is_slow or file in files:
-        return False
-    if not file.startswith("tests/unit/"):
-        files.add(file)
-    return True
-
-
 class ByFileAndServers(LoadFileScheduling):
     """A file's tests stay together, and so do those that share an engine with its image, or an installation."""
 

@@ -174,6 +174,7 @@ class Facts:
         return None, is_free and not is_closed and not is_late
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_what_was_seen_before_and_what_is_looked_up_lead_to_the_same(
     shop: Shop, submitter: Submitter, broker: Any, seed: int, monkeypatch: pytest.MonkeyPatch

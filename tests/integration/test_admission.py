@@ -61,6 +61,7 @@ def counted(shop: Shop) -> None:
         count_backlog(session)
 
 
+@pytest.mark.slow
 def test_tenants_are_served_by_their_weights_while_all_of_them_have_work_waiting(shop: Shop) -> None:
     shop.tenant("heavy", weight=3)
     shop.tenant("light")

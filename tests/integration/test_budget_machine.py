@@ -293,6 +293,7 @@ class BudgetMachine(RuleBasedStateMachine):
         assert self.shop.scalar(told) == self.shop.scalar(spent), "every dollar is told once"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60 + 20 * EXAMPLES)
 def test_no_order_of_calls_breaks_the_books(module_ledger: tuple[Ledger, str]) -> None:
     BudgetMachine.shop = Shop(module_ledger[0], url=module_ledger[1])

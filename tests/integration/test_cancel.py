@@ -36,6 +36,7 @@ def cancel(ledger: Ledger, job_id: UUID) -> None:
         request_cancel(session, lock_job(session, job_id), actor="ann")
 
 
+@pytest.mark.slow
 def test_a_cancelled_job_makes_no_model_call_through_any_gateway_whenever_it_was_started(
     ledger: Ledger, ledger_url: str, tmp_path: Path
 ) -> None:

@@ -113,6 +113,7 @@ def point(address: Path, at: Cluster) -> None:
     new.replace(address)
 
 
+@pytest.mark.slow
 def test_a_promoted_synchronous_standby_has_every_served_call(tmp_path: Path) -> None:
     with cluster() as primary:
         standby = primary.standby()

@@ -75,6 +75,7 @@ def world(shop: Shop, valkey: Valkey, tmp_path: Path) -> Iterator[World]:
     made.stop()
 
 
+@pytest.mark.slow
 def test_a_worker_survives_every_kind_of_junk_counts_it_and_keeps_a_sample(world: World) -> None:
     worker = world.start("answer")
     with Redis.from_url(world.valkey.url) as broker:

@@ -213,6 +213,7 @@ class LedgerMachine(RuleBasedStateMachine):
             assert row.job_id is None or (row.decision, row.state) == ("approved", "published")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(110)
 def test_no_order_of_events_breaks_a_promise(module_ledger: tuple[Ledger, str]) -> None:
     LedgerMachine.shop = Shop(module_ledger[0], url=module_ledger[1])

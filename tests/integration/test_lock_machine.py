@@ -288,6 +288,7 @@ class LockMachine(RuleBasedStateMachine):
         assert self.shop.rows("SELECT 1 FROM site WHERE lock_job_id IS NOT NULL") == []
 
 
+@pytest.mark.slow
 @pytest.mark.req("H-073", "H-085")
 @pytest.mark.timeout(60 + 20 * EXAMPLES)
 def test_no_order_of_edits_gives_a_site_two_writers(module_ledger: tuple[Ledger, str]) -> None:

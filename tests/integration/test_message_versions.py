@@ -86,6 +86,7 @@ def unread(shop: Shop, job_id: UUID) -> Any:
     return shop.scalar("SELECT count(*) FROM event WHERE kind = 'unread' AND job_id = :id", id=job_id)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("queue", [QueueName.TOOLS, QueueName.CONTROL])
 def test_a_worker_leaves_a_message_of_a_newer_version_to_others_and_loses_no_job(
     shop: Shop, worker: Celery, caplog: pytest.LogCaptureFixture, queue: QueueName

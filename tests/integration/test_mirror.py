@@ -81,6 +81,7 @@ def project(directory: Path, **dependencies: str) -> Path:
 # -- the real npm ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @needs_npm
 def test_npm_installs_a_tree_of_packages_through_the_mirror(mirror: MirrorWorld, tmp_path: Path) -> None:
     mirror.registry.add("left", "1.0.0", files={"index.js": "module.exports = 1"})

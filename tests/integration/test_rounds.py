@@ -69,6 +69,7 @@ def held_by(rig: Rig, site: UUID) -> UUID | None:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.req("H-041")
 def test_a_session_of_three_rounds_is_one_edit_on_one_bill(rig: Rig, maker: PlayedMaker, tmp_path: Path) -> None:
     site = plain_site(rig, tmp_path)

@@ -43,6 +43,7 @@ def ticket(tmp_path: Path, *, priority: str = "P0") -> str:
     return str(path)
 
 
+@pytest.mark.slow
 def test_a_ticket_goes_from_its_file_over_a_gate_to_its_branch(terminal: Terminal, tmp_path: Path) -> None:
     submitted = terminal.run(
         "run", "submit", "--project", "shop", "--ticket", ticket(tmp_path), "--tenant", "acme", "--json"

@@ -91,6 +91,7 @@ def publish(yard: Yard, run_id: UUID) -> Job:
     return yard.job(run_id)
 
 
+@pytest.mark.slow
 @pytest.mark.req("S-003", "S-029")
 def test_a_run_ends_as_a_branch_and_a_pull_request(yard: Yard, forge: Forge) -> None:
     run_id = to_publishing(yard)

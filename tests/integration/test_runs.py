@@ -30,6 +30,7 @@ def starts(yard: Yard) -> list[str]:
     return [key for key, _ in yard.executed]
 
 
+@pytest.mark.slow
 @pytest.mark.req("P-026", "P-028", "P-030")
 def test_a_fix_goes_from_its_ticket_to_a_branch(yard: Yard) -> None:
     run_id = yard.submit("Fix the broken header")

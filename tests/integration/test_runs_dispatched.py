@@ -99,6 +99,7 @@ def fleet(shop: Shop, tmp_path: Path, broker_url: str) -> Iterator[Fleet]:
     app.close()
 
 
+@pytest.mark.slow
 def test_the_dispatcher_takes_a_run_from_step_to_step_with_messages_that_carry_only_ids(fleet: Fleet) -> None:
     run_id = fleet.yard.submit("Fix the broken header", priority="P0")
     fleet.play(run_id)

@@ -53,6 +53,7 @@ def cancel(yard: Yard, run_id: UUID) -> None:
 # ---------------------------------------------------------------- money
 
 
+@pytest.mark.slow
 @pytest.mark.req("S-121", "S-123", "S-124", "P-038")
 def test_a_rework_loop_stops_before_the_cap_and_keeps_what_was_done(yard: Yard) -> None:
     yard.team.answers = {"qa": REWORK, "code-review": REWORK}

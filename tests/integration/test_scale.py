@@ -77,6 +77,7 @@ def test_a_step_of_a_round_looks_at_what_it_needs_however_many_jobs_wait(crowd: 
         assert look_at.rows < 2_000, look_at.sql
 
 
+@pytest.mark.slow
 def test_a_whole_top_up_of_a_queue_whose_sites_are_busy_parks_them_in_batches(crowd: Shop) -> None:
     looks = looks_of(crowd, lambda s: top_up(s, QueueName.SPEC, dispatch_window=RUNWAY, admission=ADMISSION))
     assert any(look_at.rows for look_at in looks), "it found jobs"

@@ -55,6 +55,7 @@ class RealYard(Yard):
         return run_step(attempt)
 
 
+@pytest.mark.slow
 @pytest.mark.req("S-003", "S-006", "S-045")
 def test_a_fix_goes_from_its_ticket_to_one_commit_through_real_steps(shop: Shop, servers: str, tmp_path: Path) -> None:
     policy = policy_with_file_remotes()

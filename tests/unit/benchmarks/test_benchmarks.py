@@ -33,6 +33,7 @@ def answer(ours: float = 1e-4, theirs: float = 4e-4, *, target: float | None = 3
     return Answer("What does it cost?", comparisons=(compared,), calls=calls)
 
 
+@pytest.mark.slow
 def test_a_race_is_run_written_read_and_drawn(tmp_path: Path) -> None:
     race = replace(routing.QUESTION, peers=routing.QUESTION.peers[:1], turn_seconds=0.01)
     found = race.ask(3)

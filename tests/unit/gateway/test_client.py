@@ -209,6 +209,7 @@ def check_reply(reply: ModelReply, message: dict[str, Any]) -> None:
     assert reply.usage == Usage(*(used.get(name, 0) for name in names))
 
 
+@pytest.mark.slow
 def test_our_client_reads_what_the_sdk_reads(played: Player) -> None:
     """Whole replies, cut ones and errors inside them, however the bytes are cut into pieces."""
     dice = random.Random(19)
@@ -426,6 +427,7 @@ def test_a_gateway_is_away_that_does_not_answer_or_stood_still(played: Player, b
     assert is_away(played.url, within_seconds=10)
 
 
+@pytest.mark.slow
 def test_a_worker_loads_no_client_of_a_provider_or_a_forge() -> None:
     names = "{'anthropic', 'httpx2', 'aiohttp', 'requests', 'github', 'docker'}"
     code = f"import sys, workers.main; print(sorted({names} & set(sys.modules)))"

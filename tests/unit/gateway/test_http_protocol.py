@@ -90,6 +90,7 @@ def is_silent(made: socket.socket, *, seconds: float) -> bool:
     return not select.select([made], [], [], seconds)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("data", "said", "seconds"),
     [
@@ -115,6 +116,7 @@ def test_a_head_that_trickles_is_given_up_as_well(connect: Connect) -> None:
     assert sent < 100
 
 
+@pytest.mark.slow
 def test_the_next_request_on_a_kept_connection_has_the_same_time(connect: Connect) -> None:
     made = connect(b"")
     ask(made)
@@ -126,6 +128,7 @@ def test_the_next_request_on_a_kept_connection_has_the_same_time(connect: Connec
     assert time.monotonic() - began < HEAD_SECONDS + 5
 
 
+@pytest.mark.slow
 def test_a_long_body_that_keeps_coming_is_taken_whole(connect: Connect) -> None:
     made = connect(POST.replace(b"Host", b"Connection: close\r\nHost"))
     for _ in range(10):

@@ -56,6 +56,7 @@ def record(monkeypatch: pytest.MonkeyPatch) -> Iterator[Record]:
     traces.stop()
 
 
+@pytest.mark.slow
 def test_a_program_that_traces_nothing_loads_nothing_of_it() -> None:
     script = (
         "import sys; import monitoring.traces as t; t.start(__import__('monitoring.config').config.TracingConfig(),"
@@ -280,6 +281,7 @@ def test_a_collector_that_says_nothing_costs_bounded_room_and_nobody_s_time(capl
     assert "Queue full, dropping Span." in caplog.messages
 
 
+@pytest.mark.slow
 def test_an_exporter_that_raises_loses_what_it_was_to_send_and_nothing_after_that(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -306,6 +308,7 @@ def test_an_exporter_that_raises_loses_what_it_was_to_send_and_nothing_after_tha
     assert sent.get_finished_spans()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("answers", [False, True], ids=["nobody listens", "nobody answers"])
 def test_a_dead_endpoint_holds_nobody_up(answers: bool, caplog: pytest.LogCaptureFixture) -> None:
     with socket.create_server(("127.0.0.1", 0)) as hole:

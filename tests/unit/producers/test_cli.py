@@ -319,6 +319,7 @@ def test_ids_are_printed_whole_so_that_they_can_be_copied(capsys: pytest.Capture
     assert head.index("state") == row.index("awaiting_approval")
 
 
+@pytest.mark.slow
 def test_offline_commands_load_neither_broker_nor_ledger_nor_server() -> None:
     program = """
 import sys

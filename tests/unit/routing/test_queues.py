@@ -176,6 +176,7 @@ assert "| `translate` | translations |" in made["queues.md"]
 """
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)  # it imports the whole product anew
 def test_one_record_and_its_limits_are_all_that_a_new_queue_needs_beside_its_handler() -> None:
     done = subprocess.run([sys.executable, "-c", WITH_ONE_MORE], cwd=ROOT, capture_output=True, text=True, check=False)
@@ -215,6 +216,7 @@ def _is_member(part: ast.expr | None) -> bool:
     return isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name) and part.value.id == "QueueName"
 
 
+@pytest.mark.slow
 def test_nobody_else_lists_queues_by_hand() -> None:
     allowed = {RECORDS, ROOT / "workers" / "tasks.py"}
     found = [

@@ -46,6 +46,7 @@ def directories(base: Path) -> list[Path]:
     return sorted(base.glob("pointsman-worker-*"))
 
 
+@pytest.mark.slow
 def test_a_worker_that_ends_leaves_nothing(tmp_path: Path) -> None:
     worker = start(tmp_path)
     [own] = directories(tmp_path)
@@ -54,6 +55,7 @@ def test_a_worker_that_ends_leaves_nothing(tmp_path: Path) -> None:
     assert directories(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_what_a_killed_worker_left_goes_with_the_next_start_and_a_live_one_keeps_its_own(tmp_path: Path) -> None:
     killed, living = start(tmp_path), start(tmp_path)
     killed.send_signal(signal.SIGKILL)
@@ -66,6 +68,7 @@ def test_what_a_killed_worker_left_goes_with_the_next_start_and_a_live_one_keeps
     assert directories(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_children_that_outlive_their_worker_keep_its_directory(tmp_path: Path) -> None:
     worker = start(tmp_path, "child")
     wait_until(lambda: worker.poll() is not None, seconds=10, what="the worker is dead")

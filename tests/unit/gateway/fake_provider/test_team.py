@@ -294,6 +294,7 @@ def test_a_hostile_ticket_is_only_quoted() -> None:
     assert not any("process.exit" in workspace.files[path].decode() for path in made if path.endswith(".css"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("filler", ["a", "@", "a/", "a.", "`", "says `a` ", "| ", "\n", "- blocking: ", "[rehearse:"])
 def test_a_long_hostile_ticket_costs_no_time(filler: str) -> None:
     text = (filler * 32_768)[:32_768]

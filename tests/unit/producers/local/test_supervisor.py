@@ -232,6 +232,7 @@ def test_programs_outlive_no_fork_server_and_come_back_with_a_new_one(forking: S
     assert is_alive(forking.pids()["one"])
 
 
+@pytest.mark.slow
 def test_a_killed_supervisor_leaves_neither_programs_nor_the_database(tmp_path: Path) -> None:
     code = (
         "import os, sys, time; from pathlib import Path\n"

@@ -38,6 +38,7 @@ def pins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Platform:
     )
 
 
+@pytest.mark.slow
 def test_a_relative_cache_is_where_the_command_was_given(tmp_path: Path, pins: Platform) -> None:
     wheel = fetch_node(CACHE, pins)
     package = fetch_claude(CACHE, pins, node_wheel=wheel)

@@ -322,6 +322,7 @@ def hostile() -> dict[str, tuple[dict[str, bytes], bytes]]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.threat("F12")
 @pytest.mark.parametrize("name", hostile())
 def test_f12_a_hostile_diff_is_answered_in_bounded_time(name: str) -> None:

@@ -710,6 +710,7 @@ PIECES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.threat("F12", "G6", "G7")
 def test_ten_megabytes_of_hostile_input_take_bounded_time() -> None:
     files = {
@@ -722,6 +723,7 @@ def test_ten_megabytes_of_hostile_input_take_bounded_time() -> None:
     assert seconds < 10  # below 4 on an idle machine; a shared core also charges for its neighbour
 
 
+@pytest.mark.slow
 @pytest.mark.threat("F12")
 @pytest.mark.parametrize(("name", "head", "piece"), PIECES)
 def test_no_kind_of_hostile_input_takes_more_than_linear_time(name: str, head: bytes, piece: bytes) -> None:
@@ -792,6 +794,7 @@ CONTENT = st.one_of(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.threat("F12", "G11")
 @settings(max_examples=400, deadline=None, derandomize=True, database=None)
 @given(st.dictionaries(NAMES, CONTENT, max_size=3))

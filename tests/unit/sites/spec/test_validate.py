@@ -339,6 +339,7 @@ HEAVY: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.threat("F13")
 @pytest.mark.parametrize("name", HEAVY)
 def test_no_spec_within_the_byte_cap_takes_long(name: str) -> None:

@@ -106,6 +106,7 @@ def test_a_mixed_p0_ticket_is_planned_mended_reworked_gated_and_published() -> N
     assert any(path.startswith("src/features/") for path in table.workspace.files)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["no-qa", "cycle", "unknown-agent", "overlap", "budget", "model", "key", "empty"])
 def test_a_bad_plan_is_asked_for_again_and_one_that_stays_bad_is_replaced(kind: str) -> None:
     once, _ = play(MIXED, f"bad-plan={kind}")

@@ -233,6 +233,7 @@ def test_a_file_can_become_a_directory_and_a_directory_a_file(place: Path) -> No
     assert workspace.read(commit).files == {"a/x.txt": b"x\n", "b": b"file\n"}
 
 
+@pytest.mark.slow
 def test_a_tree_that_names_itself_a_billion_times_is_refused(place: Path) -> None:
     with closing(Repo.init_bare(str(place / "remotes" / "shop.git"), mkdir=True)) as repository:
         tree = write_tree(repository, {"f": b"x\n"})
