@@ -95,10 +95,10 @@ def test_nothing_of_the_set_up_of_pip_is_in_the_image(stack: Stack) -> None:
     assert "10001" in listed.stdout
 
 
-def test_the_mirror_is_on_the_door_and_serves_boxes_alone(stack: Stack) -> None:
+def test_the_mirror_is_on_the_outer_network_and_serves_boxes_alone(stack: Stack) -> None:
     ask = (
         "import urllib.request as r, urllib.error as e\n"
-        f"try: r.urlopen('http://{stack.environment['DOOR_MIRROR']}:8091/left-pad', timeout=20)\n"
+        f"try: r.urlopen('http://{stack.environment['OUTER_MIRROR']}:8091/left-pad', timeout=20)\n"
         "except e.HTTPError as answer: print(answer.code, answer.read().decode())"
     )
     said = stack.compose("exec", "-T", "gateway", "python", "-c", ask)
@@ -225,7 +225,7 @@ def test_one_container_of_each_kind_is_killed_and_comes_back_and_every_job_ends_
     print(stack.cli("audit", "history"))
 
 
-def test_a_code_agent_works_in_a_box_behind_the_door_of_the_stack(stack: Stack) -> None:
+def test_a_code_agent_works_in_a_box_behind_the_outer_network_of_the_stack(stack: Stack) -> None:
     BOX_CACHE.mkdir(parents=True, exist_ok=True)
     build_box_image(DEFAULT_ENGINE, base_image=BoxConfig().base_image, cache=BOX_CACHE, say=lambda line: None)
     began = time.monotonic()

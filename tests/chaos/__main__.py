@@ -14,7 +14,7 @@ PARTS: Mapping[str, str] = {
     "fleet": "tests.chaos.burn",
     "hosts": "tests.chaos.hosts",
     "celery": "tests.chaos.plain",
-    "door": "tests.chaos.door",
+    "intake": "tests.chaos.celery_intake",
     "publish": "tests.chaos.publishes",
     "boxes": "tests.chaos.boxes",
     "leaks": "tests.chaos.leaks",

@@ -1,6 +1,6 @@
 """The twenty ways in which long, dear tasks go wrong on Celery and Redis (docs/pitfalls.md), each by its number.
 
-Number 6 is in test_stopping.py, 12's boxes are in tests/box, and the Celery intake's half of 7 in test_celery_door.py.
+Number 6 is in test_stopping.py, 12's boxes are in tests/box, and intake's half of 7 in test_celery_intake.py.
 One worker serves most tests; its visibility timeout is one second, so whatever that can do would show. What needs no
 worker runs in CI; the others start and kill processes for minutes, and run in `make chaos ONLY=long`.
 """

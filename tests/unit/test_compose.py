@@ -103,23 +103,23 @@ def test_processes_wait_for_the_migration_and_nobody_else_makes_one() -> None:
     assert [name for name, each in SERVICES.items() if each.get("command") == ["migrate"]] == ["migrate"]
 
 
-def test_nobody_but_gateway_and_mirror_is_on_the_door_and_neither_it_nor_the_backend_leads_anywhere() -> None:
+def test_nobody_but_gateway_and_mirror_is_on_the_outer_network_and_neither_it_nor_the_backend_leads_anywhere() -> None:
     whole = stack()
-    assert {name for name, each in SERVICES.items() if "door" in each.get("networks", ())} == {"gateway", "mirror"}
+    assert {name for name, each in SERVICES.items() if "outer" in each.get("networks", ())} == {"gateway", "mirror"}
     assert {name for name, each in SERVICES.items() if "edge" in each.get("networks", ())} == OUTSIDE | {"boxes"}
     assert whole["networks"]["backend"] == {"internal": True}
-    door = whole["networks"]["door"]
-    assert door["internal"] is True
-    assert door["driver_opts"] == {"com.docker.network.bridge.inhibit_ipv4": "true"}
+    outer = whole["networks"]["outer"]
+    assert outer["internal"] is True
+    assert outer["driver_opts"] == {"com.docker.network.bridge.inhibit_ipv4": "true"}
 
 
-def test_boxes_are_wired_to_the_door_and_its_forwarders_cannot_take_an_address_of_those_behind_it() -> None:
+def test_boxes_are_wired_to_the_outer_network_and_its_forwarders_cannot_take_an_address_of_those_behind_it() -> None:
     whole = stack()
-    (pool,) = whole["networks"]["door"]["ipam"]["config"]
-    gateway, mirror = (SERVICES[name]["networks"]["door"]["ipv4_address"] for name in ("gateway", "mirror"))
+    (pool,) = whole["networks"]["outer"]["ipam"]["config"]
+    gateway, mirror = (SERVICES[name]["networks"]["outer"]["ipv4_address"] for name in ("gateway", "mirror"))
     for queue in WITH_BOXES:
         environment = SERVICES[f"worker-{queue}"]["environment"]
-        assert environment["POINTSMAN_BOX__NETWORK"] == whole["networks"]["door"]["name"]
+        assert environment["POINTSMAN_BOX__NETWORK"] == whole["networks"]["outer"]["name"]
         assert environment["POINTSMAN_BOX__GATEWAY_HOST"] == gateway
         assert environment["POINTSMAN_BOX__MIRROR_HOST"] == mirror
         assert environment["POINTSMAN_BOX__MIRROR_PORT"] == 0, "nobody is there unless the profile is on"

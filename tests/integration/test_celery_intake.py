@@ -34,8 +34,8 @@ from tests.services import wait_until
 DEAD_LEDGER = "postgresql://nobody@127.0.0.1:1/none"
 DEAD_BROKER = "redis://127.0.0.1:1/0"
 QUESTION = "What is a proxy?"
-DOOR_KILLS = int(os.environ.get("DOOR_KILLS", "5"))
-"""How often the door is killed; `make chaos ONLY=door` asks for more."""
+INTAKE_KILLS = int(os.environ.get("INTAKE_KILLS", "5"))
+"""How often the intake is killed; `make chaos ONLY=intake` asks for more."""
 
 
 @pytest.fixture
@@ -369,7 +369,7 @@ def test_of_many_messages_none_is_lost_or_doubled_however_often_the_door_is_kill
     ) as serving:
         assert serving.stdin is not None
         assert serving.stdout is not None
-        while len(left) < DOOR_KILLS:
+        while len(left) < INTAKE_KILLS:
             more = [uuid4() for _ in range(12)]
             send(broker_url, *map(str, more))
             ids += more
@@ -377,7 +377,7 @@ def test_of_many_messages_none_is_lost_or_doubled_however_often_the_door_is_kill
             serving.stdin.flush()
             left.append(int(serving.stdout.readline()))
         serving.stdin.close()
-    assert (len(left), len(ids)) == (DOOR_KILLS, 12 * DOOR_KILLS)
+    assert (len(left), len(ids)) == (INTAKE_KILLS, 12 * INTAKE_KILLS)
     assert all(left), f"a life ended with nothing before it: {left}"
     while celery_door.submit_waiting():
         pass
