@@ -31,6 +31,8 @@ class FakeProviderConfig(BaseModel):
     """Scenario files, or directories of them, tried before the shipped ones."""
     faults: bool = False
     """Whether to play the shipped `faults.yaml` too."""
+    cases: tuple[Path, ...] = ()
+    """Files or directories of cases, whose replies are played before those of the shipped library."""
     policy: Path | None = None
     """An installation's own policy, for its speeds; None for the shipped one."""
 

@@ -16,11 +16,13 @@ from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 
 import uvloop
 from aiohttp import web
 
 from gateway.fake_provider.config import FakeProviderConfig, Finish, LoggedCall
+from gateway.fake_provider.library import read_library
 from gateway.fake_provider.playback import ClientGoneError, Playback, Progress, plan_reply, status_response
 from gateway.fake_provider.request import Request, RequestError, parse_request
 from gateway.fake_provider.scenario import Match, PaceOverride, RuleBook, ScenarioError, load_rules
@@ -118,7 +120,7 @@ def running_fake_provider(config: FakeProviderConfig) -> Iterator[Address]:
 @asynccontextmanager
 async def _listening(config: FakeProviderConfig) -> AsyncIterator[Address]:
     """Serve in the running event loop while the context is open."""
-    rules = RuleBook(load_rules(config.scenarios, faults=config.faults))
+    rules = RuleBook(load_rules(config.scenarios, faults=config.faults), partial(read_library, config.cases))
     speeds = load_policy(config.policy).speeds if config.speed == "real" else {}
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
     descriptor = os.open(config.log or os.devnull, flags, 0o600)

@@ -1,0 +1,195 @@
+"""A run of cases as it is kept: a line for each result, a summary beside the last one's, and a page."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from producers.evaluation.cases import Case, read_cases
+from producers.evaluation.run import CaseResult, Plan, StepResult, installed_for
+from producers.local.supervisor import state_home
+from routing.policy.prices import decimal_usd
+
+RESULTS, SUMMARY, PAGE = "results.jsonl", "summary.json", "report.html"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What came of a run."""
+
+    summary: Mapping[str, Any]
+    directory: Path
+
+    @property
+    def is_good(self) -> bool:
+        """Whether every case that ran came out right."""
+        return bool(self.summary["failed"] == 0)
+
+
+def evaluate_cases(
+    plan: Plan,
+    *,
+    only: str,
+    kept: Path | None,
+    resume: bool,
+    pictures: bool,
+    environment: Mapping[str, str],
+    tell: Callable[[str], None],
+) -> Report:
+    """Run cases on an installation of their own, keep the results, and tell of them.
+
+    Args:
+        plan: how.
+        only: a glob of ids.
+        kept: where runs are kept; the state directory by default.
+        resume: continue the last run, if it did not end.
+        pictures: whether to take pictures of pages before and after.
+        environment: of the installation's processes.
+        tell: called with each line for a person to read.
+
+    Raises:
+        CaseError, PolicyError, InstallationError: the caller's fault.
+    """
+    cases = [case for case in read_cases(plan.cases) if fnmatchcase(case.id, only)]
+    runs = kept or state_home(environment) / "eval"
+    directory = _directory(runs, resume=resume)
+    done = {result.id: result for result in _read_results(directory / RESULTS)}
+    left = [case for case in cases if case.id not in done]
+    writing = threading.Lock()
+    with (directory / RESULTS).open("a", encoding="utf-8") as lines:
+
+        def keep(result: CaseResult) -> None:
+            with writing:
+                done[result.id] = result
+                if not result.skipped:
+                    lines.write(result.model_dump_json() + "\n")
+                    lines.flush()
+                tell(_line(result))
+
+        if left:
+            with (
+                tempfile.TemporaryDirectory(prefix="pointsman-eval-") as home,
+                installed_for(plan, home=Path(home), environment=environment) as runner,
+            ):
+                runner.run(left, keep)
+    results = [done[case.id] for case in cases]
+    before = _last_summary(runs, but=directory)
+    summary = summarise(results, settings={"provider": plan.provider, "model": plan.model, "cases": len(cases)})
+    (directory / SUMMARY).write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+    (directory / PAGE).write_text(page_of(cases, results, summary, before), encoding="utf-8")
+    for line in _table(summary, before):
+        tell(line)
+    tell(f"{directory / PAGE}")
+    return Report(summary, directory)
+
+
+def _directory(runs: Path, *, resume: bool) -> Path:
+    open_runs = [path for path in sorted(runs.glob("*")) if path.is_dir() and not (path / SUMMARY).exists()]
+    directory = open_runs[-1] if resume and open_runs else runs / datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%S")
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory
+
+
+def _read_results(path: Path) -> Iterable[CaseResult]:
+    if not path.exists():
+        return []
+    whole, _, _ = path.read_bytes().rpartition(b"\n")
+    return [CaseResult.model_validate_json(line) for line in whole.splitlines()]
+
+
+def _last_summary(runs: Path, *, but: Path) -> Mapping[str, Any]:
+    ended = [path for path in sorted(runs.glob(f"*/{SUMMARY}")) if path.parent != but]
+    summary: Mapping[str, Any] = json.loads(ended[-1].read_text(encoding="utf-8")) if ended else {}
+    return summary
+
+
+def summarise(results: Sequence[CaseResult], *, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the figures of a run, in all, by route, by kind and by model; money in USD, times in seconds."""
+    ran = [result for result in results if not result.skipped]
+    routes = {step.wanted for result in ran for step in result.steps}
+    models = {model for result in ran for step in result.steps for model in step.models}
+    steps = [(result, step) for result in ran for step in result.steps]
+    return {
+        **settings,
+        "ran": len(ran),
+        "skipped": {result.id: result.skipped for result in results if result.skipped},
+        "passed": sum(result.is_passed for result in ran),
+        "first_try": sum(result.is_first_try for result in ran),
+        "failed": sum(not result.is_passed for result in ran),
+        "cost_usd": decimal_usd(sum(step.cost_nanousd for _, step in steps)),
+        "by_route": {route: _figures([step for _, step in steps if step.wanted == route]) for route in sorted(routes)},
+        "by_model": {model: _figures([step for _, step in steps if model in step.models]) for model in sorted(models)},
+        "by_kind": {
+            kind: _figures([step for result, step in steps if result.kind == kind])
+            for kind in sorted({result.kind for result in ran})
+        },
+        "wrong": {
+            result.id: [finding for step in result.steps for finding in step.findings]
+            for result in ran
+            if not result.is_passed
+        },
+        "repaired": sorted(result.id for result in ran if result.is_passed and not result.is_first_try),
+    }
+
+
+def _figures(steps: Sequence[StepResult]) -> dict[str, Any]:
+    return {
+        "requests": len(steps),
+        "passed": sum(not step.findings for step in steps),
+        "first_try": sum(not step.findings and not step.is_repaired for step in steps),
+        "repaired": sum(step.is_repaired for step in steps),
+        "refused": sum(step.is_refused for step in steps),
+        "calls": sum(step.calls for step in steps),
+        "cost_usd": decimal_usd(sum(step.cost_nanousd for step in steps)),
+        "median_seconds": round(median([step.seconds for step in steps]), 2) if steps else 0.0,
+    }
+
+
+def _line(result: CaseResult) -> str:
+    mark = "-" if result.skipped else "ok" if result.is_first_try else "repaired" if result.is_passed else "WRONG"
+    why = result.skipped or "; ".join(finding for step in result.steps for finding in step.findings)
+    return f"{mark:<9} {result.id:<36} {why}".rstrip()
+
+
+_COLUMNS = ("requests", "passed", "first_try", "repaired", "refused", "calls", "cost_usd", "median_seconds")
+
+
+def _table(summary: Mapping[str, Any], before: Mapping[str, Any]) -> list[str]:
+    """Return the figures by route and model as lines; a figure that changed since the last run shows both."""
+    rows = [("", *(name.replace("_", " ") for name in _COLUMNS))]
+    for group in ("by_route", "by_model"):
+        for name, figures in summary[group].items():
+            last = before.get(group, {}).get(name, {})
+            rows.append((name, *(_beside(figures[column], last.get(column)) for column in _COLUMNS)))
+    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    passed, ran = summary["passed"], summary["ran"]
+    last_time = (
+        f" (last run: {before['passed']} of {before['ran']}, {before['first_try']} at the first try)" if before else ""
+    )
+    return [
+        "",
+        *lines,
+        "",
+        f"{passed} of {ran} cases passed, {summary['first_try']} at the first try, "
+        f"for ${summary['cost_usd']}{last_time}",
+    ]
+
+
+def _beside(now: Any, last: Any) -> str:
+    return str(now) if last is None or last == now else f"{now} ({last})"
+
+
+def page_of(
+    cases: Sequence[Case], results: Sequence[CaseResult], summary: Mapping[str, Any], before: Mapping[str, Any]
+) -> str:
+    """Return the report as a page without scripts."""
+    return "<!doctype html>"
