@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,12 +17,12 @@ from ledger.runs.steps import StepOrder
 from ledger.start_attempt import Claim
 from ledger.tables import Release, Site
 from monitoring import traces
-from routing.jobs import PAID_REPLIES
+from routing.jobs import ANSWERS, MAX_QUESTIONS, PAID_REPLIES
 from routing.policy.agents import AccountsConfig
 from routing.policy.platform import ModelCall, Policy
 from routing.policy.prices import BudgetExceeded
 from routing.queues import QUEUES, CallPurpose, Limits, QueueName
-from routing.rounds import brief_worker
+from routing.rounds import brief_worker, quote_answers
 from sandbox.box import Box
 from sites.content_store import ContentStore
 from sites.releases import manifest_of
@@ -112,11 +112,26 @@ class Attempt:
         return str((self.claim.job.result.get("debate") or {}).get("instruction", ""))
 
     @property
+    def answers(self) -> Sequence[Mapping[str, str]]:
+        """What its owner was asked at work and said."""
+        return self.claim.job.result.get(ANSWERS) or ()
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether its owner may be asked once more."""
+        return len(self.answers) < MAX_QUESTIONS
+
+    @property
+    def words(self) -> str:
+        """All that the owner said: the request, and answers to questions."""
+        return "\n".join((self.prompt, *(each["answer"] for each in self.answers)))
+
+    @property
     def order(self) -> str:
-        """The prompt for a model: the request unchanged, then what was begun and what a debate decided."""
+        """The prompt for a model: the request unchanged, then what was answered, begun, and decided by a debate."""
         keep_to = f"Keep to this: {self.instruction}" if self.instruction else ""
         begun = brief_worker(self.claim.job.result.get("begun") or {})
-        return "\n\n".join(part for part in (self.prompt, begun, keep_to) if part)
+        return "\n\n".join(part for part in (self.prompt, quote_answers(self.answers), begun, keep_to) if part)
 
     @property
     def start(self) -> Release | None:

@@ -327,7 +327,7 @@ class _Example:
     def _text(self, schema: dict[str, Any], name: str) -> str:
         if schema.get("format") == "uri":
             return "https://example.com/"
-        short = schema.get("maxLength", 200)
+        short = min(schema.get("maxLength", 200), 200)
         text = slug(self.about) if name in ("id", "key", "slug", "name") else self.about
         text = text if len(text) <= short else title(text)[:short]
         return text.ljust(schema.get("minLength", 0), ".")

@@ -18,7 +18,10 @@ from gateway.server import serve_gateway_in_thread
 from ledger.releases import active_release
 from ledger.store import Ledger
 from ledger.tables import Job, Release, Site
+from producers.use_cases.clarify import Clarifier
+from producers.use_cases.jobs import describe
 from producers.use_cases.sites import Sites
+from routing.jobs import MAX_QUESTIONS
 from routing.policy.platform import platform_policy
 from routing.queues import QueueName, Tier
 from sites.content_store import ContentStore
@@ -26,6 +29,7 @@ from sites.releases import manifest_of
 from tests.factories import Shop, not_available
 from workers.attempt import Attempt
 from workers.handlers.answer import answer_question
+from workers.handlers.patch import patch_files
 from workers.handlers.publish import run_control
 from workers.handlers.spec import edit_spec
 from workers.lifecycle import Handler, Resources, run_attempt
@@ -36,6 +40,28 @@ DIRECT = "Change the hero heading to 'Bread since 1932'"
 BY_MODEL = "Add a short FAQ about opening hours and how to order ahead"
 EMPTY_PATCH = """
 rules:
+  - name: told
+    when: {tag: vague, prompt: 'owner answered', forced_tool: edit_site}
+    say:
+      - tool: edit_site
+        input:
+          summary: A warmer headline.
+          operations: [{op: replace, path: /pages/index.html/elements/hero/props/heading, value: Warm bread at seven}]
+  - name: vague
+    when: {tag: vague}
+    say:
+      - tool: '{{ tool }}'
+        input: {operations: [], patch: '', summary: Unclear., ask: "What should be better:\\nwords or colours?"}
+  - name: cannot
+    when: {tag: cannot}
+    say:
+      - tool: '{{ tool }}'
+        input: {operations: [], patch: '', summary: None., cannot: No component counts down.}
+  - name: which
+    when: {tag: which, tools: [argue]}
+    say:
+      - tool: argue
+        input: {recommendation: ask, case: Two fit., constraint: "Which of the two?"}
   - name: veto
     when: {tag: veto, tools: [argue]}
     say:
@@ -287,6 +313,44 @@ def test_a_valid_but_poor_spec_is_tried_once_more_and_then_handed_on(rig: Rig, t
     assert (job.state, job.queue, job.tier) == ("queued", "patch", 2)
     assert len(rig.calls()) == 2
     assert rig.shop.rows("SELECT data->>'reason' FROM event WHERE kind = 'escalated'") == [("spec_poor",)]
+
+
+@pytest.mark.parametrize(("handler", "to"), [(edit_spec, "patch"), (patch_files, "agent")])
+def test_a_model_that_says_what_its_tool_cannot_do_hands_the_job_on_after_one_call(
+    rig: Rig, handler: Handler, to: str
+) -> None:
+    tier = Tier.SPEC if handler is edit_spec else Tier.PATCH
+    job_id = rig.shop.accept(prompt=f"{BY_MODEL} [rehearse:cannot]", site_id=rig.site(), tier=tier)
+    assert rig.run(job_id, handler).queue == to
+    assert len(rig.calls()) == 1
+    ((data,),) = rig.shop.rows("SELECT data FROM event WHERE kind = 'escalated'")
+    assert (data["reason"], data["detail"]) == ("beyond_tier", "No component counts down.")
+
+
+@pytest.mark.parametrize("tier", [Tier.SPEC, Tier.PATCH])
+def test_a_vague_request_is_asked_back_and_goes_on_with_the_answer_on_the_same_bill(rig: Rig, tier: Tier) -> None:
+    site = rig.site()
+    handler = edit_spec if tier is Tier.SPEC else patch_files
+    clarifier = Clarifier(rig.shop.ledger, rig.shop.policy, environment=dict)
+    job_id = rig.shop.accept(prompt="Make it better [rehearse:vague]", site_id=site, tier=tier)
+    for _ in range(1 if tier is Tier.SPEC else MAX_QUESTIONS):
+        job = rig.run(job_id, handler)
+        assert job.state == "clarifying"
+        with rig.shop.ledger.begin() as session:
+            asked = describe(session, job).clarification
+        assert asked is not None
+        assert (asked.question, asked.options) == ("What should be better: words or colours?", ())
+        assert rig.shop.scalar("SELECT lock_job_id FROM site WHERE id = :id", id=site) is None
+        assert clarifier.reply(job_id, "The words above the fold", tenant="acme", actor="owner").outcome == "answered"
+        assert rig.shop.job(job_id).state == "queued"
+    job = rig.run(job_id, handler)
+    if tier is Tier.SPEC:
+        assert job.state == "awaiting_approval"
+        assert b"Warm bread at seven" in rig.files(job.release_id)["index.html"]
+    else:
+        assert job.queue == "agent", "whoever is not told more does not ask for ever"
+    spent = rig.shop.scalar("SELECT spent_nanousd FROM cap WHERE scope = 'job'")
+    assert spent == sum(billed_nanousd(call, rig.shop.policy.prices) for call in rig.calls())
 
 
 @pytest.mark.req("H-068")

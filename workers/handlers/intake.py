@@ -44,7 +44,7 @@ from routing.redaction import redact
 from routing.rounds import hard_floor, raise_route
 from workers.attempt import Attempt
 from workers.errors import SoftTimeLimit
-from workers.outcomes import Ended, Outcome, Replied, Routed
+from workers.outcomes import Asked, Ended, Outcome, Replied, Routed
 from workers.retries import decide_call_failure
 
 Environment = Callable[[], Mapping[str, str]]
@@ -121,11 +121,14 @@ def _assisted(attempt: Attempt, route: Route, rules: RouteRules) -> Route:
 def _debated(attempt: Attempt, route: Route, caller: Caller) -> Outcome:
     if attempt.claim.job.result.get("failure_debate"):
         return _failure_debated(attempt, route, caller)
-    if route.debate is not Debate.PLANNING:
+    earlier = attempt.claim.job.result.get("debate") or {}
+    if route.debate is not Debate.PLANNING or earlier.get("verdict") == Verdict.ASK:  # never debated twice
         return Routed(route)
     record = hold_debate(_subject(attempt, route), caller, redact=redact)
     if record.verdict is Verdict.STOP:
         return Ended(State.REJECTED, Reason.DEBATE_STOPPED, record.note, {"debate": record.fields()}, record)
+    if record.verdict is Verdict.ASK:
+        return Asked(record.question, route, record)
     return Routed(route, debate=record)
 
 
@@ -156,6 +159,8 @@ def _subject(attempt: Attempt, route: Route) -> Subject:
         route=route,
         stakes=route.stakes,
         site_summary=_site_summary(attempt),
+        earlier=tuple((job.result.get("begun") or {}).get("earlier", ())),
+        may_ask=attempt.may_ask,
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from gateway.client import ModelClient, Text, ToolCall
 from routing.jobs import Reason, State
+from routing.model_call import WAYS_OUT
 from routing.policy.platform import ModelCall
 from routing.queues import Tier
 from sandbox.errors import SandboxUnavailableError
@@ -22,7 +23,7 @@ from sites.excerpts import show_tree
 from sites.files import is_built, sources_of
 from workers.attempt import Attempt
 from workers.handlers.build import build_candidate
-from workers.handlers.spec import limits_of, refused_by_scan
+from workers.handlers.spec import decline, limits_of, refused_by_scan
 from workers.outcomes import Candidate, Ended, Escalate, Outcome
 
 _FORBIDDEN = frozenset(
@@ -61,6 +62,7 @@ def patch_tool() -> dict[str, Any]:
             "properties": {
                 "patch": {"type": "string", "description": "paths with their SEARCH/REPLACE blocks, or a unified diff"},
                 "summary": {"type": "string", "maxLength": 200, "description": "one plain sentence: what changed"},
+                **WAYS_OUT,
             },
             "required": ["patch", "summary"],
         },
@@ -90,13 +92,18 @@ def patch_files(attempt: Attempt) -> Outcome:
 def _patch(attempt: Attempt) -> Outcome:
     files = sources_of(attempt.files)  # the next build would undo a change of its output
     intro, policy = (_BUILT, SOURCES) if is_built(files) else (_PLAIN, SITE)
-    shown = f"{intro}\n{show_tree(files, attempt.prompt)}"
+    shown = f"{intro}\n{show_tree(files, attempt.words)}"
     refused, last, tries = "", "", attempt.policy.attempts.patch
     for number in range(1, tries + 1):
         reply = _ask(attempt, shown, refused=refused, last=last)
         last = str(reply.input.get("patch", ""))
         if reply.is_cut:
             refused = "The patch was cut off at your token limit. Send a smaller one."
+            continue
+        if not last.strip() and (declined := decline(attempt, reply.input, to=Tier.AGENT)):
+            if not isinstance(declined, str):
+                return declined
+            refused = declined
             continue
         try:
             with attempt.step("apply"):

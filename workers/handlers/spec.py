@@ -16,6 +16,7 @@ from typing import Any
 
 from gateway.client import ModelClient, Text, ToolCall
 from routing.jobs import Reason
+from routing.model_call import way_out
 from routing.policy.platform import ModelCall
 from routing.queues import CallPurpose, Tier
 from sites.direct_edit.direct import NoPlainEdit, PlainEdit, apply_direct, edit_plain, parse_direct
@@ -30,7 +31,7 @@ from sites.spec.outline import expand_outline, left_out, outline_tool
 from sites.spec.quality import is_unchanged, loses_copy, lost_change
 from sites.spec.render import contrast_notes, detached_files, render, render_onto
 from workers.attempt import Attempt
-from workers.outcomes import Candidate, Escalate, Outcome
+from workers.outcomes import Asked, Candidate, Escalate, Outcome
 
 IMPORTED = "the site was imported without a spec"
 EDITED = "their bytes are not the render of the site's spec"
@@ -150,6 +151,24 @@ def limits_of(attempt: Attempt) -> str:
     return describe_limits(profile_of(attempt.policy, attempt.site))
 
 
+_NO_MORE_QUESTIONS = "The owner was asked often enough. Do what is clear, or say in `cannot` why nothing can be done."
+
+
+def decline(attempt: Attempt, reply: Mapping[str, Any], *, to: Tier) -> Asked | Escalate | str:
+    """Return what follows an edit that the model left empty: a question, a higher tier, or its feedback; empty if none.
+
+    Args:
+        attempt: the edit.
+        reply: the edit tool's input.
+        to: the tier that takes over.
+    """
+    if question := way_out(reply, "ask"):
+        return Asked(question) if attempt.may_ask else _NO_MORE_QUESTIONS
+    if reason := way_out(reply, "cannot"):
+        return Escalate(to, Reason.BEYOND_TIER, reason)
+    return ""
+
+
 Try = Callable[[Attempt, str], "Outcome | _Poor"]
 
 
@@ -167,7 +186,7 @@ def _by_model(attempt: Attempt, purpose: CallPurpose, make: Try) -> Outcome:
 
 
 def _edit(attempt: Attempt, site: Site, problem: str, *, detached: frozenset[str]) -> Outcome | _Poor:
-    part = relevant_part(site, attempt.prompt)
+    part = relevant_part(site, attempt.words)
     fixed = (
         f"These files were edited by hand and stay as they are: {', '.join(sorted(detached))}\n\n" if detached else ""
     )
@@ -176,15 +195,17 @@ def _edit(attempt: Attempt, site: Site, problem: str, *, detached: frozenset[str
     reply = _ask(attempt, "spec_edit", system, question, tool=edit_tool(), problem=problem)
     if reply.is_cut:
         return _Poor(Reason.SPEC_INVALID, "the model's patch was cut off at its token limit")
+    if not reply.input.get("operations") and (declined := decline(attempt, reply.input, to=Tier.PATCH)):
+        return _Poor(Reason.SPEC_POOR, declined) if isinstance(declined, str) else declined
     try:
         changed = apply_edit(site, edit_of(reply.input))
     except SpecError as error:
         return _Poor(Reason.SPEC_INVALID, str(error))
     if is_unchanged(site, changed):
         return _Poor(Reason.SPEC_POOR, "the model's patch changes nothing")
-    if loses_copy(site, changed, request=attempt.prompt):
+    if loses_copy(site, changed, request=attempt.words):
         return _Poor(Reason.SPEC_POOR, "the model's patch drops more than half of the site's copy")
-    if lost := lost_change(attempt.prompt, site, changed):
+    if lost := lost_change(attempt.words, site, changed):
         return _Poor(Reason.SPEC_POOR, lost)
     summary = str(reply.input.get("summary") or "Edited by the model.")[:300]
     return _candidate(attempt, changed, before=site, summary=summary, how="a model's patch of the spec")
