@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 from uuid import UUID
 
-from gateway.client import ModelClient, is_away
+from gateway.client import ModelClient, Text, ToolCall, is_away
 from gateway.errors import GatewayError, ProviderBusyError
 from ledger.events import EventKind
 from ledger.runs.steps import StepOrder
@@ -220,6 +220,27 @@ class Attempt:
         """Make one model call of the policy's, with retries; raises as `ask` does."""
         return self.ask(purpose, lambda models: make(models, self.policy.calls[purpose]))
 
+    def tool_call(
+        self, purpose: CallPurpose, parts: Sequence[Text], *, system: str, tool: Mapping[str, Any]
+    ) -> ToolCall:
+        """Make one call of the policy's that must use `tool`; its prompt is cached behind the system text.
+
+        Raises:
+            GatewayError: as `ask` does.
+            OSError: as `ask` does.
+        """
+
+        def make(models: ModelClient, call: ModelCall) -> ToolCall:
+            return models.tool_call(
+                [parts],
+                model=call.model,
+                max_tokens=call.max_tokens,
+                system=Text(system, ends_prefix=True),
+                tool=tool,
+            )
+
+        return self.call(purpose, make)
+
     def ask(self, name: str, make: Callable[[ModelClient], ResultT]) -> ResultT:
         """Make one model call, recorded under a name, and retry it as the retry table says.
 
@@ -234,8 +255,10 @@ class Attempt:
             self.check()
             tries += 1
             try:
-                with self.step(f"model:{name}", kind=traces.Kind.CLIENT):
-                    return make(models)
+                with self.step(f"model:{name}", kind=traces.Kind.CLIENT) as facts:
+                    result = make(models)
+                    facts["prompt"] = models.prompt_version
+                return result
             except GatewayError as error:
                 left = self.limits.soft_seconds - (time.monotonic() - self.began)
                 retry = decide_call(error, tries=tries, left_seconds=left)
@@ -267,14 +290,14 @@ class Attempt:
             raise ProviderBusyError(f"{model} is parked for the whole fleet", wait)
 
     @contextmanager
-    def step(self, name: str, *, kind: traces.Kind = traces.Kind.INTERNAL) -> Iterator[None]:
-        """Time and trace one visible step of the job."""
-        started = time.monotonic()
+    def step(self, name: str, *, kind: traces.Kind = traces.Kind.INTERNAL) -> Iterator[dict[str, Any]]:
+        """Time and trace one visible step of the job; what is put into the yielded facts is recorded with it."""
+        started, facts = time.monotonic(), dict[str, Any]()
         try:
             with traces.span(name, kind=kind):
-                yield
+                yield facts
         finally:
-            self.report_step(name, seconds=time.monotonic() - started)
+            self.report_step(name, seconds=time.monotonic() - started, **facts)
 
     def watcher(self) -> Callable[[], None]:
         """Return a callback that checks periodically, while a command runs in a box, that the job is still wanted.
@@ -314,6 +337,6 @@ class Attempt:
         """
         self.bind_egress(None, None)
 
-    def report_step(self, name: str, *, seconds: float) -> None:
+    def report_step(self, name: str, *, seconds: float, **facts: Any) -> None:
         """Record one finished step."""
-        self.report(EventKind.STEP, {"step": name, "seconds": round(seconds, 3)})
+        self.report(EventKind.STEP, {"step": name, "seconds": round(seconds, 3), **facts})

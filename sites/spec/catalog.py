@@ -283,13 +283,12 @@ def catalog_prompt() -> str:
     """Return the system prompt for an edit by the model: the rules of a site document and every component."""
     lines = [f"- {component.name}: {component.summary}" for component in components().values()]
     example = components()["Features"]
+    element = {"type": example.name, "props": example.example, "children": []}
     return (
-        _read_prompt("edit.md")
+        _read_prompt("edit.md").replace("EXAMPLE", json.dumps(element, ensure_ascii=False))
         + "\n".join(lines)
         + f"\nicon: {' '.join(get_args(IconName))}"
-        + f"\npreset: {' '.join(PRESETS)}\nfont, headings: {' '.join(FONTS)}\n"
-        + "Example element: "
-        + json.dumps({"type": example.name, "props": example.example, "children": []}, ensure_ascii=False)
+        + f"\npreset: {' '.join(PRESETS)}\nfont, headings: {' '.join(FONTS)}"
     )
 
 

@@ -243,6 +243,8 @@ def relevant_part(site: Site, prompt: str) -> Part:
     }
     named = {place: score for place, score in scores.items() if score > 0}
     wanted = named if named and not _WHOLE_SITE.search(prompt) else scores
+    if _chars(site, scores) <= MAX_PART_CHARS:
+        wanted = scores  # the same text whatever is asked, so that the next job reads it from the provider's cache
     chosen = _roots(site, prompt)
     room = MAX_PART_CHARS - min(_chars(site, chosen), MAX_PART_CHARS // 2)
     for place in sorted(wanted, key=lambda place: (-wanted[place], place)):

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from uuid import UUID
 
@@ -26,6 +27,7 @@ from routing.policy.platform import platform_policy
 from routing.queues import QueueName, Tier
 from sites.content_store import ContentStore
 from sites.releases import manifest_of
+from sites.spec.catalog import catalog_prompt
 from tests.factories import Shop, not_available
 from workers.attempt import Attempt
 from workers.handlers.answer import answer_question
@@ -265,6 +267,18 @@ def test_an_edit_by_the_model_takes_exactly_one_call(rig: Rig) -> None:
     (call,) = rig.calls()
     spent = rig.shop.scalar("SELECT sum(cost_nanousd) FROM call WHERE job_id = :id", id=job.id)
     assert spent == billed_nanousd(call, rig.shop.policy.prices) > 0
+
+
+def test_a_second_edit_of_an_unchanged_document_reads_it_from_the_cache(rig: Rig) -> None:
+    rig.edit(BY_MODEL, rig.site())
+    rig.edit("Add a note that we bake gluten-free bread on Thursdays", rig.site("twin"))
+    first, second = rig.calls()
+    assert second.cache_read_tokens == first.cache_write_tokens + first.cache_read_tokens > 4_000
+    assert (second.cache_write_tokens, second.input_tokens < 200) == (0, True)
+    ((prompt,), (same,)) = rig.shop.rows(
+        "SELECT data ->> 'prompt' FROM event WHERE kind = 'step' AND data ->> 'step' = 'model:spec_edit'"
+    )
+    assert prompt == same == sha256(catalog_prompt().encode()).hexdigest()[:8]
 
 
 @pytest.mark.req("H-022")

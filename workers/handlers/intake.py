@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gateway.client import ModelClient
+from gateway.client import Text
 from gateway.errors import GatewayError
 from ledger.decisions import pending_question
 from ledger.releases import continued_work
@@ -37,7 +37,6 @@ from routing.errors import CallFailedError, CallFailure
 from routing.failures import FailureOutcome
 from routing.jobs import Reason, State, read_stored
 from routing.model_call import Caller, ConstrainedCall
-from routing.policy.platform import ModelCall
 from routing.prompt.vocabulary import Vocabularies, shipped_vocabularies
 from routing.queues import QUEUE_OF_TIER, CallPurpose, Tier
 from routing.redaction import redact
@@ -199,14 +198,8 @@ def ask(attempt: Attempt, call: ConstrainedCall, purpose: CallPurpose) -> Mappin
         CallFailedError: nobody's fault, or the provider's: the decision goes on without it.
         GatewayError: what ends the attempt whatever is decided: the job was cancelled or taken away.
     """
-
-    def make(models: ModelClient, settings: ModelCall) -> Mapping[str, Any]:
-        return models.tool_call(
-            [call.question], model=settings.model, max_tokens=settings.max_tokens, system=call.system, tool=call.tool
-        ).input
-
     try:
-        return attempt.call(purpose, make)
+        return attempt.tool_call(purpose, [Text(call.question)], system=call.system, tool=call.tool).input
     except GatewayError as error:
         failure = decide_call_failure(error)
         if failure is None:
