@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import copy_context
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -241,6 +243,24 @@ class Attempt:
 
         return self.call(purpose, make)
 
+    def tool_calls(
+        self, purpose: CallPurpose, prompts: Sequence[Sequence[Text]], *, system: str, tool: Mapping[str, Any]
+    ) -> list[ToolCall]:
+        """Make such calls side by side, and return their replies in order; the first that fails ends all."""
+        make = partial(self.tool_call, purpose, system=system, tool=tool)
+        if len(prompts) == 1:
+            return [make(prompts[0])]
+        self._open()
+        pool = ThreadPoolExecutor(len(prompts))
+        try:
+            calls = [pool.submit(copy_context().run, make, parts) for parts in prompts]
+            return [call.result() for call in calls]
+        except BaseException as error:
+            self.abort(error)
+            raise
+        finally:
+            pool.shutdown(wait=False)
+
     def ask(self, name: str, make: Callable[[ModelClient], ResultT]) -> ResultT:
         """Make one model call, recorded under a name, and retry it as the retry table says.
 
@@ -248,9 +268,7 @@ class Attempt:
             GatewayError: whatever the table leaves to the attempt.
             OSError: the operator's fault: its work could not be stored, so nothing was asked.
         """
-        if not self.has_called:
-            self._check_room()
-        models, tries = self.models, 0  # before the check: from here on, `abort` finds them
+        models, tries = self._open(), 0  # before the check: from here on, `abort` finds them
         while True:
             self.check()
             tries += 1
@@ -266,6 +284,11 @@ class Attempt:
                     raise
             self.report(EventKind.PROGRESS, {"text": "the provider is busy; trying again", "wait": retry.delay_seconds})
             dense.pause(retry.delay_seconds)
+
+    def _open(self) -> ModelClient:
+        if not self.has_called:
+            self._check_room()
+        return self.models
 
     def _check_room(self) -> None:
         """Check that the content store takes what this attempt may write, before anything is paid for."""

@@ -232,7 +232,7 @@ class Rule(_Section):
     times_per: Literal["server", "conversation"] = "server"
     """Whether `times` counts all requests, or those of one conversation (with a tag: of one tagged line)."""
     say: tuple[Say, ...] | None = None
-    responder: Literal["code_agent", "run_agent", "site_edit", "site_patch"] | None = None
+    responder: Literal["code_agent", "run_agent", "site_edit", "site_patch", "site_translation"] | None = None
     """The code that improvises the reply."""
     stop_reason: Literal["end_turn", "max_tokens", "stop_sequence", "tool_use", "refusal", "pause_turn"] | None = None
     usage: UsageOverride = UsageOverride()

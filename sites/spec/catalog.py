@@ -285,7 +285,7 @@ def catalog_prompt() -> str:
     example = components()["Features"]
     element = {"type": example.name, "props": example.example, "children": []}
     return (
-        _read_prompt("edit.md").replace("EXAMPLE", json.dumps(element, ensure_ascii=False))
+        read_prompt("edit.md").replace("EXAMPLE", json.dumps(element, ensure_ascii=False))
         + "\n".join(lines)
         + f"\nicon: {' '.join(get_args(IconName))}"
         + f"\npreset: {' '.join(PRESETS)}\nfont, headings: {' '.join(FONTS)}"
@@ -297,9 +297,10 @@ def outline_prompt() -> str:
     lines = [
         f"- {component.name}: {component.outline_hint}" for component in components().values() if component.outline
     ]
-    return _read_prompt("outline.md") + "\n".join(lines)
+    return read_prompt("outline.md") + "\n".join(lines)
 
 
 @cache
-def _read_prompt(name: str) -> str:
+def read_prompt(name: str) -> str:
+    """Return the text of a file in sites/spec/prompts."""
     return (pkgutil.get_data(__name__, f"prompts/{name}") or b"").decode()

@@ -28,6 +28,7 @@ from routing.queues import QueueName, Tier
 from sites.content_store import ContentStore
 from sites.releases import manifest_of
 from sites.spec.catalog import catalog_prompt
+from sites.spec.translate import MAX_CHUNKS
 from tests.factories import Shop, not_available
 from workers.attempt import Attempt
 from workers.handlers.answer import answer_question
@@ -318,6 +319,18 @@ def test_a_spec_that_the_scan_refuses_goes_back_to_the_model_once(rig: Rig) -> N
     assert job.state == "awaiting_approval"
     assert [call.rule for call in rig.calls()][:1] == ["embeds-once-in-spec"]
     assert len(rig.calls()) == 2
+
+
+def test_a_site_is_translated_by_a_list_of_its_texts_in_calls_side_by_side(rig: Rig) -> None:
+    site = rig.site()
+    job = rig.edit("Translate the site into German", site)
+    assert (job.state, job.result["how"]) == ("awaiting_approval", "a model's translation")
+    page = rig.files(job.release_id)["index.html"].decode()
+    assert '<html lang="de"' in page
+    assert "[de] " in page
+    assert 1 < len(rig.calls()) <= MAX_CHUNKS
+    spent = rig.shop.scalar("SELECT sum(cost_nanousd) FROM call WHERE job_id = :id", id=job.id)
+    assert spent == sum(billed_nanousd(call, rig.shop.policy.prices) for call in rig.calls())
 
 
 @pytest.mark.req("H-068")

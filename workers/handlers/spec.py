@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
 
@@ -24,12 +24,21 @@ from sites.errors import DetachedPagesError, SpecError
 from sites.files import is_built
 from sites.releases import profile_of, refusal_of
 from sites.scan.rules import describe_limits
-from sites.spec.catalog import catalog_prompt, outline_prompt
+from sites.spec.catalog import catalog_prompt, outline_prompt, read_prompt
 from sites.spec.edit import apply_edit, edit_of, edit_tool, relevant_part
 from sites.spec.model import Site, parse_site
 from sites.spec.outline import expand_outline, left_out, outline_tool
 from sites.spec.quality import is_unchanged, loses_copy, lost_change
 from sites.spec.render import contrast_notes, detached_files, render, render_onto
+from sites.spec.translate import (
+    MAX_CHUNKS,
+    Entry,
+    apply_translation,
+    chunks,
+    entries_of,
+    is_translation,
+    translate_tool,
+)
 from workers.attempt import Attempt
 from workers.outcomes import Asked, Candidate, Escalate, Outcome
 
@@ -104,13 +113,11 @@ class _Poor:
 
     reason: Reason
     detail: str
-    reply: Mapping[str, Any] = field(default_factory=dict)
+    replies: Sequence[Mapping[str, Any]] = ()
 
     def quoted(self) -> str:
-        """Return the reply and what is wrong with it, for its author; empty without one."""
-        if not self.reply:
-            return ""
-        sent = json.dumps(self.reply, ensure_ascii=False)[:MAX_QUOTED_CHARACTERS]
+        """Return the replies and what is wrong with them, for their author."""
+        sent = "\n".join(json.dumps(reply, ensure_ascii=False) for reply in self.replies)[:MAX_QUOTED_CHARACTERS]
         return f"Your last reply was refused:\n{sent}\n\nWhy:\n{self.detail}\nSend it whole again, mended."
 
 
@@ -136,6 +143,9 @@ def edit_spec(attempt: Attempt) -> Outcome:
         plain = edit_plain_html(attempt)
         if isinstance(plain, Candidate) or is_about(attempt.prompt, site, detached):
             return plain
+    texts = entries_of(site) if is_translation(attempt.prompt) and not detached else ()
+    if 0 < len(parts := chunks(texts)) <= MAX_CHUNKS:
+        return _by_model(attempt, _translation_task(attempt, site, texts, parts))
     return _by_model(attempt, _edit_task(attempt, site, detached))
 
 
@@ -179,22 +189,25 @@ class _Task:
 
     purpose: CallPurpose
     system: str
-    parts: Sequence[Text]
+    prompts: Sequence[Sequence[Text]]
+    """Of calls that are made side by side; mostly one."""
     tool: Mapping[str, Any]
-    use: Callable[[Mapping[str, Any]], Outcome | _Poor]
+    use: Callable[[Sequence[Mapping[str, Any]]], Outcome | _Poor]
 
 
 def _by_model(attempt: Attempt, task: _Task) -> Outcome:
     problem, tries = _Poor(Reason.SPEC_INVALID, ""), attempt.policy.attempts.spec
     for number in range(1, tries + 1):
-        again = [Text(problem.quoted())] if problem.reply else []
-        reply = attempt.tool_call(task.purpose, [*task.parts, *again], system=task.system, tool=task.tool)
-        result = _CUT if reply.is_cut else task.use(reply.input)
+        again = [Text(problem.quoted())] if problem.replies else []
+        prompts = [[*parts, *again] for parts in task.prompts]
+        replies = attempt.tool_calls(task.purpose, prompts, system=task.system, tool=task.tool)
+        inputs = [reply.input for reply in replies]
+        result = _CUT if any(reply.is_cut for reply in replies) else task.use(inputs)
         if isinstance(result, Candidate) and number < tries and (refusal := refused_by_scan(attempt, result)):
             result = _Poor(Reason.SCAN_REFUSED, refusal)
         if not isinstance(result, _Poor):
             return result
-        problem = replace(result, reply=reply.input)
+        problem = replace(result, replies=inputs)
         attempt.kept[:] = [f"{task.purpose} was tried; nothing usable was kept"]
     return Escalate(Tier.PATCH, problem.reason, problem.detail)
 
@@ -207,9 +220,9 @@ def _edit_task(attempt: Attempt, site: Site, detached: frozenset[str]) -> _Task:
     return _Task(
         "spec_edit",
         catalog_prompt(),
-        [Text(document, ends_prefix=True), Text(f"{fixed}The owner asks:\n{attempt.order}")],
+        [[Text(document, ends_prefix=True), Text(f"{fixed}The owner asks:\n{attempt.order}")]],
         edit_tool(),
-        lambda reply: _edited(attempt, site, reply),
+        lambda replies: _edited(attempt, site, replies[0]),
     )
 
 
@@ -234,10 +247,37 @@ def _outline_task(attempt: Attempt) -> _Task:
     return _Task(
         "spec_create",
         outline_prompt(),
-        [Text(f"The owner describes the site:\n{attempt.order}")],
+        [[Text(f"The owner describes the site:\n{attempt.order}")]],
         outline_tool(),
-        lambda reply: _created(attempt, reply),
+        lambda replies: _created(attempt, replies[0]),
     )
+
+
+def _translation_task(attempt: Attempt, site: Site, texts: Sequence[Entry], parts: Sequence[str]) -> _Task:
+    return _Task(
+        "spec_edit",
+        read_prompt("translate.md"),
+        [[Text(f"The site's texts:\n{part}"), Text(f"The owner asks:\n{attempt.order}")] for part in parts],
+        translate_tool(),
+        lambda replies: _translated(attempt, site, texts, replies),
+    )
+
+
+def _translated(
+    attempt: Attempt, site: Site, texts: Sequence[Entry], replies: Sequence[Mapping[str, Any]]
+) -> Outcome | _Poor:
+    if not any(reply.get("texts") for reply in replies):
+        declined = next(
+            (found for reply in replies if (found := decline(attempt, reply, to=Tier.PATCH))), "no text came"
+        )
+        return _Poor(Reason.SPEC_POOR, declined) if isinstance(declined, str) else declined
+    try:
+        changed = apply_translation(site, texts, replies)
+    except SpecError as error:
+        return _Poor(Reason.SPEC_INVALID, str(error))
+    if is_unchanged(site, changed):
+        return _Poor(Reason.SPEC_POOR, "the translation changes nothing")
+    return _candidate(attempt, changed, before=site, summary="Translated by the model.", how="a model's translation")
 
 
 def _created(attempt: Attempt, reply: Mapping[str, Any]) -> Outcome | _Poor:
