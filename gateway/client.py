@@ -150,6 +150,8 @@ class ModelClient:
     ) -> None:
         self._replies = {} if replies is None else replies
         self._asked: set[str] = set()
+        self.prompt_version = ""
+        """Eight hex digits of the digest of the last call's system text: they change when its prompt does."""
         self._url = gateway_url
         self._token = token
         self._timeout_seconds = timeout_seconds
@@ -165,7 +167,7 @@ class ModelClient:
         *,
         model: str,
         max_tokens: int,
-        system: str = "",
+        system: str | Text = "",
         tools: Sequence[Mapping[str, Any]] = (),
         must_use: str | None = None,
         is_single: bool = False,
@@ -195,8 +197,10 @@ class ModelClient:
         """
         messages = [_message_of(turn) for turn in conversation]
         fields: dict[str, Any] = {"model": model, "max_tokens": max_tokens, "messages": messages}
-        if system:
-            fields["system"] = system
+        text = system if isinstance(system, str) else system.text
+        self.prompt_version = hashlib.sha256(text.encode()).hexdigest()[:8]
+        if text:
+            fields["system"] = system if isinstance(system, str) else [_block_of(system)]
         if tools:
             fields["tools"] = list(tools)
         if must_use is not None:
@@ -327,7 +331,7 @@ class ModelClient:
         model: str,
         max_tokens: int,
         tool: Mapping[str, Any],
-        system: str = "",
+        system: str | Text = "",
     ) -> ToolCall:
         """Make one call that must use `tool`, and return the tool's input.
 

@@ -352,7 +352,7 @@ def defer(
         job.start_release_id = kept.id
         job.result = {**job.result, "begun": {**job.result.get("begun", {}), "report": detail, "is_kept": True}}
     elif job.start_release_id is None and not keeps:
-        _give_up_site(session, job)
+        give_up_site(session, job)
     _keep_replies(job, replies)
     if job.state in (State.RUNNING, State.SCANNING):
         move(session, job, State.QUEUED, reason=reason)
@@ -377,7 +377,7 @@ def _keep_replies(job: Job, replies: Mapping[str, Any]) -> None:
         job.result = {**job.result, PAID_REPLIES: kept}
 
 
-def _give_up_site(session: Session, job: Job) -> None:
+def give_up_site(session: Session, job: Job) -> None:
     """Free the site of a job without kept work; its next claim starts from whatever the site shows then."""
     locked = (col(Site.id) == job.site_id) & (col(Site.lock_job_id) == job.id)
     session.execute(sql_update(Site).where(locked).values(lock_job_id=None))

@@ -13,21 +13,23 @@ from sqlalchemy.orm import aliased
 from sqlmodel import Session, col
 
 from ledger import audit
+from ledger.attempts import give_up_site
 from ledger.dispatch_window import seconds_to_start
 from ledger.errors import SiteNotFoundError, WrongStateError
 from ledger.events import EventKind, record
 from ledger.job_control import newer_rival, supersede
-from ledger.jobs import end, move, wait_on
+from ledger.jobs import close_attempt, end, move, wait_on
 from ledger.releases import active_release, find_site
 from ledger.store import after
 from ledger.tables import Attempt, Call, ClaimedJob, Debate, Job, Release, Site
+from routing.clarify import questions
 from routing.clarify.ladder import LadderResult, Outcome
 from routing.clarify.questions import Clarification
 from routing.decision.debate import DebateKind, HeldDebate, Verdict
 from routing.decision.evaluation import Recorded, Work, read_recorded
 from routing.decision.llm_router import RouteRules, first_stage
 from routing.decision.router import SiteSignals, debate_key, decide, signals_of
-from routing.jobs import JobRequest, Option, Reason, State, read_stored
+from routing.jobs import ANSWERS, ASKED, JobRequest, Option, Reason, State, read_stored
 from routing.policy.platform import Policy
 from routing.queues import QueueName
 from routing.scheduling import WaitReason
@@ -174,6 +176,32 @@ def act_on_reply(
         end(session, job, State.CANCELLED, reason=Reason.CANCELLED, detail="its question was dismissed", actor=actor)
     else:
         _keep_open(session, job, result, policy=policy)
+
+
+def ask_owner(session: Session, job: Job, question: str, *, policy: Policy) -> None:
+    """Let a job that its attempt holds wait for its owner's answer.
+
+    Without work of an earlier round it gives up its site meanwhile, and starts again from what that shows then.
+    """
+    close_attempt(session, job, outcome=ASKED, reason=Reason.QUESTION)
+    job.fence += 1
+    if job.start_release_id is None:
+        give_up_site(session, job)
+    _store(job, questions.ask_owner(question))
+    job.expires_at = after(policy.approval.hours * 3600)  # type: ignore[assignment]
+    move(session, job, State.CLARIFYING, reason=Reason.QUESTION)
+    audit.append(session, "question_asked", actor="pointsman", job=job, question=question)
+
+
+def answer_in_words(session: Session, job: Job, question: Clarification, *, reply: str, actor: str) -> None:
+    """Let a locked job go on where its question came up, with its owner's answer."""
+    audit.append(session, "question_answered", actor=actor, job=job, question=question.question, answer=reply)
+    told = {"question": question.question, "answer": reply}
+    job.result = {**job.result, ANSWERS: [*job.result.get(ANSWERS, ()), told]}
+    _store(job, None)
+    job.expires_at = None
+    move(session, job, State.DEBATING if job.queue == QueueName.INTAKE else State.QUEUED)
+    wait_on(session, job, QueueName(job.queue))
 
 
 def _store(job: Job, question: Clarification | None) -> None:

@@ -29,7 +29,18 @@ from routing.decision.llm_router import work_queue
 from routing.decision.router import Route
 from routing.decision.triggers import Debate
 from routing.failures import FailureAction, dead_letter_signature
-from routing.jobs import ENDS, PAID_REPLIES, WASTED_OUTCOMES, Door, JobRequest, Reason, State, check_move, read_stored
+from routing.jobs import (
+    ANSWERS,
+    ENDS,
+    PAID_REPLIES,
+    WASTED_OUTCOMES,
+    Door,
+    JobRequest,
+    Reason,
+    State,
+    check_move,
+    read_stored,
+)
 from routing.queues import QueueName
 from routing.redaction import redact
 from routing.scheduling import RESTING, WaitReason
@@ -214,7 +225,7 @@ _HELD = _LOCKED.where(
     )
     .exists()
 )
-INHERITED_FACTS = ("debate", "needs_person", "begun")
+INHERITED_FACTS = ("debate", "needs_person", "begun", ANSWERS)
 """Facts about a job that every further try has to respect."""
 
 

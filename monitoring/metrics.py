@@ -20,7 +20,7 @@ from routing.decision.debate import DebateKind, Verdict
 from routing.decision.router import Mode
 from routing.decision.triggers import Confidence
 from routing.failures import FailureOutcome
-from routing.jobs import DEFERRED, DEFERRED_KEPT, Door, JobRequest, Reason, State
+from routing.jobs import ASKED, DEFERRED, DEFERRED_KEPT, Door, JobRequest, Reason, State
 from routing.policy.prices import NANOUSD_PER_USD
 from routing.provider_circuit import Trouble
 from routing.queues import QUEUE_OF_TIER, QUEUES, QueueName, Tier
@@ -74,17 +74,18 @@ END_REASONS: tuple[tuple[str, str], ...] = (
 )
 """The ordinary end states with their reasons: these series start at 0."""
 DEFERRED_OUTCOMES = (DEFERRED, DEFERRED_KEPT)
-_TOO_LOW = _words("spec_invalid spec_poor not_spec_managed patch_invalid build_slow")
+_TOO_LOW = _words("spec_invalid spec_poor not_spec_managed patch_invalid build_slow beyond_tier")
 ATTEMPT_ENDS: tuple[tuple[str, str], ...] = (
     *END_REASONS,
     (State.AWAITING_APPROVAL, Reason.DONE),
+    (ASKED, Reason.QUESTION),
     *product(("lost",), (Reason.WORKER_LOST, Reason.TIME_LIMIT, Reason.WORKER_STOPPED, Reason.LEDGER_UNREACHABLE)),
     *product(DEFERRED_OUTCOMES, (Reason.PROVIDER_BUSY, Reason.GATEWAY_UNREACHABLE, Reason.STORAGE_UNAVAILABLE)),
     *(("escalated", Reason(reason)) for reason in _TOO_LOW),
 )
 WENT_ON = (State.RECEIVED, State.CLARIFYING, State.DEBATING, State.QUEUED, State.RUNNING, State.PUBLISHING)
 """Open states in which an attempt of intake, of a run or of a step may leave its job."""
-OUTCOMES = frozenset({*(state.value for state in State), "lost", "escalated", "resting", *DEFERRED_OUTCOMES})
+OUTCOMES = frozenset({*(state.value for state in State), ASKED, "lost", "escalated", "resting", *DEFERRED_OUTCOMES})
 DEBATES_HELD = (
     *((DebateKind.PLANNING.value, verdict.value) for verdict in Verdict),
     *((DebateKind.FAILURE.value, outcome.value.lower()) for outcome in FailureOutcome),
@@ -324,8 +325,12 @@ ESCALATIONS = counter(
     "Jobs handed to a higher tier.",
     "origin target reason",
     zeros=[
-        *_each(["spec"], ["patch"], [Reason.SPEC_INVALID, Reason.SPEC_POOR, Reason.NOT_SPEC_MANAGED]),
-        *_each(["patch"], ["agent"], [Reason.PATCH_INVALID, Reason.BUILD_SLOW]),
+        *_each(
+            ["spec"],
+            ["patch"],
+            [Reason.SPEC_INVALID, Reason.SPEC_POOR, Reason.NOT_SPEC_MANAGED, Reason.BEYOND_TIER],
+        ),
+        *_each(["patch"], ["agent"], [Reason.PATCH_INVALID, Reason.BUILD_SLOW, Reason.BEYOND_TIER]),
     ],
 )
 DEBATES = counter("debates_total", "Debates held, by verdict.", "kind verdict", zeros=DEBATES_HELD)

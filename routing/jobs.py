@@ -112,7 +112,8 @@ MOVES: dict[State, frozenset[State]] = {
     State.DEBATING: frozenset({State.QUEUED, State.CLARIFYING, State.REJECTED, State.CANCELLED, State.EXPIRED})
     | FAILURES,
     State.QUEUED: frozenset({State.RUNNING, State.CANCELLED, State.EXPIRED, State.FAILED}),
-    State.RUNNING: frozenset({State.QUEUED, State.SCANNING, State.ANSWERED, State.CANCELLED}) | FAILURES,
+    State.RUNNING: frozenset({State.QUEUED, State.CLARIFYING, State.SCANNING, State.ANSWERED, State.CANCELLED})
+    | FAILURES,
     State.SCANNING: frozenset({State.QUEUED, State.AWAITING_APPROVAL, State.PUBLISHING, State.CANCELLED}) | FAILURES,
     State.AWAITING_APPROVAL: frozenset({State.PUBLISHING, State.REJECTED, State.EXPIRED, State.CANCELLED}),
     State.PUBLISHING: frozenset({State.PUBLISHED, State.FAILED}),
@@ -133,6 +134,12 @@ DEFERRED = "parked"
 """Outcome of an attempt whose provider circuit opened; its work is lost."""
 DEFERRED_KEPT = "parked_kept"
 """The same, but the job continues from the attempt's work."""
+ASKED = "asked"
+"""Outcome of an attempt that asked the owner."""
+ANSWERS = "answers"
+"""The key of a job's result that holds what its owner was asked at work, each as `question` and `answer`."""
+MAX_QUESTIONS = 2
+"""A job asks at work; then it does what is clear."""
 PAID_REPLIES = "paid_replies"
 """The key of a waiting job's result that holds the model replies its attempts paid for; the next one reads them."""
 WASTED_OUTCOMES = frozenset({state.value for state in ENDS} - USED_ENDS | {"lost", "escalated", DEFERRED})
@@ -152,6 +159,7 @@ class Reason(StrEnum):
     NOT_AVAILABLE = "not_available"
     SPEC_INVALID = "spec_invalid"
     SPEC_POOR = "spec_poor"
+    BEYOND_TIER = "beyond_tier"
     NOT_SPEC_MANAGED = "not_spec_managed"
     PATCH_INVALID = "patch_invalid"
     PATCH_REFUSED = "patch_refused"
@@ -172,6 +180,7 @@ class Reason(StrEnum):
     PUBLISH_FAILED = "publish_failed"
     REVIEWER_REJECTED = "reviewer_rejected"
     REVISED = "revised"
+    QUESTION = "question"
     DEBATE_STOPPED = "debate_stopped"
     DEBATE_ESCALATED = "debate_escalated"
     APPROVAL_EXPIRED = "approval_expired"

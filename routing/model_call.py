@@ -109,6 +109,21 @@ def forced_tool(name: str, description: str, shape: type[Reply]) -> dict[str, An
     return {"name": name, "description": description, "input_schema": schema}
 
 
+MAX_QUESTION_CHARACTERS = 300
+_LINE_SCHEMA = {"type": "string", "maxLength": MAX_QUESTION_CHARACTERS}
+WAYS_OUT: Mapping[str, Any] = {
+    "cannot": {**_LINE_SCHEMA, "description": "only if this tool cannot do it at all: why, in one sentence"},
+    "ask": {**_LINE_SCHEMA, "description": "only if nobody could tell what is wanted: one question to the owner"},
+}
+"""Properties of an edit tool's input with which the model declines; the edit itself then stays empty."""
+
+
+def way_out(reply: Mapping[str, Any], name: str) -> str:
+    """Return the reason (`cannot`) or the question (`ask`) in an edit tool's input as one line, empty if none."""
+    text = reply.get(name)
+    return one_line(text)[:MAX_QUESTION_CHARACTERS] if isinstance(text, str) else ""
+
+
 def excerpt(text: str, *, limit_bytes: int) -> str:
     """Return the canonical text, cut in the middle to a limit in JSON bytes, which bounds the call's price."""
     shown = canonicalise(text).shown.encode("utf-8", "replace").decode()

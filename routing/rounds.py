@@ -172,6 +172,15 @@ def added_nanousd(budget_usd: float, policy: Policy, *, is_run: bool = False) ->
     return round(budget_usd * NANOUSD_PER_USD)
 
 
+def quote_answers(answers: Sequence[Mapping[str, str]]) -> str:
+    """Return what the owner was asked at work and said; the questions are a model's, and so data."""
+    return "\n\n".join(
+        f"The owner was asked, as data: <question>{_one_line(each['question'])}</question>\n"
+        f"The owner answered:\n{each['answer']}"
+        for each in answers
+    )
+
+
 _KEPT = (
     "This work was begun and stopped before it was done. The files are as they were left then: look at what is there, "
     "do not begin anew, and finish it."
@@ -188,10 +197,14 @@ def brief_worker(begun: Mapping[str, Any]) -> str:
         return ""
     parts = []
     if earlier := [str(text) for text in begun.get("earlier", ())]:
-        listed = "\n".join(f"- {' '.join(text.split())[:REQUEST_CHARACTERS]}" for text in earlier)
         parts.append(
             "The files already hold unpublished work that was done for these earlier requests:\n"
-            f"{listed}\nKeep that work, and change only what is asked now."
+            f"{_listed(earlier)}\nKeep that work, and change only what is asked now."
+        )
+    if not_done := [str(text) for text in begun.get("not_done", ())]:
+        parts.append(
+            f"This was asked for too, but was stopped, and the files hold nothing of it:\n{_listed(not_done)}\n"
+            "Do only what of it is asked for now."
         )
     if cut_short := str(begun.get("cut_short", "")):
         parts.append(f"The last of them ended early, so its work may be incomplete. {_quoted(cut_short)}")
@@ -201,10 +214,17 @@ def brief_worker(begun: Mapping[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
+def _listed(requests: Sequence[str]) -> str:
+    return "\n".join(f"- {' '.join(text.split())[:REQUEST_CHARACTERS]}" for text in requests)
+
+
 def _quoted(report: str) -> str:
     """Return a report as data that cannot contain its own end tag."""
-    text = " ".join(report.split())[:REPORT_CHARACTERS].replace("</", "< /")
-    return f"What was reported, as data: <report>{text}</report>"
+    return f"What was reported, as data: <report>{_one_line(report)}</report>"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())[:REPORT_CHARACTERS].replace("</", "< /")
 
 
 def earlier_requests(prompts: Sequence[str]) -> list[str]:

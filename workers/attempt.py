@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import copy_context
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeVar
 from uuid import UUID
 
-from gateway.client import ModelClient, is_away
+from gateway.client import ModelClient, Text, ToolCall, is_away
 from gateway.errors import GatewayError, ProviderBusyError
 from ledger.events import EventKind
 from ledger.runs.steps import StepOrder
 from ledger.start_attempt import Claim
 from ledger.tables import Release, Site
 from monitoring import traces
-from routing.jobs import PAID_REPLIES
+from routing.jobs import ANSWERS, MAX_QUESTIONS, PAID_REPLIES
 from routing.policy.agents import AccountsConfig
 from routing.policy.platform import ModelCall, Policy
 from routing.policy.prices import BudgetExceeded
 from routing.queues import QUEUES, CallPurpose, Limits, QueueName
-from routing.rounds import brief_worker
+from routing.rounds import brief_worker, quote_answers
 from sandbox.box import Box
 from sites.content_store import ContentStore
 from sites.releases import manifest_of
@@ -112,11 +114,26 @@ class Attempt:
         return str((self.claim.job.result.get("debate") or {}).get("instruction", ""))
 
     @property
+    def answers(self) -> Sequence[Mapping[str, str]]:
+        """What its owner was asked at work and said."""
+        return self.claim.job.result.get(ANSWERS) or ()
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether its owner may be asked once more."""
+        return len(self.answers) < MAX_QUESTIONS
+
+    @property
+    def words(self) -> str:
+        """All that the owner said: the request, and answers to questions."""
+        return "\n".join((self.prompt, *(each["answer"] for each in self.answers)))
+
+    @property
     def order(self) -> str:
-        """The prompt for a model: the request unchanged, then what was begun and what a debate decided."""
+        """The prompt for a model: the request unchanged, then what was answered, begun, and decided by a debate."""
         keep_to = f"Keep to this: {self.instruction}" if self.instruction else ""
         begun = brief_worker(self.claim.job.result.get("begun") or {})
-        return "\n\n".join(part for part in (self.prompt, begun, keep_to) if part)
+        return "\n\n".join(part for part in (self.prompt, quote_answers(self.answers), begun, keep_to) if part)
 
     @property
     def start(self) -> Release | None:
@@ -205,6 +222,45 @@ class Attempt:
         """Make one model call of the policy's, with retries; raises as `ask` does."""
         return self.ask(purpose, lambda models: make(models, self.policy.calls[purpose]))
 
+    def tool_call(
+        self, purpose: CallPurpose, parts: Sequence[Text], *, system: str, tool: Mapping[str, Any]
+    ) -> ToolCall:
+        """Make one call of the policy's that must use `tool`; its prompt is cached behind the system text.
+
+        Raises:
+            GatewayError: as `ask` does.
+            OSError: as `ask` does.
+        """
+
+        def make(models: ModelClient, call: ModelCall) -> ToolCall:
+            return models.tool_call(
+                [parts],
+                model=call.model,
+                max_tokens=call.max_tokens,
+                system=Text(system, ends_prefix=True),
+                tool=tool,
+            )
+
+        return self.call(purpose, make)
+
+    def tool_calls(
+        self, purpose: CallPurpose, prompts: Sequence[Sequence[Text]], *, system: str, tool: Mapping[str, Any]
+    ) -> list[ToolCall]:
+        """Make such calls side by side, and return their replies in order; the first that fails ends all."""
+        make = partial(self.tool_call, purpose, system=system, tool=tool)
+        if len(prompts) == 1:
+            return [make(prompts[0])]
+        self._open()
+        pool = ThreadPoolExecutor(len(prompts))
+        try:
+            calls = [pool.submit(copy_context().run, make, parts) for parts in prompts]
+            return [call.result() for call in calls]
+        except BaseException as error:
+            self.abort(error)
+            raise
+        finally:
+            pool.shutdown(wait=False)
+
     def ask(self, name: str, make: Callable[[ModelClient], ResultT]) -> ResultT:
         """Make one model call, recorded under a name, and retry it as the retry table says.
 
@@ -212,15 +268,15 @@ class Attempt:
             GatewayError: whatever the table leaves to the attempt.
             OSError: the operator's fault: its work could not be stored, so nothing was asked.
         """
-        if not self.has_called:
-            self._check_room()
-        models, tries = self.models, 0  # before the check: from here on, `abort` finds them
+        models, tries = self._open(), 0  # before the check: from here on, `abort` finds them
         while True:
             self.check()
             tries += 1
             try:
-                with self.step(f"model:{name}", kind=traces.Kind.CLIENT):
-                    return make(models)
+                with self.step(f"model:{name}", kind=traces.Kind.CLIENT) as facts:
+                    result = make(models)
+                    facts["prompt"] = models.prompt_version
+                return result
             except GatewayError as error:
                 left = self.limits.soft_seconds - (time.monotonic() - self.began)
                 retry = decide_call(error, tries=tries, left_seconds=left)
@@ -228,6 +284,11 @@ class Attempt:
                     raise
             self.report(EventKind.PROGRESS, {"text": "the provider is busy; trying again", "wait": retry.delay_seconds})
             dense.pause(retry.delay_seconds)
+
+    def _open(self) -> ModelClient:
+        if not self.has_called:
+            self._check_room()
+        return self.models
 
     def _check_room(self) -> None:
         """Check that the content store takes what this attempt may write, before anything is paid for."""
@@ -252,14 +313,14 @@ class Attempt:
             raise ProviderBusyError(f"{model} is parked for the whole fleet", wait)
 
     @contextmanager
-    def step(self, name: str, *, kind: traces.Kind = traces.Kind.INTERNAL) -> Iterator[None]:
-        """Time and trace one visible step of the job."""
-        started = time.monotonic()
+    def step(self, name: str, *, kind: traces.Kind = traces.Kind.INTERNAL) -> Iterator[dict[str, Any]]:
+        """Time and trace one visible step of the job; what is put into the yielded facts is recorded with it."""
+        started, facts = time.monotonic(), dict[str, Any]()
         try:
             with traces.span(name, kind=kind):
-                yield
+                yield facts
         finally:
-            self.report_step(name, seconds=time.monotonic() - started)
+            self.report_step(name, seconds=time.monotonic() - started, **facts)
 
     def watcher(self) -> Callable[[], None]:
         """Return a callback that checks periodically, while a command runs in a box, that the job is still wanted.
@@ -299,6 +360,6 @@ class Attempt:
         """
         self.bind_egress(None, None)
 
-    def report_step(self, name: str, *, seconds: float) -> None:
+    def report_step(self, name: str, *, seconds: float, **facts: Any) -> None:
         """Record one finished step."""
-        self.report(EventKind.STEP, {"step": name, "seconds": round(seconds, 3)})
+        self.report(EventKind.STEP, {"step": name, "seconds": round(seconds, 3), **facts})

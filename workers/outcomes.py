@@ -51,6 +51,17 @@ class Escalate:
 
 
 @dataclass(frozen=True)
+class Asked:
+    """The job waits for its owner's answer, and then goes on where it was."""
+
+    question: str
+    route: Route | None = None
+    """Its route, where intake asks; None keeps the ledger's."""
+    debate: HeldDebate | None = None
+    """The one in which the question came up."""
+
+
+@dataclass(frozen=True)
 class Routed:
     """Intake is done: the job goes to the queue of its route."""
 
@@ -94,4 +105,4 @@ class Deferred:
     """The work done so far, from which the next attempt continues; without it, it starts over."""
 
 
-Outcome = Answered | Candidate | Escalate | Routed | Replied | StepReport | Deferred | Ended
+Outcome = Answered | Asked | Candidate | Escalate | Routed | Replied | StepReport | Deferred | Ended

@@ -9,24 +9,25 @@ from dataclasses import dataclass, replace
 from sqlmodel import Session
 
 from ledger.attempts import defer, escalate, hold
-from ledger.decisions import act_on_reply, add_debate
+from ledger.decisions import act_on_reply, add_debate, ask_owner
 from ledger.events import EventKind, record
 from ledger.job_control import approve_by_policy, await_approval
 from ledger.jobs import end, move, route_job
 from ledger.releases import NewRelease, add_release, ensure_site
 from ledger.runs.steps import StepReport, settle_step
 from ledger.start_attempt import Claim, finish
-from ledger.store import Ledger
+from ledger.store import Ledger, storable
 from ledger.tables import Job, Tenant
 from monitoring import traces
 from routing.jobs import Reason, State
 from routing.queues import QUEUES
+from routing.redaction import redact
 from sites.content_store import review_diff
 from sites.errors import PathRefusedError, TreeRefusedError
 from sites.releases import build_release
 from sites.scan.hidden_text import hidden_text
 from workers.attempt import Attempt
-from workers.outcomes import Answered, Candidate, Deferred, Ended, Escalate, Outcome, Replied, Routed
+from workers.outcomes import Answered, Asked, Candidate, Deferred, Ended, Escalate, Outcome, Replied, Routed
 
 Settlement = Callable[[Session, Job], None]
 """The fast part: called with the locked job, in the transaction that also closes the attempt."""
@@ -39,12 +40,11 @@ def prepare(attempt: Attempt, outcome: Outcome, *, ledger: Ledger, known_keys: t
         done = Ended(State.ANSWERED, Reason.DONE, "", {"answer": outcome.text, **outcome.facts})
         return EndWith(done if size <= attempt.limits.output_bytes else _too_large(attempt, size))
     if isinstance(outcome, Candidate):
-        size = sum(len(data) for data in outcome.files.values())
-        if size > attempt.limits.output_bytes:
-            return EndWith(_too_large(attempt, size))
         return _prepare_candidate(attempt, outcome, ledger=ledger, known_keys=known_keys)
     if isinstance(outcome, Escalate):
         return _prepare_escalation(attempt, outcome)
+    if isinstance(outcome, Asked):
+        return _ask(attempt, outcome)
     if isinstance(outcome, Routed):
         return _queue(outcome)
     if isinstance(outcome, Replied):
@@ -107,6 +107,17 @@ def _queue(outcome: Routed) -> Settlement:
     return settle
 
 
+def _ask(attempt: Attempt, outcome: Asked) -> Settlement:
+    def settle(session: Session, job: Job) -> None:
+        if outcome.debate is not None:
+            add_debate(session, job, outcome.debate)
+        if outcome.route is not None:
+            job.route = outcome.route.model_dump(mode="json")
+        ask_owner(session, job, redact(storable(outcome.question)), policy=attempt.policy)
+
+    return settle
+
+
 def _act(attempt: Attempt, outcome: Replied) -> Settlement:
     """Apply the meaning of a reply, or ask again."""
 
@@ -130,6 +141,9 @@ def _prepare_candidate(
     attempt: Attempt, outcome: Candidate, *, ledger: Ledger, known_keys: tuple[str, ...]
 ) -> Settlement:
     assert attempt.site is not None
+    size = sum(len(data) for data in outcome.files.values())
+    if size > attempt.limits.output_bytes:
+        return EndWith(_too_large(attempt, size))
     with ledger.begin() as session:
         move(session, hold(session, attempt.claim.attempt), State.SCANNING)
     try:

@@ -37,6 +37,9 @@ _MAIN = re.compile(r"(<main\b[^>]*>).*?(?=</main>)", re.S | re.I)
 _MOST_PAGES = 8
 _TRIES = 2
 """Attempts to write each page."""
+_LANGUAGE = "de"
+"""The one language of the fake provider's translations."""
+_NUMBERED = re.compile(r"^(\d+) \[[^]\n]+\] (.+(?:\n(?!\d+ \[|The owner asks:).+)*)", re.M)
 _SHARE_FOR_TEXT = 0.8
 """The share of a reply that pages may take; the rest is overhead."""
 
@@ -236,6 +239,15 @@ def site_edit(request: Request) -> Sequence[Text | ToolUse]:
         if operations := rule(elements, ask):
             return (ToolUse("edit_site", {"operations": operations, "summary": f"Fake provider: {ask}"[:200]}),)
     return (Text("The fake provider found no site document in the request."),)
+
+
+def site_translation(request: Request) -> Sequence[Text | ToolUse]:
+    """Use `translate_texts` on every text of the request; each only says that it would be in another language."""
+    texts = [
+        {"n": int(number), "text": f"[{_LANGUAGE}] {text}"}
+        for number, text in _NUMBERED.findall("\n".join(request.user_texts))
+    ]
+    return (ToolUse("translate_texts", {"language": _LANGUAGE, "texts": texts}),)
 
 
 def _find_pages(text: str) -> dict[str, Any]:

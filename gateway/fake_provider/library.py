@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import from_json
 
 from gateway.errors import GatewayError
 from gateway.fake_provider.request import Request
 from gateway.fake_provider.wire import Text, ToolUse
 
-_REFUSED = re.compile(r"Your last (?:reply was refused|patch was not applied):", re.IGNORECASE)
+_REFUSED = re.compile(r"Your last (?:reply|patch) was refused:")
 """How the tiers' prompts introduce a second try."""
 _FORCED = frozenset({"argue", "choose_tier", "choose_mode", "read_intent"})
 """Tools of decisions, whose questions show no site."""
@@ -69,7 +69,8 @@ class RecordedRound(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    request: str = Field(min_length=1)
+    request: str = Field(min_length=1, validation_alias=AliasChoices("request", "answer"))
+    """A request, or the owner's answer to a question."""
     replies: tuple[RecordedReply, ...] = ()
 
 

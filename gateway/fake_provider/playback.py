@@ -15,7 +15,7 @@ from typing import Any
 from aiohttp import ClientConnectionResetError, web
 
 from gateway.fake_provider.config import Finish
-from gateway.fake_provider.edits import code_agent, site_edit, site_patch
+from gateway.fake_provider.edits import code_agent, site_edit, site_patch, site_translation
 from gateway.fake_provider.request import Request, example_of, plain
 from gateway.fake_provider.scenario import Fault, Match, PaceOverride, Say, ScenarioError, render
 from gateway.fake_provider.team import run_agent
@@ -40,6 +40,7 @@ _RESPONDERS: Mapping[str, Callable[[Request], Sequence[Text | ToolUse]]] = {
     "run_agent": run_agent,
     "site_edit": site_edit,
     "site_patch": site_patch,
+    "site_translation": site_translation,
 }
 _WORDY = (
     "This is the fake provider writing at length, because the scenario asks for a wordy reply. The request reads: "

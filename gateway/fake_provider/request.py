@@ -28,7 +28,7 @@ _DEPTH = 12
 """Below this depth a schema (usually a recursive one) gets its smallest value."""
 
 _ASK = re.compile(
-    r"\b(?:asks|describes the site)\s*:\s*(.+?)(?=\n\n?Your last (?:reply was refused|patch was not applied):|\Z)",
+    r"\b(?:asks|describes the site)\s*:\s*(.+?)(?=\n\n?Your last (?:reply|patch) was refused:|\Z)",
     re.IGNORECASE | re.DOTALL,
 )
 """How the tiers' prompts introduce a person's request, and what follows it on a retry."""
@@ -327,7 +327,7 @@ class _Example:
     def _text(self, schema: dict[str, Any], name: str) -> str:
         if schema.get("format") == "uri":
             return "https://example.com/"
-        short = schema.get("maxLength", 200)
+        short = min(schema.get("maxLength", 200), 200)
         text = slug(self.about) if name in ("id", "key", "slug", "name") else self.about
         text = text if len(text) <= short else title(text)[:short]
         return text.ljust(schema.get("minLength", 0), ".")

@@ -142,6 +142,7 @@ def render(value: Any, variables: Mapping[str, Any]) -> Any:
 Pattern = Annotated[str, AfterValidator(_check_pattern)]
 """A case-insensitive regular expression; `.` matches newlines. Its groups are template variables."""
 Template = Annotated[str, AfterValidator(_check_template)]
+Responder = Literal["recorded", "code_agent", "run_agent", "site_edit", "site_patch", "site_translation"]
 Tokens = Annotated[int, Field(ge=0, le=10_000_000)]
 
 
@@ -234,7 +235,7 @@ class Rule(_Section):
     times_per: Literal["server", "conversation"] = "server"
     """Whether `times` counts all requests, or those of one conversation (with a tag: of one tagged line)."""
     say: tuple[Say, ...] | None = None
-    responder: Literal["recorded", "code_agent", "run_agent", "site_edit", "site_patch"] | None = None
+    responder: Responder | None = None
     """The library, which plays a recorded reply where it has one, or the code that improvises the reply."""
     stop_reason: Literal["end_turn", "max_tokens", "stop_sequence", "tool_use", "refusal", "pause_turn"] | None = None
     usage: UsageOverride = UsageOverride()

@@ -72,6 +72,7 @@ class Reply(_Section):
     answer: str = Field(min_length=1)
     route: Route
     then: Then = Then()
+    replies: tuple[RecordedReply, ...] = ()
 
 
 class Case(Round):

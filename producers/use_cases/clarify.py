@@ -8,7 +8,7 @@ from uuid import UUID
 from sqlmodel import Session, select
 
 from ledger.attempts import effective_policy
-from ledger.decisions import act_on_reply, hand_to_intake, open_question
+from ledger.decisions import act_on_reply, answer_in_words, hand_to_intake, open_question
 from ledger.job_control import take_turn
 from ledger.jobs import find_job, lock_job
 from ledger.store import Ledger
@@ -29,6 +29,10 @@ ASKS_MODEL = "asks_model"
 """Outcome of a reply that goes to a model, since the rules do not resolve it."""
 
 
+ANSWERED = "answered"
+"""Outcome of a reply to a question without options: the job goes on with it."""
+
+
 class Reply(NamedTuple):
     """The result of a reply."""
 
@@ -36,7 +40,7 @@ class Reply(NamedTuple):
     handled_by_tier: str | None
     """The part of the ladder that handled it, or whom an unhandled one is for: `command` or `router`."""
     outcome: str
-    """One of routing.clarify.ladder.Outcome, or `asks_model`."""
+    """One of routing.clarify.ladder.Outcome, `asks_model` or `answered`."""
 
 
 class Clarifier:
@@ -63,6 +67,10 @@ class Clarifier:
         with self._ledger.begin() as session:
             job = _lock_in_turn(session, job_id, tenant=tenant)
             question = _question(session, job, site_name=text.strip())
+            if question.is_open:
+                answer_in_words(session, job, question, reply=text, actor=actor)
+                self._check_room(session, job)
+                return Reply(handled=True, handled_by_tier=None, outcome=ANSWERED)
             result = climb_by_rules(text, question, flags=read_ladder_flags(self._environment()))
             if result is None:
                 hand_to_intake(session, job, question, reply=text, actor=actor)

@@ -50,7 +50,18 @@ from routing.decision.llm_router import first_stage
 from routing.decision.router import Mode, Route, SiteSignals, decide, signals_of
 from routing.errors import FieldError, InvalidJobError, MissingKeyError, PolicyError
 from routing.estimate import estimate_run
-from routing.jobs import ENDS, RESUMABLE, REVISABLE, Door, JobRequest, Reason, State, parse_request, read_stored
+from routing.jobs import (
+    ANSWERS,
+    ENDS,
+    RESUMABLE,
+    REVISABLE,
+    Door,
+    JobRequest,
+    Reason,
+    State,
+    parse_request,
+    read_stored,
+)
 from routing.policy.platform import Policy
 from routing.prompt.vocabulary import Vocabularies, shipped_vocabularies
 from routing.queues import QueueName, TierName, parse_tier
@@ -71,7 +82,7 @@ _INHERITED_FIELDS = ("session", "callback_url", "priority", "preference", "advan
 """Request fields that a revision takes over."""
 _TRANSIENT_FIELDS = ("idempotency_key", "supersede_key", "start_at")
 """Request fields that a replay drops: it must not take a newer job's place."""
-_INHERITED_RESULTS = ("debate", "needs_person")
+_INHERITED_RESULTS = ("debate", "needs_person", ANSWERS)
 """Results that bind a replay."""
 _SETTLED = frozenset({State.PUBLISHING, State.PUBLISHED, State.ANSWERED, State.CLARIFYING})
 """Published work is changed by a new job, and a question is answered first: no override."""
@@ -219,7 +230,7 @@ class Rounds(_Continuation):
             policy,
             start=start,
             cap_nanousd=context.spent_nanousd + policy.job_cap_nanousd(request.budget_usd),
-            result=_result_of_revision(job, [one.prompt for one in rounds]),
+            result=_result_of_revision(job, rounds),
         )
 
 
@@ -247,13 +258,23 @@ def _resumed(new: NewJob, job: Job, context: RoundContext, *, cap_nanousd: int) 
     )
 
 
-def _result_of_revision(job: Job, prompts: Sequence[str]) -> Result:
-    """Return what a revision's worker needs: what the files were made for, and whether that was finished."""
-    begun: dict[str, Any] = {"earlier": earlier_requests(prompts)}
-    if job.state in RESUMABLE:
+def _result_of_revision(job: Job, rounds: Sequence[Job]) -> Result:
+    """Return what a revision's worker needs to know: what the files were made for, and what of it they lack."""
+    done = {one.prompt: _said(one) for one in rounds if one.release_id is not None}
+    begun: dict[str, Any] = {"earlier": earlier_requests(list(done.values()))}
+    if not_done := [_said(one) for one in rounds if one.prompt not in done]:
+        begun["not_done"] = earlier_requests(not_done)
+    if job.state in RESUMABLE and job.release_id is not None:
         begun["cut_short"] = _report(job)
     result = {"verb": Verb.REVISE.value, "begun": begun}
     return {**result, "needs_person": True} if job.result.get("needs_person") else result
+
+
+def _said(job: Job) -> str:
+    """Return a request with its owner's answers at work."""
+    return "; ".join(
+        (job.prompt, *(f"asked {one['question']!r}: {one['answer']}" for one in job.result.get(ANSWERS, ())))
+    )
 
 
 def _report(job: Job) -> str:

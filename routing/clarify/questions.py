@@ -68,6 +68,11 @@ class Clarification(BaseModel):
         return tuple(option for options in shown if options is not None for option in options.options)
 
     @property
+    def is_open(self) -> bool:
+        """Whether any reply answers it, since it offers nothing to choose from."""
+        return not self.options
+
+    @property
     def is_about_sites(self) -> bool:
         """Whether the options are (the first of) the tenant's sites."""
         return self.state.active is not None and self.state.active.id == _SITES
@@ -99,6 +104,11 @@ def open_clarification(route: Route, *, own: Sequence[Option], sites: Sequence[s
         return Clarification(question=ASK_PLACE, state=_state_of(PLACES, set_id="places"), binds=False)
     offered = tuple(Option(id=name, label=name) for name in sites[:MAX_SITES])
     return Clarification(question=ASK_SITE, state=_state_of(offered, set_id=_SITES)) if offered else None
+
+
+def ask_owner(question: str) -> Clarification:
+    """Return a question that came up at work, to be answered in the owner's own words."""
+    return Clarification(question=question, state=LadderState(), binds=False)
 
 
 def _is_weak_search(route: Route) -> bool:

@@ -49,6 +49,8 @@ class Verdict(StrEnum):
 
     PROCEED = "proceed"
     REVISE = "revise"
+    ASK = "ask"
+    """Work waits until its owner has answered a question."""
     STOP = "stop"
 
 
@@ -62,6 +64,9 @@ class Subject:
     route: Route
     stakes: Stakes | None
     site_summary: str = ""
+    earlier: tuple[str, ...] = ()
+    """What a revision's files were made for, oldest first."""
+    may_ask: bool = True
 
 
 class Failure(NamedTuple):
@@ -95,6 +100,8 @@ class DebateRecord(Generic[VerdictT]):
     verdict: VerdictT
     note: str
     """One sentence for the owner about the verdict."""
+    question: str = ""
+    """What the owner is asked; empty unless the verdict is `ask`."""
     instruction: str = ""
     """What the work must observe (revise) or do differently (pivot); otherwise empty."""
     calls_failed: tuple[str, ...] = ()
@@ -133,6 +140,7 @@ CASE_LIMIT = 600
 CONSTRAINT_LIMIT = 300
 REQUEST_LIMIT_BYTES = 2500
 SITE_LIMIT_BYTES = 800
+EARLIER_LIMIT_BYTES = 300
 FAILURE_LIMIT_BYTES = 400
 FAILURES_SHOWN = 3
 
@@ -140,14 +148,14 @@ FAILURES_SHOWN = 3
 class PlanningReply(Reply):
     """The tool's input in a planning debate."""
 
-    recommendation: Literal["proceed", "revise", "stop"]
+    recommendation: Literal["proceed", "revise", "ask", "stop"]
     case: Line
     constraint: OptionalLine = ""
 
     @model_validator(mode="after")
     def _name_limit(self) -> Self:
         if self.recommendation != "proceed" and not self.constraint:
-            raise ValueError("constraint: must say what the work has to keep to")
+            raise ValueError("constraint: must say what the work has to keep to, or what to ask")
         return self
 
 
@@ -168,7 +176,7 @@ class FailureReply(Reply):
 def hold_debate(subject: Subject, caller: Caller, *, redact: Redact) -> DebateRecord[Verdict]:
     """Hold a planning debate, which always ends in a verdict; `redact` cleans what the models wrote."""
     heard = _hear(DebateKind.PLANNING, _case_file(subject), caller, shape=PlanningReply, redact=redact)
-    verdict = Verdict.PROCEED if heard.failed else _combine(heard, tuple(Verdict), stakes=subject.stakes or Stakes.HIGH)
+    verdict = Verdict.PROCEED if heard.failed else _plan(heard, subject)
     needs_person = bool(heard.failed) and subject.stakes is not Stakes.MEDIUM
     then = "a person has to approve the result" if needs_person else "the work goes on, since its stakes are medium"
     return _record(
@@ -177,7 +185,8 @@ def hold_debate(subject: Subject, caller: Caller, *, redact: Redact) -> DebateRe
         heard,
         verdict=verdict,
         then=then,
-        instruction=_instruction(heard) if verdict is Verdict.REVISE else "",
+        question=_question(heard) if verdict is Verdict.ASK else "",
+        instruction=_instruction(heard) if verdict in (Verdict.REVISE, Verdict.ASK) else "",
         needs_person=needs_person,
     )
 
@@ -220,7 +229,9 @@ class _Heard(NamedTuple):
 
 def _case_file(subject: Subject) -> dict[str, Any]:
     route = subject.route
+    earlier = [excerpt(request, limit_bytes=EARLIER_LIMIT_BYTES) for request in subject.earlier]
     return {
+        **({"work_so_far_was_made_for": earlier} if earlier else {}),
         "request": excerpt(subject.prompt, limit_bytes=REQUEST_LIMIT_BYTES),
         "workflow": route.workflow.value,
         "tier": route.tier.value if route.tier is not None else None,
@@ -246,6 +257,7 @@ def _record(
     then: str,
     instruction: str,
     needs_person: bool,
+    question: str = "",
 ) -> DebateRecord[VerdictT]:
     """Return the record of a debate; `then` tells the owner what follows a failed one."""
     failed = f"It could not be debated ({', '.join(heard.failed)}); {then}."
@@ -257,6 +269,7 @@ def _record(
         critic=heard.critic,
         verdict=verdict,
         note=failed if heard.failed else _note(heard, verdict),
+        question=question,
         instruction=instruction,
         calls_failed=heard.failed,
         needs_person=needs_person,
@@ -295,10 +308,24 @@ def _argument(reply: PlanningReply | FailureReply, redact: Redact) -> Argument:
     )
 
 
+def _plan(heard: _Heard, subject: Subject) -> Verdict:
+    """Combine a planning debate. A question weighs as a limit does: without its answer, that limit would be a guess."""
+    scale = (Verdict.PROCEED, Verdict.REVISE, Verdict.STOP)
+    verdict = _combine(heard, scale, stakes=subject.stakes or Stakes.HIGH)
+    return Verdict.ASK if verdict is Verdict.REVISE and subject.may_ask and _question(heard) else verdict
+
+
+def _question(heard: _Heard) -> str:
+    """Return the question that a side wants to have answered, the critic's first; empty if none."""
+    sides = (side for side in (heard.critic, heard.advocate) if side is not None)
+    return next((side.constraint for side in sides if side.recommendation == Verdict.ASK), "")
+
+
 def _combine(heard: _Heard, scale: tuple[VerdictT, ...], *, stakes: Stakes | None) -> VerdictT:
     """Combine two recommendations of `scale`, least careful first; the module docstring gives the rule."""
     order = [step.value for step in scale]
-    given = [order.index(side.recommendation) for side in (heard.advocate, heard.critic) if side is not None]
+    weight = {**{name: place for place, name in enumerate(order)}, Verdict.ASK.value: 1}
+    given = [weight[side.recommendation] for side in (heard.advocate, heard.critic) if side is not None]
     careful = max(given)
     is_lone = careful == len(scale) - 1 and min(given) < careful
     if is_lone and stakes is not Stakes.HIGH:
@@ -307,8 +334,8 @@ def _combine(heard: _Heard, scale: tuple[VerdictT, ...], *, stakes: Stakes | Non
 
 
 def _instruction(heard: _Heard) -> str:
-    """Return the constraints of both sides, the critic's first, without those of a side that wants no change."""
-    idle = (Verdict.PROCEED, FailureOutcome.RETRY)
+    """Return the constraints of both sides, the critic's first; a side that wants no change, or asks, has none."""
+    idle = (Verdict.PROCEED, Verdict.ASK, FailureOutcome.RETRY)
     sides = (heard.critic, heard.advocate)
     wanted = [side.constraint for side in sides if side is not None and side.recommendation not in idle]
     return " ".join(dict.fromkeys(text for text in wanted if text))

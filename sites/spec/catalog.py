@@ -283,13 +283,12 @@ def catalog_prompt() -> str:
     """Return the system prompt for an edit by the model: the rules of a site document and every component."""
     lines = [f"- {component.name}: {component.summary}" for component in components().values()]
     example = components()["Features"]
+    element = {"type": example.name, "props": example.example, "children": []}
     return (
-        _read_prompt("edit.md")
+        read_prompt("edit.md").replace("EXAMPLE", json.dumps(element, ensure_ascii=False))
         + "\n".join(lines)
         + f"\nicon: {' '.join(get_args(IconName))}"
-        + f"\npreset: {' '.join(PRESETS)}\nfont, headings: {' '.join(FONTS)}\n"
-        + "Example element: "
-        + json.dumps({"type": example.name, "props": example.example, "children": []}, ensure_ascii=False)
+        + f"\npreset: {' '.join(PRESETS)}\nfont, headings: {' '.join(FONTS)}"
     )
 
 
@@ -298,9 +297,10 @@ def outline_prompt() -> str:
     lines = [
         f"- {component.name}: {component.outline_hint}" for component in components().values() if component.outline
     ]
-    return _read_prompt("outline.md") + "\n".join(lines)
+    return read_prompt("outline.md") + "\n".join(lines)
 
 
 @cache
-def _read_prompt(name: str) -> str:
+def read_prompt(name: str) -> str:
+    """Return the text of a file in sites/spec/prompts."""
     return (pkgutil.get_data(__name__, f"prompts/{name}") or b"").decode()

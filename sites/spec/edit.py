@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import jsonpatch
 
+from routing.model_call import WAYS_OUT
 from sites.errors import SpecError, refuse, shown
 from sites.spec.catalog import components
 from sites.spec.expressions import SHARED_TYPE
@@ -166,8 +167,9 @@ def edit_tool() -> JsonObject:
         "input_schema": {
             "type": "object",
             "properties": {
-                "operations": {"type": "array", "minItems": 1, "maxItems": MAX_OPERATIONS, "items": operation},
+                "operations": {"type": "array", "maxItems": MAX_OPERATIONS, "items": operation},
                 "summary": {"type": "string", "maxLength": 200, "description": "one plain sentence: what changed"},
+                **WAYS_OUT,
             },
             "required": ["operations", "summary"],
         },
@@ -177,7 +179,7 @@ def edit_tool() -> JsonObject:
 def edit_of(reply: Mapping[str, Any]) -> object:
     """Return the edit in a model's reply: its operations, or the reply itself if it is a merge."""
     if reply.get(MERGE_MARK) is True:
-        return {name: value for name, value in reply.items() if name != "summary"}
+        return {name: value for name, value in reply.items() if name != "summary" and name not in WAYS_OUT}
     return reply.get("operations")
 
 
@@ -241,6 +243,8 @@ def relevant_part(site: Site, prompt: str) -> Part:
     }
     named = {place: score for place, score in scores.items() if score > 0}
     wanted = named if named and not _WHOLE_SITE.search(prompt) else scores
+    if _chars(site, scores) <= MAX_PART_CHARS:
+        wanted = scores  # the same text whatever is asked, so that the next job reads it from the provider's cache
     chosen = _roots(site, prompt)
     room = MAX_PART_CHARS - min(_chars(site, chosen), MAX_PART_CHARS // 2)
     for place in sorted(wanted, key=lambda place: (-wanted[place], place)):

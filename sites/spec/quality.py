@@ -211,6 +211,8 @@ _NOT_COPY: Final = frozenset(
         "captions",
         "cards",
         "align",
+        "direction",
+        "gap",
     }
 )
 _MIN_WORDS: Final = 12
@@ -235,11 +237,16 @@ def texts(value: object) -> Iterator[str]:
         yield value
     elif isinstance(value, Mapping):
         for key, item in value.items():
-            if not (key in _NOT_COPY and not isinstance(item, Mapping | list)) and key != "theme":
+            if is_copy(key, item):
                 yield from texts(item)
     elif isinstance(value, list | tuple):
         for item in value:
             yield from texts(item)
+
+
+def is_copy(key: str, value: object) -> bool:
+    """Whether a prop holds what visitors read, rather than an address, a look or a choice."""
+    return not (key in _NOT_COPY and not isinstance(value, Mapping | list)) and key != "theme"
 
 
 def loses_copy(before: Site, after: Site, *, request: str = "") -> bool:

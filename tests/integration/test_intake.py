@@ -12,6 +12,7 @@ from ledger.jobs import lock_job
 from ledger.tables import Job, Tenant
 from producers.dispatch.broker import Publisher
 from producers.intake.submit import Submitter
+from producers.use_cases.clarify import Clarifier
 from routing.broker import create_app
 from routing.errors import InvalidJobError
 from routing.jobs import Door, State
@@ -78,6 +79,20 @@ def test_a_debate_that_says_stop_ends_the_job_with_its_note(rig: Rig, broker_url
     assert job.detail
     assert job.site_id is not None
     assert rig.shop.scalar("SELECT lock_job_id FROM site WHERE id = :id", id=job.site_id) is None
+
+
+def test_a_debate_that_asks_waits_for_the_owner_and_is_not_held_again(rig: Rig, broker_url: str) -> None:
+    rig.site()
+    job = take_in(rig, submit(rig, broker_url, f"{REMOVAL} [rehearse:which]", site="bakery"))
+    assert (job.state, job.clarification["question"]) == (State.CLARIFYING, "Which of the two?")
+    Clarifier(rig.shop.ledger, rig.shop.policy, environment=dict).reply(
+        job.id, "The one below the menu", tenant="acme", actor="owner"
+    )
+    assert rig.shop.job(job.id).state == State.DEBATING
+    job = take_in(rig, job.id)
+    assert (job.state, job.result["answers"][0]["answer"]) == (State.QUEUED, "The one below the menu")
+    assert rig.shop.rows("SELECT verdict FROM debate") == [("ask",)]
+    assert len(rig.calls()) == 2
 
 
 def test_a_debate_that_nobody_can_hold_asks_for_a_person_where_stakes_are_high(rig: Rig, broker_url: str) -> None:

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from uuid import UUID
 
@@ -18,14 +19,20 @@ from gateway.server import serve_gateway_in_thread
 from ledger.releases import active_release
 from ledger.store import Ledger
 from ledger.tables import Job, Release, Site
+from producers.use_cases.clarify import Clarifier
+from producers.use_cases.jobs import describe
 from producers.use_cases.sites import Sites
+from routing.jobs import MAX_QUESTIONS
 from routing.policy.platform import platform_policy
 from routing.queues import QueueName, Tier
 from sites.content_store import ContentStore
 from sites.releases import manifest_of
+from sites.spec.catalog import catalog_prompt
+from sites.spec.translate import MAX_CHUNKS
 from tests.factories import Shop, not_available
 from workers.attempt import Attempt
 from workers.handlers.answer import answer_question
+from workers.handlers.patch import patch_files
 from workers.handlers.publish import run_control
 from workers.handlers.spec import edit_spec
 from workers.lifecycle import Handler, Resources, run_attempt
@@ -36,6 +43,28 @@ DIRECT = "Change the hero heading to 'Bread since 1932'"
 BY_MODEL = "Add a short FAQ about opening hours and how to order ahead"
 EMPTY_PATCH = """
 rules:
+  - name: told
+    when: {tag: vague, prompt: 'owner answered', forced_tool: edit_site}
+    say:
+      - tool: edit_site
+        input:
+          summary: A warmer headline.
+          operations: [{op: replace, path: /pages/index.html/elements/hero/props/heading, value: Warm bread at seven}]
+  - name: vague
+    when: {tag: vague}
+    say:
+      - tool: '{{ tool }}'
+        input: {operations: [], patch: '', summary: Unclear., ask: "What should be better:\\nwords or colours?"}
+  - name: cannot
+    when: {tag: cannot}
+    say:
+      - tool: '{{ tool }}'
+        input: {operations: [], patch: '', summary: None., cannot: No component counts down.}
+  - name: which
+    when: {tag: which, tools: [argue]}
+    say:
+      - tool: argue
+        input: {recommendation: ask, case: Two fit., constraint: "Which of the two?"}
   - name: veto
     when: {tag: veto, tools: [argue]}
     say:
@@ -241,6 +270,18 @@ def test_an_edit_by_the_model_takes_exactly_one_call(rig: Rig) -> None:
     assert spent == billed_nanousd(call, rig.shop.policy.prices) > 0
 
 
+def test_a_second_edit_of_an_unchanged_document_reads_it_from_the_cache(rig: Rig) -> None:
+    rig.edit(BY_MODEL, rig.site())
+    rig.edit("Add a note that we bake gluten-free bread on Thursdays", rig.site("twin"))
+    first, second = rig.calls()
+    assert second.cache_read_tokens == first.cache_write_tokens + first.cache_read_tokens > 4_000
+    assert (second.cache_write_tokens, second.input_tokens < 200) == (0, True)
+    ((prompt,), (same,)) = rig.shop.rows(
+        "SELECT data ->> 'prompt' FROM event WHERE kind = 'step' AND data ->> 'step' = 'model:spec_edit'"
+    )
+    assert prompt == same == sha256(catalog_prompt().encode()).hexdigest()[:8]
+
+
 @pytest.mark.req("H-022")
 def test_a_new_site_takes_exactly_one_call(rig: Rig) -> None:
     job = rig.edit("A site for Ada's Bikes, a repair shop in Ghent", rig.shop.site("bikes"))
@@ -280,6 +321,18 @@ def test_a_spec_that_the_scan_refuses_goes_back_to_the_model_once(rig: Rig) -> N
     assert len(rig.calls()) == 2
 
 
+def test_a_site_is_translated_by_a_list_of_its_texts_in_calls_side_by_side(rig: Rig) -> None:
+    site = rig.site()
+    job = rig.edit("Translate the site into German", site)
+    assert (job.state, job.result["how"]) == ("awaiting_approval", "a model's translation")
+    page = rig.files(job.release_id)["index.html"].decode()
+    assert '<html lang="de"' in page
+    assert "[de] " in page
+    assert 1 < len(rig.calls()) <= MAX_CHUNKS
+    spent = rig.shop.scalar("SELECT sum(cost_nanousd) FROM call WHERE job_id = :id", id=job.id)
+    assert spent == sum(billed_nanousd(call, rig.shop.policy.prices) for call in rig.calls())
+
+
 @pytest.mark.req("H-068")
 @pytest.mark.parametrize("tag", ["nothing", "drops"])
 def test_a_valid_but_poor_spec_is_tried_once_more_and_then_handed_on(rig: Rig, tag: str) -> None:
@@ -287,6 +340,44 @@ def test_a_valid_but_poor_spec_is_tried_once_more_and_then_handed_on(rig: Rig, t
     assert (job.state, job.queue, job.tier) == ("queued", "patch", 2)
     assert len(rig.calls()) == 2
     assert rig.shop.rows("SELECT data->>'reason' FROM event WHERE kind = 'escalated'") == [("spec_poor",)]
+
+
+@pytest.mark.parametrize(("handler", "to"), [(edit_spec, "patch"), (patch_files, "agent")])
+def test_a_model_that_says_what_its_tool_cannot_do_hands_the_job_on_after_one_call(
+    rig: Rig, handler: Handler, to: str
+) -> None:
+    tier = Tier.SPEC if handler is edit_spec else Tier.PATCH
+    job_id = rig.shop.accept(prompt=f"{BY_MODEL} [rehearse:cannot]", site_id=rig.site(), tier=tier)
+    assert rig.run(job_id, handler).queue == to
+    assert len(rig.calls()) == 1
+    ((data,),) = rig.shop.rows("SELECT data FROM event WHERE kind = 'escalated'")
+    assert (data["reason"], data["detail"]) == ("beyond_tier", "No component counts down.")
+
+
+@pytest.mark.parametrize("tier", [Tier.SPEC, Tier.PATCH])
+def test_a_vague_request_is_asked_back_and_goes_on_with_the_answer_on_the_same_bill(rig: Rig, tier: Tier) -> None:
+    site = rig.site()
+    handler = edit_spec if tier is Tier.SPEC else patch_files
+    clarifier = Clarifier(rig.shop.ledger, rig.shop.policy, environment=dict)
+    job_id = rig.shop.accept(prompt="Make it better [rehearse:vague]", site_id=site, tier=tier)
+    for _ in range(1 if tier is Tier.SPEC else MAX_QUESTIONS):
+        job = rig.run(job_id, handler)
+        assert job.state == "clarifying"
+        with rig.shop.ledger.begin() as session:
+            asked = describe(session, job).clarification
+        assert asked is not None
+        assert (asked.question, asked.options) == ("What should be better: words or colours?", ())
+        assert rig.shop.scalar("SELECT lock_job_id FROM site WHERE id = :id", id=site) is None
+        assert clarifier.reply(job_id, "The words above the fold", tenant="acme", actor="owner").outcome == "answered"
+        assert rig.shop.job(job_id).state == "queued"
+    job = rig.run(job_id, handler)
+    if tier is Tier.SPEC:
+        assert job.state == "awaiting_approval"
+        assert b"Warm bread at seven" in rig.files(job.release_id)["index.html"]
+    else:
+        assert job.queue == "agent", "whoever is not told more does not ask for ever"
+    spent = rig.shop.scalar("SELECT spent_nanousd FROM cap WHERE scope = 'job'")
+    assert spent == sum(billed_nanousd(call, rig.shop.policy.prices) for call in rig.calls())
 
 
 @pytest.mark.req("H-068")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gateway.client import ModelClient
+from gateway.client import Text
 from gateway.errors import GatewayError
 from ledger.decisions import pending_question
 from ledger.releases import continued_work
@@ -37,14 +37,13 @@ from routing.errors import CallFailedError, CallFailure
 from routing.failures import FailureOutcome
 from routing.jobs import Reason, State, read_stored
 from routing.model_call import Caller, ConstrainedCall
-from routing.policy.platform import ModelCall
 from routing.prompt.vocabulary import Vocabularies, shipped_vocabularies
 from routing.queues import QUEUE_OF_TIER, CallPurpose, Tier
 from routing.redaction import redact
 from routing.rounds import hard_floor, raise_route
 from workers.attempt import Attempt
 from workers.errors import SoftTimeLimit
-from workers.outcomes import Ended, Outcome, Replied, Routed
+from workers.outcomes import Asked, Ended, Outcome, Replied, Routed
 from workers.retries import decide_call_failure
 
 Environment = Callable[[], Mapping[str, str]]
@@ -121,11 +120,14 @@ def _assisted(attempt: Attempt, route: Route, rules: RouteRules) -> Route:
 def _debated(attempt: Attempt, route: Route, caller: Caller) -> Outcome:
     if attempt.claim.job.result.get("failure_debate"):
         return _failure_debated(attempt, route, caller)
-    if route.debate is not Debate.PLANNING:
+    earlier = attempt.claim.job.result.get("debate") or {}
+    if route.debate is not Debate.PLANNING or earlier.get("verdict") == Verdict.ASK:  # never debated twice (R-059)
         return Routed(route)
     record = hold_debate(_subject(attempt, route), caller, redact=redact)
     if record.verdict is Verdict.STOP:
         return Ended(State.REJECTED, Reason.DEBATE_STOPPED, record.note, {"debate": record.fields()}, record)
+    if record.verdict is Verdict.ASK:
+        return Asked(record.question, route, record)
     return Routed(route, debate=record)
 
 
@@ -156,6 +158,8 @@ def _subject(attempt: Attempt, route: Route) -> Subject:
         route=route,
         stakes=route.stakes,
         site_summary=_site_summary(attempt),
+        earlier=tuple((job.result.get("begun") or {}).get("earlier", ())),
+        may_ask=attempt.may_ask,
     )
 
 
@@ -194,14 +198,8 @@ def ask(attempt: Attempt, call: ConstrainedCall, purpose: CallPurpose) -> Mappin
         CallFailedError: nobody's fault, or the provider's: the decision goes on without it.
         GatewayError: what ends the attempt whatever is decided: the job was cancelled or taken away.
     """
-
-    def make(models: ModelClient, settings: ModelCall) -> Mapping[str, Any]:
-        return models.tool_call(
-            [call.question], model=settings.model, max_tokens=settings.max_tokens, system=call.system, tool=call.tool
-        ).input
-
     try:
-        return attempt.call(purpose, make)
+        return attempt.tool_call(purpose, [Text(call.question)], system=call.system, tool=call.tool).input
     except GatewayError as error:
         failure = decide_call_failure(error)
         if failure is None:

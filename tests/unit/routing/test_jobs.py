@@ -37,7 +37,7 @@ LEGAL = {
     "clarifying": "received debating queued answered cancelled expired",
     "debating": "queued clarifying rejected cancelled expired" + LIMIT_ENDS,
     "queued": "running cancelled expired failed",
-    "running": "queued scanning answered cancelled" + LIMIT_ENDS,
+    "running": "queued clarifying scanning answered cancelled" + LIMIT_ENDS,
     "scanning": "queued awaiting_approval publishing cancelled" + LIMIT_ENDS,
     "awaiting_approval": "publishing rejected expired cancelled",
     "publishing": "published failed",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import product
 from typing import Any, get_args
 
@@ -104,6 +105,39 @@ def test_at_medium_stakes_one_side_alone_cannot_stop_the_owner(advocate: str, cr
     assert record.verdict == verdict
     assert (record.needs_person, record.calls_failed) == (False, ())
     assert record.note == f"The advocate said {advocate} and the critic {critic}: {verdict}."
+
+
+@pytest.mark.parametrize(
+    ("advocate", "critic", "stakes", "verdict"),
+    [
+        ("proceed", "ask", Stakes.HIGH, "ask"),
+        ("ask", "revise", Stakes.MEDIUM, "ask"),
+        ("ask", "stop", Stakes.MEDIUM, "ask"),
+        ("ask", "stop", Stakes.HIGH, "stop"),
+    ],
+)
+def test_what_only_the_owner_can_say_is_asked_and_never_an_order(
+    advocate: str, critic: str, stakes: Stakes, verdict: str
+) -> None:
+    sides = {"ask": "Which of the pages?", "revise": "Keep the menu.", "stop": "Nothing.", "proceed": ""}
+    record = planning(*(says(side, constraint=sides[side]) for side in (advocate, critic)), stakes)
+    assert record.verdict == verdict
+    assert record.question == ("Which of the pages?" if verdict == "ask" else "")
+    assert "Which" not in record.instruction
+
+
+def test_an_owner_who_was_asked_often_enough_is_not_asked_again() -> None:
+    asked = replace(subject(), may_ask=False)
+    record = hold_debate(asked, Stage(says("proceed"), says("ask", constraint="Which?")), redact=redact)
+    assert (record.verdict, record.question, record.instruction) == ("revise", "", "")
+
+
+def test_a_revision_is_debated_together_with_what_was_asked_before() -> None:
+    stage = Stage(says("proceed"), says("proceed"))
+    hold_debate(replace(subject(), earlier=("Add a shop", "x" * 9000)), stage, redact=redact)
+    first, second = json.loads(stage.calls[0].question)["work_so_far_was_made_for"]
+    assert first == "Add a shop"
+    assert len(second) < 400
 
 
 def test_a_revision_is_appended_to_the_owner_s_words_and_never_replaces_them() -> None:

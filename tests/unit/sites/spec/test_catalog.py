@@ -12,11 +12,12 @@ from pydantic import ValidationError
 
 from sites.spec import components as package
 from sites.spec.catalog import catalog_prompt, component_rules, components, outline_prompt
+from sites.spec.edit import apply_edit
 from sites.spec.model import INDEX, parse_site
 from sites.spec.outline import expand_outline
 from sites.spec.render import STYLESHEET, render
 from sites.spec.validate import validate
-from tests.unit.sites.spec.samples import element, page
+from tests.unit.sites.spec.samples import demo_site, element, page
 
 COUPON = '''
 """Coupons: a component that this test adds as one module with its stylesheet."""
@@ -97,6 +98,13 @@ def test_no_two_components_answer_to_the_same_word() -> None:
     words = [word for component in components().values() for word in component.words]
     assert len(words) == len(set(words))
     assert all(word == word.lower() for word in words)
+
+
+def test_the_edits_that_the_prompt_shows_as_examples_apply() -> None:
+    examples = re.findall(r"(\[\{\"op\": .*\}\])(?:,|$)", catalog_prompt(), re.MULTILINE)
+    assert len(examples) == 2
+    for example in examples:
+        assert apply_edit(demo_site(), json.loads(example)) != demo_site()
 
 
 def test_the_prompts_name_every_component_and_stay_small() -> None:

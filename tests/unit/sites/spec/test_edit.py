@@ -119,6 +119,17 @@ def shown(prompt: str) -> set[tuple[str, str]]:
     return {(path, key) for path, spec in document["pages"].items() for key in spec["elements"]}
 
 
+@pytest.fixture
+def little_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sites.spec.edit.MAX_PART_CHARS", 6_000)
+
+
+def test_a_site_that_fits_is_sent_whole_and_the_same_whatever_is_asked() -> None:
+    texts = {relevant_part(demo_site(), prompt).to_text() for prompt in ("Shorten the FAQ", "Translate it", "xyzzy")}
+    assert texts == {json.dumps(demo_site().to_dict(), separators=(",", ":"), ensure_ascii=False)}
+
+
+@pytest.mark.usefixtures("little_room")
 def test_only_the_named_sections_and_the_roots_are_sent() -> None:
     assert shown("Make the testimonials shorter") == {
         (INDEX, "page"),
@@ -131,6 +142,7 @@ def test_sections_are_found_by_the_words_that_they_hold() -> None:
     assert (INDEX, "menu") in shown("The walnut wreath is sold out")
 
 
+@pytest.mark.usefixtures("little_room")
 def test_what_is_left_out_is_listed_so_that_the_model_knows_of_it() -> None:
     part = relevant_part(demo_site(), "Make the testimonials shorter")
     assert "index.html: gallery (Gallery) Fresh from the stone" in part.omitted
@@ -176,7 +188,8 @@ def test_a_page_that_is_named_is_sent_with_its_root() -> None:
     assert "page" in part.document["pages"]["about.html"]["elements"]
 
 
-def test_state_is_sent_only_to_those_who_use_it() -> None:
+def test_state_is_sent_only_to_those_who_use_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sites.spec.edit.MAX_PART_CHARS", 180)
     spec = page(
         hero=element("Hero", heading={"$state": "/slogan"}),
         faq=element("FAQ", items=[{"question": "q", "answer": "a"}]),

@@ -32,6 +32,8 @@ def use(name: str, arguments: Any = None) -> ToolUse:
 class FakeModels:
     """Plays replies in turn and keeps what it was asked."""
 
+    prompt_version = "0a1b2c3d"
+
     def __init__(self, *replies: ModelReply) -> None:
         self.replies = list(replies)
         self.asked: list[dict[str, Any]] = []
