@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import from_json
 
 from gateway.errors import GatewayError
@@ -69,8 +69,9 @@ class RecordedRound(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    request: str = Field(min_length=1, validation_alias=AliasChoices("request", "answer"))
-    """A request, or the owner's answer to a question."""
+    request: str = ""
+    answer: str = ""
+    """The owner's answer to a question about the request before it."""
     replies: tuple[RecordedReply, ...] = ()
 
 
@@ -87,6 +88,7 @@ class _Entry(BaseModel):
 
     reply: RecordedReply
     marks: tuple[str, ...]
+    answer: str
 
     def fits(self, request: Request, *, turn: int, shown: str) -> bool:
         reply, forced = self.reply, request.forced_tool
@@ -94,7 +96,7 @@ class _Entry(BaseModel):
             return False
         if forced is not None and reply.tools != {forced.name}:
             return False
-        if not reply.tools <= set(request.tool_names):
+        if not reply.tools <= set(request.tool_names) or self.answer not in shown:
             return False
         return bool(reply.tools & _FORCED) or not self.marks or any(mark in shown for mark in self.marks)
 
@@ -105,9 +107,12 @@ class Library:
     def __init__(self, cases: Iterable[RecordedCase]) -> None:
         self._entries: dict[str, list[_Entry]] = {}
         for case in cases:
+            asked = case.request
             for each in (case, *case.rounds):
-                entries = self._entries.setdefault(_key(each.request), [])
-                entries += [_Entry(reply=reply, marks=case.marks) for reply in each.replies]
+                asked = each.request or asked
+                self._entries.setdefault(_key(asked), []).extend(
+                    _Entry(reply=reply, marks=case.marks, answer=each.answer) for reply in each.replies
+                )
 
     def find(self, request: Request) -> Sequence[Text | ToolUse]:
         """Return the reply to a request; empty if there is none."""

@@ -86,6 +86,8 @@ class Case(Round):
     lang: str = Field(default="en", pattern=r"^[a-z]{2}$")
     marks: tuple[str, ...] = ()
     """Texts one of which every prompt about the site shows, by which its replies are found."""
+    known_fault: str = ""
+    """A fault of the product that keeps it from coming out right: it counts as wrong, but the run does not fail."""
     rounds: tuple[Round | Reply, ...] = ()
     """What follows: a further request on the result, or an answer."""
 

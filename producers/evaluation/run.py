@@ -23,6 +23,7 @@ from ledger.store import Ledger, create_ledger_engine
 from ledger.tables import Call, Release
 from producers.evaluation.cases import Case, Reply, Round, site_directory
 from producers.evaluation.checks import Files, check
+from producers.evaluation.pictures import take_pictures
 from producers.local.embedded import ANTHROPIC_URL, TENANT, Embedded, Options
 from producers.use_cases.sites import Sites
 from routing.policy.platform import Policy, load_policy, parse_policy
@@ -63,9 +64,8 @@ class StepResult(BaseModel):
     seconds: float = 0.0
     said: str = ""
     """The answer, the question to the owner, or the report."""
-    before: dict[str, str] = {}
-    """The files that it started from, by their digest, for pictures."""
-    after: dict[str, str] = {}
+    pictures: tuple[str, ...] = ()
+    """File names of pictures of the first page that changed, before and after."""
 
     @property
     def is_repaired(self) -> bool:
@@ -189,6 +189,7 @@ class Runner:
         self._sites = Sites(self._ledger, self._content_store, self._policy)
         self._has_boxes = not embedded.boxes.off
         self._request_log = embedded.request_log
+        self._pictures: Path | None = None
         self._http = httpx2.Client(
             base_url=embedded.api_url,
             headers={"authorization": f"Bearer {embedded.api_key}"},
@@ -201,8 +202,11 @@ class Runner:
         self._http.close()
         self._ledger.close()
 
-    def run(self, cases: Sequence[Case], tell: Callable[[CaseResult], None]) -> list[CaseResult]:
-        """Run cases, and tell of each as it ends."""
+    def run(
+        self, cases: Sequence[Case], tell: Callable[[CaseResult], None], *, pictures: Path | None = None
+    ) -> list[CaseResult]:
+        """Run cases, and tell of each as it ends; `pictures` is where to put those of pages before and after."""
+        self._pictures = pictures
 
         def one(case: Case) -> CaseResult:
             result = self._run(case)
@@ -248,7 +252,7 @@ class Runner:
                 return
             job = UUID(answer.json()["id"]) if not isinstance(step, Reply) else job
             assert job is not None
-            result = self._judge(step, self._follow(job))
+            result = self._judge(step, self._follow(job), name=case.id)
             left -= result.cost_nanousd
             yield result
             if result.is_refused:
@@ -263,7 +267,7 @@ class Runner:
                 return view
             time.sleep(_LOOK_SECONDS)
 
-    def _judge(self, step: Round | Reply, view: Mapping[str, Any]) -> StepResult:
+    def _judge(self, step: Round | Reply, view: Mapping[str, Any], *, name: str) -> StepResult:
         before, after = (
             self._files(view["start_release_id"] or view["base_release_id"]),
             self._files(view["release_id"]),
@@ -301,7 +305,13 @@ class Runner:
             cost_nanousd=cost,
             seconds=view["seconds"],
             said=said or report,
+            pictures=self._take_pictures(before, after, f"{name}-{view['round']}"),
         )
+
+    def _take_pictures(self, before: Files, after: Files, name: str) -> tuple[str, ...]:
+        if self._pictures is None or not after:
+            return ()
+        return tuple(take_pictures(before, after, self._pictures / name))
 
     def _improvised(self, calls: set[str]) -> Iterator[str]:
         """Yield what the fake provider had no recorded reply to: it says nothing about a model."""
