@@ -29,6 +29,8 @@ class FakeProviderConfig(BaseModel):
     """real: the policy's `speeds`; max: only the pauses of rules."""
     scenarios: tuple[Path, ...] = ()
     """Scenario files, or directories of them, tried before the shipped ones."""
+    recorded: Path | None = None
+    """A file of recorded calls (`pointsman replay --recorded`): only these are replayed, and any other is refused."""
     faults: bool = False
     """Whether to play the shipped `faults.yaml` too."""
     cases: tuple[Path, ...] = ()

@@ -7,6 +7,7 @@ rewording of the prompt around them. One that was refused is not played again.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
@@ -19,8 +20,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic_core import from_json
 
 from gateway.errors import GatewayError
-from gateway.fake_provider.request import Request
-from gateway.fake_provider.wire import Text, ToolUse
+from gateway.fake_provider.request import Request, RequestError
+from gateway.fake_provider.wire import Reply, Text, ToolUse, Written
+from gateway.recording import key_of
+from routing.policy.prices import Usage
 
 _REFUSED = re.compile(r"Your last (?:reply|patch) was refused:")
 """How the tiers' prompts introduce a second try."""
@@ -186,6 +189,64 @@ def read_documents(path: Path) -> list[Mapping[str, Any]]:
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """Ten times as fast where PyYAML was built with libyaml, as its wheels are."""
+
+
+class Recordings:
+    """Recorded calls, whose replies are given again, bit for bit, in the order in which they were recorded.
+
+    Args:
+        path: JSON lines with `request` and `reply`.
+
+    Raises:
+        CaseError: the file is damaged.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._replies: dict[str, list[dict[str, Any]]] = {}
+        try:
+            for line in path.read_text(encoding="utf-8").splitlines():
+                call = from_json(line)
+                self._replies.setdefault(key_of(call["request"]), []).append(call["reply"])
+        except (OSError, ValueError, TypeError, LookupError) as error:
+            raise CaseError(f"{path}: no recorded calls can be read: {error}") from None
+
+    def take(self, request: Request) -> Reply:
+        """Return the next reply that was recorded for a request.
+
+        Raises:
+            RequestError: the request is not the one that was recorded.
+        """
+        left = self._replies.get(key_of(request.raw))
+        if not left:
+            raise RequestError("not_found_error", "no reply is recorded for this request")
+        message = left.pop(0)
+        usage = message["usage"]
+        return Reply(
+            message["id"],
+            message["model"],
+            tuple(_written(block) for block in message["content"]),
+            message["stop_reason"],
+            message.get("stop_sequence"),
+            Usage(
+                usage["input_tokens"],
+                usage["output_tokens"],
+                usage.get("cache_creation_input_tokens", 0),
+                usage.get("cache_read_input_tokens", 0),
+            ),
+        )
+
+
+def _written(block: Mapping[str, Any]) -> Written:
+    """Return a recorded block as it is played.
+
+    Raises:
+        RequestError: it is neither text nor a tool use.
+    """
+    if block["type"] == "tool_use":
+        return Written(json.dumps(block["input"], ensure_ascii=False), block["name"], block["id"])
+    if block["type"] != "text":
+        raise RequestError("api_error", f"a recorded block of type {block['type']} cannot be replayed")
+    return Written(block["text"])
 
 
 def library_path() -> Path:

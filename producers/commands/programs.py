@@ -235,6 +235,7 @@ def fake_provider(
     cases: Annotated[
         list[Path] | None, typer.Option(help="Files of cases, whose replies are played before the shipped ones.")
     ] = None,
+    recorded: Annotated[Path | None, typer.Option(help="Replay the calls in this file, and refuse any other.")] = None,
     faults: Annotated[bool, typer.Option("--faults", help="Let tags in prompts request faults.")] = False,
     policy: Annotated[Path | None, typer.Option(help="Take the speeds from this policy.")] = None,
 ) -> None:
@@ -252,6 +253,7 @@ def fake_provider(
             speed=speed,
             scenarios=tuple(scenarios or ()),
             cases=tuple(cases or ()),
+            recorded=recorded,
             faults=faults,
             policy=policy,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
 import time
@@ -11,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import httpx2
 import yaml
@@ -35,8 +36,8 @@ OPEN = frozenset({"received", "debating", "queued", "running", "scanning", "publ
 RIGHT_END = {"tools": "answered", "answer": "answered", "clarify": "clarifying"}
 """By route; any other ends in a preview."""
 _EDITS = ("model:spec_edit", "model:spec_create", "model:patch_edit", "model:patch_built")
-RECORDED = "recorded"
-"""The fake provider's rule that plays recorded replies."""
+RECORDED = ("recorded", "replayed")
+"""The fake provider's rules that play recorded replies."""
 _LOOK_SECONDS = 0.1
 _LONGEST_SECONDS = 600.0
 _LEAST_USD = 0.01
@@ -62,6 +63,8 @@ class StepResult(BaseModel):
     models: tuple[str, ...] = ()
     cost_nanousd: int = 0
     seconds: float = 0.0
+    digest: str = ""
+    """Of the files of its result; empty without any."""
     said: str = ""
     """The answer, the question to the owner, or the report."""
     pictures: tuple[str, ...] = ()
@@ -115,6 +118,8 @@ class Plan:
     policy: Path | None = None
     budget_usd: float | None = None
     """For all cases together; None for no limit but the policy's."""
+    recorded: Path | None = None
+    """Recorded calls that are replayed instead of the cases' replies."""
     jobs: int = 4
     cases: tuple[Path, ...] = ()
     """Where the cases come from, besides the shipped ones."""
@@ -175,6 +180,12 @@ def policy_with_model(policy: Path | None, model: str | None, *, home: Path) -> 
     return path
 
 
+def digest_of(files: Files) -> str:
+    """Return the digest of files and their paths; empty for none."""
+    parts = sorted(f"{path}\0{hashlib.sha256(data).hexdigest()}" for path, data in files.items())
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest() if parts else ""
+
+
 class Runner:
     """Runs cases on one installation."""
 
@@ -233,7 +244,7 @@ class Runner:
         return CaseResult(**shown, steps=steps)
 
     def _steps(self, case: Case, *, cap_nanousd: int) -> Iterator[StepResult]:
-        site = f"{case.id[:28]}-{uuid4().hex[:6]}"
+        site = case.id
         if case.site is not None:
             self._sites.import_site(TENANT, site, site_directory(case, beside=self._plan.cases), actor="pointsman eval")
         place = {"new_site": site} if case.new_site else {"site": site} if case.site else {}
@@ -304,6 +315,7 @@ class Runner:
             models=models,
             cost_nanousd=cost,
             seconds=view["seconds"],
+            digest=digest_of(after),
             said=said or report,
             pictures=self._take_pictures(before, after, f"{name}-{view['round']}"),
         )
@@ -316,7 +328,7 @@ class Runner:
     def _improvised(self, calls: set[str]) -> Iterator[str]:
         """Yield what the fake provider had no recorded reply to: it says nothing about a model."""
         for call in read_log(self._request_log) if calls else ():
-            if call.call in calls and call.rule != RECORDED:
+            if call.call in calls and call.rule not in RECORDED:
                 yield f"no reply is recorded for a call with {', '.join(call.tools) or 'no tools'}"
 
     def _files(self, release: str | None) -> Files:
@@ -339,7 +351,7 @@ def installed_for(plan: Plan, *, home: Path, environment: Mapping[str, str]) -> 
         home=home,
         anthropic_key=plan.key,
         anthropic_url=plan.url or ANTHROPIC_URL,
-        fake_provider=FakeProviderConfig(speed="max", cases=plan.cases),
+        fake_provider=FakeProviderConfig(speed="max", cases=plan.cases, recorded=plan.recorded),
         policy=policy_with_model(plan.policy, plan.model, home=home),
         api_port=0,
         concurrency=max(2, min(plan.jobs, os.cpu_count() or 2)),

@@ -395,6 +395,8 @@ class Embedded:
             argv += ["--scenarios", str(path)]
         for path in config.cases:
             argv += ["--cases", str(path)]
+        if config.recorded is not None:
+            argv += ["--recorded", str(config.recorded)]
         if config.faults:
             argv.append("--faults")
         url = f"http://127.0.0.1:{self._ports['fake_provider']}/api/hello"
