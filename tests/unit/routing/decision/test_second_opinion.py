@@ -33,8 +33,13 @@ def rows() -> list[dict[str, Any]]:
 def routes(row: dict[str, Any]) -> tuple[Route, Route]:
     """Return the route with the second opinion and by the rules alone."""
     site = SiteSignals.model_validate(row["site"]) if row["site"] else None
-    signals = Signals(prompt=row["prompt"], site=site)
-    return decide(signals, POLICY), decide(signals, RULES_ALONE)
+    return both(Signals(prompt=row["prompt"], site=site))
+
+
+def both(signals: Signals) -> tuple[Route, Route]:
+    """Return a route with the second opinion, and by the rules alone but for the version of the policy."""
+    route = decide(signals, POLICY)
+    return route, decide(signals, RULES_ALONE).model_copy(update={"policy_version": route.policy_version})
 
 
 def test_it_changes_the_tier_and_nothing_else_and_only_where_no_rule_is_sure() -> None:
@@ -55,7 +60,8 @@ def test_it_changes_the_tier_and_nothing_else_and_only_where_no_rule_is_sure() -
 
 def test_it_says_nothing_of_a_site_that_is_still_to_be_made() -> None:
     signals = Signals(prompt=UNDECIDED, site=SiteSignals(files=0), new_site=True)
-    assert decide(signals, POLICY) == decide(signals, RULES_ALONE)
+    route, by_rules = both(signals)
+    assert route == by_rules
 
 
 def test_its_decision_is_explained_by_the_words_that_weigh_most() -> None:
