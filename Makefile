@@ -84,6 +84,10 @@ docs: setup ## what is generated from the code: pages, compose's workers, KEDA's
 	$(BIN)/python docs/generate_cli.py > docs/reference/cli.md
 	$(BIN)/python -m docs.generate_queues
 
+.PHONY: routing-model
+routing-model: setup ## train the second opinion on tiers from all labelled prompts; ten seconds
+	$(BIN)/python -m routing.decision.second_opinion tests/data/routing_*.jsonl
+
 .PHONY: screenshots
 screenshots: setup ## pictures of the example sites and the console in docs/pictures/; needs Chromium, and is no part of CI
 	$(BIN)/python -m docs.pictures

@@ -20,7 +20,7 @@ from ledger.submission import Headroom, Limits, SiteSnapshot, SubmissionContext,
 from ledger.tables import Site, Tenant
 from producers.errors import AdmissionRefusedError
 from routing.addresses import refusal_of
-from routing.clarify.questions import MAX_SITES, Clarification, open_clarification
+from routing.clarify.questions import Clarification, open_clarification, rank_sites
 from routing.decision.llm_router import Stage, first_stage
 from routing.decision.router import Mode, Route, Signals, SiteSignals, signals_of
 from routing.errors import FieldError, InvalidJobError, MissingKeyError, PolicyError
@@ -207,6 +207,8 @@ def _route(
 
 
 _MOST_SITES = 10_000
+_MOST_RANKED = 1_000
+"""Sites among which a question looks for those that its request may mean."""
 
 
 @dataclass(frozen=True)
@@ -331,8 +333,9 @@ def _question(session: Session, request: JobRequest, route: Route, *, tenant: st
     Raises:
         InvalidJobError: the caller's fault: there is nothing to choose from.
     """
-    names = select(col(Site.name)).where(col(Site.tenant) == tenant).order_by(col(Site.name)).limit(MAX_SITES)
-    question = open_clarification(route, own=request.options, sites=session.scalars(names).all())
+    names = select(col(Site.name)).where(col(Site.tenant) == tenant).order_by(col(Site.name)).limit(_MOST_RANKED)
+    sites = rank_sites(request.prompt, session.scalars(names).all())
+    question = open_clarification(route, own=request.options, sites=sites)
     if question is None:
         rule = "this asks for an action, which needs one of site, new_site and project"
         raise InvalidJobError((FieldError("site", rule),))

@@ -6,6 +6,7 @@ calls models.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -39,6 +40,7 @@ from routing.model_call import ConstrainedCall, to_json
 MAX_SITES = 20
 """Sites offered; a reply may name any other of the tenant's."""
 _SITES = "sites"
+_WORD = re.compile(r"[a-z0-9]{3,}")
 PLACES = (Option(id="web", label="Web"), Option(id="codebase", label="Codebase"), Option(id="memory", label="Memory"))
 """Scopes of a search (R-041)."""
 COMMANDS = TRIVIAL_COMMANDS
@@ -104,6 +106,12 @@ def open_clarification(route: Route, *, own: Sequence[Option], sites: Sequence[s
         return Clarification(question=ASK_PLACE, state=_state_of(PLACES, set_id="places"), binds=False)
     offered = tuple(Option(id=name, label=name) for name in sites[:MAX_SITES])
     return Clarification(question=ASK_SITE, state=_state_of(offered, set_id=_SITES)) if offered else None
+
+
+def rank_sites(prompt: str, names: Sequence[str]) -> list[str]:
+    """Return the names whose words stand in the prompt first, most of them before; others in the order given."""
+    said = set(_WORD.findall(canonicalize_command_input(prompt).normalized))
+    return sorted(names, key=lambda name: -sum(word in said for word in _WORD.findall(name)))
 
 
 def ask_owner(question: str) -> Clarification:

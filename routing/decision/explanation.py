@@ -105,7 +105,7 @@ def explain(signals: Signals, policy: Policy, vocabulary: Vocabulary | None = No
     parsed = parse_prompt(signals.prompt, words)
     route = decide(signals, policy, words)
     found = find_triggers(parsed)
-    winner, *others = _matched_rules(signals, parsed, found)
+    winner, *others = _matched_rules(signals, parsed, found, asks_opinion=policy.assist.second_opinion)
     places = _places_to_try(signals.prompt, parsed, (*found, *winner.evidence))
     judge = _Judge(signals, route, policy=policy, vocabulary=words)
     what_if = [*judge.without_words(places[:MAX_TRIED]), *judge.with_other_signals()]
@@ -123,11 +123,14 @@ def explain(signals: Signals, policy: Policy, vocabulary: Vocabulary | None = No
 # --- rules -----------------------------------------------------------------------------------------------------------
 
 
-def _matched_rules(signals: Signals, parsed: ParsedPrompt, triggers: tuple[Trigger, ...]) -> Iterator[MatchedRule]:
+def _matched_rules(
+    signals: Signals, parsed: ParsedPrompt, triggers: tuple[Trigger, ...], *, asks_opinion: bool
+) -> Iterator[MatchedRule]:
     """Yield the matching rules in binding order; the caller's choice of tier comes first."""
     workflow = workflow_of(signals)
     chosen = signals.tier is not None
-    rules = [*action_rules(signals, parsed, workflow=workflow, read_only=is_read_only(parsed))]
+    read_only = is_read_only(parsed)
+    rules = [*action_rules(signals, parsed, workflow=workflow, read_only=read_only, asks_opinion=asks_opinion)]
     matched = [
         MatchedRule(
             rule=choice.rule,

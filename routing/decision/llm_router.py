@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import Field
 
 from routing.decision.router import Intent, Mode, Route, RouteTarget, Signals, SiteSignals, Workflow, decide
-from routing.decision.tier_rules import choose_tier
+from routing.decision.tier_rules import OPINION, choose_tier
 from routing.decision.triggers import Confidence, Debate
 from routing.jobs import State
 from routing.model_call import (
@@ -40,7 +40,7 @@ REASON_LIMIT = 200
 PROMPT_LIMIT_BYTES = 1400
 """Limit of the prompt, which keeps the call below 5 % of the cheapest tier's budget (H-066)."""
 
-_UNDECIDED_RULE = "V1-4"
+_UNDECIDED_RULES = ("V1-4", OPINION)
 
 
 class Classification(Reply):
@@ -58,8 +58,8 @@ class IntentReply(Reply):
 
 
 def wants_tier(route: Route, *, enabled: bool) -> bool:
-    """Return whether V2 chooses the tier: only if V1's rule 4 matched by default."""
-    return enabled and _is_open(route) and route.rule == _UNDECIDED_RULE and route.cause == "default"
+    """Return whether V2 chooses the tier: only if V1's rule 4 matched by default, or by the second opinion."""
+    return enabled and _is_open(route) and route.rule in _UNDECIDED_RULES and route.cause == "default"
 
 
 def wants_intent(route: Route, *, enabled: bool, always: bool) -> bool:
@@ -253,7 +253,12 @@ def _as_answer(route: Route) -> Route:
 def _as_action(signals: Signals, policy: Policy, vocabulary: Vocabulary) -> Route:
     """Return the rules' route of the request as an ACTION, with tier, triggers and debate."""
     explicit = signals.advanced_edit or signals.preference == "agent"
-    choice = choose_tier(parse_prompt(signals.prompt, vocabulary), explicit=explicit, is_new=is_new_site(signals))
+    choice = choose_tier(
+        parse_prompt(signals.prompt, vocabulary),
+        explicit=explicit,
+        is_new=is_new_site(signals),
+        asks_opinion=policy.assist.second_opinion,
+    )
     forced = decide(signals.model_copy(update={"tier": choice.tier}), policy, vocabulary)
     has_tier = forced.tier is not None
     return forced.model_copy(

@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from routing.decision.tier_rules import Choice, Scope, matching_rules, orders_creation, repairs
+from routing.decision.second_opinion import shipped_model
+from routing.decision.tier_rules import OPINION, Choice, Scope, matching_rules, orders_creation, repairs
 from routing.decision.triggers import (
     Confidence,
     Debate,
@@ -120,6 +121,8 @@ class Route(_Value):
     classifier: str
     policy_version: str
     vocabulary_version: str = ""
+    opinion_version: str = ""
+    """Of the weights of the second opinion; empty unless it decided."""
     site: SiteSignals | None = None
     """The site signals used (H-009); the other signals are in the request."""
     argv: tuple[str, ...] = ()
@@ -145,7 +148,7 @@ def decide(signals: Signals, policy: Policy, vocabulary: Vocabulary | None = Non
     talk = classify_answer(parsed, triggers, workflow=workflow) if signals.tier is None else None
     if talk is not None:
         return _answer_route(talk, stamp)
-    return _action_route(signals, parsed, triggers, stamp=stamp)
+    return _action_route(signals, parsed, triggers, stamp=stamp, asks_opinion=policy.assist.second_opinion)
 
 
 def workflow_of(signals: Signals) -> Workflow:
@@ -213,14 +216,20 @@ def _answer_route(talk: Talk, stamp: dict[str, Any]) -> Route:
 
 
 def _action_route(
-    signals: Signals, parsed: ParsedPrompt, triggers: tuple[Trigger, ...], *, stamp: dict[str, Any]
+    signals: Signals,
+    parsed: ParsedPrompt,
+    triggers: tuple[Trigger, ...],
+    *,
+    stamp: dict[str, Any],
+    asks_opinion: bool,
 ) -> Route:
     workflow, is_new = workflow_of(signals), _is_new(signals)
     read_only = signals.tier is None and is_read_only(parsed)
     confidence = confidence_of(max(len(triggers), 1))
     debated = bool(signals.session_debated) and debate_key(signals.prompt) in signals.session_debated
     plan = plan_debate(parsed, confidence=confidence, read_only=read_only, debated=debated, is_new=is_new)
-    choice = next(action_rules(signals, parsed, workflow=workflow, read_only=read_only))
+    rules = action_rules(signals, parsed, workflow=workflow, read_only=read_only, asks_opinion=asks_opinion)
+    choice = next(rules)
     tier = choice.tier if workflow is Workflow.SITE and not read_only else None
     return Route(
         mode=Mode.ACTION,
@@ -239,6 +248,7 @@ def _action_route(
         pattern="",
         target=RouteTarget.SWARM_ORCHESTRATOR,
         read_only=read_only,
+        opinion_version=shipped_model().version if choice.rule == OPINION else "",
         **stamp,
     )
 
@@ -260,7 +270,9 @@ def is_read_only(parsed: ParsedPrompt) -> bool:
     )
 
 
-def action_rules(signals: Signals, parsed: ParsedPrompt, *, workflow: Workflow, read_only: bool) -> Iterator[Choice]:
+def action_rules(
+    signals: Signals, parsed: ParsedPrompt, *, workflow: Workflow, read_only: bool, asks_opinion: bool
+) -> Iterator[Choice]:
     """Yield the matching ACTION rules in binding order; the first decides."""
     if signals.tier is not None:
         yield Choice(signals.tier, "override", "you chose the tier yourself", "override")
@@ -273,7 +285,7 @@ def action_rules(signals: Signals, parsed: ParsedPrompt, *, workflow: Workflow, 
         yield Choice(Tier.SPEC, "unbound", "it names no site or project to work on", "rule")
     else:
         explicit = signals.advanced_edit or signals.preference == "agent"
-        yield from matching_rules(parsed, explicit=explicit, is_new=_is_new(signals))
+        yield from matching_rules(parsed, explicit=explicit, is_new=_is_new(signals), asks_opinion=asks_opinion)
 
 
 def _is_new(signals: Signals) -> bool:

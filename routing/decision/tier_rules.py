@@ -6,12 +6,15 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
+from routing.decision.second_opinion import CONFIDENT, SURE, shipped_model
 from routing.prompt.intents import SentenceIntent
 from routing.prompt.parsed_prompt import ParsedPrompt
 from routing.prompt.tokens import Kind
 from routing.prompt.vocabulary import Hit
 from routing.queues import Tier
 
+OPINION = "opinion"
+"""Rule of a tier that the trained second opinion chose."""
 Scope = Literal["single_section", "structural"]
 
 
@@ -69,18 +72,19 @@ _SOURCE_CODE = (
 )
 
 
-def choose_tier(parsed: ParsedPrompt, *, explicit: bool, is_new: bool) -> Choice:
+def choose_tier(parsed: ParsedPrompt, *, explicit: bool, is_new: bool, asks_opinion: bool) -> Choice:
     """Choose the tier of a site edit.
 
     Args:
         parsed: the prompt.
         explicit: whether the caller chose the agent by flag or stored preference.
         is_new: whether there is no site yet, so that layout, styles and wording only describe it.
+        asks_opinion: whether the trained second opinion speaks where no rule is sure.
     """
-    return next(matching_rules(parsed, explicit=explicit, is_new=is_new))
+    return next(matching_rules(parsed, explicit=explicit, is_new=is_new, asks_opinion=asks_opinion))
 
 
-def matching_rules(parsed: ParsedPrompt, *, explicit: bool, is_new: bool) -> Iterator[Choice]:
+def matching_rules(parsed: ParsedPrompt, *, explicit: bool, is_new: bool, asks_opinion: bool) -> Iterator[Choice]:
     """Yield the matching rules in binding order; the first decides, and the last always matches."""
     because = parsed.vocabulary.because
     power = tuple(hit for hit in parsed.hits.get("power", ()) if not _is_refused(parsed, hit))
@@ -94,6 +98,8 @@ def matching_rules(parsed: ParsedPrompt, *, explicit: bool, is_new: bool) -> Ite
         yield Choice(Tier.PATCH, "V1-3", because[light.group], "rule", evidence=light.evidence)
     group = "new_site" if is_new else "copy_fix" if parsed.found("copy_fix") else "spec"
     evidence = tuple(parsed.hits.get(group, ()))
+    if asks_opinion and not (is_new or light) and (opinion := _opinion(parsed, least=SURE if evidence else CONFIDENT)):
+        yield opinion
     yield Choice(
         Tier.SPEC,
         "V1-4",
@@ -103,6 +109,15 @@ def matching_rules(parsed: ParsedPrompt, *, explicit: bool, is_new: bool) -> Ite
     )
 
 
+def _opinion(parsed: ParsedPrompt, *, least: float) -> Choice | None:
+    """Return the second opinion, if it is sure enough that the page spec does not do."""
+    opinion = shipped_model().judge(parsed)
+    if opinion.tier is Tier.SPEC or opinion.probability < least:
+        return None
+    said = tuple(Hit(at, at) for at in opinion.said)
+    return Choice(opinion.tier, OPINION, "requests in such words mostly need it", "default", evidence=said)
+
+
 def _heavy(parsed: ParsedPrompt, *, is_new: bool) -> _Cause | None:
     """Return why the edit needs the agent, or None."""
     groups = [group for group in _HEAVY if group in parsed.hits and not (is_new and group == "structural")]
@@ -110,6 +125,8 @@ def _heavy(parsed: ParsedPrompt, *, is_new: bool) -> _Cause | None:
     for group in groups:
         for hit in _unquoted_hits(parsed, group):
             if any(_covers(exception, hit) for exception in lighter) or _is_refused(parsed, hit):
+                continue
+            if is_new and _is_by_request(parsed, hit):
                 continue
             if _is_shown(parsed, hit) or (group in _LIBRARIES and _is_skill(parsed, hit)):
                 continue
@@ -126,6 +143,11 @@ def _unquoted_hits(parsed: ParsedPrompt, group: str) -> list[Hit]:
         for hit in parsed.hits.get(group, ())
         if hit.first != hit.last or parsed.tokens[hit.first].kind is not Kind.QUOTE
     ]
+
+
+def _is_by_request(parsed: ParsedPrompt, hit: Hit) -> bool:
+    """Return whether a form or a telephone does what one word names: `a page for booking requests`."""
+    return hit.first == hit.last and parsed.tokens[hit.first].word in parsed.vocabulary.words["by_request"]
 
 
 def _is_shown(parsed: ParsedPrompt, hit: Hit) -> bool:

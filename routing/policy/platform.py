@@ -135,9 +135,12 @@ class Streams(_Section):
 
 
 class Assist(_Section):
-    """Whether a model decides where the rules cannot (seed 000, V2)."""
+    """Who decides where the rules cannot."""
 
     enabled: bool = False
+    """Whether a model is called (seed 000, V2)."""
+    second_opinion: bool = True
+    """Whether the trained weights that come with the package choose a tier where no rule is sure."""
 
 
 class AgentRules(_Section):

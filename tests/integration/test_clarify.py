@@ -102,6 +102,16 @@ def test_at_most_twenty_sites_are_offered(rig: Rig, broker_url: str) -> None:
     assert len(shown(rig, submit(rig, broker_url, UNBOUND))) == 20
 
 
+def test_the_sites_that_a_request_may_mean_are_offered_first(rig: Rig, broker_url: str) -> None:
+    for number in range(25):
+        rig.shop.site(f"site-{number:02}")
+    rig.shop.site("zum-anker")
+    rig.shop.site("hotel-zum-anker")
+    offered = shown(rig, submit(rig, broker_url, f"{UNBOUND} of the Hotel Anker"))
+    assert offered[:3] == ["hotel-zum-anker", "zum-anker", "site-00"]
+    assert len(offered) == 20
+
+
 @pytest.mark.parametrize("answer", [say, choose])
 def test_a_reply_may_name_a_site_beyond_those_that_are_offered(
     rig: Rig, broker_url: str, answer: Callable[[Rig, UUID, str], Reply]

@@ -234,6 +234,10 @@ def test_importing_the_router_loads_neither_celery_nor_a_model_client_nor_a_data
         "Add an FAQ",
         "Add a footer",
         "Add a contact form",
+        "Put a quote from the local newspaper under the heading",
+        "Sign-up for the newsletter in the footer",
+        "Set the intro in two columns",
+        "The shop moves to Lindenweg 4 in March",
         "florble the wug",
     ],
 )
@@ -247,6 +251,23 @@ def test_a_new_site_from_a_description_is_tier_1() -> None:
     prompt = "Create a new site for a bakery with a hero, opening hours and a contact form"
     assert decide(Signals(prompt=prompt, new_site=True), platform_policy()).tier is Tier.SPEC
     assert route(prompt, site=SiteSignals(files=0)).tier is Tier.SPEC
+
+
+@pytest.mark.parametrize(
+    ("prompt", "tier"),
+    [
+        ("A site for a small hotel in the Alps with a page for booking requests", Tier.SPEC),
+        ("Website for a restaurant with table reservation by phone and the menu", Tier.SPEC),
+        ("Guests should see the rooms and prices at once. A site for a guesthouse", Tier.SPEC),
+        ("Eine Seite für unsere Hundeschule mit Anmeldung zum Kurs", Tier.SPEC),
+        ("Page for my barbershop, customers can book online through our Treatwell link", Tier.SPEC),
+        ("A site for our tennis club with a members area and court booking", Tier.AGENT),
+        ("A website for a hotel where guests book a room and pay online", Tier.AGENT),
+        ("Site for my salon with online booking", Tier.AGENT),
+    ],
+)
+def test_a_new_site_asks_for_a_system_only_where_more_than_a_word_of_booking_says_so(prompt: str, tier: Tier) -> None:
+    assert decide(Signals(prompt=prompt, new_site=True), platform_policy()).tier is tier
 
 
 @pytest.mark.req("H-030")

@@ -1,0 +1,99 @@
+"""The trained second opinion: where it speaks, how it is made, and that it can be switched off."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from routing.decision.explanation import explain
+from routing.decision.llm_router import wants_tier
+from routing.decision.router import Route, Signals, SiteSignals, decide
+from routing.decision.second_opinion import Model, labelled_tiers, shipped_model, train
+from routing.policy.platform import Assist, platform_policy
+from routing.prompt.parsed_prompt import parse_prompt
+from routing.prompt.vocabulary import shipped_vocabulary
+from routing.queues import Tier
+
+ROOT = Path(__file__).resolve().parents[4]
+POLICY = platform_policy()
+RULES_ALONE = POLICY.model_copy(update={"assist": Assist(second_opinion=False)})
+SITE = SiteSignals(files=4)
+UNDECIDED = "Op mijn telefoon valt de tekst buiten beeld"
+"""No rule knows its words; the labelled prompts hold its like."""
+
+
+def rows() -> list[dict[str, Any]]:
+    files = sorted((ROOT / "tests" / "data").glob("routing_*.jsonl"))
+    return [json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+def routes(row: dict[str, Any]) -> tuple[Route, Route]:
+    """Return the route with the second opinion and by the rules alone."""
+    site = SiteSignals.model_validate(row["site"]) if row["site"] else None
+    return both(Signals(prompt=row["prompt"], site=site))
+
+
+def both(signals: Signals) -> tuple[Route, Route]:
+    """Return a route with the second opinion, and by the rules alone but for the version of the policy."""
+    route = decide(signals, POLICY)
+    return route, decide(signals, RULES_ALONE).model_copy(update={"policy_version": route.policy_version})
+
+
+def test_it_changes_the_tier_and_nothing_else_and_only_where_no_rule_is_sure() -> None:
+    changed = 0
+    for row in rows():
+        route, by_rules = routes(row)
+        if route == by_rules:
+            continue
+        changed += 1
+        assert (by_rules.rule, by_rules.tier, by_rules.read_only) == ("V1-4", Tier.SPEC, False), row["prompt"]
+        assert (route.rule, route.cause) == ("opinion", "default")
+        assert route.opinion_version == shipped_model().version
+        assert route.tier in (Tier.PATCH, Tier.AGENT)
+        kept = ("mode", "intent", "debate", "stakes", "triggers", "confidence", "target", "trivial")
+        assert [getattr(route, name) for name in kept] == [getattr(by_rules, name) for name in kept]
+    assert changed > 100
+
+
+def test_it_says_nothing_of_a_site_that_is_still_to_be_made() -> None:
+    signals = Signals(prompt=UNDECIDED, site=SiteSignals(files=0), new_site=True)
+    route, by_rules = both(signals)
+    assert route == by_rules
+
+
+def test_its_decision_is_explained_by_the_words_that_weigh_most() -> None:
+    found = explain(Signals(prompt=UNDECIDED, site=SITE), POLICY)
+    assert found.route.rule == "opinion"
+    opinion = shipped_model().judge(parse_prompt(UNDECIDED, shipped_vocabulary()))
+    assert opinion.tier is found.route.tier
+    tokens = UNDECIDED.split()
+    assert [UNDECIDED[place.start : place.end] for place in found.winner.evidence] == [
+        tokens[at] for at in sorted(opinion.said)
+    ]
+
+
+def test_a_small_model_may_still_choose_the_tier_where_it_is_enabled() -> None:
+    assert wants_tier(decide(Signals(prompt=UNDECIDED, site=SITE), POLICY), enabled=True)
+
+
+def test_the_same_labels_make_the_same_file() -> None:
+    labelled = list(labelled_tiers(rows()))[:200]
+    assert train(labelled) == train(labelled)
+
+
+@pytest.mark.slow
+def test_the_shipped_file_is_small_and_made_from_the_labels_in_the_repository() -> None:
+    """`make routing-model` makes it; the last bit of a logarithm may differ from one machine to the next."""
+    shipped = (ROOT / "routing" / "decision" / "second_opinion.bin").read_bytes()
+    trained = train(labelled_tiers(rows()))
+    assert len(shipped) <= 2**20
+    assert len(trained) == len(shipped)
+    assert sum(ours != theirs for ours, theirs in zip(trained, shipped, strict=True)) <= 20
+
+
+def test_a_file_of_another_shape_is_refused() -> None:
+    with pytest.raises(ValueError, match="has 196608 weights"):
+        Model(b"\0" * 100)
