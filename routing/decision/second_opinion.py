@@ -39,6 +39,8 @@ _HEAD = struct.Struct("<4f")
 _TIERS = tuple(Tier)
 _MOST_WORDS = 150
 _MOST_WORD_CHARACTERS = 24
+_FEWEST_BEFORE = 3
+"""Tokens before a colon after which a wording comes; with fewer it is a heading (`Bug:`)."""
 _CONTENT = frozenset({Kind.QUOTE, Kind.CODE, Kind.FENCE, Kind.EMAIL, Kind.URL, Kind.COMMA, Kind.STOP, Kind.QUESTION})
 """What a page says or shows, and punctuation."""
 _EPOCHS = 6
@@ -95,11 +97,12 @@ def _features(parsed: ParsedPrompt) -> Iterator[tuple[int, list[int]]]:
 
     Courtesies, small talk, and wording meant for the page say nothing.
     """
+    colon = next((at for at, token in enumerate(parsed.tokens) if token.word == ":" and at >= _FEWEST_BEFORE), None)
     words = [
         at
         for sentence, intent in zip(parsed.sentences, parsed.intents, strict=True)
         if intent is not SentenceIntent.CHAT
-        for at in range(sentence.first, sentence.end)
+        for at in range(sentence.first, min(sentence.end, colon or sentence.end))
         if at not in parsed.copied and parsed.tokens[at].kind not in _CONTENT
     ]
     before: tuple[bytes, ...] = ()

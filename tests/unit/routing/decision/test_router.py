@@ -236,6 +236,8 @@ def test_importing_the_router_loads_neither_celery_nor_a_model_client_nor_a_data
         "Add a contact form",
         "Put a quote from the local newspaper under the heading",
         "Sign-up for the newsletter in the footer",
+        "Add a booking button that leads to https://book.example.com/osteria-nove in the header",
+        "Füge eine Frage hinzu: Sprechen Sie auch Englisch? Ja, alle Partner.",
         "Set the intro in two columns",
         "The shop moves to Lindenweg 4 in March",
         "florble the wug",
