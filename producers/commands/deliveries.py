@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 from uuid import UUID
 
 import typer
 
 from producers.commands.context import (
     FAILED,
+    OK,
     USAGE,
     AsJson,
     Tenant,
+    context_of,
     fail,
     installed,
     out,

@@ -320,7 +320,7 @@ def record(
     days: Annotated[float, typer.Argument(min=0, max=365, metavar="DAYS", help="How long to keep each; 0 for none.")],
     as_json: AsJson = False,
 ) -> None:
-    """Record a tenant's model calls, redacted, so that its jobs can be replayed; what is kept already stays its time."""
+    """Record a tenant's model calls, redacted, so that its jobs can be replayed; what is kept stays its time."""
     message = f"{name}: model calls are {f'kept for {days:g} days' if days else 'not recorded'}"
     _change(ctx, name, message, as_json=as_json, recording_days=days or None)
 

@@ -120,16 +120,16 @@ def _cases_of(path: Path) -> Iterator[Case]:
             raise CaseError(f"{path}: case {document.get('id', '?')}: {place}: {first['msg']}") from None
 
 
-def site_directory(case: Case, *, beside: Sequence[Path] = ()) -> Path:
-    """Return the directory of a case's site.
+def site_directory(case: Case, *, beside: Sequence[Path] = (), sites: Path | None = None) -> Path:
+    """Return the directory of a case's site: in `sites`, beside the files of cases, or a shipped one.
 
     Raises:
         CaseError: its author's fault: there is none.
     """
     assert case.site is not None
     package, _, name = SHIPPED_SITES.get(case.site, f"producers.evaluation/sites/{case.site}").partition("/")
-    shipped = Path(str(resources.files(package))) / name
-    for place in (*((path if path.is_dir() else path.parent) / case.site for path in beside), shipped):
+    places = [sites] if sites is not None else [path if path.is_dir() else path.parent for path in beside]
+    for place in (*(place / case.site for place in places), Path(str(resources.files(package))) / name):
         if place.is_dir():
             return place
     raise CaseError(f"case {case.id}: there is no site {case.site}")

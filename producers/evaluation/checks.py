@@ -154,16 +154,19 @@ def changed_places(before: Files, after: Files) -> set[str]:
     return changed
 
 
-def _places(page: Any) -> dict[str, bytes]:
+def _places(page: Any) -> dict[str, str]:
     """Return the source of each place of a page: sections by their id, landmarks by their tag, the rest as `body`."""
-    found: dict[str, bytes] = {}
+    found: dict[str, str] = {}
     outermost = [element for element in page.iter(etree.Element) if _place_of(element) and not _is_inside(element)]
     for element in outermost:
-        source = etree.tostring(element, method="c14n2", strip_text=True, with_tail=False)
-        found[_place_of(element)] = found.get(_place_of(element), b"") + source
+        found[_place_of(element)] = found.get(_place_of(element), "") + _source_of(element)
         element.drop_tree()
-    found["body"] = etree.tostring(page, method="c14n2", strip_text=True)
+    found["body"] = _source_of(page)
     return found
+
+
+def _source_of(element: Any) -> str:
+    return str(etree.canonicalize(element, strip_text=True))
 
 
 def _place_of(element: Any) -> str:

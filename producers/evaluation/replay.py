@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -17,19 +16,21 @@ from ledger.recordings import recordings_of
 from ledger.releases import rounds_of, verb_of
 from ledger.tables import Job, Release
 from producers.bootstrap import Installation
-from producers.errors import ReplayImpossibleError
+from producers.errors import InvalidInputError
 from producers.evaluation.cases import Case, Reply, Round
-from producers.evaluation.run import CaseResult, Plan, StepResult, digest_of, installed_for
+from producers.evaluation.run import Plan, StepResult, digest_of, installed_for
 from producers.use_cases.sites import SPEC_FILE
-from routing.queues import QUEUES, QueueName
+from routing.jobs import ANSWERS
 from sites.content_store import ContentStore
 from sites.directories import write_directory
 from sites.releases import manifest_of
 from sites.spec.model import parse_site
-from sites.spec.render import detached_files
+from sites.spec.render import render
 
 _OPTIONS = ("tier", "pin", "advanced_edit", "preference")
 """Fields of a request that say how it is done."""
+_ROUTES = ("tools", "answer", "spec", "patch")
+"""Queues of work that is replayed: what ran in a box depends on more than its model."""
 
 
 class ReplayedStep(BaseModel):
@@ -69,35 +70,29 @@ def replay_recorded(
 
     Raises:
         JobNotFoundError: the caller's fault.
-        ReplayImpossibleError: nothing was recorded, or not all that happened can be done again.
+        InvalidInputError: nothing was recorded, or not all that happened can be done again.
         InstallationError: the machine's fault.
     """
     with tempfile.TemporaryDirectory(prefix="pointsman-replay-") as folder:
-        calls, site = Path(folder) / "calls.jsonl", Path(folder) / "site"
+        calls, cases = Path(folder) / "calls.jsonl", Path(folder) / "cases"
         with installation.ledger.begin() as session:
             jobs = rounds_of(session, find_job(session, job_id, tenant=tenant).root_id)
             found = recordings_of(session, jobs[0].root_id)
             if not found:
-                raise ReplayImpossibleError("no model call of it is recorded (`pointsman tenant record NAME DAYS`)")
+                raise InvalidInputError("recorded", "no model call of it was recorded: `pointsman tenant record`")
             lines = [f'{{"request": {call.request}, "reply": {call.reply}}}\n' for call in found]
             calls.write_text("".join(lines), encoding="utf-8")
-            content_store = installation.content_store
-            recorded = [_came_out(session, job, content_store) for job in jobs]
-            case = _case_of(session, jobs, content_store, site)
-        plan = Plan(cases=(Path(folder) / "none.yaml",), recorded=calls, jobs=1, policy=installation.policy_path)
+            recorded = [_came_out(session, job, installation.content_store) for job in jobs]
+            case = _case_of(session, jobs, installation.content_store, cases)
+        plan = Plan(recorded=calls, jobs=1, policy=installation.settings.policy.path, sites=cases)
         with installed_for(plan, home=Path(folder) / "home", environment=environment) as runner:
-            results: list[CaseResult] = []
-            runner.run([case], results.append, site=site)
-    ended = _last_of_each_job(results[0].steps)
+            (result,) = runner.run([case], lambda result: None)
+    ended = list({step.job: step for step in result.steps}.values())
     steps = tuple(
         ReplayedStep(job=was.job, differences=_differences(was, now))
         for was, now in zip(recorded, [*ended, *[None] * len(recorded)], strict=False)
     )
     return Replayed(calls=len(found), steps=steps, is_same=not any(step.differences for step in steps))
-
-
-def _last_of_each_job(steps: Sequence[StepResult]) -> list[StepResult | None]:
-    return list({step.job: step for step in steps}.values())
 
 
 def _differences(was: _Recorded, now: StepResult | None) -> tuple[str, ...]:
@@ -118,33 +113,40 @@ def _came_out(session: Session, job: Job, content_store: ContentStore) -> _Recor
     return _Recorded(job=job.id, state=state, said=said, digest=digest_of(files))
 
 
-def _case_of(session: Session, jobs: Sequence[Job], content_store: ContentStore, site: Path) -> Case:
-    """Return a session as a case, and write the site that it started from.
+def _case_of(session: Session, jobs: Sequence[Job], content_store: ContentStore, sites: Path) -> Case:
+    """Return a session as a case, and write the site that it started from below `sites`.
 
     Raises:
-        ReplayImpossibleError: it holds something that no case does.
+        InvalidInputError: it holds something that no case does.
     """
-    steps: list[Round | Reply] = []
-    for job in jobs:
-        if verb_of(job) not in (None, "revise") or QUEUES[QueueName(job.queue)].box:
-            raise ReplayImpossibleError(f"job {job.id} was done in a box, or continued otherwise than by `revise`")
-        options = {name: job.request[name] for name in _OPTIONS if job.request.get(name)}
-        steps.append(Round(request=job.prompt, route=_route_of(job), options=options))
-        steps += [Reply(answer=text, route=_route_of(job)) for text in _answers_of(job)]
     first = jobs[0]
     base = session.get(Release, first.base_release_id) if first.base_release_id is not None else None
-    if base is not None:
-        write_directory(_imported(base, content_store), site)
     name = str(first.request.get("new_site") or first.request.get("site") or "none")
+    if base is not None:
+        write_directory(_imported(base, content_store), sites / name)
+    opening, *rounds = _steps_of(jobs)
     return Case.model_construct(
-        **dict(steps[0]),
+        **dict(opening),
         id=name,
         kind="edit",
         lang="en",
         site=name if base is not None else None,
-        new_site="new_site" in first.request,
-        rounds=tuple(steps[1:]),
+        new_site=first.request.get("new_site") is not None,
+        rounds=tuple(rounds),
     )
+
+
+def _steps_of(jobs: Sequence[Job]) -> Iterator[Round | Reply]:
+    told = 0
+    for job in jobs:
+        if verb_of(job) not in (None, "revise") or job.queue not in _ROUTES:
+            raise InvalidInputError("recorded", f"job {job.id} ran in a box, or was continued otherwise than by revise")
+        answers = [str(each["answer"]) for each in job.result.get(ANSWERS, ())][told:]
+        told += len(answers)
+        options = {name: job.request[name] for name in _OPTIONS if job.request.get(name)}
+        routes: list[Any] = ["clarify"] * len(answers) + [job.queue]
+        yield Round(request=job.prompt, route=routes[0], options=options)
+        yield from (Reply(answer=text, route=route) for text, route in zip(answers, routes[1:], strict=True))
 
 
 def _imported(base: Release, content_store: ContentStore) -> Mapping[str, bytes]:
@@ -153,17 +155,7 @@ def _imported(base: Release, content_store: ContentStore) -> Mapping[str, bytes]
     if base.spec_sha256 is None:
         return files
     spec = content_store.get(base.spec_sha256)
-    site = parse_site(spec)
-    if detached_files(site, files):
-        raise ReplayImpossibleError("its site had pages that were edited by hand beside its spec")
-    from sites.spec.render import render
-
-    return {path: data for path, data in files.items() if path not in render(site)} | {SPEC_FILE: spec}
-
-
-def _route_of(job: Job) -> Any:
-    return QUEUES[QueueName(job.queue)].name if False else job.queue
-
-
-def _answers_of(job: Job) -> list[str]:
-    return [str(one["answer"]) for one in json.loads(json.dumps(job.result.get("asked") or []))]
+    rendered = render(parse_site(spec))
+    if any(files.get(path) != data for path, data in rendered.items()):
+        raise InvalidInputError("recorded", "its site had pages that differ from its spec")
+    return {path: data for path, data in files.items() if path not in rendered} | {SPEC_FILE: spec}

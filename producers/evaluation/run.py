@@ -123,6 +123,8 @@ class Plan:
     jobs: int = 4
     cases: tuple[Path, ...] = ()
     """Where the cases come from, besides the shipped ones."""
+    sites: Path | None = None
+    """A directory of sites besides those."""
 
 
 class Purse:
@@ -246,7 +248,8 @@ class Runner:
     def _steps(self, case: Case, *, cap_nanousd: int) -> Iterator[StepResult]:
         site = case.id
         if case.site is not None:
-            self._sites.import_site(TENANT, site, site_directory(case, beside=self._plan.cases), actor="pointsman eval")
+            directory = site_directory(case, beside=self._plan.cases, sites=self._plan.sites)
+            self._sites.import_site(TENANT, site, directory, actor="pointsman eval")
         place = {"new_site": site} if case.new_site else {"site": site} if case.site else {}
         left, job = cap_nanousd, None
         for step in case.steps:
@@ -283,10 +286,10 @@ class Runner:
             self._files(view["start_release_id"] or view["base_release_id"]),
             self._files(view["release_id"]),
         )
-        question = (view["clarification"] or {}).get("question", "")
-        options = " ".join(option["label"] for option in (view["clarification"] or {}).get("options", ()))
-        said = view["answer"] or f"{question} {options}".strip()
+        asked = view["clarification"] if view["state"] == "clarifying" else None
+        question = " ".join((asked["question"], *(option["label"] for option in asked["options"]))) if asked else ""
         report = str(view["result"].get("summary") or "")
+        said = view["answer"] or question
         events = self._http.get(f"/v1/jobs/{view['id']}/events", params={"format": "json"}).json()
         tries = sum(event["data"].get("step") in _EDITS for event in events if event["kind"] == "step")
         route = "clarify" if view["state"] == "clarifying" else view["tier"] or view["queue"]
