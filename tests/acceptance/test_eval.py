@@ -6,14 +6,14 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import psycopg
 import pytest
 import yaml
 
 from gateway.fake_provider.library import library_path
-from producers.evaluation.cases import read_cases
+from producers.evaluation.cases import Kind, read_cases
 from tests.acceptance.conftest import NO_ENGINE
 from tests.acceptance.installation import Installation
 
@@ -33,44 +33,39 @@ def pointsman(*arguments: str, environment: Mapping[str, str] = NO_ENGINE) -> tu
     return done.returncode, json.loads(done.stdout or "{}"), done.stderr
 
 
-@pytest.mark.slow
-def test_every_shipped_case_comes_out_right_at_the_first_try_by_its_recorded_reply(tmp_path: Path) -> None:
-    code, summary, said = pointsman("eval", "--out", str(tmp_path), "--jobs", "3")
-    assert summary["wrong"] == {}, said
-    assert (code, summary["skipped"], summary["repaired"]) == (0, {}, [])
-    assert summary["first_try"] == summary["ran"] == len(read_cases()) >= LEAST_CASES
-    kinds = {"question", "edit", "patch", "new_site", "vague", "revision", "outside_service", "translation"}
-    assert summary["by_kind"].keys() == kinds
-    assert {case.lang for case in read_cases() if case.new_site} >= {"de", "en", "fr"}
-    (page,) = tmp_path.glob("*/report.html")
-    assert all(case.id in page.read_text() for case in read_cases())
-
-
-@pytest.mark.slow
-def test_what_is_wrong_is_named_an_interrupted_run_is_resumed_and_a_spent_budget_ends_it(tmp_path: Path) -> None:
+def with_mistakes(folder: Path) -> Path:
+    """Write a case whose reply does not do what it wants, and one without a reply."""
     shipped = yaml.safe_load((library_path() / "bakery.yaml").read_text())
     right = next(case for case in shipped if case["id"] == "bakery-prices")
-    wrong = {**right, "id": "wrong", "request": f"{right['request']} Thank you.", "then": {"gone": {"*": ["€6.10"]}, "loses": [".*"]}}
-    unknown = {**right, "id": "unknown", "request": "Change the price of the dark rye to €9.99.", "replies": []}
-    cases = tmp_path / "cases.yaml"
-    cases.write_text(yaml.safe_dump([right, wrong, unknown], allow_unicode=True))
-    code, summary, _ = pointsman("eval", str(cases), "--out", str(tmp_path / "runs"))
-    assert (code, summary["passed"], summary["failed"]) == (1, 1, 2)
-    assert summary["wrong"]["wrong"] == ["index.html still shows '€6.10'"]
-    assert "no reply is recorded for a call with cannot, ask, edit_site" in "; ".join(summary["wrong"]["unknown"])
+    then = {"gone": {"*": ["€6.10"]}, "loses": [".*"]}
+    wrong = {**right, "id": "wrong", "request": f"{right['request']} Thank you.", "then": then}
+    unknown = {**right, "id": "unknown", "request": "Call the walnut wreath Nut Ring.", "replies": []}
+    file = folder / "cases.yaml"
+    file.write_text(yaml.safe_dump([wrong, unknown], allow_unicode=True))
+    return file
 
-    (run,) = (tmp_path / "runs").iterdir()
-    (run / "summary.json").unlink()
+
+@pytest.mark.slow
+def test_every_shipped_case_comes_out_right_at_the_first_try_and_a_wrong_one_is_named(tmp_path: Path) -> None:
+    shipped, runs, mistakes = read_cases(), tmp_path / "runs", with_mistakes(tmp_path)
+    arguments = ("eval", str(library_path()), str(mistakes), "--out", str(runs), "--jobs", "3")
+    code, summary, said = pointsman(*arguments)
+    assert (code, summary["skipped"], summary["repaired"]) == (1, {}, []), said
+    assert summary["wrong"].keys() == {"wrong", "unknown"}, summary["wrong"]
+    assert summary["wrong"]["wrong"] == ["index.html still shows '€6.10'"]
+    assert "no reply is recorded for a call with edit_site" in summary["wrong"]["unknown"]
+    assert summary["first_try"] == len(shipped) >= LEAST_CASES
+    assert {case.kind for case in shipped} == set(get_args(Kind))
+    assert {case.lang for case in shipped if case.new_site} >= {"de", "en", "fr"}
+    (run,) = runs.iterdir()
+    assert all(case.id in (run / "report.html").read_text() for case in shipped)
+
+    (run / "summary.json").unlink()  # as if it had been killed in the middle of its last line
     kept = [line for line in (run / "results.jsonl").read_text().splitlines() if '"id":"wrong"' not in line]
     (run / "results.jsonl").write_text("\n".join([*kept, '{"id": "torn']))
-    code, again, _ = pointsman("eval", str(cases), "--out", str(tmp_path / "runs"), "--resume")
-    assert [*(tmp_path / "runs").iterdir()] == [run]
-    assert again["wrong"] == summary["wrong"]
-
-    code, poor, _ = pointsman("eval", str(cases), "--out", str(tmp_path / "runs"), "--budget", "0.01", "--jobs", "1")
-    assert code == 1
-    assert set(poor["skipped"].values()) == {"the budget is spent"}
-    assert float(poor["cost_usd"]) <= 0.01
+    code, again, _ = pointsman(*arguments, "--resume")
+    assert [*runs.iterdir()] == [run]
+    assert (code, again["wrong"], again["ran"]) == (1, summary["wrong"], summary["ran"])
 
 
 def test_a_file_of_cases_with_a_mistake_is_refused_by_name(tmp_path: Path) -> None:
@@ -96,12 +91,13 @@ def test_a_recorded_job_is_replayed_bit_for_bit_and_a_changed_reply_shows(instal
     installation.wait_for(second, "awaiting_approval")
     assert pointsman("tenant", "record", "demo", "0", environment=environment)[0] == 0
 
-    code, replayed, said = pointsman("replay", "--recorded", second, environment=environment)
-    assert (code, replayed["is_same"], [step["job"] for step in replayed["steps"]]) == (0, True, [str(first), second])
-    assert replayed["calls"] >= 2, said
-
     with psycopg.connect(installation.embedded.environment["POINTSMAN_LEDGER__URL"].replace("+psycopg", "")) as ledger:
-        ledger.execute("UPDATE recorded_call SET reply = replace(reply, '6.10', '6.20') WHERE job_id = %s", (first,))
-    code, replayed, _ = pointsman("replay", "--recorded", second, environment=environment)
-    assert code == 1
-    assert replayed["steps"][0]["differences"] == ["its files differ"]
+        rows = ledger.execute("SELECT id, reply FROM recorded_call WHERE job_id = %s", (second,)).fetchall()
+        for call, reply in rows:
+            message = json.loads(reply)
+            message["content"][0]["input"]["summary"] = "Something else was done."
+            ledger.execute("UPDATE recorded_call SET reply = %s WHERE id = %s", (json.dumps(message), call))
+    code, replayed, said = pointsman("replay", "--recorded", second, environment=environment)
+    assert [step["job"] for step in replayed["steps"]] == [str(first), second], said
+    assert [step["differences"] for step in replayed["steps"]] == [[], ["it says something else"]]
+    assert (code, replayed["is_same"]) == (1, False)
