@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 from collections.abc import Mapping
@@ -14,21 +13,13 @@ from pydantic_core import from_json
 from gateway.ledger_client import Ledger, LedgerUnreachableError
 from gateway.messages import ReplyReader
 from gateway.providers import EventSplitter, data_of
-from ledger.recordings import record_call
+from ledger.operations.recordings import record_call
 from routing.redaction import redact_all
 
 logger = logging.getLogger(__name__)
 
-_NO_PART = ("stream", "max_tokens", "metadata")
-"""Fields that do not change what is asked."""
 _MALFORMED = (ValueError, TypeError, LookupError, AttributeError)
 """What a reply raises that is not of the API."""
-
-
-def key_of(request: Mapping[str, Any]) -> str:
-    """Return the key under which a request's recorded reply is found; redacted or not, it is the same."""
-    asked = redact_all({name: value for name, value in request.items() if name not in _NO_PART})
-    return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
 
 
 def read_message(sent: bytes, *, is_streamed: bool) -> dict[str, Any] | None:

@@ -7,6 +7,7 @@ rewording of the prompt around them. One that was refused is not played again.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,13 +23,15 @@ from pydantic_core import from_json
 from gateway.errors import GatewayError
 from gateway.fake_provider.request import Request, RequestError
 from gateway.fake_provider.wire import Reply, Text, ToolUse, Written
-from gateway.recording import key_of
 from routing.policy.prices import Usage
+from routing.redaction import redact_all
 
 _REFUSED = re.compile(r"Your last (?:reply|patch) was refused:")
 """How the tiers' prompts introduce a second try."""
 _FORCED = frozenset({"argue", "choose_tier", "choose_mode", "read_intent"})
 """Tools of decisions, whose questions show no site."""
+_NO_PART = ("stream", "max_tokens", "metadata")
+"""Fields that do not change what is asked."""
 
 
 class CaseError(GatewayError, ValueError):
@@ -206,7 +209,7 @@ class Recordings:
         try:
             for line in path.read_text(encoding="utf-8").splitlines():
                 call = from_json(line)
-                self._replies.setdefault(key_of(call["request"]), []).append(call["reply"])
+                self._replies.setdefault(_key_of(call["request"]), []).append(call["reply"])
         except (OSError, ValueError, TypeError, LookupError) as error:
             raise CaseError(f"{path}: no recorded calls can be read: {error}") from None
 
@@ -216,7 +219,7 @@ class Recordings:
         Raises:
             RequestError: the request is not the one that was recorded.
         """
-        left = self._replies.get(key_of(request.raw))
+        left = self._replies.get(_key_of(request.raw))
         if not left:
             raise RequestError("not_found_error", "no reply is recorded for this request")
         message = left.pop(0)
@@ -234,6 +237,12 @@ class Recordings:
                 usage.get("cache_read_input_tokens", 0),
             ),
         )
+
+
+def _key_of(request: Mapping[str, Any]) -> str:
+    """Return the key under which a request's recorded reply is found; redacted or not, it is the same."""
+    asked = redact_all({name: value for name, value in request.items() if name not in _NO_PART})
+    return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
 
 
 def _written(block: Mapping[str, Any]) -> Written:

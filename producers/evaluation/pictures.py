@@ -36,10 +36,16 @@ def take_pictures(before: Mapping[str, bytes], after: Mapping[str, bytes], out: 
                 (place := Path(folder) / "site" / path).parent.mkdir(parents=True, exist_ok=True)
                 place.write_bytes(data)
             argv = [
-                str(chromium), "--headless", "--hide-scrollbars", "--host-resolver-rules=MAP * ~NOTFOUND",
-                f"--user-data-dir={folder}/profile", f"--window-size={_WINDOW}", f"--screenshot={picture}",
-                *(["--no-sandbox"] if os.geteuid() == 0 else []), f"file://{folder}/site/{page}",
-            ]  # fmt: skip
+                str(chromium),
+                "--headless",
+                "--hide-scrollbars",
+                "--host-resolver-rules=MAP * ~NOTFOUND",
+                f"--user-data-dir={folder}/profile",
+                f"--window-size={_WINDOW}",
+                f"--screenshot={picture}",
+                *(["--no-sandbox"] if os.geteuid() == 0 else []),
+                f"file://{folder}/site/{page}",
+            ]
             try:
                 subprocess.run(argv, capture_output=True, timeout=_SECONDS, check=False)
             except subprocess.TimeoutExpired:

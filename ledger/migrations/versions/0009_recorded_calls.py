@@ -23,8 +23,3 @@ def upgrade() -> None:
     )
     op.create_index("ix_recorded_call_job_id", "recorded_call", ["job_id"])
     op.create_index("ix_recorded_call_expires_at", "recorded_call", ["expires_at"])
-
-
-def downgrade() -> None:
-    op.drop_table("recorded_call")
-    op.drop_column("tenant", "recording_days")
