@@ -18,7 +18,7 @@ from sites.spec.model import parse_site
 from sites.spec.render import referenced_assets, render
 
 DOCS = Path(__file__).parent
-SITES = tuple(sorted(path.parent for path in DOCS.glob("sites/*/site.json")))
+SITES = tuple(sorted(path.parent for path in (DOCS.parent / "producers" / "evaluation" / "sites").glob("*/site.json")))
 """One folder for each example: `site.json`, and the files that its pages refer to."""
 BAKERY = DOCS.parent / "producers" / "local" / "demo_site"
 """The ninth: the site of `pointsman demo`."""

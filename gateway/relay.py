@@ -30,6 +30,7 @@ from gateway.config import GatewayConfig
 from gateway.ledger_client import Ledger, LedgerUnreachableError
 from gateway.messages import Code, ModelRequest, RefusedError, retry_headers
 from gateway.providers import EventTooLargeError, Meter, Settlement
+from gateway.recording import record
 from ledger import money
 from monitoring import traces
 from routing.policy.prices import BudgetExceeded, Usage
@@ -231,6 +232,8 @@ class Relay:
         """Whether the caller has the response's status and headers."""
         self._rest = b""
         """What the caller gets after the call is booked."""
+        self._sent = bytearray()
+        """What it got before, where the tenant wants calls recorded."""
         self._retry_after: float | None = None
         """Seconds the provider asked callers to wait."""
         self._open_seconds = 0.0
@@ -255,6 +258,8 @@ class Relay:
         self._log(settlement)
         trace_settlement(call.admitted, settlement)
         await self._report(settlement)
+        if call.admitted.caller.bearer.is_recorded and call.meter.is_complete:
+            await self._record(ledger)
         if call.stop is not None and call.stop.refusal is not None and call.stop.refusal.code is Code.BUDGET_EXCEEDED:
             await _record_cut(ledger, call)
         await self._finish()
@@ -301,6 +306,8 @@ class Relay:
                     return
                 if self._must_stop():
                     return
+                if events and self._call.admitted.caller.bearer.is_recorded:
+                    self._sent += events
                 if events:
                     await self._send({"type": "http.response.body", "body": events, "more_body": True})
         finally:
@@ -347,6 +354,12 @@ class Relay:
             return Settlement(Usage(), 0, "settled", "refused", _OK)
         status = _OK if self._has_begun else 0
         return meter.settlement(finish=call.stop.finish if call.stop else "provider_gone", status=status)
+
+    async def _record(self, ledger: Ledger) -> None:
+        admitted = self._call.admitted
+        request, job_id = admitted.request, admitted.caller.bearer.job_id
+        sent = bytes(self._sent + self._rest)
+        await record(ledger, admitted.id, job_id, request=request.fields, sent=sent, is_streamed=request.streams)
 
     async def _finish(self) -> None:
         """Send the rest of the reply; if the caller has left, it goes nowhere."""

@@ -55,7 +55,8 @@ SELECT attempt.id AS attempt_id, job.id AS job_id, job.root_id, job.tenant, atte
        attempt.ended_at IS NOT NULL AS has_ended, attempt.deadline <= clock_timestamp() AS is_late,
        attempt.fence <> job.fence AS is_fenced, job.cancel_requested_at IS NOT NULL AS is_cancelled, attempt.door,
        execution.cap_nanousd AS step_cap_nanousd, execution.model AS step_model, tenant.provider AS tenant_provider,
-       execution.agent, job.trace, (SELECT id::text FROM epoch ORDER BY since, id LIMIT 1) AS ledger, attempt.token_hash
+       execution.agent, job.trace, (SELECT id::text FROM epoch ORDER BY since, id LIMIT 1) AS ledger,
+       attempt.token_hash, coalesce(tenant.recording_days > 0, false) AS is_recorded
 FROM attempt JOIN job ON job.id = attempt.job_id JOIN tenant ON tenant.name = job.tenant
 LEFT JOIN agent_executions AS execution ON execution.job_id = job.id
 WHERE attempt.token_hash = %(token_hash)s
@@ -319,6 +320,8 @@ class Bearer:
     """The ledger that knows the attempt (`operations.served_calls.History`)."""
     token_hash: str = ""
     """Of the token that was looked up."""
+    is_recorded: bool = False
+    """Whether the tenant wants its calls recorded."""
 
 
 _BEARER_FIELDS = tuple(item.name for item in fields(Bearer))

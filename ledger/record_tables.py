@@ -33,6 +33,23 @@ class Event(SQLModel, table=True):
     data: dict[str, Any] = json_column(dict)
 
 
+class RecordedCall(SQLModel, table=True):
+    """A model call as its tenant wants it kept, redacted: to be replayed, not to be billed."""
+
+    __tablename__ = "recorded_call"
+    __table_args__ = (Index("ix_recorded_call_expires_at", "expires_at"),)
+
+    id: UUID = Field(primary_key=True)
+    """Of the call."""
+    job_id: UUID = Field(foreign_key="job.id", index=True)
+    at: datetime = when_column(nullable=False, default_now=True)
+    expires_at: datetime = when_column(nullable=False)
+    request: str = Field(sa_type=Text)
+    """As JSON."""
+    reply: str = Field(sa_type=Text)
+    """The whole message with its usage, as JSON."""
+
+
 class Epoch(SQLModel, table=True):
     """A restoration of this ledger: what gateways knew to be booked may be lost since then."""
 

@@ -64,6 +64,8 @@ class Tenant(SQLModel, table=True):
     max_running: int | None = None
     """The most of its jobs that run at once over all queues; None for the policy's limit."""
     paused_at: datetime | None = when_column()
+    recording_days: float | None = None
+    """How long its model calls are kept for a replay; None or 0 to record none."""
     created_at: datetime = when_column(nullable=False, default_now=True)
 
 

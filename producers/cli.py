@@ -26,7 +26,7 @@ PANELS: Mapping[str, Sequence[str]] = {
             "backup restore broker",
         ),
         ("Run the fleet", "up demo worker api gateway dispatcher exporter mirror fake-provider migrate image box"),
-        ("Offline tools", "route ladder apply render scan"),
+        ("Offline tools", "eval route ladder apply render scan"),
     )
 }
 """Panels of the help and their commands, in order of appearance."""
@@ -39,6 +39,7 @@ _MODULE_OF = {
         "runs": "project run agent gate",
         "sites": "site apply render scan",
         "route": "route ladder",
+        "evaluation": "eval",
         "operate": "tenant key queue audit broker circuit circuits",
         "monitoring": "doctor capacity dashboards",
         "installation": "up demo backup restore image box",
@@ -97,6 +98,10 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     "up": ("pointsman up", "pointsman up --port 9000 --speed max"),
     "worker": ("pointsman worker spec --concurrency 8", "pointsman worker answer tools --concurrency 4"),
     "fake-provider": ("pointsman fake-provider --port 9999 --speed max",),
+    "eval": (
+        "pointsman eval --jobs 4",
+        "pointsman eval ./cases --provider anthropic --model claude-sonnet-4-6 --budget 5",
+    ),
     "route prompt": (
         'pointsman route "Make the headline bigger" --explain',
         'pointsman route "Convert it to a blog" --files 40 --has-js --json',

@@ -37,7 +37,7 @@ from tests.integration.run_world import BUILD, Yard
 from tests.services import Postgres, wait_until
 
 TENANT = "acme"
-SITES = Path(__file__).parents[1] / "docs" / "sites"
+SITES = Path(__file__).parents[1] / "producers" / "evaluation" / "sites"
 LONG = "Rindfleischetikettierungsüberwachungsaufgabenübertragungsgesetz" * 2
 """A word that no line breaks by itself."""
 WORKERS = (

@@ -29,8 +29,12 @@ class FakeProviderConfig(BaseModel):
     """real: the policy's `speeds`; max: only the pauses of rules."""
     scenarios: tuple[Path, ...] = ()
     """Scenario files, or directories of them, tried before the shipped ones."""
+    recorded: Path | None = None
+    """A file of recorded calls (`pointsman replay --recorded`): only these are replayed, and any other is refused."""
     faults: bool = False
     """Whether to play the shipped `faults.yaml` too."""
+    cases: tuple[Path, ...] = ()
+    """Files or directories of cases, whose replies are played before those of the shipped library."""
     policy: Path | None = None
     """An installation's own policy, for its speeds; None for the shipped one."""
 

@@ -61,7 +61,7 @@ def plan_reply(request: Request, match: Match, *, counted: Usage) -> Reply:
         ScenarioError: the scenario author's fault: a template or tool of the rule does not fit the request.
     """
     rule = match.rule
-    blocks = [_say(say, match.variables) for say in rule.say or ()]
+    blocks = [*match.recorded, *(_say(say, match.variables) for say in rule.say or ())]
     if not blocks and rule.responder is not None:
         blocks = list(_RESPONDERS[rule.responder](request))
     blocks = _keep_tool_choice(request, blocks)

@@ -10,7 +10,7 @@ import hashlib
 import html
 import re
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -24,7 +24,9 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from gateway.errors import GatewayError
+from gateway.fake_provider.library import Library, read_library
 from gateway.fake_provider.request import Request, example_of, key_words, plain, quoted, sentence, slug, title, words
+from gateway.fake_provider.wire import Text, ToolUse
 from routing.errors import YamlRefusedError
 from routing.policy.project import read_yaml
 
@@ -140,6 +142,7 @@ def render(value: Any, variables: Mapping[str, Any]) -> Any:
 Pattern = Annotated[str, AfterValidator(_check_pattern)]
 """A case-insensitive regular expression; `.` matches newlines. Its groups are template variables."""
 Template = Annotated[str, AfterValidator(_check_template)]
+Responder = Literal["recorded", "code_agent", "run_agent", "site_edit", "site_patch", "site_translation"]
 Tokens = Annotated[int, Field(ge=0, le=10_000_000)]
 
 
@@ -232,8 +235,8 @@ class Rule(_Section):
     times_per: Literal["server", "conversation"] = "server"
     """Whether `times` counts all requests, or those of one conversation (with a tag: of one tagged line)."""
     say: tuple[Say, ...] | None = None
-    responder: Literal["code_agent", "run_agent", "site_edit", "site_patch", "site_translation"] | None = None
-    """The code that improvises the reply."""
+    responder: Responder | None = None
+    """The library, which plays a recorded reply where it has one, or the code that improvises the reply."""
     stop_reason: Literal["end_turn", "max_tokens", "stop_sequence", "tool_use", "refusal", "pause_turn"] | None = None
     usage: UsageOverride = UsageOverride()
     fault: Fault | None = None
@@ -326,6 +329,8 @@ class Match:
     pace: PaceOverride | None
     usage: Mapping[str, int]
     """Tokens to bill instead of those counted, by field of `Usage`."""
+    recorded: Sequence[Text | ToolUse] = ()
+    """The reply of the library, for a rule that plays it."""
 
     @property
     def refusal(self) -> Fault | None:
@@ -338,6 +343,8 @@ class RuleBook:
     """A server's rules and how often each was played."""
 
     rules: Sequence[Rule]
+    library: Callable[[], Library] = read_library
+    """Read when its rule is reached for the first time."""
     _played: OrderedDict[tuple[int, str], int] = field(default_factory=OrderedDict)
 
     def match(self, request: Request) -> Match | None:
@@ -349,10 +356,13 @@ class RuleBook:
             variables = _variables(rule.when, request)
             if variables is None or not self._may_play(index, rule, request):
                 continue
+            recorded = self.library().find(request) if rule.responder == "recorded" else ()
+            if rule.responder == "recorded" and not recorded:
+                continue
             names.append(rule.name)
             fault, pace = fault or rule.fault, pace or rule.pace
             usage = rule.usage.model_dump(exclude_none=True) | usage
-            found = Match("/".join(names), rule, variables, fault, pace, usage)
+            found = Match("/".join(names), rule, variables, fault, pace, usage, recorded)
             if rule.has_reply or found.refusal:
                 return found
         return None

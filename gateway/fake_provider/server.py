@@ -16,11 +16,13 @@ from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 
 import uvloop
 from aiohttp import web
 
 from gateway.fake_provider.config import FakeProviderConfig, Finish, LoggedCall
+from gateway.fake_provider.library import Recordings, read_library
 from gateway.fake_provider.playback import ClientGoneError, Playback, Progress, plan_reply, status_response
 from gateway.fake_provider.request import Request, RequestError, parse_request
 from gateway.fake_provider.scenario import Match, PaceOverride, RuleBook, ScenarioError, load_rules
@@ -118,11 +120,12 @@ def running_fake_provider(config: FakeProviderConfig) -> Iterator[Address]:
 @asynccontextmanager
 async def _listening(config: FakeProviderConfig) -> AsyncIterator[Address]:
     """Serve in the running event loop while the context is open."""
-    rules = RuleBook(load_rules(config.scenarios, faults=config.faults))
+    rules = RuleBook(load_rules(config.scenarios, faults=config.faults), partial(read_library, config.cases))
     speeds = load_policy(config.policy).speeds if config.speed == "real" else {}
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
     descriptor = os.open(config.log or os.devnull, flags, 0o600)
-    server = _Server(rules, speeds, log=descriptor)
+    recordings = Recordings(config.recorded) if config.recorded is not None else None
+    server = _Server(rules, speeds, log=descriptor, recordings=recordings)
     runner = web.AppRunner(server.app(), handler_cancellation=True, access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS)
     try:
         await runner.setup()
@@ -187,6 +190,8 @@ class _Server:
     """Speeds by model; an unlisted model is as slow as the slowest. Empty for no pauses."""
     log: int
     """Descriptor of the request log; each line is one system call."""
+    recordings: Recordings | None = None
+    """What is replayed instead of the rules."""
     cache: PromptCache = field(default_factory=PromptCache)
     is_ending: bool = False
 
@@ -224,6 +229,11 @@ class _Server:
 
     async def _messages(self, http: web.Request, call: _Call, key: str) -> web.StreamResponse:
         request = call.request = await _read(http, key)
+        if self.recordings is not None:
+            call.rule, call.reply = "replayed", self.recordings.take(request)
+            return await Playback(
+                http, call.reply, call.id, call.progress, None, None, is_streamed=request.body.stream
+            ).play()
         match = self.rules.match(request)
         if match is None:
             raise ScenarioError("no rule matches this request")

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 from uuid import UUID
 
 import typer
 
 from producers.commands.context import (
     FAILED,
+    OK,
     USAGE,
     AsJson,
     Tenant,
+    context_of,
     fail,
     installed,
     out,
@@ -74,10 +76,19 @@ def replay(
     budget: Annotated[
         float | None, typer.Option(metavar="USD", help="Budget for each, on top of what it has spent.")
     ] = None,
+    recorded: Annotated[
+        UUID | None, typer.Option(metavar="ID", help="Instead: replay this job offline from its recorded model calls.")
+    ] = None,
     as_json: AsJson = False,
     tenant: Tenant = "demo",
 ) -> None:
-    """Resubmit dead letters under today's policy on the current release. Exit 1 if any cannot be replayed."""
+    """Resubmit dead letters under today's policy on the current release. Exit 1 if any cannot be replayed.
+
+    With --recorded, run a job's session again on an installation of its own, with the replies that were recorded, and
+    compare the results. Exit 1 if they differ.
+    """
+    if recorded is not None:
+        _replay_recorded(ctx, recorded, tenant=tenant, as_json=as_json)
     from producers.use_cases.dead_letters import ReplayOrder
     from producers.use_cases.rounds import Requester as Asker
 
@@ -86,6 +97,21 @@ def replay(
         requester = Asker(tenant=tenant, door=Door.CLI, actor="cli")
         verdicts = installation.use_cases.dead_letters.replay(parse_as(ReplayOrder, body), requester=requester)
     _show_verdicts(verdicts, as_json=as_json)
+
+
+def _replay_recorded(ctx: typer.Context, job_id: UUID, *, tenant: str, as_json: bool) -> NoReturn:
+    from producers.evaluation.replay import replay_recorded
+
+    with installed(ctx) as installation:
+        replayed = replay_recorded(installation, job_id, tenant=tenant, environment=context_of(ctx).environment)
+    if as_json:
+        print_json(replayed)
+    else:
+        for step in replayed.steps:
+            out.print(f"{step.job}  {'same' if not step.differences else '; '.join(step.differences)}", markup=False)
+        same = "bit for bit the same" if replayed.is_same else "not the same"
+        out.print(f"{replayed.calls} recorded calls: {same}")
+    raise typer.Exit(OK if replayed.is_same else FAILED)
 
 
 @app.command()

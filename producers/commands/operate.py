@@ -267,6 +267,7 @@ def show(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
         ("running", f"{view.running}, limit {_limit(view.max_running)}"),
         ("weight", view.weight),
         ("approves", "policy, where allowed" if view.auto_approve else "people"),
+        ("records", f"model calls, for {view.recording_days:g} days" if view.recording_days else "no model calls"),
         ("provider", view.provider or "none, so jobs that need a model are refused"),
         ("overrides", view.overrides or "none"),
     )
@@ -310,6 +311,18 @@ def limit(
         raise typer.BadParameter("must be a positive number, or none")
     most = None if jobs == "none" else int(jobs)
     _change(ctx, name, f"{name} may run {_limit(most)} at once", as_json=as_json, max_running=most)
+
+
+@tenant_app.command()
+def record(
+    ctx: typer.Context,
+    name: Name,
+    days: Annotated[float, typer.Argument(min=0, max=365, metavar="DAYS", help="How long to keep each; 0 for none.")],
+    as_json: AsJson = False,
+) -> None:
+    """Record a tenant's model calls, redacted, so that its jobs can be replayed; what is kept stays its time."""
+    message = f"{name}: model calls are {f'kept for {days:g} days' if days else 'not recorded'}"
+    _change(ctx, name, message, as_json=as_json, recording_days=days or None)
 
 
 @tenant_app.command("auto-approve")

@@ -232,6 +232,10 @@ def fake_provider(
     scenarios: Annotated[
         list[Path] | None, typer.Option(help="Scenario files or directories, which take precedence.")
     ] = None,
+    cases: Annotated[
+        list[Path] | None, typer.Option(help="Files of cases, whose replies are played before the shipped ones.")
+    ] = None,
+    recorded: Annotated[Path | None, typer.Option(help="Replay the calls in this file, and refuse any other.")] = None,
     faults: Annotated[bool, typer.Option("--faults", help="Let tags in prompts request faults.")] = False,
     policy: Annotated[Path | None, typer.Option(help="Take the speeds from this policy.")] = None,
 ) -> None:
@@ -243,7 +247,15 @@ def fake_provider(
 
     try:
         config = FakeProviderConfig(
-            host=host, port=port, log=log, speed=speed, scenarios=tuple(scenarios or ()), faults=faults, policy=policy
+            host=host,
+            port=port,
+            log=log,
+            speed=speed,
+            scenarios=tuple(scenarios or ()),
+            cases=tuple(cases or ()),
+            recorded=recorded,
+            faults=faults,
+            policy=policy,
         )
     except ValidationError as error:
         first = error.errors(include_url=False)[0]

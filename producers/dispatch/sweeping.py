@@ -100,6 +100,10 @@ _ODDMENTS = (
              LIMIT %(limit)s)
     """),
     Statement("""
+        DELETE FROM recorded_call WHERE id IN (
+            SELECT id FROM recorded_call WHERE expires_at < clock_timestamp() LIMIT %(limit)s)
+    """),
+    Statement("""
         DELETE FROM task_failure WHERE key IN (
             SELECT key FROM task_failure WHERE updated_at < clock_timestamp() - make_interval(secs => %(seconds)s)
              LIMIT %(limit)s)
@@ -147,6 +151,7 @@ CHAIN_TABLES = (
     ("agent_executions", "run_id"),
     ("run_step", "run_id"),
     ("run", "job_id"),
+    ("recorded_call", "job_id"),
     ("call", "job_id"),
     ("attempt", "job_id"),
     ("approval", "job_id"),

@@ -393,6 +393,10 @@ class Embedded:
         argv = ["--port", str(self._ports["fake_provider"]), "--log", str(self.request_log), "--speed", config.speed]
         for path in config.scenarios:
             argv += ["--scenarios", str(path)]
+        for path in config.cases:
+            argv += ["--cases", str(path)]
+        if config.recorded is not None:
+            argv += ["--recorded", str(config.recorded)]
         if config.faults:
             argv.append("--faults")
         url = f"http://127.0.0.1:{self._ports['fake_provider']}/api/hello"

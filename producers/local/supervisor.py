@@ -442,9 +442,14 @@ def data_home(environment: Mapping[str, str]) -> Path:
     return Path(base) / "pointsman"
 
 
-def _up_file(environment: Mapping[str, str]) -> Path:
+def state_home(environment: Mapping[str, str]) -> Path:
+    """Return the directory for what programs of one account remember (XDG base directories)."""
     base = environment.get("XDG_STATE_HOME") or Path(environment.get("HOME", "/root")) / ".local" / "state"
-    return Path(base) / "pointsman" / "up.json"
+    return Path(base) / "pointsman"
+
+
+def _up_file(environment: Mapping[str, str]) -> Path:
+    return state_home(environment) / "up.json"
 
 
 def write_up_file(environment: Mapping[str, str], wiring: Mapping[str, str]) -> Path:

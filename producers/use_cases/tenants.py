@@ -45,6 +45,8 @@ class TenantView(BaseModel):
     max_running: int | None
     """How many of its jobs may run at once; None for the policy's limit."""
     auto_approve: bool
+    recording_days: float | None
+    """How long its model calls are kept for a replay; None or 0 to record none."""
     waiting: int
     running: int
     overrides: dict[str, Any]
@@ -107,7 +109,7 @@ def pause_queue(session: Session, queue: QueueName, *, is_paused: bool, actor: s
 
 
 def change_tenant(session: Session, name: str, *, actor: str, **values: Any) -> None:
-    """Set a tenant's `weight`, `max_running` or `auto_approve`.
+    """Set a tenant's `weight`, `max_running`, `auto_approve` or `recording_days`.
 
     Raises:
         UnknownTenantError: the operator's fault.
@@ -172,6 +174,7 @@ def _view(tenant: Tenant, *, waiting: dict[str, int], running: dict[str, int]) -
         weight=tenant.weight,
         max_running=tenant.max_running,
         auto_approve=tenant.auto_approve,
+        recording_days=tenant.recording_days,
         waiting=waiting.get(tenant.name, 0),
         running=running.get(tenant.name, 0),
         overrides=tenant.overrides,

@@ -27,7 +27,7 @@ def test_a_good_file_is_read():
             "rules:\n  - name: a\n    say:\n      - tool: t\n        input: {a: ['{{ 1+ }}']}\n",
             r"x\.yaml:5: .*template",
         ),
-        ("rules:\n  - name: a\n    responder: nobody\n", r"x\.yaml:3: .*Input should be 'code_agent'"),
+        ("rules:\n  - name: a\n    responder: nobody\n", r"x\.yaml:3: .*Input should be 'recorded'"),
         ("rules:\n  - name: a\n    say: [{text: x, tool: y}]\n", r"x\.yaml:3: .*exactly one of text, tool and wordy"),
         ("rules:\n  - name: a\n    name: b\n", r"x\.yaml:3: the same key stands twice"),
         ("rules:\n  - name: a\n  when: [\n", r"x\.yaml:3: "),

@@ -1,0 +1,260 @@
+"""A run of cases as it is kept: a line for each result, a summary beside the last one's, and a page."""
+
+from __future__ import annotations
+
+import html
+import json
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from producers.evaluation.cases import Case, Reply, read_cases
+from producers.evaluation.run import CaseResult, Plan, StepResult, installed_for
+from producers.local.supervisor import state_home
+from routing.policy.platform import load_policy
+from routing.policy.prices import decimal_usd
+
+SETTINGS, RESULTS, SUMMARY, PAGE = "settings.json", "results.jsonl", "summary.json", "report.html"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What came of a run."""
+
+    summary: Mapping[str, Any]
+    directory: Path
+
+    @property
+    def is_good(self) -> bool:
+        """Whether every case that ran came out right, known faults apart."""
+        return bool(self.summary["failed"] == 0)
+
+
+def evaluate_cases(
+    plan: Plan,
+    *,
+    only: str,
+    kept: Path | None,
+    resume: bool,
+    pictures: bool,
+    environment: Mapping[str, str],
+    tell: Callable[[str], None],
+) -> Report:
+    """Run cases on an installation of their own, keep the results, and tell of them.
+
+    Args:
+        plan: how.
+        only: a glob of ids.
+        kept: where runs are kept; the state directory by default.
+        resume: continue the last run, if it did not end.
+        pictures: whether to take pictures of pages before and after.
+        environment: of the installation's processes.
+        tell: called with each line for a person to read.
+
+    Raises:
+        CaseError, PolicyError, InstallationError: the caller's fault.
+    """
+    cases = [case for case in read_cases(plan.cases) if fnmatchcase(case.id, only)]
+    runs = kept or state_home(environment) / "eval"
+    settings = {"provider": plan.provider, "model": plan.model, "policy": load_policy(plan.policy).version}
+    directory = _directory(runs, settings=settings, resume=resume)
+    done = {result.id: result for result in _read_results(directory / RESULTS)}
+    left = [case for case in cases if case.id not in done]
+    by_id = {case.id: case for case in cases}
+    writing = threading.Lock()
+    with (directory / RESULTS).open("a", encoding="utf-8") as lines:
+
+        def keep(result: CaseResult) -> None:
+            with writing:
+                done[result.id] = result
+                if not result.skipped:
+                    lines.write(result.model_dump_json() + "\n")
+                    lines.flush()
+                tell(_line(by_id[result.id], result))
+
+        if left:
+            with (
+                tempfile.TemporaryDirectory(prefix="pointsman-eval-") as home,
+                installed_for(plan, home=Path(home), environment=environment) as runner,
+            ):
+                runner.run(left, keep, pictures=directory if pictures else None)
+    results = [done[case.id] for case in cases]
+    before = _last_summary(runs, but=directory)
+    known = frozenset(case.id for case in cases if case.known_fault)
+    summary = summarise(results, settings=settings, known=known)
+    (directory / PAGE).write_text(page_of(cases, results, summary, before), encoding="utf-8")
+    (directory / SUMMARY).write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+    for line in _table(summary, before):
+        tell(line)
+    tell(f"{directory / PAGE}")
+    return Report(summary, directory)
+
+
+def _directory(runs: Path, *, settings: Mapping[str, Any], resume: bool) -> Path:
+    """Return the last run with the same settings that did not end, if that is wanted, or a new one."""
+    text = json.dumps(settings)
+    for path in sorted(runs.glob("*"), reverse=True) if resume else ():
+        if not (path / SUMMARY).exists() and (path / SETTINGS).exists() and (path / SETTINGS).read_text() == text:
+            return path
+    directory = runs / datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%S.%f")
+    directory.mkdir(parents=True)
+    (directory / SETTINGS).write_text(text)
+    return directory
+
+
+def _read_results(path: Path) -> Iterable[CaseResult]:
+    if not path.exists():
+        return []
+    whole, _, _ = path.read_bytes().rpartition(b"\n")
+    return [CaseResult.model_validate_json(line) for line in whole.splitlines()]
+
+
+def _last_summary(runs: Path, *, but: Path) -> Mapping[str, Any]:
+    ended = [path for path in sorted(runs.glob(f"*/{SUMMARY}")) if path.parent != but]
+    summary: Mapping[str, Any] = json.loads(ended[-1].read_text(encoding="utf-8")) if ended else {}
+    return summary
+
+
+def summarise(
+    results: Sequence[CaseResult], *, settings: Mapping[str, Any], known: frozenset[str] = frozenset()
+) -> dict[str, Any]:
+    """Return the figures of a run, in all, by route, by kind and by model; money in USD, times in seconds.
+
+    Args:
+        results: of all cases.
+        settings: what to state besides.
+        known: cases that a known fault of the product keeps from coming out right.
+    """
+    ran = [result for result in results if not result.skipped]
+    routes = {step.wanted for result in ran for step in result.steps}
+    models = {model for result in ran for step in result.steps for model in step.models}
+    steps = [(result, step) for result in ran for step in result.steps]
+    return {
+        **settings,
+        "ran": len(ran),
+        "skipped": {result.id: result.skipped for result in results if result.skipped},
+        "passed": sum(result.is_passed for result in ran),
+        "first_try": sum(result.is_first_try for result in ran),
+        "failed": sum(not result.is_passed and result.id not in known for result in ran),
+        "known_faults": sorted(result.id for result in ran if not result.is_passed and result.id in known),
+        "cost_usd": decimal_usd(sum(step.cost_nanousd for _, step in steps)),
+        "by_route": {route: _figures([step for _, step in steps if step.wanted == route]) for route in sorted(routes)},
+        "by_model": {model: _figures([step for _, step in steps if model in step.models]) for model in sorted(models)},
+        "by_kind": {
+            kind: _figures([step for result, step in steps if result.kind == kind])
+            for kind in sorted({result.kind for result in ran})
+        },
+        "wrong": {
+            result.id: [finding for step in result.steps for finding in step.findings]
+            for result in ran
+            if not result.is_passed
+        },
+        "repaired": sorted(result.id for result in ran if result.is_passed and not result.is_first_try),
+    }
+
+
+def _figures(steps: Sequence[StepResult]) -> dict[str, Any]:
+    return {
+        "requests": len(steps),
+        "passed": sum(not step.findings for step in steps),
+        "first_try": sum(not step.findings and not step.is_repaired for step in steps),
+        "repaired": sum(step.is_repaired for step in steps),
+        "refused": sum(step.is_refused for step in steps),
+        "calls": sum(step.calls for step in steps),
+        "cost_usd": decimal_usd(sum(step.cost_nanousd for step in steps)),
+        "median_seconds": round(median([step.seconds for step in steps]), 2) if steps else 0.0,
+    }
+
+
+def _mark(result: CaseResult) -> str:
+    return "-" if result.skipped else "ok" if result.is_first_try else "repaired" if result.is_passed else "WRONG"
+
+
+def _line(case: Case, result: CaseResult) -> str:
+    why = [result.skipped, *(finding for step in result.steps for finding in step.findings)]
+    known = [f"known: {case.known_fault}"] if case.known_fault and not result.is_passed else []
+    return f"{_mark(result):<9} {result.id:<36} {'; '.join(filter(None, [*known, *why]))}".rstrip()
+
+
+_COLUMNS = ("requests", "passed", "first_try", "repaired", "refused", "calls", "cost_usd", "median_seconds")
+
+
+def _rows(summary: Mapping[str, Any], before: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Return the figures by route and model; one that changed since the last run shows both."""
+    rows: list[tuple[str, ...]] = [("", *(name.replace("_", " ") for name in _COLUMNS))]
+    for group in ("by_route", "by_model"):
+        for name, figures in summary[group].items():
+            last = before.get(group, {}).get(name, {})
+            rows.append((name, *(_beside(figures[column], last.get(column)) for column in _COLUMNS)))
+    return rows
+
+
+def _table(summary: Mapping[str, Any], before: Mapping[str, Any]) -> list[str]:
+    rows = _rows(summary, before)
+    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return ["", *lines, "", _verdict(summary, before)]
+
+
+def _verdict(summary: Mapping[str, Any], before: Mapping[str, Any]) -> str:
+    now = f"{summary['passed']} of {summary['ran']} cases came out right, {summary['first_try']} at the first try"
+    last = f"; last run: {before['passed']} of {before['ran']}, {before['first_try']}" if before else ""
+    return f"{now}, for ${summary['cost_usd']}{last}"
+
+
+def _beside(now: Any, last: Any) -> str:
+    return str(now) if last is None or last == now else f"{now} ({last})"
+
+
+_STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 80rem; padding: 0 1rem; color: #1b1b1b; }
+table { border-collapse: collapse; margin: 1rem 0 2rem; } th, td { text-align: left; padding: .3rem .8rem .3rem 0; }
+th { border-bottom: 1px solid #999; } details { border-top: 1px solid #ddd; padding: .5rem 0; }
+summary { cursor: pointer; } .ok { color: #166534; } .repaired { color: #92400e; } .WRONG { color: #b91c1c; }
+.pictures { display: grid; grid-template-columns: 1fr 1fr; gap: 1rem; }
+.pictures img { width: 100%; border: 1px solid #ddd; }
+blockquote { margin: .3rem 0; padding-left: .8rem; border-left: 3px solid #ddd; white-space: pre-line; }
+"""
+
+
+def page_of(
+    cases: Sequence[Case], results: Sequence[CaseResult], summary: Mapping[str, Any], before: Mapping[str, Any]
+) -> str:
+    """Return the report as a page without scripts; what models and owners wrote is escaped."""
+    shown = "".join(_case_html(case, result) for case, result in zip(cases, results, strict=True))
+    head, *rows = _rows(summary, before)
+    table = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    heads = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>pointsman eval</title>'
+        f"<style>{_STYLE}</style></head><body><h1>pointsman eval</h1><p>{html.escape(_verdict(summary, before))}</p>"
+        f"<table><tr>{heads}</tr>{table}</table>{shown}</body></html>\n"
+    )
+
+
+def _case_html(case: Case, result: CaseResult) -> str:
+    parts = []
+    for step, done in zip(case.steps, result.steps, strict=False):
+        asked = step.answer if isinstance(step, Reply) else step.request
+        facts = (
+            f"{done.route}, {done.state}, {done.calls} calls, ${decimal_usd(done.cost_nanousd)}, {done.seconds:.1f} s"
+        )
+        wrong = "".join(f'<li class="WRONG">{html.escape(finding)}</li>' for finding in done.findings)
+        pictures = "".join(f'<img src="{html.escape(name)}" alt="" loading="lazy">' for name in done.pictures)
+        parts.append(
+            f"<blockquote>{html.escape(asked)}</blockquote><p>{html.escape(facts)}</p><ul>{wrong}</ul>"
+            f'<blockquote>{html.escape(done.said)}</blockquote><div class="pictures">{pictures}</div>'
+        )
+    mark = _mark(result)
+    fault = f" (known: {html.escape(case.known_fault)})" if case.known_fault else ""
+    is_open = " open" if mark == "WRONG" else ""
+    head = (
+        f'<summary><b class="{mark}">{mark}</b> {html.escape(case.id)}{fault} {html.escape(result.skipped)}</summary>'
+    )
+    return f"<details{is_open}>{head}{''.join(parts)}</details>"

@@ -1,0 +1,367 @@
+"""Runs cases through a whole installation, from router to preview, in parallel and under one budget."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import httpx2
+import yaml
+from pydantic import BaseModel, ConfigDict
+from sqlmodel import col, select
+
+from gateway.fake_provider.config import FakeProviderConfig, read_log
+from ledger.store import Ledger, create_ledger_engine
+from ledger.tables import Call, Release
+from producers.evaluation.cases import Case, Reply, Round, site_directory
+from producers.evaluation.checks import Files, check
+from producers.evaluation.pictures import take_pictures
+from producers.local.embedded import ANTHROPIC_URL, TENANT, Embedded, Options
+from producers.use_cases.sites import Sites
+from routing.policy.platform import Policy, load_policy, parse_policy
+from routing.policy.prices import NANOUSD_PER_USD
+from sites.content_store import ContentStore
+from sites.releases import manifest_of
+
+OPEN = frozenset({"received", "debating", "queued", "running", "scanning", "publishing"})
+RIGHT_END = {"tools": "answered", "answer": "answered", "clarify": "clarifying"}
+"""By route; any other ends in a preview."""
+_EDITS = ("model:spec_edit", "model:spec_create", "model:patch_edit", "model:patch_built")
+RECORDED = ("recorded", "replayed")
+"""The fake provider's rules that play recorded replies."""
+_LOOK_SECONDS = 0.1
+_LONGEST_SECONDS = 600.0
+_LEAST_USD = 0.01
+
+
+class StepResult(BaseModel):
+    """What became of one request or answer of a case."""
+
+    model_config = ConfigDict(frozen=True)
+
+    job: UUID | None = None
+    state: str = ""
+    reason: str | None = None
+    detail: str | None = None
+    route: str = ""
+    """Where it was done."""
+    wanted: str = ""
+    findings: tuple[str, ...] = ()
+    """What is not as it should be; empty for a right result."""
+    calls: int = 0
+    tries: int = 0
+    """Edits that a model wrote, over all tiers."""
+    models: tuple[str, ...] = ()
+    cost_nanousd: int = 0
+    seconds: float = 0.0
+    digest: str = ""
+    """Of the files of its result; empty without any."""
+    said: str = ""
+    """The answer, the question to the owner, or the report."""
+    pictures: tuple[str, ...] = ()
+    """File names of pictures of the first page that changed, before and after."""
+
+    @property
+    def is_repaired(self) -> bool:
+        """Whether it took more than one try of a model."""
+        return self.tries > 1
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether it ended without the result that was wanted."""
+        return self.state != RIGHT_END.get(self.wanted, "awaiting_approval")
+
+
+class CaseResult(BaseModel):
+    """What became of a case."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    kind: str
+    lang: str
+    steps: tuple[StepResult, ...] = ()
+    skipped: str = ""
+    """Why it did not run."""
+
+    @property
+    def is_passed(self) -> bool:
+        """Whether every step came out right."""
+        return not self.skipped and all(not step.findings for step in self.steps)
+
+    @property
+    def is_first_try(self) -> bool:
+        """Whether no step needed a second try of a model."""
+        return self.is_passed and not any(step.is_repaired for step in self.steps)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How cases are run."""
+
+    provider: str = "fake"
+    key: str | None = None
+    """The provider's key; not for `fake`."""
+    url: str | None = None
+    """The provider's address; its own by default."""
+    model: str | None = None
+    """For every call, instead of the policy's."""
+    policy: Path | None = None
+    budget_usd: float | None = None
+    """For all cases together; None for no limit but the policy's."""
+    recorded: Path | None = None
+    """Recorded calls that are replayed instead of the cases' replies."""
+    jobs: int = 4
+    cases: tuple[Path, ...] = ()
+    """Where the cases come from, besides the shipped ones."""
+    sites: Path | None = None
+    """A directory of sites besides those."""
+
+
+class Purse:
+    """The money of a run: what a case may spend is taken before it begins, and what it left is put back."""
+
+    def __init__(self, nanousd: int | None) -> None:
+        self._left = nanousd
+        self._changed = threading.Condition()
+        self._taken = 0
+
+    @contextmanager
+    def take(self, wanted: int) -> Iterator[Callable[[int], None] | None]:
+        """Yield a function that books what was spent, or None where too little is left.
+
+        It waits while other cases hold money that they may put back.
+        """
+        with self._changed:
+            while self._left is not None and self._left < wanted and self._taken:
+                self._changed.wait()
+            if self._left is not None and self._left < wanted:
+                yield None
+                return
+            self._taken += 1
+            self._left = None if self._left is None else self._left - wanted
+        spent = 0
+
+        def book(nanousd: int) -> None:
+            nonlocal spent
+            spent = nanousd
+
+        try:
+            yield book
+        finally:
+            with self._changed:
+                self._taken -= 1
+                self._left = None if self._left is None else self._left + wanted - spent
+                self._changed.notify_all()
+
+
+def policy_with_model(policy: Path | None, model: str | None, *, home: Path) -> Path | None:
+    """Return the policy to run with: the given one, or a copy in `home` in which one model makes every call of a job.
+
+    Raises:
+        PolicyError: the caller's fault: the model has no price or no speed.
+    """
+    if model is None:
+        return policy
+    fields = load_policy(policy).model_dump(mode="json")
+    for call in fields["calls"].values():
+        call["model"] = model
+    text = yaml.safe_dump(fields)
+    parse_policy(text, source=f"the policy with {model}")
+    home.mkdir(parents=True, exist_ok=True)
+    (path := home / "policy.yaml").write_text(text, encoding="utf-8")
+    return path
+
+
+def digest_of(files: Files) -> str:
+    """Return the digest of files and their paths; empty for none."""
+    parts = sorted(f"{path}\0{hashlib.sha256(data).hexdigest()}" for path, data in files.items())
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest() if parts else ""
+
+
+class Runner:
+    """Runs cases on one installation."""
+
+    def __init__(self, embedded: Embedded, plan: Plan) -> None:
+        self._plan = plan
+        self._policy: Policy = load_policy(embedded.options.policy)
+        self._purse = Purse(None if plan.budget_usd is None else round(plan.budget_usd * NANOUSD_PER_USD))
+        self._ledger = Ledger(
+            create_ledger_engine(embedded.environment["POINTSMAN_LEDGER__URL"], pool_size=plan.jobs + 1)
+        )
+        self._content_store = ContentStore(embedded.home / "content-store")
+        self._sites = Sites(self._ledger, self._content_store, self._policy)
+        self._has_boxes = not embedded.boxes.off
+        self._request_log = embedded.request_log
+        self._pictures: Path | None = None
+        self._http = httpx2.Client(
+            base_url=embedded.api_url,
+            headers={"authorization": f"Bearer {embedded.api_key}"},
+            timeout=30,
+            trust_env=False,
+        )
+
+    def close(self) -> None:
+        """Close its connections."""
+        self._http.close()
+        self._ledger.close()
+
+    def run(
+        self, cases: Sequence[Case], tell: Callable[[CaseResult], None], *, pictures: Path | None = None
+    ) -> list[CaseResult]:
+        """Run cases, and tell of each as it ends; `pictures` is where to put those of pages before and after."""
+        self._pictures = pictures
+
+        def one(case: Case) -> CaseResult:
+            result = self._run(case)
+            tell(result)
+            return result
+
+        with ThreadPoolExecutor(self._plan.jobs) as pool:
+            return list(pool.map(one, cases))
+
+    def _run(self, case: Case) -> CaseResult:
+        shown = {"id": case.id, "kind": case.kind, "lang": case.lang}
+        if not self._has_boxes and any(step.route == "agent" for step in case.steps):
+            return CaseResult(**shown, skipped="the code agent needs boxes")
+        reserve = round(self._policy.budgets.job_usd * NANOUSD_PER_USD) * sum(
+            isinstance(step, Round) for step in case.steps
+        )
+        if self._plan.budget_usd is not None:
+            reserve = min(reserve, round(self._plan.budget_usd * NANOUSD_PER_USD))
+        with self._purse.take(reserve) as book:
+            if book is None:
+                return CaseResult(**shown, skipped="the budget is spent")
+            steps = tuple(self._steps(case, cap_nanousd=reserve))
+            book(sum(step.cost_nanousd for step in steps))
+        return CaseResult(**shown, steps=steps)
+
+    def _steps(self, case: Case, *, cap_nanousd: int) -> Iterator[StepResult]:
+        site = case.id
+        if case.site is not None:
+            directory = site_directory(case, beside=self._plan.cases, sites=self._plan.sites)
+            self._sites.import_site(TENANT, site, directory, actor="pointsman eval")
+        place = {"new_site": site} if case.new_site else {"site": site} if case.site else {}
+        left, job = cap_nanousd, None
+        for step in case.steps:
+            budget = {} if self._plan.budget_usd is None else {"budget_usd": max(left, 1) / NANOUSD_PER_USD}
+            if isinstance(step, Reply):
+                answer = self._http.post(f"/v1/jobs/{job}/reply", json={"text": step.answer})
+            elif job is None:
+                body = {"prompt": step.request, **place, **step.options, **budget}
+                answer = self._http.post("/v1/jobs", json=body)
+            else:
+                answer = self._http.post(f"/v1/jobs/{job}/revise", json={"text": step.request, **step.options})
+            if not answer.is_success:
+                yield StepResult(wanted=step.route, findings=(f"HTTP {answer.status_code}: {answer.text[:400]}",))
+                return
+            job = UUID(answer.json()["id"]) if not isinstance(step, Reply) else job
+            assert job is not None
+            result = self._judge(step, self._follow(job), name=case.id)
+            left -= result.cost_nanousd
+            yield result
+            if result.is_refused:
+                return
+
+    def _follow(self, job: UUID) -> dict[str, Any]:
+        until = time.monotonic() + _LONGEST_SECONDS
+        while True:
+            view: dict[str, Any] = self._http.get(f"/v1/jobs/{job}").json()
+            is_asking = view["state"] == "clarifying" and not (view["clarification"] or {}).get("is_pending")
+            if is_asking or (view["state"] not in OPEN and view["state"] != "clarifying") or time.monotonic() > until:
+                return view
+            time.sleep(_LOOK_SECONDS)
+
+    def _judge(self, step: Round | Reply, view: Mapping[str, Any], *, name: str) -> StepResult:
+        before, after = (
+            self._files(view["start_release_id"] or view["base_release_id"]),
+            self._files(view["release_id"]),
+        )
+        asked = view["clarification"] if view["state"] == "clarifying" else None
+        question = " ".join((asked["question"], *(option["label"] for option in asked["options"]))) if asked else ""
+        report = str(view["result"].get("summary") or "")
+        said = view["answer"] or question
+        events = self._http.get(f"/v1/jobs/{view['id']}/events", params={"format": "json"}).json()
+        tries = sum(event["data"].get("step") in _EDITS for event in events if event["kind"] == "step")
+        route = "clarify" if view["state"] == "clarifying" else view["tier"] or view["queue"]
+        findings = []
+        wanted = RIGHT_END.get(step.route, "awaiting_approval")
+        if view["state"] != wanted:
+            findings.append(f"came to {view['state']}, not {wanted}: {view['detail'] or view['reason'] or ''}")
+        elif route != step.route:
+            findings.append(f"was done by {route}, not {step.route}: {view['why']}")
+        if view["state"] == wanted:
+            findings += check(step.then, before, after if after else before, said=said, summary=report)
+        with self._ledger.begin() as session:
+            calls = session.scalars(select(Call).where(col(Call.job_id) == UUID(view["id"]))).all()
+            models, cost = tuple(sorted({call.model for call in calls})), sum(call.cost_nanousd for call in calls)
+            findings += self._improvised({str(call.id) for call in calls})
+        return StepResult(
+            job=UUID(view["id"]),
+            state=view["state"],
+            reason=view["reason"],
+            detail=view["detail"],
+            route=route,
+            wanted=step.route,
+            findings=tuple(findings),
+            calls=len(calls),
+            tries=tries,
+            models=models,
+            cost_nanousd=cost,
+            seconds=view["seconds"],
+            digest=digest_of(after),
+            said=said or report,
+            pictures=self._take_pictures(before, after, f"{name}-{view['round']}"),
+        )
+
+    def _take_pictures(self, before: Files, after: Files, name: str) -> tuple[str, ...]:
+        if self._pictures is None or not after:
+            return ()
+        return tuple(take_pictures(before, after, self._pictures / name))
+
+    def _improvised(self, calls: set[str]) -> Iterator[str]:
+        """Yield what the fake provider had no recorded reply to: it says nothing about a model."""
+        for call in read_log(self._request_log) if calls else ():
+            if call.call in calls and call.rule not in RECORDED:
+                yield f"no reply is recorded for a call with {', '.join(call.tools) or 'no tools'}"
+
+    def _files(self, release: str | None) -> Files:
+        if release is None:
+            return {}
+        with self._ledger.begin() as session:
+            row = session.get(Release, UUID(release))
+            assert row is not None
+            return self._content_store.read_tree(manifest_of(row))
+
+
+@contextmanager
+def installed_for(plan: Plan, *, home: Path, environment: Mapping[str, str]) -> Iterator[Runner]:
+    """Start an installation for a plan, and stop it in the end.
+
+    Raises:
+        PolicyError, InstallationError: the caller's fault.
+    """
+    options = Options(
+        home=home,
+        anthropic_key=plan.key,
+        anthropic_url=plan.url or ANTHROPIC_URL,
+        fake_provider=FakeProviderConfig(speed="max", cases=plan.cases, recorded=plan.recorded),
+        policy=policy_with_model(plan.policy, plan.model, home=home),
+        api_port=0,
+        concurrency=max(2, min(plan.jobs, os.cpu_count() or 2)),
+    )
+    with Embedded(options, base_environment=environment) as embedded:
+        runner = Runner(embedded, plan)
+        try:
+            yield runner
+        finally:
+            runner.close()

@@ -1,0 +1,104 @@
+"""`pointsman eval` over the shipped cases and their recorded replies, and jobs replayed from recorded calls."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+import psycopg
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from gateway.fake_provider.library import library_path
+from producers.cli import app
+from producers.evaluation.cases import Kind, read_cases
+from tests.acceptance.conftest import NO_ENGINE
+from tests.acceptance.installation import Installation
+
+ROOT = Path(__file__).parents[2]
+BAKERY = ROOT / "producers" / "local" / "demo_site"
+LEAST_CASES = 60
+"""Issue 20."""
+
+
+def pointsman(*arguments: str, environment: Mapping[str, str] = NO_ENGINE) -> tuple[int, dict[str, Any], str]:
+    """Run a command of its own process; return its exit code, its JSON and what it said of errors."""
+    argv = [sys.executable, "-m", "producers.cli", *arguments, "--json"]
+    done = subprocess.run(
+        argv, env={**os.environ, **environment}, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.stdout or done.returncode, done.stderr
+    return done.returncode, json.loads(done.stdout or "{}"), done.stderr
+
+
+def in_process(*arguments: str, environment: Mapping[str, str]) -> tuple[int, dict[str, Any], str]:
+    """Run a command here, which saves the seconds that imports take."""
+    done = CliRunner().invoke(app, [*arguments, "--json"], env={**environment}, prog_name="pointsman")
+    return done.exit_code, json.loads(done.stdout or "{}"), done.stderr
+
+
+def with_mistakes(folder: Path) -> Path:
+    """Write a case whose reply does not do what it wants, and one without a reply."""
+    shipped = yaml.safe_load((library_path() / "bakery.yaml").read_text())
+    right = next(case for case in shipped if case["id"] == "bakery-prices")
+    then = {"gone": {"*": ["€6.10"]}, "loses": [".*"]}
+    wrong = {**right, "id": "wrong", "request": f"{right['request']} Thank you.", "then": then}
+    unknown = {**right, "id": "unknown", "request": "Call the walnut wreath Nut Ring.", "replies": []}
+    file = folder / "cases.yaml"
+    file.write_text(yaml.safe_dump([wrong, unknown], allow_unicode=True))
+    return file
+
+
+@pytest.mark.slow
+def test_every_shipped_case_comes_out_right_at_the_first_try_and_a_wrong_one_is_named(tmp_path: Path) -> None:
+    shipped, runs, mistakes = read_cases(), tmp_path / "runs", with_mistakes(tmp_path)
+    arguments = ("eval", str(library_path()), str(mistakes), "--out", str(runs), "--jobs", "3")
+    code, summary, said = pointsman(*arguments)
+    assert (code, summary["skipped"], summary["repaired"]) == (1, {}, []), said
+    assert summary["wrong"].keys() == {"wrong", "unknown"}, summary["wrong"]
+    assert summary["wrong"]["wrong"] == ["index.html still shows '€6.10'"]
+    assert "no reply is recorded for a call with edit_site" in summary["wrong"]["unknown"]
+    assert summary["first_try"] == len(shipped) >= LEAST_CASES
+    assert {case.kind for case in shipped} == set(get_args(Kind))
+    assert {case.lang for case in shipped if case.new_site} >= {"de", "en", "fr"}
+    (run,) = runs.iterdir()
+    assert all(case.id in (run / "report.html").read_text() for case in shipped)
+
+    (run / "summary.json").unlink()  # as if it had been killed in the middle of its last line
+    kept = [line for line in (run / "results.jsonl").read_text().splitlines() if '"id":"wrong"' not in line]
+    (run / "results.jsonl").write_text("\n".join([*kept, '{"id": "torn']))
+    code, again, _ = pointsman(*arguments, "--resume")
+    assert [*runs.iterdir()] == [run]
+    assert (code, again["wrong"], again["ran"]) == (1, summary["wrong"], summary["ran"])
+
+
+def test_a_recorded_job_is_replayed_bit_for_bit_and_a_changed_reply_shows(installation: Installation) -> None:
+    environment = {**installation.embedded.environment, **NO_ENGINE}
+    asked = installation.wait_for(installation.submit("What is a sourdough starter?"), "answered")
+    code, _, said = in_process("replay", "--recorded", asked["id"], environment=environment)
+    assert (code, "no model call of it was recorded" in said) == (1, True)
+
+    assert in_process("tenant", "record", "demo", "7", environment=environment)[0] == 0
+    assert in_process("site", "import", "replayed", str(BAKERY), environment=environment)[0] == 0
+    request = "Change the price of the dark rye to €6.10 and of the walnut wreath to €7.90."
+    first = installation.submit(request, site="replayed")
+    installation.wait_for(first, "awaiting_approval")
+    answer = installation.http.post(f"/v1/jobs/{first}/revise", json={"text": "Make the headline shorter."})
+    second = answer.json()["id"]
+    installation.wait_for(second, "awaiting_approval")
+    assert in_process("tenant", "record", "demo", "0", environment=environment)[0] == 0
+
+    with psycopg.connect(installation.embedded.environment["POINTSMAN_LEDGER__URL"].replace("+psycopg", "")) as ledger:
+        rows = ledger.execute("SELECT id, reply FROM recorded_call WHERE job_id = %s", (second,)).fetchall()
+        for call, reply in rows:
+            message = json.loads(reply)
+            message["content"][0]["input"]["summary"] = "Something else was done."
+            ledger.execute("UPDATE recorded_call SET reply = %s WHERE id = %s", (json.dumps(message), call))
+    code, replayed, said = in_process("replay", "--recorded", second, environment=environment)
+    assert [step["job"] for step in replayed["steps"]] == [str(first), second], said
+    assert [step["differences"] for step in replayed["steps"]] == [[], ["it says something else"]]
+    assert (code, replayed["is_same"]) == (1, False)

@@ -1,0 +1,51 @@
+"""The money of a run of cases, and its policy."""
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from producers.evaluation.run import Purse, policy_with_model
+from routing.errors import PolicyError
+from routing.policy.platform import load_policy
+
+USD = 10**9
+
+
+def test_a_case_waits_for_money_that_another_puts_back_and_is_skipped_when_it_is_spent() -> None:
+    purse = Purse(10 * USD)
+    is_taken, may_end, got = threading.Event(), threading.Event(), []
+
+    def first() -> None:
+        with purse.take(8 * USD) as book:
+            assert book is not None
+            is_taken.set()
+            may_end.wait(5)
+            book(1 * USD)
+
+    def second() -> None:
+        is_taken.wait(5)
+        threading.Timer(0.05, may_end.set).start()
+        with purse.take(8 * USD) as book:
+            got.append(book is not None)
+            if book is not None:
+                book(8 * USD)
+
+    threads = [threading.Thread(target=each) for each in (first, second)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(5)
+    assert got == [True]
+    with purse.take(2 * USD) as book:
+        assert book is None
+    with Purse(None).take(10**6 * USD) as book:
+        assert book is not None
+
+
+def test_one_model_makes_every_call_if_it_has_a_price(tmp_path: Path) -> None:
+    path = policy_with_model(None, "claude-sonnet-4-6", home=tmp_path)
+    assert path is not None
+    assert {call.model for call in load_policy(path).calls.values()} == {"claude-sonnet-4-6"}
+    with pytest.raises(PolicyError, match="the policy with gpt-none"):
+        policy_with_model(None, "gpt-none", home=tmp_path)
