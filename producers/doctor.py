@@ -430,6 +430,9 @@ def check_policy(policy: Policy) -> Iterator[Finding]:
     yield judge_prices(models, policy.prices)
 
 
+_GATEWAY_SETTINGS = f"{PREFIX}GATEWAY__"
+
+
 class _GatewaySettings(BaseModel):
     model_config = ConfigDict(frozen=True)
 
@@ -438,6 +441,9 @@ class _GatewaySettings(BaseModel):
 
 def check_gateway(url: str, environment: Mapping[str, str]) -> Iterator[Finding]:
     """Check whether the gateway answers and, where its settings are present, whether it has provider keys.
+
+    One that answers has read its own environment, which alone should hold the keys: a part of its settings without any
+    key says nothing then.
 
     Args:
         url: the gateway's URL for workers.
@@ -451,7 +457,9 @@ def check_gateway(url: str, environment: Mapping[str, str]) -> Iterator[Finding]
         yield warn("gateway", f"nothing answers at {url}", hint)
     else:
         yield fail("gateway", f"nothing answers at {url}", f"start `pointsman gateway`, or fix {_GATEWAY_URL}")
-    if not any(name.startswith(f"{PREFIX}GATEWAY__") for name in environment):
+    own = [name for name in environment if name.startswith(_GATEWAY_SETTINGS)]
+    has_keys = any(name.startswith(f"{_GATEWAY_SETTINGS}PROVIDERS__") for name in own)
+    if not own or (answer is not None and not has_keys):
         return
     try:
         config = read_settings(_GatewaySettings, environment).gateway

@@ -197,7 +197,8 @@ def test_a_slow_gateway_is_not_well() -> None:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Slow) as server:
         threading.Thread(target=server.serve_forever).start()
-        (finding,) = doctor.check_gateway(f"http://127.0.0.1:{server.server_port}", {})
+        url, settings = f"http://127.0.0.1:{server.server_port}", {"POINTSMAN_GATEWAY__PORT": "1"}
+        (finding,) = doctor.check_gateway(url, settings)  # whose keys are in its own environment, as they should be
         server.shutdown()
     assert (finding.name, finding.verdict.value) == ("gateway", "WARN")
     assert ", in " in finding.seen
