@@ -6,7 +6,8 @@ the visitor's mail program.
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import quote
 
 from pydantic import Field, model_validator
@@ -50,6 +51,9 @@ class Hours(Props):
     time: Label
 
 
+FieldName = Literal["phone", "date", "time", "people"]
+
+
 class ContactFormProps(SectionProps):
     """Contact data beside a form; without an address to send to there is no form."""
 
@@ -60,6 +64,8 @@ class ContactFormProps(SectionProps):
     action: LinkUrl | None = None
     button: Label | None = None
     topics: Annotated[tuple[Label, ...], Field(max_length=12)] = ()
+    fields: Annotated[tuple[FieldName, ...], Field(max_length=4)] = ()
+    """What a visitor has to state besides name, email and message."""
     note: Text | None = None
 
 
@@ -76,6 +82,7 @@ def _form(props: ContactFormProps, ctx: RenderContext) -> Html | None:
         "form",
         _field(ctx, "name", ctx.say("Your name"), _input(ctx, "name", "text")),
         _field(ctx, "email", ctx.say("Your email"), _input(ctx, "email", "email")),
+        *(_further_field(ctx, name) for name in dict.fromkeys(props.fields)),
         topic,
         _field(ctx, "message", ctx.say("Message"), message),
         tag(
@@ -95,6 +102,17 @@ def _field(ctx: RenderContext, name: str, label: str, control: Html) -> Html:
     return tag("div", tag("label", label, for_=f"{ctx.id}.{name}"), control, class_="field")
 
 
+def _further_field(ctx: RenderContext, name: FieldName) -> Html:
+    known: Mapping[FieldName, tuple[str, Mapping[str, Any]]] = {
+        "phone": (ctx.say("Your phone number"), {"type": "tel", "autocomplete": "tel"}),
+        "date": (ctx.say("Date"), {"type": "date"}),
+        "time": (ctx.say("Time"), {"type": "time"}),
+        "people": (ctx.say("Number of people"), {"type": "number", "min": 1, "inputmode": "numeric"}),
+    }
+    label, attributes = known[name]
+    return _field(ctx, name, label, tag("input", id=f"{ctx.id}.{name}", name=name, required=True, **attributes))
+
+
 def _input(ctx: RenderContext, name: str, kind: str) -> Html:
     return tag("input", id=f"{ctx.id}.{name}", name=name, type=kind, autocomplete=name, required=True)
 
@@ -106,7 +124,7 @@ def _encoding(target: str) -> str | None:
 @Component(
     "ContactForm",
     summary="contact: heading, text, email, phone, address, hours [{days, time}], button, topics [text], note, "
-    "action (URL of a form service)",
+    "fields [phone | date | time | people] (also asked for), action (URL of a form service)",
     example={"heading": "Say hello", "email": "hello@bakery.example", "phone": "+44 20 7946 0000", "button": "Send"},
     words=("contact form", "contact", "contact section", "contact us", "form", "contact us form", "enquiry form"),
     outline=lambda section, business: {

@@ -175,3 +175,15 @@ def test_a_section_whose_contact_data_nobody_gave_is_left_out() -> None:
     known = {"email": "hello@bakery.example", "address": "14 Mill Lane"}
     elements = expand_outline(outlined(*kinds, contact=known)).pages[INDEX]["elements"]
     assert {"map-link", "newsletter"} <= set(elements)
+
+
+def test_a_form_asks_for_what_its_owner_wants_to_know_in_fields_of_their_kind() -> None:
+    wanted = ["date", "people", "phone", "date"]
+    (form,) = one("ContactForm", email="hello@bakery.example", fields=wanted).iter("form")
+    fields = {field.get("name"): field for field in form.iter("input")}
+    kinds = {"name": "text", "email": "email", "date": "date", "people": "number", "phone": "tel"}
+    assert [(name, field.get("type")) for name, field in fields.items()] == [*kinds.items()]
+    assert [label.text for label in form.iter("label")][2:5] == ["Date", "Number of people", "Your phone number"]
+    assert {label.get("for") for label in form.iter("label")} >= {field.get("id") for field in fields.values()}
+    assert (fields["people"].get("min"), fields["phone"].get("autocomplete")) == ("1", "tel")
+    assert all(field.get("required") is not None for field in fields.values())
