@@ -23,7 +23,7 @@ from gateway.config import GatewayConfig, ProviderConfig, create_provider
 from gateway.errors import GatewayError
 from gateway.ledger_client import Ledger, LedgerUnreachableError
 from gateway.messages import Code, ModelRequest, RefusedError, parse_request
-from gateway.providers import Provider, Settlement, UpstreamRequest, WorstInput
+from gateway.providers.provider import Provider, Settlement, UpstreamRequest, WorstInput
 from ledger import money, provider_circuits
 from ledger.attempts import hash_token
 from ledger.money import Bearer, CallStart, CircuitRefusal, CircuitUse, Reserved
@@ -31,7 +31,7 @@ from ledger.store import Statement
 from routing.config import key_fingerprint
 from routing.errors import PolicyError
 from routing.policy.platform import Policy, ProjectOverrides, lower
-from routing.policy.prices import NANOUSD_PER_USD, BudgetExceeded, Price, Usage, nanousd_per_token, price_of
+from routing.policy.prices import NANOUSD_PER_USD, BudgetExceeded, Price, Usage, nanousd_per_token
 from routing.provider_circuit import Trouble, pauses
 from routing.queues import Limits
 
@@ -140,7 +140,7 @@ def account_of(bearer: Bearer, providers: Mapping[str, ProviderConfig]) -> Provi
 
 
 def check_key(bearer: Bearer, provider: ProviderConfig, *, limits: Limits) -> None:
-    """Require a key with a spending limit for work in a box (H-115).
+    """Require a key with a spending limit for work in a box (H-115), at a provider of Claude.
 
     Raises:
         RefusedError: the fault of the key's owner.
@@ -149,6 +149,10 @@ def check_key(bearer: Bearer, provider: ProviderConfig, *, limits: Limits) -> No
         raise RefusedError(
             Code.NO_PROVIDER,
             f"provider {bearer.provider} states no spending limit: work in a box needs its day_usd",
+        )
+    if provider.api == "openai" and limits.container == "required":
+        raise RefusedError(
+            Code.NO_PROVIDER, f"provider {bearer.provider} has no Claude: work in a box needs one that has (api openai)"
         )
 
 
@@ -263,7 +267,9 @@ class Admission:
             RefusedError: the caller's fault; names the field and the rule.
         """
         most_tokens = caller.policy.gateway.max_output_tokens
-        request = parse_request(raw, models=_models_of(caller), most_tokens=most_tokens, is_count=is_count)
+        request = parse_request(
+            raw, models=_models_of(caller), most_tokens=most_tokens, names=caller.account.models, is_count=is_count
+        )
         caller.provider.check(request, allows_references=caller.policy.gateway.media_references)
         return request
 
@@ -294,11 +300,11 @@ class Admission:
                 fresh = await self.caller(caller.headers, peer=caller.peer)
             if fresh.bearer == caller.bearer and not caller.is_kept:
                 break
-            caller, request = fresh, self.request(fresh, request.encoded)
+            caller, request = fresh, self.request(fresh, request.received)
         raise RefusedError(Code.FENCED, "the attempt of this token no longer holds its job")
 
     async def _admit(self, caller: Caller, request: ModelRequest) -> Admitted:
-        price = price_of(caller.policy.prices, request.model)
+        price = caller.account.price_of(caller.policy.prices, request.model)
         call = self._start(caller, request, price, await self._bound(caller, request, price))
         outcome = await self._reserve(caller, call)
         if isinstance(outcome, BudgetExceeded):

@@ -39,7 +39,7 @@ from gateway.errors import (
 )
 from gateway.messages import MESSAGES_PATH, Code, ReplyReader
 from gateway.network import authorities
-from gateway.providers import EventSplitter, data_of
+from gateway.providers.provider import EventSplitter, data_of
 from monitoring import traces
 from routing.policy.prices import Usage
 

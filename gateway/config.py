@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, SecretStr
+from pydantic import AfterValidator, Field, SecretStr, ValidationInfo
 
-from gateway.anthropic import AnthropicProvider
-from gateway.providers import Provider
+from gateway.providers.anthropic import AnthropicProvider
+from gateway.providers.bedrock import BedrockProvider
+from gateway.providers.openai import OpenAIProvider
+from gateway.providers.provider import Provider
+from gateway.providers.vertex import VertexProvider
 from routing.config import Section
+from routing.policy.prices import Price, price_of
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _KEY = re.compile(r"[\x21-\x7e]+")
 """Printable ASCII without spaces, which is what a header can carry."""
+_MAX_DOCUMENT_CHARACTERS = 16_384
 
 
-def _check_key(key: SecretStr) -> SecretStr:
-    if not _KEY.fullmatch(key.get_secret_value()):
+def _check_key(key: SecretStr, info: ValidationInfo) -> SecretStr:
+    text = key.get_secret_value()
+    if info.data.get("api") == "vertex" and text.startswith("{"):
+        if len(text) > _MAX_DOCUMENT_CHARACTERS:
+            raise ValueError(f"a service account's key has at most {_MAX_DOCUMENT_CHARACTERS} characters")
+    elif not _KEY.fullmatch(text):
         raise ValueError("must be one line of printable ASCII without spaces")
     return key
 
@@ -27,26 +36,56 @@ def _check_key(key: SecretStr) -> SecretStr:
 class ProviderConfig(Section):
     """An account at a model provider, and the key that pays for it."""
 
-    api: Literal["anthropic"] = "anthropic"
-    """The API that it speaks."""
+    api: Literal["anthropic", "bedrock", "vertex", "openai"] = "anthropic"
+    """The API that it speaks: Anthropic's own; Claude on Amazon Bedrock or on Google Vertex AI (extras `bedrock` and
+    `vertex`); or OpenAI's chat completions, as vLLM, Ollama, llama.cpp and OpenRouter do, which is for everything but
+    work in a box: Claude Code speaks to Claude."""
     base_url: Annotated[str, Field(pattern=r"^https?://[^\s/]+(/[^\s]*)?$")]
+    """`https://api.anthropic.com`; `https://bedrock-runtime.REGION.amazonaws.com`;
+    `https://LOCATION-aiplatform.googleapis.com/v1/projects/PROJECT/locations/LOCATION`; for `openai` what stands before
+    `/chat/completions`."""
+    region: Annotated[str, Field(pattern=r"^[a-z0-9-]*$")] = ""
+    """Bedrock: the region that requests are signed for; empty for the one in `base_url`."""
     label: Annotated[str, Field(min_length=1, max_length=64)]
     """Name of the provider in the ledger's `provider` column."""
     api_key: Annotated[SecretStr, AfterValidator(_check_key)]
-    """The key. Prefer a file (`..._API_KEY_FILE`), which is read once, at start."""
+    """The key. Prefer a file (`..._API_KEY_FILE`), which is read once, at start. Bedrock: an API key, or
+    `ACCESS_KEY_ID:SECRET_ACCESS_KEY[:SESSION_TOKEN]`. Vertex: a service account's key file. A server without keys: any
+    word."""
+    models: dict[str, str] = Field(default_factory=dict)
+    """The provider's names of the policy's models, as JSON: {"claude-sonnet-4-6": "us.anthropic.claude-sonnet-4-6"}.
+    A call costs what the policy's prices say of the provider's name; of one they do not list, the dearest of each."""
+    price_factor: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+    """What this account pays for the same model, as a multiple of the policy's prices: 1.1 where an endpoint of one
+    region costs a tenth more."""
     tenants: tuple[str, ...] = ()
     """The only tenants that may use this key, whatever the ledger says; empty for every tenant the operator assigned it
     to. A project may name only a key that lists its tenant here."""
     day_usd: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     """The owner's spending limit per day (UTC). Without one, work in a box is refused."""
 
+    def price_of(self, prices: Mapping[str, Price], model: str) -> Price:
+        """Return what this account pays for a model by the provider's name."""
+        return price_of(prices, model).times(self.price_factor)
+
 
 def create_provider(config: ProviderConfig) -> Provider:
-    """Return the provider client of an account."""
-    return _PROVIDERS[config.api](config.base_url, config.api_key.get_secret_value())
+    """Return the provider client of an account.
+
+    Raises:
+        PolicyError: the operator's fault: the account's settings do not fit its API.
+    """
+    key = config.api_key.get_secret_value()
+    if config.api == "bedrock":
+        return BedrockProvider(config.base_url, key, region=config.region)
+    return _PROVIDERS[config.api](config.base_url, key)
 
 
-_PROVIDERS: dict[str, Callable[[str, str], Provider]] = {"anthropic": AnthropicProvider}
+_PROVIDERS: dict[str, Callable[[str, str], Provider]] = {
+    "anthropic": AnthropicProvider,
+    "vertex": VertexProvider,
+    "openai": OpenAIProvider,
+}
 
 
 class GatewayConfig(Section):

@@ -34,7 +34,7 @@ from psycopg.pq import TransactionStatus
 from gateway.errors import GatewayError
 from gateway.group_commit import GroupCommit
 from gateway.journal import Journal
-from gateway.providers import Settlement
+from gateway.providers.provider import Settlement
 from ledger import money, provider_circuits
 from ledger.money import (
     Bearer,

@@ -1,6 +1,6 @@
 """The Messages API between callers and the gateway: how requests are checked, replies read and calls refused.
 
-Claude Code speaks no other API, so workers use it too; a provider with another API translates (providers.py). A body
+Claude Code speaks no other API, so workers use it too; a provider with another API translates (providers/). A body
 is parsed once and serialised again: a duplicate key cannot show one value to the gateway and another to the provider.
 
 In a refusal, `type` decides what the SDK and the CLI do; `details.error_code` is for our own client.
@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any
 
 from pydantic_core import PydanticSerializationError, from_json, to_json
@@ -28,11 +29,14 @@ class ModelRequest:
 
     fields: dict[str, Any]
     model: str
+    """As the provider calls it."""
     max_tokens: int
     """Requested output tokens, capped by the policy; 0 for a request to count tokens."""
     streams: bool
     encoded: bytes
     """The body to send with this `max_tokens`."""
+    received: bytes
+    """The body as the caller sent it."""
 
     @property
     def has_tools(self) -> bool:
@@ -51,13 +55,21 @@ class ModelRequest:
         return self.encoded if max_tokens == self.max_tokens else encode(self.fields | {"max_tokens": max_tokens})
 
 
-def parse_request(raw: bytes, *, models: frozenset[str], most_tokens: int, is_count: bool = False) -> ModelRequest:
+def parse_request(
+    raw: bytes,
+    *,
+    models: frozenset[str],
+    most_tokens: int,
+    names: Mapping[str, str] = MappingProxyType({}),
+    is_count: bool = False,
+) -> ModelRequest:
     """Parse and check the body of a request.
 
     Args:
         raw: the body as received.
         models: the models that the caller's queue may use.
         most_tokens: the cap on `max_tokens`.
+        names: what the provider calls those models, where it has names of its own.
         is_count: whether only a token count is wanted, without `max_tokens`.
 
     Raises:
@@ -80,7 +92,9 @@ def parse_request(raw: bytes, *, models: frozenset[str], most_tokens: int, is_co
     if not is_count:
         max_tokens = _max_tokens(fields, most_tokens)
         fields["max_tokens"] = max_tokens
-    return ModelRequest(fields, model, max_tokens, bool(fields.get("stream", False)), encode(fields))
+    if (name := names.get(model, model)) != model:
+        fields["model"] = name
+    return ModelRequest(fields, name, max_tokens, bool(fields.get("stream", False)), encode(fields), raw)
 
 
 def encode(fields: dict[str, Any]) -> bytes:

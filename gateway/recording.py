@@ -12,7 +12,7 @@ from pydantic_core import from_json
 
 from gateway.ledger_client import Ledger, LedgerUnreachableError
 from gateway.messages import ReplyReader
-from gateway.providers import EventSplitter, data_of
+from gateway.providers.provider import EventSplitter, data_of
 from ledger.operations.recordings import record_call
 from routing.redaction import redact_all
 

@@ -29,7 +29,7 @@ from gateway.admission import Admitted, Caller, CircuitReporter, Ended
 from gateway.config import GatewayConfig
 from gateway.ledger_client import Ledger, LedgerUnreachableError
 from gateway.messages import Code, ModelRequest, RefusedError, retry_headers
-from gateway.providers import EventTooLargeError, Meter, Settlement
+from gateway.providers.provider import Meter, Settlement, UnreadableStreamError
 from gateway.recording import record
 from ledger import money
 from monitoring import traces
@@ -278,14 +278,16 @@ class Relay:
                 self._headers = provider.reply_headers(response.headers)
                 if response.status != _OK:
                     self._retry_after = retry_after_of(response)
-                    self._rest = provider.pass_back(await read_up_to(response, _MAX_ERROR_BYTES))
+                    self._rest = provider.pass_back(
+                        await read_up_to(response, _MAX_ERROR_BYTES), status=response.status
+                    )
                 elif admitted.request.streams:
                     await self._stream(response)
                 else:
                     await self._read_whole(response)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError):
             self._was_sent = False
-        except (aiohttp.ClientError, TimeoutError, EventTooLargeError) as error:
+        except (aiohttp.ClientError, TimeoutError, UnreadableStreamError) as error:
             logger.info("provider_gone", extra={"error": type(error).__name__, "call_id": str(admitted.id)})
 
     async def _read_whole(self, response: aiohttp.ClientResponse) -> None:

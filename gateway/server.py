@@ -142,7 +142,7 @@ class Gateway:
         if answer is None:
             raise _unreachable()
         status, headers, body = answer
-        await _reply(send, status, headers, caller.provider.pass_back(body))
+        await _reply(send, status, headers, caller.provider.pass_back(body, status=status))
 
     async def _count_tokens(self, caller: Caller, request: ModelRequest) -> int | None:
         """Ask the provider for a tighter bound than the request's own, free of charge."""

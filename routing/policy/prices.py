@@ -32,6 +32,15 @@ class Price(BaseModel):
     context_tokens: int = Field(default=1_000_000, gt=0)
     """Most tokens of a call's input, and so of a document that is not in the call."""
 
+    def times(self, factor: float) -> Price:
+        """Return the price of somebody who pays a multiple of it."""
+        if factor == 1:
+            return self
+        return self.model_copy(update={name: factor * getattr(self, name) for name in _KINDS})
+
+
+_KINDS = ("input", "output", "cache_write", "cache_read")
+
 
 class Usage(NamedTuple):
     """Tokens of one call; the four kinds are disjoint."""

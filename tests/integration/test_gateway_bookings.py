@@ -13,7 +13,7 @@ from gateway import ledger_client
 from gateway.journal import Journal, read_journal
 from gateway.ledger_client import Ledger as LedgerClient
 from gateway.ledger_client import LedgerUnreachableError
-from gateway.providers import Settlement
+from gateway.providers.provider import Settlement
 from ledger import money
 from ledger.attempts import hash_token
 from ledger.money import Bearer, CallStart, Reserved

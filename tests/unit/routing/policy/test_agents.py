@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from gateway.anthropic import most_input_nanousd, most_text_tokens
+from gateway.providers.anthropic import most_input_nanousd, most_text_tokens
 from routing.errors import PolicyError
 from routing.policy.agents import AgentDefinition, AgentRole, check_path_rule, instruction_file, is_covered
 from routing.policy.platform import Policy, parse_policy, platform_policy

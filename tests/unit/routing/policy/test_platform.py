@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gateway.anthropic import TOOL_PROMPT_TOKENS, most_input_nanousd, most_text_tokens
+from gateway.providers.anthropic import TOOL_PROMPT_TOKENS, most_input_nanousd, most_text_tokens
 from routing.errors import PolicyError
 from routing.policy.platform import (
     ModelCall,

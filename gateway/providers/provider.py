@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeGuard
 from uuid import UUID
+
+from pydantic_core import from_json, to_json
 
 from gateway.messages import ModelRequest
 from routing.policy.prices import Price, Usage, cost_nanousd
@@ -49,6 +51,8 @@ class Meter:
         self._has_output = False
         self._characters = 0
         self._is_garbled = False
+        self.has_started = False
+        """The provider has begun to reply."""
         self.is_complete = False
         """The provider reported the end of the message."""
         self.has_failed = False
@@ -57,14 +61,13 @@ class Meter:
         """The kind of that error."""
 
     @property
-    def has_started(self) -> bool:
-        """Whether the provider has reported the input's usage."""
-        return self._input is not None
-
-    @property
     def is_overrun(self) -> bool:
-        """Whether an unfinished reply has used more than its reserve."""
-        return self._input is not None and not self._has_output and self._cost(self._usage()) > self._reserved
+        """Whether an unfinished reply has used more than its reserve, as far as it can be seen."""
+        return self.has_started and not self._has_output and self._cost(self._usage()) > self._reserved
+
+    def begin(self) -> None:
+        """Note that the provider has begun to reply."""
+        self.has_started = True
 
     def garble(self) -> None:
         """Note that something the provider sent is unreadable, so the usage is unknown."""
@@ -76,6 +79,7 @@ class Meter:
 
     def count_input(self, usage: Usage) -> None:
         """Note the input's total usage so far; output tokens are ignored."""
+        self.has_started = True
         last = self._input or Usage()
         self._input = Usage(
             input_tokens=max(usage.input_tokens, last.input_tokens),
@@ -119,10 +123,10 @@ class Meter:
     def settlement(self, *, finish: str, status: int) -> Settlement:
         """Return how to book the call as far as it went."""
         usage = self._usage()
-        if self.is_complete and self._has_output and self.has_started and not self._is_garbled:
+        is_input_known = self._input is not None and not self._is_garbled
+        if self.is_complete and self._has_output and is_input_known:
             return Settlement(usage, self._cost(usage), "settled", finish, status)
         most = self._cost(usage._replace(output_tokens=max(usage.output_tokens, self._max_tokens)))
-        is_input_known = self.has_started and not self._is_garbled
         return Settlement(usage, most if is_input_known else max(self._reserved, most), "presumed", finish, status)
 
 
@@ -148,7 +152,7 @@ class ReplyStream(Protocol):
         """Meter some bytes and return what the caller gets: whole events, so that an error event can follow.
 
         Raises:
-            EventTooLargeError: the provider's fault.
+            UnreadableStreamError: the provider's fault.
         """
 
 
@@ -214,8 +218,8 @@ class Provider(Protocol):
     def read_reply(self, body: bytes, meter: Meter) -> bytes:
         """Meter a reply that is not streamed and return what the caller gets."""
 
-    def pass_back(self, body: bytes) -> bytes:
-        """Return an error or a count for the caller, without the account's key."""
+    def pass_back(self, body: bytes, *, status: int) -> bytes:
+        """Return an error, or a count (status 200), as the Messages API states it and without the account's key."""
 
     def reply_headers(self, headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
         """Return the provider's headers that the caller may see."""
@@ -229,12 +233,68 @@ class Provider(Protocol):
         """
 
 
+_TROUBLES = {429: Trouble.RATE_LIMITED, 503: Trouble.OVERLOADED, 529: Trouble.OVERLOADED}
+_TROUBLES_OF_KIND = {
+    "rate_limit_error": Trouble.RATE_LIMITED,
+    "overloaded_error": Trouble.OVERLOADED,
+    "api_error": Trouble.FAILING,
+    "timeout_error": Trouble.FAILING,
+}
+_KINDS = {
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    529: "overloaded_error",
+}
+"""Kinds of errors of the Messages API by HTTP status; any other is `invalid_request_error`, or `api_error` from 500."""
+_FAULT = 500
+_MAX_MESSAGE_CHARACTERS = 1000
+
+
+def trouble_of_status(status: int | None, *, kind: str = "") -> Trouble | None:
+    """Return what the kind of an error, else an HTTP status, says about a provider's health; see `trouble_of`."""
+    if kind:
+        return _TROUBLES_OF_KIND.get(kind)
+    if status is None:
+        return Trouble.FAILING
+    return _TROUBLES.get(status) or (Trouble.FAILING if status >= _FAULT else None)
+
+
+def error_body(status: int, message: str) -> bytes:
+    """Return an error as the Messages API words it."""
+    kind = _KINDS.get(status) or ("api_error" if status >= _FAULT else "invalid_request_error")
+    return to_json({"type": "error", "error": {"type": kind, "message": message[:_MAX_MESSAGE_CHARACTERS]}})
+
+
+def message_of_error(body: bytes) -> str:
+    """Return the message in an error of another API, wherever such APIs put it."""
+    try:
+        error = from_json(body)
+    except ValueError:
+        return "the provider gave no readable reason"
+    for name in ("error", "message", "Message", "detail"):
+        found = error.get(name) if isinstance(error, dict) else None
+        if isinstance(found, str):
+            return found
+        error = found if isinstance(found, dict) else error
+    return "the provider gave no reason"
+
+
+def is_count(value: Any) -> TypeGuard[int]:
+    """Return whether a value is a number of tokens."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
 _BORDER = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 MAX_EVENT_BYTES = 4 * 1024 * 1024
 
 
-class EventTooLargeError(ValueError):
-    """An event exceeds the size limit (the provider's fault)."""
+class UnreadableStreamError(ValueError):
+    """An event exceeds the size limit, or the stream cannot be split into events (the provider's fault)."""
 
 
 class EventSplitter:
@@ -247,7 +307,7 @@ class EventSplitter:
         """Take bytes and return the events that are now complete.
 
         Raises:
-            EventTooLargeError: the provider's fault.
+            UnreadableStreamError: the provider's fault.
         """
         data = self._pending + chunk
         if b"\r" not in data:
@@ -256,7 +316,7 @@ class EventSplitter:
         else:
             events = self._split(data)
         if len(self._pending) > MAX_EVENT_BYTES:
-            raise EventTooLargeError(f"an event is longer than {MAX_EVENT_BYTES} bytes")
+            raise UnreadableStreamError(f"an event is longer than {MAX_EVENT_BYTES} bytes")
         return events
 
     def _split(self, data: bytes) -> list[bytes]:

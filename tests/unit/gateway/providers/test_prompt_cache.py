@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gateway.prompt_cache import KnownPrefix, PromptCache
+from gateway.providers.prompt_cache import KnownPrefix, PromptCache
 from routing.policy.prices import Usage
 
 WRITTEN = Usage(input_tokens=5, cache_write_tokens=1000)

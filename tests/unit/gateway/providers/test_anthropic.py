@@ -8,9 +8,9 @@ from uuid import UUID
 
 import pytest
 
-from gateway.anthropic import AnthropicProvider, measure, most_input_nanousd, most_text_tokens
 from gateway.messages import Code, ModelRequest, RefusedError, parse_request
-from gateway.providers import WorstInput
+from gateway.providers.anthropic import AnthropicProvider, measure, most_input_nanousd, most_text_tokens
+from gateway.providers.provider import WorstInput
 from routing.policy.platform import platform_policy
 from routing.policy.prices import Price, Usage
 from tests.media_files import pdf, png
@@ -119,7 +119,7 @@ def test_a_call_carries_the_account_s_key_and_of_its_caller_s_headers_only_those
 
 
 def test_an_error_that_repeats_the_key_is_passed_back_without_it() -> None:
-    assert PROVIDER.pass_back(b"no such key: a-key") == b"no such key: [redacted]"
+    assert PROVIDER.pass_back(b"no such key: a-key", status=400) == b"no such key: [redacted]"
 
 
 def test_a_call_is_counted_by_the_fields_that_counting_takes_and_a_count_as_it_is() -> None:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.anthropic import read_event, read_message
-from gateway.providers import MAX_EVENT_BYTES, EventSplitter, EventTooLargeError, Meter, data_of
+from gateway.providers.anthropic import read_event, read_message
+from gateway.providers.provider import MAX_EVENT_BYTES, EventSplitter, Meter, UnreadableStreamError, data_of
 from routing.policy.platform import platform_policy
 from routing.policy.prices import Price, Usage, cost_nanousd
 
@@ -173,5 +173,5 @@ def test_an_event_that_is_not_complete_is_held_back() -> None:
 def test_an_event_that_never_ends_is_refused() -> None:
     splitter = EventSplitter()
     splitter.feed(b"data: ")
-    with pytest.raises(EventTooLargeError):
+    with pytest.raises(UnreadableStreamError):
         splitter.feed(b"x" * MAX_EVENT_BYTES)

@@ -11,8 +11,17 @@ from pydantic_core import from_json
 
 from gateway.media import image_size, pdf_pages
 from gateway.messages import COUNT_PATH, MESSAGES_PATH, Code, ModelRequest, RefusedError, bad_request, encode
-from gateway.prompt_cache import KnownPrefix, PromptCache
-from gateway.providers import EventSplitter, Meter, UpstreamRequest, WorstInput, data_of
+from gateway.providers.prompt_cache import KnownPrefix, PromptCache
+from gateway.providers.provider import (
+    EventSplitter,
+    Meter,
+    ReplyStream,
+    UpstreamRequest,
+    WorstInput,
+    data_of,
+    is_count,
+    trouble_of_status,
+)
 from routing.policy.prices import Price, Usage, nanousd_per_token
 from routing.provider_circuit import Trouble
 
@@ -81,7 +90,7 @@ _BLOCKS = (
 _INLINE_SOURCES = ("base64", "text", "content")
 _PAGE_TEXT_TOKENS = 3000
 """The most that the text of a page costs, by the provider's documentation; its image is added."""
-_COUNTED_FIELDS = ("model", "messages", "system", "tools", "tool_choice", "thinking", "output_config")
+COUNTED_FIELDS = ("model", "messages", "system", "tools", "tool_choice", "thinking", "output_config")
 """The fields that `count_tokens` accepts; it refuses all others."""
 _BYTES_PER_INPUT_TOKEN = 2
 _PATCH_PIXELS = 28
@@ -93,14 +102,6 @@ _LONG_CACHE_FACTOR = 2
 """The one-hour cache's write price as a multiple of the input price; the price table has the five-minute cache."""
 _COUNT_MARGIN = 50
 """The provider's count is an estimate: a fiftieth and fifty tokens are added to it."""
-
-_STATUSES = {429: Trouble.RATE_LIMITED, 503: Trouble.OVERLOADED, 529: Trouble.OVERLOADED}
-_ERROR_KINDS = {
-    "rate_limit_error": Trouble.RATE_LIMITED,
-    "overloaded_error": Trouble.OVERLOADED,
-    "api_error": Trouble.FAILING,
-    "timeout_error": Trouble.FAILING,
-}
 
 
 class AnthropicProvider:
@@ -144,12 +145,12 @@ class AnthropicProvider:
     ) -> None:
         """Remember the prefix that the provider has in its cache now."""
         if _keeps_prompt(request):
-            self._prompts.note(request.fields, usage, context=_betas(headers), sent_at=sent_at)
+            self._prompts.note(request.fields, usage, context=betas_of(headers), sent_at=sent_at)
 
     def _known(self, request: ModelRequest, headers: Mapping[bytes, bytes]) -> KnownPrefix:
         if not _keeps_prompt(request):
             return KnownPrefix()
-        return self._prompts.known(request.fields, context=_betas(headers), now=time.monotonic())
+        return self._prompts.known(request.fields, context=betas_of(headers), now=time.monotonic())
 
     def call(
         self, request: ModelRequest, *, max_tokens: int, headers: Mapping[bytes, bytes], call_id: UUID
@@ -162,7 +163,7 @@ class AnthropicProvider:
         """Return a caller's own count request unchanged; of a call, only the fields that can be counted."""
         body = request.encoded
         if request.max_tokens:
-            body = encode({name: request.fields[name] for name in _COUNTED_FIELDS if name in request.fields})
+            body = encode({name: request.fields[name] for name in COUNTED_FIELDS if name in request.fields})
         return UpstreamRequest(self._base_url + COUNT_PATH, self._headers(headers), body)
 
     def read_count(self, body: bytes) -> int | None:
@@ -175,7 +176,7 @@ class AnthropicProvider:
             return None
         return tokens + tokens // _COUNT_MARGIN + _COUNT_MARGIN
 
-    def open_stream(self, meter: Meter) -> _EventStream:
+    def open_stream(self, meter: Meter) -> ReplyStream:
         """Return a reader that passes events on unchanged."""
         return _EventStream(meter)
 
@@ -184,7 +185,7 @@ class AnthropicProvider:
         read_message(body, meter)
         return body
 
-    def pass_back(self, body: bytes) -> bytes:
+    def pass_back(self, body: bytes, *, status: int) -> bytes:
         """Redact the key, should the provider echo it."""
         return body.replace(self._key.encode(), b"[redacted]")
 
@@ -198,14 +199,10 @@ class AnthropicProvider:
 
     def trouble_of(self, status: int | None, *, kind: str = "") -> Trouble | None:
         """Judge by the error's kind, else by the status."""
-        if kind:
-            return _ERROR_KINDS.get(kind)
-        if status is None:
-            return Trouble.FAILING
-        return _STATUSES.get(status) or (Trouble.FAILING if status >= 500 else None)
+        return trouble_of_status(status, kind=kind)
 
     def _headers(self, headers: Mapping[bytes, bytes]) -> dict[str, str]:
-        betas = _betas(headers)
+        betas = betas_of(headers)
         return ({"anthropic-beta": betas} if betas else {}) | {
             "anthropic-version": headers.get(b"anthropic-version", _DEFAULT_VERSION).decode("latin-1"),
             "x-api-key": self._key,
@@ -278,7 +275,8 @@ def _keeps_prompt(request: ModelRequest) -> bool:
     return b'"cache_control":{' in request.encoded and b'"clear_tool_uses' not in request.encoded
 
 
-def _betas(headers: Mapping[bytes, bytes]) -> str:
+def betas_of(headers: Mapping[bytes, bytes]) -> str:
+    """Return the names in a request's `anthropic-beta` that may be passed on."""
     named = (name.strip() for name in headers.get(b"anthropic-beta", b"").decode("latin-1").split(","))
     return ",".join(name for name in named if name.startswith(_BETAS))
 
@@ -388,7 +386,7 @@ def _read_usage(usage: Any, meter: Meter, *, is_first: bool) -> None:
     counts = [usage.get(name) for name in _USAGE_FIELDS] if isinstance(usage, dict) else []
     if (
         not counts
-        or not all(count is None or _is_count(count) for count in counts)
+        or not all(count is None or is_count(count) for count in counts)
         or (counts[0] is None if is_first else not meter.has_started)
     ):
         meter.garble()
@@ -404,7 +402,3 @@ def _read_usage(usage: Any, meter: Meter, *, is_first: bool) -> None:
 
 
 _USAGE_FIELDS = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

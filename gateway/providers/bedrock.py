@@ -1,0 +1,204 @@
+"""Claude on Amazon Bedrock: the Messages API in AWS's envelope, by InvokeModel and its response stream."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote, urlsplit
+from uuid import UUID
+
+from pydantic_core import from_json, to_json
+
+from gateway.messages import ModelRequest, encode
+from gateway.providers.anthropic import COUNTED_FIELDS, AnthropicProvider, betas_of, read_event
+from gateway.providers.provider import (
+    MAX_EVENT_BYTES,
+    Meter,
+    ReplyStream,
+    UnreadableStreamError,
+    UpstreamRequest,
+    error_body,
+    message_of_error,
+    trouble_of_status,
+)
+from routing.errors import PolicyError
+from routing.provider_circuit import Trouble
+
+_VERSION = "bedrock-2023-05-31"
+_LEFT_OUT = frozenset({"model", "stream", "metadata", "service_tier", "inference_geo", "speed"})
+"""What stands in the address, or says nothing to this API."""
+_BETAS = (
+    "context-management-",
+    "effort-",
+    "fine-grained-tool-streaming-",
+    "interleaved-thinking-",
+    "token-efficient-tools-",
+)
+"""What of `anthropic-beta` it knows; it refuses a request with any other."""
+_REGION = re.compile(r"bedrock-runtime(?:-fips)?\.([a-z0-9-]+)\.")
+_ERRORS = {
+    "throttlingException": 429,
+    "serviceUnavailableException": 503,
+    "validationException": 400,
+}
+"""HTTP statuses of the exceptions inside a stream; any other is the server's fault."""
+_OK = 200
+_MODEL_FAULTS = (408, 424)
+"""Here they mean that the model timed out, or failed."""
+_SECRET_PARTS = 3
+
+
+class BedrockProvider(AnthropicProvider):
+    """An account at Bedrock in one region.
+
+    Args:
+        base_url: `https://bedrock-runtime.REGION.amazonaws.com`, or an endpoint of one's own.
+        key: a Bedrock API key, or `ACCESS_KEY_ID:SECRET_ACCESS_KEY[:SESSION_TOKEN]`.
+        region: of the signature; empty for the one in the base URL.
+
+    Raises:
+        PolicyError: the operator's fault: the region is unknown, or `pointsman[bedrock]` is not installed.
+    """
+
+    def __init__(self, base_url: str, key: str, *, region: str = "") -> None:
+        super().__init__(base_url, key)
+        found = _REGION.match(urlsplit(base_url).hostname or "")
+        self._signer = _signer(key, region or (found.group(1) if found else "")) if ":" in key else None
+        self._secrets = [part.encode() for part in key.split(":", _SECRET_PARTS - 1)]
+        _import_eventstream()
+
+    def call(
+        self, request: ModelRequest, *, max_tokens: int, headers: Mapping[bytes, bytes], call_id: UUID
+    ) -> UpstreamRequest:
+        """Return the body without its model, which stands in the address."""
+        fields = {name: value for name, value in request.fields.items() if name not in _LEFT_OUT}
+        betas = [name for name in betas_of(headers).split(",") if name.startswith(_BETAS)]
+        body = encode(
+            fields
+            | {"max_tokens": max_tokens, "anthropic_version": _VERSION}
+            | ({"anthropic_beta": betas} if betas else {})
+        )
+        verb = "invoke-with-response-stream" if request.streams else "invoke"
+        return self._request(request.model, verb, body, {"x-pointsman-call": str(call_id)})
+
+    def count(self, request: ModelRequest, *, headers: Mapping[bytes, bytes]) -> UpstreamRequest:
+        """Return a request to count what a call would send."""
+        fields = {name: request.fields[name] for name in COUNTED_FIELDS if name in request.fields and name != "model"}
+        whole = encode(fields | {"max_tokens": request.max_tokens or 1, "anthropic_version": _VERSION})
+        body = to_json({"input": {"invokeModel": {"body": base64.b64encode(whole).decode()}}})
+        return self._request(request.model, "count-tokens", body, {})
+
+    def read_count(self, body: bytes) -> int | None:
+        """Return `inputTokens` with the margin."""
+        return super().read_count(_count(body))
+
+    def open_stream(self, meter: Meter) -> ReplyStream:
+        """Return a reader that unwraps the events."""
+        return _FrameStream(meter)
+
+    def pass_back(self, body: bytes, *, status: int) -> bytes:
+        """Return a count or an error as the Messages API words it."""
+        shown = _count(body) if status == _OK else error_body(status, message_of_error(body))
+        for secret in self._secrets:
+            shown = shown.replace(secret, b"[redacted]")
+        return shown
+
+    def reply_headers(self, headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+        """Name the type of what the caller gets, not of AWS's envelope."""
+        passed = [(name, value) for name, value in super().reply_headers(headers) if name != b"content-type"]
+        is_stream = "eventstream" in headers.get("content-type", "")
+        kind = b"text/event-stream" if is_stream else b"application/json"
+        return [*passed, (b"content-type", kind)]
+
+    def trouble_of(self, status: int | None, *, kind: str = "") -> Trouble | None:
+        """Judge as the Messages API does, but for the model's own faults."""
+        if not kind and status in _MODEL_FAULTS:
+            return Trouble.FAILING
+        return trouble_of_status(status, kind=kind)
+
+    def _request(self, model: str, verb: str, body: bytes, more: Mapping[str, str]) -> UpstreamRequest:
+        url = f"{self._base_url}/model/{quote(model, safe=':')}/{verb}"
+        headers = {"content-type": "application/json", "accept-encoding": "identity"}
+        if self._signer is None:
+            headers["authorization"] = f"Bearer {self._key}"
+        else:
+            headers |= self._signer(url, body)
+        return UpstreamRequest(url, {**headers, **more}, body)
+
+
+def _signer(key: str, region: str) -> Any:
+    try:
+        from botocore.auth import SigV4Auth
+        from botocore.awsrequest import AWSRequest
+        from botocore.credentials import Credentials
+    except ImportError:
+        raise _not_installed() from None
+    if not region:
+        raise PolicyError("api bedrock: region is not in base_url: set it")
+    own = Credentials(*key.split(":", _SECRET_PARTS - 1))
+
+    def sign(url: str, body: bytes) -> dict[str, str]:
+        request = AWSRequest("POST", url, data=body, headers={"content-type": "application/json"})
+        SigV4Auth(own, "bedrock", region).add_auth(request)
+        return {name.lower(): value for name, value in request.headers.items()}
+
+    return sign
+
+
+def _import_eventstream() -> Any:
+    try:
+        from botocore import eventstream
+    except ImportError:
+        raise _not_installed() from None
+    return eventstream
+
+
+def _not_installed() -> PolicyError:
+    return PolicyError("api bedrock: install pointsman[bedrock]")
+
+
+def _count(body: bytes) -> bytes:
+    try:
+        return to_json({"input_tokens": from_json(body)["inputTokens"]})
+    except (ValueError, LookupError, TypeError):
+        return b"{}"
+
+
+class _FrameStream:
+    """Unwraps the events of the Messages API from AWS's binary frames."""
+
+    def __init__(self, meter: Meter) -> None:
+        frames = _import_eventstream()
+        self._meter = meter
+        self._buffer = frames.EventStreamBuffer()
+        self._broken = (frames.ParserError, ValueError, LookupError, TypeError)
+        self._waiting = 0
+
+    def feed(self, chunk: bytes) -> bytes:
+        """Meter some bytes and return the events that are now whole."""
+        self._waiting += len(chunk)
+        self._buffer.add_data(chunk)
+        events = []
+        try:
+            for frame in self._buffer:
+                self._waiting = 0
+                events.append(self._event(frame.headers, frame.payload))
+        except self._broken:
+            raise UnreadableStreamError("the stream's frames cannot be read") from None
+        if self._waiting > MAX_EVENT_BYTES:
+            raise UnreadableStreamError(f"a frame is longer than {MAX_EVENT_BYTES} bytes")
+        return b"".join(events)
+
+    def _event(self, headers: Mapping[str, Any], payload: bytes) -> bytes:
+        if headers.get(":message-type") == "event":
+            if headers.get(":event-type") != "chunk":
+                return b""
+            data = base64.b64decode(from_json(payload)["bytes"])
+            read_event(data, self._meter)
+            return b"event: " + str(from_json(data)["type"]).encode() + b"\ndata: " + data + b"\n\n"
+        kind = str(headers.get(":exception-type") or headers.get(":error-code") or "")
+        data = error_body(_ERRORS.get(kind, 500), message_of_error(payload))
+        read_event(data, self._meter)
+        return b"event: error\ndata: " + data + b"\n\n"
