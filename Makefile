@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 PYTEST_ARGS ?=
 
-.PHONY: docs setup fmt lint types imports spell audit advisories system test quick collect check chaos compose runs bench demo up clean
+.PHONY: docs providers setup fmt lint types imports spell audit advisories system test quick collect check chaos compose runs bench demo up clean
 setup: $(STAMP) ## make .venv/ with the pinned dependencies
 
 $(STAMP): pyproject.toml constraints.txt
@@ -57,6 +57,9 @@ chaos: setup ## the fleet under fire, and plain Celery beside it; ONLY=fleet, JO
 
 compose: setup ## the compose stack, built, used, scaled, killed and taken down; root, with Docker, docker-compose, debootstrap
 	LONG=1 $(BIN)/python -m pytest -q -s tests/acceptance/test_compose_stack.py
+
+providers: setup ## the shipped cases through every provider's dialect, and calls to a real llama.cpp server, built once
+	@$(BIN)/python -m tests.provider_trial
 
 bench: setup ## race the peers and rewrite docs/performance.md, in a quarter of an hour; ONLY=growth asks one question, CHECK=1 keeps nothing and finds what got slower
 	@$(BIN)/python -m benchmarks $(ONLY) $(if $(CHECK),--check)

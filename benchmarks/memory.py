@@ -29,7 +29,7 @@ from benchmarks.progress import say
 from benchmarks.question import Survey
 from benchmarks.race import ROOT
 from gateway.fake_provider.config import FakeProviderConfig
-from producers.local.embedded import Embedded, Options
+from producers.local.embedded import Account, Embedded, Options
 from routing.policy.platform import platform_policy
 from tests.services import Valkey, wait_until
 
@@ -111,8 +111,7 @@ def _ours(pool: str, *, jobs: int, times: int) -> tuple[float, ...]:
             policy=_roomy_policy(Path(home)),
             fake_provider=FakeProviderConfig(speed="max"),
             api_port=0,
-            anthropic_key="sk-bench",
-            anthropic_url=model.url,
+            account=Account("anthropic", {"API_KEY": "sk-bench", "BASE_URL": model.url}),
         )
         fleet = stack.enter_context(Embedded(options, base_environment=os.environ))
         assert fleet.supervisor is not None

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, SecretStr, ValidationInfo
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationInfo
 
 from gateway.providers.anthropic import AnthropicProvider
 from gateway.providers.bedrock import BedrockProvider
@@ -21,6 +22,11 @@ Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _KEY = re.compile(r"[\x21-\x7e]+")
 """Printable ASCII without spaces, which is what a header can carry."""
 _MAX_DOCUMENT_CHARACTERS = 16_384
+
+
+def _as_text(key: object) -> object:
+    """Return a key file in JSON, which settings come parsed as, as text again."""
+    return json.dumps(key) if isinstance(key, dict) else key
 
 
 def _check_key(key: SecretStr, info: ValidationInfo) -> SecretStr:
@@ -48,7 +54,7 @@ class ProviderConfig(Section):
     """Bedrock: the region that requests are signed for; empty for the one in `base_url`."""
     label: Annotated[str, Field(min_length=1, max_length=64)]
     """Name of the provider in the ledger's `provider` column."""
-    api_key: Annotated[SecretStr, AfterValidator(_check_key)]
+    api_key: Annotated[SecretStr, BeforeValidator(_as_text), AfterValidator(_check_key)]
     """The key. Prefer a file (`..._API_KEY_FILE`), which is read once, at start. Bedrock: an API key, or
     `ACCESS_KEY_ID:SECRET_ACCESS_KEY[:SESSION_TOKEN]`. Vertex: a service account's key file. A server without keys: any
     word."""

@@ -268,6 +268,28 @@ def _images(messages: Any) -> Iterator[dict[str, Any]]:
                 yield block
 
 
+class _JsonText:
+    """Escapes control characters in the strings of a JSON text that comes in pieces: some servers leave them."""
+
+    def __init__(self) -> None:
+        self._is_inside = False
+        self._is_escaped = False
+
+    def feed(self, piece: str) -> str:
+        return "".join(map(self._read, piece))
+
+    def _read(self, letter: str) -> str:
+        if self._is_escaped:
+            self._is_escaped = False
+        elif letter == '"':
+            self._is_inside = not self._is_inside
+        elif self._is_inside and letter == "\\":
+            self._is_escaped = True
+        elif self._is_inside and letter < " ":
+            return f"\\u{ord(letter):04x}"
+        return letter
+
+
 class ChatStream:
     """Translates a stream of chunks into the events of the Messages API."""
 
@@ -277,6 +299,7 @@ class ChatStream:
         self._text_block: int | None = None
         self._tool_blocks: dict[int, int] = {}
         """Blocks by the server's index of the tool call."""
+        self._arguments: dict[int, _JsonText] = {}
         self._finish: Any = None
         self._usage: dict[str, int] = {}
 
@@ -325,9 +348,12 @@ class ChatStream:
         if at not in self._tool_blocks:
             block = self._blocks
             self._tool_blocks[at] = block
+            self._arguments[at] = _JsonText()
             yield _block_start(block, _tool_use(call.get("id"), function["name"], {}))
         if written := function.get("arguments"):
-            yield _delta(self._tool_blocks[at], {"type": "input_json_delta", "partial_json": written})
+            yield _delta(
+                self._tool_blocks[at], {"type": "input_json_delta", "partial_json": self._arguments[at].feed(written)}
+            )
 
     @property
     def _blocks(self) -> int:
@@ -387,7 +413,9 @@ def _content_of(message: Mapping[str, Any]) -> list[dict[str, Any]]:
     text = said if isinstance(said, str) else "".join(part.get("text", "") for part in said)
     calls = message.get("tool_calls") or ()
     uses = [
-        _tool_use(call.get("id"), call["function"]["name"], from_json(call["function"]["arguments"] or "{}"))
+        _tool_use(
+            call.get("id"), call["function"]["name"], from_json(_JsonText().feed(call["function"]["arguments"] or "{}"))
+        )
         for call in calls
     ]
     return [*([{"type": "text", "text": text}] if text else []), *uses]

@@ -63,6 +63,10 @@ _HINTS = {
 
 Tenant = Annotated[str, typer.Option("--tenant", metavar="NAME", help="The tenant.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+PROVIDER_HELP = (
+    "fake: recorded and improvised replies, at no cost. anthropic: with ANTHROPIC_API_KEY. Any other: the account of "
+    "that name in POINTSMAN_GATEWAY__PROVIDERS__<NAME>__..., of Bedrock, Vertex or an OpenAI-compatible server."
+)
 
 
 class Context:

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
-from producers.commands.context import FAILED, OK, USAGE, AsJson, clear_errors, context_of, fail, out, print_json
+from producers.commands.context import (
+    FAILED,
+    OK,
+    PROVIDER_HELP,
+    USAGE,
+    AsJson,
+    clear_errors,
+    context_of,
+    fail,
+    out,
+    print_json,
+)
 
 app = typer.Typer()
 
@@ -19,10 +30,7 @@ def evaluate(
     cases: Annotated[
         list[Path] | None, typer.Argument(help="Files or directories of cases; the shipped ones by default.")
     ] = None,
-    provider: Annotated[
-        Literal["fake", "anthropic"],
-        typer.Option(metavar="NAME", help="fake: the cases' recorded replies. anthropic: with ANTHROPIC_API_KEY."),
-    ] = "fake",
+    provider: Annotated[str, typer.Option(metavar="NAME", help=PROVIDER_HELP)] = "fake",
     model: Annotated[str | None, typer.Option(help="For every call, instead of the policy's models.")] = None,
     policy: Annotated[Path | None, typer.Option(metavar="FILE", help="A policy to try.")] = None,
     budget: Annotated[
@@ -40,18 +48,18 @@ def evaluate(
     """Run cases from router to preview, and report how many came out right. Exit 1 if any did not."""
     from producers.evaluation.report import evaluate_cases
     from producers.evaluation.run import Plan
+    from producers.local.embedded import account_in
 
     environment = dict(context_of(ctx).environment)
-    key = environment.get("ANTHROPIC_API_KEY") if provider == "anthropic" else None
-    if provider == "anthropic" and (not key or budget is None):
-        fail("eval: --provider anthropic needs ANTHROPIC_API_KEY and a --budget", code=USAGE)
+    with clear_errors():
+        account = account_in(environment, provider)
+    if account is not None and budget is None:
+        fail(f"eval: --provider {provider} needs a --budget", code=USAGE)
     logging.disable(logging.WARNING)
     with clear_errors():
         report = evaluate_cases(
             Plan(
-                provider=provider,
-                key=key,
-                url=environment.get("ANTHROPIC_BASE_URL") if key else None,
+                account=account,
                 model=model,
                 policy=policy,
                 budget_usd=budget,

@@ -19,6 +19,7 @@ from producers.commands.context import (
     FAILED,
     INTERRUPTED,
     OK,
+    PROVIDER_HELP,
     AsJson,
     clear_errors,
     context_of,
@@ -50,18 +51,22 @@ def up(
     speed: Annotated[
         Literal["real", "max"], typer.Option(metavar="SPEED", help="Of the fake provider: real or max.")
     ] = "real",
+    provider: Annotated[str | None, typer.Option(metavar="NAME", help=PROVIDER_HELP)] = None,
+    policy: Annotated[Path | None, typer.Option(metavar="FILE", help="A policy instead of the shipped one.")] = None,
 ) -> None:
     """Run everything on this machine, with nothing to install, until Ctrl-C."""
     from gateway.fake_provider.config import FakeProviderConfig
-    from producers.local.embedded import ANTHROPIC_URL, Embedded, Options
+    from producers.local.embedded import Embedded, Options, account_in
     from producers.local.supervisor import data_home, remove_up_file, write_up_file
 
     environment = context_of(ctx).environment
+    with clear_errors():
+        account = account_in(environment, provider)
     options = Options(
         home=home or data_home(environment),
-        anthropic_key=environment.get("ANTHROPIC_API_KEY") or None,
-        anthropic_url=environment.get("ANTHROPIC_BASE_URL") or ANTHROPIC_URL,
+        account=account,
         fake_provider=FakeProviderConfig(speed=speed),
+        policy=policy and policy.absolute(),
         api_port=port,
         concurrency=concurrency,
         idle_children=0,
@@ -82,7 +87,7 @@ def up(
 
 
 def _announce(embedded: Embedded, *, program: str, settings: Path) -> None:
-    models = "Claude, paid by your key" if embedded.provider == "anthropic" else "the fake provider, at no cost"
+    models = f"{embedded.provider}, paid by your key" if embedded.options.account else "the fake provider, at no cost"
     site = f"{embedded.pages_url}/live/demo/{DEMO_SITE}/"
     facts = (
         ("console", f"{embedded.api_url}/console/"),

@@ -62,7 +62,11 @@ def evaluate_cases(
     """
     cases = [case for case in read_cases(plan.cases) if fnmatchcase(case.id, only)]
     runs = kept or state_home(environment) / "eval"
-    settings = {"provider": plan.provider, "model": plan.model, "policy": load_policy(plan.policy).version}
+    settings = {
+        "provider": plan.account.name if plan.account else "fake",
+        "model": plan.model,
+        "policy": load_policy(plan.policy).version,
+    }
     directory = _directory(runs, settings=settings, resume=resume)
     done = {result.id: result for result in _read_results(directory / RESULTS)}
     left = [case for case in cases if case.id not in done]

@@ -25,7 +25,7 @@ from ledger.tables import Call, Release
 from producers.evaluation.cases import Case, Reply, Round, site_directory
 from producers.evaluation.checks import Files, check
 from producers.evaluation.pictures import take_pictures
-from producers.local.embedded import ANTHROPIC_URL, TENANT, Embedded, Options
+from producers.local.embedded import TENANT, Account, Embedded, Options
 from producers.use_cases.sites import Sites
 from routing.policy.platform import Policy, load_policy, parse_policy
 from routing.policy.prices import NANOUSD_PER_USD
@@ -108,11 +108,8 @@ class CaseResult(BaseModel):
 class Plan:
     """How cases are run."""
 
-    provider: str = "fake"
-    key: str | None = None
-    """The provider's key; not for `fake`."""
-    url: str | None = None
-    """The provider's address; its own by default."""
+    account: Account | None = None
+    """At a real provider; None for the recorded replies."""
     model: str | None = None
     """For every call, instead of the policy's."""
     policy: Path | None = None
@@ -352,8 +349,7 @@ def installed_for(plan: Plan, *, home: Path, environment: Mapping[str, str]) -> 
     """
     options = Options(
         home=home,
-        anthropic_key=plan.key,
-        anthropic_url=plan.url or ANTHROPIC_URL,
+        account=plan.account,
         fake_provider=FakeProviderConfig(speed="max", cases=plan.cases, recorded=plan.recorded),
         policy=policy_with_model(plan.policy, plan.model, home=home),
         api_port=0,

