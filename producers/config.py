@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
 from pydantic import ConfigDict, Field, SecretStr
 
@@ -26,6 +27,10 @@ class PagesConfig(Section):
     public_url: str = "http://127.0.0.1:8081"
     """Public URL, with which preview links start. Its origin must differ from the API's; best use a separate domain,
     since cookies ignore ports."""
+    site_url: Annotated[str, Field(pattern=r"^(https?://\{site\}\.[a-z0-9.:-]+)?$")] = ""
+    """Origins of single sites and previews, such as `https://{site}.pages.example.org`: browsers are sent there, and
+    scripts have a storage of their own. All such host names lead to this listener (a wildcard in DNS and certificate),
+    and serve nothing else. Empty for none: every page is alone in a sandbox, where `localStorage` throws."""
 
 
 class DispatcherConfig(Section):

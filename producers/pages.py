@@ -28,7 +28,19 @@ from routing.jobs import SiteName, State
 from sites.content_store import ContentStore, Entry
 from sites.errors import PreviewRefusedError
 from sites.files import content_type_of, disposition_of
-from sites.preview import REFUSAL_HEADERS, PreviewClaim, PreviewSigner, live_headers, preview_headers
+from sites.preview import (
+    OWN_ORIGIN,
+    REFUSAL_HEADERS,
+    SANDBOX,
+    SITE,
+    PreviewClaim,
+    PreviewSigner,
+    host_label_of_preview,
+    host_label_of_site,
+    live_headers,
+    preview_headers,
+    with_probe,
+)
 from sites.releases import manifest_of
 
 
@@ -43,6 +55,8 @@ class PageResources:
     """How long a preview link is valid."""
     console_url: str = ""
     """The origin of the console, which may frame its own links; empty for none."""
+    site_url: str = ""
+    """The template of origins that are one site's alone; empty for none: then pages have no storage."""
 
 
 def page_resources_of(request: Request) -> PageResources:
@@ -90,10 +104,14 @@ def show_preview(resources: PageResourcesDep, request: Request, token: str, path
         raise (PreviewGoneError if error.reason == "expired" else PageNotFoundError)() from None
     with resources.ledger.begin() as session:
         release = _offered_release(session, claim)
+    label = host_label_of_preview(release.id)
+    if (redirect := _to_own_origin(resources, request, label)) is not None:
+        return redirect
     found = _find(release, path, request)
     framed_by = resources.console_url if claim.audience == CONSOLE_AUDIENCE else ""
-    headers = preview_headers(str(release.scan.get("csp") or NO_CSP), framed_by=framed_by)
-    return _serve(resources, request, found, headers)
+    sandbox = _sandbox_of(resources, request, label)
+    headers = preview_headers(str(release.scan.get("csp") or NO_CSP), framed_by=framed_by, sandbox=sandbox)
+    return _serve(resources, request, found, headers, is_probed=bool(framed_by))
 
 
 @router.api_route("/live/{tenant}/{site}", methods=["GET", "HEAD"])
@@ -112,8 +130,12 @@ def show_page(resources: PageResourcesDep, request: Request, tenant: SiteName, s
             release = None
     if release is None:
         raise PageNotFoundError
+    label = host_label_of_site(tenant, site)
+    if (redirect := _to_own_origin(resources, request, label)) is not None:
+        return redirect
     found = _find(release, path, request)
-    headers = live_headers(str(release.scan.get("csp") or NO_CSP)) | {"ETag": f'"{found.entry.sha256}"'}
+    headers = live_headers(str(release.scan.get("csp") or NO_CSP), sandbox=_sandbox_of(resources, request, label))
+    headers["ETag"] = f'"{found.entry.sha256}"'
     if request.headers.get("if-none-match") == headers["ETag"]:
         return Response(status_code=304, headers=headers)
     return _serve(resources, request, found, headers)
@@ -142,6 +164,36 @@ def _offered_release(session: Session, claim: PreviewClaim) -> Release:
     return release
 
 
+def _to_own_origin(resources: PageResources, request: Request, label: str) -> Response | None:
+    """Send a browser that opens a page to the origin that is its site's alone; None for whoever need not go.
+
+    Raises:
+        PageNotFoundError: the caller's fault: the request came to another site's origin.
+    """
+    if not resources.site_url or _is_own(resources, request, label):
+        return None
+    if _host_of(request).partition(".")[2] == urlsplit(resources.site_url).netloc.lower().partition(".")[2]:
+        raise PageNotFoundError
+    if request.headers.get("sec-fetch-mode") != "navigate":
+        return None
+    path = bytes(request.scope["raw_path"]).decode("latin-1")
+    query = f"?{request.url.query}" if request.url.query else ""
+    headers = {"Cache-Control": "no-store", "Vary": "Sec-Fetch-Mode"}
+    return RedirectResponse(f"{resources.site_url.replace(SITE, label)}{path}{query}", headers=headers)
+
+
+def _sandbox_of(resources: PageResources, request: Request, label: str) -> str:
+    return OWN_ORIGIN if resources.site_url and _is_own(resources, request, label) else SANDBOX
+
+
+def _is_own(resources: PageResources, request: Request, label: str) -> bool:
+    return _host_of(request) == urlsplit(resources.site_url.replace(SITE, label)).netloc.lower()
+
+
+def _host_of(request: Request) -> str:
+    return (request.headers.get("host") or "").lower()
+
+
 def _find(release: Release, path: str, request: Request) -> FoundFile:
     """Return the served file at a path; a directory has its index page.
 
@@ -157,13 +209,23 @@ def _find(release: Release, path: str, request: Request) -> FoundFile:
     raise PageNotFoundError
 
 
-def _serve(resources: PageResources, request: Request, found: FoundFile, headers: dict[str, str]) -> Response:
+def _serve(
+    resources: PageResources,
+    request: Request,
+    found: FoundFile,
+    headers: dict[str, str],
+    *,
+    is_probed: bool = False,
+) -> Response:
     served = headers | {
         "Content-Type": content_type_of(found.entry.media_type),
         "Content-Disposition": disposition_of(found.entry.media_type),
         "Content-Length": str(found.entry.size),
     }
     body = b"" if request.method == "HEAD" else resources.content_store.get(found.entry.sha256)
+    if body and is_probed and found.entry.media_type == "text/html":
+        body = with_probe(body)
+        served["Content-Length"] = str(len(body))
     return Response(body, headers=served)
 
 
@@ -229,6 +291,12 @@ def create_pages_app(wiring: PageResources, *, metrics: ApiMetrics | None = None
 def is_same_origin(one: str, other: str) -> bool:
     """Whether a browser treats two URLs as one origin."""
     return _origin_of(one) == _origin_of(other)
+
+
+def is_below(url: str, site_url: str) -> bool:
+    """Whether a URL's host may be one of the host names of single sites."""
+    host, domain = urlsplit(url).hostname or "", (urlsplit(site_url).hostname or "").partition(".")[2]
+    return bool(domain) and (host == domain or host.endswith(f".{domain}"))
 
 
 def _origin_of(url: str) -> tuple[str, str | None, int | None]:

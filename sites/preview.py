@@ -7,15 +7,20 @@ the release, so nobody is shown other bytes than those that were scanned (H-082,
 from __future__ import annotations
 
 import hashlib
+import re
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib import resources
 from types import MappingProxyType
 from typing import Any
+from uuid import UUID
 
 from itsdangerous import BadData, SignatureExpired, TimestampSigner, URLSafeTimedSerializer
 
 from sites.errors import PreviewRefusedError
+from sites.scan.rules import csp_hash
 
 _SALT = "pointsman.preview.v1"
 _MAX_TOKEN_CHARS = 2048
@@ -23,7 +28,14 @@ _MIN_KEY_CHARS = 32
 
 SANDBOX = "sandbox allow-downloads allow-forms allow-modals allow-popups allow-popups-to-escape-sandbox allow-scripts"
 """Added to every page's policy. Without `allow-same-origin` each page has an opaque origin, so the scripts of one
-release reach neither another release nor the listener's own origin."""
+release reach neither another release nor the listener's own origin, and have no storage."""
+OWN_ORIGIN = f"{SANDBOX} allow-same-origin"
+"""Instead of it at a host name that is one site's alone, or one preview's."""
+SITE = "{site}"
+"""What stands for a site in the template of such host names."""
+_SLUG_CHARACTERS = 40
+_DIGEST_CHARACTERS = 16
+_HEAD = re.compile(rb"<head(?:\s[^>]*)?>", re.IGNORECASE)
 
 SECURITY_HEADERS: Mapping[str, str] = MappingProxyType(
     {
@@ -56,27 +68,52 @@ REFUSAL_HEADERS: Mapping[str, str] = MappingProxyType(
 """Headers of answers that are no file of a release: refusals and redirects to directories."""
 
 
-def live_headers(csp: str) -> dict[str, str]:
+def host_label_of_site(tenant: str, site: str) -> str:
+    """Return the first label of the host name that is a live site's alone."""
+    digest = hashlib.sha256(f"{tenant}/{site}".encode()).hexdigest()
+    return f"{site[:_SLUG_CHARACTERS]}-{digest[:_DIGEST_CHARACTERS]}"
+
+
+def host_label_of_preview(release_id: UUID) -> str:
+    """Return the first label of the host name that is one preview's alone: its storage begins empty."""
+    return f"preview-{release_id.hex}"
+
+
+def with_probe(page: bytes) -> bytes:
+    """Return an HTML page that reports its scripts' faults to the frame around it; its `preview_headers` allow that."""
+    head = _HEAD.search(page)
+    at = head.end() if head else 0
+    return b"%b<script>%b</script>%b" % (page[:at], _probe().encode(), page[at:])
+
+
+@cache
+def _probe() -> str:
+    return (resources.files("sites") / "preview_probe.js").read_text(encoding="utf-8")
+
+
+def live_headers(csp: str, *, sandbox: str = SANDBOX) -> dict[str, str]:
     """Return the headers of a published page; `csp` is the scan report's value."""
-    return {**SECURITY_HEADERS, "Content-Security-Policy": f"{csp}; {SANDBOX}", "Cache-Control": "no-cache"}
+    return {**SECURITY_HEADERS, "Content-Security-Policy": f"{csp}; {sandbox}", "Cache-Control": "no-cache"}
 
 
-def preview_headers(csp: str, *, framed_by: str = "") -> dict[str, str]:
+def preview_headers(csp: str, *, framed_by: str = "", sandbox: str = SANDBOX) -> dict[str, str]:
     """Return the headers of a previewed page, which is never stored or indexed.
 
     Args:
         csp: the scan report's value.
-        framed_by: the one origin that may frame it; empty for none.
+        framed_by: the one origin that may frame it, with the probe; empty for none.
+        sandbox: what its scripts may do.
     """
     headers = {
         **SECURITY_HEADERS,
-        "Content-Security-Policy": f"{csp}; {SANDBOX}",
+        "Content-Security-Policy": f"{csp}; {sandbox}",
         "Cache-Control": "no-store",
         "X-Robots-Tag": "noindex, nofollow, noarchive",
     }
     if framed_by:
         directives = [part for part in csp.split("; ") if not part.startswith("frame-ancestors")]
-        headers["Content-Security-Policy"] = "; ".join([*directives, f"frame-ancestors {framed_by}", SANDBOX])
+        directives = [f"{part} {csp_hash(_probe())}" if part.startswith("script-src ") else part for part in directives]
+        headers["Content-Security-Policy"] = "; ".join([*directives, f"frame-ancestors {framed_by}", sandbox])
         del headers["X-Frame-Options"]
     return headers
 

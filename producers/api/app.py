@@ -35,7 +35,7 @@ from producers.bootstrap import Installation
 from producers.config import ApiConfig, PagesConfig
 from producers.console.app import create_console
 from producers.console.web import PREFIX, Console, Sessions
-from producers.pages import PageResources, create_pages_app, is_same_origin
+from producers.pages import PageResources, create_pages_app, is_below, is_same_origin
 from routing.errors import PolicyError
 
 _DESCRIPTION = """
@@ -187,11 +187,14 @@ def serve(installation: Installation) -> None:
         raise PolicyError("POINTSMAN_PREVIEW__KEYS: at least one key is needed to sign previews")
     if is_same_origin(settings.api.public_url, settings.pages.public_url):
         raise PolicyError("POINTSMAN_PAGES__PUBLIC_URL: must be another origin than POINTSMAN_API__PUBLIC_URL")
+    if is_below(settings.api.public_url, settings.pages.site_url):
+        raise PolicyError("POINTSMAN_PAGES__SITE_URL: its host names must not hold POINTSMAN_API__PUBLIC_URL's")
     resources = Resources(
         **vars(installation.use_cases),
         submitter=installation.submitter,
         signer=installation.signer,
         pages_url=settings.pages.public_url,
+        site_url=settings.pages.site_url,
         accounts=settings.accounts,
     )
     pages = PageResources(
@@ -200,6 +203,7 @@ def serve(installation: Installation) -> None:
         signer=installation.signer,
         preview_seconds=installation.policy.approval.preview_hours * 3600,
         console_url=settings.api.public_url.rstrip("/"),
+        site_url=settings.pages.site_url,
     )
     console = Console(
         sessions=Sessions([key.get_secret_value() for key in settings.preview.keys]),

@@ -37,6 +37,8 @@ class Resources(UseCases):
     signer: PreviewSigner
     pages_url: str
     """Public URL of the pages, with which preview links start."""
+    site_url: str = ""
+    """The template of origins that are one site's alone; empty for none."""
     accounts: AccountsConfig = field(default_factory=AccountsConfig)
     """Accounts at forges and trackers whose webhooks are accepted."""
     poll_seconds: float = 0.25

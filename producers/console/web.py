@@ -27,6 +27,7 @@ from producers.console.presentation import event_line
 from producers.errors import ForgedFormError, MissingScopeError, NotLoggedInError, ProducerError
 from producers.use_cases.tenants import Caller, Scope, has_ended, holder_of
 from routing.errors import InvalidJobError, RoutingError
+from sites.preview import SITE
 
 COOKIE = "pointsman_console"
 MAX_AGE_SECONDS = 12 * 3600
@@ -219,12 +220,13 @@ Approver = Annotated[Viewer, Depends(acting(Scope.APPROVE))]
 Operator = Annotated[Viewer, Depends(acting(Scope.OPERATE))]
 
 
-def policy_of(pages_url: str) -> str:
+def policy_of(pages_url: str, site_url: str) -> str:
     """Return the console's Content-Security-Policy: its own files, previews in frames, and nothing else."""
     parts = urlsplit(pages_url)
+    framed = " ".join(filter(None, (f"{parts.scheme}://{parts.netloc}", site_url.replace(SITE, "*"))))
     return (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
-        f"frame-src {parts.scheme}://{parts.netloc}; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+        f"frame-src {framed}; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     )
 
 
@@ -252,7 +254,7 @@ def is_part(request: Request) -> bool:
 
 def _headers(resources: Resources) -> Mapping[str, str]:
     return {
-        "Content-Security-Policy": policy_of(resources.pages_url),
+        "Content-Security-Policy": policy_of(resources.pages_url, resources.site_url),
         "X-Content-Type-Options": "nosniff",
         "X-Frame-Options": "DENY",
         "Referrer-Policy": "same-origin",

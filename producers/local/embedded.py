@@ -341,6 +341,7 @@ class Embedded:
             "POINTSMAN_API__PUBLIC_URL": self.api_url,
             "POINTSMAN_PAGES__PORT": str(self._ports["pages"]),
             "POINTSMAN_PAGES__PUBLIC_URL": self.pages_url,
+            "POINTSMAN_PAGES__SITE_URL": f"http://{{site}}.localhost:{self._ports['pages']}",
             "POINTSMAN_EXPORTER__PORT": str(self._ports["exporter"]),
             "POINTSMAN_WORKER__GATEWAY_URL": self.gateway_url,
             "POINTSMAN_WORKER__STOP_SECONDS": "4",  # Ctrl-C does not wait for long jobs: they start again

@@ -2,10 +2,12 @@
 
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, sync_playwright
 
+from producers.local.embedded import TENANT
 from tests.acceptance.installation import Installation
 
 pytestmark = [
@@ -15,6 +17,11 @@ pytestmark = [
         shutil.which("chromium") is None, reason="no Chromium: `make test SYSTEM=1` as root installs it"
     ),
 ]
+BROKEN = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>Hours</title></head>
+<body><h1>Closed on Monday</h1><img src="no-such.png" alt="A loaf">
+<script>localStorage.counter = 1; openMenu()</script></body></html>
+"""
 QUIET = ("--no-sandbox", "--disable-background-networking", "--disable-component-update", "--disable-sync")
 
 
@@ -34,6 +41,8 @@ def test_a_preview_looks_as_built_at_both_widths(installation: Installation, bro
     complaints: list[str] = []
 
     def listen(message: ConsoleMessage) -> None:
+        if "sandbox attribute" in message.text:
+            return  # of the page's own policy: nothing of its origin is around it that it could reach
         if message.type in ("error", "warning"):
             complaints.append(message.text)
 
@@ -64,14 +73,45 @@ def test_a_previews_scripts_run_in_an_origin_of_their_own_and_its_links_tell_nob
     referrers: list[str | None] = []
     page.on("request", lambda request: referrers.append(request.headers.get("referer")))
     page.goto(job["preview_url"], wait_until="networkidle")
-    assert page.evaluate("self.origin") == "null"
+    own = page.evaluate("self.origin")
+    assert own.startswith("http://preview-")
     assert page.evaluate("document.referrer") == ""
-    reach = "url => fetch(url).then(() => 'reached', error => 'refused: ' + error.name)"
+    reach = "url => fetch(url).then(answer => answer.status, error => 'refused: ' + error.name)"
     assert page.evaluate(reach, f"{installation.embedded.api_url}/healthz") == "refused: TypeError"
-    kept = "() => { try { localStorage.x = 1; return 'kept' } catch (error) { return error.name } }"
-    assert page.evaluate(kept) == "SecurityError"
+    live = f"/live/{TENANT}/walled/"
+    assert page.evaluate(reach, live) == 404, "this host name is the preview's alone"
+    visits = "() => localStorage.visits = Number(localStorage.visits ?? 0) + 1"
+    assert page.evaluate(visits) == 1
+    page.reload(wait_until="networkidle")
+    assert page.evaluate(visits) == 2, "storage works as it will for visitors"
+    page.goto(f"{installation.embedded.pages_url}{live}", wait_until="networkidle")
+    assert page.evaluate("self.origin") not in (own, installation.embedded.pages_url, "null")
+    assert page.evaluate(visits) == 1, "what a preview stores stays with it"
     assert len(referrers) > 1
     assert not any(referrers)
     page.close()
     installation.http.post(f"/v1/jobs/{job_id}/reject", json={"reason": "seen"})
     installation.wait_for(job_id, "rejected")
+
+
+def test_a_reviewer_sees_what_goes_wrong_on_a_page(
+    installation: Installation, browser: Browser, tmp_path: Path
+) -> None:
+    (tmp_path / "index.html").write_text(BROKEN)
+    installation.embedded.import_site("faulty", tmp_path)
+    job_id = installation.submit("Change 'Monday' to 'Tuesday' on the home page", site="faulty")
+    installation.wait_for(job_id, "awaiting_approval")
+    page = browser.new_page()
+    page.goto(f"{installation.embedded.api_url}/console/")
+    page.get_by_label("API key").fill(installation.embedded.api_key)
+    page.get_by_role("button").first.click()
+    page.goto(f"{installation.embedded.api_url}/console/jobs/{job_id}")
+    told = page.locator(".script-errors").last
+    told.scroll_into_view_if_needed()
+    told.get_by_text("openMenu is not defined").wait_for()
+    told.get_by_text("not found: no-such.png").wait_for()
+    assert page.locator(".script-errors").filter(has_text="torage").count() == 0, (
+        "its scripts have one, as visitors' do"
+    )
+    page.close()
+    installation.http.post(f"/v1/jobs/{job_id}/reject", json={"reason": "seen"})

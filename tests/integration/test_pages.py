@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Mapping, MutableMapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 from uuid import UUID
 
 import pytest
+from fastapi.testclient import TestClient
 from pydantic import SecretStr
 
 from ledger.tables import Release, Site
 from producers.api.app import serve
 from producers.bootstrap import Installation, Settings
 from producers.config import ApiConfig, PagesConfig
-from producers.pages import is_same_origin
+from producers.pages import PageResources, create_pages_app, is_below, is_same_origin
 from routing.errors import PolicyError
 from routing.jobs import State
 from sites.config import PreviewConfig
-from sites.preview import SANDBOX, PreviewSigner
+from sites.preview import OWN_ORIGIN, SANDBOX, PreviewSigner, host_label_of_preview, host_label_of_site
 from sites.releases import manifest_of
+from sites.scan.rules import csp_hash
 from tests.integration.http_world import HOME, PAGES, PAGES_URL, STYLE, World, shared_ledger, world
 
 __all__ = ["shared_ledger", "world"]
@@ -374,3 +378,81 @@ def test_pages_that_would_share_the_apis_origin_are_refused_at_the_start(api: st
 def test_another_port_or_scheme_is_another_origin() -> None:
     assert not is_same_origin("http://127.0.0.1:8080", "http://127.0.0.1:8081")
     assert not is_same_origin("https://a.example", "http://a.example")
+
+
+# -- origins of single sites and previews ------------------------------------------------------------------------------
+def site_world(world: World) -> TestClient:
+    """The pages of a world whose sites have host names of their own."""
+    wiring = replace(page_resources(world), site_url="http://{site}.pages.example:8081")
+    return TestClient(create_pages_app(wiring), base_url=PAGES_URL, follow_redirects=False)
+
+
+def page_resources(world: World) -> PageResources:
+    found = world.pages_app.state.resources
+    assert isinstance(found, PageResources)
+    return found
+
+
+@pytest.mark.threat("H1", "H2")
+def test_a_browser_is_sent_to_the_origin_that_is_the_sites_alone(world: World, tmp_path: Path) -> None:
+    job_id, preview = offered(world, tmp_path)
+    live = f"/live/{world.tenant}/bakery/"
+    release = world.job(job_id).release_id
+    assert release is not None
+    hosts = {
+        live: f"{host_label_of_site(world.tenant, 'bakery')}.pages.example:8081",
+        preview: f"{host_label_of_preview(release)}.pages.example:8081",
+    }
+    assert all(len(host.partition(".")[0]) <= 63 for host in hosts.values())
+    with site_world(world) as pages:
+        for path, own in hosts.items():
+            sent = pages.get(f"{path}?a=1", headers={"sec-fetch-mode": "navigate"})
+            assert (sent.status_code, sent.headers["location"]) == (307, f"http://{own}{path}?a=1")
+            assert sent.headers["cache-control"] == "no-store"
+            at_home = pages.get(path, headers={"host": own, "sec-fetch-mode": "navigate"})
+            assert at_home.status_code == 200
+            assert at_home.headers["content-security-policy"].endswith(OWN_ORIGIN)
+            shared = pages.get(path)
+            assert shared.content == at_home.content
+            assert "allow-same-origin" not in shared.headers["content-security-policy"], "this origin is everybody's"
+            for other in {*hosts.values(), "x.pages.example:8081"} - {own}:
+                assert pages.get(path, headers={"host": other}).status_code == 404
+
+
+def test_no_two_sites_share_a_host_name() -> None:
+    pairs = [("a", "b-c"), ("a-b", "c"), ("ab", "c"), ("a", "x" * 63), ("a", "x" * 62), ("b", "b-c")]
+    labels = [host_label_of_site(*pair) for pair in pairs]
+    assert len(set(labels)) == len(pairs)
+    assert all(re.fullmatch(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", label) for label in labels)
+
+
+@pytest.mark.parametrize(
+    ("api", "site", "is_refused"),
+    [
+        ("https://api.example.org", "https://{site}.example.org", True),
+        ("https://pages.example.org", "https://{site}.pages.example.org", True),
+        ("https://api.example.org", "https://{site}.example.net", False),
+        ("https://api.example.org", "", False),
+    ],
+)
+def test_the_api_stands_on_no_sites_domain(api: str, site: str, is_refused: bool) -> None:
+    assert is_below(api, site) is is_refused
+
+
+def test_only_the_consoles_own_frames_get_the_probe(world: World, tmp_path: Path) -> None:
+    job_id, preview = offered(world, tmp_path)
+    release = world.job(job_id).release_id
+    assert release is not None
+    with world.ledger.begin() as session:
+        row = session.get_one(Release, release)
+    token = world.resources.signer.sign(
+        site=str(row.site_id), release_id=str(release), audience="console", generation=row.preview_generation
+    )
+    framed, plain = get(world, f"/preview/{token}/"), get(world, preview)
+    assert plain.content == NEW_PAGES["index.html"]
+    script = framed.text.partition("<script>")[2].partition("</script>")[0]
+    assert framed.text.replace(f"<script>{script}</script>", "") == plain.text
+    assert int(framed.headers["content-length"]) == len(framed.content)
+    assert csp_hash(script) in framed.headers["content-security-policy"]
+    assert csp_hash(script) not in plain.headers["content-security-policy"]
+    assert get(world, f"/preview/{token}/style.css").content == NEW_PAGES["style.css"]

@@ -21,6 +21,26 @@ document.addEventListener("click", (event) => {
   fit();
 });
 
+// What a framed page says about its own scripts is shown below the frame, as text: the page may have made it up.
+const MOST = 20;
+window.addEventListener("message", (event) => {
+  const frame = [...document.querySelectorAll(".frame iframe[id]")].find((each) => each.contentWindow === event.source);
+  const { pointsman, text } = event.data ?? {};
+  if (!frame || pointsman !== "script-error" || typeof text !== "string") return;
+  const box = frame.closest(".frame");
+  let list = box.nextElementSibling;
+  if (!list?.matches(".script-errors")) {
+    list = document.createElement("ul");
+    list.className = "script-errors";
+    list.id = `errors-${frame.id}`;
+    list.setAttribute("aria-label", `What went wrong on ${frame.title}`);
+    box.after(list);
+  }
+  const shown = text.slice(0, 300);
+  if (list.children.length >= MOST || [...list.children].some((line) => line.textContent === shown)) return;
+  list.append(Object.assign(document.createElement("li"), { textContent: shown }));
+});
+
 // "/" leads to the page's search, as in the tools that people come from.
 document.addEventListener("keydown", (event) => {
   const isTyping = event.target.matches("input, textarea, select");
@@ -41,6 +61,8 @@ if (window.Idiomorph) {
     !isTheirs(name, node) && !(name === "aria-pressed" && node.matches("[data-width]"));
   Idiomorph.defaults.callbacks.beforeNodeMorphed = (old, fresh) =>
     !(old instanceof Element && old.hasAttribute("data-keep") && old.id === fresh.id);
+  Idiomorph.defaults.callbacks.beforeNodeRemoved = (node) =>
+    !(node instanceof Element && node.matches(".script-errors"));
 }
 
 // The log shows its end, where the newest events are, unless somebody has gone back in it.
