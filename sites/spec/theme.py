@@ -90,6 +90,8 @@ class Font(NamedTuple):
 
 FONTS: Final = {name: Font(**font) for name, font in _CHOICES["fonts"].items()}
 MIN_TEXT_CONTRAST: Final = 4.5
+_DEEP_CONTRAST: Final = 11
+"""From this contrast with white on, a colour is dark enough for whole sections."""
 _HEX: Final = re.compile(r"#(?:[0-9a-fA-F]{3}|[0-9a-fA-F]{6})")
 
 
@@ -158,6 +160,8 @@ def _palette(primary: str, accent: str, background: str, *, is_dark: bool) -> di
     grounds = [background, surface, tint]
     ink = readable(mix(WHITE if is_dark else "#1b1b1f", primary, 0.08), grounds, 9)
     deep = mix(mix(BLACK, primary, 0.08 if is_pale else 0.22), background, 0.04)
+    if not is_dark and contrast(WHITE, primary) >= _DEEP_CONTRAST:  # a navy that was asked for is the dark of the page
+        deep = primary
     on_deep = readable(mix(WHITE, accent, 0.1), [deep], 9)
     raised = mix(deep, on_deep, 0.07)
     grounds_in_deep = [deep, raised]

@@ -51,6 +51,12 @@ class Hours(Props):
     time: Label
 
 
+def hours_list(hours: tuple[Hours, ...]) -> Html | None:
+    """Return opening hours as a list, or nothing when none are known."""
+    rows = [tag("div", tag("dt", entry.days), tag("dd", entry.time)) for entry in hours]
+    return tag("dl", *rows, class_="hours") if rows else None
+
+
 FieldName = Literal["phone", "date", "time", "people"]
 
 
@@ -140,9 +146,7 @@ def _encoding(target: str) -> str | None:
 )
 def _contact_form(props: ContactFormProps, ctx: RenderContext) -> Html:
     details = contact_lines(email=props.email, phone=props.phone, address=props.address)
-    rows = [tag("div", tag("dt", entry.days), tag("dd", entry.time)) for entry in props.hours]
-    hours = tag("dl", *rows, class_="hours") if rows else None
-    words = tag("div", intro(ctx, props), details, hours, class_="contact-words")
+    words = tag("div", intro(ctx, props), details, hours_list(props.hours), class_="contact-words")
     return band(ctx, props, words, _form(props, ctx), classes=f"tone-{props.tone} contact")
 
 

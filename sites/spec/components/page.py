@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field
 
@@ -19,7 +20,7 @@ from sites.spec.catalog import (
     SectionProps,
     Text,
 )
-from sites.spec.components.contact import contact_lines
+from sites.spec.components.contact import Hours, contact_lines, hours_list
 from sites.spec.html import EMPTY, Html, anchor, icon, image, section, tag
 from sites.spec.model import INDEX, JsonObject
 from sites.spec.theme import Theme
@@ -74,6 +75,8 @@ class HeaderProps(Props):
     links: Annotated[tuple[Link, ...], Field(max_length=8)] = ()
     action: Link | None = None
     layout: Literal["bar", "centered"] = "bar"
+    sticky: bool = False
+    """Whether it stays in sight while the page scrolls."""
 
 
 def _navigation(props: HeaderProps, ctx: RenderContext) -> tuple[Html, ...]:
@@ -103,7 +106,8 @@ def _minimal_header(business: Business) -> JsonObject:
 
 @Component(
     "Header",
-    summary="banner: brand, tagline, logo {src, alt}, links [{label, href}], action {label, href}, layout bar|centered",
+    summary="banner: brand, tagline, logo {src, alt}, links [{label, href}], action {label, href}, "
+    "layout bar|centered, sticky true|false",
     example={
         "brand": "Hill Bakery",
         "links": [{"label": "Bread", "href": "#bread"}],
@@ -121,7 +125,8 @@ def _header(props: HeaderProps, ctx: RenderContext) -> Html:
     brand = tag("a", logo, words, class_="brand", href=ctx.url(INDEX))
     action = anchor(ctx, props.action, class_="button button-small") if props.action else None
     inner = tag("div", brand, *_navigation(props, ctx), action, class_="wrap")
-    return tag("header", inner, class_=f"site-header site-header-{props.layout}", id=ctx.id)
+    stays = " site-header-sticky" if props.sticky else ""
+    return tag("header", inner, class_=f"site-header site-header-{props.layout}{stays}", id=ctx.id)
 
 
 class FooterProps(Props):
@@ -134,12 +139,23 @@ class FooterProps(Props):
     email: Email | None = None
     phone: Phone | None = None
     address: Text | None = None
+    hours: Annotated[tuple[Hours, ...], Field(max_length=8)] = ()
     note: Text | None = None
     """The last line: copyright, registration, credits."""
 
 
 def _footer_links(links: tuple[Link, ...], ctx: RenderContext, label: str) -> Html | None:
-    return tag("nav", tag("ul", *(tag("li", anchor(ctx, link)) for link in links)), aria_label=label) if links else None
+    entries = (tag("li", _mark_of(link), anchor(ctx, link)) for link in links)
+    return tag("nav", tag("ul", *entries), aria_label=label) if links else None
+
+
+def _mark_of(link: Link) -> Html | None:
+    host = (urlsplit(link.href).hostname or "").removeprefix("www.")
+    return icon(_MARKS[host]) if host in _MARKS else None
+
+
+_MARKS = {"facebook.com": "facebook", "instagram.com": "instagram", "youtube.com": "youtube"}
+"""Icons of what else people have a page at."""
 
 
 def _minimal_footer(business: Business) -> JsonObject:
@@ -149,7 +165,8 @@ def _minimal_footer(business: Business) -> JsonObject:
 
 @Component(
     "Footer",
-    summary="end of the page: brand, text, links [{label, href}], social [{label, href}], email, phone, address, note",
+    summary="end of the page: brand, text, links [{label, href}], social [{label, href}], email, phone, address, "
+    "hours [{days, time}], note",
     example={"brand": "Hill Bakery", "links": [{"label": "Bread", "href": "#bread"}], "note": "© Hill Bakery"},
     place="footer",
     words=("footer", "page footer", "site footer"),
@@ -160,6 +177,8 @@ def _footer(props: FooterProps, ctx: RenderContext) -> Html:
     links = _footer_links(props.links, ctx, ctx.say("Footer"))
     social = _footer_links(props.social, ctx, ctx.say("Elsewhere"))
     contact = contact_lines(email=props.email, phone=props.phone, address=props.address)
+    if props.hours:
+        contact = tag("div", contact, hours_list(props.hours))
     top = tag("div", about, links, social, contact, class_="footer-top")
     note = tag("p", props.note, class_="footer-note") if props.note else None
     return tag("footer", tag("div", top, note, class_="wrap"), class_="site-footer", id=ctx.id)

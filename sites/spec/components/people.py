@@ -71,6 +71,7 @@ class Testimonial(Props):
     quote: Text
     name: Label
     role: Label | None = None
+    image: Picture | None = None
     rating: Annotated[int, Field(ge=1, le=5)] | None = None
 
 
@@ -80,19 +81,21 @@ class TestimonialsProps(SectionProps):
     items: Annotated[tuple[Testimonial, ...], Field(min_length=1, max_length=9)]
 
 
-def _quote(item: Testimonial) -> Html:
+def _quote(item: Testimonial, ctx: RenderContext) -> Html:
     stars = None
     if item.rating:
-        label = f"{item.rating} out of 5 stars"
+        label = ctx.say("{n} out of 5 stars").format(n=item.rating)
         stars = tag("p", "★" * item.rating + "☆" * (5 - item.rating), class_="stars", role="img", aria_label=label)
     role = tag("span", item.role, class_="quote-role") if item.role else None
-    caption = tag("figcaption", tag("span", item.name, class_="quote-name"), role)
+    words = tag("span", tag("span", item.name, class_="quote-name"), role, class_="quote-by")
+    face = image(ctx, item.image, class_="quote-face") if item.image else None
+    caption = tag("figcaption", face, words)
     return tag("figure", stars, tag("blockquote", tag("p", item.quote)), caption)
 
 
 @Component(
     "Testimonials",
-    summary="customer quotes: heading, items [{quote, name, role, rating 1-5}]",
+    summary="customer quotes: heading, items [{quote, name, role, image {src, alt}, rating 1-5}]",
     example={"heading": "What people say", "items": [{"quote": "The best rye in town.", "name": "Ana", "rating": 5}]},
     words=("testimonials", "testimonial", "reviews", "quotes", "customer quotes", "customer reviews"),
     outline=outline_items(
@@ -104,9 +107,9 @@ def _quote(item: Testimonial) -> Html:
 def _testimonials(props: TestimonialsProps, ctx: RenderContext) -> Html:
     count = len(props.items)
     if count == 1:
-        quotes = tag("div", tag("div", _quote(props.items[0])), class_="quotes quote-alone")
+        quotes = tag("div", tag("div", _quote(props.items[0], ctx)), class_="quotes quote-alone")
     else:
-        cards = [tag("li", _quote(item), class_="card") for item in props.items]
+        cards = [tag("li", _quote(item, ctx), class_="card") for item in props.items]
         quotes = tag("ul", *cards, class_=f"cards cards-{2 if count == 4 else min(count, 3)} quotes")
     return section(ctx, props, quotes, kind="testimonials")
 

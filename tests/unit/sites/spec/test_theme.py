@@ -66,3 +66,10 @@ def test_contrast_follows_wcag() -> None:
     assert contrast("#000000", "#ffffff") == pytest.approx(21)
     assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
     assert mix("#000000", "#ffffff", 0.5) == "#808080"
+
+
+def test_a_dark_colour_that_was_asked_for_is_the_dark_of_the_page() -> None:
+    assert palette(Theme(primary="navy", accent="coral"), dark=False)["deep"] == "#000080"
+    for theme in (Theme(primary="navy", background="#10131a"), Theme(primary="teal")):
+        colours = palette(theme, dark=False)
+        assert colours["deep"] != colours["fill"]

@@ -187,3 +187,45 @@ def test_a_form_asks_for_what_its_owner_wants_to_know_in_fields_of_their_kind() 
     assert {label.get("for") for label in form.iter("label")} >= {field.get("id") for field in fields.values()}
     assert (fields["people"].get("min"), fields["phone"].get("autocomplete")) == ("1", "tel")
     assert all(field.get("required") is not None for field in fields.values())
+
+
+def test_a_gallery_enlarges_its_pictures_without_a_script() -> None:
+    pictures = [{**PICTURE, "caption": "Rye"}, {**PICTURE, "alt": ""}]
+    found = one("Gallery", heading="Loaves", images=pictures, enlarge=True)
+    larges = found.xpath(".//div[@popover]")
+    assert found.xpath(".//figure/button/@popovertarget") == [large.get("id") for large in larges]
+    assert found.xpath(".//figure/button/@aria-label") == ["Enlarge: Rye", "Enlarge"]
+    assert [large.xpath("./img/@loading") for large in larges] == [["lazy"], ["lazy"]], "until it is asked for"
+    assert larges[0].xpath("./p/text()") == ["Rye"]
+    assert larges[0].xpath("./button/@popovertargetaction") == ["hide"]
+    assert not one("Gallery", images=pictures).xpath(".//button | .//div[@popover]")
+
+
+def test_a_strip_of_pictures_can_be_scrolled_by_keyboard() -> None:
+    (strip,) = one("Gallery", heading="Loaves", images=[PICTURE], layout="strip").xpath(".//div[@tabindex]")
+    assert (strip.get("role"), strip.get("aria-label")) == ("group", "Loaves")
+
+
+def test_a_quote_shows_who_said_it() -> None:
+    voice = {"quote": "Good.", "name": "Ana", "rating": 4}
+    found = one("Testimonials", items=[{**voice, "image": PICTURE}, voice])
+    assert found.xpath(".//figcaption/img/@alt") == ["A loaf"]
+    assert found.xpath(".//*[@role='img']/@aria-label") == ["4 out of 5 stars"] * 2
+    spec = page(one=element("Testimonials", items=[voice]))
+    spec["elements"]["page"]["props"]["lang"] = "de"
+    assert b"4 von 5 Sternen" in render(parse_site(spec))[INDEX]
+
+
+def test_a_footer_says_when_one_is_open_and_marks_pages_elsewhere() -> None:
+    social = [
+        {"label": "Us in pictures", "href": "https://www.instagram.com/hill"},
+        {"label": "Letters", "href": "https://letters.example/hill"},
+    ]
+    found = one("Footer", brand="Hill", hours=[{"days": "Mon", "time": "8 to 6"}], social=social)
+    assert found.xpath(".//dt/text() | .//dd/text()") == ["Mon", "8 to 6"]
+    assert [len(entry.xpath("./*[local-name()='svg']")) for entry in found.xpath(".//nav//li")] == [1, 0]
+
+
+def test_a_header_stays_in_sight_where_it_is_asked_to() -> None:
+    assert "site-header-sticky" in one("Header", brand="Hill", sticky=True).get("class", "")
+    assert "sticky" not in one("Header", brand="Hill").get("class", "")
