@@ -210,7 +210,7 @@ class IntentReader:
         if not sentence.asks:
             return None
         word = self._tokens[head].word
-        is_shaped = not orders and self._inside("question_shape", sentence)
+        is_shaped = not orders and (self._at("asked", head) or self._inside("question_shape", sentence))
         if is_shaped or word in self._words["question_word"] or word in self._words["auxiliary"]:
             return Hit(head, head)
         return None if orders else self._late_question(sentence)
@@ -256,7 +256,11 @@ class IntentReader:
                 SentenceIntent.ORDER if self._has_order_beside(sentence, asking[0], orders) else SentenceIntent.QUESTION
             )
         by_themselves = any(self._tokens[at].word in _SELF for at in range(sentence.first, sentence.end))
-        return SentenceIntent.QUESTION if by_themselves else SentenceIntent.ORDER
+        is_doubted = not orders and (
+            sentence.asks
+            and bool(self._inside("doubt", sentence) or self._inside("musing", sentence) or self._late_question(sentence))
+        )
+        return SentenceIntent.QUESTION if by_themselves or is_doubted else SentenceIntent.ORDER
 
     def _names_section(self, sentence: Sentence, head: int) -> bool:
         """Return whether a question only names a section: `why choose us section with three icons`."""
