@@ -39,6 +39,7 @@ _LOOK_BACK = 12
 _GOVERNORS = frozenset({"i", "we", "to", "you", "me", "want"})
 """After `how do I`, a following verb belongs to the question."""
 _SELF = frozenset({"myself", "ourselves"})
+_YOU = frozenset({"you", "u", "ya"})
 _OWN_FUTURE = frozenset({"i'll", "we'll", "ill", "i", "we", "let"})
 _STATING_HEADS = frozenset(
     {"is", "are", "was", "were", "does", "do", "did", "can", "could", "has", "have", "will", "would"}
@@ -255,12 +256,20 @@ class IntentReader:
             return (
                 SentenceIntent.ORDER if self._has_order_beside(sentence, asking[0], orders) else SentenceIntent.QUESTION
             )
+        if self._asks_whether(sentence, head, orders):
+            return SentenceIntent.QUESTION
+        return SentenceIntent.ORDER
+
+    def _asks_whether(self, sentence: Sentence, head: int, orders: tuple[int, ...]) -> bool:
+        """Return whether a suggestion only asks if it could be done: by its sender, in theory, or at what price."""
         by_themselves = any(self._tokens[at].word in _SELF for at in range(sentence.first, sentence.end))
-        is_doubted = not orders and (
-            sentence.asks
-            and bool(self._inside("doubt", sentence) or self._inside("musing", sentence) or self._late_question(sentence))
+        if by_themselves and self._word(head + 1, sentence) not in _YOU:
+            return True
+        if orders or not sentence.asks:
+            return False
+        return bool(self._inside("doubt", sentence) or self._inside("musing", sentence)) or (
+            self._late_question(sentence) is not None
         )
-        return SentenceIntent.QUESTION if by_themselves or is_doubted else SentenceIntent.ORDER
 
     def _names_section(self, sentence: Sentence, head: int) -> bool:
         """Return whether a question only names a section: `why choose us section with three icons`."""
