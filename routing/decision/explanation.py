@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from routing.decision.router import (
+    ANSWER_RULES,
     Mode,
     Route,
     Signals,
@@ -24,6 +25,7 @@ from routing.decision.router import (
     is_read_only,
     workflow_of,
 )
+from routing.decision.second_opinion import shipped_model
 from routing.decision.triggers import Debate, Trigger, find_triggers, parse_trivial
 from routing.policy.platform import Policy
 from routing.prompt.parsed_prompt import ParsedPrompt, Talk, parse_prompt
@@ -35,6 +37,12 @@ MAX_TRIED = 24
 _TALK_GROUPS = {
     Talk.QUESTION: ("question_002", "question", "question_shape", "asking", "musing"),
     Talk.CHAT: ("chat", "hold"),
+    Talk.OPINION: (),
+}
+_TALK_WORDS = {
+    Talk.QUESTION: "it asks a question and orders nothing",
+    Talk.CHAT: "it orders nothing",
+    Talk.OPINION: "no rule finds an order in it, and prompts in such words mostly ask",
 }
 _COMPARED = ("mode", "tier", "queue", "debate", "stakes", "intent", "confidence")
 """Fields that distinguish decisions, the weightiest first."""
@@ -143,28 +151,29 @@ def _matched_rules(
         for choice in rules
     ]
     yield from matched[:chosen]
-    yield from _rules_before_action(signals, parsed, triggers)
+    yield from _rules_before_action(signals, parsed, triggers, asks_opinion=asks_opinion)
     yield from matched[chosen:]
 
 
 def _rules_before_action(
-    signals: Signals, parsed: ParsedPrompt, triggers: tuple[Trigger, ...]
+    signals: Signals, parsed: ParsedPrompt, triggers: tuple[Trigger, ...], *, asks_opinion: bool
 ) -> Iterator[MatchedRule]:
     argv = parse_trivial(signals.prompt)
     if argv is not None:
         whole = (Place(text=signals.prompt, start=0, end=len(signals.prompt)),)
         why = f"the whole request is the command {argv[0]}"
         yield MatchedRule(rule="trivial", mode=Mode.ACTION, tier=None, why=why, cause="rule", evidence=whole)
-    talk = classify_answer(parsed, triggers, workflow=workflow_of(signals))
+    talk = classify_answer(parsed, triggers, workflow=workflow_of(signals), asks_opinion=asks_opinion)
     if talk is not None:
-        is_question = talk is Talk.QUESTION
         hits = [hit for group in _TALK_GROUPS[talk] for hit in parsed.hits.get(group, ())]
+        if talk is Talk.OPINION:
+            hits = [Hit(at, at) for at in shipped_model().asks(parsed).said]
         yield MatchedRule(
-            rule="precedence" if is_question else "default",
+            rule=ANSWER_RULES[talk],
             mode=Mode.ANSWER,
             tier=None,
-            why="it asks a question and orders nothing" if is_question else "it orders nothing",
-            cause="rule" if is_question else "default",
+            why=_TALK_WORDS[talk],
+            cause="rule" if talk is Talk.QUESTION else "default",
             evidence=_places(signals.prompt, parsed, hits),
         )
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from routing.decision.second_opinion import shipped_model
+from routing.decision.second_opinion import ASKING, shipped_model
 from routing.decision.tier_rules import OPINION, Choice, Scope, matching_rules, orders_creation, repairs
 from routing.decision.triggers import (
     Confidence,
@@ -28,7 +28,7 @@ from routing.decision.triggers import (
 from routing.jobs import JobRequest
 from routing.policy.platform import Policy
 from routing.prompt.intents import SentenceIntent
-from routing.prompt.parsed_prompt import ParsedPrompt, Talk, classify_talk, parse_prompt
+from routing.prompt.parsed_prompt import ParsedPrompt, Talk, classify_talk, may_only_ask, parse_prompt
 from routing.prompt.vocabulary import Vocabulary, shipped_vocabulary
 from routing.queues import QUEUE_OF_TIER, QueueName, Tier, parse_tier
 
@@ -145,10 +145,13 @@ def decide(signals: Signals, policy: Policy, vocabulary: Vocabulary | None = Non
         return _trivial_route(argv, stamp)
     parsed = parse_prompt(signals.prompt, words)
     triggers = find_triggers(parsed)
-    talk = classify_answer(parsed, triggers, workflow=workflow) if signals.tier is None else None
+    asks_opinion = policy.assist.second_opinion
+    talk = None
+    if signals.tier is None:
+        talk = classify_answer(parsed, triggers, workflow=workflow, asks_opinion=asks_opinion)
     if talk is not None:
         return _answer_route(talk, stamp)
-    return _action_route(signals, parsed, triggers, stamp=stamp, asks_opinion=policy.assist.second_opinion)
+    return _action_route(signals, parsed, triggers, stamp=stamp, asks_opinion=asks_opinion)
 
 
 def workflow_of(signals: Signals) -> Workflow:
@@ -158,12 +161,16 @@ def workflow_of(signals: Signals) -> Workflow:
     return Workflow.TICKET if signals.project else Workflow.NONE
 
 
-def classify_answer(parsed: ParsedPrompt, triggers: tuple[Trigger, ...], *, workflow: Workflow) -> Talk | None:
+def classify_answer(
+    parsed: ParsedPrompt, triggers: tuple[Trigger, ...], *, workflow: Workflow, asks_opinion: bool = False
+) -> Talk | None:
     """Return why the prompt is an ANSWER, or None for an ACTION.
 
     A request bound to a site or project is an ACTION unless it only asks or chats. An unbound one needs a trigger (A4).
     """
     talk = classify_talk(parsed)
+    if talk is None and asks_opinion and workflow is Workflow.SITE and may_only_ask(parsed):
+        talk = Talk.OPINION if shipped_model().asks(parsed).probability >= ASKING else None
     if talk is not None or workflow is not Workflow.NONE:
         return talk
     return None if triggers or parsed.has_reference or parsed.text.cut else Talk.CHAT
@@ -193,7 +200,7 @@ def _trivial_route(argv: tuple[str, ...], stamp: dict[str, Any]) -> Route:
 
 
 def _answer_route(talk: Talk, stamp: dict[str, Any]) -> Route:
-    is_question = talk is Talk.QUESTION
+    is_question, is_opinion = talk is not Talk.CHAT, talk is Talk.OPINION
     return Route(
         mode=Mode.ANSWER,
         confidence=Confidence.NONE,
@@ -204,15 +211,20 @@ def _answer_route(talk: Talk, stamp: dict[str, Any]) -> Route:
         stakes=None,
         trivial=False,
         triggers=(),
-        rule="precedence" if is_question else "default",
+        rule=ANSWER_RULES[talk],
         reason="It asks a question and orders nothing." if is_question else "It orders nothing.",
-        cause="rule" if is_question else "default",
+        cause="rule" if talk is Talk.QUESTION else "default",
         scope="single_section",
         pattern=PATTERN_QUESTION if is_question else PATTERN_DEFAULT,
         target=RouteTarget.DIRECT_RESPONSE,
         read_only=True,
+        opinion_version=shipped_model().version if is_opinion else "",
         **stamp,
     )
+
+
+ANSWER_RULES = {Talk.QUESTION: "precedence", Talk.OPINION: OPINION, Talk.CHAT: "default"}
+"""The rule of an ANSWER."""
 
 
 def _action_route(

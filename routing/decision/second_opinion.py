@@ -1,8 +1,8 @@
-"""A second opinion on the tier of an edit, for prompts that no rule is sure about (issue 20).
+"""A second opinion on prompts that no rule is sure about: the tier of an edit, and whether it is a question (issue 20).
 
-A linear model over hashed words and parts of words, trained from this repository's labelled prompts by
-`make routing-model`: in plain Python, with a fixed seed, so that the same labels give the same file. It chooses a tier
-and nothing else: whether something is a question, a debate or a command is never its business.
+Linear models over hashed words and parts of words, trained from this repository's labelled prompts by
+`make routing-model`: in plain Python, with a fixed seed, so that the same labels give the same file. Where a rule finds
+an order, a defect or a reference, none is asked whether that is a question; debates and commands are never theirs.
 """
 
 from __future__ import annotations
@@ -31,14 +31,19 @@ CONFIDENT = 0.7
 """The least probability of an opinion that replaces the default."""
 SURE = 0.9
 """The least probability of one that replaces the rule that only saw words of the page (V1-4)."""
+ASKING = 0.9
+"""The least probability of a question in what no rule finds an order in: an order that is answered is not done."""
 _FILE = "second_opinion.bin"
 _BUCKETS = 1 << 16
 _MASK = _BUCKETS - 1
-_HEAD = struct.Struct("<4f")
-"""The scale of the weights, then the bias of each tier."""
 _TIERS = tuple(Tier)
+_MODES = ("ACTION", "ANSWER")
+_CLASSES = (len(_TIERS), len(_MODES))
+"""Of the two models, one after the other in the file: the scale of the weights, the bias of each class, the weights."""
 _MOST_WORDS = 150
 _MOST_WORD_CHARACTERS = 24
+_OPENING = 3
+"""Words at the beginning of a sentence that count together."""
 _FEWEST_BEFORE = 3
 """Tokens before a colon after which a wording comes; with fewer it is a heading (`Bug:`)."""
 _CONTENT = frozenset({Kind.QUOTE, Kind.CODE, Kind.FENCE, Kind.EMAIL, Kind.URL, Kind.COMMA, Kind.STOP, Kind.QUESTION})
@@ -58,21 +63,25 @@ class Opinion(NamedTuple):
     """The tokens that speak most for it, the weightiest first."""
 
 
-class Model:
-    """The weights of a file that `train` wrote."""
+class Asked(NamedTuple):
+    """How probable it is that a prompt is only a question."""
 
-    def __init__(self, data: bytes) -> None:
-        scale, *self._biases = _HEAD.unpack_from(data)
-        weights = array("b", data[_HEAD.size :])
-        if len(weights) != _BUCKETS * len(_TIERS):
-            raise ValueError(f"a model has {_BUCKETS * len(_TIERS)} weights, this one {len(weights)}")
-        self._scale = scale
-        self._weights = [weights[at * _BUCKETS : (at + 1) * _BUCKETS] for at in range(len(_TIERS))]
-        self.version = sha256(data).hexdigest()[:12]
+    probability: float
+    said: tuple[int, ...]
+    """As in `Opinion`."""
 
-    def judge(self, parsed: ParsedPrompt) -> Opinion:
-        """Return the likeliest tier of a prompt."""
-        parts = list(_features(parsed))
+
+class _Linear:
+    """The weights of one model."""
+
+    def __init__(self, data: bytes, classes: int) -> None:
+        head = struct.Struct(f"<{1 + classes}f")
+        self._scale, *self._biases = head.unpack_from(data)
+        weights = array("b", data[head.size :])
+        self._weights = [weights[at * _BUCKETS : (at + 1) * _BUCKETS] for at in range(classes)]
+
+    def judge(self, parts: Sequence[tuple[int, list[int]]]) -> tuple[int, float, tuple[int, ...]]:
+        """Return the likeliest class, its probability, and the tokens that speak most for it."""
         seen = {feature for _, features in parts for feature in features}
         share = self._scale / math.sqrt(len(seen) or 1)
         logits = [
@@ -80,10 +89,32 @@ class Model:
             for bias, weights in zip(self._biases, self._weights, strict=True)
         ]
         chances = _softmax(logits)
-        best = max(range(len(_TIERS)), key=chances.__getitem__)
+        best = max(range(len(chances)), key=chances.__getitem__)
         weights = self._weights[best]
         votes = sorted(((sum(map(weights.__getitem__, features)), at) for at, features in parts), reverse=True)
-        return Opinion(_TIERS[best], chances[best], tuple(at for vote, at in votes[:3] if vote > 0))
+        return best, chances[best], tuple(at for vote, at in votes[:3] if vote > 0)
+
+
+class Model:
+    """The weights of a file that `train` wrote."""
+
+    def __init__(self, data: bytes) -> None:
+        sizes = [4 * (1 + classes) + classes * _BUCKETS for classes in _CLASSES]
+        if len(data) != sum(sizes):
+            raise ValueError(f"a model has {sum(sizes)} bytes, this one {len(data)}")
+        self._tiers = _Linear(data[: sizes[0]], _CLASSES[0])
+        self._modes = _Linear(data[sizes[0] :], _CLASSES[1])
+        self.version = sha256(data).hexdigest()[:12]
+
+    def judge(self, parsed: ParsedPrompt) -> Opinion:
+        """Return the likeliest tier of a prompt."""
+        best, probability, said = self._tiers.judge(list(_features(parsed)))
+        return Opinion(_TIERS[best], probability, said)
+
+    def asks(self, parsed: ParsedPrompt) -> Asked:
+        """Return how probable it is that a prompt is only a question."""
+        best, probability, said = self._modes.judge(list(_mode_features(parsed)))
+        return Asked(probability if _MODES[best] == "ANSWER" else 1 - probability, said)
 
 
 @cache
@@ -113,6 +144,24 @@ def _features(parsed: ParsedPrompt) -> Iterator[tuple[int, list[int]]]:
         before = (*before[-1:], data)
 
 
+def _mode_features(parsed: ParsedPrompt) -> Iterator[tuple[int, list[int]]]:
+    """Yield the features of each token, and where it stands: in a question or a statement, and how that begins."""
+    marks: dict[int, list[int]] = {}
+    for sentence in parsed.sentences:
+        kind = "?" if sentence.asks else "."
+        words = [at for at in range(sentence.first, sentence.end) if parsed.tokens[at].kind is Kind.WORD]
+        for place, at in enumerate(words[:_MOST_WORDS]):
+            word = parsed.tokens[at].word[:_MOST_WORD_CHARACTERS]
+            opening = " ".join(parsed.tokens[before].word for before in words[: place + 1]) if place < _OPENING else ""
+            shown = [f"{kind}~{word}", *([f"{kind}^{opening}"] if opening else [])]
+            marks[at] = [crc32(mark.encode()) & _MASK for mark in shown]
+        if words:
+            marks[words[0]] += [crc32(f"{kind}#{min(len(words), 12) // 3}".encode()) & _MASK]
+    for at, features in _features(parsed):
+        yield at, [*features, *marks.pop(at, ())]
+    yield from marks.items()
+
+
 @lru_cache(maxsize=4096)
 def _parts_of(word: str) -> tuple[bytes, tuple[int, ...]]:
     """Return a word as bytes, and the buckets of itself and of three to five bytes of it."""
@@ -129,15 +178,31 @@ def _softmax(logits: Sequence[float]) -> list[float]:
     return [share / total for share in shares]
 
 
-def train(labelled: Iterable[tuple[ParsedPrompt, Tier]]) -> bytes:
-    """Return a model of labelled prompts: stochastic gradient descent with a rate for each weight (AdaGrad)."""
-    rows = [
-        (sorted({feature for _, features in _features(parsed) for feature in features}), _TIERS.index(tier))
-        for parsed, tier in labelled
-    ]
-    weights = [[0.0] * _BUCKETS for _ in _TIERS]
-    squares = [[1e-8] * _BUCKETS for _ in _TIERS]
-    biases = [0.0] * len(_TIERS)
+def train(rows: Iterable[Mapping[str, Any]]) -> bytes:
+    """Return the models of labelled prompts (`route check` samples)."""
+    tiers: list[_Row] = []
+    modes: list[_Row] = []
+    for row in rows:
+        parsed, expected = parse_prompt(row["prompt"], shipped_vocabulary()), row["expect"]
+        modes.append((_seen(_mode_features(parsed)), _MODES.index(expected["mode"])))
+        if (tier := _tier_that_words_decide(row)) is not None:
+            tiers.append((_seen(_features(parsed)), _TIERS.index(tier)))
+    return b"".join(_fit(labelled, classes) for labelled, classes in zip((tiers, modes), _CLASSES, strict=True))
+
+
+_Row = tuple[list[int], int]
+"""The features of a prompt and its class."""
+
+
+def _seen(parts: Iterable[tuple[int, list[int]]]) -> list[int]:
+    return sorted({feature for _, features in parts for feature in features})
+
+
+def _fit(rows: Sequence[_Row], classes: int) -> bytes:
+    """Fit a model by stochastic gradient descent with a rate for each weight (AdaGrad)."""
+    weights = [[0.0] * _BUCKETS for _ in range(classes)]
+    squares = [[1e-8] * _BUCKETS for _ in range(classes)]
+    biases = [0.0] * classes
     order, dice = list(range(len(rows))), random.Random(7)
     for _ in range(_EPOCHS):
         dice.shuffle(order)
@@ -147,12 +212,12 @@ def train(labelled: Iterable[tuple[ParsedPrompt, Tier]]) -> bytes:
             chances = _softmax(
                 [bias + share * sum(map(row.__getitem__, seen)) for bias, row in zip(biases, weights, strict=True)]
             )
-            for tier, chance in enumerate(chances):
-                error = chance - (tier == wanted)
+            for which, chance in enumerate(chances):
+                error = chance - (which == wanted)
                 if abs(error) < _CLOSE_ENOUGH:
                     continue
-                biases[tier] -= 0.05 * error
-                _step(weights[tier], squares[tier], seen, error * share)
+                biases[which] -= 0.05 * error
+                _step(weights[which], squares[which], seen, error * share)
     return _packed(weights, biases)
 
 
@@ -165,22 +230,21 @@ def _step(weights: list[float], squares: list[float], seen: Sequence[int], slope
 def _packed(weights: Sequence[Sequence[float]], biases: Sequence[float]) -> bytes:
     scale = max(max(map(abs, row)) for row in weights) / 127 or 1.0
     packed = array("b", (round(weight / scale) for row in weights for weight in row))
-    return _HEAD.pack(scale, *biases) + packed.tobytes()
+    return struct.pack(f"<{1 + len(biases)}f", scale, *biases) + packed.tobytes()
 
 
-def labelled_tiers(rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[ParsedPrompt, Tier]]:
-    """Yield the prompts of `route check` samples whose tier the words alone decide."""
-    for row in rows:
-        expected, site = row["expect"], row.get("site")
-        is_chosen = row.get("preference") or row.get("advanced_edit")
-        if not is_chosen and expected["mode"] == "ACTION" and expected.get("tier") and site and site["files"]:
-            yield parse_prompt(row["prompt"], shipped_vocabulary()), Tier(expected["tier"])
+def _tier_that_words_decide(row: Mapping[str, Any]) -> Tier | None:
+    expected, site = row["expect"], row.get("site")
+    is_chosen = row.get("preference") or row.get("advanced_edit")
+    if is_chosen or expected["mode"] != "ACTION" or not (expected.get("tier") and site and site["files"]):
+        return None
+    return Tier(expected["tier"])
 
 
 def main(paths: Sequence[str]) -> None:
-    """Train the shipped model from files of labelled prompts."""
+    """Train the shipped models from files of labelled prompts."""
     rows = (json.loads(line) for path in paths for line in Path(path).read_text(encoding="utf-8").splitlines())
-    (Path(__file__).parent / _FILE).write_bytes(train(labelled_tiers(rows)))
+    (Path(__file__).parent / _FILE).write_bytes(train(rows))
 
 
 if __name__ == "__main__":

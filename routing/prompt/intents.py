@@ -267,9 +267,7 @@ class IntentReader:
             return True
         if orders or not sentence.asks:
             return False
-        return bool(self._inside("doubt", sentence) or self._inside("musing", sentence)) or (
-            self._late_question(sentence) is not None
-        )
+        return bool(self._inside("doubt", sentence) or self._inside("musing", sentence))
 
     def _names_section(self, sentence: Sentence, head: int) -> bool:
         """Return whether a question only names a section: `why choose us section with three icons`."""

@@ -80,6 +80,7 @@ _QUOTED = frozenset({Kind.QUOTE, Kind.CODE})
 _CLOSING_WORDS = frozenset({"with", "below", "above", "under", "after", "before", "and", "in", "to"})
 _WRONGS = ("defect", "repair", "destructive_stated", "copy_fix")
 """Groups that a statement about oneself must avoid to be mere background of a question."""
+_TELLING = frozenset({"tell", "give", "say", "explain", "suggest", "recommend", "describe", "have"})
 _OTHERS = frozenset({"people", "they", "he", "she", "someone", "somebody", "everybody", "everyone", "some", "most"})
 _EDITS = (
     *_WRONGS,
@@ -87,6 +88,8 @@ _EDITS = (
     *("destructive", "deployment", "copy_to_stop"),
 )
 """The same for other statements: `I sell cakes online` explains, `cakes sold online` orders."""
+_QUOTED_PAIR = 2
+"""Two quotes are an old and a new wording."""
 _FEWEST_SAID = 3
 """Tokens before `make that the subtitle` that can be the text itself; with fewer it is the previous sentence."""
 _LABEL_WORDS = 3
@@ -107,6 +110,8 @@ class Talk(StrEnum):
 
     QUESTION = "question"
     CHAT = "chat"
+    OPINION = "opinion"
+    """The second opinion reads a question in it."""
 
 
 class ParsedPrompt(NamedTuple):
@@ -184,6 +189,8 @@ def classify_talk(parsed: ParsedPrompt) -> Talk | None:
     if parsed.text.cut or not parsed.intents or parsed.has_reference:
         return None
     intents = set(parsed.intents)
+    if SentenceIntent.HOLD in intents and _only_wants_to_know(parsed):
+        return Talk.QUESTION
     if SentenceIntent.ORDER in intents or SentenceIntent.DEFECT in intents:
         return None
     if SentenceIntent.QUESTION not in intents:
@@ -193,6 +200,22 @@ def classify_talk(parsed: ParsedPrompt) -> Talk | None:
     if statements and parsed.found("asks_for_it"):
         return None
     return Talk.QUESTION if all(_is_background(parsed, sentence) for sentence in statements) else None
+
+
+def _only_wants_to_know(parsed: ParsedPrompt) -> bool:
+    """Return whether all that is ordered is to look and to tell: `tell me what to improve, but change nothing yet`."""
+    verbs = {parsed.tokens[at].word for at in parsed.orders}
+    return bool(verbs) and verbs <= parsed.vocabulary.words["read"] | _TELLING and not parsed.found(*_WRONGS)
+
+
+def may_only_ask(parsed: ParsedPrompt) -> bool:
+    """Return whether no rule finds an order, a wish, a defect or something to work on in the prompt."""
+    if parsed.text.cut or not parsed.intents or parsed.has_reference or parsed.copied:
+        return False
+    if not {SentenceIntent.ORDER, SentenceIntent.DEFECT}.isdisjoint(parsed.intents):
+        return False
+    quotes = sum(token.kind is Kind.QUOTE for token in parsed.tokens)
+    return quotes < _QUOTED_PAIR and not parsed.found("wish", "asks_for_it", *_WRONGS)
 
 
 def _is_background(parsed: ParsedPrompt, sentence: Sentence) -> bool:

@@ -10,10 +10,10 @@ import pytest
 
 from routing.decision.explanation import explain
 from routing.decision.llm_router import wants_tier
-from routing.decision.router import Route, Signals, SiteSignals, decide
-from routing.decision.second_opinion import Model, labelled_tiers, shipped_model, train
+from routing.decision.router import Mode, Route, Signals, SiteSignals, decide
+from routing.decision.second_opinion import Model, shipped_model, train
 from routing.policy.platform import Assist, platform_policy
-from routing.prompt.parsed_prompt import parse_prompt
+from routing.prompt.parsed_prompt import may_only_ask, parse_prompt
 from routing.prompt.vocabulary import shipped_vocabulary
 from routing.queues import Tier
 
@@ -21,8 +21,10 @@ ROOT = Path(__file__).resolve().parents[4]
 POLICY = platform_policy()
 RULES_ALONE = POLICY.model_copy(update={"assist": Assist(second_opinion=False)})
 SITE = SiteSignals(files=4)
-UNDECIDED = "Op mijn telefoon valt de tekst buiten beeld"
+UNDECIDED = "Der Text in der Tabelle bricht falsch um"
 """No rule knows its words; the labelled prompts hold its like."""
+ASKED = "Duzen oder siezen auf der Seite einer Yogaschule?"
+"""Likewise, of a question."""
 
 
 def rows() -> list[dict[str, Any]]:
@@ -32,7 +34,7 @@ def rows() -> list[dict[str, Any]]:
 
 def routes(row: dict[str, Any]) -> tuple[Route, Route]:
     """Return the route with the second opinion and by the rules alone."""
-    site = SiteSignals.model_validate(row["site"]) if row["site"] else None
+    site = SiteSignals.model_validate(row["site"]) if row.get("site") else None
     return both(Signals(prompt=row["prompt"], site=site))
 
 
@@ -43,10 +45,17 @@ def both(signals: Signals) -> tuple[Route, Route]:
 
 
 def test_it_changes_the_tier_and_nothing_else_and_only_where_no_rule_is_sure() -> None:
-    changed = 0
+    changed = asked = 0
     for row in rows():
         route, by_rules = routes(row)
         if route == by_rules:
+            continue
+        if route.mode is Mode.ANSWER:
+            assert by_rules.mode is Mode.ACTION
+            assert (route.rule, route.cause) == ("opinion", "default")
+            assert may_only_ask(parse_prompt(row["prompt"], shipped_vocabulary())), row["prompt"]
+            assert row["expect"]["mode"] == "ANSWER", row["prompt"]
+            asked += 1
             continue
         changed += 1
         assert (by_rules.rule, by_rules.tier, by_rules.read_only) == ("V1-4", Tier.SPEC, False), row["prompt"]
@@ -56,6 +65,30 @@ def test_it_changes_the_tier_and_nothing_else_and_only_where_no_rule_is_sure() -
         kept = ("mode", "intent", "debate", "stakes", "triggers", "confidence", "target", "trivial")
         assert [getattr(route, name) for name in kept] == [getattr(by_rules, name) for name in kept]
     assert changed > 100
+    assert asked > 10
+
+
+def test_a_question_that_no_rule_knows_is_answered_and_explained_by_its_words() -> None:
+    route, by_rules = both(Signals(prompt=ASKED, site=SITE))
+    assert (route.mode, by_rules.mode) == (Mode.ANSWER, Mode.ACTION)
+    assert route.opinion_version == shipped_model().version
+    found = explain(Signals(prompt=ASKED, site=SITE), POLICY)
+    assert found.winner.rule == "opinion"
+    said = shipped_model().asks(parse_prompt(ASKED, shipped_vocabulary())).said
+    assert len(found.winner.evidence) == len(said) > 0
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        f"{ASKED} Please make the prices bigger.",
+        f"{ASKED} The button is broken.",
+        f"{ASKED} It would be nice to have a map.",
+        f"{ASKED} See index.html",
+    ],
+)
+def test_what_also_orders_wishes_or_reports_is_never_answered_by_opinion(prompt: str) -> None:
+    assert decide(Signals(prompt=prompt, site=SITE), POLICY).mode is Mode.ACTION
 
 
 def test_it_says_nothing_of_a_site_that_is_still_to_be_made() -> None:
@@ -80,7 +113,7 @@ def test_a_small_model_may_still_choose_the_tier_where_it_is_enabled() -> None:
 
 
 def test_the_same_labels_make_the_same_file() -> None:
-    labelled = list(labelled_tiers(rows()))[:200]
+    labelled = list(rows())[:200]
     assert train(labelled) == train(labelled)
 
 
@@ -88,12 +121,12 @@ def test_the_same_labels_make_the_same_file() -> None:
 def test_the_shipped_file_is_small_and_made_from_the_labels_in_the_repository() -> None:
     """`make routing-model` makes it; the last bit of a logarithm may differ from one machine to the next."""
     shipped = (ROOT / "routing" / "decision" / "second_opinion.bin").read_bytes()
-    trained = train(labelled_tiers(rows()))
+    trained = train(rows())
     assert len(shipped) <= 2**20
     assert len(trained) == len(shipped)
     assert sum(ours != theirs for ours, theirs in zip(trained, shipped, strict=True)) <= 20
 
 
 def test_a_file_of_another_shape_is_refused() -> None:
-    with pytest.raises(ValueError, match="has 196608 weights"):
+    with pytest.raises(ValueError, match="has 327708 bytes"):
         Model(b"\0" * 100)
