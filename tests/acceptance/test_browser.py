@@ -19,9 +19,16 @@ pytestmark = [
 ]
 BROKEN = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Hours</title></head>
-<body><h1>Closed on Monday</h1><img src="no-such.png" alt="A loaf">
-<script>localStorage.counter = 1; openMenu()</script></body></html>
+<body><h1>Closed on Monday</h1><img src="loaf.svg" alt="A loaf">
+<script>
+localStorage.counter = 1;
+if (document.querySelector("h1").textContent.includes("Tuesday")) {
+  document.images[0].src = "no-such.png";
+  openMenu();
+}
+</script></body></html>
 """
+"""A page whose script fails as soon as it is changed."""
 QUIET = ("--no-sandbox", "--disable-background-networking", "--disable-component-update", "--disable-sync")
 
 
@@ -98,6 +105,7 @@ def test_a_reviewer_sees_what_goes_wrong_on_a_page(
     installation: Installation, browser: Browser, tmp_path: Path
 ) -> None:
     (tmp_path / "index.html").write_text(BROKEN)
+    (tmp_path / "loaf.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1 1"/>')
     installation.embedded.import_site("faulty", tmp_path)
     job_id = installation.submit("Change 'Monday' to 'Tuesday' on the home page", site="faulty")
     installation.wait_for(job_id, "awaiting_approval")
