@@ -35,7 +35,7 @@ from producers.dispatch.broker import BrokerLists, Publisher
 from producers.dispatch.dispatcher import Dispatcher
 from producers.local.embedded import TENANT, Embedded, Options
 from routing.broker import create_app
-from routing.jobs import Door, JobMessage, JobRequest, Reason, State
+from routing.jobs import JobMessage, JobRequest, Reason, Source, State
 from routing.policy.platform import Policy, load_policy
 from routing.queues import QueueName
 from tests.bulk import fill
@@ -252,7 +252,7 @@ class Fleet:
         new = NewJob(
             id=job_id,
             tenant=TENANT,
-            door=Door.PYTHON,
+            source=Source.PYTHON,
             request=request,
             state=State.QUEUED,
             queue=QueueName.ANSWER,

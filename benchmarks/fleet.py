@@ -24,7 +24,7 @@ from producers.dispatch.broker import Publisher
 from producers.intake.submit import Submitted, Submitter
 from producers.local.supervisor import Program, Supervisor, free_port
 from routing.broker import create_app
-from routing.jobs import Door
+from routing.jobs import Source
 from routing.policy.platform import DispatchWindow, Policy, platform_policy
 
 _REST = text("""
@@ -46,11 +46,11 @@ class Fleet:
 
     def submit(self, body: object) -> None:
         """Submit one job."""
-        self._submitter.submit(body, tenant=TENANT, door=Door.PYTHON)
+        self._submitter.submit(body, tenant=TENANT, source=Source.PYTHON)
 
     def submit_many(self, bodies: Sequence[object]) -> None:
         """Submit jobs that come together."""
-        told = self._submitter.submit_many(bodies, tenant=TENANT, door=Door.PYTHON)
+        told = self._submitter.submit_many(bodies, tenant=TENANT, source=Source.PYTHON)
         assert all(isinstance(one, Submitted) for one in told)
 
     def rest(self) -> None:

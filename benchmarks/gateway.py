@@ -35,7 +35,7 @@ from ledger.submission import accept
 from ledger.tables import NewJob, Tenant
 from producers.local.preparation import start_postgres
 from producers.local.supervisor import free_port
-from routing.jobs import Door, JobMessage, JobRequest, State
+from routing.jobs import JobMessage, JobRequest, Source, State
 from routing.policy.platform import platform_policy
 from routing.queues import QueueName
 from tests.services import wait_until
@@ -256,7 +256,7 @@ def _tokens(ledger_url: str) -> list[str]:
         new = NewJob(
             id=uuid4(),
             tenant="bench",
-            door=Door.PYTHON,
+            source=Source.PYTHON,
             request=JobRequest(prompt="Does bread rise?"),
             state=State.QUEUED,
             queue=QueueName.ANSWER,

@@ -32,7 +32,7 @@ from producers.dispatch.sweeping import RowSweeper
 from producers.intake.submit import Submitter
 from producers.use_cases.jobs import summarise
 from routing.broker import create_app
-from routing.jobs import Door, JobMessage, JobRequest, Reason, State
+from routing.jobs import JobMessage, JobRequest, Reason, Source, State
 from routing.policy.platform import platform_policy
 from routing.queues import QueueName
 from tests.services import Postgres, Valkey
@@ -50,7 +50,7 @@ _AGE = (
 _TIDY = (
     text("""
         UPDATE job SET state = 'cancelled', waiting_since = NULL, pushed_at = NULL, ended_at = now()
-         WHERE tenant = 't1' AND created_at > now() - interval '1 minute' AND door = 'python' AND ended_at IS NULL
+         WHERE tenant = 't1' AND created_at > now() - interval '1 minute' AND source = 'python' AND ended_at IS NULL
     """),
     text("UPDATE attempt SET ended_at = now() WHERE ended_at IS NULL"),
 )
@@ -108,7 +108,7 @@ class Bench:
 
     def _submit(self) -> Callable[[], object]:
         body = {"prompt": f"Explain how bread number {uuid4()} rises"}
-        return lambda: self._submitter.submit(body, tenant=_TENANT, door=Door.PYTHON)
+        return lambda: self._submitter.submit(body, tenant=_TENANT, source=Source.PYTHON)
 
     def _claim(self) -> Callable[[], object]:
         message = self._accepted()
@@ -166,7 +166,7 @@ class Bench:
         new = NewJob(
             id=job_id,
             tenant=_TENANT,
-            door=Door.PYTHON,
+            source=Source.PYTHON,
             state=State.QUEUED,
             queue=QueueName.ANSWER,
             mode="ANSWER",

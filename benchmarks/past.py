@@ -51,7 +51,7 @@ _PLACES = (
 
 _ROWS: Mapping[str, str] = {
     "job": f"""
-        INSERT INTO job (id, tenant, door, state, prompt, request, request_digest, priority, site_id, root_id, route,
+        INSERT INTO job (id, tenant, source, state, prompt, request, request_digest, priority, site_id, root_id, route,
                          mode, tier, queue, fence, waiting_since, pushed_at, lost_attempts, cap_nanousd, result,
                          release_id, failure_signature, expires_at, reason, created_at, started_at, ended_at)
         SELECT {_JOB}, {_TENANT}, 'http',
@@ -89,7 +89,7 @@ _ROWS: Mapping[str, str] = {
         INSERT INTO event (xid, at, job_id, tenant, kind, data)
         SELECT 0, {_MADE}, {_JOB}, {_TENANT}, kind, data::jsonb
           FROM generate_series(1, :jobs) AS n, (VALUES
-              ('accepted', '{{"door": "http", "mode": "ACTION", "queue": "answer", "state": "queued"}}'),
+              ('accepted', '{{"source": "http", "mode": "ACTION", "queue": "answer", "state": "queued"}}'),
               ('waiting', '{{"queue": "answer", "tier": null}}'),
               ('started', '{{"queue": "answer", "tier": null, "attempt": 1, "wait_seconds": 0.1}}'),
               ('attempt_ended', '{{"queue": "answer", "outcome": "answered", "seconds": 2.5, "cost_nanousd": 4}}'),
@@ -100,7 +100,7 @@ _ROWS: Mapping[str, str] = {
         INSERT INTO audit (at, action, actor, tenant, job_id, tier, prompt, prompt_sha256, input_hash, output_hash,
                            scan, approval, detail, sealed_in)
         SELECT {_MADE}, action, 'tenant:t', {_TENANT}, {_JOB}, NULL, 'Make the header of page ' || n || ' blue',
-               {_DIGEST}, 'none', 'none', 'none', 'none', '{{"door": "http"}}', 1
+               {_DIGEST}, 'none', 'none', 'none', 'none', '{{"source": "http"}}', 1
           FROM generate_series(1, :jobs) AS n, (VALUES ('job_accepted'), ('job_ended')) AS actions (action)
     """,
     "release": f"""

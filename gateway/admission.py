@@ -109,9 +109,9 @@ def check_address(bearer: Bearer, *, address: str | None, limits: Limits) -> Non
     Raises:
         RefusedError: the caller's fault, or that of a worker that did not bind the token.
     """
-    if bearer.door is not None and bearer.door != address:
+    if bearer.egress_address is not None and bearer.egress_address != address:
         raise RefusedError(Code.WRONG_ADDRESS, "this token is not taken from this address")
-    if bearer.door is None and limits.container == "required":
+    if bearer.egress_address is None and limits.container == "required":
         raise RefusedError(Code.WRONG_ADDRESS, "this token is for a box, and is bound to none")
 
 

@@ -4,9 +4,9 @@ What an attempt does counts only while it holds the job. When its lease lapses t
 whatever the attempt does later is refused.
 
 A deferred attempt ends and counts for nothing against its job, which waits for its provider or for storage. When no
-work is kept (`parked`), what the attempt spent is waste, and the job gives up its site, so that jobs of other providers
-can go on. When work is kept (`parked_kept`), the job holds on to its site: another release would make that work
-worthless. A model's reply that was paid for is such work: the next attempt asks the same and reads it.
+work is kept (`deferred`), what the attempt spent is waste, and the job gives up its site, so that jobs of other
+providers can go on. When work is kept (`deferred_kept`), the job holds on to its site: another release would make that
+work worthless. A model's reply that was paid for is such work: the next attempt asks the same and reads it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ledger.dispatch_window import hold_back
 from ledger.errors import FencedError, JobNotFoundError
 from ledger.events import EventKind, record
 from ledger.job_ends import is_step
-from ledger.jobs import close_attempt, end, lock_job, move, rest, wait_on
+from ledger.jobs import close_attempt, end, lock_job, move, requeue, wait_on
 from ledger.runs.tables import AgentExecution
 from ledger.store import Statement, after, dump_json, moment, now, wake_dispatcher
 from ledger.tables import Attempt, ClaimedAttempt, Job, Release, Site, Tenant
@@ -112,7 +112,7 @@ def renew(session: Session, attempt: Attempt | ClaimedAttempt, *, lease_seconds:
     return Renewal(holds, cancelled_at is not None)
 
 
-def hold(session: Session, attempt: Attempt | ClaimedAttempt) -> Job:
+def lock_owned_job(session: Session, attempt: Attempt | ClaimedAttempt) -> Job:
     """Lock the job that an attempt holds, and return it: the start of every effect of an attempt.
 
     Raises:
@@ -141,12 +141,14 @@ def bind_egress(
         FencedError: nobody's fault: the job was taken away or has ended.
         ValueError: the caller's fault: `address` is not an IP address.
     """
-    hold(session, attempt)
+    lock_owned_job(session, attempt)
     if address is None:
         token = new_token()  # that nobody has
     replaced = {} if token is None else {"token_hash": hash_token(token)}
-    door = None if address is None else str(ip_address(address))
-    session.execute(sql_update(Attempt).where(col(Attempt.id) == attempt.id).values(door=door, **replaced))
+    egress_address = None if address is None else str(ip_address(address))
+    session.execute(
+        sql_update(Attempt).where(col(Attempt.id) == attempt.id).values(egress_address=egress_address, **replaced)
+    )
 
 
 def escalate(session: Session, job: Job, *, to: Tier, reason: Reason, detail: str) -> None:
@@ -283,7 +285,7 @@ def _go_on(session: Session, job: Job, *, reason: Reason, max_lost: int, pauses:
         if job.state in (State.RUNNING, State.SCANNING):
             move(session, job, State.QUEUED, reason=reason)
         seconds = 0.0 if reason in HANDED_BACK else retry_delay_seconds(pauses, tries=job.lost_attempts)
-        rest(session, job, QueueName(job.queue), seconds=seconds)
+        requeue(session, job, QueueName(job.queue), seconds=seconds)
     else:
         end(session, job, State.FAILED, reason=reason, detail=f"its worker died {job.lost_attempts} times")
 
@@ -302,7 +304,7 @@ _DEFERRED = Statement("""
       FROM (SELECT kind, at, CAST(data ->> 'held_seconds' AS float8) AS given, lead(at) OVER (ORDER BY id) AS started_at
               FROM event
              WHERE job_id = %(job)s AND (kind = %(started)s OR kind = %(waiting)s AND (
-                   data ->> 'held_for' = %(lane)s OR data ->> 'reason' = %(storage)s))) AS told
+                   data ->> 'held_for' = %(circuit)s OR data ->> 'reason' = %(storage)s))) AS told
      WHERE kind = %(waiting)s
 """)
 """A wait that an operator cut short counts only for the time that passed."""
@@ -311,7 +313,7 @@ _DEFERRED = Statement("""
 def time_deferred(session: Session, job_id: UUID) -> Deferred:
     """Return how often and how long a running job has been deferred, in total."""
     kinds = {"started": EventKind.STARTED.value, "waiting": EventKind.WAITING.value}
-    holds = {"lane": WaitReason.PROVIDER.value, "storage": Reason.STORAGE_UNAVAILABLE.value}
+    holds = {"circuit": WaitReason.PROVIDER.value, "storage": Reason.STORAGE_UNAVAILABLE.value}
     return Deferred(*_DEFERRED.one(session, {"job": job_id, **kinds, **holds}))
 
 

@@ -190,7 +190,7 @@ WRITING_QUEUES = frozenset(name for name, queue in QUEUES.items() if queue.write
 """Queues whose work writes its site."""
 DISPATCHER = "dispatcher"
 """The role of the process that tops up the dispatch windows."""
-CELERY_INTAKE = "celery_door"
+CELERY_INTAKE = "celery_intake"
 """The role of the process that reads the messages of Celery clients."""
 _PASSES = 4
 """How often one top-up replaces jobs that have to wait for their site."""

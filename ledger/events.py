@@ -90,7 +90,7 @@ class EventKind(StrEnum):
     PLAN = "plan"
     RUN_STEP = "run_step"
     GATE = "gate"
-    CIRCUIT = "lane"
+    CIRCUIT = "circuit"
 
 
 class EventPage(NamedTuple):

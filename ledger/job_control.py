@@ -280,7 +280,7 @@ def supersede(session: Session, newer: Job) -> list[UUID]:
     """
     if newer.supersede_key is None:
         return []
-    take_turn(session, newer)
+    lock_supersede_key(session, newer)
     ended = []
     for job_id in session.scalars(_rivals(newer).order_by(col(Job.id)).limit(MOST_AT_ONCE)).all():
         job = lock_job(session, job_id)
@@ -296,12 +296,12 @@ def newer_rival(session: Session, job: Job) -> UUID | None:
     """Return the newest job that replaces one whose target only became known now; None when there is none."""
     if job.supersede_key is None:
         return None
-    take_turn(session, job)
+    lock_supersede_key(session, job)
     newer = _rivals(job).where(col(Job.created_at) > job.created_at)
     return session.scalars(newer.order_by(col(Job.created_at).desc()).limit(1)).one_or_none()
 
 
-def take_turn(session: Session, job: Job | ClaimedJob) -> None:
+def lock_supersede_key(session: Session, job: Job | ClaimedJob) -> None:
     """Wait for other jobs with the same key, so that of two concurrent ones the second sees the first.
 
     Call it before the job's row is locked: whoever has the turn goes on to lock the rows of the others.

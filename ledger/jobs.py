@@ -34,16 +34,16 @@ from routing.jobs import (
     ENDS,
     PAID_REPLIES,
     WASTED_OUTCOMES,
-    Door,
     JobRequest,
     Reason,
+    Source,
     State,
     check_move,
     read_stored,
 )
 from routing.queues import QueueName
 from routing.redaction import redact
-from routing.scheduling import RESTING, WaitReason
+from routing.scheduling import CONTROL_RETRIES, WaitReason
 
 _CLOSED = """
     UPDATE attempt SET ended_at = clock_timestamp(), outcome = %(outcome)s, reason = %(reason)s
@@ -368,7 +368,7 @@ def wait_on(
         wake_dispatcher(session)
 
 
-def rest(session: Session, job: Job, queue: QueueName, *, seconds: float) -> None:
+def requeue(session: Session, job: Job, queue: QueueName, *, seconds: float) -> None:
     """Let a locked job wait on `queue`, and delay its next try by this many seconds."""
     if seconds > 0:
         wait_on(session, job, queue, hold=WaitReason.TIME, seconds=seconds)
@@ -411,7 +411,7 @@ def end(
     consequence = count_end(session, job, target, reason=reason, detail=detail)
     target = consequence.state
     job.state, job.reason, job.detail = target.value, reason.value, detail or None
-    earlier = {name: value for name, value in job.result.items() if name not in (RESTING, PAID_REPLIES)}
+    earlier = {name: value for name, value in job.result.items() if name not in (CONTROL_RETRIES, PAID_REPLIES)}
     job.result = {**earlier, **(result or {})}
     follow_up = _follow_up(session, job, consequence, successor)
     if "continued_as" not in follow_up and not is_step(job):
@@ -490,7 +490,7 @@ def _another_try(job: Job) -> NewJob:
     return NewJob(
         id=uuid4(),
         tenant=job.tenant,
-        door=Door(job.door),
+        source=Source(job.source),
         requested_by=job.requested_by,
         request=read_stored(JobRequest, request),
         state=State.DEBATING,

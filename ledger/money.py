@@ -28,19 +28,19 @@ from routing.policy.prices import NANOUSD_PER_USD, BudgetExceeded, Usage
 from routing.provider_circuit import CircuitRules
 from routing.queues import QueueName
 
-# Seconds for which a lane takes no call: while it is parked, and, a short pause at a time, while another call tests it.
-# NULL when it takes calls.
+# Seconds for which a circuit takes no call: while it is open, and, a short pause at a time, while another call tests
+# it. NULL when it takes calls.
 OPEN_SECONDS = """
-    CASE WHEN parked_until > clock_timestamp() THEN extract(epoch FROM parked_until - clock_timestamp())
-         WHEN parked_until IS NOT NULL AND probing_until > clock_timestamp()
+    CASE WHEN open_until > clock_timestamp() THEN extract(epoch FROM open_until - clock_timestamp())
+         WHEN open_until IS NOT NULL AND probing_until > clock_timestamp()
          THEN least(extract(epoch FROM probing_until - clock_timestamp()), %(pause_seconds)s::float) END
 """
 
 
 def _filled(column: str, per_minute: str) -> str:
     """Return SQL for the current level of a one-minute bucket; a new bucket is full."""
-    since = "coalesce(extract(epoch FROM clock_timestamp() - lane.filled_at), 60)"
-    return f"least({per_minute}, lane.{column} + {per_minute} * greatest({since}, 0) / 60)"
+    since = "coalesce(extract(epoch FROM clock_timestamp() - provider_circuit.filled_at), 60)"
+    return f"least({per_minute}, provider_circuit.{column} + {per_minute} * greatest({since}, 0) / 60)"
 
 
 FILLED_REQUESTS = _filled("requests", "%(requests_per_minute)s::float")
@@ -53,7 +53,8 @@ SELECT attempt.id AS attempt_id, job.id AS job_id, job.root_id, job.tenant, atte
        job.cap_nanousd AS job_cap_nanousd, coalesce(execution.provider, tenant.provider) AS provider,
        tenant.overrides::text AS overrides, to_char(timezone('UTC', clock_timestamp()), 'YYYY-MM-DD') AS today,
        attempt.ended_at IS NOT NULL AS has_ended, attempt.deadline <= clock_timestamp() AS is_late,
-       attempt.fence <> job.fence AS is_fenced, job.cancel_requested_at IS NOT NULL AS is_cancelled, attempt.door,
+       attempt.fence <> job.fence AS is_fenced, job.cancel_requested_at IS NOT NULL AS is_cancelled,
+       attempt.egress_address,
        execution.cap_nanousd AS step_cap_nanousd, execution.model AS step_model, tenant.provider AS tenant_provider,
        execution.agent, job.trace, (SELECT id::text FROM epoch ORDER BY since, id LIMIT 1) AS ledger,
        attempt.token_hash, coalesce(tenant.recording_days > 0, false) AS is_recorded
@@ -73,20 +74,20 @@ RETURNING scope
 
 # The job is locked before the caps: the call's foreign keys lock it anyway, and a worker that holds it must not make
 # the whole fleet wait for a cap. What the lookup found may be seconds old, so everything in it that can change comes
-# along by value and must still hold. Limits come with the call, so a changed policy applies at once. A parked
-# lane is noticed before any cap is locked. Its row is locked last, and only when it has buckets or is to be tested: one
-# gateway alone gets to test it, and a call takes from a bucket together with its reserve.
+# along by value and must still hold. Limits come with the call, so a changed policy applies at once. An open
+# circuit is noticed before any cap is locked. Its row is locked last, and only when it has buckets or is to be tested:
+# one gateway alone gets to test it, and a call takes from a bucket together with its reserve.
 RESERVE = f"""
 WITH seen AS MATERIALIZED (
-    SELECT parked_until IS NOT NULL AS is_shut, failures, reason, {OPEN_SECONDS} AS wait
-    FROM lane WHERE provider = %(account)s AND model = %(model)s
+    SELECT open_until IS NOT NULL AS is_shut, failures, reason, {OPEN_SECONDS} AS wait
+    FROM provider_circuit WHERE provider = %(account)s AND model = %(model)s
 ), bearer AS MATERIALIZED (
     SELECT 1 FROM job JOIN attempt ON attempt.job_id = job.id JOIN tenant ON tenant.name = job.tenant
     WHERE job.id = %(job_id)s AND job.fence = %(fence)s AND job.cancel_requested_at IS NULL
       AND job.cap_nanousd = %(job_cap_nanousd)s
       AND attempt.id = %(attempt_id)s AND attempt.fence = job.fence AND attempt.ended_at IS NULL
       AND attempt.deadline > clock_timestamp()
-      AND attempt.token_hash = %(token_hash)s AND attempt.door IS NOT DISTINCT FROM %(door)s
+      AND attempt.token_hash = %(token_hash)s AND attempt.egress_address IS NOT DISTINCT FROM %(egress_address)s
       AND tenant.provider IS NOT DISTINCT FROM %(tenant_provider)s AND tenant.overrides::text = %(overrides)s
     FOR KEY SHARE OF job
 ), wanted AS MATERIALIZED (
@@ -104,28 +105,29 @@ WITH seen AS MATERIALIZED (
                      / %(token_nanousd)s::bigint) AS tokens
     FROM held
 ), gate AS MATERIALIZED (
-    SELECT lane.parked_until IS NOT NULL AS is_test, lane.reason, {OPEN_SECONDS} AS parked,
+    SELECT provider_circuit.open_until IS NOT NULL AS is_test, provider_circuit.reason, {OPEN_SECONDS} AS open_seconds,
            {FILLED_REQUESTS} AS requests, {FILLED_TOKENS} AS tokens,
            %(input_tokens)s::float + verdict.tokens AS needed
-    FROM verdict CROSS JOIN lane
+    FROM verdict CROSS JOIN provider_circuit
     WHERE verdict.has_all_caps AND verdict.tokens >= %(least_tokens)s::bigint
-      AND lane.provider = %(account)s AND lane.model = %(model)s
+      AND provider_circuit.provider = %(account)s AND provider_circuit.model = %(model)s
       AND (%(is_metered)s::bool OR EXISTS (SELECT FROM seen WHERE is_shut))
-    FOR UPDATE OF lane
+    FOR UPDATE OF provider_circuit
 ), shortage AS MATERIALIZED (
     SELECT greatest((1 - requests) * 60 / %(requests_per_minute)s::float,
                     (least(needed, %(tokens_per_minute)s::float) - tokens) * 60 / %(tokens_per_minute)s::float
            ) AS seconds
     FROM gate
 ), passed AS (
-    UPDATE lane SET probing_until = CASE WHEN gate.is_test THEN
+    UPDATE provider_circuit SET probing_until = CASE WHEN gate.is_test THEN
                         clock_timestamp() + make_interval(secs => %(probe_seconds)s::float) END,
-                    requests = coalesce(gate.requests - 1, lane.requests),
-                    tokens = coalesce(gate.tokens - gate.needed, lane.tokens),
-                    filled_at = CASE WHEN %(is_metered)s::bool THEN clock_timestamp() ELSE lane.filled_at END
+                    requests = coalesce(gate.requests - 1, provider_circuit.requests),
+                    tokens = coalesce(gate.tokens - gate.needed, provider_circuit.tokens),
+                    filled_at = CASE WHEN %(is_metered)s::bool THEN clock_timestamp()
+                                     ELSE provider_circuit.filled_at END
     FROM gate CROSS JOIN shortage
-    WHERE lane.provider = %(account)s AND lane.model = %(model)s
-      AND coalesce(gate.parked, 0) <= 0 AND coalesce(shortage.seconds, 0) <= 0
+    WHERE provider_circuit.provider = %(account)s AND provider_circuit.model = %(model)s
+      AND coalesce(gate.open_seconds, 0) <= 0 AND coalesce(shortage.seconds, 0) <= 0
     RETURNING gate.is_test
 ), opened AS (
     INSERT INTO call (id, job_id, attempt_id, caps, state, provider, model, key_hash, gateway, lease_until,
@@ -146,7 +148,7 @@ WITH seen AS MATERIALIZED (
 SELECT EXISTS (SELECT FROM bearer) AS holds, verdict.has_all_caps, tightest.scope, tightest.room,
        opened.max_tokens, opened.reserved_nanousd,
        seen.failures, coalesce(passed.is_test, false) AS is_test, coalesce(gate.reason, seen.reason) AS reason,
-       greatest(seen.wait, gate.parked) AS parked, shortage.seconds AS short
+       greatest(seen.wait, gate.open_seconds) AS open_seconds, shortage.seconds AS short
 FROM verdict
 LEFT JOIN (SELECT scope, room FROM held ORDER BY room LIMIT 1) AS tightest ON true
 LEFT JOIN opened ON true
@@ -304,7 +306,7 @@ class Bearer:
     is_fenced: bool
     """The job is held by another attempt, or by none."""
     is_cancelled: bool
-    door: str | None = None
+    egress_address: str | None = None
     """The only address it may call from; None for an attempt without a box."""
     step_cap_nanousd: int | None = None
     """What this execution of a run's step may spend of its run's budget."""
@@ -330,17 +332,17 @@ _BEARER_FIELDS = tuple(item.name for item in fields(Bearer))
 
 @dataclass(frozen=True, kw_only=True)
 class CircuitUse:
-    """The lane that a call wants to use, and its rules; without an account there is none."""
+    """The circuit that a call wants to use, and its rules; without an account there is none."""
 
     account: str = ""
-    """The gateway's name for the provider's account: each account has lanes of its own."""
+    """The gateway's name for the provider's account: each account has circuits of its own."""
     rules: CircuitRules = field(default_factory=CircuitRules)
     input_tokens: int = 0
     """The most that the call can read."""
 
     @property
     def is_metered(self) -> bool:
-        """Whether we limit the lane's rate ourselves."""
+        """Whether we limit the circuit's rate ourselves."""
         return self.rules.requests_per_minute is not None or self.rules.tokens_per_minute is not None
 
 
@@ -373,22 +375,22 @@ class Reserved(NamedTuple):
     max_tokens: int
     nanousd: int
     circuit_failures: int = 0
-    """How many calls of its lane failed in a row before it."""
+    """How many calls of its circuit failed in a row before it."""
     is_circuit_test: bool = False
-    """Whether it is the one call that tests a parked lane."""
+    """Whether it is the one call that tests an open circuit."""
 
 
 class CircuitRefusal(NamedTuple):
-    """The lane takes no call now."""
+    """The circuit takes no call now."""
 
     seconds: float
     """When to ask again."""
     reason: str | None
-    """Why it is parked (routing.provider_circuit.Trouble); None when a bucket of ours is empty."""
+    """Why it is open (routing.provider_circuit.Trouble); None when a bucket of ours is empty."""
 
 
 class CircuitMissing(NamedTuple):
-    """A metered lane has no row yet: open it and retry."""
+    """A metered circuit has no row yet: open it and retry."""
 
 
 class CapsMissing(NamedTuple):
@@ -481,13 +483,13 @@ def reserve(bearer: Bearer, call: CallStart, caps: Sequence[CapLimit]) -> Statem
 
 def read_reserve(row: Sequence[Any], call: CallStart) -> ReserveOutcome:
     """Read the row that `reserve` returned."""
-    holds, has_all_caps, scope, left_nanousd, max_tokens, reserved, failures, is_test, reason, parked, short = row
+    holds, has_all_caps, scope, left_nanousd, max_tokens, reserved, failures, is_test, reason, open_seconds, short = row
     if max_tokens is not None:
         return Reserved(max_tokens, reserved, failures or 0, is_test)
     if not holds:
         return BearerGone()
-    if (parked or 0) > 0:
-        return CircuitRefusal(float(parked), reason)
+    if (open_seconds or 0) > 0:
+        return CircuitRefusal(float(open_seconds), reason)
     if (short or 0) > 0:
         return CircuitRefusal(float(short), None)
     if call.circuit.is_metered and failures is None:
@@ -579,7 +581,7 @@ def _cap_rows(caps: Sequence[CapLimit]) -> str:
 _IS_LIVE_ADDRESS = """
 SELECT EXISTS (
     SELECT FROM attempt JOIN job ON job.id = attempt.job_id
-    WHERE attempt.ended_at IS NULL AND attempt.door = %(address)s AND attempt.deadline > clock_timestamp()
+    WHERE attempt.ended_at IS NULL AND attempt.egress_address = %(address)s AND attempt.deadline > clock_timestamp()
       AND attempt.fence = job.fence AND job.cancel_requested_at IS NULL
 )
 """

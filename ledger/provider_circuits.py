@@ -22,75 +22,76 @@ from routing.scheduling import WaitReason
 _EVENT = """
 INSERT INTO event (kind, data)
 SELECT %(event)s, jsonb_build_object('provider', provider, 'model', model, 'change', {change}, 'reason', reason,
-    'failures', failures, 'seconds', round(coalesce(extract(epoch FROM parked_until - statement_timestamp()), 0), 3))
+    'failures', failures, 'seconds', round(coalesce(extract(epoch FROM open_until - statement_timestamp()), 0), 3))
 FROM {changed}
 """
 
-# The failure of a call that began before its lane was parked is not news: only a wait that its provider named counts.
+# The failure of a call that began before its circuit opened is not news: only a wait that its provider named counts.
 # `statement_timestamp()` is constant within the statement, so `changed_at` identifies a row that it changed.
 _FAIL = f"""
 WITH noted AS (
-    INSERT INTO lane AS known (provider, model, failures, requests, tokens, reason, parked_until, changed_at)
+    INSERT INTO provider_circuit AS known (provider, model, failures, requests, tokens, reason, open_until, changed_at)
     VALUES (%(account)s, %(model)s, 1, 0, 0,
             CASE WHEN (%(pauses)s::float[])[1] > 0 THEN %(reason)s END,
             CASE WHEN (%(pauses)s::float[])[1] > 0
                  THEN statement_timestamp() + make_interval(secs => (%(pauses)s::float[])[1]) END,
             statement_timestamp())
-    ON CONFLICT (provider, model) DO UPDATE SET (failures, reason, parked_until, probing_until, changed_at) = (
+    ON CONFLICT (provider, model) DO UPDATE SET (failures, reason, open_until, probing_until, changed_at) = (
         SELECT CASE WHEN is_news THEN known.failures + 1 ELSE known.failures END,
                CASE WHEN is_news AND pause > 0 THEN %(reason)s ELSE known.reason END,
                CASE WHEN is_news AND pause > 0 THEN statement_timestamp() + make_interval(secs => pause)
                     WHEN NOT is_news AND %(asked)s::float IS NOT NULL
-                    THEN greatest(known.parked_until, statement_timestamp() + make_interval(secs => pause))
-                    ELSE known.parked_until END,
+                    THEN greatest(known.open_until, statement_timestamp() + make_interval(secs => pause))
+                    ELSE known.open_until END,
                CASE WHEN is_news THEN NULL ELSE known.probing_until END,
                CASE WHEN is_news AND pause > 0 THEN statement_timestamp() ELSE known.changed_at END
-        FROM (SELECT known.parked_until IS NULL OR %(is_test)s::bool AS is_news,
+        FROM (SELECT known.open_until IS NULL OR %(is_test)s::bool AS is_news,
                      (%(pauses)s::float[])[least(known.failures + 1, cardinality(%(pauses)s::float[]))] AS pause) x
     )
     RETURNING known.*
 ), told AS ({
     _EVENT.format(
-        change="'parked'", changed="noted WHERE changed_at = statement_timestamp() AND parked_until IS NOT NULL"
+        change="'opened'", changed="noted WHERE changed_at = statement_timestamp() AND open_until IS NOT NULL"
     )
 })
-SELECT failures, greatest(extract(epoch FROM parked_until - statement_timestamp()), 0)::float FROM noted
+SELECT failures, greatest(extract(epoch FROM open_until - statement_timestamp()), 0)::float FROM noted
 """
 
-# Only the test call reopens a parked lane: other successful calls began before it was parked.
+# Only the test call closes an open circuit: other successful calls began before it opened.
 _SUCCEED = f"""
 WITH freed AS (
-    UPDATE lane SET failures = 0, parked_until = NULL, probing_until = NULL, changed_at = statement_timestamp()
-    FROM (SELECT parked_until IS NOT NULL AS was_parked FROM lane
+    UPDATE provider_circuit
+       SET failures = 0, open_until = NULL, probing_until = NULL, changed_at = statement_timestamp()
+    FROM (SELECT open_until IS NOT NULL AS was_open FROM provider_circuit
           WHERE provider = %(account)s AND model = %(model)s FOR UPDATE) AS before
     WHERE provider = %(account)s AND model = %(model)s
-      AND (failures > 0 OR parked_until IS NOT NULL) AND (%(is_test)s::bool OR parked_until IS NULL)
-    RETURNING lane.*, before.was_parked
-), told AS ({_EVENT.format(change="'opened'", changed="freed WHERE was_parked")})
-SELECT was_parked FROM freed
+      AND (failures > 0 OR open_until IS NOT NULL) AND (%(is_test)s::bool OR open_until IS NULL)
+    RETURNING provider_circuit.*, before.was_open
+), told AS ({_EVENT.format(change="'closed'", changed="freed WHERE was_open")})
+SELECT was_open FROM freed
 """
 
 _GIVE_UP_TEST = """
-UPDATE lane SET probing_until = NULL
-WHERE provider = %(account)s AND model = %(model)s AND parked_until IS NOT NULL
+UPDATE provider_circuit SET probing_until = NULL
+WHERE provider = %(account)s AND model = %(model)s AND open_until IS NOT NULL
 RETURNING model
 """
 
 _OPEN_ROW = """
-INSERT INTO lane (provider, model, failures, requests, tokens)
+INSERT INTO provider_circuit (provider, model, failures, requests, tokens)
 VALUES (%(account)s, %(model)s, 0, 0, 0) ON CONFLICT DO NOTHING
 RETURNING model
 """
 
 _GIVE_BACK = """
-UPDATE lane SET tokens = tokens + %(tokens)s WHERE provider = %(account)s AND model = %(model)s
+UPDATE provider_circuit SET tokens = tokens + %(tokens)s WHERE provider = %(account)s AND model = %(model)s
 RETURNING model
 """
 
 
 # A bucket of its own, beside those of the account's models; it begins full.
 _TAKE_COUNT = f"""
-INSERT INTO lane (provider, model, failures, requests, tokens, filled_at)
+INSERT INTO provider_circuit (provider, model, failures, requests, tokens, filled_at)
 VALUES (%(account)s, %(model)s, 0, %(requests_per_minute)s::float - 1, 0, clock_timestamp())
 ON CONFLICT (provider, model) DO UPDATE SET requests = {FILLED_REQUESTS} - 1, filled_at = clock_timestamp()
 WHERE {FILLED_REQUESTS} >= 1
@@ -101,30 +102,30 @@ _COUNTS = "count_tokens"
 
 
 class CircuitView(NamedTuple):
-    """The state of a lane, for people and metrics."""
+    """The state of a circuit, for people and metrics."""
 
     provider: str
     model: str
     state: CircuitState
     open_seconds: float
-    """How long it stays parked; 0 unless it is."""
+    """How long it stays open; 0 unless it is."""
     reason: str | None
     failures: int
     changed_at: datetime
 
 
 class Failure(NamedTuple):
-    """A lane after a failed call."""
+    """A circuit after a failed call."""
 
     failures: int
     open_seconds: float
-    """How long it is parked from now on; 0 when it is not."""
+    """How long it is open from now on; 0 when it is not."""
 
 
 def fail(
     account: str, model: str, *, trouble: Trouble, pauses: Sequence[float], asked: float | None, is_test: bool
 ) -> Statement:
-    """Return the statement that records a failure of the lane, and parks the lane when due.
+    """Return the statement that records a failure of the circuit, and opens the circuit when due.
 
     `pauses` come from `routing.provider_circuit.pauses`; `asked` are the seconds that the provider named, if any.
     """
@@ -147,19 +148,19 @@ def read_failure(row: Sequence[Any]) -> Failure:
 
 
 def succeed(account: str, model: str, *, is_test: bool) -> Statement:
-    """Return the statement that records a success: it resets the failures, and a test reopens the lane."""
+    """Return the statement that records a success: it resets the failures, and a test closes the circuit."""
     return Statement(
         _SUCCEED, {"account": account, "model": model, "is_test": is_test, "event": EventKind.CIRCUIT.value}
     )
 
 
 def give_up_test(account: str, model: str) -> Statement:
-    """Return the statement that lets another call test the lane: this one was abandoned before the answer."""
+    """Return the statement that lets another call test the circuit: this one was abandoned before the answer."""
     return Statement(_GIVE_UP_TEST, {"account": account, "model": model})
 
 
 def open_row(account: str, model: str) -> Statement:
-    """Return the statement that creates the row of a metered lane, with full buckets."""
+    """Return the statement that creates the row of a metered circuit, with full buckets."""
     return Statement(_OPEN_ROW, {"account": account, "model": model})
 
 
@@ -169,29 +170,30 @@ def take_count(account: str, *, per_minute: float) -> Statement:
 
 
 def give_back(account: str, model: str, *, tokens: int) -> Statement:
-    """Return the statement that puts unused tokens of a call back into its lane's bucket."""
+    """Return the statement that puts unused tokens of a call back into its circuit's bucket."""
     return Statement(_GIVE_BACK, {"account": account, "model": model, "tokens": tokens})
 
 
 _VIEW = Statement("""
     SELECT provider, model,
-           CASE WHEN parked_until IS NULL THEN 'flowing'
-                WHEN parked_until > clock_timestamp() THEN 'parked' ELSE 'half_open' END AS state,
-           greatest(coalesce(extract(epoch FROM parked_until - clock_timestamp()), 0), 0)::float AS seconds,
-           CASE WHEN parked_until IS NOT NULL THEN reason END AS reason, failures, changed_at
-      FROM lane ORDER BY provider, model
+           CASE WHEN open_until IS NULL THEN 'closed'
+                WHEN open_until > clock_timestamp() THEN 'open' ELSE 'half_open' END AS state,
+           greatest(coalesce(extract(epoch FROM open_until - clock_timestamp()), 0), 0)::float AS seconds,
+           CASE WHEN open_until IS NOT NULL THEN reason END AS reason, failures, changed_at
+      FROM provider_circuit ORDER BY provider, model
 """)
 
 _WAIT = Statement("""
-    SELECT greatest(extract(epoch FROM lane.parked_until - clock_timestamp()), 0)::float
+    SELECT greatest(extract(epoch FROM provider_circuit.open_until - clock_timestamp()), 0)::float
       FROM job JOIN tenant ON tenant.name = job.tenant
       LEFT JOIN agent_executions AS execution ON execution.job_id = job.id
-      JOIN lane ON lane.provider = coalesce(execution.provider, tenant.provider) AND lane.model = %(model)s
-     WHERE job.id = %(job)s AND lane.parked_until IS NOT NULL
+      JOIN provider_circuit ON provider_circuit.provider = coalesce(execution.provider, tenant.provider)
+                           AND provider_circuit.model = %(model)s
+     WHERE job.id = %(job)s AND provider_circuit.open_until IS NOT NULL
 """)
 
 
-_IS_KNOWN = Statement("SELECT 1 FROM lane WHERE provider = %(provider)s AND model = %(model)s")
+_IS_KNOWN = Statement("SELECT 1 FROM provider_circuit WHERE provider = %(provider)s AND model = %(model)s")
 
 _RELEASE_JOBS = Statement("""
     UPDATE job SET held_until = clock_timestamp() WHERE held_for = %(hold)s AND held_until > clock_timestamp()
@@ -199,20 +201,20 @@ _RELEASE_JOBS = Statement("""
 
 
 def circuits(session: Session) -> list[CircuitView]:
-    """Return every lane that ever had trouble or is metered."""
+    """Return every circuit that ever had trouble or is metered."""
     return [CircuitView(*row)._replace(state=CircuitState(row.state)) for row in _VIEW.all(session)]
 
 
 def circuit_wait(session: Session, job_id: UUID, model: str) -> float | None:
-    """Return the seconds for which the lane of a job and model is parked: 0 before its test, None while it flows."""
+    """Return for how many seconds the circuit of a job and model stays open: 0 before its test, None if closed."""
     seconds: float | None = _WAIT.scalar(session, {"job": job_id, "model": model})
     return seconds
 
 
 def reset_circuit(session: Session, provider: str, model: str) -> bool:
-    """Reopen a parked lane at once, as an operator's decision, and release the jobs that wait for any lane.
+    """Close an open circuit at once, as an operator's decision, and release the jobs that wait for any circuit.
 
-    Jobs of lanes that are still parked go back to waiting. False when there is no such lane.
+    Jobs of circuits that are still open go back to waiting. False when there is no such circuit.
     """
     if not _IS_KNOWN.all(session, {"provider": provider, "model": model}):
         return False

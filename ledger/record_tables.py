@@ -207,16 +207,16 @@ class Leader(SQLModel, table=True):
 
 
 class ProviderCircuit(SQLModel, table=True):
-    """The circuit of one model of one provider account, shared by the whole fleet: parked, throttled or open."""
+    """The circuit of one model of one provider account, shared by the whole fleet: closed, throttled or open."""
 
-    __tablename__ = "lane"
+    __tablename__ = "provider_circuit"
 
     provider: str = Field(primary_key=True)
     model: str = Field(primary_key=True)
-    parked_until: datetime | None = when_column()
+    open_until: datetime | None = when_column()
     """No call is made before then."""
     reason: str | None = None
-    """Why it is parked: `rate_limited`, `overloaded` or `failing`."""
+    """Why it is open: `rate_limited`, `overloaded` or `failing`."""
     failures: int = 0
     """Calls in a row that the provider failed; at the policy's threshold the circuit opens."""
     probing_until: datetime | None = when_column()

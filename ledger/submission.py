@@ -139,13 +139,13 @@ def _events(new: NewJob) -> Iterable[NewEvent]:
     """Yield the events of an accepted job: the acceptance with its decision, and the wait."""
     place = {"queue": new.queue.value, "tier": new.tier}
     decision = {"mode": None if new.keeps_route else new.mode, "confidence": new.route.get("confidence")}
-    yield EventKind.ACCEPTED, {"door": new.door.value, "state": new.state.value, **decision, **place}
+    yield EventKind.ACCEPTED, {"source": new.source.value, "state": new.state.value, **decision, **place}
     if new.waits:
         yield EventKind.WAITING, place
 
 
 def _audit_row(new: NewJob, actor: str) -> dict[str, object]:
-    detail = {"door": new.door.value, "route": dict(new.route)}
+    detail = {"source": new.source.value, "route": dict(new.route)}
     return audit.audit_row("job_accepted", actor=actor, job=new, facts=audit.Facts(), detail=detail)
 
 

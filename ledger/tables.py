@@ -20,7 +20,7 @@ from sqlalchemy import BigInteger, CheckConstraint, DateTime, Index, Text, Uniqu
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlmodel import Field, SQLModel
 
-from routing.jobs import Door, JobRequest, State
+from routing.jobs import JobRequest, Source, State
 from routing.queues import QueueName
 from routing.scheduling import WaitReason
 
@@ -172,7 +172,7 @@ class Job(SQLModel, table=True):
 
     id: UUID = Field(primary_key=True)
     tenant: str = Field(foreign_key="tenant.name")
-    door: str
+    source: str
     requested_by: str = Field(default="", sa_column_kwargs={"server_default": ""})
     """The actor who asked, as in the audit trail; where policy wants four eyes, somebody else has to approve."""
     state: str
@@ -237,7 +237,7 @@ class NewJob:
 
     id: UUID
     tenant: str
-    door: Door
+    source: Source
     request: JobRequest
     state: State
     queue: QueueName
@@ -330,7 +330,7 @@ class Attempt(SQLModel, table=True):
     fence: int
     worker: str
     token_hash: str = Field(unique=True)
-    door: str | None = None
+    egress_address: str | None = None
     """The only address the token is accepted from: the outer one of its box's egress forwarder. None without a box."""
     lease_until: datetime = when_column(nullable=False)
     deadline: datetime = when_column(nullable=False)

@@ -109,7 +109,7 @@ def _milliseconds(seconds: object) -> int:
 
 
 def _count_accepted(tally: _Tally, data: Mapping[str, Any]) -> None:
-    tally.add(metrics.JOBS_ACCEPTED, _closed(data.get("door"), metrics.DOORS))
+    tally.add(metrics.JOBS_ACCEPTED, _closed(data.get("source"), metrics.SOURCES))
     if data.get("state") == State.CLARIFYING:
         tally.add(metrics.CLARIFICATIONS, *_confidence(data))
     elif data.get("state") != State.RECEIVED:  # otherwise the route is counted when intake decides
@@ -206,7 +206,7 @@ def _code(status: object) -> str:
 
 
 def _count_circuit(tally: _Tally, data: Mapping[str, Any]) -> None:
-    if data.get("change") == "parked":
+    if data.get("change") == "opened":
         circuit = (_name(data.get("provider")), _name(data.get("model")))
         tally.add(metrics.CIRCUIT_OPENS, *circuit, _closed(data.get("reason"), metrics.CIRCUIT_REASONS))
 
@@ -231,7 +231,9 @@ def _count_debate(tally: _Tally, data: Mapping[str, Any]) -> None:
 
 def _count_refused(tally: _Tally, data: Mapping[str, Any]) -> None:
     tally.add(
-        metrics.REQUESTS_REFUSED, _closed(data.get("door"), metrics.DOORS), _closed(data.get("field"), metrics.FIELDS)
+        metrics.REQUESTS_REFUSED,
+        _closed(data.get("source"), metrics.SOURCES),
+        _closed(data.get("field"), metrics.FIELDS),
     )
 
 

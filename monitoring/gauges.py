@@ -261,7 +261,7 @@ _BROKER: tuple[Metric, ...] = (
     gauge("broker_up", "1 while the broker answers the exporter."),
     gauge(
         "broker_messages",
-        "Messages on the broker's lists; `unrouted` are served by nobody, `door` come from Celery clients.",
+        "Messages on the broker's lists; `unrouted` are served by nobody, `celery_intake` come from Celery clients.",
         "queue_name",
     ),
     gauge("broker_memory_used_bytes", "Memory used by the broker."),
@@ -317,7 +317,7 @@ _QUEUES = text("""
 
 _ATTEMPTS = text("""
     SELECT queue, max(extract(epoch FROM clock_timestamp() - started_at))::float,
-           max(:lease_seconds - extract(epoch FROM lease_until - clock_timestamp()))::float, count(door)
+           max(:lease_seconds - extract(epoch FROM lease_until - clock_timestamp()))::float, count(egress_address)
       FROM attempt WHERE ended_at IS NULL GROUP BY queue
 """)
 """There are never more of them than slots."""
@@ -443,8 +443,8 @@ def _read_queues(session: Session) -> list[Reading]:
 
 def _read_circuits(session: Session, possible: Iterable[tuple[str, str]]) -> list[Reading]:
     """Return every possible circuit: one without trouble is closed."""
-    flowing = (0.0, float(_BREAKER.index(CircuitState.CLOSED)))
-    standing = dict.fromkeys(possible, flowing)
+    closed = (0.0, float(_BREAKER.index(CircuitState.CLOSED)))
+    standing = dict.fromkeys(possible, closed)
     for circuit in circuits(session):
         standing[circuit.provider, circuit.model] = (circuit.open_seconds, float(_BREAKER.index(circuit.state)))
     readings = []
@@ -474,8 +474,10 @@ def _read_ledger(session: Session) -> list[Reading]:
     ]
 
 
-DOOR = "door"
-_LISTS: dict[str, tuple[str, ...]] = {queue.value: (list_of(queue),) for queue in QueueName} | {DOOR: INTAKE_LISTS}
+CELERY_INTAKE = "celery_intake"
+_LISTS: dict[str, tuple[str, ...]] = {queue.value: (list_of(queue),) for queue in QueueName} | {
+    CELERY_INTAKE: INTAKE_LISTS
+}
 """The broker's lists by label: each queue's, and those of Celery clients."""
 
 

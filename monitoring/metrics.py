@@ -20,7 +20,7 @@ from routing.decision.debate import DebateKind, Verdict
 from routing.decision.router import Mode
 from routing.decision.triggers import Confidence
 from routing.failures import FailureOutcome
-from routing.jobs import ASKED, DEFERRED, DEFERRED_KEPT, Door, JobRequest, Reason, State
+from routing.jobs import ASKED, DEFERRED, DEFERRED_KEPT, JobRequest, Reason, Source, State
 from routing.policy.prices import NANOUSD_PER_USD
 from routing.provider_circuit import Trouble
 from routing.queues import QUEUE_OF_TIER, QUEUES, QueueName, Tier
@@ -85,7 +85,7 @@ ATTEMPT_ENDS: tuple[tuple[str, str], ...] = (
 )
 WENT_ON = (State.RECEIVED, State.CLARIFYING, State.DEBATING, State.QUEUED, State.RUNNING, State.PUBLISHING)
 """Open states in which an attempt of intake, of a run or of a step may leave its job."""
-OUTCOMES = frozenset({*(state.value for state in State), ASKED, "lost", "escalated", "resting", *DEFERRED_OUTCOMES})
+OUTCOMES = frozenset({*(state.value for state in State), ASKED, "lost", "escalated", "retrying", *DEFERRED_OUTCOMES})
 DEBATES_HELD = (
     *((DebateKind.PLANNING.value, verdict.value) for verdict in Verdict),
     *((DebateKind.FAILURE.value, outcome.value.lower()) for outcome in FailureOutcome),
@@ -98,7 +98,7 @@ LIMITS = ("time", "cost", "output", "wait")
 PHASES = ("admit", "run", "stream")
 LIMIT_HITS_KNOWN = (*product(("time", "cost", "output"), PHASES), ("wait", "admit"))
 """The pairs of limit and phase that occur."""
-DOORS = tuple(door.value for door in Door)
+SOURCES = tuple(source.value for source in Source)
 MODES = tuple(mode.value.lower() for mode in Mode)
 CONFIDENCES = tuple(confidence.value.lower() for confidence in Confidence)
 TOKEN_KINDS = ("input", "output", "cache_write", "cache_read")
@@ -204,12 +204,12 @@ def _each(*values: Iterable[str]) -> list[tuple[str, ...]]:
     return list(product(*values))
 
 
-JOBS_ACCEPTED = counter("jobs_accepted_total", "Jobs accepted.", "door", zeros=_each(DOORS))
+JOBS_ACCEPTED = counter("jobs_accepted_total", "Jobs accepted.", "source", zeros=_each(SOURCES))
 REQUESTS_REFUSED = counter(
     "requests_refused_total",
     "Refused requests, by the first field that broke a rule.",
-    "door field",
-    zeros=_each((*DOORS, OTHER), FIELDS),
+    "source field",
+    zeros=_each((*SOURCES, OTHER), FIELDS),
 )
 ROUTES = counter(
     "routes_total",

@@ -1,1 +1,1 @@
-"""Take work in: three doors, one dispatcher, and the programs an operator starts."""
+"""Take work in by three sources, one dispatcher, and the programs an operator starts."""

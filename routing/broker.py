@@ -50,9 +50,9 @@ def intake_list(tenant: str) -> str:
     return f"{_INTAKE}.{tenant}"
 
 
-def lists_at(door: str) -> tuple[str, ...]:
+def lists_at(queue: str) -> tuple[str, ...]:
     """Return the lists of an intake queue: its own, and those that kombu makes for priorities."""
-    return (door, *(f"{door}\x06\x16{step}" for step in (3, 6, 9)))
+    return (queue, *(f"{queue}\x06\x16{step}" for step in (3, 6, 9)))
 
 
 INTAKE_LISTS = lists_at(_INTAKE)
@@ -270,7 +270,12 @@ def fleet_users() -> tuple[BrokerUser, ...]:
     publish = ("+lpush", "+llen", "+sadd", "+smembers", *_TOGETHER)
     queues = _keys_of(tuple(QueueName))
     bindings = tuple(f"~{prefix}*" for prefix in _BINDINGS)
-    doors = (f"~{INTAKE_LISTS[0]}", f"~{INTAKE_LISTS[0]}{_PRIORITIES}", f"~{intake_list('*')}", "~pointsman:door:tries")
+    intake = (
+        f"~{INTAKE_LISTS[0]}",
+        f"~{INTAKE_LISTS[0]}{_PRIORITIES}",
+        f"~{intake_list('*')}",
+        "~pointsman:intake:tries",
+    )
     consume = (
         *("+brpop", "+rpop", "+rpush", "+hset", "+hget", "+hdel", "+zadd", "+zrem", "+zrevrangebyscore", "+zrange"),
         *("+zrangebyscore", "+watch", "+set", "+get", "+del", "+unwatch", "+evalsha", "+eval", "+script|load"),
@@ -280,21 +285,21 @@ def fleet_users() -> tuple[BrokerUser, ...]:
     events = ("+subscribe", "+unsubscribe", "+psubscribe", "+punsubscribe", "+publish")
     return (
         BrokerUser(f"{PREFIX}-api", (*_CONNECT, "+lpush", *queues)),
-        BrokerUser(f"{PREFIX}-dispatcher", (*_CONNECT, *publish, *relay, *queues, *doors, *bindings)),
+        BrokerUser(f"{PREFIX}-dispatcher", (*_CONNECT, *publish, *relay, *queues, *intake, *bindings)),
         BrokerUser(
             f"{PREFIX}-worker", (*_CONNECT, *publish, *consume, *events, *queues, _UNACKED, *bindings, "&/*.celeryev/*")
         ),
-        BrokerUser(f"{PREFIX}-exporter", (*_CONNECT, "+info", "+llen", *queues, *doors[:2])),
+        BrokerUser(f"{PREFIX}-exporter", (*_CONNECT, "+info", "+llen", *queues, *intake[:2])),
         BrokerUser(f"{PREFIX}-doctor", (*_CONNECT, "+config|get", "+set", f"~{PREFIX}:doctor")),
     )
 
 
 def tenant_user(tenant: str) -> BrokerUser:
     """Return the user of a tenant's Celery clients, which can push to one list and read nothing."""
-    door = intake_list(tenant)
+    own = intake_list(tenant)
     commands = (*_CONNECT, "+lpush", "+llen", "+sadd", *_TOGETHER)
-    bindings = (f"%W~{prefix}{door}" for prefix in _BINDINGS)
-    lists = (f"%W~{door}", f"%W~{door}{_PRIORITIES}")
+    bindings = (f"%W~{prefix}{own}" for prefix in _BINDINGS)
+    lists = (f"%W~{own}", f"%W~{own}{_PRIORITIES}")
     return BrokerUser(f"{PREFIX}-tenant-{tenant}", (*commands, *lists, *bindings))
 
 

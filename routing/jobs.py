@@ -130,9 +130,9 @@ ENDS: frozenset[State] = frozenset(state for state in State if state not in MOVE
 
 USED_ENDS = frozenset({State.ANSWERED.value, State.PUBLISHED.value})
 """Ends with a delivered result."""
-DEFERRED = "parked"
+DEFERRED = "deferred"
 """Outcome of an attempt whose provider circuit opened; its work is lost."""
-DEFERRED_KEPT = "parked_kept"
+DEFERRED_KEPT = "deferred_kept"
 """The same, but the job continues from the attempt's work."""
 ASKED = "asked"
 """Outcome of an attempt that asked the owner."""
@@ -200,7 +200,7 @@ class Reason(StrEnum):
     INTERNAL_ERROR = "internal_error"
 
 
-class Door(StrEnum):
+class Source(StrEnum):
     """How a job was submitted."""
 
     HTTP = "http"

@@ -41,10 +41,10 @@ class Trouble(StrEnum):
 class CircuitState(StrEnum):
     """State of a circuit."""
 
-    CLOSED = "flowing"
+    CLOSED = "closed"
     HALF_OPEN = "half_open"
     """One trial call at a time."""
-    OPEN = "parked"
+    OPEN = "open"
 
 
 class _Section(BaseModel):

@@ -124,7 +124,7 @@ class WaitReason(StrEnum):
     """Until `job.held_until`: the provider circuit of its model is open."""
 
 
-RESTING = "resting"
+CONTROL_RETRIES = "retrying"
 """The key of a job's result that says what its work is waiting for."""
 
 

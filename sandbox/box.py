@@ -23,7 +23,7 @@ MEBIBYTE = 1_048_576
 WORKSPACE = "/workspace"
 KILLED = 137
 """The exit code of what SIGKILL ended, whoever sent it, and of whoever says so."""
-EGRESS_HOST = "door"
+EGRESS_HOST = "egress"
 """The forwarder's host name inside a box, from the hosts file: there is no DNS."""
 GATEWAY_PORT = 8080
 MIRROR_PORT = 8081

@@ -82,7 +82,7 @@ class MirrorConfig(Section):
 
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65_535)] = 8091
-    public_url: Annotated[str, Field(pattern=r"^https?://[^\s/]+$")] = "http://door:8081"
+    public_url: Annotated[str, Field(pattern=r"^https?://[^\s/]+$")] = "http://egress:8081"
     """URL of the mirror inside a box; it appears in the metadata that the mirror serves."""
     npm: str = "npm"
     """The npm program, whose configuration names the operator's registries."""

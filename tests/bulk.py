@@ -29,9 +29,9 @@ _JOBS = text("""
                           array_agg(tenant ORDER BY name, tenant) AS owners FROM site),
     made AS (SELECT n, gen_random_uuid() AS id, 1 + n % cardinality(sites) AS at, sites, owners
                FROM generate_series(1, CAST(:count AS int)) AS n, place)
-    INSERT INTO job (id, tenant, door, state, prompt, request, request_digest, priority, site_id, root_id, route, mode,
-                     queue, fence, waiting_since, lost_attempts, cap_nanousd, result, created_at, ended_at, reason,
-                     held_for, held_until)
+    INSERT INTO job (id, tenant, source, state, prompt, request, request_digest, priority, site_id, root_id, route,
+                     mode, queue, fence, waiting_since, lost_attempts, cap_nanousd, result, created_at, ended_at,
+                     reason, held_for, held_until)
     SELECT id, owners[at], 'http', CAST(:state AS text), 'Make the header blue', '{}', 'd', 'P' || n % 4,
            CASE WHEN CAST(:queue AS text) IN ('spec', 'patch', 'agent') THEN sites[at] END, id, '{}',
            'ACTION', CAST(:queue AS text), 0,

@@ -19,7 +19,7 @@ from fastapi import FastAPI
 from playwright.sync_api import Page
 from sqlmodel import Session
 
-from ledger.attempts import hold
+from ledger.attempts import lock_owned_job
 from ledger.audit import seal
 from ledger.dispatch_window import lead, pause_queue
 from ledger.jobs import close_attempt, end, find_job
@@ -201,7 +201,7 @@ def _finish(world: World, yard: Yard, job_id: UUID, state: State, *, reason: Rea
     claimed = world.claim(job_id)
     yard.spend(claimed, tokens=tokens)
     with world.ledger.begin() as session:
-        job = hold(session, claimed.attempt)
+        job = lock_owned_job(session, claimed.attempt)
         close_attempt(session, job, outcome=state.value, reason=reason)
         end(session, job, state, reason=reason, result={"answer": "There are two: the menu and the imprint."})
 
@@ -231,7 +231,7 @@ def _spent(world: World, yard: Yard) -> UUID:
     claimed = world.claim(job_id)
     yard.spend(claimed, tokens=9_000)
     with world.ledger.begin() as session:
-        job = hold(session, claimed.attempt)
+        job = lock_owned_job(session, claimed.attempt)
         detail = "the next call would have cost more than was left of this job's 0.10 USD"
         end(session, job, State.BUDGET_EXCEEDED, reason=Reason.COST_CAP, detail=detail)
     return job_id

@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 from sqlalchemy import text
 from sqlmodel import SQLModel
 
-from ledger.attempts import hold
+from ledger.attempts import lock_owned_job
 from ledger.dispatch_window import release_due
 from ledger.job_control import approve, await_approval
 from ledger.jobs import close_attempt, end, move
@@ -21,7 +21,7 @@ from ledger.start_attempt import Claim, claim
 from ledger.store import Ledger
 from ledger.submission import accept
 from ledger.tables import ClaimedAttempt, ClaimedJob, Job, NewJob, Release, Site, Tenant
-from routing.jobs import Door, JobMessage, JobRequest, Reason, State
+from routing.jobs import JobMessage, JobRequest, Reason, Source, State
 from routing.policy.platform import Policy, platform_policy
 from routing.queues import QUEUE_OF_TIER, QueueName, Tier
 from sites.content_store import ContentStore
@@ -36,7 +36,7 @@ def make_new_job(**overrides: Any) -> NewJob:
     fields: dict[str, Any] = {
         "id": uuid4(),
         "tenant": "acme",
-        "door": Door.PYTHON,
+        "source": Source.PYTHON,
         "request": JobRequest.model_validate({"prompt": "Make the header blue"} | asked),
         "state": State.QUEUED,
         "queue": QUEUE_OF_TIER[tier] if tier else QueueName.ANSWER,
@@ -122,12 +122,12 @@ class Shop:
 
     def end(self, claimed: Claim, state: State = State.FAILED, reason: Reason = Reason.INTERNAL_ERROR) -> None:
         with self.ledger.begin() as session:
-            end(session, hold(session, claimed.attempt), state, reason=reason)
+            end(session, lock_owned_job(session, claimed.attempt), state, reason=reason)
 
     def offer(self, claimed: Claim, **overrides: Any) -> Release:
         """Let a running job wait for approval of a candidate."""
         with self.ledger.begin() as session:
-            job = hold(session, claimed.attempt)
+            job = lock_owned_job(session, claimed.attempt)
             assert job.site_id is not None
             site = session.get_one(Site, job.site_id)
             job.base_release_id = site.active_release_id

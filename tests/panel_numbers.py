@@ -199,12 +199,13 @@ PANELS: Mapping[Place, Number] = {
         SELECT CASE WHEN status IN (429, 529) THEN status::text WHEN status BETWEEN 200 AND 599
                     THEN (status / 100)::text || 'xx' ELSE 'none' END, provider, count(*)
           FROM call WHERE state <> 'reserved' GROUP BY 1, 2"""),
-    (C, "Breakers", 0): Now("SELECT model, provider, 2 FROM lane WHERE parked_until > now()"),
-    (C, "Parked for", 0): Now(
-        "SELECT model, provider, extract(epoch FROM parked_until - now()) FROM lane WHERE parked_until > now()", 6
+    (C, "Breakers", 0): Now("SELECT model, provider, 2 FROM provider_circuit WHERE open_until > now()"),
+    (C, "Open for", 0): Now(
+        "SELECT model, provider, extract(epoch FROM open_until - now()) FROM provider_circuit WHERE open_until > now()",
+        6,
     ),
-    (C, "Times parked", 0): Grown(
-        events("lane", "data ->> 'provider', data ->> 'reason'", where="data ->> 'change' = 'parked'")
+    (C, "Times opened", 0): Grown(
+        events("circuit", "data ->> 'provider', data ->> 'reason'", where="data ->> 'change' = 'opened'")
     ),
     (R, "ANSWER rate", 0): Grown(f"SELECT count(*) {DECIDED} AND {MODE} = 'answer'", per=f"SELECT count(*) {DECIDED}"),
     (R, "ACTION rate", 0): Grown(
@@ -226,7 +227,7 @@ PANELS: Mapping[Place, Number] = {
         " CASE data ->> 'target' WHEN '2' THEN 'patch' ELSE 'agent' END, count(*) FROM event WHERE kind = 'escalated'"
         " GROUP BY 1, 2, 3"
     ),
-    (R, "Doors", 0): Grown(f"SELECT door, count(*) FROM job WHERE {ACCEPTED} GROUP BY 1"),
+    (R, "Sources", 0): Grown(f"SELECT source, count(*) FROM job WHERE {ACCEPTED} GROUP BY 1"),
     (R, "Requests refused", 0): Grown(events("refused", FIELD)),
     (R, "Questions to owners", 0): Grown(
         f"SELECT sure, coalesce(mode, 'none'), count(*) FROM (SELECT {MODE} AS mode, {SURE} AS sure {ASKED}) AS asked"
@@ -238,7 +239,7 @@ PANELS: Mapping[Place, Number] = {
         events("ended", "", where=f"{TIERED} AND (data ->> 'boxes')::int = 0"), per=events("ended", "", where=TIERED)
     ),
     (S, "Warm starts", 0): Grown(events("box", "", where="(data ->> 'warm')::bool"), per=events("box", "")),
-    (S, "Boxes at work", 0): Now("SELECT count(*) FROM attempt WHERE ended_at IS NULL AND door IS NOT NULL"),
+    (S, "Boxes at work", 0): Now("SELECT count(*) FROM attempt WHERE ended_at IS NULL AND egress_address IS NOT NULL"),
     (S, "Orphans removed", 0): Grown(events("reaped", "", count=f"coalesce({OBJECTS}, 0)")),
     (S, "Boxes opened", 0): Grown(
         events("box", "data ->> 'queue', CASE WHEN (data ->> 'warm')::bool THEN 'warm' ELSE 'cold' END")

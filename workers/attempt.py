@@ -70,7 +70,7 @@ class Attempt:
     session's. Without an address the token is revoked.
     """
     circuit_wait: Callable[[str], float | None] = _closed_circuit
-    """Says for how many seconds the lane of a model is parked; 0 while it has to be tested yet, None while it flows."""
+    """For how many seconds the circuit of a model stays open; 0 while it has to be tested yet, None if closed."""
     begun: Release | None = None
     """What an earlier round of the session kept, from which the work continues; None when it starts from the base."""
     spent_nanousd: int = 0
@@ -304,13 +304,13 @@ class Attempt:
         """Check a model's circuit, and the content store, before starting what costs more than a model call.
 
         Raises:
-            ProviderBusyError: nobody's fault: it is parked for longer than an attempt waits.
+            ProviderBusyError: nobody's fault: it is open for longer than an attempt waits.
             OSError: the operator's fault: its work could not be stored.
         """
         self._check_room()
         wait = self.circuit_wait(model)
         if wait is not None and wait > MAX_WAIT_SECONDS:
-            raise ProviderBusyError(f"{model} is parked for the whole fleet", wait)
+            raise ProviderBusyError(f"{model} is open for the whole fleet", wait)
 
     @contextmanager
     def step(self, name: str, *, kind: traces.Kind = traces.Kind.INTERNAL) -> Iterator[dict[str, Any]]:

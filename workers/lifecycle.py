@@ -21,12 +21,12 @@ from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlmodel import Session
 
-from ledger.attempts import bind_egress, hold, report_loss, requeue_unknown_version
+from ledger.attempts import bind_egress, lock_owned_job, report_loss, requeue_unknown_version
 from ledger.errors import FencedError
 from ledger.events import EventKind, record
-from ledger.job_control import take_turn
+from ledger.job_control import lock_supersede_key
 from ledger.job_ends import is_step
-from ledger.jobs import close_attempt, end, rest
+from ledger.jobs import close_attempt, end, requeue
 from ledger.money import last_budget_exceeded
 from ledger.provider_circuits import circuit_wait
 from ledger.runs.steps import StepOrder, charge_unmetered_step, step_order
@@ -40,7 +40,7 @@ from routing.policy.agents import AccountsConfig
 from routing.policy.platform import Pauses, Policy
 from routing.policy.prices import BudgetExceeded
 from routing.queues import QueueName
-from routing.scheduling import RESTING, retry_delay_seconds
+from routing.scheduling import CONTROL_RETRIES, retry_delay_seconds
 from sites.content_store import ContentStore
 from workers import dense
 from workers.attempt import Attempt
@@ -295,7 +295,7 @@ def _open_attempt(claimed: Claim, resources: Resources, *, lease: Lease, began: 
 def _step_order(claimed: Claim, resources: Resources) -> StepOrder:
     """Load the work order of a step. This follows the claim, so that a failure here has an attempt to fail."""
     with resources.ledger.begin() as session:
-        return step_order(session, hold(session, claimed.attempt))
+        return step_order(session, lock_owned_job(session, claimed.attempt))
 
 
 class _LedgerReporter:
@@ -348,7 +348,7 @@ def _run_handler(attempt: Attempt, handler: Handler, resources: Resources) -> Se
             logger.warning("attempt_abandoned")
             return None
         if isinstance(decision, Deferred):
-            logger.info("attempt_parked", exc_info=error, extra={"reason": decision.reason.value})
+            logger.info("attempt_deferred", exc_info=error, extra={"reason": decision.reason.value})
             return prepare(attempt, decision, ledger=resources.ledger)
         level = logging.ERROR if decision.reason == Reason.INTERNAL_ERROR else logging.INFO
         logger.log(level, "attempt_failed", exc_info=error, extra={"reason": decision.reason.value})
@@ -405,8 +405,8 @@ class _Settled(NamedTuple):
 
 def _settle_in_transaction(claimed: Claim, settlement: Settlement, resources: Resources) -> _Settled:
     with resources.ledger.begin() as session:
-        take_turn(session, claimed.job)  # a reply may bind it to a site
-        job = hold(session, claimed.attempt)
+        lock_supersede_key(session, claimed.job)  # a reply may bind it to a site
+        job = lock_owned_job(session, claimed.attempt)
         if job.cancel_requested_at is not None:
             cancelled = Ended(State.CANCELLED, Reason.CANCELLED, "cancelled while it ran")
             end(session, job, cancelled.state, reason=cancelled.reason, detail=cancelled.detail)
@@ -433,14 +433,14 @@ def retry_later(claimed: Claim, resources: Resources, *, reason: Reason, why: st
         FencedError: nobody's fault: the job was taken away.
     """
     with resources.ledger.begin() as session:
-        job = hold(session, claimed.attempt)
+        job = lock_owned_job(session, claimed.attempt)
         seconds = _count_try(session, job, claimed.policy.pauses, why=why)
         if seconds is None:
             return False
-        close_attempt(session, job, outcome="resting", reason=reason)
+        close_attempt(session, job, outcome="retrying", reason=reason)
         job.fence += 1  # fences late effects of this attempt
         record(session, EventKind.PROGRESS, job=job, text=f"retries in {seconds:g} s: {why[:_WHY_LIMIT]}")
-        rest(session, job, QueueName.CONTROL, seconds=seconds)
+        requeue(session, job, QueueName.CONTROL, seconds=seconds)
     logger.warning("control_work_rests", extra={"seconds": seconds, "reason": reason.value, "why": why[:200]})
     return True
 
@@ -448,16 +448,16 @@ def retry_later(claimed: Claim, resources: Resources, *, reason: Reason, why: st
 def _count_try(session: Session, job: Job, pauses: Pauses, *, why: str) -> float | None:
     """Count one more try of a job, and return its pause in seconds; None when its time is over."""
     at = float(session.scalar(select(func.extract("epoch", now()))) or 0)
-    past: dict[str, Any] = job.result.get(RESTING) or {"since": at, "tries": 0}
+    past: dict[str, Any] = job.result.get(CONTROL_RETRIES) or {"since": at, "tries": 0}
     tries = int(past["tries"]) + 1
     seconds = retry_delay_seconds(pauses.control, tries=tries)
     if at + seconds - float(past["since"]) > pauses.control_hours * _HOUR_SECONDS:
         return None
-    job.result = {**job.result, RESTING: {"since": past["since"], "tries": tries, "why": why[:_WHY_LIMIT]}}
+    job.result = {**job.result, CONTROL_RETRIES: {"since": past["since"], "tries": tries, "why": why[:_WHY_LIMIT]}}
     session.flush()
     return seconds
 
 
 def clear_retries(job: Job) -> None:
     """Forget the retries of a job whose control work got through."""
-    job.result = {name: value for name, value in job.result.items() if name != RESTING}
+    job.result = {name: value for name, value in job.result.items() if name != CONTROL_RETRIES}

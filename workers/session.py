@@ -127,7 +127,7 @@ def obstacle_to(
     if attempt.was_gateway_away():
         return GatewayUnreachableError("the gateway is away, or stood still while the agent worked")
     wait = attempt.circuit_wait(model) if verdict.end is End.FAILED else None
-    return None if wait is None else ProviderBusyError(f"{model} was parked while the agent worked", wait)
+    return None if wait is None else ProviderBusyError(f"{model} opened while the agent worked", wait)
 
 
 def _facts(reader: SessionReader, result: ExecResult) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from sqlmodel import Session
 
-from ledger.attempts import defer, escalate, hold
+from ledger.attempts import defer, escalate, lock_owned_job
 from ledger.decisions import act_on_reply, add_debate, ask_owner
 from ledger.events import EventKind, record
 from ledger.job_control import approve_by_policy, await_approval
@@ -145,7 +145,7 @@ def _prepare_candidate(
     if size > attempt.limits.output_bytes:
         return EndWith(_too_large(attempt, size))
     with ledger.begin() as session:
-        move(session, hold(session, attempt.claim.attempt), State.SCANNING)
+        move(session, lock_owned_job(session, attempt.claim.attempt), State.SCANNING)
     try:
         with attempt.step("scan"):
             new = _release_of(attempt, outcome, known_keys=known_keys)
@@ -208,13 +208,13 @@ def _prepare_kept(attempt: Attempt, ended: Ended, kept: Candidate, *, known_keys
     return settle
 
 
-def _prepare_deferred(attempt: Attempt, parked: Deferred, *, known_keys: tuple[str, ...]) -> Settlement:
+def _prepare_deferred(attempt: Attempt, deferred: Deferred, *, known_keys: tuple[str, ...]) -> Settlement:
     """Let the job wait with what it has done so far, or end once it has waited long enough."""
     new = None
-    if parked.kept is not None:
+    if deferred.kept is not None:
         try:
             with attempt.step("salvage"):
-                new = _release_of(attempt, parked.kept, known_keys=known_keys)
+                new = _release_of(attempt, deferred.kept, known_keys=known_keys)
         except (TreeRefusedError, PathRefusedError):
             new = None  # start over from the base
 
@@ -223,21 +223,21 @@ def _prepare_deferred(attempt: Attempt, parked: Deferred, *, known_keys: tuple[s
         pause = defer(
             session,
             job,
-            asked=parked.seconds,
-            reason=parked.reason,
-            detail=parked.detail,
+            asked=deferred.seconds,
+            reason=deferred.reason,
+            detail=deferred.detail,
             kept=release,
             replies=attempt.replies,
             circuits=attempt.policy.circuits,
         )
         if pause is not None:
             return
-        facts = dict(parked.facts)
+        facts = dict(deferred.facts)
         if release is not None:
             job.release_id = release.id
             facts |= {"is_salvaged": True}
-        detail = f"{parked.detail}; it has waited as long as it may"
-        end(session, job, State.FAILED, reason=parked.reason, detail=detail, result=facts)
+        detail = f"{deferred.detail}; it has waited as long as it may"
+        end(session, job, State.FAILED, reason=deferred.reason, detail=detail, result=facts)
 
     return settle
 

@@ -27,7 +27,7 @@ from ledger.start_attempt import Claim
 from ledger.store import now, storable
 from ledger.submission import accept
 from ledger.tables import Attempt, Job, NewJob
-from routing.jobs import MAX_PROMPT_BYTES, Door, JobRequest, Reason, State
+from routing.jobs import MAX_PROMPT_BYTES, JobRequest, Reason, Source, State
 from routing.policy.prices import BudgetExceeded, Usage
 from routing.queues import QueueName
 from routing.redaction import redact_all
@@ -208,7 +208,7 @@ def _step_job(job: Job, step: RunStep) -> NewJob:
     return NewJob(
         id=execution_id(job.id, step.key, step.tries),
         tenant=job.tenant,
-        door=Door(job.door),
+        source=Source(job.source),
         requested_by=job.requested_by,
         request=JobRequest(prompt=task, project=job.request.get("project"), priority=job.priority),
         state=State.QUEUED,

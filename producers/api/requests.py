@@ -21,7 +21,7 @@ from producers.use_cases.jobs import PreviewLinks
 from producers.use_cases.rounds import Requester
 from producers.use_cases.tenants import Caller, Scope, authenticate, check_shape, hash_secret
 from routing.errors import FieldError, InvalidJobError
-from routing.jobs import Door
+from routing.jobs import Source
 from routing.policy.agents import AccountsConfig
 from routing.redaction import HIDDEN
 from sites.preview import PreviewSigner
@@ -129,7 +129,7 @@ def require(scope: Scope) -> Callable[..., Caller]:
 
 def asker_of(caller: Caller) -> Requester:
     """Return the author of an order over HTTP."""
-    return Requester(tenant=caller.tenant, door=Door.HTTP, actor=caller.actor)
+    return Requester(tenant=caller.tenant, source=Source.HTTP, actor=caller.actor)
 
 
 Reader = Annotated[Caller, Depends(require(Scope.READ))]

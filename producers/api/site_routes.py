@@ -28,7 +28,7 @@ from producers.use_cases.sites import ReleaseView, SiteView, release_view, site_
 from producers.use_cases.tenants import Caller
 from producers.use_cases.tickets import TicketBody, job_body
 from routing.errors import FieldError, InvalidJobError
-from routing.jobs import Door, SiteName, State
+from routing.jobs import SiteName, Source, State
 from sites.directories import write_tar
 
 router = APIRouter(prefix="/v1")
@@ -218,7 +218,9 @@ def submit_run(
 ) -> AcceptedRunView:
     """Submit a ticket. Its run plans itself: callers do not choose agents or their order."""
     ticket = _with_key(parse_model(TicketBody, raw), idempotency_key)
-    accepted = resources.submitter.submit(job_body(ticket), tenant=caller.tenant, door=Door.HTTP, actor=caller.actor)
+    accepted = resources.submitter.submit(
+        job_body(ticket), tenant=caller.tenant, source=Source.HTTP, actor=caller.actor
+    )
     run_id = accepted.job.id
     with resources.ledger.begin() as session:
         view = describe_run(session, run_id, tenant=caller.tenant)
@@ -316,8 +318,8 @@ def take_delivery(
     response: Response,
 ) -> DeliveryView:
     """Receive a webhook of GitHub or Linear: a ticket that gets the project's label becomes a run (202)."""
-    door = WebhookReceiver(resources.ledger, resources.submitter, resources.accounts)
-    taken = door.take(body, dict(request.headers), tenant=tenant, project=project, tracker=tracker)
+    receiver = WebhookReceiver(resources.ledger, resources.submitter, resources.accounts)
+    taken = receiver.take(body, dict(request.headers), tenant=tenant, project=project, tracker=tracker)
     if isinstance(taken, Ignored):
         return DeliveryView(ignored=taken.why)
     response.status_code = 202

@@ -22,7 +22,7 @@ from producers.commands.context import (
     print_table,
 )
 from producers.commands.jobs import JobId
-from routing.jobs import Door, parse_as
+from routing.jobs import Source, parse_as
 
 if TYPE_CHECKING:
     from ledger.notifications import Wanted
@@ -94,7 +94,7 @@ def replay(
 
     with installed(ctx) as installation:
         body = {"ids": ids or (), "signature": signature, "limit": limit, "budget_usd": budget}
-        requester = Asker(tenant=tenant, door=Door.CLI, actor="cli")
+        requester = Asker(tenant=tenant, source=Source.CLI, actor="cli")
         verdicts = installation.use_cases.dead_letters.replay(parse_as(ReplayOrder, body), requester=requester)
     _show_verdicts(verdicts, as_json=as_json)
 
@@ -129,7 +129,7 @@ def dismiss(
 
     with installed(ctx) as installation:
         order = parse_as(DeadLetterOrder, {"ids": ids or (), "signature": signature, "limit": limit})
-        requester = Asker(tenant=tenant, door=Door.CLI, actor="cli")
+        requester = Asker(tenant=tenant, source=Source.CLI, actor="cli")
         verdicts = installation.use_cases.dead_letters.dismiss(order, requester=requester)
     _show_verdicts(verdicts, as_json=as_json)
 

@@ -29,7 +29,7 @@ from producers.commands.context import (
 )
 from producers.commands.route import harmless
 from routing.errors import RoutingError
-from routing.jobs import Door, State, parse_as
+from routing.jobs import Source, State, parse_as
 from routing.rounds import Verb, can_go_on
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def _submit_one(ctx: typer.Context, body: Mapping[str, Any], tenant: str, *, wai
         from producers.commands.follow import follow, read_status
 
         traces.start(installation.settings.tracing, program="cli")
-        job_id = installation.submitter.submit(body, tenant=tenant, door=Door.CLI, actor="cli").job.id
+        job_id = installation.submitter.submit(body, tenant=tenant, source=Source.CLI, actor="cli").job.id
         if wait:
             status = follow(installation, job_id, tenant, quiet=as_json)
         else:
@@ -167,7 +167,7 @@ def _submit_batch(ctx: typer.Context, path: Path, tenant: str, *, has_options: b
         from producers.intake.submit import Submitted
 
         traces.start(installation.settings.tracing, program="cli")
-        outcomes = installation.submitter.submit_many(bodies, tenant=tenant, door=Door.CLI, actor="cli")
+        outcomes = installation.submitter.submit_many(bodies, tenant=tenant, source=Source.CLI, actor="cli")
     for one in outcomes:
         if isinstance(one, Submitted):
             line = {"id": str(one.job.id), "state": one.job.state, "queue": one.job.queue, "is_new": one.is_new}
@@ -403,7 +403,7 @@ def resume(
         from producers.commands.follow import follow, read_status
 
         order = parse_as(ResumeOrder, {"budget_usd": budget})
-        requester = Asker(tenant=tenant, door=Door.CLI, actor="cli")
+        requester = Asker(tenant=tenant, source=Source.CLI, actor="cli")
         new_id = installation.use_cases.rounds.resume(job_id, order, requester=requester).job.id
         if wait:
             status = follow(installation, new_id, tenant, quiet=as_json)
@@ -432,7 +432,7 @@ def revise(
         from producers.commands.follow import follow, read_status
 
         order = parse_as(ReviseOrder, {name: value for name, value in options.items() if value is not None})
-        requester = Asker(tenant=tenant, door=Door.CLI, actor="cli")
+        requester = Asker(tenant=tenant, source=Source.CLI, actor="cli")
         new_id = installation.use_cases.rounds.revise(job_id, order, requester=requester).job.id
         if wait:
             status = follow(installation, new_id, tenant, quiet=as_json)

@@ -125,7 +125,7 @@ def _background_threads(installation: Installation, holder: str) -> Iterator[Non
     settings, stopping = installation.settings, threading.Event()
     sender = WebhookSender(installation.ledger, settings.webhook, installation.policy.webhooks)
     lists = IntakeLists(settings.broker.url, tls=settings.broker.tls)
-    door = CeleryIntake(
+    intake = CeleryIntake(
         lists, installation.ledger, installation.submitter, holder=holder, is_shared=settings.broker.shared_intake
     )
     tick = {"tick_seconds": settings.dispatcher.tick_seconds}
@@ -133,7 +133,7 @@ def _background_threads(installation: Installation, holder: str) -> Iterator[Non
     threads = [
         threading.Thread(target=deliver, args=(writer, stopping), kwargs=tick),
         threading.Thread(target=sender.serve, args=(stopping,), kwargs=tick),
-        threading.Thread(target=door.serve, args=(stopping,), kwargs=tick),
+        threading.Thread(target=intake.serve, args=(stopping,), kwargs=tick),
     ]
     # Housekeeping can take hours and may stop at any point, so nothing waits for it.
     housekeeping = threading.Thread(target=_keep_house, args=(installation, holder, stopping), daemon=True)

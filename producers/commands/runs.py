@@ -25,7 +25,7 @@ from producers.commands.context import (
     print_table,
 )
 from producers.commands.jobs import GOOD_ENDS
-from routing.jobs import Door, State
+from routing.jobs import Source, State
 from routing.policy.prices import format_usd, nanousd_of
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def submit(
 
         request = read_ticket(text, project=project)
         body = job_body(request if budget is None else request.model_copy(update={"budget_usd": budget}))
-        run_id = installation.submitter.submit(body, tenant=tenant, door=Door.CLI, actor="cli").job.id
+        run_id = installation.submitter.submit(body, tenant=tenant, source=Source.CLI, actor="cli").job.id
         if wait:
             follow(installation, run_id, tenant, quiet=as_json)
         with installation.ledger.begin() as session:

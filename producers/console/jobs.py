@@ -42,7 +42,7 @@ from producers.use_cases.rounds import ResumeOrder, ReviseOrder
 from routing.decision.explanation import Explanation, explain
 from routing.decision.router import CLASSIFIER, Route, SiteSignals, signals_of
 from routing.errors import InvalidJobError
-from routing.jobs import Door, State, parse_as, parse_request, read_stored
+from routing.jobs import Source, State, parse_as, parse_request, read_stored
 from routing.policy.platform import Policy
 from routing.prompt.vocabulary import Vocabularies, shipped_vocabularies
 from routing.queues import QueueName, TierName
@@ -247,7 +247,7 @@ def submit(
         accepted = resources.submitter.submit(
             {name: value for name, value in body.items() if value},
             tenant=viewer.caller.tenant,
-            door=Door.HTTP,
+            source=Source.HTTP,
             actor=viewer.caller.actor,
         )
     except REFUSALS as error:

@@ -32,7 +32,7 @@ TONES: Mapping[str, str] = MappingProxyType(
         **dict.fromkeys((State.AWAITING_APPROVAL, State.CLARIFYING, "open", "escalated", "needs_rework"), "ask"),
         **dict.fromkeys((*FAILURES, "lost", "blocked"), "bad"),
         **dict.fromkeys((State.REJECTED, State.EXPIRED, State.CANCELLED, "planned", "pending", "skipped"), "still"),
-        **dict.fromkeys(("closed", "waiting", "parked", "parked_kept"), "still"),
+        **dict.fromkeys(("closed", "waiting", "deferred", "deferred_kept"), "still"),
     }
 )
 """Colours of state badges."""
@@ -207,7 +207,7 @@ def _seconds(data: Mapping[str, Any], name: str = "seconds") -> str:
 
 
 def _accepted(data: Mapping[str, Any]) -> str:
-    return _join(f"by {data.get('door')}", words(data.get("mode")), f"queue {data.get('queue')}")
+    return _join(f"by {data.get('source')}", words(data.get("mode")), f"queue {data.get('queue')}")
 
 
 def _waiting(data: Mapping[str, Any]) -> str:

@@ -109,8 +109,9 @@ _ODDMENTS = (
              LIMIT %(limit)s)
     """),
     Statement("""
-        DELETE FROM lane WHERE greatest(changed_at, filled_at) < clock_timestamp() - make_interval(secs => %(seconds)s)
-           AND coalesce(parked_until, '-infinity') < clock_timestamp()
+        DELETE FROM provider_circuit
+         WHERE greatest(changed_at, filled_at) < clock_timestamp() - make_interval(secs => %(seconds)s)
+           AND coalesce(open_until, '-infinity') < clock_timestamp()
     """),
     Statement("""
         DELETE FROM backlog WHERE waiting = 0 AND counted_at < clock_timestamp() - make_interval(secs => %(seconds)s)

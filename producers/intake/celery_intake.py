@@ -38,7 +38,7 @@ from producers.errors import AdmissionRefusedError, UnknownTenantError, Unreadab
 from producers.intake.submit import Submitter
 from routing.broker import INTAKE_LISTS, intake_list, lists_at
 from routing.errors import FieldError, InvalidJobError
-from routing.jobs import Door, check_site_name
+from routing.jobs import Source, check_site_name
 from routing.queues import QUEUES, SUBMIT_TASK, QueueName
 
 logger = logging.getLogger(__name__)
@@ -210,7 +210,7 @@ def take_in(message: CeleryMessage, submitter: Submitter, *, tenant: str | None 
     except ValueError:
         logger.warning("intake_refused", extra={"rule": "the task id must be a UUID"})
         refusal = InvalidJobError((FieldError("id", "the task id must be a UUID"),))
-        submitter.record_refusal(refusal, tenant=tenant, door=Door.CELERY)
+        submitter.record_refusal(refusal, tenant=tenant, source=Source.CELERY)
         return
     try:
         if not tenant:
@@ -223,7 +223,7 @@ def take_in(message: CeleryMessage, submitter: Submitter, *, tenant: str | None 
     except UnknownTenantError:
         logger.warning("intake_refused", extra={"job_id": str(job_id), "rule": "unknown tenant"})
         refusal = InvalidJobError((FieldError("tenant", _UNKNOWN),))
-        submitter.record_refusal(refusal, tenant=tenant, door=Door.CELERY, job_id=job_id)
+        submitter.record_refusal(refusal, tenant=tenant, source=Source.CELERY, job_id=job_id)
     except InvalidJobError as error:
         logger.info("intake_refused", extra={"job_id": str(job_id), "fields": [item.field for item in error.errors]})
     except AdmissionRefusedError as error:
@@ -244,7 +244,7 @@ def _is_tenant_name(name: object) -> TypeGuard[str]:
 
 def _refuse(job_id: UUID, submitter: Submitter, *, tenant: str, field: str, rule: str) -> NoReturn:
     error = InvalidJobError((FieldError(field, rule),))
-    submitter.record_refusal(error, tenant=tenant, door=Door.CELERY, job_id=job_id)
+    submitter.record_refusal(error, tenant=tenant, source=Source.CELERY, job_id=job_id)
     raise error
 
 
@@ -254,9 +254,9 @@ def _submit(
     try:
         message.check_expiry(datetime.now(UTC))
     except InvalidJobError as error:
-        submitter.record_refusal(error, tenant=tenant, door=Door.CELERY, job_id=job_id)
+        submitter.record_refusal(error, tenant=tenant, source=Source.CELERY, job_id=job_id)
         raise
-    submitter.submit(fields, tenant=tenant, door=Door.CELERY, job_id=job_id)
+    submitter.submit(fields, tenant=tenant, source=Source.CELERY, job_id=job_id)
 
 
 _OWN_TASKS = frozenset(queue.task for queue in QUEUES.values())
@@ -268,7 +268,7 @@ MAX_TRIES = 5
 """After this many failures or crashes a message is refused and set aside; the refusal has as many tries."""
 BATCH = 20
 LONGEST_WAIT_SECONDS = 2.0
-TRIES_KEY = "pointsman:door:tries"
+TRIES_KEY = "pointsman:intake:tries"
 _KEEP_TRIES_SECONDS = 86_400
 
 _LOOK = """
@@ -331,16 +331,16 @@ class IntakeLists:
 
     def look(self, tenants: Sequence[str] = ()) -> Sequence[WaitingMessage]:
         """Return the oldest messages of the shared list and of tenants' own, in turn."""
-        doors: list[tuple[str, str | None]] = [(name, None) for name in INTAKE_LISTS]
+        lists: list[tuple[str, str | None]] = [(name, None) for name in INTAKE_LISTS]
         in_turn = sorted(tenants, key=lambda tenant: (tenant <= self._last, tenant))
-        doors += [(name, tenant) for tenant in in_turn for name in lists_at(intake_list(tenant))]
+        lists += [(name, tenant) for tenant in in_turn for name in lists_at(intake_list(tenant))]
         found = self._look(
-            keys=[*(name for name, _ in doors), QueueName.UNROUTED.value],
+            keys=[*(name for name, _ in lists), QueueName.UNROUTED.value],
             args=[BATCH, MAX_MESSAGE_BYTES, len(INTAKE_LISTS)],
         )
         assert isinstance(found, list)
         standing = [
-            WaitingMessage(doors[position - 1][0], bool(unread), body, doors[position - 1][1])
+            WaitingMessage(lists[position - 1][0], bool(unread), body, lists[position - 1][1])
             for position, unread, body in found
         ]
         self._last = (standing[-1].tenant or "") if standing else ""
@@ -487,7 +487,7 @@ class CeleryIntake:
 
     def _answer(self, message: CeleryMessage, standing: WaitingMessage) -> None:
         if standing.tenant is None and not self._is_shared:
-            self._refuse(standing, "the shared door is closed: use the tenant's own queue")
+            self._refuse(standing, "the shared intake queue is closed: use the tenant's own queue")
             self._lists.remove(standing)
         elif message.task == SUBMIT_TASK:
             take_in(message, self._submitter, tenant=standing.tenant)
@@ -509,7 +509,7 @@ class CeleryIntake:
         job_id = _uuid_of(message)
         if tenant or job_id is not None:
             error = InvalidJobError((FieldError(field, rule),))
-            self._submitter.record_refusal(error, tenant=tenant, door=Door.CELERY, job_id=job_id)
+            self._submitter.record_refusal(error, tenant=tenant, source=Source.CELERY, job_id=job_id)
 
     def _give_up(self, standing: WaitingMessage, *, tries: int) -> None:
         """Refuse a message that keeps failing and set it aside, without a row if recording it keeps failing too."""
@@ -517,6 +517,6 @@ class CeleryIntake:
             message = read_message(standing.body)
             refusal = InvalidJobError((FieldError("body", f"taking it in failed {MAX_TRIES} times"),))
             tenant = standing.tenant or str(message.kwargs.get("tenant", ""))
-            self._submitter.record_refusal(refusal, tenant=tenant, door=Door.CELERY, job_id=UUID(message.id))
+            self._submitter.record_refusal(refusal, tenant=tenant, source=Source.CELERY, job_id=UUID(message.id))
         self._lists.put_aside(standing)
         logger.error("intake_given_up", extra={"tries": tries - 1, "tenant": standing.tenant})

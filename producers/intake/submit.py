@@ -46,7 +46,7 @@ from producers.intake.decisions import (
 from routing.decision.router import decide
 from routing.errors import InvalidJobError
 from routing.estimate import estimate_run
-from routing.jobs import Door, JobRequest, Reason, State, parse_request
+from routing.jobs import JobRequest, Reason, Source, State, parse_request
 from routing.policy.platform import Policy
 from routing.prompt.vocabulary import Vocabularies, shipped_vocabularies
 from routing.queues import Limits, QueueName
@@ -72,37 +72,37 @@ class Refused(NamedTuple):
     """The Celery task id, under which the sender finds the refusal."""
 
 
-def record_refusals(session: Session, refused: Iterable[Refused], *, tenant: str, door: Door) -> None:
+def record_refusals(session: Session, refused: Iterable[Refused], *, tenant: str, source: Source) -> None:
     """Record refusals, except idempotency conflicts; of unknown tenants only those that a task id leads to."""
     if session.get(Tenant, tenant) is None:
         for error, job_id in refused:
-            if isinstance(error, InvalidJobError) and job_id is not None and door is Door.CELERY:
-                _record_invalid(session, error, door=door, actor="nobody", tenant=None, job_id=job_id)
+            if isinstance(error, InvalidJobError) and job_id is not None and source is Source.CELERY:
+                _record_invalid(session, error, source=source, actor="nobody", tenant=None, job_id=job_id)
         return
     for error, job_id in refused:
         if isinstance(error, InvalidJobError):
-            row = _record_invalid(session, error, door=door, actor=f"tenant:{tenant}", tenant=tenant)
+            row = _record_invalid(session, error, source=source, actor=f"tenant:{tenant}", tenant=tenant)
         elif isinstance(error, AdmissionRefusedError):
-            row = _record_full(session, error, door=door)
+            row = _record_full(session, error, source=source)
         else:
             continue
-        if door is Door.CELERY and job_id is not None:
+        if source is Source.CELERY and job_id is not None:
             session.execute(insert(Job).values(_rejected_row(job_id, tenant, **row)).on_conflict_do_nothing())
 
 
-def _record_invalid(session: Session, error: InvalidJobError, *, door: Door, **who: Any) -> dict[str, Any]:
+def _record_invalid(session: Session, error: InvalidJobError, *, source: Source, **who: Any) -> dict[str, Any]:
     fields = [{"field": item.field, "rule": item.rule} for item in error.errors]
     first = error.errors[0].field.split(".")[0]
     field = first if first in JobRequest.model_fields else "other"
-    record(session, EventKind.REFUSED, door=door.value, field=field)
-    audit.append(session, audit.REFUSED, door=door.value, errors=fields, **who)
+    record(session, EventKind.REFUSED, source=source.value, field=field)
+    audit.append(session, audit.REFUSED, source=source.value, errors=fields, **who)
     detail = "; ".join(f"{item['field']}: {item['rule']}" for item in fields)
     return {"reason": Reason.INVALID_REQUEST, "detail": detail, "result": {"errors": fields}}
 
 
-def _record_full(session: Session, error: AdmissionRefusedError, *, door: Door) -> dict[str, Any]:
+def _record_full(session: Session, error: AdmissionRefusedError, *, source: Source) -> dict[str, Any]:
     """Count a job for which there was no headroom. Nothing was decided, so a flood leaves no audit trail."""
-    record(session, EventKind.REFUSED, door=door.value, field=error.reason.value)
+    record(session, EventKind.REFUSED, source=source.value, field=error.reason.value)
     result = {"retry_after_seconds": error.retry_after_seconds}
     return {"reason": error.reason, "detail": str(error), "result": result}
 
@@ -112,8 +112,8 @@ def _rejected_row(job_id: UUID, tenant: str, *, reason: Reason, detail: str, res
     return {
         "id": job_id,
         "tenant": tenant,
-        "door": Door.CELERY.value,
-        "requested_by": f"{Door.CELERY.value}:{tenant}",
+        "source": Source.CELERY.value,
+        "requested_by": f"{Source.CELERY.value}:{tenant}",
         "state": State.REJECTED.value,
         "prompt": "",
         "request": {},
@@ -145,7 +145,7 @@ Outcome = Submitted | Refusal
 
 class _Origin(NamedTuple):
     tenant: str
-    door: Door
+    source: Source
     actor: str
 
 
@@ -171,14 +171,14 @@ class Submitter:
         self._seen: dict[str, SeenTenant] = {}
 
     def submit(
-        self, body: object, *, tenant: str, door: Door, job_id: UUID | None = None, actor: str | None = None
+        self, body: object, *, tenant: str, source: Source, job_id: UUID | None = None, actor: str | None = None
     ) -> Submitted:
         """Accept a job, or refuse it with a reason for every field at fault.
 
         Args:
             body: the untrusted request.
             tenant: the owner.
-            door: where it came from.
+            source: where it came from.
             job_id: the caller's own id for it (a Celery task id).
             actor: who asks, as the audit trail names actors; by default the source itself.
 
@@ -188,8 +188,8 @@ class Submitter:
             IdempotencyConflictError: the caller's fault.
             AdmissionRefusedError: nobody's fault: no headroom now; it says when to come back.
         """
-        origin = _Origin(tenant, door, actor or f"{door.value}:{tenant}")
-        with traces.begin("submit", facts={"pointsman.door": door.value, "pointsman.tenant": tenant}) as span:
+        origin = _Origin(tenant, source, actor or f"{source.value}:{tenant}")
+        with traces.begin("submit", facts={"pointsman.source": source.value, "pointsman.tenant": tenant}) as span:
             (outcome,) = self._submit(origin, [body], [job_id])
             if not isinstance(outcome, Submitted):
                 raise outcome
@@ -202,8 +202,8 @@ class Submitter:
         That statement checks that the key is still good. Returns None, and nothing has happened, where more than that
         is needed, a refusal above all: `submit` is for that, once the caller is authenticated.
         """
-        origin = _Origin(tenant, Door.HTTP, actor)
-        with traces.begin("submit", facts={"pointsman.door": Door.HTTP.value, "pointsman.tenant": tenant}) as span:
+        origin = _Origin(tenant, Source.HTTP, actor)
+        with traces.begin("submit", facts={"pointsman.source": Source.HTTP.value, "pointsman.tenant": tenant}) as span:
             with suppress(InvalidJobError):
                 item = self._parse(0, body, None)
                 if (submitted := self._accept_on_seen(item, origin, key)) is not None:
@@ -213,14 +213,14 @@ class Submitter:
         return None
 
     def submit_many(
-        self, bodies: Sequence[object], *, tenant: str, door: Door, actor: str | None = None
+        self, bodies: Sequence[object], *, tenant: str, source: Source, actor: str | None = None
     ) -> list[Outcome]:
         """Accept jobs in this order, each as if it came alone; a refused one affects no other.
 
         Args:
             bodies: the untrusted requests.
             tenant: the owner.
-            door: where they came from.
+            source: where they came from.
             actor: as for `submit`.
 
         Returns:
@@ -230,17 +230,23 @@ class Submitter:
         Raises:
             UnknownTenantError: the caller's fault.
         """
-        origin = _Origin(tenant, door, actor or f"{door.value}:{tenant}")
-        facts: traces.Facts = {"pointsman.door": door.value, "pointsman.tenant": tenant, "pointsman.jobs": len(bodies)}
+        origin = _Origin(tenant, source, actor or f"{source.value}:{tenant}")
+        facts: traces.Facts = {
+            "pointsman.source": source.value,
+            "pointsman.tenant": tenant,
+            "pointsman.jobs": len(bodies),
+        }
         with traces.begin("submit many", facts=facts) as span:
             outcomes = self._submit(origin, bodies, [None] * len(bodies))
             span.note({"pointsman.refused": sum(not isinstance(one, Submitted) for one in outcomes)})
         return outcomes
 
-    def record_refusal(self, error: InvalidJobError, *, tenant: str, door: Door, job_id: UUID | None = None) -> None:
+    def record_refusal(
+        self, error: InvalidJobError, *, tenant: str, source: Source, job_id: UUID | None = None
+    ) -> None:
         """Record a refusal: all that is written about a request that breaks a rule."""
         with self._ledger.begin() as session:
-            record_refusals(session, [Refused(error, job_id)], tenant=tenant, door=door)
+            record_refusals(session, [Refused(error, job_id)], tenant=tenant, source=source)
 
     def _submit(self, origin: _Origin, bodies: Sequence[object], ids: Sequence[UUID | None]) -> list[Outcome]:
         items: list[BatchItem] = []
@@ -258,7 +264,7 @@ class Submitter:
             refused = [Refused(one, ids[place]) for place, one in outcomes.items() if not isinstance(one, Submitted)]
             if refused:
                 with self._ledger.begin() as session:
-                    record_refusals(session, refused, tenant=origin.tenant, door=origin.door)
+                    record_refusals(session, refused, tenant=origin.tenant, source=origin.source)
         except _LEDGER_AWAY:
             if not any(isinstance(one, Submitted) for one in outcomes.values()):
                 raise
@@ -329,7 +335,7 @@ class Submitter:
     ) -> list[RoutedRequest]:
         """Decide about each request of a batch; refusals and repeats go to `outcomes`."""
         tenant = origin.tenant
-        ids = [item.job_id for item in batch] if origin.door is Door.CELERY else []
+        ids = [item.job_id for item in batch] if origin.source is Source.CELERY else []
         context = load_submission_context(session, tenant, [item.request for item in batch], ids=ids)
         if context is None:
             raise UnknownTenantError(tenant)
@@ -416,7 +422,7 @@ def _new_job(
     return NewJob(
         id=decision.item.job_id,
         tenant=origin.tenant,
-        door=origin.door,
+        source=origin.source,
         requested_by=origin.actor,
         request=request,
         state=decision.stage.state,

@@ -26,8 +26,8 @@ from routing.jobs import (
     MAX_LABELS,
     MAX_PROMPT_BYTES,
     MAX_TITLE,
-    Door,
     Priority,
+    Source,
     State,
     Ticket,
     build_ticket_prompt,
@@ -254,7 +254,7 @@ class WebhookReceiver:
             accepted = self._submitter.submit(
                 _request(news, project, number=runs.ended + 1),
                 tenant=tenant,
-                door=Door.HTTP,
+                source=Source.HTTP,
                 actor=f"{tracker}:{tenant}/{project}",
             )
         except IdempotencyConflictError as error:  # a concurrent delivery about the same ticket

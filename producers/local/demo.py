@@ -43,7 +43,7 @@ class Case:
     """One job of the demo, with its expected end."""
 
     name: str
-    door: str
+    source: str
     body: Mapping[str, object]
     expected: str
     """The expected state: final, or `awaiting_approval`."""
@@ -99,7 +99,7 @@ _CASES: Sequence[Any] = (
     ("bad request", "http", {"prompt": "x" * 33 * 1024, "site": "harbour"}, "refused"),
     ("bad request", "celery", {"prompt": "Change the heading to 'Hi'", "site": "no-such-site"}, "rejected"),
 )
-"""Name, door, body, expected end and, if it is cancelled, when. A code agent's job takes longest and is first."""
+"""Name, source, body, expected end and, if it is cancelled, when. A code agent's job takes longest and is first."""
 
 
 def cases(*, has_boxes: bool) -> list[Case]:
@@ -240,7 +240,7 @@ def _figures(case: Case) -> tuple[str, ...]:
     bill, seconds = case.view.get("bill"), case.view.get("seconds")
     return (
         case.name,
-        case.door,
+        case.source,
         str(case.view.get("tier") or case.view.get("queue") or "-"),
         case.state,
         f"{seconds:7.1f}" if isinstance(seconds, float) else f"{'-':>7}",
@@ -280,13 +280,13 @@ class Demo:
         return not problems
 
     def _submit(self, case: Case) -> None:
-        doors: Mapping[str, Callable[[Case], None]] = {
+        sources: Mapping[str, Callable[[Case], None]] = {
             "http": self._by_http,
             "celery": self._by_celery,
             "cli": self._by_cli,
         }
-        doors[case.door](case)
-        self._say(case, f"by {case.door}: {_shown(case.body['prompt'])}")
+        sources[case.source](case)
+        self._say(case, f"by {case.source}: {_shown(case.body['prompt'])}")
 
     def _by_http(self, case: Case) -> None:
         answer = self._http.post("/v1/jobs", json=case.body)
@@ -368,7 +368,7 @@ class Demo:
         for case in self._cases:
             case.preview = self._fetch_preview(case)
         print_table(
-            ("job", "door", "tier", "end", "seconds", "dollars", "preview"), [_figures(case) for case in self._cases]
+            ("job", "source", "tier", "end", "seconds", "dollars", "preview"), [_figures(case) for case in self._cases]
         )
         out.print("\nWhy it went there, and why it ended:\n")
         for case in self._cases:

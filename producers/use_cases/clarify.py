@@ -9,7 +9,7 @@ from sqlmodel import Session, select
 
 from ledger.attempts import effective_policy
 from ledger.decisions import act_on_reply, answer_in_words, hand_to_intake, open_question
-from ledger.job_control import take_turn
+from ledger.job_control import lock_supersede_key
 from ledger.jobs import find_job, lock_job
 from ledger.store import Ledger
 from ledger.tables import Job, Site
@@ -111,7 +111,7 @@ class Clarifier:
 
 def _lock_in_turn(session: Session, job_id: UUID, *, tenant: str) -> Job:
     """Lock a job whose reply may bind it to a site, and so supersede another job or be superseded."""
-    take_turn(session, find_job(session, job_id, tenant=tenant))
+    lock_supersede_key(session, find_job(session, job_id, tenant=tenant))
     return lock_job(session, job_id, tenant=tenant)
 
 

@@ -115,7 +115,7 @@ class JobView(View):
     """Why it ended, as a stable code."""
     detail: str | None
     """Why it ended, in words."""
-    door: str
+    source: str
     priority: str
     mode: str | None
     tier: str | None
@@ -178,7 +178,7 @@ class JobSummary(View):
     id: UUID
     state: State
     reason: str | None
-    door: str
+    source: str
     tier: str | None
     queue: str
     site: str | None
@@ -238,7 +238,7 @@ def describe(session: Session, job: Job, *, links: PreviewLinks | None = None) -
         is_final=job.ended_at is not None,
         reason=job.reason,
         detail=job.detail,
-        door=job.door,
+        source=job.source,
         priority=job.priority,
         mode=job.mode,
         tier=tier_name(job.tier),
@@ -279,7 +279,7 @@ def summarise(session: Session, jobs: Sequence[Job]) -> list[JobSummary]:
             id=job.id,
             state=State(job.state),
             reason=job.reason,
-            door=job.door,
+            source=job.source,
             tier=tier_name(job.tier),
             queue=job.queue,
             site=sites.get(job.site_id) if job.site_id else None,

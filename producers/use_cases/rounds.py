@@ -55,9 +55,9 @@ from routing.jobs import (
     ENDS,
     RESUMABLE,
     REVISABLE,
-    Door,
     JobRequest,
     Reason,
+    Source,
     State,
     parse_request,
     read_stored,
@@ -117,7 +117,7 @@ class Requester:
     """Who requests a round, and through which source."""
 
     tenant: str
-    door: Door
+    source: Source
     actor: str
     """As the audit trail names actors."""
 
@@ -303,7 +303,7 @@ def _new_job(job: Job, request: JobRequest, *, verb: Verb, requester: Requester)
     return NewJob(
         id=uuid4(),
         tenant=job.tenant,
-        door=requester.door,
+        source=requester.source,
         requested_by=requester.actor,
         request=request,
         state=State.QUEUED,

@@ -344,7 +344,7 @@ def forwarder_container(
             listen,
             *routes,
         ],
-        "hostname": "door",
+        "hostname": "egress",
         "network": outer,
         "sysctls": {"net.ipv4.ip_forward": "0"},
         "mem_limit": FORWARDER_MEMORY,

@@ -1,4 +1,4 @@
-"""The main job through real processes: three doors in, a published page out."""
+"""The main job through real processes: three sources in, a published page out."""
 
 from uuid import UUID
 
@@ -57,7 +57,7 @@ def test_a_client_that_knows_only_broker_and_task_name_gets_a_job_done(installat
     job_id = installation.submit_by_celery("What is a sourdough starter?")
     job = installation.wait_for(job_id, "answered")
     assert UUID(job["id"]) == job_id
-    assert job["door"] == "celery"
+    assert job["source"] == "celery"
     assert job["answer"]
 
 

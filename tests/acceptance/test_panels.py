@@ -66,7 +66,7 @@ SHOWN = (
     }
     | {
         ("pointsman-routing", title)
-        for title in ("ANSWER rate", "ACTION rate", "Routes", "Tiers of actions", "Doors", "Requests refused")
+        for title in ("ANSWER rate", "ACTION rate", "Routes", "Tiers of actions", "Sources", "Requests refused")
     }
     | {
         ("pointsman-sandbox", title)
@@ -91,7 +91,7 @@ def is_quiet(ledger: Ledger) -> bool:
 
 
 def work(installation: Installation) -> None:
-    """Let every door, tier and kind of end happen that needs no container, and pay for some of it."""
+    """Let every source, tier and kind of end happen that needs no container, and pay for some of it."""
     for name in ("panel-a", "panel-b", "panel-c"):
         installation.embedded.import_site(name)
     answered = [installation.submit(f"What is a sourdough starter, part {n}?") for n in range(3)]

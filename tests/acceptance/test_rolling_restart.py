@@ -69,7 +69,7 @@ def prompts() -> Iterator[tuple[str, dict[str, Any]]]:
 
 @contextmanager
 def load(installation: Installation, client: Client) -> Iterator[list[UUID]]:
-    """Submit all the while by both doors, and so many jobs at least."""
+    """Submit all the while by both sources, and so many jobs at least."""
     accepted: list[UUID] = []
     failures: list[BaseException] = []
     stopping = threading.Event()

@@ -132,8 +132,8 @@ class Ground:
     def rival(self, site: Any, box: DockerBox, **fields: Any) -> Claim:
         """Another job that holds another box."""
         claimed = self.shop.running(prompt="x", site_id=site, tier=Tier.AGENT, **fields)
-        egress = {"door": box.egress.address, "id": claimed.attempt.id}
-        self.shop.execute("UPDATE attempt SET door = :door WHERE id = :id", **egress)
+        egress = {"egress": box.egress.address, "id": claimed.attempt.id}
+        self.shop.execute("UPDATE attempt SET egress_address = :egress WHERE id = :id", **egress)
         return claimed
 
     def logs(self) -> dict[str, str]:

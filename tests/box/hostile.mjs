@@ -139,13 +139,13 @@ await Promise.all(
     report("B1", `udp to ${what}`, await throwDatagram(host, wishes.port));
   }),
 );
-report("B1", "tcp to door", await dial("door", 8080));
-await Promise.all(wishes.closed.map(async (port) => report("B2", `door port ${port}`, await dial("door", port))));
+report("B1", "tcp to egress", await dial("egress", 8080));
+await Promise.all(wishes.closed.map(async (port) => report("B2", `egress port ${port}`, await dial("egress", port))));
 
-// B4, B5, B9, C2, C6: the door itself, asked for more than it is for.
+// B4, B5, B9, C2, C6: the egress itself, asked for more than it is for.
 const ask = (port, text) =>
   new Promise((resolve) => {
-    const socket = net.connect({ host: "door", port, timeout: 8000 });
+    const socket = net.connect({ host: "egress", port, timeout: 8000 });
     let answer = "";
     socket.on("connect", () => socket.write(text));
     socket.on("data", (data) => ((answer += data), answer.includes("\r\n") && socket.destroy()));
@@ -162,7 +162,7 @@ const OWN = fs.existsSync("token") ? read("token") : "none";
 const call = (fields = {}, { token = OWN, headers = "", where = "/v1/messages" } = {}) => {
   const body = JSON.stringify({ model: MODEL, max_tokens: 1024, messages: [{ role: "user", content: "x" }], ...fields });
   const length = Buffer.byteLength(body);
-  return `POST ${where} HTTP/1.1\r\nHost: door\r\nAuthorization: Bearer ${token}\r\n${headers}Content-Length: ${length}\r\n\r\n${body}`;
+  return `POST ${where} HTTP/1.1\r\nHost: egress\r\nAuthorization: Bearer ${token}\r\n${headers}Content-Length: ${length}\r\n\r\n${body}`;
 };
 const COUNT = { where: "/v1/messages/count_tokens" };
 const REQUESTS = {
@@ -180,7 +180,7 @@ const REQUESTS = {
   },
   B9: {
     "a rival's token": call({}, { token: wishes.rival.token }),
-    "a rival's token, as if from his door": call({}, { token: wishes.rival.token, headers: `X-Forwarded-For: ${wishes.rival.door}\r\nForwarded: for=${wishes.rival.door}\r\nX-Real-IP: ${wishes.rival.door}\r\n` }),
+    "a rival's token, as if from his egress": call({}, { token: wishes.rival.token, headers: `X-Forwarded-For: ${wishes.rival.egress}\r\nForwarded: for=${wishes.rival.egress}\r\nX-Real-IP: ${wishes.rival.egress}\r\n` }),
   },
   C6: {
     "files": call({}, { where: "/v1/files" }), "batches": call({}, { where: "/v1/messages/batches" }), "admin": call({}, { where: "/v1/organizations/api_keys" }),
@@ -199,7 +199,7 @@ for (const [what, line] of Object.entries({
   "path out, encoded": "GET /%2e%2e%2f%2e%2e%2fetc/passwd", "another host": `GET http://${wishes.addresses.internet}:${wishes.port}/x`,
   "CONNECT": "CONNECT example.com:443", "query": `GET /react?leak=${wishes.canary}`, "long name": `GET /${"a".repeat(300)}`, "a package": "GET /react",
 }))
-  report("B5", `mirror: ${what}`, await ask(8081, `${line} HTTP/1.1\r\nHost: door\r\nContent-Length: 0\r\n\r\n`));
+  report("B5", `mirror: ${what}`, await ask(8081, `${line} HTTP/1.1\r\nHost: egress\r\nContent-Length: 0\r\n\r\n`));
 
 // B8: names.
 const resolver = new dns.Resolver({ timeout: 1500, tries: 1 });
@@ -210,13 +210,13 @@ await Promise.all(
   ]),
 );
 
-// B10: where the door leads is nowhere to be read, and is nowhere to be changed.
+// B10: where the egress leads is nowhere to be read, and is nowhere to be changed.
 const grep = (word, ...places) => {
   const done = spawnSync("grep", ["-rlsF", "--devices=skip", "--exclude-dir=proc", "--exclude-dir=sys", "--exclude-dir=report", word, ...places]);
   return String(done.stdout).trim().split("\n").filter(Boolean).join(" ") || "nowhere";
 };
 attempt("B10", "the gateway's address in files", () => grep(wishes.addresses["outer network"], "/etc", "/run", "/usr/local/lib/pointsman", "/var", "/home"));
-attempt("B10", "the door's own address in files", () => grep(/^(\S+)\s+door/m.exec(read("/etc/hosts"))[1], "/etc", "/run", "/usr/local/lib/pointsman", "/var", "/home"));
+attempt("B10", "the forwarder's own address in files", () => grep(/^(\S+)\s+egress/m.exec(read("/etc/hosts"))[1], "/etc", "/run", "/usr/local/lib/pointsman", "/var", "/home"));
 const having = (word, file) => {
   const all = peek(file);
   return `${all.filter((text) => text.includes(word)).length} of ${all.length > 2 ? "several" : all.length}`;

@@ -373,8 +373,8 @@ const reached = (host, port) => new Promise((done) => {
 const asked = async (url) => `${url} ${(await fetch(url)).status}`;
 const found = await Promise.all([
   ...["203.0.113.7", "169.254.169.254", "198.51.100.9"].map((host) => reached(host, 8000)),
-  reached("203.0.113.7", 443), asked("http://door:8081/three"), asked("http://door:8081/-/whoami"),
-  asked("http://door:8081/http://203.0.113.7:8000/x"),
+  reached("203.0.113.7", 443), asked("http://egress:8081/three"), asked("http://egress:8081/-/whoami"),
+  asked("http://egress:8081/http://203.0.113.7:8000/x"),
 ]);
 const secrets = Object.keys(process.env).filter((name) => /token|key|secret/i.test(name));
 mkdirSync("dist");
@@ -394,7 +394,7 @@ def test_a_build_reaches_packages_of_the_registry_and_nothing_else(
     job = yard.do(yard.shop.accept(prompt='Change "Studio" to "Workshop"', site_id=site, tier=Tier.PATCH))
     assert (job.state, job.detail) == ("awaiting_approval", None), job.result
     seen = dict(line.rsplit(" ", 1) for line in yard.served(job)["reach.txt"].decode().splitlines())
-    assert seen.pop("http://door:8081/three") == "200"
+    assert seen.pop("http://egress:8081/three") == "200"
     assert seen.pop("secrets") == ""
     assert all(int(seen.pop(url)) >= 400 for url in list(seen) if url.startswith("http"))
     assert set(seen.values()) == {"shut"}

@@ -212,9 +212,9 @@ def expected(addresses: dict[str, str]) -> dict[tuple[str, str], str]:
                 f"udp to {what}": "EADDRNOTAVAIL|ENETUNREACH" if ":" in host else "sent"
                 for what, host in addresses.items()
             },
-            "tcp to door": "connected",
+            "tcp to egress": "connected",
         },
-        "B2": {f"door port {port}": "ECONNREFUSED" for port in CLOSED},
+        "B2": {f"egress port {port}": "ECONNREFUSED" for port in CLOSED},
         "B4": {
             f"gateway: {what}": "40[04]"
             for what in ("CONNECT", "CONNECT to an address", "absolute URL", "another host", "path that is a URL")
@@ -241,10 +241,10 @@ def expected(addresses: dict[str, str]) -> dict[tuple[str, str], str]:
             "lookup localhost": "127.0.0.1|::1",
             **{f"resolve {name}": "ETIMEOUT|ECONNREFUSED" for name in (*names(), "localhost")},
         },
-        "B9": {"gateway: a rival's token": "401", "gateway: a rival's token, as if from his door": "401"},
+        "B9": {"gateway: a rival's token": "401", "gateway: a rival's token, as if from his egress": "401"},
         "B10": {
             "the gateway's address in files": "nowhere",
-            "the door's own address in files": "/etc/hosts",
+            "the forwarder's own address in files": "/etc/hosts",
             "a forwarder among the processes": "0 of several",
             "this program among the processes": "[1-9] of several",
         },
@@ -338,7 +338,7 @@ def wishes(place: Ground, other: DockerBox, *, token: str) -> dict[str, Any]:
         "port": 8000,
         "closed": CLOSED,
         "commands": COMMANDS,
-        "rival": {"token": token, "door": other.egress.address},
+        "rival": {"token": token, "egress": other.egress.address},
         "ledger": place.shop.url,
         "planted": PLANTED,
     }
@@ -481,7 +481,7 @@ def test_outside_of_a_box_the_same_program_reaches_what_it_tries(
             user="0:0",
             environment={"KEY": CANARY},
             working_dir="/workspace",
-            host_config=api.create_host_config(network_mode=outer.name, extra_hosts={"door": outer.host}),
+            host_config=api.create_host_config(network_mode=outer.name, extra_hosts={"egress": outer.host}),
         )["Id"]
         packed = io.BytesIO()
         with tarfile.open(fileobj=packed, mode="w") as archive:

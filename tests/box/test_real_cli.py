@@ -1,4 +1,4 @@
-"""The real Claude Code CLI in a real box, the fake provider behind the door: it works, and obeys nobody's files."""
+"""The real Claude Code CLI in a real box, the fake provider behind its egress: it works, and obeys nobody's files."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""What a box can spend, and whose word counts: asked from inside, through the door, of a gateway that is a process."""
+"""What a box can spend, and whose word counts: asked from inside of a gateway that is a process."""
 
 import json
 from collections.abc import Iterator

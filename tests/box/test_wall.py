@@ -164,12 +164,12 @@ def test_the_programs_of_the_image_run_as_they_are_pinned(box: DockerBox) -> Non
     ending, code, said = shell(box, "claude --version && node --version && npm --version && npm config get registry")
     assert (ending, code) == (Ending.EXITED, 0), said
     assert "2.1.330 (Claude Code)\nv24.19.0\n" in said
-    assert said.endswith("http://door:8081/\n")
+    assert said.endswith("http://egress:8081/\n")
 
 
 @pytest.mark.req("H-096")
 def test_a_command_that_is_not_there_is_named_by_the_guard(box: DockerBox) -> None:
-    _, code, said = shell(box, "curl -s http://door:8080")
+    _, code, said = shell(box, "curl -s http://egress:8080")
 
     assert (code, said) == (126, "guard: curl is not a command of this box\n")
 

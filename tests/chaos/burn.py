@@ -106,11 +106,11 @@ def _burn(scene: Scene, options: Options, report: Report, *, fire: Fire, callbac
         "started again": dict(fire.revived),
         "clients had to ask again": clients.told.retries,
         "sent again at the Celery intake": clients.told.resent,
-        "refused at a door": dict(clients.told.refused),
+        "refused at a source": dict(clients.told.refused),
         "done by people": dict(people.done),
     }
     report.promise("everything has ended in time", [] if drained else [_still_open(scene)], is_late=True)
-    report.promise("every caller got an answer", [f"{order.kind} by {order.door}" for order in clients.told.given_up])
+    report.promise("every caller got an answer", [f"{order.kind} by {order.source}" for order in clients.told.given_up])
     report.promise("one idempotency key is one job", clients.told.wrong)
     report.promise("what was to go wrong went wrong", fire.missed())
     report.promise("what went wrong was put right", fire.problems)
@@ -241,7 +241,7 @@ def _judge_rest(scene: Scene, report: Report) -> None:
 
 
 def standing(broker: Redis) -> dict[str, int]:
-    """Return how many messages stand on which list, whatever its name: the fleet's own, doors, unrouted."""
+    """Return how many messages stand on which list, whatever its name: the fleet's own, sources, unrouted."""
     return {str(name): int(str(broker.llen(str(name)))) for name in broker.scan_iter(_type="list")}
 
 

@@ -1,4 +1,4 @@
-"""Callers at all three doors: each asks with the same id until it has an answer, as one has to that wants its job."""
+"""Callers at all three sources: each asks with the same id until it has an answer, as one has to that wants its job."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from producers.errors import AdmissionRefusedError
 from producers.intake.submit import Submitter
 from routing.broker import create_app
 from routing.errors import InvalidJobError, RoutingError
-from routing.jobs import Door
+from routing.jobs import Source
 from tests.chaos.callbacks import Callbacks
 from tests.chaos.scene import Scene
 from tests.chaos.workload import Order
@@ -60,7 +60,7 @@ def complete(order: Order, callbacks: Callbacks) -> Order:
 
 
 class Clients:
-    """Submits orders at an even pace, each by its door."""
+    """Submits orders at an even pace, each by its source."""
 
     def __init__(
         self, scene: Scene, orders: Sequence[Order], *, callbacks: Callbacks, seconds: float, deadline: float
@@ -87,7 +87,7 @@ class Clients:
 
     def run(self) -> None:
         """Submit everything; returns when every order has its answer, or the time is over."""
-        doors: Mapping[str, Callable[[Order], None]] = {
+        sources: Mapping[str, Callable[[Order], None]] = {
             "http": self._by_http,
             "celery": self._by_celery,
             "python": self._by_python,
@@ -99,7 +99,7 @@ class Clients:
                 wait = began + place * self._seconds / len(self._orders) - time.monotonic()
                 if wait > 0:
                     time.sleep(wait)
-                pending.append(pool.submit(doors[order.door], complete(order, self.callbacks)))
+                pending.append(pool.submit(sources[order.source], complete(order, self.callbacks)))
             for one in pending:
                 one.result()
 
@@ -159,7 +159,7 @@ class Clients:
                 accepted = self._submitter.submit(
                     {**order.body, "idempotency_key": str(order.id)},
                     tenant=order.tenant,
-                    door=Door.PYTHON,
+                    source=Source.PYTHON,
                     job_id=order.id,
                 )
             except (DBAPIError, OSError):
@@ -180,7 +180,7 @@ class Clients:
 
     def _send(self, order: Order) -> float | None:
         try:
-            # A connection of its own: Celery's pools are one for the process, and the Python door's are smaller.
+            # A connection of its own: Celery's pools are one for the process, and the Python source's are smaller.
             with Connection(self._scene.fleet.broker_url, connect_timeout=5) as connection:
                 self._celery.send_task(
                     "pointsman.submit",
@@ -213,11 +213,11 @@ class Clients:
                 self.told.resent += 1
         return len(unseen)
 
-    def _come_back(self, door: str, seconds: float) -> float | None:
+    def _come_back(self, source: str, seconds: float) -> float | None:
         """Come back when it was said, unless that is tomorrow, as it is where a day's budget is spent."""
         if seconds <= PATIENCE_SECONDS:
             return seconds
-        self._refuse(door, "full for today")
+        self._refuse(source, "full for today")
         return None
 
     def _refuse(self, how: str, why: str) -> None:

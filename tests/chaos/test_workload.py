@@ -15,7 +15,7 @@ def test_every_kind_door_tenant_and_fault_is_among_the_jobs() -> None:
     orders = plan_orders(2_000, seed=1, sites=SITES)
     assert {order.kind for order in orders} == set(KINDS)
     assert {order.tenant for order in orders} == set(TENANTS)
-    assert set(Counter(order.door for order in orders)) == {"http", "celery", "python"}
+    assert set(Counter(order.source for order in orders)) == {"http", "celery", "python"}
     assert all(any(fault in order.body["prompt"] for order in orders) for fault in FAULTS)
     assert len({order.id for order in orders}) == 2_000
     for order in orders:

@@ -1,4 +1,4 @@
-"""What is asked of the fleet: jobs for all queues, through all doors, of several tenants, decided by a seed alone."""
+"""What is asked of the fleet: jobs for all queues, through all sources, of several tenants, decided by a seed alone."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class Order:
     """One job that somebody wants."""
 
     id: UUID
-    """What it will be known by at the Celery and the Python door; the idempotency key everywhere."""
+    """What it will be known by at the Celery and the Python source; the idempotency key everywhere."""
     kind: str
     tenant: str
-    door: str
+    source: str
     body: Mapping[str, Any]
     cancel_after_seconds: float | None = None
     is_resent: bool = False
@@ -132,7 +132,7 @@ def _order(dice: Dice, number: int) -> Order:
         id=UUID(int=chance.getrandbits(128), version=4),
         kind=kind,
         tenant=TENANTS[0] if kind == "project question" else chance.choice(TENANTS),
-        door=chance.choices(list(_DOORS), weights=list(_DOORS.values()))[0],
+        source=chance.choices(list(_DOORS), weights=list(_DOORS.values()))[0],
         body=body,
         cancel_after_seconds=chance.uniform(0, 4) if chance.random() < CANCELLED_SHARE else None,
         is_resent=chance.random() < RESENT_SHARE,

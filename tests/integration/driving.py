@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 from sqlalchemy import RowMapping, text
 
 from ledger import money
-from ledger.attempts import hash_token, hold
+from ledger.attempts import hash_token, lock_owned_job
 from ledger.job_control import approve, approved_release, await_approval
 from ledger.jobs import close_attempt, end, move
 from ledger.releases import NewRelease, activate, add_release, ensure_site
@@ -19,7 +19,7 @@ from ledger.submission import accept
 from ledger.tables import Job, NewJob, Release, Tenant
 from routing.decision.router import Mode
 from routing.decision.triggers import Confidence
-from routing.jobs import Door, JobMessage, JobRequest, Reason, State
+from routing.jobs import JobMessage, JobRequest, Reason, Source, State
 from routing.policy.platform import Policy, platform_policy
 from routing.policy.prices import Usage, cost_nanousd, nanousd_per_token
 from routing.queues import QUEUE_OF_TIER, QueueName, Tier
@@ -36,12 +36,12 @@ class Fleet:
     policy: Policy
     site_id: UUID
 
-    def accept(self, *, tier: Tier | None = Tier.SPEC, door: Door = Door.HTTP, **fields: Any) -> UUID:
+    def accept(self, *, tier: Tier | None = Tier.SPEC, source: Source = Source.HTTP, **fields: Any) -> UUID:
         queue = QUEUE_OF_TIER[tier] if tier else QueueName.ANSWER
         new = NewJob(
             id=uuid4(),
             tenant="acme",
-            door=door,
+            source=source,
             request=JobRequest(prompt="make the header blue"),
             state=State.QUEUED,
             queue=queue,
@@ -107,11 +107,11 @@ class Fleet:
 
     def end(self, claimed: Claim, state: State, reason: Reason) -> None:
         with self.ledger.begin() as session:
-            end(session, hold(session, claimed.attempt), state, reason=reason)
+            end(session, lock_owned_job(session, claimed.attempt), state, reason=reason)
 
     def to_approval(self, claimed: Claim) -> Release:
         with self.ledger.begin() as session:
-            job = hold(session, claimed.attempt)
+            job = lock_owned_job(session, claimed.attempt)
             move(session, job, State.SCANNING)
             release = add_release(
                 session,
@@ -136,7 +136,7 @@ class Fleet:
             approve(session, job_id, actor="reviewer", policy=platform_policy())
         claimed = self.claim(job_id)
         with self.ledger.begin() as session:
-            job = hold(session, claimed.attempt)
+            job = lock_owned_job(session, claimed.attempt)
             release = approved_release(session, job)
             activate(session, self.site_id, release, base_release_id=release.base_release_id)
             end(session, job, State.PUBLISHED, reason=Reason.DONE)

@@ -25,7 +25,7 @@ from ledger.start_attempt import claim
 from ledger.store import Ledger
 from ledger.submission import accept
 from ledger.tables import Call, Cap, NewJob, Tenant
-from routing.jobs import Door, JobMessage, JobRequest, State
+from routing.jobs import JobMessage, JobRequest, Source, State
 from routing.policy.platform import Policy, platform_policy
 from routing.policy.prices import NANOUSD_PER_USD
 from routing.queues import QueueName
@@ -66,7 +66,7 @@ class World:
         new = NewJob(
             id=job_id,
             tenant=tenant,
-            door=Door.PYTHON,
+            source=Source.PYTHON,
             request=JobRequest(prompt="what is on the page?"),
             state=State.QUEUED,
             queue=QueueName.ANSWER,

@@ -16,7 +16,7 @@ from fastapi.testclient import TestClient
 from sqlalchemy import func, select
 from sqlmodel import SQLModel
 
-from ledger.attempts import hold
+from ledger.attempts import lock_owned_job
 from ledger.dispatch_window import pause_queue
 from ledger.job_control import await_approval
 from ledger.jobs import end, find_job, move
@@ -134,7 +134,7 @@ class World:
         taken = self.claim(job_id)
         work(taken)
         with self.ledger.begin() as session:
-            job = hold(session, taken.attempt)
+            job = lock_owned_job(session, taken.attempt)
             site = session.get_one(Site, job.site_id)
             base = active_release(session, site)
             new = build_release(
@@ -157,7 +157,7 @@ class World:
         """End a waiting job as a worker would."""
         taken = self.claim(job_id)
         with self.ledger.begin() as session:
-            end(session, hold(session, taken.attempt), state, reason=reason, detail=detail, result=result)
+            end(session, lock_owned_job(session, taken.attempt), state, reason=reason, detail=detail, result=result)
 
     def publish(self, job_id: UUID) -> None:
         """Run the publish task for an approved job."""
@@ -213,14 +213,14 @@ def shared_ledger(postgres: Postgres) -> Iterator[Ledger]:
 
 @pytest.fixture
 def world(shared_ledger: Ledger, tmp_path: Path) -> Iterator[World]:
-    """A door, a store and a tenant of this test's own."""
+    """A source, a store and a tenant of this test's own."""
     with open_world(shared_ledger, tmp_path / "content-store") as opened:
         yield opened
 
 
 @pytest.fixture(scope="module")
 def shared_world(shared_ledger: Ledger, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """One door for a module whose tests leave nothing behind that another could see."""
+    """One source for a module whose tests leave nothing behind that another could see."""
     with open_world(shared_ledger, tmp_path_factory.mktemp("content_store")) as opened:
         yield opened
 
@@ -229,7 +229,7 @@ def shared_world(shared_ledger: Ledger, tmp_path_factory: pytest.TempPathFactory
 def open_world(
     ledger: Ledger, directory: Path, *, tenant: str = "", pages_url: str = PAGES_URL, console_url: str = CONSOLE_URL
 ) -> Iterator[World]:
-    """Open a door. The queues are paused, so nothing tries to reach the broker, which is away."""
+    """Open a source. The queues are paused, so nothing tries to reach the broker, which is away."""
     clock = Clock()
     policy = platform_policy()
     content_store = ContentStore(directory)

@@ -123,7 +123,7 @@ def fake_registry(prefix: str = "") -> Iterator[FakeRegistry]:
 
 @dataclass
 class MirrorWorld:
-    """One mirror, its registry, and an attempt at its door."""
+    """One mirror, its registry, and an attempt with an egress address."""
 
     url: str
     registry: FakeRegistry
@@ -162,7 +162,7 @@ def mirror_world(
         bind_egress(session, session.get_one(Attempt, held.attempt_id), address=HERE)
     with fake_registry(prefix) as registry:
         cache = directory / "cache"
-        base = {"cache": cache, "caller_cache_seconds": 0.05, "record_seconds": 0.1, "public_url": "http://door:8081"}
+        base = {"cache": cache, "caller_cache_seconds": 0.05, "record_seconds": 0.1, "public_url": "http://egress:8081"}
         config = MirrorConfig.model_validate({**base, **fields})
         chosen = registries or Registries(default=registry.url)
         with running_mirror(config, ledger_url, world.policy, chosen) as url:

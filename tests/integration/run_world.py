@@ -28,7 +28,7 @@ from producers.dispatch.broker import Publisher
 from producers.intake.submit import Submitter
 from producers.use_cases.runs import Projects
 from routing.broker import create_app
-from routing.jobs import Door, Reason, State
+from routing.jobs import Reason, Source, State
 from routing.policy.platform import Policy, platform_policy
 from routing.policy.prices import Usage, cost_nanousd, nanousd_per_token
 from routing.queues import QueueName
@@ -145,7 +145,7 @@ class Yard:
         asked = {"prompt": prompt, "project": "shop", **body}
         self._pause(is_paused=True)  # nothing is pushed: the yard does the broker's part
         try:
-            return self.submitter.submit(asked, tenant="acme", door=Door.PYTHON, actor="ann").job.id
+            return self.submitter.submit(asked, tenant="acme", source=Source.PYTHON, actor="ann").job.id
         finally:
             self._pause(is_paused=False)
 

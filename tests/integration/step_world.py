@@ -14,7 +14,7 @@ from producers.dispatch.broker import Publisher
 from producers.intake.submit import Submitter
 from producers.use_cases.runs import Projects
 from routing.broker import create_app
-from routing.jobs import Door
+from routing.jobs import Source
 from routing.policy.platform import Policy, platform_policy
 from routing.queues import QueueName
 from tests.factories import Shop
@@ -75,7 +75,7 @@ class StepYard:
         Projects(shop.ledger, resources.policy).put("acme", "shop", project, source="project.yaml", actor="operator")
         submitter = Submitter(shop.ledger, Publisher(create_app("redis://127.0.0.1:1/0")), resources.policy)
         asked = {"prompt": "Fix the broken header\n\nIt overlaps the menu.", "project": "shop"}
-        self.run_id: UUID = submitter.submit(asked, tenant="acme", door=Door.PYTHON, actor="ann").job.id
+        self.run_id: UUID = submitter.submit(asked, tenant="acme", source=Source.PYTHON, actor="ann").job.id
 
     @staticmethod
     def runs_config(home: Path) -> RunsConfig:

@@ -18,7 +18,7 @@ from producers.intake.submit import Outcome, Submitted, Submitter
 from producers.use_cases.tenants import Caller, Scope, authenticate, create_key, revoke
 from routing.broker import create_app
 from routing.errors import InvalidJobError
-from routing.jobs import Door
+from routing.jobs import Source
 from routing.policy.platform import DispatchWindow
 from routing.queues import QueueName
 from routing.scheduling import Admission
@@ -110,7 +110,7 @@ def history(seed: int) -> list[Any]:
 
 def alone(submitter: Submitter, body: Any) -> Outcome:
     try:
-        return submitter.submit(body, tenant="acme", door=Door.HTTP, actor="key:acme/k")
+        return submitter.submit(body, tenant="acme", source=Source.HTTP, actor="key:acme/k")
     except (InvalidJobError, IdempotencyConflictError, AdmissionRefusedError) as error:
         return error
 
@@ -237,7 +237,7 @@ def test_what_is_remembered_of_sites_is_bounded(
     monkeypatch.setattr("producers.intake.decisions._MOST_SITES", 2)
     for name in "abcd":
         shop.show(shop.site(name))
-        submitter.submit_many([{"prompt": EDIT, "site": name}], tenant="acme", door=Door.HTTP)
+        submitter.submit_many([{"prompt": EDIT, "site": name}], tenant="acme", source=Source.HTTP)
         submitter._seen["acme"].signals.pop("a", None)
     remembered = submitter._seen["acme"]
     assert isinstance(remembered, SeenTenant)

@@ -23,7 +23,7 @@ from producers.errors import AdmissionRefusedError
 from producers.intake.celery_intake import CeleryMessage, take_in
 from producers.intake.submit import Submitter
 from routing.broker import create_app
-from routing.jobs import Door, Reason
+from routing.jobs import Reason, Source
 from routing.policy.platform import DispatchWindow
 from routing.queues import QueueName
 from routing.scheduling import NO_RATE_SECONDS, Admission, retry_after_seconds
@@ -199,26 +199,26 @@ def test_a_full_queue_refuses_further_jobs_of_all_and_a_full_share_those_of_its_
 ) -> None:
     shop.tenant("other")
     questions(shop, 3)
-    submitter.submit({"prompt": QUESTION}, tenant="other", door=Door.HTTP)
+    submitter.submit({"prompt": QUESTION}, tenant="other", source=Source.HTTP)
     counted(shop)
     with pytest.raises(AdmissionRefusedError, match="tenant acme has 3 waiting jobs or more"):
-        submitter.submit({"prompt": QUESTION}, tenant="acme", door=Door.HTTP)
-    submitter.submit({"prompt": QUESTION}, tenant="other", door=Door.HTTP)
+        submitter.submit({"prompt": QUESTION}, tenant="acme", source=Source.HTTP)
+    submitter.submit({"prompt": QUESTION}, tenant="other", source=Source.HTTP)
     counted(shop)
     with pytest.raises(AdmissionRefusedError, match="queue answer holds 5 waiting jobs or more") as refused:
-        submitter.submit({"prompt": QUESTION}, tenant="other", door=Door.HTTP)
+        submitter.submit({"prompt": QUESTION}, tenant="other", source=Source.HTTP)
     assert refused.value.retry_after_seconds == NO_RATE_SECONDS
     shop.execute("UPDATE job SET waiting_since = NULL WHERE tenant = 'acme'")
     counted(shop)
-    submitter.submit({"prompt": QUESTION}, tenant="acme", door=Door.HTTP)
+    submitter.submit({"prompt": QUESTION}, tenant="acme", source=Source.HTTP)
 
 
 def test_whoever_asks_again_for_an_accepted_job_gets_it_from_a_full_queue_too(shop: Shop, submitter: Submitter) -> None:
     body = {"prompt": QUESTION, "idempotency_key": "k"}
-    first = submitter.submit(body, tenant="acme", door=Door.HTTP)
+    first = submitter.submit(body, tenant="acme", source=Source.HTTP)
     questions(shop, 5)
     counted(shop)
-    assert submitter.submit(body, tenant="acme", door=Door.HTTP).job.id == first.job.id
+    assert submitter.submit(body, tenant="acme", source=Source.HTTP).job.id == first.job.id
 
 
 def test_a_message_to_a_full_queue_becomes_a_rejected_row_that_says_when_to_come_back(
@@ -244,7 +244,7 @@ def test_a_day_s_money_that_is_spent_refuses_what_needs_a_model_until_midnight_a
         scope=scope,
     )
     with pytest.raises(AdmissionRefusedError, match="daily budget of") as refused:
-        submitter.submit({"prompt": QUESTION}, tenant="acme", door=Door.HTTP)
+        submitter.submit({"prompt": QUESTION}, tenant="acme", source=Source.HTTP)
     assert refused.value.reason is Reason.COST_CAP
     assert 0 < refused.value.retry_after_seconds <= 86_400
     left = shop.scalar(
@@ -252,7 +252,7 @@ def test_a_day_s_money_that_is_spent_refuses_what_needs_a_model_until_midnight_a
         " FROM timezone('UTC', clock_timestamp()) AS t"
     )
     assert abs((refused.value.retry_after_seconds - float(left)) % 86_400) < 5
-    assert submitter.submit({"prompt": "pwd"}, tenant="acme", door=Door.HTTP).job.queue == "tools"
+    assert submitter.submit({"prompt": "pwd"}, tenant="acme", source=Source.HTTP).job.queue == "tools"
 
 
 def test_the_backlog_is_counted_by_queue_and_tenant(shop: Shop) -> None:

@@ -70,7 +70,7 @@ def test_a_job_is_accepted_while_the_broker_is_away_and_waits_in_the_ledger(worl
     body = answer.json()
     assert answer.headers["location"] == f"/v1/jobs/{body['id']}" == body["url"]
     job = world.job(UUID(body["id"]))
-    assert (job.state, job.door, job.queue, job.tenant) == ("queued", "http", "answer", world.tenant)
+    assert (job.state, job.source, job.queue, job.tenant) == ("queued", "http", "answer", world.tenant)
     assert job.waiting_since is not None
     assert (job.route["mode"], job.route["policy_version"]) == ("ANSWER", world.policy.version)
     assert (body["mode"], body["queue"], body["why"]) == ("ANSWER", "answer", job.route["reason"])
@@ -89,7 +89,7 @@ def test_a_job_shows_its_prompt_decision_bill_and_times(world: World) -> None:
     world.finish(job_id, State.ANSWERED, answer="A shop that sells bread.")
     view = world.call("GET", f"/v1/jobs/{job_id}").json()
     assert (view["state"], view["is_final"], view["reason"]) == ("answered", True, "done")
-    assert (view["answer"], view["priority"], view["door"]) == ("A shop that sells bread.", "P1", "http")
+    assert (view["answer"], view["priority"], view["source"]) == ("A shop that sells bread.", "P1", "http")
     assert view["prompt"] == "What is a bakery?"
     assert view["bill"]["cap_usd"] == "0.0125"
     assert Decimal(view["bill"]["cap_usd"]) * 10**9 == view["bill"]["cap_nanousd"]

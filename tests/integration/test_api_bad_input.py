@@ -12,7 +12,7 @@ from sqlmodel import col
 
 from ledger.record_tables import AuditRow, Event
 from routing.errors import FieldError, InvalidJobError
-from routing.jobs import Door
+from routing.jobs import Source
 from tests.integration.http_world import PAGES, World, shared_ledger, shared_world
 
 __all__ = ["shared_ledger", "shared_world", "world"]
@@ -136,7 +136,7 @@ def assert_only_refused(world: World, before: dict[str, int]) -> None:
     with world.ledger.begin() as session:
         event = session.scalars(select(Event).order_by(col(Event.id).desc()).limit(1)).one()
         row = session.scalars(select(AuditRow).order_by(col(AuditRow.seq).desc()).limit(1)).one()
-    assert (event.kind, event.data["door"]) == ("refused", "http")
+    assert (event.kind, event.data["source"]) == ("refused", "http")
     assert (row.action, row.tenant, row.prompt) == ("job_refused", world.tenant, None)
     assert SECRET not in json.dumps([event.data, row.detail])
 
@@ -241,7 +241,7 @@ def test_without_a_key_not_even_the_refusal_is_written(world: World) -> None:
 def test_a_celery_client_reads_by_its_task_id_why_its_message_without_a_tenant_became_no_job(world: World) -> None:
     task_id = uuid4()
     refusal = InvalidJobError((FieldError("tenant", "is missing"),))
-    world.resources.submitter.record_refusal(refusal, tenant="", door=Door.CELERY, job_id=task_id)
+    world.resources.submitter.record_refusal(refusal, tenant="", source=Source.CELERY, job_id=task_id)
     answer = world.call("GET", f"/v1/jobs/{task_id}")
     assert answer.status_code == 422
     assert "tenant: is missing" in problem_of(answer)["detail"]

@@ -1,4 +1,4 @@
-"""The OpenAPI document's examples are real: requests that the door takes, and answers that it gave.
+"""The OpenAPI document's examples are real: requests that the source takes, and answers that it gave.
 
 `RECORD=1` records the answers anew into producers/api/answers.json.
 """

@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 import pytest
 from typer.testing import CliRunner, Result
 
-from ledger.attempts import hold
+from ledger.attempts import lock_owned_job
 from ledger.jobs import end
 from ledger.releases import active_release, add_release
 from ledger.tables import Site, Tenant
@@ -41,7 +41,7 @@ def cut(world: World, tmp_path: Path) -> UUID:
     job_id = world.submit(**EDIT)
     taken = world.claim(job_id)
     with world.ledger.begin() as session:
-        job = hold(session, taken.attempt)
+        job = lock_owned_job(session, taken.attempt)
         site = session.get_one(Site, job.site_id)
         base = active_release(session, site)
         assert base is not None
@@ -201,7 +201,7 @@ def test_revise_on_the_command_line_shows_the_new_round(world: World, offered: U
     done = run("revise", offered, TEXT, "--json")
     assert done.exit_code == 0, done.output
     child = json.loads(done.stdout)
-    assert (child["parent_id"], child["round"], child["door"]) == (str(offered), 2, "cli")
+    assert (child["parent_id"], child["round"], child["source"]) == (str(offered), 2, "cli")
     shown = run("job", child["id"]).stdout
     assert f"round 1  {offered}  rejected" in shown
     assert "revise: Change the heading to 'Pie'" in shown

@@ -30,7 +30,7 @@ TICKET = {
 }
 
 
-class Door:
+class Source:
     """The HTTP API of a yard."""
 
     def __init__(self, yard: Yard, client: TestClient) -> None:
@@ -56,7 +56,7 @@ class Door:
 
 
 @pytest.fixture
-def door(shop: Shop, tmp_path: Path) -> Iterator[Door]:
+def source(shop: Shop, tmp_path: Path) -> Iterator[Source]:
     yard = Yard(shop, tmp_path)
     resources = Resources(
         ledger=shop.ledger,
@@ -68,17 +68,17 @@ def door(shop: Shop, tmp_path: Path) -> Iterator[Door]:
         poll_seconds=0.02,
     )
     with TestClient(create_app(resources)) as client:
-        yield Door(yard, client)
+        yield Source(yard, client)
 
 
 @pytest.mark.req("P-064", "S-121")
-def test_a_ticket_becomes_a_run_with_an_estimate_and_the_cap_of_a_run(door: Door) -> None:
-    answer = door.client.post("/v1/runs", headers=door.headers(), json=TICKET)
+def test_a_ticket_becomes_a_run_with_an_estimate_and_the_cap_of_a_run(source: Source) -> None:
+    answer = source.client.post("/v1/runs", headers=source.headers(), json=TICKET)
     assert answer.status_code == 202
     accepted = answer.json()
     assert (accepted["estimate"]["low_usd"], accepted["estimate"]["high_usd"]) == (2.0, 4.0)
     assert answer.headers["Location"] == accepted["url"]
-    view = door.get(accepted["url"])
+    view = source.get(accepted["url"])
     assert view["ticket"] == {
         "title": "Fix the broken header",
         "labels": ["bug"],
@@ -89,12 +89,12 @@ def test_a_ticket_becomes_a_run_with_an_estimate_and_the_cap_of_a_run(door: Door
     assert view["cost"]["cap_usd"] == "25.00"
 
 
-def test_the_same_key_gives_the_same_run_and_another_ticket_under_it_is_refused(door: Door) -> None:
-    headers = {**door.headers(), "Idempotency-Key": "SHOP-17"}
-    first = door.client.post("/v1/runs", headers=headers, json=TICKET).json()
-    again = door.client.post("/v1/runs", headers=headers, json=TICKET).json()
+def test_the_same_key_gives_the_same_run_and_another_ticket_under_it_is_refused(source: Source) -> None:
+    headers = {**source.headers(), "Idempotency-Key": "SHOP-17"}
+    first = source.client.post("/v1/runs", headers=headers, json=TICKET).json()
+    again = source.client.post("/v1/runs", headers=headers, json=TICKET).json()
     assert (again["id"], again["is_new"]) == (first["id"], False)
-    other = door.client.post("/v1/runs", headers=headers, json={**TICKET, "title": "Another"})
+    other = source.client.post("/v1/runs", headers=headers, json={**TICKET, "title": "Another"})
     assert other.status_code == 409
 
 
@@ -111,19 +111,19 @@ def test_the_same_key_gives_the_same_run_and_another_ticket_under_it_is_refused(
     ],
 )
 def test_a_ticket_that_breaks_a_rule_is_refused_with_field_and_rule(
-    door: Door, change: dict[str, Any], field: str
+    source: Source, change: dict[str, Any], field: str
 ) -> None:
-    answer = door.client.post("/v1/runs", headers=door.headers(), json={**TICKET, **change})
+    answer = source.client.post("/v1/runs", headers=source.headers(), json={**TICKET, **change})
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["field"] == field
-    assert door.yard.shop.scalar("SELECT count(*) FROM run") == 0
+    assert source.yard.shop.scalar("SELECT count(*) FROM run") == 0
 
 
 @pytest.mark.req("P-062", "S-022", "S-099", "S-122")
-def test_a_run_is_told_as_a_tree_whose_costs_add_up(door: Door) -> None:
-    run_id = door.submit(priority="P0")
-    door.yard.play(run_id)
-    view = door.get(f"/v1/runs/{run_id}")
+def test_a_run_is_told_as_a_tree_whose_costs_add_up(source: Source) -> None:
+    run_id = source.submit(priority="P0")
+    source.yard.play(run_id)
+    view = source.get(f"/v1/runs/{run_id}")
     assert view["state"] == State.PUBLISHED
     assert [step["key"] for step in view["steps"]][:2] == ["plan_1", "test-planner"]
     assert view["gates_by_state"] == {"passed": 1}
@@ -134,68 +134,68 @@ def test_a_run_is_told_as_a_tree_whose_costs_add_up(door: Door) -> None:
     assert cost["against_estimate"] == "below"
     assert cost["estimate"]["planned"]["basis"] == "plan"
     assert 0 < cost["orchestrator_share"] < 1
-    bill = door.get(f"/v1/jobs/{run_id}")["bill"]
+    bill = source.get(f"/v1/jobs/{run_id}")["bill"]
     assert bill["spent_usd"] == cost["spent_usd"]
 
 
 @pytest.mark.req("P-056")
-def test_one_stream_tells_everything_of_a_run_and_its_steps(door: Door) -> None:
-    run_id = door.submit(priority="P0")
-    door.yard.team.answers = {"test-planner": Reason.AGENT_FAILED}
-    door.yard.play(run_id)
-    events = door.get(f"/v1/jobs/{run_id}/events?format=json")
+def test_one_stream_tells_everything_of_a_run_and_its_steps(source: Source) -> None:
+    run_id = source.submit(priority="P0")
+    source.yard.team.answers = {"test-planner": Reason.AGENT_FAILED}
+    source.yard.play(run_id)
+    events = source.get(f"/v1/jobs/{run_id}/events?format=json")
     failed = [event for event in events if event["kind"] == "run_step" and event["data"]["status"] == "failed"]
     assert [(event["step"], event["attempt"], event["run_id"]) for event in failed] == [
         ("test-planner", attempt, str(run_id)) for attempt in (1, 2, 3, 4)
     ]
     assert {event["step"] for event in events if event["kind"] == "call"} == {"plan_1", "test-planner"}
     assert [event["data"]["state"] for event in events if event["kind"] == "ended"][-1] == "failed"
-    streamed = door.client.get(f"/v1/jobs/{run_id}/events", headers=door.headers())
+    streamed = source.client.get(f"/v1/jobs/{run_id}/events", headers=source.headers())
     ids = [json.loads(line[6:])["id"] for line in streamed.text.splitlines() if line.startswith("data: ")]
     assert ids == [event["id"] for event in events]
 
 
-def test_the_steps_of_a_run_are_no_jobs_of_their_own_in_lists_and_notify_nobody(door: Door) -> None:
-    run_id = door.submit()
-    door.yard.play(run_id)
-    (listed,) = door.get("/v1/jobs")
+def test_the_steps_of_a_run_are_no_jobs_of_their_own_in_lists_and_notify_nobody(source: Source) -> None:
+    run_id = source.submit()
+    source.yard.play(run_id)
+    (listed,) = source.get("/v1/jobs")
     assert (listed["id"], listed["project"]) == (str(run_id), "shop")
-    assert listed["spent_usd"] == door.get(f"/v1/runs/{run_id}")["cost"]["spent_usd"] != "0.00"
-    assert door.yard.shop.scalar("SELECT count(*) FROM notification") == 1
+    assert listed["spent_usd"] == source.get(f"/v1/runs/{run_id}")["cost"]["spent_usd"] != "0.00"
+    assert source.yard.shop.scalar("SELECT count(*) FROM notification") == 1
 
 
-def test_a_step_of_a_run_is_shown_as_the_job_that_it_is(door: Door) -> None:
-    run_id = door.submit()
-    door.yard.play(run_id)
-    for execution in door.yard.executions(run_id):
-        view = door.get(f"/v1/jobs/{execution.job_id}")
+def test_a_step_of_a_run_is_shown_as_the_job_that_it_is(source: Source) -> None:
+    run_id = source.submit()
+    source.yard.play(run_id)
+    for execution in source.yard.executions(run_id):
+        view = source.get(f"/v1/jobs/{execution.job_id}")
         assert (view["parent_id"], view["session"], view["round"]) == (str(run_id), str(run_id), 1)
         assert [one["id"] for one in view["rounds"]] == [str(run_id)]
         assert view["continued_as"] is None
 
 
 @pytest.mark.req("S-101", "S-105")
-def test_a_person_passes_a_gate_over_http_and_only_once(door: Door) -> None:
-    run_id = door.submit(priority="P0")
-    door.yard.settle()
-    (gate,) = door.get("/v1/gates")
+def test_a_person_passes_a_gate_over_http_and_only_once(source: Source) -> None:
+    run_id = source.submit(priority="P0")
+    source.yard.settle()
+    (gate,) = source.get("/v1/gates")
     assert gate["run_id"] == str(run_id)
     assert gate["facts"]["summaries"]["qa"] == "done"
     path = f"/v1/gates/{gate['id']}/pass"
-    answer = door.client.post(path, headers=door.headers("approve"), json={"reason": "I looked."})
+    answer = source.client.post(path, headers=source.headers("approve"), json={"reason": "I looked."})
     assert (answer.status_code, answer.json()["state"], answer.json()["note"]) == (200, "passed", "I looked.")
-    again = door.client.post(path, headers=door.headers("approve"), json={})
+    again = source.client.post(path, headers=source.headers("approve"), json={})
     assert (again.status_code, again.json()["type"]) == (409, "urn:pointsman:problem:gate_refused_decided")
-    assert door.get("/v1/gates") == []
-    door.yard.settle()
-    assert door.yard.job(run_id).state == State.PUBLISHED
+    assert source.get("/v1/gates") == []
+    source.yard.settle()
+    assert source.yard.job(run_id).state == State.PUBLISHED
 
 
-def test_what_belongs_to_another_tenant_does_not_exist(door: Door) -> None:
-    run_id = door.submit(priority="P0")
-    door.yard.settle()
-    (gate,) = door.get("/v1/gates")
-    stranger = door.headers(tenant="other")
+def test_what_belongs_to_another_tenant_does_not_exist(source: Source) -> None:
+    run_id = source.submit(priority="P0")
+    source.yard.settle()
+    (gate,) = source.get("/v1/gates")
+    stranger = source.headers(tenant="other")
     for method, path in [
         ("GET", f"/v1/runs/{run_id}"),
         ("POST", f"/v1/gates/{gate['id']}/pass"),
@@ -203,28 +203,28 @@ def test_what_belongs_to_another_tenant_does_not_exist(door: Door) -> None:
         ("GET", f"/v1/jobs/{run_id}/events"),
         ("POST", f"/v1/jobs/{run_id}/cancel"),
     ]:
-        assert door.client.request(method, path, headers=stranger, json={}).status_code == 404, path
+        assert source.client.request(method, path, headers=stranger, json={}).status_code == 404, path
     for path in ("/v1/gates", "/v1/projects", "/v1/jobs"):
-        assert door.client.get(path, headers=stranger).json() == []
-    assert door.client.post("/v1/runs", headers=stranger, json=TICKET).status_code == 422
-    assert door.yard.open_gate(run_id).state == "open"
+        assert source.client.get(path, headers=stranger).json() == []
+    assert source.client.post("/v1/runs", headers=stranger, json=TICKET).status_code == 422
+    assert source.yard.open_gate(run_id).state == "open"
 
 
-def test_a_project_is_added_over_http_and_told_what_is_wrong_by_line(door: Door) -> None:
-    admin = door.headers("admin")
-    good = door.client.post("/v1/projects", headers=admin, json={"name": "web", "file": PROJECT})
+def test_a_project_is_added_over_http_and_told_what_is_wrong_by_line(source: Source) -> None:
+    admin = source.headers("admin")
+    good = source.client.post("/v1/projects", headers=admin, json={"name": "web", "file": PROJECT})
     assert (good.status_code, good.json()["name"]) == (201, "web")
-    assert [project["name"] for project in door.get("/v1/projects")] == ["shop", "web"]
-    bad = door.client.post("/v1/projects", headers=admin, json={"name": "web", "file": f"{PROJECT}color: red\n"})
+    assert [project["name"] for project in source.get("/v1/projects")] == ["shop", "web"]
+    bad = source.client.post("/v1/projects", headers=admin, json={"name": "web", "file": f"{PROJECT}color: red\n"})
     assert bad.status_code == 422
     assert "line 4" in bad.json()["detail"]
 
 
 @pytest.mark.req("S-065", "S-068")
-def test_a_tenant_without_a_key_is_told_so_before_anything_starts(door: Door) -> None:
-    headers = door.headers(tenant="poor")
-    door.client.post("/v1/projects", headers=headers, json={"name": "shop", "file": PROJECT})
-    answer = door.client.post("/v1/runs", headers=headers, json=TICKET)
+def test_a_tenant_without_a_key_is_told_so_before_anything_starts(source: Source) -> None:
+    headers = source.headers(tenant="poor")
+    source.client.post("/v1/projects", headers=headers, json={"name": "shop", "file": PROJECT})
+    answer = source.client.post("/v1/runs", headers=headers, json=TICKET)
     assert answer.status_code == 422
     assert "no key for provider anthropic" in answer.json()["errors"][0]["rule"]
-    assert door.yard.shop.scalar("SELECT count(*) FROM job WHERE tenant = 'poor'") == 0
+    assert source.yard.shop.scalar("SELECT count(*) FROM job WHERE tenant = 'poor'") == 0

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 from typer.testing import CliRunner
 
-from ledger.attempts import hold
+from ledger.attempts import lock_owned_job
 from ledger.audit import seal, verify
 from ledger.errors import DumpError, FencedError, SchemaMismatchError
 from ledger.job_control import request_cancel
@@ -239,7 +239,7 @@ def test_a_restored_past_is_told_what_it_cannot_know(
     assert (job.state, job.waiting_since is not None) == ("queued", True), "it goes on, with another worker"
     assert (job.lost_attempts, job.held_for) == (0, None), "its worker was stopped; that is no crash of it"
     with pytest.raises(FencedError), shop.ledger.begin() as session:
-        hold(session, lost.attempt)
+        lock_owned_job(session, lost.attempt)
     assert shop.job(busy["pushed"]).pushed_at is None
     assert shop.rows("SELECT next_at, delivered_at FROM notification WHERE job_id = :id", id=busy["told"]) == [
         (None, None)
@@ -262,9 +262,9 @@ def test_a_worker_of_the_lost_time_that_nobody_stopped_has_no_effect(
     again = target.shop.claim(busy["pushed"])
     assert again.attempt.fence == zombie.attempt.fence + FENCE_JUMP
     with pytest.raises(FencedError), target.shop.ledger.begin() as session:
-        hold(session, zombie.attempt)
+        lock_owned_job(session, zombie.attempt)
     with pytest.raises(FencedError), target.shop.ledger.begin() as session:
-        hold(session, busy["running"].attempt)
+        lock_owned_job(session, busy["running"].attempt)
 
 
 def test_jobs_of_every_stage_go_on_to_their_ends(

@@ -62,7 +62,11 @@ def test_no_box_is_destroyed_before_its_token_is_ended(rig: Rig, maker: PlayedMa
             close = box.close
 
             def closing() -> None:
-                seen.extend(rig.shop.rows("SELECT door, count(*) FROM attempt WHERE ended_at IS NULL GROUP BY door"))
+                seen.extend(
+                    rig.shop.rows(
+                        "SELECT egress_address, count(*) FROM attempt WHERE ended_at IS NULL GROUP BY egress_address"
+                    )
+                )
                 close()
 
             box.close = closing  # type: ignore[method-assign]

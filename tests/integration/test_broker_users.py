@@ -1,4 +1,4 @@
-"""The fleet under the broker's own access rules: everything works, and a tenant reaches nothing but its own door."""
+"""The fleet under the broker's own access rules: everything works, and a tenant reaches nothing but its own source."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Fleet:
         publisher = Publisher(create_app(url))
         self.submitter = Submitter(shop.ledger, publisher, shop.policy)
         self.lists = IntakeLists(url)
-        self.door = CeleryIntake(self.lists, shop.ledger, self.submitter, holder="test")
+        self.source = CeleryIntake(self.lists, shop.ledger, self.submitter, holder="test")
         self.dispatcher = Dispatcher(
             shop.ledger,
             publisher,
@@ -77,7 +77,7 @@ class Fleet:
         }
 
     def turn(self) -> None:
-        self.door.submit_waiting()
+        self.source.submit_waiting()
         self.lists.wait(0.05)
         self.dispatcher.run_once()
 
@@ -102,11 +102,11 @@ def fleet(shop: Shop, guarded: Valkey, tmp_path: Path) -> Iterator[Fleet]:
     made.lists.close()
 
 
-def send(guarded: Valkey, door: str, /, *, queue: str = "", **kwargs: Any) -> UUID:
+def send(guarded: Valkey, source: str, /, *, queue: str = "", **kwargs: Any) -> UUID:
     """Submit as any Celery client does."""
     task_id = uuid4()
-    client = Celery(broker=url_of(guarded, f"tenant-{door}"), set_as_current=False)
-    client.send_task("pointsman.submit", kwargs=kwargs, task_id=str(task_id), queue=queue or f"intake.{door}")
+    client = Celery(broker=url_of(guarded, f"tenant-{source}"), set_as_current=False)
+    client.send_task("pointsman.submit", kwargs=kwargs, task_id=str(task_id), queue=queue or f"intake.{source}")
     client.close()
     return task_id
 
@@ -131,7 +131,7 @@ def test_a_job_comes_in_at_its_tenants_door_and_ends_with_every_program_under_it
     finally:
         worker.terminate()
         worker.wait(30)
-    assert (job.tenant, job.door, job.state) == ("acme", "celery", "answered")
+    assert (job.tenant, job.source, job.state) == ("acme", "celery", "answered")
     assert (own.tenant, own.state) == ("other", "answered")
     assert (strange.tenant, strange.state) == ("acme", "rejected")
     assert strange.result["errors"][0]["field"] == "tenant"
@@ -150,12 +150,12 @@ def test_the_api_pushes_and_the_doctor_looks_with_their_own_rules(fleet: Fleet) 
 FORBIDDEN: dict[str, Callable[[Redis], Any]] = {
     "push to the shared queue": lambda client: client.lpush("intake", "x"),
     "push to a tier's queue": lambda client: client.lpush("agent", "x"),
-    "push to another tenant's door": lambda client: client.lpush("intake.other", "x"),
-    "push to the door of a tenant with a name that goes on": lambda client: client.lpush("intake.acme-x3", "x"),
-    "read the own door": lambda client: client.lrange("intake.acme", 0, -1),
-    "take from the own door": lambda client: client.rpop("intake.acme"),
-    "read another's door": lambda client: client.lrange("intake.other", 0, -1),
-    "delete the own door": lambda client: client.delete("intake.acme"),
+    "push to another tenant's source": lambda client: client.lpush("intake.other", "x"),
+    "push to the source of a tenant with a name that goes on": lambda client: client.lpush("intake.acme-x3", "x"),
+    "read the own source": lambda client: client.lrange("intake.acme", 0, -1),
+    "take from the own source": lambda client: client.rpop("intake.acme"),
+    "read another's source": lambda client: client.lrange("intake.other", 0, -1),
+    "delete the own source": lambda client: client.delete("intake.acme"),
     "list keys": lambda client: client.keys(),
     "scan keys": lambda client: client.scan(),
     "read the configuration": lambda client: client.config_get("*"),
@@ -202,7 +202,7 @@ def test_the_exporter_reads_memory_and_lengths_with_its_own_rules(guarded: Valke
             broker.lrange("unrouted", 0, 1)
     assert found["broker_up",] == 1
     assert found["broker_messages", "unrouted"] == 2
-    assert found["broker_messages", "door"] == 1
+    assert found["broker_messages", "source"] == 1
     assert found["broker_messages", "spec"] == 0
     assert found["broker_memory_used_bytes",] > 100_000
     assert found["broker_clients",] >= 1
@@ -216,7 +216,7 @@ def test_a_broker_that_does_not_answer_is_told_as_such() -> None:
 def test_at_a_closed_shared_door_nobody_is_taken_in(shop: Shop, broker_url: str) -> None:
     lists = IntakeLists(broker_url)
     submitter = Submitter(shop.ledger, Publisher(create_app(broker_url)), shop.policy)
-    door = CeleryIntake(lists, shop.ledger, submitter, holder="test", is_shared=False)
+    source = CeleryIntake(lists, shop.ledger, submitter, holder="test", is_shared=False)
     ids = {queue: uuid4() for queue in ("intake", "intake.acme")}
     client = Celery(broker=broker_url, set_as_current=False)
     for queue, task_id in ids.items():
@@ -224,7 +224,7 @@ def test_at_a_closed_shared_door_nobody_is_taken_in(shop: Shop, broker_url: str)
             "pointsman.submit", kwargs={"tenant": "acme", "prompt": "pwd"}, task_id=str(task_id), queue=queue
         )
     client.close()
-    door.submit_waiting()
+    source.submit_waiting()
     assert [shop.find(Job, ids[queue]) is not None for queue in ids] == [False, True]
     assert lists.look(["acme"]) == []
     lists.close()
@@ -234,16 +234,16 @@ def test_a_tenant_that_fills_its_door_holds_up_nobody_else_and_fills_nothing_els
     shop.tenant("other")
     lists = IntakeLists(broker_url)
     submitter = Submitter(shop.ledger, Publisher(create_app(broker_url)), shop.policy)
-    door = CeleryIntake(lists, shop.ledger, submitter, holder="test")
+    source = CeleryIntake(lists, shop.ledger, submitter, holder="test")
     with Redis.from_url(broker_url) as client:
         client.lpush("intake.acme", *(b"[" * 100 for _ in range(200)), b"x" * 2_000_000)
         sender = Celery(broker=broker_url, set_as_current=False)
         job_id = uuid4()
         sender.send_task("pointsman.submit", kwargs={"prompt": "pwd"}, task_id=str(job_id), queue="intake.other")
         sender.close()
-        door.submit_waiting()
+        source.submit_waiting()
         assert shop.job(job_id).tenant == "other"
-        while door.submit_waiting():
+        while source.submit_waiting():
             pass
         assert (client.llen("intake.acme"), client.llen("unrouted")) == (0, 0)
     refusals = shop.rows("SELECT tenant FROM audit WHERE action = 'job_refused'")

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import text
 from typer.testing import CliRunner, Result
 
-from ledger.attempts import escalate, hold
+from ledger.attempts import escalate, lock_owned_job
 from ledger.dispatch_window import pause_queue
 from ledger.operations.workers import WorkerStatus, record_heartbeat, remove_worker
 from ledger.submission import count_backlog
@@ -81,7 +81,7 @@ def test_what_escalates_is_measured_as_a_share_of_what_ran(shop: Shop) -> None:
         claimed = shop.running(tier=Tier.SPEC, site_id=shop.site(f"site-{number}"))
         if number == 0:
             with shop.ledger.begin() as session:
-                job = hold(session, claimed.attempt)
+                job = lock_owned_job(session, claimed.attempt)
                 escalate(session, job, to=Tier.PATCH, reason=Reason.SPEC_POOR, detail="")
             again = shop.claim(claimed.job.id, worker="w2")
             shop.end(again)

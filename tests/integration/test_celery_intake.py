@@ -98,7 +98,7 @@ def test_what_any_plain_client_sends_becomes_a_job_under_its_task_id(
     send(broker_url, str(job_id), **options)
     assert celery_door.submit_waiting() == 1
     job = shop.job(job_id)
-    assert (job.prompt, job.door, job.state) == (QUESTION, "celery", "queued")
+    assert (job.prompt, job.source, job.state) == (QUESTION, "celery", "queued")
     assert (stands(broker), broker.exists(TRIES_KEY)) == (0, 0)
 
 
@@ -343,11 +343,11 @@ broker = Redis.from_url(broker_url)
 standing = lambda: broker.llen("intake")
 submitter = Submitter(ledger, Publisher(create_app(broker_url)), platform_policy())
 chance = random.Random(7)
-for _ in sys.stdin:  # each line is one life of the process that serves the door
+for _ in sys.stdin:  # each line is one life of the process that serves the source
     if (child := os.fork()) == 0:
         ledger.engine.dispose(close=False)
-        door = CeleryIntake(IntakeLists(broker_url), ledger, submitter, holder="whose lease no life has to wait for")
-        door.serve(threading.Event(), tick_seconds=0.1)
+        source = CeleryIntake(IntakeLists(broker_url), ledger, submitter, holder="whose lease no life has to wait for")
+        source.serve(threading.Event(), tick_seconds=0.1)
     enough = standing() - chance.randint(1, 6)
     while standing() > enough:
         time.sleep(0.0005)

@@ -1,4 +1,4 @@
-"""A clarification as a job state: asked at submit, answered by rules at the door or by a model through the gateway."""
+"""A clarification as a job state: asked at submit, answered by rules or by a model through the gateway."""
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import text
 
 from ledger.errors import JobNotFoundError, WrongStateError
-from ledger.job_control import expire, request_cancel, supersede, take_turn
+from ledger.job_control import expire, lock_supersede_key, request_cancel, supersede
 from ledger.jobs import lock_job
 from ledger.tables import Job
 from monitoring.event_metrics import fold
@@ -443,7 +443,7 @@ def test_an_answer_waits_for_a_newer_job_that_takes_its_place_and_never_stands_i
     with ThreadPoolExecutor(1) as pool:
         with rig.shop.ledger.begin() as session:
             newer = session.get_one(Job, new)
-            take_turn(session, newer)
+            lock_supersede_key(session, newer)
             answered = pool.submit(answers[how])
             wait_until(lambda: rig.shop.scalar(waiting), seconds=10, what="the answer waits for its turn")
             session.execute(text("SET LOCAL lock_timeout = '100ms'"))

@@ -17,7 +17,7 @@ from sqlmodel import col
 from sse_starlette import ServerSentEvent
 
 from ledger import audit
-from ledger.attempts import hold
+from ledger.attempts import lock_owned_job
 from ledger.audit import seal
 from ledger.events import EventKind, record
 from ledger.jobs import close_attempt, end, find_job
@@ -75,7 +75,7 @@ def shared(shared_ledger: Ledger, tmp_path_factory: pytest.TempPathFactory) -> I
 
 @pytest.fixture
 def world(shared: World) -> World:
-    """The same door for a tenant of this test's own."""
+    """The same source for a tenant of this test's own."""
     made = replace(shared, tenant=f"t-{secrets.token_hex(5)}", keys={})
     made.headers()
     return made
@@ -541,7 +541,7 @@ def test_of_a_long_job_the_newest_events_are_shown_and_a_link_leads_back_to_the_
         for number in range(450):
             record(session, EventKind.PROGRESS, job=find_job(session, job_id), text=f"step {number}.")
     with world.ledger.begin() as session:
-        job = hold(session, taken.attempt)
+        job = lock_owned_job(session, taken.attempt)
         close_attempt(session, job, outcome=State.FAILED.value, reason=Reason.PROVIDER_ERROR)
         end(session, job, State.FAILED, reason=Reason.PROVIDER_ERROR)
     browser = Browser(world)

@@ -11,13 +11,13 @@ import pytest
 from sqlalchemy import text
 from typer.testing import CliRunner, Result
 
-from ledger.attempts import hold
+from ledger.attempts import lock_owned_job
 from ledger.events import EventKind, record
 from ledger.jobs import end, lock_job
 from ledger.tables import Job
 from producers.cli import app
 from producers.use_cases.rounds import Replays, Requester, ResumeOrder, Rounds
-from routing.jobs import Door, Reason, State
+from routing.jobs import Reason, Source, State
 from routing.queues import Tier
 from tests.integration.http_world import HOME, PAGES, World, shared_ledger, world
 
@@ -45,7 +45,7 @@ def die(
     job_id = world.submit(**{**EDIT, **body})
     taken = world.claim(job_id)
     with world.ledger.begin() as session:
-        end(session, hold(session, taken.attempt), state, reason=reason, detail=detail)
+        end(session, lock_owned_job(session, taken.attempt), state, reason=reason, detail=detail)
     return job_id
 
 
@@ -153,7 +153,7 @@ def test_a_day_that_was_spent_ends_no_bill_and_a_bill_that_was_does(bakery: Worl
     dead = bakery.submit(**EDIT)
     taken = bakery.claim(dead)
     with bakery.ledger.begin() as session:
-        job = hold(session, taken.attempt)
+        job = lock_owned_job(session, taken.attempt)
         record(session, EventKind.LIMIT_HIT, job=job, scope=scope, limit="cost", phase="admit")
         end(session, job, State.BUDGET_EXCEEDED, reason=Reason.COST_CAP)
     (verdict,) = order(bakery, "replay", ids=[str(dead)])["jobs"]
@@ -215,7 +215,7 @@ def test_what_a_budget_ended_is_replayed_only_with_more_of_it(bakery: World) -> 
 def test_what_cannot_be_replayed_says_why_and_the_rest_is_replayed(bakery: World) -> None:
     good, resumed, running = die(bakery), die(bakery, "else"), bakery.submit(**EDIT)
     rounds = Rounds(bakery.ledger, bakery.policy)
-    requester = Requester(tenant=bakery.tenant, door=Door.PYTHON, actor="owner")
+    requester = Requester(tenant=bakery.tenant, source=Source.PYTHON, actor="owner")
     child = rounds.resume(resumed, ResumeOrder(budget_usd=0.1), requester=requester).job
     stranger = bakery.headers(tenant=f"{bakery.tenant}-b")
     foreign = bakery.client.post("/v1/dead-letters/replay", headers=stranger, json={"ids": [str(good)]}).json()["jobs"][
@@ -235,7 +235,13 @@ def test_a_replayed_job_that_dies_again_is_a_dead_letter_of_its_own(bakery: Worl
     again = UUID(verdict["replayed_as"])
     taken = bakery.claim(again)
     with bakery.ledger.begin() as session:
-        end(session, hold(session, taken.attempt), State.FAILED, reason=Reason.PROVIDER_ERROR, detail="no luck")
+        end(
+            session,
+            lock_owned_job(session, taken.attempt),
+            State.FAILED,
+            reason=Reason.PROVIDER_ERROR,
+            detail="no luck",
+        )
     (cluster,) = clusters(bakery)["clusters"]
     assert (cluster["jobs"], cluster["example"]) == (1, str(again))
     assert order(bakery, "replay", signature=cluster["name"])["done"] == 1
@@ -248,14 +254,14 @@ def test_a_request_about_unpublished_work_is_replayed_on_that_work_or_not_at_all
     round_two = UUID(revised.json()["id"])
     taken = bakery.claim(round_two)
     with bakery.ledger.begin() as session:
-        end(session, hold(session, taken.attempt), State.FAILED, reason=Reason.PROVIDER_ERROR)
+        end(session, lock_owned_job(session, taken.attempt), State.FAILED, reason=Reason.PROVIDER_ERROR)
     replays = Replays(bakery.ledger, bakery.policy)
-    requester = Requester(tenant=bakery.tenant, door=Door.PYTHON, actor="owner")
+    requester = Requester(tenant=bakery.tenant, source=Source.PYTHON, actor="owner")
     new = replays.replay(round_two, requester=requester).job
     assert (new.start_release_id, new.result["begun"]["earlier"]) == (release.id, [EDIT["prompt"]])
     taken = bakery.claim(new.id)
     with bakery.ledger.begin() as session:
-        end(session, hold(session, taken.attempt), State.FAILED, reason=Reason.PROVIDER_ERROR)
+        end(session, lock_owned_job(session, taken.attempt), State.FAILED, reason=Reason.PROVIDER_ERROR)
     bakery.site("bakery", {**PAGES, "index.html": HOME + b"\n"}, tmp_path)
     (verdict,) = order(bakery, "replay", ids=[str(new.id)])["jobs"]
     assert "another release" in verdict["why_not"]
@@ -272,7 +278,7 @@ def test_a_replay_about_unpublished_work_is_on_no_tier_that_cannot_hold_it(
     round_two = UUID(bakery.call("POST", f"/v1/jobs/{offered}/revise", json={"text": EDIT["prompt"]}).json()["id"])
     taken = bakery.claim(round_two)
     with bakery.ledger.begin() as session:
-        end(session, hold(session, taken.attempt), State.FAILED, reason=Reason.PROVIDER_ERROR)
+        end(session, lock_owned_job(session, taken.attempt), State.FAILED, reason=Reason.PROVIDER_ERROR)
     (verdict,) = order(bakery, "replay", ids=[str(round_two)])["jobs"]
     replayed = bakery.job(UUID(verdict["replayed_as"]))
     assert (replayed.queue, bakery.job(round_two).queue) == (floor, floor)

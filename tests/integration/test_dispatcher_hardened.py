@@ -219,9 +219,9 @@ def test_a_ledger_that_drops_the_connection_at_any_point_of_a_round_costs_a_roun
 def test_what_a_round_leaves_over_makes_the_next_one_begin_at_once(shop: Shop, make: Make) -> None:
     first = shop.running(tier=None)
     shop.execute(
-        "INSERT INTO job (id, tenant, door, state, prompt, request, request_digest, priority, root_id, route, queue,"
+        "INSERT INTO job (id, tenant, source, state, prompt, request, request_digest, priority, root_id, route, queue,"
         " fence, lost_attempts, cap_nanousd, result, expires_at, clarification)"
-        " SELECT gen_random_uuid(), tenant, door, 'clarifying', prompt, '{}', 'd', 'P2', id, '{}', queue, 0, 0, 0,"
+        " SELECT gen_random_uuid(), tenant, source, 'clarifying', prompt, '{}', 'd', 'P2', id, '{}', queue, 0, 0, 0,"
         " '{}', now() - interval '1 day', '{}' FROM job, generate_series(1, :count) WHERE id = :id",
         count=BATCH + 1,
         id=first.job.id,

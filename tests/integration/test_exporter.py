@@ -17,7 +17,7 @@ from sqlalchemy import text
 from sqlmodel import Session
 
 from ledger import money
-from ledger.attempts import escalate, hold, recover, report_loss
+from ledger.attempts import escalate, lock_owned_job, recover, report_loss
 from ledger.dispatch_window import depths, lead, pause_queue
 from ledger.errors import ForeignMarkError
 from ledger.events import EventKind, record
@@ -30,7 +30,7 @@ from monitoring.event_metrics import fold_pending, fold_step, read_series, rebas
 from monitoring.exporter import ExporterApp, render_metrics
 from monitoring.gauges import _QUEUES, LOOKED_AT_MOST
 from producers.local.supervisor import free_port
-from routing.jobs import Door, JobMessage, Reason, State
+from routing.jobs import JobMessage, Reason, Source, State
 from routing.policy.prices import NANOUSD_PER_USD, Usage
 from routing.queues import QueueName, Tier
 from tests.integration.driving import MODEL, Fleet, create_fleet
@@ -78,7 +78,7 @@ def lose(fleet: Fleet, job_id: UUID, claimed: Claim, *, cause: Reason = Reason.W
 
 def drive_everything(fleet: Fleet) -> None:
     """Every kind of thing that can happen to a job, most of them with money."""
-    answered = fleet.claim(fleet.accept(tier=None, door=Door.CLI))
+    answered = fleet.claim(fleet.accept(tier=None, source=Source.CLI))
     fleet.call(answered)
     fleet.call(answered)
     fleet.end(answered, State.ANSWERED, Reason.DONE)
@@ -102,7 +102,7 @@ def drive_everything(fleet: Fleet) -> None:
     raised = fleet.claim(raised_id)
     fleet.call(raised)
     with fleet.ledger.begin() as session:
-        job = hold(session, raised.attempt)
+        job = lock_owned_job(session, raised.attempt)
         escalate(session, job, to=Tier.PATCH, reason=Reason.SPEC_INVALID, detail="no spec")
     patching = fleet.claim(raised_id)
     fleet.call(patching)
@@ -135,12 +135,12 @@ def drive_everything(fleet: Fleet) -> None:
     fleet.claim(fleet.accept())
     fleet.accept()
     with fleet.ledger.begin() as session:
-        record(session, EventKind.REFUSED, door=Door.HTTP.value, field="site")
-        record(session, EventKind.REFUSED, door="<script>", field="' OR 1=1")
+        record(session, EventKind.REFUSED, source=Source.HTTP.value, field="site")
+        record(session, EventKind.REFUSED, source="<script>", field="' OR 1=1")
 
 
 COUNTERS = {
-    "jobs_accepted_total": "SELECT door, count(*) FROM job GROUP BY 1",
+    "jobs_accepted_total": "SELECT source, count(*) FROM job GROUP BY 1",
     "jobs_started_total": "SELECT queue, tier, count(*) FROM attempt GROUP BY 1, 2",
     "job_attempts_total": """SELECT outcome, queue, reason, tier, count(*) FROM attempt WHERE ended_at IS NOT NULL
                               GROUP BY 1, 2, 3, 4""",
@@ -225,7 +225,7 @@ def test_waste_is_counted_once_when_a_call_settles_while_its_attempt_fails(fleet
     claimed = fleet.claim(fleet.accept())
     call_id = fleet.open_call(claimed)
     with Session(fleet.ledger.engine) as ending:
-        end(ending, hold(ending, claimed.attempt), State.FAILED, reason=Reason.SPEC_POOR)
+        end(ending, lock_owned_job(ending, claimed.attempt), State.FAILED, reason=Reason.SPEC_POOR)
         settling = threading.Thread(target=fleet.settle, args=(call_id,))
         settling.start()
         settling.join(0.3)
@@ -318,7 +318,7 @@ def test_gauges_show_budgets_age_leader_and_pause(fleet: Fleet) -> None:
 def test_a_scrape_costs_the_same_with_a_long_backlog(fleet: Fleet) -> None:
     fleet.accept()
     fleet.execute("""
-        INSERT INTO job (id, tenant, door, state, prompt, request, request_digest, priority, root_id, route, queue,
+        INSERT INTO job (id, tenant, source, state, prompt, request, request_digest, priority, root_id, route, queue,
                          fence, waiting_since, lost_attempts, cap_nanousd, result)
         SELECT gen_random_uuid(), 'acme', 'http', 'queued', 'x', '{}', '', 'P2', gen_random_uuid(), '{}', 'spec', 0,
                now() - n * interval '1 ms', 0, 0, '{}' FROM generate_series(1, 20000) AS n
@@ -416,7 +416,7 @@ def test_a_fold_that_never_commits_changes_nothing(fleet: Fleet) -> None:
     with fleet.ledger.begin() as session:
         assert read_series(session) == {}
     first = scrape(fleet)
-    assert first["jobs_accepted_total", ("http",)] == fleet.scalar("SELECT count(*) FROM job WHERE door = 'http'")
+    assert first["jobs_accepted_total", ("http",)] == fleet.scalar("SELECT count(*) FROM job WHERE source = 'http'")
 
 
 _FOLD_AND_HANG = """

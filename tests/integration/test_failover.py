@@ -10,7 +10,7 @@ import httpx2
 import pytest
 from aiohttp import web
 
-from ledger.attempts import hold
+from ledger.attempts import lock_owned_job
 from ledger.errors import FencedError
 from ledger.store import Ledger, create_ledger_engine
 from routing.policy.platform import platform_policy
@@ -155,9 +155,9 @@ def test_what_an_asynchronous_standby_lacks_is_booked_from_the_journal(tmp_path:
         holder = of_primary.claim(job_id, worker="w2")
         assert holder.attempt.fence == twin.attempt.fence
         with pytest.raises(FencedError), of_primary.ledger.begin() as session:
-            hold(session, twin.attempt)
+            lock_owned_job(session, twin.attempt)
         with of_primary.ledger.begin() as session:
-            assert hold(session, holder.attempt).id == job_id
+            assert lock_owned_job(session, holder.attempt).id == job_id
         assert lost <= ids(standby, "SELECT data ->> 'call' FROM event WHERE kind = 'call_restored'")
         world = World(Ledger(create_ledger_engine(standby.url, pool_size=0)), "", platform_policy())
         wait_until(world.is_settled, seconds=60, what="no call is open")

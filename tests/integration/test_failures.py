@@ -15,7 +15,7 @@ from monitoring.event_metrics import fold
 from monitoring.metrics import series_key
 from producers.use_cases.jobs import describe
 from routing.failures import INFRASTRUCTURE
-from routing.jobs import ENDS, Door, JobRequest, Reason, State
+from routing.jobs import ENDS, JobRequest, Reason, Source, State
 from routing.queues import QueueName
 from tests.integration.test_intake import REMOVAL, submit, take_in
 from tests.integration.test_spec_jobs import BY_MODEL, Rig, rig, servers
@@ -105,7 +105,7 @@ def test_a_task_that_fails_twice_is_debated_in_a_new_job_on_the_same_bill(rig: R
     assert (job.state, job.result["failure_action"]) == (State.FAILED, "DEBATE_FAILURE")
     assert (child.state, child.queue, child.waiting_since is not None) == (State.DEBATING, "intake", True)
     assert (child.parent_id, child.root_id, child.prompt) == (job.id, job.root_id, job.prompt)
-    assert (child.tenant, child.site_id, child.door, child.route) == (job.tenant, job.site_id, job.door, job.route)
+    assert (child.tenant, child.site_id, child.source, child.route) == (job.tenant, job.site_id, job.source, job.route)
     assert child.request["site"] == "bakery"
     assert counters(rig) == [(2, 0, True)]
 
@@ -389,4 +389,4 @@ def test_a_job_that_was_made_by_the_fleet_can_be_read_as_a_request(rig: Rig, bro
     child = child_of(rig, fail(rig, broker_url, idempotency_key="twice"))
     request = JobRequest.model_validate({**child.request, "prompt": child.prompt})
     assert (request.idempotency_key, request.site) == (None, "bakery")
-    assert (Door(child.door), QueueName(child.queue)) == (Door.PYTHON, QueueName.INTAKE)
+    assert (Source(child.source), QueueName(child.queue)) == (Source.PYTHON, QueueName.INTAKE)

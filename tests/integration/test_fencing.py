@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from ledger import money
-from ledger.attempts import bind_egress, find_lapsed_attempts, hash_token, hold, recover, report_loss
+from ledger.attempts import bind_egress, find_lapsed_attempts, hash_token, lock_owned_job, recover, report_loss
 from ledger.errors import FencedError
 from ledger.job_ends import record_note_sent
 from ledger.money import BearerGone
@@ -164,7 +164,7 @@ def fork(postgres: Postgres, shop: Shop) -> Iterator[tuple[Claim, Shop, Claim]]:
 def test_a_claim_that_was_lost_with_its_ledger_holds_nothing(fork: tuple[Claim, Shop, Claim]) -> None:
     twin, restored, holder = fork
     with pytest.raises(FencedError), restored.ledger.begin() as session:
-        hold(session, twin.attempt)
+        lock_owned_job(session, twin.attempt)
     with pytest.raises(LeaseLostError):
         Lease(restored.ledger, twin, LeaseKeeper()).check()
     restored.end(holder, State.ANSWERED, Reason.DONE)

@@ -394,7 +394,7 @@ def test_a_token_is_worth_nothing_once_its_attempt_may_not_call(
         ("UPDATE attempt SET ended_at = now()", FencedCallError),
         ("UPDATE attempt SET deadline = now() - interval '1 second'", FencedCallError),
         ("UPDATE attempt SET token_hash = id::text", FencedCallError),
-        ("UPDATE attempt SET door = '10.0.0.1'", ProviderError),
+        ("UPDATE attempt SET egress_address = '10.0.0.1'", ProviderError),
         ("UPDATE job SET fence = fence + 1", FencedCallError),
         ("UPDATE job SET cancel_requested_at = now()", CancelledCallError),
         ("UPDATE tenant SET provider = NULL", NoProviderKeyError),
@@ -648,7 +648,7 @@ def test_a_busy_provider_is_passed_on_as_it_is_and_costs_nothing(rehearsed: Rehe
     with pytest.raises(ProviderBusyError) as caught:
         ask(rehearsed, held, prompt="[rehearse:busy]")
     assert caught.value.retry_after == 1.0
-    rehearsed.execute("UPDATE lane SET parked_until = NULL")
+    rehearsed.execute("UPDATE provider_circuit SET open_until = NULL")
     with pytest.raises(ProviderBusyError):
         ask(rehearsed, held, prompt="[rehearse:down]")
     assert [(call.cost_nanousd, call.finish, call.status) for call in rehearsed.calls()] == [

@@ -1,4 +1,4 @@
-"""The gateway as a box meets it through its door: whose token, from where, on whose key, under which budget."""
+"""The gateway as a box meets it through its source: whose token, from where, on whose key, under which budget."""
 
 import json
 import socket
@@ -20,7 +20,7 @@ from ledger.start_attempt import claim
 from ledger.store import Ledger
 from ledger.submission import accept
 from ledger.tables import Attempt, NewJob, Site
-from routing.jobs import Door, JobMessage, JobRequest, State
+from routing.jobs import JobMessage, JobRequest, Source, State
 from routing.policy.platform import Policy, platform_policy
 from routing.policy.prices import NANOUSD_PER_USD, BudgetExceeded
 from routing.queues import QueueName
@@ -75,7 +75,7 @@ def agent_attempt(world: World, *, tenant: str = "acme") -> Held:
         new = NewJob(
             id=job_id,
             tenant=tenant,
-            door=Door.PYTHON,
+            source=Source.PYTHON,
             request=JobRequest(prompt="convert it"),
             state=State.QUEUED,
             queue=QueueName.AGENT,
@@ -103,7 +103,7 @@ def post_from(address: str, world: World, held: Held, body: dict[str, Any]) -> h
         return client.post(f"{world.url}/v1/messages", json=body, headers=headers)
 
 
-# -- the door ----------------------------------------------------------------------------------------------------------
+# -- the source ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.threat("B9", "C2")
@@ -170,7 +170,7 @@ def test_a_door_is_bound_only_by_an_attempt_that_holds_its_job(ledger: Ledger, l
     with boxed_world(ledger, ledger_url) as (_, world):
         held = agent_attempt(world)
         with pytest.raises(ValueError, match="does not appear to be an IPv4 or IPv6 address"):
-            bind(world, held, "door")
+            bind(world, held, "source")
         world.execute("UPDATE job SET fence = fence + 1")
         with pytest.raises(FencedError):
             bind(world, held, HERE)

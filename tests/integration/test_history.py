@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import text
 from typer.testing import CliRunner, Result
 
-from ledger.attempts import escalate, hold
+from ledger.attempts import escalate, lock_owned_job
 from ledger.job_control import reject, request_cancel
 from ledger.jobs import lock_job
 from ledger.operations.history import Rule, Violation
@@ -32,7 +32,7 @@ def fleet(module_ledger: tuple[Ledger, str]) -> Fleet:
     fleet.publish(published)
     escalated = fleet.claim(fleet.accept())
     with ledger.begin() as session:
-        job = hold(session, escalated.attempt)
+        job = lock_owned_job(session, escalated.attempt)
         escalate(session, job, to=Tier.PATCH, reason=Reason.SPEC_INVALID, detail="")
     patching = fleet.claim(escalated.job.id)
     fleet.call(patching)
@@ -68,7 +68,7 @@ def test_an_honest_history_breaks_no_rule(fleet: Fleet) -> None:
 
 def test_a_request_refused_at_the_celery_door_owes_nothing(fleet: Fleet) -> None:
     refused = """
-        INSERT INTO job (id, tenant, door, state, reason, prompt, request, request_digest, priority, root_id, route,
+        INSERT INTO job (id, tenant, source, state, reason, prompt, request, request_digest, priority, root_id, route,
                          queue, fence, lost_attempts, cap_nanousd, result, created_at)
         VALUES (gen_random_uuid(), 'acme', 'celery', 'rejected', 'invalid_request', '', '{}', '', 'P2',
                 gen_random_uuid(), '{}', 'intake', 0, 0, 0, '{}', now())

@@ -1,4 +1,4 @@
-"""A waiting job that must not run yet is parked in the ledger, and let go on by the dispatcher alone."""
+"""A waiting job that must not run yet is held in the ledger, and let go on by the dispatcher alone."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -6,8 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from ledger.attempts import hold
-from ledger.dispatch_window import Push, hold_back, release_due, release_sites, top_up
+from ledger.attempts import lock_owned_job
+from ledger.dispatch_window import Push, release_due, release_sites, top_up
 from ledger.job_control import request_cancel
 from ledger.jobs import close_attempt, lock_job, move, wait_on
 from routing.jobs import Reason, State
@@ -36,15 +36,15 @@ def due(shop: Shop) -> Sequence[UUID]:
         return release_due(session)
 
 
-def park(shop: Shop, job_id: UUID, hold_for: WaitReason, *, seconds: float | None = None) -> None:
+def hold_job(shop: Shop, job_id: UUID, hold_for: WaitReason, *, seconds: float | None = None) -> None:
     with shop.ledger.begin() as session:
-        hold_back(session, lock_job(session, job_id), hold_for, seconds=seconds)
+        hold_job(session, lock_job(session, job_id), hold_for, seconds=seconds)
 
 
 @pytest.mark.parametrize("kind", [WaitReason.TIME, WaitReason.PROVIDER])
 def test_a_job_that_waits_for_a_time_stays_off_the_broker_until_that_has_come(shop: Shop, kind: WaitReason) -> None:
     job_id = shop.accept(tier=None)
-    park(shop, job_id, kind, seconds=60)
+    hold_job(shop, job_id, kind, seconds=60)
     assert (due(shop), take(shop, ANSWER)) == ([], [])
     shop.execute("UPDATE job SET held_until = now() - interval '1 second'")
     assert due(shop) == [job_id]
@@ -56,8 +56,8 @@ def test_a_job_that_waits_for_a_time_stays_off_the_broker_until_that_has_come(sh
 def test_a_try_that_is_put_off_says_so_in_the_same_commit_in_which_it_waits_again(shop: Shop) -> None:
     claimed = shop.running(tier=None)
     with shop.ledger.begin() as session:
-        job = hold(session, claimed.attempt)
-        close_attempt(session, job, outcome="parked", reason=Reason.PROVIDER_BUSY)
+        job = lock_owned_job(session, claimed.attempt)
+        close_attempt(session, job, outcome="deferred", reason=Reason.PROVIDER_BUSY)
         job.fence += 1
         move(session, job, State.QUEUED, reason=Reason.PROVIDER_BUSY)
         wait_on(session, job, ANSWER, hold=WaitReason.PROVIDER, seconds=30)
@@ -69,9 +69,9 @@ def test_a_try_that_is_put_off_says_so_in_the_same_commit_in_which_it_waits_agai
 
 def test_whoever_waits_for_a_time_grows_old_only_from_then_on(shop: Shop) -> None:
     job_id = shop.accept(tier=None)
-    park(shop, job_id, WaitReason.TIME, seconds=3600)
+    hold_job(shop, job_id, WaitReason.TIME, seconds=3600)
     assert shop.scalar("SELECT waiting_since > clock_timestamp() + interval '59 minutes' FROM job")
-    park(shop, job_id, WaitReason.TIME, seconds=0)
+    hold_job(shop, job_id, WaitReason.TIME, seconds=0)
     assert shop.scalar("SELECT waiting_since <= clock_timestamp() FROM job")
 
 
@@ -87,7 +87,7 @@ def test_a_job_is_accepted_for_later(shop: Shop) -> None:
 def test_a_message_that_is_already_on_its_way_does_not_talk_a_job_out_of_its_hold(shop: Shop) -> None:
     job_id = shop.accept(tier=None)
     (push,) = take(shop, ANSWER)
-    park(shop, job_id, WaitReason.PROVIDER, seconds=60)
+    hold_job(shop, job_id, WaitReason.PROVIDER, seconds=60)
     assert shop.try_claim(shop.message(push.job_id)) is None
     assert shop.job(job_id).held_for == "provider"
 
@@ -130,18 +130,18 @@ def test_an_end_and_a_claim_leave_nothing_held(shop: Shop) -> None:
     shop.end(writing)
     shop.claim(waiting)
     assert shop.job(waiting).held_for is None, "its message came when the site was free"
-    parked = shop.accept(tier=None)
-    park(shop, parked, WaitReason.TIME, seconds=60)
+    held = shop.accept(tier=None)
+    hold_job(shop, held, WaitReason.TIME, seconds=60)
     with shop.ledger.begin() as session:
-        request_cancel(session, lock_job(session, parked), actor="test")
-    assert (shop.job(parked).held_for, shop.job(parked).held_until) == (None, None)
+        request_cancel(session, lock_job(session, held), actor="test")
+    assert (shop.job(held).held_for, shop.job(held).held_until) == (None, None)
 
 
 def waiting_again(shop: Shop, site: UUID) -> UUID:
     """A job that holds its site's lock and waits once more, as one does that lost its worker."""
     claimed = shop.claim(shop.accept(site_id=site, priority="P3"))
     with shop.ledger.begin() as session:
-        job = hold(session, claimed.attempt)
+        job = lock_owned_job(session, claimed.attempt)
         close_attempt(session, job, outcome="lost", reason=Reason.WORKER_LOST)
         job.fence += 1
         move(session, job, State.QUEUED, reason=Reason.WORKER_LOST)
@@ -165,6 +165,6 @@ def test_the_job_that_holds_its_site_s_lock_waits_for_nobody(shop: Shop) -> None
     holder = waiting_again(shop, site)
     other = shop.accept(site_id=site)
     for job_id in (holder, other):
-        park(shop, job_id, WaitReason.SITE)
+        hold_job(shop, job_id, WaitReason.SITE)
     assert list(freed(shop)) == [holder]
     assert shop.job(other).held_for == "site"

@@ -15,7 +15,7 @@ from producers.intake.submit import Submitter
 from producers.use_cases.clarify import Clarifier
 from routing.broker import create_app
 from routing.errors import InvalidJobError
-from routing.jobs import Door, State
+from routing.jobs import Source, State
 from routing.policy.platform import Assist, Policy, platform_policy
 from routing.prompt.vocabulary import load_vocabularies
 from routing.queues import QueueName
@@ -42,7 +42,7 @@ def submit(
 ) -> UUID:
     publisher = Publisher(create_app(broker_url))
     submitter = Submitter(rig.shop.ledger, publisher, policy or rig.shop.policy, environment=lambda: environment or {})
-    accepted = submitter.submit({"prompt": prompt, **body}, tenant="acme", door=Door.PYTHON)
+    accepted = submitter.submit({"prompt": prompt, **body}, tenant="acme", source=Source.PYTHON)
     return accepted.job.id
 
 
@@ -187,5 +187,5 @@ def test_an_operator_s_words_change_what_is_decided_at_the_door(rig: Rig, broker
     assert rig.shop.job(submit(rig, broker_url, prompt, site="bakery")).tier != 3
     own = load_vocabularies(words)
     submitter = Submitter(rig.shop.ledger, Publisher(create_app(broker_url)), rig.shop.policy, vocabularies=own)
-    accepted = submitter.submit({"prompt": prompt, "site": "bakery"}, tenant="acme", door=Door.PYTHON)
+    accepted = submitter.submit({"prompt": prompt, "site": "bakery"}, tenant="acme", source=Source.PYTHON)
     assert accepted.job.tier == 3

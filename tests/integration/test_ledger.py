@@ -13,7 +13,15 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlmodel import SQLModel
 
-from ledger.attempts import escalate, expire_worker_leases, find_lapsed_attempts, hold, recover, renew, report_loss
+from ledger.attempts import (
+    escalate,
+    expire_worker_leases,
+    find_lapsed_attempts,
+    lock_owned_job,
+    recover,
+    renew,
+    report_loss,
+)
 from ledger.errors import FencedError, IdempotencyConflictError, JobNotFoundError, PublishConflictError, WrongStateError
 from ledger.job_control import approve, approved_release, await_approval, expire, overdue_jobs, reject, request_cancel
 from ledger.jobs import end, find_job, list_jobs, move
@@ -182,7 +190,7 @@ def test_a_message_delivered_twice_finds_its_own_job_among_others_without_a_key(
 def test_text_that_postgresql_cannot_hold_is_stored_without_it(shop: Shop) -> None:
     claimed = shop.running(tier=None)
     with shop.ledger.begin() as session:
-        job = hold(session, claimed.attempt)
+        job = lock_owned_job(session, claimed.attempt)
         result = {"answer": "a\x00b\ud800c😀", "list": ["\x00"], "literal": "\\u0000"}
         end(session, job, State.ANSWERED, reason=Reason.DONE, detail="d\x00\udfff", result=result)
     job = shop.job(claimed.job.id)
@@ -300,7 +308,7 @@ def test_an_attempt_that_lost_its_job_cannot_renew_nor_take_effect(shop: Shop) -
     with shop.ledger.begin() as session:
         assert not renew(session, claimed.attempt, lease_seconds=20).holds
     with pytest.raises(FencedError), shop.ledger.begin() as session:
-        hold(session, claimed.attempt)
+        lock_owned_job(session, claimed.attempt)
 
 
 def test_an_attempt_whose_child_was_reported_dead_cannot_renew(shop: Shop) -> None:
@@ -339,7 +347,7 @@ def test_nothing_is_held_after_the_end(shop: Shop) -> None:
     claimed = shop.running()
     shop.end(claimed)
     with pytest.raises(FencedError), shop.ledger.begin() as session:
-        hold(session, claimed.attempt)
+        lock_owned_job(session, claimed.attempt)
 
 
 # ---------------------------------------------------------------------------------------------------------- recovery
@@ -578,7 +586,7 @@ def test_an_escalated_job_waits_for_the_next_tier_on_the_same_bill_and_site(shop
         key=str(claimed.job.root_id),
     )
     with shop.ledger.begin() as session:
-        job = hold(session, claimed.attempt)
+        job = lock_owned_job(session, claimed.attempt)
         escalate(session, job, to=Tier.PATCH, reason=Reason.SPEC_INVALID, detail="twice")
     job = shop.job(claimed.job.id)
     assert (job.state, job.tier, job.queue, job.root_id) == ("queued", 2, "patch", claimed.job.root_id)
@@ -587,7 +595,7 @@ def test_an_escalated_job_waits_for_the_next_tier_on_the_same_bill_and_site(shop
     attempt = shop.find(Attempt, claimed.attempt.id)
     assert (attempt.outcome, attempt.reason) == ("escalated", "spec_invalid")
     with pytest.raises(FencedError), shop.ledger.begin() as session:
-        hold(session, claimed.attempt)
+        lock_owned_job(session, claimed.attempt)
     again = shop.claim(job.id)
     assert (again.attempt.queue, again.attempt.tier, again.attempt.number) == ("patch", 2, 2)
 
@@ -598,7 +606,7 @@ def test_an_escalated_job_waits_for_the_next_tier_on_the_same_bill_and_site(shop
 def publish(shop: Shop, job_id: UUID) -> None:
     claimed = shop.claim(job_id)
     with shop.ledger.begin() as session:
-        job = hold(session, claimed.attempt)
+        job = lock_owned_job(session, claimed.attempt)
         release = approved_release(session, job)
         activate(session, release.site_id, release, base_release_id=release.base_release_id)
         end(session, job, State.PUBLISHED, reason=Reason.DONE)
@@ -754,7 +762,7 @@ def test_a_rollback_goes_back_by_the_same_swap_and_keeps_history_in_order(shop: 
 def test_a_candidate_cannot_wait_for_approval_outside_of_its_scan(shop: Shop) -> None:
     claimed = shop.running()
     with shop.ledger.begin() as session:
-        job = hold(session, claimed.attempt)
+        job = lock_owned_job(session, claimed.attempt)
         assert job.site_id is not None
         release = add_release(session, make_release(job.site_id))
         with pytest.raises(RoutingError, match="cannot move"):

@@ -18,7 +18,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from ledger.attempts import escalate, find_lapsed_attempts, hold, recover, renew, report_loss
+from ledger.attempts import escalate, find_lapsed_attempts, lock_owned_job, recover, renew, report_loss
 from ledger.errors import FencedError, PublishConflictError, WrongStateError
 from ledger.job_control import approved_release, expire, reject, request_cancel
 from ledger.jobs import end
@@ -51,7 +51,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @contextmanager
     def held(self, claimed: Claim) -> Iterator[tuple[Any, Job]]:
         with self.shop.ledger.begin() as session:
-            yield session, hold(session, claimed.attempt)
+            yield session, lock_owned_job(session, claimed.attempt)
 
     @rule(target=jobs, site=st.integers(0, 1), is_question=st.booleans())
     def accept(self, site: int, is_question: bool) -> UUID:

@@ -20,7 +20,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from ledger.attempts import escalate, find_lapsed_attempts, hold, recover
+from ledger.attempts import escalate, find_lapsed_attempts, lock_owned_job, recover
 from ledger.dispatch_window import release_due, release_sites, top_up
 from ledger.errors import FencedError, LedgerError, PublishConflictError, WrongStateError
 from ledger.job_control import approved_release, reject, request_cancel
@@ -31,7 +31,7 @@ from ledger.store import Ledger
 from ledger.tables import Job
 from producers.use_cases.rounds import Requester, ReviseOrder, Rounds
 from routing.errors import RoutingError
-from routing.jobs import ENDS, Door, JobMessage, Reason, State
+from routing.jobs import ENDS, JobMessage, Reason, Source, State
 from routing.policy.platform import DispatchWindow
 from routing.queues import QUEUE_OF_TIER, QueueName, Tier
 from tests.factories import Shop
@@ -52,7 +52,7 @@ STEPS = (
     "cancelled while it held its site",
     "published",
 )
-ASKER = Requester(tenant="acme", door=Door.PYTHON, actor="ann")
+ASKER = Requester(tenant="acme", source=Source.PYTHON, actor="ann")
 
 
 class LockMachine(RuleBasedStateMachine):
@@ -158,7 +158,7 @@ class LockMachine(RuleBasedStateMachine):
     @rule(claimed=claims)
     def escalate(self, claimed: Claim) -> None:
         with suppress(*CLOSED), self.shop.ledger.begin() as session:
-            job = hold(session, claimed.attempt)
+            job = lock_owned_job(session, claimed.attempt)
             if job.state == State.RUNNING and job.tier == Tier.SPEC:
                 escalate(session, job, to=Tier.PATCH, reason=Reason.SPEC_INVALID, detail="")
                 self.hits["escalated with its site"] += self.writer_of(job.site_id) == job.id
@@ -223,7 +223,7 @@ class LockMachine(RuleBasedStateMachine):
         if claimed.attempt.queue != QueueName.CONTROL.value:
             return
         with suppress(*CLOSED), self.shop.ledger.begin() as session:
-            job = hold(session, claimed.attempt)
+            job = lock_owned_job(session, claimed.attempt)
             release = approved_release(session, job)
             activate(session, release.site_id, release, base_release_id=release.base_release_id)
             end(session, job, State.PUBLISHED, reason=Reason.DONE)

@@ -49,12 +49,12 @@ def worker(shop: Shop, broker_url: str, tmp_path: Path) -> Iterator[Celery]:
 
 @pytest.fixture
 def client(shop: Shop, broker_url: str) -> Iterator[Celery]:
-    """A Celery client at the door of this version."""
+    """A Celery client at the source of this version."""
     app, lists, stopping = create_app(broker_url), IntakeLists(broker_url), threading.Event()
     outside = Celery(broker=broker_url, set_as_current=False)
     submitter = Submitter(shop.ledger, Publisher(app), shop.policy)
-    door = CeleryIntake(lists, shop.ledger, submitter, holder="one")
-    serving = threading.Thread(target=door.serve, args=(stopping,), kwargs={"tick_seconds": 0.1})
+    source = CeleryIntake(lists, shop.ledger, submitter, holder="one")
+    serving = threading.Thread(target=source.serve, args=(stopping,), kwargs={"tick_seconds": 0.1})
     serving.start()
     yield outside
     stopping.set()

@@ -132,7 +132,7 @@ def test_a_description_leads_back_to_the_mirror_and_nowhere_else(mirror: MirrorW
     answer = mirror.request("/left", accept=SHORT)
     assert answer.status_code == 200
     assert answer.headers["content-type"] == SHORT
-    assert answer.json()["versions"]["1.0.0"]["dist"]["tarball"] == "http://door:8081/left/-/left-1.0.0.tgz"
+    assert answer.json()["versions"]["1.0.0"]["dist"]["tarball"] == "http://egress:8081/left/-/left-1.0.0.tgz"
     assert mirror.registry.url not in answer.text
     again = mirror.request("/left", accept=SHORT, if_none_match=answer.headers["etag"])
     assert (again.status_code, again.content) == (304, b"")
@@ -154,7 +154,7 @@ def test_a_registry_below_a_path_is_served_at_the_mirrors_root(ledger: Ledger, l
     with mirror_world(ledger, ledger_url, tmp_path, prefix="api/npm/main/") as mirror:
         content = mirror.registry.add("@acme/left", "1.0.0")
         tarball = mirror.request("/@acme%2fleft").json()["versions"]["1.0.0"]["dist"]["tarball"]
-        assert tarball == "http://door:8081/@acme/left/-/left-1.0.0.tgz"
+        assert tarball == "http://egress:8081/@acme/left/-/left-1.0.0.tgz"
         assert mirror.request("/@acme/left/-/left-1.0.0.tgz").content == content
         assert mirror.request("/api/npm/main/@acme/left/-/left-1.0.0.tgz").content == content, "as in lock files"
 
@@ -217,7 +217,7 @@ def test_packages_are_for_the_boxes_of_live_attempts_alone(mirror: MirrorWorld) 
         "UPDATE attempt SET deadline = now() - interval '1 second'",
         "UPDATE job SET fence = fence + 1",
         "UPDATE job SET cancel_requested_at = now()",
-        "UPDATE attempt SET door = NULL",
+        "UPDATE attempt SET egress_address = NULL",
     ],
 )
 def test_a_door_closes_with_its_attempt(mirror: MirrorWorld, change: str) -> None:

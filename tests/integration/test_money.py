@@ -143,8 +143,8 @@ def test_an_attempt_that_lost_its_job_since_it_was_looked_up_reserves_nothing(wo
         "UPDATE attempt SET deadline = clock_timestamp()",
         "UPDATE attempt SET fence = fence + 1",
         "UPDATE attempt SET token_hash = 'another'",
-        "UPDATE attempt SET door = '10.0.0.2'",
-        "UPDATE attempt SET door = NULL",
+        "UPDATE attempt SET egress_address = '10.0.0.2'",
+        "UPDATE attempt SET egress_address = NULL",
         "UPDATE job SET cap_nanousd = cap_nanousd - 1",
         "UPDATE tenant SET provider = NULL",
         "UPDATE tenant SET overrides = jsonb_build_object('budgets', jsonb_build_object())",
@@ -153,7 +153,7 @@ def test_an_attempt_that_lost_its_job_since_it_was_looked_up_reserves_nothing(wo
 def test_what_a_lookup_found_must_still_hold_when_it_reserves(world: World, change: str) -> None:
     world.execute("UPDATE tenant SET overrides = '{}'")
     held = world.attempt()
-    world.execute("UPDATE attempt SET door = '10.0.0.1'")
+    world.execute("UPDATE attempt SET egress_address = '10.0.0.1'")
     with world.ledger.begin() as session:
         holder = money.read_bearer(money.bearer_of(hash_token(held.token)).all(session)[0])
     assert isinstance(reserve(world, holder, start(1)), Reserved)

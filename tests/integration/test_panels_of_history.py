@@ -58,7 +58,7 @@ def prometheus(shop: Shop, valkey: Valkey, tmp_path: Path) -> Iterator[Prometheu
 
 
 def stand_by(shop: Shop) -> None:
-    """Let a dispatcher lead, a worker serve, a queue be paused, a lane be parked and a job be held."""
+    """Let a dispatcher lead, a worker serve, a queue be paused, a circuit be open and a job be held."""
     with shop.ledger.begin() as session:
         lead(session, "dispatcher", "d1", seconds=3600)
         record_heartbeat(session, WorkerStatus(id="w1", host="h", pid=1, queues=("answer", "spec", "steps"), slots=4))
@@ -90,7 +90,7 @@ def use_boxes(fleet: Fleet) -> None:
         record(session, EventKind.LADDER, event=LadderEventName.BYPASSED.value, reason=BYPASS_REASONS[0])
         record(session, EventKind.DEBATED, debate="planning", verdict="PROCEED")
         record(session, EventKind.LIMIT_HIT, queue="spec", tier=1, limit="cost", phase="admit")
-    fleet.execute("UPDATE attempt SET door = '10.0.0.2' WHERE id = :id", id=claimed.attempt.id)
+    fleet.execute("UPDATE attempt SET egress_address = '10.0.0.2' WHERE id = :id", id=claimed.attempt.id)
 
 
 def test_every_panel_shows_what_the_ledger_says_of_a_history_in_which_everything_happened(

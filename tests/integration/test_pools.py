@@ -66,7 +66,7 @@ def test_every_limit_ends_its_job_and_the_worker_goes_on(strict: World, pool: st
     assert world.attempts(hard) == [("lost", "time_limit")]
     # A call that waits is ended by the soft limit, not the hard one; the gateway that was silent gets the blame.
     wait_until(lambda: world.attempts(soft_call)[0][0], seconds=20, what="the call's attempt has ended")
-    assert world.attempts(soft_call)[0] == ("parked", "gateway_unreachable")
+    assert world.attempts(soft_call)[0] == ("deferred", "gateway_unreachable")
     query = "SELECT data FROM event WHERE job_id = :id AND kind = 'attempt_ended' ORDER BY id LIMIT 1"
     assert world.shop.rows(query, id=soft_call)[0][0]["seconds"] < LIMITS["hard_seconds"] - 2
     assert world.ended(world.ask("nap 0")).state == "answered"

@@ -18,7 +18,7 @@ from producers.dispatch.broker import Publisher
 from producers.intake.submit import Submitter
 from producers.use_cases.runs import Projects
 from routing.broker import create_app
-from routing.jobs import Door, JobMessage
+from routing.jobs import JobMessage, Source
 from routing.policy.project import accounts_for, for_project, read_project
 from routing.queues import QueueName
 from tests.integration.gateway_world import (
@@ -62,7 +62,7 @@ class Accounts:
         account = accounts_for(config, policy, tenant_account="own")[mine.provider]
         submitter = Submitter(ledger, Publisher(create_app("redis://127.0.0.1:1/0")), policy)
         asked = {"prompt": "Fix the header\n\nIt overlaps.", "project": project}
-        run_id = submitter.submit(asked, tenant="acme", door=Door.PYTHON, actor="ann").job.id
+        run_id = submitter.submit(asked, tenant="acme", source=Source.PYTHON, actor="ann").job.id
         with ledger.begin() as session:
             job = lock_job(session, run_id)
             add_steps(session, job, [StepSpec(key="step", agent=agent, phase="work", task="t")])

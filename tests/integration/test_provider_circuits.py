@@ -45,7 +45,7 @@ REPLY = (opening(), block(), words("hello"), closing(output_tokens=5))
 
 
 def lanes_policy(**rules: Any) -> Policy:
-    """The platform's policy with other rules for lanes; questions may be asked to two models."""
+    """The platform's policy with other rules for circuits; questions may be asked to two models."""
     policy = platform_policy()
     calls = dict(policy.calls)
     calls["assist"] = calls["assist"].model_copy(update={"queue": "answer", "model": OPUS})
@@ -127,12 +127,12 @@ def test_a_lane_is_parked_for_as_long_as_its_provider_asks_and_all_others_flow(w
     assert (second.status_code, code_of(second)) == (429, "circuit_open")
     assert 35 <= int(second.headers["retry-after"]) <= 40
     assert "rate_limited" in second.text
-    assert moody.asked == [HAIKU], "a parked lane's call is not forwarded"
+    assert moody.asked == [HAIKU], "an open circuit's call is not forwarded"
 
     assert ask(world, held, OPUS).status_code == 200
     world.tenant("other", "theirs")
     moody.errors.clear()
-    assert ask(world, world.attempt(tenant="other")).status_code == 200, "another account is another lane"
+    assert ask(world, world.attempt(tenant="other")).status_code == 200, "another account is another circuit"
     assert (circuit(world).state, circuit(world).reason, circuit(world).failures) == (
         CircuitState.OPEN,
         "rate_limited",
@@ -165,7 +165,7 @@ def test_of_any_number_of_gateways_one_call_tests_a_lane_that_was_parked(
             moody.errors.clear()
             moody.asked.clear()
             moody.held.add(HAIKU)
-            world.execute("UPDATE lane SET parked_until = clock_timestamp() - interval '1 second'")
+            world.execute("UPDATE provider_circuit SET open_until = clock_timestamp() - interval '1 second'")
             assert circuit(world).state is CircuitState.HALF_OPEN
             second = World(ledger, second_url, world.policy)
             with ThreadPoolExecutor(12) as pool:
@@ -178,7 +178,7 @@ def test_of_any_number_of_gateways_one_call_tests_a_lane_that_was_parked(
             assert moody.asked == [HAIKU]
             assert sorted(answer.result().status_code for answer in answers) == [200] + [429] * 11
             assert (circuit(world).state, circuit(world).failures) == (CircuitState.CLOSED, 0)
-            assert [event["change"] for event in world.events("lane")] == ["parked", "opened"]
+            assert [event["change"] for event in world.events("circuit")] == ["opened", "closed"]
             assert ask(second, held[3]).status_code == 200
             world.check_books()
 
@@ -190,7 +190,7 @@ def test_a_failed_test_parks_the_lane_for_twice_as_long(world: World, moody: Moo
     for _ in range(4):
         ask(world, held)
         seconds.append(round(circuit(world).open_seconds))
-        world.execute("UPDATE lane SET parked_until = clock_timestamp()")
+        world.execute("UPDATE provider_circuit SET open_until = clock_timestamp()")
     assert seconds == [2, 4, 8, 16]
     assert len(moody.asked) == 4
 
@@ -201,7 +201,7 @@ def test_a_test_whose_caller_leaves_is_given_to_the_next(world: World, moody: Mo
     ask(world, held)
     moody.errors.clear()
     moody.held.add(HAIKU)
-    world.execute("UPDATE lane SET parked_until = clock_timestamp()")
+    world.execute("UPDATE provider_circuit SET open_until = clock_timestamp()")
     host, port = world.url.removeprefix("http://").split(":")
     body = json.dumps(message()).encode()
     with socket.create_connection((host, int(port))) as connection:
@@ -212,7 +212,7 @@ def test_a_test_whose_caller_leaves_is_given_to_the_next(world: World, moody: Mo
         wait_until(lambda: len(moody.asked) == 2, seconds=10, what="the test is out")
         assert code_of(ask(world, held)) == "circuit_open"
     moody.hold.set()
-    wait_until(lambda: ask(world, held).status_code == 200, seconds=10, what="another call may test the lane")
+    wait_until(lambda: ask(world, held).status_code == 200, seconds=10, what="another call may test the circuit")
     assert circuit(world).state is CircuitState.CLOSED
 
 
@@ -268,7 +268,7 @@ def test_the_fleet_draws_its_calls_from_one_bucket(ledger: Ledger, ledger_url: s
         assert 1 <= int(empty.headers["retry-after"]) <= 20, "one of three a minute comes back within twenty seconds"
         assert len(moody.asked) == 3
         assert ask(world, held[0], OPUS).status_code == 200
-        world.execute("UPDATE lane SET filled_at = filled_at - interval '20 seconds'")
+        world.execute("UPDATE provider_circuit SET filled_at = filled_at - interval '20 seconds'")
         assert [ask(world, one).status_code for one in held[:2]] == [200, 429]
         world.check_books()
 
@@ -291,7 +291,7 @@ def test_a_call_that_is_larger_than_its_bucket_waits_for_a_full_one(
     with moody_world(ledger, ledger_url, moody, policy=lanes_policy(tokens_per_minute=1000)) as world:
         held = world.attempt()
         assert ask(world, held, max_tokens=1500).status_code == 200
-        world.execute("UPDATE lane SET tokens = 0")
+        world.execute("UPDATE provider_circuit SET tokens = 0")
         assert code_of(ask(world, held, max_tokens=1500)) == "rate_limited"
 
 

@@ -13,7 +13,7 @@ from ledger.releases import NewRelease, activate, add_release
 from producers.dispatch.broker import Publisher
 from producers.intake.submit import Submitter
 from routing.broker import create_app
-from routing.jobs import Door
+from routing.jobs import Source
 from routing.queues import QueueName
 from sites.content_store import ContentStore
 from tests.factories import Shop
@@ -38,7 +38,7 @@ def statements(shop: Shop) -> Iterator[list[str]]:
 def submit(shop: Shop, broker_url: str) -> Iterator[Callable[..., Any]]:
     app = create_app(broker_url)
     submitter = Submitter(shop.ledger, Publisher(app), shop.policy)
-    yield lambda **body: submitter.submit(body, tenant="acme", door=Door.HTTP).job
+    yield lambda **body: submitter.submit(body, tenant="acme", source=Source.HTTP).job
     app.close()
 
 

@@ -18,7 +18,7 @@ from producers.use_cases.review import changes_of_job
 from producers.use_cases.rounds import Requester, ResumeOrder, ReviseOrder, Rounds
 from routing.decision.router import Signals, SiteSignals, decide
 from routing.errors import InvalidJobError
-from routing.jobs import Door
+from routing.jobs import Source
 from sites.content_store import review_diff
 from sites.preview import PreviewSigner
 from tests.integration.test_agent_jobs import NPM, PACKAGE, edit, maker
@@ -33,7 +33,7 @@ from workers.handlers.publish import run_control
 __all__ = ["maker", "rig", "servers"]  # fixtures
 
 BASE = {"index.html": PAGE, "site.css": STYLE}
-ASKER = Requester(tenant="acme", door=Door.PYTHON, actor="owner")
+ASKER = Requester(tenant="acme", source=Source.PYTHON, actor="owner")
 TOO_MUCH = 'call(about="x" * 400_000)\nresult("API Error", is_error=True)\nsys.exit(1)'
 
 

@@ -143,7 +143,7 @@ def test_a_forge_that_is_away_is_waited_for_in_the_ledger_with_growing_pauses(ya
         forge.failures = [failure]
         job = publish(yard, run_id)
         assert (job.state, job.held_for, job.waiting_since is not None) == (State.PUBLISHING, "time", True)
-        assert str(failure) in job.result["resting"]["why"]
+        assert str(failure) in job.result["retrying"]["why"]
         assert yard.shop.try_claim(yard.shop.message(run_id)) is None, "no worker takes it up before its pause is over"
         rests.append(yard.shop.scalar("SELECT extract(epoch FROM held_until - now()) FROM job WHERE id = :i", i=run_id))
         yard.shop.let_time_pass()
@@ -195,12 +195,12 @@ def test_a_full_disk_is_waited_for_and_the_run_is_published_then(
         patched.setattr(publishing.Workspace, "squash", full)
         job = publish(yard, run_id)
     assert (job.state, job.held_for) == (State.PUBLISHING, "time")
-    assert "No space left" in job.result["resting"]["why"]
+    assert "No space left" in job.result["retrying"]["why"]
     ended = "SELECT outcome, reason FROM attempt WHERE job_id = :i ORDER BY number DESC LIMIT 1"
-    assert yard.shop.rows(ended, i=run_id) == [("resting", "storage_unavailable")], "no remote was away"
+    assert yard.shop.rows(ended, i=run_id) == [("retrying", "storage_unavailable")], "no remote was away"
     yard.shop.let_time_pass()
     job = publish(yard, run_id)
-    assert (job.state, "resting" in job.result) == (State.PUBLISHED, False), "what has ended waits for nothing"
+    assert (job.state, "retrying" in job.result) == (State.PUBLISHED, False), "what has ended waits for nothing"
 
 
 def test_an_advance_that_meets_a_full_disk_is_made_later_and_forgets_that_it_had_to_wait(
@@ -219,11 +219,11 @@ def test_an_advance_that_meets_a_full_disk_is_made_later_and_forgets_that_it_had
         patched.setattr(coordinator, "merge_results", full)
         yard.work_control(yard.job(run_id))
     job = yard.job(run_id)
-    assert (job.state, job.held_for, job.result["resting"]["tries"]) == (State.RUNNING, "time", 1)
+    assert (job.state, job.held_for, job.result["retrying"]["tries"]) == (State.RUNNING, "time", 1)
     yard.wake()
     assert yard.job(run_id).held_for is None
     yard.work_control(yard.job(run_id))
-    assert "resting" not in yard.job(run_id).result
+    assert "retrying" not in yard.job(run_id).result
     assert yard.play(run_id).state == State.PUBLISHED
 
 
@@ -355,7 +355,7 @@ def test_a_publish_waits_for_a_store_that_is_not_there_at_all(shop: Shop, tmp_pa
     run_control(shop.message(claimed.job.id), resources)
     job = shop.job(claimed.job.id)
     assert (job.state, job.held_for) == (State.PUBLISHING, "time")
-    assert "cannot be reached" in job.result["resting"]["why"]
+    assert "cannot be reached" in job.result["retrying"]["why"]
     assert shop.active(site_id) is None
     (tmp_path / "away").rename(home / "blobs")
     shop.let_time_pass()

@@ -15,7 +15,7 @@ from uuid import UUID
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from ledger.attempts import hold, recover
+from ledger.attempts import lock_owned_job, recover
 from ledger.errors import GateNotFoundError, GateRefusedError, WrongStateError
 from ledger.job_control import request_cancel
 from ledger.jobs import end, lock_job
@@ -318,7 +318,7 @@ def test_a_step_that_ends_while_its_run_is_being_stopped_is_waited_for_and_not_c
     def let_the_step_end(point: Point) -> None:
         if point is Point.TAKEN_IN:
             with yard.shop.ledger.begin() as session:
-                end(session, hold(session, step.attempt), State.CANCELLED, reason=Reason.CANCELLED)
+                end(session, lock_owned_job(session, step.attempt), State.CANCELLED, reason=Reason.CANCELLED)
 
     yard.work_control(job, let_the_step_end)
     assert yard.play(run_id).state == State.CANCELLED

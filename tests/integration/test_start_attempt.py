@@ -13,7 +13,7 @@ from uuid import UUID
 
 import pytest
 
-from ledger.attempts import hold
+from ledger.attempts import lock_owned_job
 from ledger.dispatch_window import WRITING_QUEUES
 from ledger.errors import FencedError
 from ledger.job_ends import task_key
@@ -118,7 +118,7 @@ class World:
             continued = {}
         self.shop.accept(id=job_id, tier=tier, site_id=site, tenant=tenant, **asked, **continued)
         self.jobs.append(job_id)
-        results: tuple[dict[str, Any], ...] = ({}, {"output_bytes": 7}, {"paid_replies": {"a": 1}, "resting": 1})
+        results: tuple[dict[str, Any], ...] = ({}, {"output_bytes": 7}, {"paid_replies": {"a": 1}, "retrying": 1})
         columns = {
             "result": json.dumps(self.some(*results, {"needs_person": True})),
             "base_release_id": self.some(None, None, *self.releases),
@@ -334,7 +334,7 @@ def end_all(shop: Shop, seed: int, *, at_once: bool) -> Counter[str]:
         if claimed is None:
             continue
         ending = World(shop, draws, jobs=[job_id])
-        ending.spend(claimed, outcome=ending.some(None, "lost", "parked_kept", "parked"))
+        ending.spend(claimed, outcome=ending.some(None, "lost", "deferred_kept", "deferred"))
         prepare_end(ending, claimed)
         stated = {"reason": reason, "detail": detail, "result": facts}
         try:
@@ -342,7 +342,7 @@ def end_all(shop: Shop, seed: int, *, at_once: bool) -> Counter[str]:
             ways["at once" if is_done else "in general"] += 1
             if not is_done:
                 with shop.ledger.begin() as session:
-                    end(session, hold(session, claimed.attempt), target, **stated)
+                    end(session, lock_owned_job(session, claimed.attempt), target, **stated)
         except FencedError:
             ways["fenced"] += 1
     return ways

@@ -1,4 +1,4 @@
-"""One submit under all doors: accepted when its row commits, refused with a reason for every field, never lost."""
+"""One submit under all sources: accepted when its row commits, refused with a reason for every field, never lost."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ from producers.intake.celery_intake import CeleryMessage, take_in
 from producers.intake.submit import Submitter
 from routing.broker import create_app, list_of
 from routing.errors import InvalidJobError
-from routing.jobs import Door
+from routing.jobs import Source
 from routing.queues import QueueName
 from tests.factories import Shop
 
@@ -43,8 +43,8 @@ def submitter(shop: Shop, broker_url: str) -> Iterator[Submitter]:
 
 @pytest.fixture
 def submit(shop: Shop, submitter: Submitter) -> Submit:
-    def call(*, tenant: str = "acme", door: Door = Door.HTTP, job_id: UUID | None = None, **body: Any) -> Job:
-        return shop.job(submitter.submit(body, tenant=tenant, door=door, job_id=job_id).job.id)
+    def call(*, tenant: str = "acme", source: Source = Source.HTTP, job_id: UUID | None = None, **body: Any) -> Job:
+        return shop.job(submitter.submit(body, tenant=tenant, source=source, job_id=job_id).job.id)
 
     return call
 
@@ -100,7 +100,7 @@ def test_while_the_broker_is_away_a_job_is_accepted_all_the_same(shop: Shop) -> 
     app = create_app(DEAD_BROKER)
     job = (
         Submitter(shop.ledger, Publisher(app), shop.policy)
-        .submit({"prompt": QUESTION}, tenant="acme", door=Door.HTTP)
+        .submit({"prompt": QUESTION}, tenant="acme", source=Source.HTTP)
         .job
     )
     app.close()
@@ -161,7 +161,7 @@ def test_a_bad_request_is_refused_on_record_and_nothing_is_enqueued(
     assert lengths(broker) == {}
     (row,) = shop.rows("SELECT action, tenant, detail FROM audit WHERE action = 'job_refused'")
     assert row.tenant == "acme"
-    assert row.detail == {"door": "http", "errors": [{"field": name, "rule": text}]}
+    assert row.detail == {"source": "http", "errors": [{"field": name, "rule": text}]}
     (event,) = shop.rows("SELECT data FROM event WHERE kind = 'refused'")
     assert event.data["field"] == ("other" if field == "wrong" else field)
 
@@ -169,7 +169,7 @@ def test_a_bad_request_is_refused_on_record_and_nothing_is_enqueued(
 @pytest.mark.parametrize("name", ["a\x00b", "a\ud800b", "x" * 3000])
 def test_a_hostile_field_name_is_a_refusal_like_any_other(shop: Shop, submitter: Submitter, name: str) -> None:
     with pytest.raises(InvalidJobError):
-        submitter.submit({"prompt": QUESTION, name: 1}, tenant="acme", door=Door.HTTP)
+        submitter.submit({"prompt": QUESTION, name: 1}, tenant="acme", source=Source.HTTP)
     assert shop.scalar("SELECT count(*) FROM audit WHERE action = 'job_refused'") == 1
 
 
@@ -207,7 +207,7 @@ def test_a_celery_message_s_task_id_is_the_job_s_id_and_its_idempotency_key(
         CeleryMessage("pointsman.submit", str(task_id), (), {"prompt": "What is a proxy?", "tenant": "acme"}), submitter
     )
     job = shop.job(task_id)
-    assert (job.state, job.door, job.prompt) == ("queued", "celery", QUESTION)
+    assert (job.state, job.source, job.prompt) == ("queued", "celery", QUESTION)
     assert lengths(broker) == {"answer": 1}
 
 

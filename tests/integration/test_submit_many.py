@@ -19,7 +19,7 @@ from producers.intake import submit as submitting
 from producers.intake.submit import Outcome, Submitted, Submitter
 from routing.broker import create_app, list_of
 from routing.errors import InvalidJobError
-from routing.jobs import Door
+from routing.jobs import Source
 from routing.policy.platform import DispatchWindow
 from routing.queues import QueueName
 from tests.factories import Shop
@@ -46,12 +46,12 @@ ROOM = DispatchWindow(per_queue=7, per_tenant=5)
 
 
 def many(submitter: Submitter, *bodies: Any, tenant: str = "acme") -> list[Outcome]:
-    return submitter.submit_many(bodies, tenant=tenant, door=Door.HTTP, actor="key:acme/k")
+    return submitter.submit_many(bodies, tenant=tenant, source=Source.HTTP, actor="key:acme/k")
 
 
 def alone(submitter: Submitter, body: Any) -> Outcome:
     try:
-        return submitter.submit(body, tenant="acme", door=Door.HTTP, actor="key:acme/k")
+        return submitter.submit(body, tenant="acme", source=Source.HTTP, actor="key:acme/k")
     except (InvalidJobError, IdempotencyConflictError, AdmissionRefusedError) as error:
         return error
 
@@ -101,9 +101,10 @@ def seen(shop: Shop, broker: Any, told: list[Outcome]) -> Any:
     sites = {row.id: row.name for row in shop.rows("SELECT id, name FROM site")}
     jobs = shop.rows("""
         SELECT id, state, reason, prompt, request, request_digest, idempotency_key, priority, site_id, route, mode,
-               tier, queue, fence, held_for, pushed_at IS NOT NULL AS pushed, waiting_since IS NOT NULL AS waits, door,
-               requested_by, cap_nanousd, superseded_by, supersede_key, result::text NOT LIKE '%superseded_by%' AS own,
-               clarification, expires_at IS NOT NULL AS expires, root_id = id AS is_root FROM job
+               tier, queue, fence, held_for, pushed_at IS NOT NULL AS pushed, waiting_since IS NOT NULL AS waits,
+               source, requested_by, cap_nanousd, superseded_by, supersede_key,
+               result::text NOT LIKE '%superseded_by%' AS own, clarification,
+               expires_at IS NOT NULL AS expires, root_id = id AS is_root FROM job
     """)
     events = shop.rows("SELECT job_id, kind, data FROM event ORDER BY id")
     audit = shop.rows("SELECT job_id, action, actor, tier, prompt, prompt_sha256, detail FROM audit ORDER BY seq")
@@ -191,7 +192,7 @@ def test_those_before_it_count_when_a_job_looks_for_room(shop: Shop, broker_url:
     admission = shop.policy.admission.model_copy(update={"waiting_per_tenant": 3})
     submitter = Submitter(shop.ledger, Publisher(app), shop.policy.model_copy(update={"admission": admission}))
     shop.tenant()
-    submitter.submit({"prompt": QUESTION}, tenant="acme", door=Door.HTTP)
+    submitter.submit({"prompt": QUESTION}, tenant="acme", source=Source.HTTP)
     with shop.ledger.begin() as session:
         count_backlog(session)
     told = many(submitter, *[{"prompt": QUESTION}] * 4, {"prompt": "pwd"})

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ledger.attempts import hold, renew
+from ledger.attempts import lock_owned_job, renew
 from ledger.dispatch_window import release_sites
 from ledger.jobs import close_attempt, end
 from ledger.tables import Job, Site
@@ -15,7 +15,7 @@ from producers.dispatch.broker import Publisher
 from producers.intake.submit import Submitter
 from routing.broker import create_app
 from routing.errors import InvalidJobError
-from routing.jobs import Door, Reason, State
+from routing.jobs import Reason, Source, State
 from tests.factories import Shop
 
 Submit = Callable[..., Job]
@@ -30,7 +30,7 @@ def submit(shop: Shop, broker_url: str) -> Iterator[Submit]:
 
     def call(*, tenant: str = "acme", **body: Any) -> Job:
         asked = {"prompt": EDIT, "site": "shop", "supersede_key": "header"} | body
-        return shop.job(submitter.submit(asked, tenant=tenant, door=Door.HTTP).job.id)
+        return shop.job(submitter.submit(asked, tenant=tenant, source=Source.HTTP).job.id)
 
     yield call
     app.close()
@@ -58,7 +58,7 @@ def test_an_older_job_that_is_worked_on_stops_and_hands_on_its_site(shop: Shop, 
     with shop.ledger.begin() as session:
         assert renew(session, claimed.attempt, lease_seconds=20).cancel_requested
     with shop.ledger.begin() as session:  # as the worker does at its next step
-        job = hold(session, claimed.attempt)
+        job = lock_owned_job(session, claimed.attempt)
         end(session, job, State.CANCELLED, reason=Reason.CANCELLED)
         close_attempt(session, job, outcome="cancelled", reason=Reason.CANCELLED)
     assert (shop.job(old.id).reason, len(told(shop, old))) == ("superseded", 1)

@@ -15,7 +15,7 @@ from sqlalchemy import MetaData
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlmodel import SQLModel
 
-from ledger.attempts import hold
+from ledger.attempts import lock_owned_job
 from ledger.events import EventKind, record
 from ledger.jobs import end, lock_job
 from ledger.releases import activate
@@ -26,14 +26,14 @@ from producers.dispatch import sweeping
 from producers.dispatch.housekeeping import Housekeeper
 from producers.dispatch.sweeping import CHAIN_TABLES, RowSweeper, Swept
 from producers.use_cases.rounds import Replays, Requester
-from routing.jobs import Door, Reason, State
+from routing.jobs import Reason, Source, State
 from routing.policy.platform import Retention
 from sites.content_store import ContentStore
 from tests.factories import Shop
 from tests.integration.run_world import Yard
 
 RULES = Retention(releases=20, days=90, draft_hours=48, job_days=10, dead_letter_days=30, event_days=5)
-ASKER = Requester(tenant="acme", door=Door.PYTHON, actor="owner")
+ASKER = Requester(tenant="acme", source=Source.PYTHON, actor="owner")
 
 
 def answered(shop: Shop, *, days: float = 0, state: State = State.ANSWERED) -> UUID:
@@ -104,7 +104,7 @@ def test_no_metric_changes_when_rows_go_and_what_was_never_folded_is_folded_firs
 
 def test_events_that_a_running_transaction_keeps_from_being_folded_keep_their_jobs(shop: Shop) -> None:
     with shop.ledger.begin() as open_session:
-        record(open_session, EventKind.REFUSED, door="http", field="prompt")
+        record(open_session, EventKind.REFUSED, source="http", field="prompt")
         old = answered(shop, days=11)
         sweep(shop)
         assert jobs(shop) == {old}
@@ -150,7 +150,7 @@ def published(shop: Shop, *, days: float) -> UUID:
     shop.approve(claimed.job.id)
     taken = shop.claim(claimed.job.id)
     with shop.ledger.begin() as session:
-        job = hold(session, taken.attempt)
+        job = lock_owned_job(session, taken.attempt)
         assert job.site_id is not None
         found = session.get_one(type(release), release.id)
         activate(session, job.site_id, found, base_release_id=found.base_release_id)
@@ -188,7 +188,7 @@ def test_events_go_before_their_jobs_and_never_those_of_unfinished_ones(shop: Sh
     ended, running = answered(shop, days=6), shop.running(tier=None).job.id
     grow_old(shop, running, days=6)
     with shop.ledger.begin() as session:
-        record(session, EventKind.REFUSED, door="http", field="prompt")
+        record(session, EventKind.REFUSED, source="http", field="prompt")
     shop.execute("UPDATE event SET at = at - interval '6 days' WHERE job_id IS NULL")
     swept = sweep(shop)
     assert (swept.jobs, swept.events > 0) == (0, True)
@@ -212,14 +212,14 @@ def test_caps_of_past_days_counters_of_old_failures_and_idle_lanes_go(shop: Shop
         " ('new', 'acme', 1, 0, false, '[]', now())"
     )
     shop.execute(
-        "INSERT INTO lane (provider, model, failures, requests, tokens, changed_at)"
+        "INSERT INTO provider_circuit (provider, model, failures, requests, tokens, changed_at)"
         " VALUES ('gone', 'm', 0, 0, 0, now() - interval '11 days'), ('used', 'm', 0, 0, 0, now())"
     )
     sweep(shop)
     kept = {tuple(row) for row in shop.rows("SELECT scope, left(key, 4) FROM cap")}
     assert kept == {("fleet_day", str(shop.scalar("SELECT to_char(timezone('UTC', now()), 'YYYY')"))), ("job", "kept")}
     assert [row[0] for row in shop.rows("SELECT key FROM task_failure")] == ["new"]
-    assert [row[0] for row in shop.rows("SELECT provider FROM lane")] == ["used"]
+    assert [row[0] for row in shop.rows("SELECT provider FROM provider_circuit")] == ["used"]
 
 
 def test_a_run_goes_with_its_steps_gates_notes_and_workspace(shop: Shop, tmp_path: Path) -> None:
@@ -313,7 +313,7 @@ MANY = int(os.environ.get("SWEPT_JOBS", "2000"))
 
 MANY_ROWS = (
     """
-    INSERT INTO job (id, tenant, door, state, prompt, request, request_digest, priority, root_id, route, queue,
+    INSERT INTO job (id, tenant, source, state, prompt, request, request_digest, priority, root_id, route, queue,
                          fence, lost_attempts, cap_nanousd, result, created_at, ended_at)
         SELECT id, 'acme', 'python', 'answered', 'What?', '{}', '', 'P2', id, '{}', 'answer', 2, 0, 0, '{}',
                now() - interval '20 days', now() - interval '20 days' + n * interval '1 millisecond'
@@ -410,9 +410,9 @@ def test_a_look_that_failed_is_not_repeated_before_its_rest(shop: Shop) -> None:
 
 def test_a_lane_whose_bucket_is_used_stays_however_long_it_had_no_trouble(shop: Shop) -> None:
     shop.execute("""
-        INSERT INTO lane (provider, model, failures, requests, tokens, filled_at, changed_at)
+        INSERT INTO provider_circuit (provider, model, failures, requests, tokens, filled_at, changed_at)
         VALUES ('p', 'used', 0, 1, 1, now(), now() - interval '1 year'),
                ('p', 'forgotten', 0, 1, 1, now() - interval '1 year', now() - interval '1 year'),
                ('p', 'never filled', 0, 1, 1, NULL, now() - interval '1 year')""")
     sweep(shop)
-    assert shop.rows("SELECT model FROM lane") == [("used",)]
+    assert shop.rows("SELECT model FROM provider_circuit") == [("used",)]

@@ -29,7 +29,7 @@ from producers.errors import PublishError
 from producers.intake.submit import Submitter
 from routing.broker import create_app
 from routing.config import BrokerConfig
-from routing.jobs import Door
+from routing.jobs import Source
 from routing.policy.platform import platform_policy
 from routing.queues import QueueName
 from tests.factories import Shop
@@ -100,7 +100,7 @@ def test_a_job_runs_to_its_end_with_broker_and_ledger_over_tls(guarded: Guarded,
 
     try:
         submitter = Submitter(ledger, publisher, shop.policy)
-        job_id: UUID = submitter.submit({"prompt": "pwd"}, tenant="acme", door=Door.PYTHON).job.id
+        job_id: UUID = submitter.submit({"prompt": "pwd"}, tenant="acme", source=Source.PYTHON).job.id
         assert wait_until(ended, seconds=300, what="the job has ended").state == "answered"
     finally:
         worker.terminate()

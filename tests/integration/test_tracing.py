@@ -44,7 +44,7 @@ HEADER = f"00-{IDS[0]}-{IDS[1]}-00"
 
 @dataclass
 class Fleet:
-    """A door, a gateway with a provider, and a worker, all in this process."""
+    """A source, a gateway with a provider, and a worker, all in this process."""
 
     world: World
     resources: Resources

@@ -1,4 +1,4 @@
-"""Jobs whose lane is parked: they wait in the ledger with nothing spent on them, and the other lanes flow."""
+"""Jobs whose circuit is open: they wait in the ledger with nothing spent on them, and the other circuits flow."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gateway.config import GatewayConfig, ProviderConfig
 from gateway.fake_provider.config import FakeProviderConfig, billed_nanousd
 from gateway.fake_provider.server import running_fake_provider
 from gateway.server import serve_gateway_in_thread
-from ledger.attempts import defer, find_lapsed_attempts, hold, recover
+from ledger.attempts import defer, find_lapsed_attempts, lock_owned_job, recover
 from ledger.dispatch_window import release_due
 from ledger.job_control import request_cancel
 from ledger.jobs import lock_job
@@ -64,7 +64,7 @@ rules:
 
 
 def policy_of() -> Policy:
-    """Questions go to another model than edits; two failures park a lane, for longer than an attempt waits."""
+    """Questions go to another model than edits; two failures park a circuit, for longer than an attempt waits."""
     policy = policy_with_file_remotes()
     answer = policy.calls["answer"].model_copy(update={"model": OPUS})
     limits = policy.queues[QueueName.ANSWER].model_copy(update={"llm_usd": 0.5})
@@ -87,8 +87,8 @@ class Rig(SpecRig):
         return self.run(job_id, HANDLERS[self.shop.job(job_id).queue])
 
     def later(self) -> None:
-        """Let the time pass that every lane is parked and every job is held."""
-        self.shop.execute("UPDATE lane SET parked_until = clock_timestamp() WHERE parked_until IS NOT NULL")
+        """Let the time pass that every circuit is open and every job is held."""
+        self.shop.execute("UPDATE provider_circuit SET open_until = clock_timestamp() WHERE open_until IS NOT NULL")
         self.shop.execute("UPDATE job SET held_until = clock_timestamp() WHERE held_until IS NOT NULL")
         with self.shop.ledger.begin() as session:
             release_due(session)
@@ -155,7 +155,7 @@ def test_jobs_of_a_busy_lane_wait_and_end_well_and_those_of_another_flow_meanwhi
         for job_id in (first, second):
             job = rig.work(job_id)
             assert (job.state, job.held_for, job.lost_attempts, job.ended_at) == ("queued", "provider", 0, None)
-            assert rig.attempts(job_id) == [("parked", "provider_busy")]
+            assert rig.attempts(job_id) == [("deferred", "provider_busy")]
         held = rig.shop.scalar(
             "SELECT min(extract(epoch FROM held_until - now())) FROM job WHERE held_for = 'provider'"
         )
@@ -164,18 +164,18 @@ def test_jobs_of_a_busy_lane_wait_and_end_well_and_those_of_another_flow_meanwhi
         assert rig.circuit(HAIKU) is CircuitState.OPEN
 
         question = rig.shop.accept(prompt="What is on the page?", tier=None, site_id=site)
-        assert rig.work(question).state == "answered", "another model's lane flows, at the same site too"
+        assert rig.work(question).state == "answered", "another model's circuit is closed, at the same site too"
         direct = rig.shop.accept(prompt="Change the hero heading to 'Bread since 1932'", site_id=site)
         assert rig.work(direct).state == "awaiting_approval", "what needs no model waits for none"
 
         rig.later()
-        assert rig.work(second).held_for == "provider", "the test of the lane failed: it is parked again"
+        assert rig.work(second).held_for == "provider", "the test failed: it is open again"
         rig.later()
         assert rig.work(second).state == "awaiting_approval"
         assert rig.circuit(HAIKU) is CircuitState.CLOSED
-        assert [outcome for outcome, _ in rig.attempts(second)] == ["parked", "parked", "awaiting_approval"]
+        assert [outcome for outcome, _ in rig.attempts(second)] == ["deferred", "deferred", "awaiting_approval"]
         assert rig.shop.job(second).lost_attempts == 0
-        assert reason in {event["reason"] for event in _events(rig, "lane")}
+        assert reason in {event["reason"] for event in _events(rig, "circuit")}
         rig.check_books()
 
 
@@ -188,7 +188,7 @@ def test_a_reply_that_breaks_off_in_the_middle_waits_as_one_that_never_began(
     broken = f'rules: [{{name: broken, when: {{model: "{HAIKU}"}}, times: 1, fault: {fault}}}]'
     with installation(shop, tmp_path, scenario=broken) as rig:
         job_id = rig.shop.accept(prompt=EDIT, site_id=rig.site())
-        assert (rig.work(job_id).state, rig.attempts(job_id)) == ("queued", [("parked", "provider_busy")])
+        assert (rig.work(job_id).state, rig.attempts(job_id)) == ("queued", [("deferred", "provider_busy")])
         rig.later()
         assert rig.work(job_id).state == "awaiting_approval"
         assert rig.shop.scalar("SELECT sum(reserved_nanousd) FROM cap") == 0
@@ -219,7 +219,7 @@ def test_jobs_wait_for_a_gateway_that_is_away(shop: Shop, tmp_path: Path) -> Non
         assert (job.state, job.held_for, rig.attempts(job_id)) == (
             "queued",
             "provider",
-            [("parked", "gateway_unreachable")],
+            [("deferred", "gateway_unreachable")],
         )
         rig.resources = there
         rig.later()
@@ -236,7 +236,7 @@ def test_a_gateway_that_stands_still_until_the_time_is_up_is_away_and_not_slow(s
         with soft_limit_after(1.0):
             job = rig.work(job_id)
         proxy.close()
-        assert (job.state, rig.attempts(job_id)) == ("queued", [("parked", "gateway_unreachable")])
+        assert (job.state, rig.attempts(job_id)) == ("queued", [("deferred", "gateway_unreachable")])
         rig.resources = there
         rig.later()
         assert rig.work(job_id).state == "awaiting_approval"
@@ -274,7 +274,10 @@ def test_no_model_is_paid_while_the_content_store_is_full(shop: Shop, tmp_path: 
         job_id, question = rig.shop.accept(prompt=EDIT, site_id=rig.site()), rig.shop.accept(prompt="Why?", tier=None)
         with_disk(rig, disk)
         for _ in range(2):
-            assert (rig.work(job_id).held_for, rig.attempts(job_id)[-1]) == ("time", ("parked", "storage_unavailable"))
+            assert (rig.work(job_id).held_for, rig.attempts(job_id)[-1]) == (
+                "time",
+                ("deferred", "storage_unavailable"),
+            )
             rig.later()
         assert rig.calls() == []
         assert rig.work(question).state == "answered", "what stores nothing goes on"
@@ -292,7 +295,7 @@ def test_an_answer_that_was_paid_for_is_not_bought_again_when_the_disk_fills_up_
         with_disk(rig, disk)
         for _ in range(2):
             job = rig.work(job_id)
-            assert (job.state, rig.attempts(job_id)[-1]) == ("queued", ("parked_kept", "storage_unavailable"))
+            assert (job.state, rig.attempts(job_id)[-1]) == ("queued", ("deferred_kept", "storage_unavailable"))
             row: Site = rig.shop.find(Site, site)
             assert row.lock_job_id == job_id, "another release would make the kept answer worthless"
             with rig.shop.ledger.begin() as session:
@@ -340,7 +343,7 @@ def test_a_job_whose_disk_is_full_waits_for_a_time_and_for_no_longer_than_for_a_
     def park_once() -> float | None:
         claimed = shop.claim(job_id)
         with shop.ledger.begin() as session:
-            job = hold(session, claimed.attempt)
+            job = lock_owned_job(session, claimed.attempt)
             return defer(session, job, asked=None, reason=Reason.STORAGE_UNAVAILABLE, detail="full", circuits=rules)
 
     given = []
@@ -431,7 +434,7 @@ def test_an_agent_whose_lane_is_parked_goes_on_from_the_files_it_had_written(sho
         assert (job.state, job.held_for, rig.attempts(job_id)) == (
             "queued",
             "provider",
-            [("parked_kept", "provider_busy")],
+            [("deferred_kept", "provider_busy")],
         )
         assert rig.files(job.start_release_id)["second.txt"] == b"half of the work"
         row: Site = rig.shop.find(Site, site)
@@ -442,7 +445,7 @@ def test_an_agent_whose_lane_is_parked_goes_on_from_the_files_it_had_written(sho
             release_due(session)
         boxes = len(maker.boxes)
         assert rig.work(job_id).held_for == "provider"
-        assert len(maker.boxes) == boxes, "no box is made for a lane that is parked"
+        assert len(maker.boxes) == boxes, "no box is made for a circuit that is open"
 
         rig.later()
         done = rig.work(job_id)

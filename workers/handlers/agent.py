@@ -119,8 +119,8 @@ def edit_with_agent(attempt: Attempt) -> Outcome:
     obstacle = None
     if ended is not None:
         obstacle = obstacle_to(attempt, work.verdict, model=_model(attempt), exceeded=session.exceeded)
-    if obstacle is not None and isinstance(parked := decide_end(obstacle), Deferred):
-        ended = parked
+    if obstacle is not None and isinstance(deferred := decide_end(obstacle), Deferred):
+        ended = deferred
     if work.files is None or work.changes.is_empty:
         assert ended is not None, "a finished session has changed files, or a reason why they are not accepted"
         return replace(ended, facts=work.facts)

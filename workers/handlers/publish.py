@@ -13,7 +13,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import NamedTuple
 
-from ledger.attempts import hold
+from ledger.attempts import lock_owned_job
 from ledger.errors import FencedError, PublishConflictError, ReleaseSweptError, WrongStateError
 from ledger.events import EventKind, record
 from ledger.job_control import approved_release
@@ -92,7 +92,7 @@ def publish(claimed: Claim, resources: Resources, observe: Observe) -> None:
 def _check(claimed: Claim, resources: Resources) -> _Approved | None:
     """Return what is to be published; a job whose release is not what was approved ends here."""
     with resources.ledger.begin() as session:
-        job = hold(session, claimed.attempt)
+        job = lock_owned_job(session, claimed.attempt)
         try:
             release = approved_release(session, job)
             check_release_integrity(release)
@@ -112,7 +112,7 @@ def _lay_out(claimed: Claim, approved: _Approved, resources: Resources) -> bool:
         logger.warning("projection_not_laid_out", exc_info=True)
     except SiteError as error:
         with resources.ledger.begin() as session:
-            job = hold(session, claimed.attempt)
+            job = lock_owned_job(session, claimed.attempt)
             detail = f"its files cannot be read back ({type(error).__name__}); the live site is unchanged"
             end(session, job, State.FAILED, reason=Reason.INTERNAL_ERROR, detail=detail)
         return False
@@ -122,7 +122,7 @@ def _lay_out(claimed: Claim, approved: _Approved, resources: Resources) -> bool:
 def _swap(claimed: Claim, resources: Resources, *, began: float) -> bool:
     """Make the release active and end its job, in one commit; False when it ended in another way."""
     with resources.ledger.begin() as session:
-        job = hold(session, claimed.attempt)
+        job = lock_owned_job(session, claimed.attempt)
         try:
             release = approved_release(session, job)
             activate(session, release.site_id, release, base_release_id=release.base_release_id)
@@ -185,7 +185,7 @@ def _run_or_defer(claimed: Claim, resources: Resources, observe: Observe) -> Non
 
 def _give_up(claimed: Claim, resources: Resources, detail: str) -> None:
     with resources.ledger.begin() as session:
-        job = hold(session, claimed.attempt)
+        job = lock_owned_job(session, claimed.attempt)
         reason = Reason.PUBLISH_FAILED if job.state == State.PUBLISHING else Reason.INTERNAL_ERROR
         end(session, job, State.FAILED, reason=reason, detail=detail)
 

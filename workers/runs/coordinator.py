@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 from sqlmodel import Session
 
-from ledger.attempts import hold
+from ledger.attempts import lock_owned_job
 from ledger.jobs import close_attempt, end, move
 from ledger.runs.run import RunChange, RunRows, change_run, ensure_run, load_run
 from ledger.runs.steps import StepOutcome, absorb, wake_run
@@ -274,7 +274,7 @@ class Advance:
 
     def _begin(self) -> RunRows | None:
         with self._resources.ledger.begin() as session:
-            job = hold(session, self._claimed.attempt)
+            job = lock_owned_job(session, self._claimed.attempt)
             if ensure_run(session, job) is None:
                 detail = "its project no longer exists"
                 end(session, job, State.FAILED, reason=Reason.INVALID_REQUEST, detail=detail)
@@ -286,7 +286,7 @@ class Advance:
     def _move(self, taken: MergedResults) -> _Next:
         """Decide and carry out one move, in one transaction."""
         with self._resources.ledger.begin() as session:
-            job = hold(session, self._claimed.attempt)
+            job = lock_owned_job(session, self._claimed.attempt)
             self._note(session, job, taken)
             rows = load_run(session, job)
             scene = self._scene(session, job, rows)
@@ -376,12 +376,12 @@ class Advance:
         changes = self._workspace.changes(base, head) if base is not None and head is not None else {}
         result = scan_changes(changes, known_keys=self._known_keys)
         with self._resources.ledger.begin() as session:
-            job = hold(session, self._claimed.attempt)
+            job = lock_owned_job(session, self._claimed.attempt)
             run = session.get_one(Run, job.id, populate_existing=True)
             change_run(session, run, RunChange(scan=result.verdict, scan_detail=result.detail))
 
     def _give_up(self, detail: str) -> None:
         logger.error("run_given_up", extra={"run_id": str(self._claimed.job.id), "detail": detail})
         with self._resources.ledger.begin() as session:
-            job = hold(session, self._claimed.attempt)
+            job = lock_owned_job(session, self._claimed.attempt)
             end(session, job, State.FAILED, reason=Reason.INTERNAL_ERROR, detail=detail)

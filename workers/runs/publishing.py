@@ -16,7 +16,7 @@ from uuid import UUID
 
 from gateway.errors import ForgeError
 from gateway.forge import PullRequest, neutralise, open_pull_request
-from ledger.attempts import hold
+from ledger.attempts import lock_owned_job
 from ledger.jobs import end
 from ledger.runs.run import RunRows, load_run
 from ledger.start_attempt import Claim
@@ -166,10 +166,10 @@ def publish_run(claimed: Claim, resources: Resources, workspace: Workspace) -> N
 
     def check() -> None:
         with resources.ledger.begin() as session:
-            hold(session, claimed.attempt)
+            lock_owned_job(session, claimed.attempt)
 
     with resources.ledger.begin() as session:
-        rows = load_run(session, hold(session, claimed.attempt))
+        rows = load_run(session, lock_owned_job(session, claimed.attempt))
     try:
         facts = _hand_over(rows, resources, workspace, check=check)
     except (WorkspaceError, ForgeError, OSError) as error:
@@ -187,7 +187,7 @@ def _end(
     claimed: Claim, resources: Resources, state: State, reason: Reason, *, facts: Mapping[str, Any], detail: str = ""
 ) -> None:
     with resources.ledger.begin() as session:
-        end(session, hold(session, claimed.attempt), state, reason=reason, detail=detail, result=facts)
+        end(session, lock_owned_job(session, claimed.attempt), state, reason=reason, detail=detail, result=facts)
 
 
 def _hand_over(

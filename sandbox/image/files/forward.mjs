@@ -1,4 +1,4 @@
-// A box's door: takes connections on one address and passes their bytes to fixed targets, as many as a box can need.
+// A box's egress: takes connections on one address and passes their bytes to fixed targets, as many as a box can need.
 // usage: node forward.mjs ADDRESS PORT=HOST:PORT...
 import net from "node:net";
 

@@ -57,7 +57,7 @@ def test_a_call_counts_for_its_lane_by_how_the_provider_took_it(status: object, 
 
 def test_only_a_lane_that_is_parked_counts_as_parked() -> None:
     circuit = {"provider": "p", "model": "m", "reason": "overloaded"}
-    changes = [Happened("lane", {**circuit, "change": change}) for change in ("parked", "opened", "parked")]
+    changes = [Happened("circuit", {**circuit, "change": change}) for change in ("opened", "closed", "opened")]
     assert of(fold(changes), "circuit_opens_total") == {("m", "p", "overloaded"): 2}
 
 
@@ -111,7 +111,7 @@ def test_a_clarification_is_counted_by_the_decision_that_was_in_doubt() -> None:
 @pytest.mark.req("R-106", "R-107", "R-108")
 def test_a_decision_that_is_made_in_intake_is_counted_when_it_leaves_it_and_not_before() -> None:
     decision = {"mode": "ANSWER", "confidence": "NONE", "tier": None}
-    accepted = Happened("accepted", {"door": "http", "mode": "ACTION", "confidence": "WEAK", "state": "received"})
+    accepted = Happened("accepted", {"source": "http", "mode": "ACTION", "confidence": "WEAK", "state": "received"})
     left = Happened("state", {"origin": "received", "target": "queued", "decision": decision})
     assert of(fold([accepted]), "routes_total") == {}
     assert of(fold([accepted, left]), "routes_total") == {("none", "answer", "none"): 1}
@@ -121,13 +121,13 @@ def test_a_decision_that_is_made_in_intake_is_counted_when_it_leaves_it_and_not_
 @pytest.mark.parametrize("mode", Mode)
 @pytest.mark.parametrize("confidence", Confidence)
 def test_a_route_is_counted_by_mode_confidence_and_tier(mode: Mode, confidence: Confidence) -> None:
-    data = {"door": "http", "mode": mode.value, "tier": 2, "confidence": confidence.value}
+    data = {"source": "http", "mode": mode.value, "tier": 2, "confidence": confidence.value}
     labels = (confidence.name.lower(), mode.name.lower(), "patch")
     assert of(fold([Happened("accepted", data)]), "routes_total") == {labels: 1}
 
 
 def test_a_job_that_is_not_routed_yet_counts_no_route() -> None:
-    unrouted = Happened("accepted", {"door": "http", "mode": None, "tier": None})
+    unrouted = Happened("accepted", {"source": "http", "mode": None, "tier": None})
     assert of(fold([unrouted]), "routes_total") == {}
 
 
@@ -187,7 +187,7 @@ _ALLOWED = {
     "origin": set(metrics.TIERS),
     "target": set(metrics.TIERS),
     "queue_name": {*metrics.QUEUES, "other"},
-    "door": {*metrics.DOORS, "other"},
+    "source": {*metrics.SOURCES, "other"},
     "outcome": {*metrics.OUTCOMES, "other"},
     "state": {*metrics.OUTCOMES, "other"},
     "limit": {*metrics.LIMITS, "other"},
@@ -210,7 +210,7 @@ _hostile_data = st.fixed_dictionaries(
             "state",
             "reason",
             "outcome",
-            "door",
+            "source",
             "field",
             "mode",
             "confidence",

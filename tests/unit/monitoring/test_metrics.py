@@ -45,7 +45,7 @@ held_jobs{reason} gauge
 job_attempts_total{tier,queue_name,outcome,reason} counter
 job_cost_usd{tier} histogram
 job_duration_seconds{tier,state} histogram
-jobs_accepted_total{door} counter
+jobs_accepted_total{source} counter
 jobs_by_box_total{tier,box} counter
 jobs_enqueued_total{tier,queue_name} counter
 jobs_finished_total{tier,queue_name,state,reason} counter
@@ -69,7 +69,7 @@ queue_oldest_age_seconds{queue_name} gauge
 queue_paused{queue_name} gauge
 queue_ready_oldest_age_seconds{queue_name} gauge
 queue_wait_seconds{queue_name,tier} histogram
-requests_refused_total{door,field} counter
+requests_refused_total{source,field} counter
 routes_total{mode,confidence,tier} counter
 run_gates_total{kind,state} counter
 run_tokens_total{part} counter

@@ -10,8 +10,8 @@ from sandbox.pool import build_spec
 
 def test_a_network_of_the_operator_s_needs_the_gateway_s_address_on_it() -> None:
     with pytest.raises(ValidationError, match="gateway_host: required with network"):
-        BoxConfig(network="pointsman-door")
-    assert BoxConfig(network="pointsman-door", gateway_host="10.0.0.2").network == "pointsman-door"
+        BoxConfig(network="pointsman-egress")
+    assert BoxConfig(network="pointsman-egress", gateway_host="10.0.0.2").network == "pointsman-egress"
 
 
 class ImageIsThere:

@@ -106,9 +106,9 @@ def test_an_attempt_waits_only_where_that_leaves_it_most_of_its_time(left: float
 
 
 def test_time_that_a_gateway_took_by_standing_still_is_not_the_job_s() -> None:
-    parked = decide_end(SoftTimeLimit(), was_gateway_away=True)
-    assert isinstance(parked, Deferred)
-    assert parked.reason is Reason.GATEWAY_UNREACHABLE
+    deferred = decide_end(SoftTimeLimit(), was_gateway_away=True)
+    assert isinstance(deferred, Deferred)
+    assert deferred.reason is Reason.GATEWAY_UNREACHABLE
     assert isinstance(decide_end(BudgetExceededError("cap"), was_gateway_away=True), Ended)
 
 
@@ -234,9 +234,9 @@ def test_a_step_rests_only_where_its_surroundings_failed_it() -> None:
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EIO])
 def test_an_edit_that_finds_the_disk_full_or_away_gives_its_worker_back_and_waits(number: int) -> None:
-    parked = decide_end(OSError(number, os.strerror(number)))
-    assert isinstance(parked, Deferred)
-    assert parked.reason == Reason.STORAGE_UNAVAILABLE
+    deferred = decide_end(OSError(number, os.strerror(number)))
+    assert isinstance(deferred, Deferred)
+    assert deferred.reason == Reason.STORAGE_UNAVAILABLE
 
 
 def test_any_other_error_of_a_file_is_a_defect() -> None:

@@ -343,7 +343,7 @@ def test_any_description_becomes_a_site_of_several_sections(description: str) ->
 
 
 DESCRIBED = """
-a site for my small shop called Red Door with menu pricing faq team stats gallery testimonials steps features, tea,
+a site for my small shop called Red Source with menu pricing faq team stats gallery testimonials steps features, tea,
 cake and comparison table: email me@x.example phone 12345678 about "us" teal ocean contact form €5 per hour
 """
 
@@ -355,7 +355,7 @@ def test_descriptions_of_any_words_expand(words: list[str]) -> None:
 
 
 def test_a_long_description_stays_within_the_tokens_of_the_policys_call() -> None:
-    description = "A site called Red Door with menu, pricing, faq, steps and story. " + "Very long words. " * 200
+    description = "A site called Red Source with menu, pricing, faq, steps and story. " + "Very long words. " * 200
     limit = platform_policy().calls["spec_create"].max_tokens
     assert play(description, outline_tool(), max_tokens=limit).stop_reason == "tool_use"
 

@@ -61,7 +61,7 @@ def event(seconds: float, kind: str, **data: Any) -> EventView:
 
 
 EDIT = [
-    event(0, "accepted", state="queued", queue="spec", door="http"),
+    event(0, "accepted", state="queued", queue="spec", source="http"),
     event(0, "waiting", queue="spec"),
     event(1, "started", attempt=1, queue="spec"),
     event(3, "state", origin="queued", target="running"),

@@ -113,14 +113,14 @@ def test_the_settings_of_a_site_s_role_forbid_to_bypass_permissions() -> None:
 
 @pytest.mark.req("H-116")
 def test_the_environment_holds_one_secret_which_is_the_attempt_s_token() -> None:
-    env = environment(PLAN, gateway_url="http://door:8080", token="virtual-token")
+    env = environment(PLAN, gateway_url="http://egress:8080", token="virtual-token")
     assert [name for name, value in env.items() if value == "virtual-token"] == ["ANTHROPIC_AUTH_TOKEN"]
-    assert env["ANTHROPIC_BASE_URL"] == "http://door:8080"
+    assert env["ANTHROPIC_BASE_URL"] == "http://egress:8080"
     assert not {name for name in env if name.startswith(("POINTSMAN", "PG", "REDIS"))}
 
 
 def test_every_model_that_the_cli_may_choose_is_the_pinned_one() -> None:
-    env = environment(PLAN, gateway_url="http://door:8080", token="t")
+    env = environment(PLAN, gateway_url="http://egress:8080", token="t")
     models = {value for name, value in env.items() if name.startswith("ANTHROPIC_") and "MODEL" in name}
     assert models == {"claude-sonnet-4-6"}
 

@@ -63,7 +63,7 @@ def box() -> dict[str, Any]:
         MemorySwap=SPEC.limits.memory_bytes,
         NanoCpus=2_000_000_000,
         PidsLimit=256,
-        ExtraHosts=["door:10.0.0.2"],
+        ExtraHosts=["egress:10.0.0.2"],
         Tmpfs={"/tmp": "rw,nosuid,nodev"},
         Ulimits=[{"Name": "fsize", "Hard": SPEC.limits.file_bytes}, {"Name": "core", "Hard": 0}],
     )
@@ -117,7 +117,7 @@ WEAKER: dict[str, Callable[[dict[str, Any]], None]] = {
     "core_files": host(Ulimits=[{"Name": "fsize", "Hard": SPEC.limits.file_bytes}]),
     "published_port": host(PortBindings={"80/tcp": [{}]}),
     "unmasked_proc": host(MaskedPaths=[]),
-    "another_host_name": host(ExtraHosts=["door:10.0.0.2", "evil:1.2.3.4"]),
+    "another_host_name": host(ExtraHosts=["egress:10.0.0.2", "evil:1.2.3.4"]),
     "stays_behind": host(AutoRemove=False),
     "set_user_id_on_tmpfs": host(Tmpfs={"/tmp": "rw"}),
     "root": lambda found: found["Config"].update(User=""),

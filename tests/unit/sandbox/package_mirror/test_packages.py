@@ -49,7 +49,7 @@ def described(dist: Any, **fields: Any) -> bytes:
     ],
 )
 def test_a_file_is_bound_to_the_strongest_digest_stated(dist: dict[str, Any], digest: Digest | None) -> None:
-    read = read_packument(described({"tarball": URL, **dist}), name="left", public_url="http://door:8081")
+    read = read_packument(described({"tarball": URL, **dist}), name="left", public_url="http://egress:8081")
     assert {file: origin.digest for file, origin in read.files.items()} == (
         {} if digest is None else {"left-1.0.0.tgz": digest}
     )
@@ -63,15 +63,15 @@ def test_two_versions_cannot_share_a_file_with_different_contents() -> None:
         version: {"name": "left", "version": version, "dist": {"tarball": URL, "integrity": integrity}}
         for version, integrity in (("1.0.0", SRI), ("1.0.1", other), ("1.0.2", SRI))
     }
-    read = read_packument(described({}, versions=versions), name="left", public_url="http://door:8081")
+    read = read_packument(described({}, versions=versions), name="left", public_url="http://egress:8081")
     assert list(json.loads(read.body)["versions"]) == ["1.0.0", "1.0.2"]
 
 
 def test_a_file_whose_url_has_no_usable_name_gets_npms_own() -> None:
     url = "https://example.org/download/left/1.0.0/0a1b2c"
-    read = read_packument(described({"tarball": url, "integrity": SRI}), name="left", public_url="http://door:8081")
+    read = read_packument(described({"tarball": url, "integrity": SRI}), name="left", public_url="http://egress:8081")
     assert read.files["left-1.0.0.tgz"].url == url
-    assert b"http://door:8081/left/-/left-1.0.0.tgz" in read.body
+    assert b"http://egress:8081/left/-/left-1.0.0.tgz" in read.body
     assert b"example.org" not in read.body
 
 
@@ -90,14 +90,14 @@ def test_a_file_whose_url_has_no_usable_name_gets_npms_own() -> None:
 )
 def test_what_does_not_describe_the_package_is_the_registrys_fault(raw: bytes) -> None:
     with pytest.raises(MirrorRefusedError) as caught:
-        read_packument(raw, name="left", public_url="http://door:8081")
+        read_packument(raw, name="left", public_url="http://egress:8081")
     assert caught.value.status == 502
 
 
 @pytest.mark.parametrize("manifest", [None, 7, [], {}, {"dist": None}, {"dist": {"tarball": 7, "integrity": SRI}}])
 def test_a_version_that_makes_no_sense_is_left_out(manifest: Any) -> None:
     raw = described({}, versions={"1.0.0": manifest})
-    assert read_packument(raw, name="left", public_url="http://door:8081").files == {}
+    assert read_packument(raw, name="left", public_url="http://egress:8081").files == {}
 
 
 @pytest.mark.parametrize(

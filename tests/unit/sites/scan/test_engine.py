@@ -586,7 +586,7 @@ def test_a_report_speaks_for_the_files_and_for_what_of_them_is_served(tmp_path: 
     assert content_store.put_tree(files).digest != content_store.put_tree(files, public="dist").digest
 
 
-@pytest.mark.parametrize("resolved", [None, "http://door:8081/three.tgz"])
+@pytest.mark.parametrize("resolved", [None, "http://egress:8081/three.tgz"])
 def test_a_lock_file_passes_if_it_names_no_place_inside_a_box(resolved: str | None) -> None:
     entry = {"version": "0.170.0", "integrity": "sha512-" + "A" * 86 + "=="}
     entry |= {"resolved": resolved} if resolved else {}

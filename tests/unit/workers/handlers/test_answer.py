@@ -58,7 +58,7 @@ def test_an_answer_without_a_tool_takes_one_call() -> None:
 
 def test_a_question_comes_with_what_the_pages_say_and_not_with_their_source() -> None:
     page = b"""<title>Salon</title><style>h1{}</style><h1 class=x>Hours</h1><ul><li>Sat: <b>9</b> to 6</ul>
-    <table><tr><td>Cut<td>$38</table><script>evil()</script><a href="/map">Find us</a><img src=a.svg alt="A door">"""
+    <table><tr><td>Cut<td>$38</table><script>evil()</script><a href="/map">Find us</a><img src=a.svg alt="A source">"""
     models = FakeModels(said("9 to 6."))
     ask(models, {"index.html": page, "big.html": b"<p>" + b"x " * MAX_READ_BYTES})
     [[pages, question]] = models.asked[0]["conversation"]
@@ -69,7 +69,7 @@ def test_a_question_comes_with_what_the_pages_say_and_not_with_their_source() ->
         "# Hours",
         "- Sat: 9 to 6",
         "| Cut | $38",
-        "[Find us](/map) (A door: a.svg)",
+        "[Find us](/map) (A source: a.svg)",
         "</file>",
         "Other pages: big.html",
     ]
