@@ -430,7 +430,7 @@ class CeleryIntake:
                 elif self._failed:  # spread the few tries of a failing message over time
                     stopping.wait(tick_seconds)
             except (SQLAlchemyError, RedisError) as error:
-                logger.warning("door_waits", extra={"error": type(error).__name__})
+                logger.warning("intake_waits", extra={"error": type(error).__name__})
                 stopping.wait(tick_seconds)
         self._resign()
 
@@ -493,7 +493,7 @@ class CeleryIntake:
             take_in(message, self._submitter, tenant=standing.tenant)
             self._lists.remove(standing)
         elif message.task in _OWN_TASKS:  # a fleet pushed its own work here; the ledger has all of it
-            logger.warning("own_message_at_the_door", extra={"task": message.task})
+            logger.warning("own_message_at_intake", extra={"task": message.task})
             self._lists.remove(standing)
         else:
             self._refuse(standing, f"{_UNKNOWN}; {SUBMIT_TASK} is", field="task", message=message)

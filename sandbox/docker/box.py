@@ -446,7 +446,7 @@ class DockerMaker:
         """Wait until the forwarder listens."""
         code, _ = run_quickly(self._engine.client.api, box, [f"{recipe.TOOLS}/probe", str(GATEWAY_PORT)])
         if code != 0:
-            raise SandboxStartupError("door_shut", "the box's forwarder does not listen")
+            raise SandboxStartupError("egress_shut", "the box's forwarder does not listen")
 
 
 def _weaknesses(api: APIClient, slot: Slot, spec: BoxSpec, *, parts: _Parts, are_running: bool = False) -> list[str]:

@@ -93,7 +93,7 @@ def turn(box: DockerBox, *, prompt: bytes) -> list[dict[str, Any]]:
 
 
 @pytest.mark.req("H-038", "H-039")
-def test_the_cli_edits_a_file_through_the_door(cli_box: DockerBox, content_store: ContentStore) -> None:
+def test_the_cli_edits_a_file_through_its_egress(cli_box: DockerBox, content_store: ContentStore) -> None:
     cli_box.put({"index.html": PAGE})
     events = turn(cli_box, prompt=b"Change the heading to Hello")
 

@@ -26,7 +26,7 @@ def shell(box: DockerBox, script: str, *, clocks: Clocks = CLOCKS) -> tuple[Endi
     return result.ending, result.exit_code, (result.stdout + result.stderr).decode(errors="replace")
 
 
-def test_the_door_leads_to_the_gateway_and_to_the_mirror_by_its_own_address(
+def test_the_egress_forwarder_leads_to_the_gateway_and_to_the_mirror_by_its_own_address(
     box: DockerBox, gateway: Listener, mirror: Listener
 ) -> None:
     call = f"fetch('{box.egress.gateway_url}/v1/messages?beta=true', {{method: 'POST', body: 'x'.repeat(1e6)}})"
@@ -47,7 +47,7 @@ def test_the_door_leads_to_the_gateway_and_to_the_mirror_by_its_own_address(
 
 
 @pytest.mark.threat("B11")
-def test_without_its_door_a_box_reaches_nothing_at_all(engine: Engine, box: DockerBox, gateway: Listener) -> None:
+def test_without_its_forwarder_a_box_reaches_nothing_at_all(engine: Engine, box: DockerBox, gateway: Listener) -> None:
     before = len(gateway.requests())
     engine.client.api.kill(f"pointsman-test-{box.id}-forwarder")
     script = f"fetch('{box.egress.gateway_url}').then(() => process.exit(0), () => process.exit(9))"

@@ -11,7 +11,7 @@ def test_the_seed_alone_decides_what_is_asked() -> None:
     assert plan_orders(200, seed=1, sites=SITES) != plan_orders(200, seed=2, sites=SITES)
 
 
-def test_every_kind_door_tenant_and_fault_is_among_the_jobs() -> None:
+def test_every_kind_source_tenant_and_fault_is_among_the_jobs() -> None:
     orders = plan_orders(2_000, seed=1, sites=SITES)
     assert {order.kind for order in orders} == set(KINDS)
     assert {order.tenant for order in orders} == set(TENANTS)

@@ -106,7 +106,7 @@ KINDS: Mapping[str, tuple[int, bool, Body]] = {
         lambda _: {"prompt": "How does the header of the shop get its colour?", "project": PROJECT},
     ),
 }
-_DOORS = {"http": 5, "celery": 3, "python": 2}
+_SOURCES = {"http": 5, "celery": 3, "python": 2}
 
 
 def plan_orders(count: int, *, seed: int, sites: Sequence[str]) -> list[Order]:
@@ -132,7 +132,7 @@ def _order(dice: Dice, number: int) -> Order:
         id=UUID(int=chance.getrandbits(128), version=4),
         kind=kind,
         tenant=TENANTS[0] if kind == "project question" else chance.choice(TENANTS),
-        source=chance.choices(list(_DOORS), weights=list(_DOORS.values()))[0],
+        source=chance.choices(list(_SOURCES), weights=list(_SOURCES.values()))[0],
         body=body,
         cancel_after_seconds=chance.uniform(0, 4) if chance.random() < CANCELLED_SHARE else None,
         is_resent=chance.random() < RESENT_SHARE,

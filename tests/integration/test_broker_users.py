@@ -50,7 +50,7 @@ def url_of(guarded: Valkey, user: str) -> str:
 
 
 class Fleet:
-    """A dispatcher with its doorkeeper in this process; workers are processes of their own."""
+    """A dispatcher with its intake_user in this process; workers are processes of their own."""
 
     def __init__(self, shop: Shop, guarded: Valkey, directory: Path) -> None:
         self.shop = shop
@@ -118,7 +118,7 @@ def denied(guarded: Valkey) -> list[Any]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)  # a busy machine takes a minute to start a worker
-def test_a_job_comes_in_at_its_tenants_door_and_ends_with_every_program_under_its_own_rules(
+def test_a_job_comes_in_on_its_tenants_queue_and_ends_with_every_program_under_its_own_rules(
     fleet: Fleet, tmp_path: Path
 ) -> None:
     argv = [sys.executable, "-m", "workers.main", "intake", "tools", "control", "--concurrency", "1"]
@@ -202,7 +202,7 @@ def test_the_exporter_reads_memory_and_lengths_with_its_own_rules(guarded: Valke
             broker.lrange("unrouted", 0, 1)
     assert found["broker_up",] == 1
     assert found["broker_messages", "unrouted"] == 2
-    assert found["broker_messages", "source"] == 1
+    assert found["broker_messages", "celery_intake"] == 1
     assert found["broker_messages", "spec"] == 0
     assert found["broker_memory_used_bytes",] > 100_000
     assert found["broker_clients",] >= 1
@@ -213,7 +213,7 @@ def test_a_broker_that_does_not_answer_is_told_as_such() -> None:
         assert read_broker(broker) == [Reading("broker_up", (), 0)]
 
 
-def test_at_a_closed_shared_door_nobody_is_taken_in(shop: Shop, broker_url: str) -> None:
+def test_at_a_closed_shared_queue_nobody_is_taken_in(shop: Shop, broker_url: str) -> None:
     lists = IntakeLists(broker_url)
     submitter = Submitter(shop.ledger, Publisher(create_app(broker_url)), shop.policy)
     source = CeleryIntake(lists, shop.ledger, submitter, holder="test", is_shared=False)
@@ -230,7 +230,7 @@ def test_at_a_closed_shared_door_nobody_is_taken_in(shop: Shop, broker_url: str)
     lists.close()
 
 
-def test_a_tenant_that_fills_its_door_holds_up_nobody_else_and_fills_nothing_else(shop: Shop, broker_url: str) -> None:
+def test_a_tenant_that_fills_its_queue_holds_up_nobody_else_and_fills_nothing_else(shop: Shop, broker_url: str) -> None:
     shop.tenant("other")
     lists = IntakeLists(broker_url)
     submitter = Submitter(shop.ledger, Publisher(create_app(broker_url)), shop.policy)

@@ -45,7 +45,7 @@ def broker(broker_url: str) -> Iterator[Any]:
 
 
 @contextmanager
-def open_door(
+def open_intake(
     shop: Shop, broker_url: str, *, ledger: Ledger | None = None, holder: str = "one"
 ) -> Iterator[CeleryIntake]:
     app, lists = create_app(DEAD_BROKER), IntakeLists(broker_url)
@@ -56,8 +56,8 @@ def open_door(
 
 
 @pytest.fixture
-def celery_door(shop: Shop, broker_url: str) -> Iterator[CeleryIntake]:
-    with open_door(shop, broker_url) as opened:
+def celery_queue(shop: Shop, broker_url: str) -> Iterator[CeleryIntake]:
+    with open_intake(shop, broker_url) as opened:
         yield opened
 
 
@@ -92,58 +92,58 @@ def refused(shop: Shop, job_id: UUID) -> str:
     ],
 )
 def test_what_any_plain_client_sends_becomes_a_job_under_its_task_id(
-    shop: Shop, broker_url: str, broker: Any, celery_door: CeleryIntake, options: dict[str, Any]
+    shop: Shop, broker_url: str, broker: Any, celery_queue: CeleryIntake, options: dict[str, Any]
 ) -> None:
     job_id = uuid4()
     send(broker_url, str(job_id), **options)
-    assert celery_door.submit_waiting() == 1
+    assert celery_queue.submit_waiting() == 1
     job = shop.job(job_id)
     assert (job.prompt, job.source, job.state) == (QUESTION, "celery", "queued")
     assert (stands(broker), broker.exists(TRIES_KEY)) == (0, 0)
 
 
 def test_messages_are_taken_in_oldest_first_and_all_of_them(
-    shop: Shop, broker_url: str, broker: Any, celery_door: CeleryIntake
+    shop: Shop, broker_url: str, broker: Any, celery_queue: CeleryIntake
 ) -> None:
     ids = [uuid4() for _ in range(celery_intake.BATCH + 5)]
     send(broker_url, *map(str, ids))
-    assert celery_door.submit_waiting() == celery_intake.BATCH
-    assert celery_door.submit_waiting() == 5
+    assert celery_queue.submit_waiting() == celery_intake.BATCH
+    assert celery_queue.submit_waiting() == 5
     assert [row[0] for row in shop.rows("SELECT id FROM job ORDER BY created_at")] == ids
     assert stands(broker) == 0
 
 
-def test_a_message_that_stands_there_twice_is_one_job(shop: Shop, broker_url: str, celery_door: CeleryIntake) -> None:
+def test_a_message_that_stands_there_twice_is_one_job(shop: Shop, broker_url: str, celery_queue: CeleryIntake) -> None:
     job_id = str(uuid4())
     send(broker_url, job_id, job_id)
-    celery_door.submit_waiting()
+    celery_queue.submit_waiting()
     assert shop.scalar("SELECT count(*) FROM job") == 1
 
 
 def test_while_the_ledger_is_away_messages_stand_and_nothing_is_counted_against_them(
-    shop: Shop, broker_url: str, broker: Any, celery_door: CeleryIntake
+    shop: Shop, broker_url: str, broker: Any, celery_queue: CeleryIntake
 ) -> None:
     job_id = uuid4()
     send(broker_url, str(job_id), str(uuid4()))
     away = Ledger(create_ledger_engine(DEAD_LEDGER))
-    with open_door(shop, broker_url, ledger=away) as waiting:
+    with open_intake(shop, broker_url, ledger=away) as waiting:
         for _ in range(MAX_TRIES + 2):
             with pytest.raises(SQLAlchemyError):
                 waiting.submit_waiting()
     assert (stands(broker), broker.exists(TRIES_KEY)) == (2, 0)
-    celery_door.submit_waiting()
+    celery_queue.submit_waiting()
     assert shop.job(job_id).state == "queued"
     away.close()
 
 
 def test_what_breaks_a_rule_is_refused_by_name_and_is_gone(
-    shop: Shop, broker_url: str, broker: Any, celery_door: CeleryIntake
+    shop: Shop, broker_url: str, broker: Any, celery_queue: CeleryIntake
 ) -> None:
     own, positional, late = uuid4(), uuid4(), uuid4()
     send(broker_url, str(own), kwargs={"tenant": "acme", "prompt": QUESTION, "task": "x", "self": "y"})
     send(broker_url, str(positional), args=["x"])
     send(broker_url, str(late), expires=datetime.now(UTC) - timedelta(seconds=5))
-    celery_door.submit_waiting()
+    celery_queue.submit_waiting()
     assert {error["field"] for error in shop.job(own).result["errors"]} == {"task", "self"}
     assert refused(shop, positional) == "args: is not a field of a job request"
     assert refused(shop, late) == "expires: has passed before the message was taken in"
@@ -166,11 +166,11 @@ LOST: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("options", "rule"), LOST)
 def test_a_sender_finds_by_its_task_id_why_there_is_no_job(
-    shop: Shop, broker_url: str, celery_door: CeleryIntake, options: dict[str, Any], rule: str
+    shop: Shop, broker_url: str, celery_queue: CeleryIntake, options: dict[str, Any], rule: str
 ) -> None:
     task_id = uuid4()
     send(broker_url, str(task_id), **options)
-    celery_door.submit_waiting()
+    celery_queue.submit_waiting()
     with shop.ledger.begin() as session:
         try:
             told = str(find_job(session, task_id, tenant="acme").detail)
@@ -215,7 +215,7 @@ UNREADABLE = [
 
 
 def test_what_cannot_be_read_is_put_aside_for_people_and_stops_nobody(
-    shop: Shop, broker_url: str, broker: Any, celery_door: CeleryIntake, tmp_path: Path
+    shop: Shop, broker_url: str, broker: Any, celery_queue: CeleryIntake, tmp_path: Path
 ) -> None:
     bait = Bait(tmp_path, task="pointsman.submit", queue="intake")
     assert bait.springs(broker_url), "it does harm where pickle is accepted"
@@ -225,7 +225,7 @@ def test_what_cannot_be_read_is_put_aside_for_people_and_stops_nobody(
     broker.lpush("intake", "x" * (celery_intake.MAX_MESSAGE_BYTES + 1))
     job_id = uuid4()
     send(broker_url, str(job_id))
-    while celery_door.submit_waiting():
+    while celery_queue.submit_waiting():
         pass
     assert shop.job(job_id).state == "queued"
     assert broker.llen("unrouted") == len(hostiles) + 1
@@ -234,7 +234,7 @@ def test_what_cannot_be_read_is_put_aside_for_people_and_stops_nobody(
 
 
 def test_a_message_that_fails_each_time_is_put_aside_after_a_few_tries_with_a_refusal_on_record(
-    shop: Shop, broker_url: str, broker: Any, celery_door: CeleryIntake, monkeypatch: pytest.MonkeyPatch
+    shop: Shop, broker_url: str, broker: Any, celery_queue: CeleryIntake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any) -> None:
         raise ZeroDivisionError
@@ -243,13 +243,13 @@ def test_a_message_that_fails_each_time_is_put_aside_after_a_few_tries_with_a_re
     job_id = uuid4()
     send(broker_url, str(job_id))
     for _ in range(MAX_TRIES + 1):
-        assert celery_door.submit_waiting() == 1
+        assert celery_queue.submit_waiting() == 1
     assert (stands(broker), broker.llen("unrouted"), broker.exists(TRIES_KEY)) == (0, 1, 0)
     assert refused(shop, job_id) == "body: taking it in failed 5 times"
 
 
 def test_a_message_at_which_a_sound_ledger_fails_each_time_holds_nobody_up_and_is_refused(
-    shop: Shop, broker_url: str, broker: Any, celery_door: CeleryIntake, monkeypatch: pytest.MonkeyPatch
+    shop: Shop, broker_url: str, broker: Any, celery_queue: CeleryIntake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = [uuid4() for _ in range(3)]
 
@@ -261,15 +261,15 @@ def test_a_message_at_which_a_sound_ledger_fails_each_time_holds_nobody_up_and_i
     take_in = celery_intake.take_in
     monkeypatch.setattr(celery_intake, "take_in", fail_at_the_first)
     send(broker_url, *map(str, ids))
-    assert celery_door.submit_waiting() == 3
+    assert celery_queue.submit_waiting() == 3
     assert [shop.job(job_id).state for job_id in ids[1:]] == ["queued", "queued"]
-    while celery_door.submit_waiting():
+    while celery_queue.submit_waiting():
         pass
     assert refused(shop, ids[0]) == "body: taking it in failed 5 times"
 
 
 def test_a_refusal_that_fails_is_tried_again_before_a_message_is_put_aside_without_a_row(
-    shop: Shop, broker_url: str, broker: Any, celery_door: CeleryIntake, monkeypatch: pytest.MonkeyPatch
+    shop: Shop, broker_url: str, broker: Any, celery_queue: CeleryIntake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError
@@ -279,15 +279,15 @@ def test_a_refusal_that_fails_is_tried_again_before_a_message_is_put_aside_witho
     job_id = uuid4()
     send(broker_url, str(job_id))
     for _ in range(MAX_TRIES + 2):
-        celery_door.submit_waiting()
+        celery_queue.submit_waiting()
     assert (stands(broker), broker.llen("unrouted")) == (1, 0)
     monkeypatch.undo()
-    celery_door.submit_waiting()
+    celery_queue.submit_waiting()
     assert (stands(broker), broker.llen("unrouted"), shop.job(job_id).state) == (0, 1, "rejected")
 
 
 def test_what_cannot_even_be_refused_does_not_stand_for_ever(
-    shop: Shop, broker_url: str, broker: Any, celery_door: CeleryIntake, monkeypatch: pytest.MonkeyPatch
+    shop: Shop, broker_url: str, broker: Any, celery_queue: CeleryIntake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError
@@ -296,21 +296,21 @@ def test_what_cannot_even_be_refused_does_not_stand_for_ever(
     monkeypatch.setattr(Submitter, "record_refusal", fail)
     send(broker_url, str(uuid4()))
     for _ in range(2 * MAX_TRIES + 1):
-        celery_door.submit_waiting()
+        celery_queue.submit_waiting()
     assert (stands(broker), broker.llen("unrouted"), broker.exists(TRIES_KEY)) == (0, 1, 0)
 
 
-def test_a_message_of_the_fleet_itself_at_the_door_is_left_to_the_ledger(
-    broker_url: str, broker: Any, celery_door: CeleryIntake
+def test_a_message_of_the_fleet_itself_at_the_intake_is_left_to_the_ledger(
+    broker_url: str, broker: Any, celery_queue: CeleryIntake
 ) -> None:
     send(broker_url, "x/0", task="pointsman.intake")
-    celery_door.submit_waiting()
+    celery_queue.submit_waiting()
     assert (stands(broker), broker.llen("unrouted")) == (0, 0)
 
 
-def test_one_door_reads_at_a_time_and_another_takes_over(shop: Shop, broker_url: str) -> None:
+def test_one_intake_reads_at_a_time_and_another_takes_over(shop: Shop, broker_url: str) -> None:
     stop_first, stop_second = threading.Event(), threading.Event()
-    with open_door(shop, broker_url) as first, open_door(shop, broker_url, holder="two") as second:
+    with open_intake(shop, broker_url) as first, open_intake(shop, broker_url, holder="two") as second:
         threads = [
             threading.Thread(target=one.serve, args=(event,), kwargs={"tick_seconds": 0.1})
             for one, event in ((first, stop_first), (second, stop_second))
@@ -359,8 +359,8 @@ for _ in sys.stdin:  # each line is one life of the process that serves the sour
 
 
 @pytest.mark.timeout(600)
-def test_of_many_messages_none_is_lost_or_doubled_however_often_the_door_is_killed(
-    shop: Shop, broker_url: str, broker: Any, celery_door: CeleryIntake
+def test_of_many_messages_none_is_lost_or_doubled_however_often_the_intake_is_killed(
+    shop: Shop, broker_url: str, broker: Any, celery_queue: CeleryIntake
 ) -> None:
     ids: list[UUID] = []
     left: list[int] = []
@@ -379,7 +379,7 @@ def test_of_many_messages_none_is_lost_or_doubled_however_often_the_door_is_kill
         serving.stdin.close()
     assert (len(left), len(ids)) == (INTAKE_KILLS, 12 * INTAKE_KILLS)
     assert all(left), f"a life ended with nothing before it: {left}"
-    while celery_door.submit_waiting():
+    while celery_queue.submit_waiting():
         pass
     assert {row[0] for row in shop.rows("SELECT id FROM job")} == set(ids)
     assert shop.scalar("SELECT count(*) FROM event WHERE kind = 'accepted'") == len(ids)

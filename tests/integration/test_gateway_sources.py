@@ -108,7 +108,7 @@ def post_from(address: str, world: World, held: Held, body: dict[str, Any]) -> h
 
 @pytest.mark.threat("B9", "C2")
 @pytest.mark.req("H-093")
-def test_a_boxs_token_is_taken_from_its_own_door_alone(ledger: Ledger, ledger_url: str) -> None:
+def test_a_boxs_token_is_taken_from_its_own_egress_address_alone(ledger: Ledger, ledger_url: str) -> None:
     with boxed_world(ledger, ledger_url) as (up, world):
         held = agent_attempt(world)
         assert post_from(HERE, world, held, message(stream=True)).status_code == 401
@@ -166,7 +166,7 @@ def test_a_token_that_was_just_used_is_taken_from_its_new_address_and_no_longer_
         assert len(up.requests) == 3
 
 
-def test_a_door_is_bound_only_by_an_attempt_that_holds_its_job(ledger: Ledger, ledger_url: str) -> None:
+def test_an_egress_address_is_bound_only_by_an_attempt_that_holds_its_job(ledger: Ledger, ledger_url: str) -> None:
     with boxed_world(ledger, ledger_url) as (_, world):
         held = agent_attempt(world)
         with pytest.raises(ValueError, match="does not appear to be an IPv4 or IPv6 address"):
@@ -197,7 +197,7 @@ _WAYS_OUT = [
 
 
 @pytest.mark.threat("B4", "B5", "B7")
-def test_the_door_is_no_proxy(ledger: Ledger, ledger_url: str, subtests: pytest.Subtests) -> None:
+def test_the_egress_forwarder_is_no_proxy(ledger: Ledger, ledger_url: str, subtests: pytest.Subtests) -> None:
     with boxed_world(ledger, ledger_url) as (up, world):
         host, port = world.url.removeprefix("http://").split(":")
         for way in _WAYS_OUT:

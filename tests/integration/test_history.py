@@ -66,7 +66,7 @@ def test_an_honest_history_breaks_no_rule(fleet: Fleet) -> None:
     assert verdict == Verdict(jobs=6, attempts=6, calls=3, releases=1, violations=())
 
 
-def test_a_request_refused_at_the_celery_door_owes_nothing(fleet: Fleet) -> None:
+def test_a_request_refused_of_celery_owes_nothing(fleet: Fleet) -> None:
     refused = """
         INSERT INTO job (id, tenant, source, state, reason, prompt, request, request_digest, priority, root_id, route,
                          queue, fence, lost_attempts, cap_nanousd, result, created_at)

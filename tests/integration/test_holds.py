@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from ledger.attempts import lock_owned_job
-from ledger.dispatch_window import Push, release_due, release_sites, top_up
+from ledger.dispatch_window import Push, hold_back, release_due, release_sites, top_up
 from ledger.job_control import request_cancel
 from ledger.jobs import close_attempt, lock_job, move, wait_on
 from routing.jobs import Reason, State
@@ -38,7 +38,7 @@ def due(shop: Shop) -> Sequence[UUID]:
 
 def hold_job(shop: Shop, job_id: UUID, hold_for: WaitReason, *, seconds: float | None = None) -> None:
     with shop.ledger.begin() as session:
-        hold_job(session, lock_job(session, job_id), hold_for, seconds=seconds)
+        hold_back(session, lock_job(session, job_id), hold_for, seconds=seconds)
 
 
 @pytest.mark.parametrize("kind", [WaitReason.TIME, WaitReason.PROVIDER])

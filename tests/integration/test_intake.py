@@ -179,7 +179,7 @@ def test_limits_of_a_tenant_that_do_not_fit_are_refused_in_words(rig: Rig, broke
 
 
 @pytest.mark.req("R-104")
-def test_an_operator_s_words_change_what_is_decided_at_the_door(rig: Rig, broker_url: str, tmp_path: Path) -> None:
+def test_an_operator_s_words_change_what_is_decided_at_the_intake(rig: Rig, broker_url: str, tmp_path: Path) -> None:
     rig.site()
     words = tmp_path / "words.yaml"
     words.write_text("phrases:\n  logic:\n    match: [zoetrope]\n")

@@ -220,7 +220,7 @@ def test_packages_are_for_the_boxes_of_live_attempts_alone(mirror: MirrorWorld) 
         "UPDATE attempt SET egress_address = NULL",
     ],
 )
-def test_a_door_closes_with_its_attempt(mirror: MirrorWorld, change: str) -> None:
+def test_an_egress_address_ends_with_its_attempt(mirror: MirrorWorld, change: str) -> None:
     mirror.world.execute(change)
     assert mirror.request("/left").status_code == 401
     assert mirror.registry.requests == []

@@ -125,7 +125,7 @@ def test_a_step_may_call_the_model_that_its_layers_chose_and_no_other(accounts: 
 
 @pytest.mark.threat("C2")
 @pytest.mark.req("H-115")
-def test_a_step_of_an_agent_with_a_box_calls_from_its_door_on_a_key_with_a_limit(accounts: Accounts) -> None:
+def test_a_step_of_an_agent_with_a_box_calls_from_its_egress_on_a_key_with_a_limit(accounts: Accounts) -> None:
     held = accounts.step("five", BASE, "qa")
     outside = accounts.world.post(held, message(model=SONNET))
     assert (outside.status_code, "bound to none" in outside.text) == (401, True)

@@ -195,7 +195,7 @@ def test_a_call_with_a_job_s_token_can_write_into_no_other_trace(
     assert [span.parent for span in calls] == [submitted.id, "e5" * 8, submitted.id, submitted.id]
 
 
-def test_a_job_that_no_door_traced_is_traced_by_nobody(
+def test_a_job_that_no_source_traced_is_traced_by_nobody(
     places: tuple[Ledger, str], collector: Collector, tmp_path: Path
 ) -> None:
     with fleet(places, tmp_path) as running:
@@ -206,7 +206,7 @@ def test_a_job_that_no_door_traced_is_traced_by_nobody(
     assert collector.spans == []
 
 
-def test_a_stranger_at_the_door_leaves_no_span(
+def test_a_stranger_at_the_intake_leaves_no_span(
     places: tuple[Ledger, str], collector: Collector, tmp_path: Path
 ) -> None:
     with traced(collector.url), fleet(places, tmp_path) as running:
@@ -227,7 +227,7 @@ def test_a_trace_that_is_not_sampled_sends_nothing_and_works_as_well(
     assert collector.spans == []
 
 
-def test_a_client_at_the_celery_door_has_its_job_in_its_own_trace(
+def test_a_client_of_celery_has_its_job_in_its_own_trace(
     places: tuple[Ledger, str], collector: Collector, tmp_path: Path
 ) -> None:
     import json

@@ -18,8 +18,9 @@ END $$
 _FUNCTIONS = r"""
 DO $$ DECLARE found regprocedure; BEGIN
     FOR found IN SELECT oid FROM pg_proc
-                  WHERE pronamespace = current_schema()::regnamespace AND prosrc ~ '\mdoor\M' LOOP
-        EXECUTE regexp_replace(pg_get_functiondef(found), '\mdoor\M', 'source', 'g');
+                  WHERE pronamespace = current_schema()::regnamespace AND prosrc ~ '\m(door|resting)\M' LOOP
+        EXECUTE regexp_replace(
+            regexp_replace(pg_get_functiondef(found), '\mdoor\M', 'source', 'g'), '\mresting\M', 'retrying', 'g');
     END LOOP;
 END $$
 """
@@ -28,8 +29,8 @@ _VALUES = (
     "UPDATE attempt SET outcome = 'retrying' WHERE outcome = 'resting'",
     "UPDATE job SET result = result - 'resting' || jsonb_build_object('retrying', result -> 'resting')"
     " WHERE result ? 'resting'",
-    "UPDATE event SET kind = 'circuit', data = jsonb_set(data, '{change}',"
-    " CASE data ->> 'change' WHEN 'parked' THEN '\"opened\"' ELSE '\"closed\"' END) WHERE kind = 'lane'",
+    "UPDATE event SET kind = 'circuit', data = jsonb_set(data, '{change}', to_jsonb("
+    "CAST(CASE data ->> 'change' WHEN 'parked' THEN 'opened' ELSE 'closed' END AS text))) WHERE kind = 'lane'",
     "UPDATE event SET data = data - 'door' || jsonb_build_object('source', data -> 'door') WHERE data ? 'door'",
 )
 

@@ -104,8 +104,8 @@ LIMITS = platform_policy().queues
 
 @pytest.mark.threat("B9", "C2")
 @pytest.mark.parametrize("address", ["10.9.8.8", None, "::1", "10.9.8.71"])
-def test_a_token_that_is_bound_to_a_door_opens_nothing_from_elsewhere(address: str | None) -> None:
-    held = bearer(source="10.9.8.7")
+def test_a_token_that_is_bound_to_an_address_opens_nothing_from_elsewhere(address: str | None) -> None:
+    held = bearer(egress_address="10.9.8.7")
     check_address(held, address="10.9.8.7", limits=LIMITS[QueueName.AGENT])
     with pytest.raises(RefusedError) as caught:
         check_address(held, address=address, limits=LIMITS[QueueName.SPEC])

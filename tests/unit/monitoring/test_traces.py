@@ -110,7 +110,7 @@ def test_spans_nest_and_say_what_they_were_told(record: Record) -> None:
     assert spans["POST /v1/jobs"].resource.attributes["service.name"] == "pointsman-test"
 
 
-def test_what_no_door_began_is_not_traced(record: Record) -> None:
+def test_what_no_source_began_is_not_traced(record: Record) -> None:
     recording = record()
     with traces.span("alone"), traces.of_job("untraced job", None), traces.of_job("broken row", "nonsense"):
         assert traces.current() is None

@@ -19,7 +19,7 @@ from routing.queues import QUEUES, QueueName
 HASH = "0" * 64
 
 
-def test_a_tenants_user_writes_to_its_own_door_and_reads_nothing() -> None:
+def test_a_tenants_user_writes_to_its_own_queue_and_reads_nothing() -> None:
     line = tenant_user("acme").line(HASH)
     assert line.startswith(f"user pointsman-tenant-acme reset on #{HASH} -@all resetkeys resetchannels ")
     keys = [word for word in line.split() if "~" in word]

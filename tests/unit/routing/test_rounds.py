@@ -48,7 +48,7 @@ def test_only_what_ended_unfinished_is_resumed_and_what_is_published_is_neither(
         assert not can_go_on(Verb.REVISE, state, None)
 
 
-def test_what_was_refused_at_the_door_never_was_a_job_to_go_on_from() -> None:
+def test_what_was_refused_at_the_intake_never_was_a_job_to_go_on_from() -> None:
     assert can_go_on(Verb.REVISE, State.REJECTED, Reason.REVIEWER_REJECTED)
     assert not can_go_on(Verb.REVISE, State.REJECTED, Reason.INVALID_REQUEST)
 

