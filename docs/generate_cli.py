@@ -27,7 +27,7 @@ prints the script. Headings leave out `pointsman`; what they name means the same
 - `--json`: stdout is JSON and nothing else; messages go to stderr.
 - `--tenant NAME`: whose sites and jobs; `demo` by default.
 """
-_COMMON_OPTIONS = {"--json": "Print JSON for programs.", "--tenant": "Whose sites and jobs. Default `demo`."}
+_COMMON_OPTIONS = {"--json": "Print JSON.", "--tenant": "The tenant. Default `demo`."}
 _COMMON_ARGUMENTS = {
     "The job's id.",
     "The run's id.",
