@@ -33,7 +33,8 @@ from monitoring.event_metrics import fold_pending
 from producers.config import DispatcherConfig
 from producers.dispatch.broker import BrokerLists, Publisher
 from producers.dispatch.dispatcher import Dispatcher
-from producers.local.embedded import TENANT, Embedded, Options
+from producers.local.embedded import Embedded, Options
+from producers.local.preparation import TENANT
 from routing.broker import create_app
 from routing.jobs import JobMessage, JobRequest, Reason, Source, State
 from routing.policy.platform import Policy, load_policy

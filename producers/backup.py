@@ -12,7 +12,6 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 from uuid import UUID
@@ -44,6 +43,7 @@ from ledger.store import Fit, Ledger, after, fit_of, found_revision, wanted_revi
 from ledger.tables import Attempt, Call, Job, Site
 from monitoring.event_metrics import rebase
 from producers.errors import InstallationError
+from routing import __version__
 from routing.jobs import Reason
 from sites.content_store import ContentStore, Disk
 from sites.errors import BlobCorruptError, BlobMissingError
@@ -226,7 +226,7 @@ def _write(
     digest, size = hash_file(draft / DUMP)
     return BackupManifest(
         made_at=made_at,
-        pointsman=version("pointsman"),
+        pointsman=__version__,
         revision=revision,
         server=snapshot.server,
         dump_bytes=size,

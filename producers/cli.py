@@ -15,6 +15,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from routing import __version__
+
 PANELS: Mapping[str, Sequence[str]] = {
     panel: names.split()
     for panel, names in (
@@ -38,11 +40,10 @@ _MODULE_OF = {
         "deliveries": "dead replay dismiss webhook",
         "runs": "project run agent gate",
         "sites": "site apply render scan",
-        "route": "route ladder",
-        "evaluation": "eval",
+        "route": "route ladder eval",
         "operate": "tenant key queue audit broker circuit circuits",
-        "monitoring": "doctor capacity dashboards",
-        "installation": "up demo backup restore image box",
+        "capacity": "capacity",
+        "installation": "up demo doctor dashboards backup restore image box",
         "programs": "worker api gateway dispatcher exporter mirror fake-provider migrate",
     }.items()
     for name in names.split()
@@ -189,9 +190,7 @@ app = typer.Typer(
 
 def _show_version(is_requested: bool) -> None:
     if is_requested:
-        from importlib.metadata import version
-
-        typer.echo(f"pointsman {version('pointsman')}")
+        typer.echo(f"pointsman {__version__}")
         raise typer.Exit
 
 

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from routing.jobs import Reason
 from routing.policy.prices import BudgetExceeded
-
-if TYPE_CHECKING:
-    from producers.use_cases.tenants import Scope
-
 
 MAX_SHOWN_FINDINGS = 50
 """In the error's text; the error itself has all."""
@@ -162,9 +158,9 @@ class ForgedFormError(Exception):
 class MissingScopeError(AuthenticationError):
     """The key is valid but does not allow this (the caller's fault)."""
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: str) -> None:
         super().__init__(scope)
         self.scope = scope
 
     def __str__(self) -> str:
-        return f"this needs a key with scope {self.scope.value}"
+        return f"this needs a key with scope {self.scope}"

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import text
 
 from ledger.store import Ledger
-from producers.commands.monitoring import read_dashboards
+from producers.commands.installation import read_dashboards
 from tests.panel_numbers import PANELS, Grown, Now, Number, Place, Spread
 from tests.prometheus import Prometheus, Samples
 

@@ -11,7 +11,6 @@ from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import resources
-from importlib.metadata import version
 from typing import Any
 
 import uvicorn
@@ -36,6 +35,7 @@ from producers.config import ApiConfig, PagesConfig
 from producers.console.app import create_console
 from producers.console.web import PREFIX, Console, Sessions
 from producers.pages import PageResources, create_pages_app, is_below, is_same_origin
+from routing import __version__
 from routing.errors import PolicyError
 
 _DESCRIPTION = """
@@ -104,7 +104,7 @@ def create_app(wiring: Resources, *, console: Console | None = None) -> FastAPI:
     metrics = ApiMetrics()
     app = _Api(
         title="Pointsman",
-        version=version("pointsman"),
+        version=__version__,
         description=_DESCRIPTION,
         docs_url=None,
         redoc_url=None,

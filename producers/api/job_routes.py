@@ -39,8 +39,8 @@ from producers.errors import BodyTooLargeError, BrokenBodyError
 from producers.intake.submit import Submitted
 from producers.use_cases.clarify import MAX_REPLY_CHARACTERS
 from producers.use_cases.jobs import JobSummary, JobView, describe, summarise, tier_name
-from producers.use_cases.review import Comparison, changes_of_job
 from producers.use_cases.rounds import ResumeOrder, ReviseOrder
+from producers.use_cases.sites import Comparison, changes_of_job
 from producers.use_cases.tenants import Caller, Scope
 from routing.errors import FieldError, InvalidJobError
 from routing.jobs import SiteName, Source, State, parse_as

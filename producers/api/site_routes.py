@@ -22,11 +22,9 @@ from producers.api.requests import (
     read_body,
 )
 from producers.intake.ticket_webhooks import MAX_DELIVERY_BYTES, Ignored, Tracker, WebhookReceiver
-from producers.use_cases.review import Comparison
-from producers.use_cases.runs import GateView, ProjectView, RunView, describe_run, gate_view
-from producers.use_cases.sites import ReleaseView, SiteView, release_view, site_view
+from producers.use_cases.runs import GateView, ProjectView, RunView, TicketBody, describe_run, job_body
+from producers.use_cases.sites import Comparison, ReleaseView, SiteView, release_view, site_view
 from producers.use_cases.tenants import Caller
-from producers.use_cases.tickets import TicketBody, job_body
 from routing.errors import FieldError, InvalidJobError
 from routing.jobs import SiteName, Source, State
 from sites.directories import write_tar
@@ -246,7 +244,7 @@ def get_run(resources: ResourcesDep, caller: Reader, job_id: UUID) -> RunView:
 def get_gates(resources: ResourcesDep, caller: Reader) -> list[GateView]:
     """List the open gates, the oldest first."""
     with resources.ledger.begin() as session:
-        return [gate_view(gate) for gate in open_gates(session, caller.tenant)]
+        return [*map(GateView.of, open_gates(session, caller.tenant))]
 
 
 @router.post("/gates/{gate_id}/pass", tags=["runs"], openapi_extra=body_of(DecisionBody, {"reason": "Looks right."}))
@@ -273,7 +271,7 @@ def _decide(resources: Resources, caller: Caller, gate_id: UUID, verdict: Verdic
             note=body.reason,
             tenant=caller.tenant,
         )
-        return gate_view(find_gate(session, gate_id))
+        return GateView.of(find_gate(session, gate_id))
 
 
 def _with_key(ticket: TicketBody, key: str | None) -> TicketBody:

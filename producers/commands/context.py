@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -152,6 +153,16 @@ def _to_json(value: object) -> object:
     return value.model_dump(mode="json") if isinstance(value, BaseModel) else str(value)
 
 
+def print_result(value: Any, text: str, *, as_json: bool) -> None:
+    """Print a result as JSON, or in words."""
+    print_json(value) if as_json else out.print(text, markup=False)
+
+
+def print_rows(values: Any, heads: Sequence[str], rows: Iterable[Sequence[object]], *, as_json: bool) -> None:
+    """Print a list as JSON, or as rows in columns."""
+    print_json(values) if as_json else print_table(heads, rows)
+
+
 def print_facts(facts: Iterable[tuple[str, object]]) -> None:
     """Print named values, one per line, leaving out the empty ones."""
     shown = [(name, str(value)) for name, value in facts if str(value)]
@@ -173,6 +184,15 @@ def print_table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         shown.append(last, style=_STYLES.get(last, ""))
         shown.rstrip()
         out.print(shown)
+
+
+_CONTROL_CHARACTERS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""All but the newline, and those that change the direction of text."""
+
+
+def harmless(text: str) -> str:
+    """Return text of the same length without characters that control a terminal."""
+    return _CONTROL_CHARACTERS.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def read_plain_file(path: Path, *, command: str, limit: int) -> bytes:

@@ -19,10 +19,11 @@ from producers.commands.context import (
     out,
     print_facts,
     print_json,
+    print_rows,
     print_table,
 )
-from producers.commands.jobs import JobId
-from routing.jobs import Source, parse_as
+from producers.commands.jobs import JobId, requester_of
+from routing.jobs import parse_as
 
 if TYPE_CHECKING:
     from ledger.notifications import Wanted
@@ -90,12 +91,12 @@ def replay(
     if recorded is not None:
         _replay_recorded(ctx, recorded, tenant=tenant, as_json=as_json)
     from producers.use_cases.dead_letters import ReplayOrder
-    from producers.use_cases.rounds import Requester as Asker
 
     with installed(ctx) as installation:
         body = {"ids": ids or (), "signature": signature, "limit": limit, "budget_usd": budget}
-        requester = Asker(tenant=tenant, source=Source.CLI, actor="cli")
-        verdicts = installation.use_cases.dead_letters.replay(parse_as(ReplayOrder, body), requester=requester)
+        verdicts = installation.use_cases.dead_letters.replay(
+            parse_as(ReplayOrder, body), requester=requester_of(tenant)
+        )
     _show_verdicts(verdicts, as_json=as_json)
 
 
@@ -125,12 +126,10 @@ def dismiss(
 ) -> None:
     """Mark dead letters as dealt with. Exit 1 if any is not a dead letter."""
     from producers.use_cases.dead_letters import DeadLetterOrder
-    from producers.use_cases.rounds import Requester as Asker
 
     with installed(ctx) as installation:
         order = parse_as(DeadLetterOrder, {"ids": ids or (), "signature": signature, "limit": limit})
-        requester = Asker(tenant=tenant, source=Source.CLI, actor="cli")
-        verdicts = installation.use_cases.dead_letters.dismiss(order, requester=requester)
+        verdicts = installation.use_cases.dead_letters.dismiss(order, requester=requester_of(tenant))
     _show_verdicts(verdicts, as_json=as_json)
 
 
@@ -178,14 +177,11 @@ def list_undelivered(
     with installed(ctx) as installation:
         wanted: Wanted = "pending" if pending else "undelivered"
         page = installation.use_cases.notifications.not_delivered(tenant, wanted=wanted, limit=limit)
-    if as_json:
-        print_json(page)
-        return
     rows = (
         (n.job_id, n.state, f"{n.next_at:%H:%M:%S}" if n.next_at else "-", n.callback_url or "")
         for n in page.notifications
     )
-    print_table(("job", "state", "next try", "callback"), rows)
+    print_rows(page, ("job", "state", "next try", "callback"), rows, as_json=as_json)
 
 
 @webhook_app.command()

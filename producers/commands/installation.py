@@ -1,4 +1,4 @@
-"""Commands on a whole installation: run it here, back it up, build its image, remove its sandboxes."""
+"""Commands on a whole installation: run it here, examine it, back it up, build its image, remove its sandboxes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
@@ -21,19 +22,23 @@ from producers.commands.context import (
     OK,
     PROVIDER_HELP,
     AsJson,
+    Context,
     clear_errors,
     context_of,
     err,
+    fail,
     installed,
     out,
     print_facts,
     print_json,
+    print_result,
 )
 from routing.config import read_settings, strip_settings
 from sandbox.config import BoxConfig
 
 if TYPE_CHECKING:
     from producers.backup import Restored
+    from producers.doctor import Finding
     from producers.local.embedded import Embedded
 
 
@@ -287,6 +292,100 @@ def _report(step: str) -> None:
     err.print(f"{step} ...", markup=False)
 
 
+@app.command()
+def doctor(ctx: typer.Context, as_json: AsJson = False) -> None:
+    """Check every part of an installation: OK, WARN or FAIL, and what to do. Exit 1 if one fails."""
+    from producers.doctor import Verdict, worst
+
+    findings = []
+    for finding in _examine(context_of(ctx)):
+        findings.append(finding)
+        if not as_json:
+            out.print(finding.line, markup=False, soft_wrap=True)
+    verdict = worst(findings)
+    if as_json:
+        print_json({"verdict": verdict.value, "findings": [finding._asdict() for finding in findings]})
+    raise typer.Exit(FAILED if verdict is Verdict.FAIL else OK)
+
+
+def _examine(context: Context) -> Iterator[Finding]:
+    """Check every part; only an invalid configuration stops this."""
+    from producers.doctor import examine, fail, ok
+    from routing.errors import PolicyError
+
+    try:
+        installation = context.installation()
+        policy = installation.policy
+        if installation.settings.policy.vocabulary is not None:  # the shipped one is tested, and takes long to read
+            _ = installation.vocabularies
+    except (PolicyError, OSError) as error:
+        yield fail("configuration", str(error), "fix it: no program starts with it")
+        return
+    yield ok("configuration", f"policy {policy.prices_as_of}")
+    from producers.doctor import checks_of  # takes longer than all before it
+
+    try:
+        yield from examine(checks_of(installation, dict(context.environment)))
+    finally:
+        installation.close()
+
+
+@app.command("dashboards")
+def write_dashboards(
+    directory: Annotated[Path, typer.Option("--out", metavar="DIR", help="Directory of the dashboards.")],
+    rules: Annotated[
+        Path | None, typer.Option("--rules", metavar="FILE", help="Also write the alert rules to this file.")
+    ] = None,
+    docs: Annotated[
+        str, typer.Option("--docs", metavar="URL", help="Where the documentation is; alerts link to its runbooks.")
+    ] = "",
+    grafana: Annotated[
+        str, typer.Option("--grafana", metavar="URL", help="Where Grafana is; alerts link to its dashboards.")
+    ] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Write the dashboards as JSON for Grafana's file provisioning; no running installation is needed.
+
+    Point a provider of type `file` (grafana/provisioning/dashboards/*.yml) at DIR. Viewers choose the Prometheus data
+    source of each dashboard. With --rules the alert rules go to FILE, for `rule_files` of prometheus.yml.
+    """
+    texts = {directory / name: text for name, text in read_dashboards().items()}
+    if rules is not None:
+        texts[rules] = read_alert_rules(docs=docs, grafana=grafana)
+    try:
+        for path, text in texts.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+    except OSError as error:
+        fail(f"dashboards: {error.filename}: {error.strerror}")
+    if as_json:
+        print_json({"written": [str(path) for path in texts]})
+        return
+    for path in texts:
+        out.print(str(path), markup=False)
+
+
+def read_dashboards() -> dict[str, str]:
+    """Return Grafana's dashboards by file name."""
+    folder = resources.files("monitoring") / "dashboards"
+    return {file.name: file.read_text() for file in sorted(folder.iterdir(), key=lambda file: file.name)}
+
+
+def read_alert_rules(*, docs: str = "", grafana: str = "") -> str:
+    """Return the alert rules for Prometheus.
+
+    Args:
+        docs: base URL of the documentation; empty leaves links to runbooks relative.
+        grafana: base URL of Grafana; empty leaves links to dashboards relative.
+    """
+    text = (resources.files("monitoring") / "alerts" / "rules.yaml").read_text()
+    if docs:
+        text = text.replace("runbook_url: ", f"runbook_url: {docs.rstrip('/')}/")
+    if grafana:
+        text = text.replace("dashboard_url: ", f"dashboard_url: {grafana.rstrip('/')}")
+    return text
+
+
 image_app = typer.Typer(no_args_is_help=True, help="The image of the sandboxes.")
 
 
@@ -348,7 +447,8 @@ def clear(ctx: typer.Context, as_json: AsJson = False) -> None:
             swept = Reaper(engine).clear()
         finally:
             engine.close()
-    if as_json:
-        print_json(swept._asdict())
-        return
-    out.print(f"removed {swept.containers} containers, {swept.networks} networks, {swept.volumes} volumes")
+    print_result(
+        swept._asdict(),
+        f"removed {swept.containers} containers, {swept.networks} networks, {swept.volumes} volumes",
+        as_json=as_json,
+    )

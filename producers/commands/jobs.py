@@ -1,43 +1,53 @@
-"""Commands on jobs, from `submit` to `approve`, `resume` and `revise`."""
+"""Commands on jobs, from `submit` to `approve`, `resume` and `revise`, and how a job is followed at a terminal."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn, TypeVar
 from uuid import UUID
 
 import typer
+from rich.console import Console
+from rich.text import Text
 
 from ledger.errors import LedgerError
 from producers.commands.context import (
     FAILED,
+    INTERRUPTED,
     OK,
     USAGE,
     AsJson,
     Tenant,
     context_of,
+    err,
     fail,
+    harmless,
     installed,
     out,
     print_facts,
     print_json,
-    print_table,
+    print_result,
+    print_rows,
     read_lines,
 )
-from producers.commands.route import harmless
 from routing.errors import RoutingError
 from routing.jobs import Source, State, parse_as
+from routing.policy.prices import format_usd
 from routing.rounds import Verb, can_go_on
 
 if TYPE_CHECKING:
     from sqlmodel import Session
 
-    from producers.commands.follow import JobStatus
-    from producers.use_cases.jobs import JobView, RoundView
-    from producers.use_cases.review import Comparison
+    from ledger.tables import Job
+    from producers.bootstrap import Installation
+    from producers.use_cases.jobs import EventView, JobView, RoundView
+    from producers.use_cases.rounds import Requester
+    from producers.use_cases.sites import Comparison
 
 
 # Shell completion. It reports no errors: what cannot be read completes to nothing.
@@ -147,14 +157,10 @@ def submit(
 def _submit_one(ctx: typer.Context, body: Mapping[str, Any], tenant: str, *, wait: bool, as_json: bool) -> None:
     with installed(ctx) as installation:
         from monitoring import traces
-        from producers.commands.follow import follow, read_status
 
         traces.start(installation.settings.tracing, program="cli")
         job_id = installation.submitter.submit(body, tenant=tenant, source=Source.CLI, actor="cli").job.id
-        if wait:
-            status = follow(installation, job_id, tenant, quiet=as_json)
-        else:
-            status = read_status(installation, job_id, tenant)
+        status = _status(installation, job_id, tenant, wait=wait, quiet=as_json)
     exit_with(status, as_json=as_json)
 
 
@@ -196,11 +202,8 @@ def list_jobs(
         with installation.ledger.begin() as session:
             jobs = ledger_jobs.list_jobs(session, tenant=tenant, states=state or (), limit=limit)
             views = summarise(session, jobs)
-    if as_json:
-        print_json(views)
-        return
     rows = ((v.id, v.state, f"${v.spent_usd}", v.site or v.project or "", " ".join(v.prompt.split())) for v in views)
-    print_table(("job", "state", "cost", "site or project", "prompt"), rows)
+    print_rows(views, ("job", "state", "cost", "site or project", "prompt"), rows, as_json=as_json)
 
 
 @app.command()
@@ -213,10 +216,8 @@ def job(
 ) -> None:
     """Show a job: route, cost, result, and what it waits for."""
     with installed(ctx) as installation:
-        from producers.commands.follow import read_status
-
         if diff:
-            from producers.use_cases.review import changes_of_job
+            from producers.use_cases.sites import changes_of_job
 
             changes = changes_of_job(installation.ledger, installation.content_store, job_id, tenant=tenant)
             print_json(changes) if as_json else show_comparison(changes)
@@ -229,8 +230,6 @@ def job(
 def watch(ctx: typer.Context, job_id: JobId, as_json: AsJson = False, tenant: Tenant = "demo") -> None:
     """Follow a job until it ends or waits for approval. Exit 1 if it failed."""
     with installed(ctx) as installation:
-        from producers.commands.follow import follow
-
         status = follow(installation, job_id, tenant, quiet=as_json)
     exit_with(status, as_json=as_json)
 
@@ -245,8 +244,6 @@ def reply(
 ) -> None:
     """Answer a job's question with an option's name or number. Exit 1 if the text does not answer it."""
     with installed(ctx) as installation:
-        from producers.commands.follow import read_status
-
         taken = installation.use_cases.clarifier.reply(job_id, text, tenant=tenant, actor="cli")
         status = read_status(installation, job_id, tenant)
     if as_json:
@@ -263,11 +260,10 @@ def cancel(ctx: typer.Context, job_id: JobId, as_json: AsJson = False, tenant: T
     with installed(ctx) as installation, installation.ledger.begin() as session:
         from ledger.job_control import request_cancel
         from ledger.jobs import lock_job
-        from producers.commands.follow import view_in
 
         request_cancel(session, lock_job(session, job_id, tenant=tenant), actor="cli")
-        view = view_in(session, job_id, tenant, links=installation.previews)
-    print_json(view) if as_json else out.print("cancelled" if view.is_final else "cancellation requested")
+        view = _view_in(session, job_id, tenant, installation)
+    print_result(view, "cancelled" if view.is_final else "cancellation requested", as_json=as_json)
 
 
 def exit_with(status: JobStatus, *, as_json: bool) -> NoReturn:
@@ -355,14 +351,12 @@ def approve(
 ) -> None:
     """Approve a job's preview and publish it."""
     with installed(ctx) as installation, installation.ledger.begin() as session:
-        from ledger import job_control as approvals
-        from producers.commands.follow import view_in
+        from ledger import job_control
 
-        approvals.approve(
-            session, job_id, actor="cli", policy=installation.policy, tenant=tenant, seen=approvals.Seen(release)
-        )
-        view = view_in(session, job_id, tenant, links=installation.previews)
-    print_json(view) if as_json else out.print("approved; publishing")
+        seen = job_control.Seen(release)
+        job_control.approve(session, job_id, actor="cli", policy=installation.policy, tenant=tenant, seen=seen)
+        view = _view_in(session, job_id, tenant, installation)
+    print_result(view, "approved; publishing", as_json=as_json)
 
 
 @app.command()
@@ -375,12 +369,11 @@ def reject(
 ) -> None:
     """Reject a job's preview; the live site stays as it is."""
     with installed(ctx) as installation, installation.ledger.begin() as session:
-        from ledger import job_control as approvals
-        from producers.commands.follow import view_in
+        from ledger import job_control
 
-        approvals.reject(session, job_id, actor="cli", reason=reason, tenant=tenant)
-        view = view_in(session, job_id, tenant, links=installation.previews)
-    print_json(view) if as_json else out.print("rejected")
+        job_control.reject(session, job_id, actor="cli", reason=reason, tenant=tenant)
+        view = _view_in(session, job_id, tenant, installation)
+    print_result(view, "rejected", as_json=as_json)
 
 
 Wait = Annotated[bool, typer.Option("--wait", help="Follow the new job until it ends or waits for approval.")]
@@ -396,19 +389,12 @@ def resume(
     tenant: Tenant = "demo",
 ) -> None:
     """Resume a job that failed or hit a limit: the same request, from the work it kept."""
-    from producers.use_cases.rounds import Requester as Asker
     from producers.use_cases.rounds import ResumeOrder
 
     with installed(ctx) as installation:
-        from producers.commands.follow import follow, read_status
-
         order = parse_as(ResumeOrder, {"budget_usd": budget})
-        requester = Asker(tenant=tenant, source=Source.CLI, actor="cli")
-        new_id = installation.use_cases.rounds.resume(job_id, order, requester=requester).job.id
-        if wait:
-            status = follow(installation, new_id, tenant, quiet=as_json)
-        else:
-            status = read_status(installation, new_id, tenant)
+        new = installation.use_cases.rounds.resume(job_id, order, requester=requester_of(tenant))
+        status = _status(installation, new.job.id, tenant, wait=wait, quiet=as_json)
     exit_with(status, as_json=as_json)
 
 
@@ -424,20 +410,13 @@ def revise(
     tenant: Tenant = "demo",
 ) -> None:
     """Request changes to a job's result; this rejects a preview that waits for approval."""
-    from producers.use_cases.rounds import Requester as Asker
     from producers.use_cases.rounds import ReviseOrder
 
     options: dict[str, Any] = {"text": text, "tier": tier, "budget_usd": budget}
     with installed(ctx) as installation:
-        from producers.commands.follow import follow, read_status
-
         order = parse_as(ReviseOrder, {name: value for name, value in options.items() if value is not None})
-        requester = Asker(tenant=tenant, source=Source.CLI, actor="cli")
-        new_id = installation.use_cases.rounds.revise(job_id, order, requester=requester).job.id
-        if wait:
-            status = follow(installation, new_id, tenant, quiet=as_json)
-        else:
-            status = read_status(installation, new_id, tenant)
+        new = installation.use_cases.rounds.revise(job_id, order, requester=requester_of(tenant))
+        status = _status(installation, new.job.id, tenant, wait=wait, quiet=as_json)
     exit_with(status, as_json=as_json)
 
 
@@ -451,3 +430,160 @@ def show_comparison(comparison: Comparison) -> None:
         out.print(f"\n{change.status} {harmless(change.path)} ({sizes} bytes{what})", markup=False)
         if change.diff:
             out.print("\n".join(harmless(line) for line in change.diff.rstrip("\n").split("\n")), markup=False)
+
+
+WAITS_FOR_OWNER = frozenset({State.AWAITING_APPROVAL, State.CLARIFYING})
+POLL_SECONDS = 0.25
+
+
+class JobStatus(NamedTuple):
+    """A job and what blocks it; empty if it only waits for its turn."""
+
+    view: JobView
+    waits_for: str
+
+
+def read_status(installation: Installation, job_id: UUID, tenant: str) -> JobStatus:
+    """Return a job's current status.
+
+    Raises:
+        JobNotFoundError: the caller's fault.
+    """
+    from ledger.jobs import find_job
+    from producers.use_cases.jobs import describe
+
+    with installation.ledger.begin() as session:
+        job = find_job(session, job_id, tenant=tenant)
+        return JobStatus(describe(session, job, links=installation.previews), _blocker(session, job))
+
+
+def _status(installation: Installation, job_id: UUID, tenant: str, *, wait: bool, quiet: bool) -> JobStatus:
+    if wait:
+        return follow(installation, job_id, tenant, quiet=quiet)
+    return read_status(installation, job_id, tenant)
+
+
+def _view_in(session: Session, job_id: UUID, tenant: str, installation: Installation) -> JobView:
+    """Return a job as the caller's transaction sees it."""
+    from ledger.jobs import find_job
+    from producers.use_cases.jobs import describe
+
+    return describe(session, find_job(session, job_id, tenant=tenant), links=installation.previews)
+
+
+def requester_of(tenant: str) -> Requester:
+    """Return the author of orders at a terminal."""
+    from producers.use_cases.rounds import Requester
+
+    return Requester(tenant=tenant, source=Source.CLI, actor="cli")
+
+
+def follow(installation: Installation, job_id: UUID, tenant: str, *, quiet: bool) -> JobStatus:
+    """Print each event on stderr until the job ends or waits for its owner. Ctrl-C stops following, not the job."""
+    try:
+        with show_progress(err, is_shown=not quiet and err.is_terminal) as update:
+            return _follow(installation, job_id, tenant, quiet=quiet, update=update)
+    except KeyboardInterrupt:
+        err.print(f"the job continues; `pointsman job {job_id}` shows it, `pointsman cancel {job_id}` cancels it")
+        raise typer.Exit(INTERRUPTED) from None
+
+
+@contextmanager
+def show_progress(console: Console, *, is_shown: bool) -> Iterator[Callable[[JobView], None]]:
+    """Show the job's state, time and cost below the events."""
+    if not is_shown:
+        yield lambda _: None
+        return
+    with console.status("") as status:
+        yield lambda view: status.update(_status_line(view))
+
+
+def _status_line(view: JobView) -> Text:
+    tier = f" on {view.queue}" if view.state == State.RUNNING else ""
+    return Text(f"{view.state}{tier}, {view.seconds:.0f} s, ${view.bill.spent_usd} of ${view.bill.cap_usd}")
+
+
+def _follow(
+    installation: Installation, job_id: UUID, tenant: str, *, quiet: bool, update: Callable[[JobView], None]
+) -> JobStatus:
+    from ledger.events import events_after
+    from producers.use_cases.jobs import describe_events
+
+    last_id, shown_blocker = 0, ""
+    while True:
+        status = read_status(installation, job_id, tenant)
+        update(status.view)
+        with installation.ledger.begin() as session:
+            page = events_after(session, job_id, after_id=last_id)
+            events = describe_events(session, page.events)
+        for event in events:
+            last_id = event.id
+            if not quiet and (line := format_event(event)):
+                err.print(f"  {event.at:%H:%M:%S}  {line}", markup=False)
+        if status.waits_for not in ("", shown_blocker) and not quiet:
+            shown_blocker = status.waits_for
+            err.print(f"            waits for {shown_blocker}", markup=False)
+        if page.is_all and (status.view.is_final or status.view.state in WAITS_FOR_OWNER):
+            return status
+        time.sleep(POLL_SECONDS)
+
+
+def _blocker(session: Session, job: Job) -> str:
+    """Return what blocks a queued job: a paused queue, or another job on its site."""
+    from ledger.record_tables import QueueControl
+    from ledger.tables import Job, Site
+
+    if job.state != State.QUEUED:
+        return ""
+    control = session.get(QueueControl, job.queue)
+    if control is not None and control.paused_at is not None:
+        return f"queue {job.queue}, which is paused: pointsman queue resume {job.queue}"
+    site = session.get(Site, job.site_id) if job.site_id is not None else None
+    if site is None or site.lock_job_id in (None, job.id):
+        return ""
+    holder = session.get(Job, site.lock_job_id)
+    state = holder.state if holder is not None else "unknown"
+    return f"job {site.lock_job_id} ({state}), which holds the lock on site {site.name}"
+
+
+def format_event(event: EventView) -> str | None:
+    """Return an event as a line of text, or None if only programs need it."""
+    line = _line_of(event)
+    return f"{event.step}: {line}" if line is not None and event.step is not None else line
+
+
+def _line_of(event: EventView) -> str | None:
+    data = event.data
+    match event.kind:
+        case "waiting":
+            return f"waiting on queue {data['queue']}"
+        case "started":
+            return f"attempt {data['attempt']} on queue {data['queue']}"
+        case "step":
+            return f"{data['step']} ({data['seconds']:.1f} s)"
+        case "progress":
+            return str(data.get("text", ""))
+        case "call":
+            tokens = f"{data['input_tokens']} in, {data['output_tokens']} out"
+            return f"{data['model']}: {tokens}, {format_usd(data['cost_nanousd'], digits=6)} ({data['finish']})"
+        case "escalated":
+            return f"escalated to tier {data['target']}: {data['detail']}"
+        case "state":
+            return f"{data['origin']} -> {data['target']}"
+        case _:
+            return _line_of_run(event)
+
+
+def _line_of_run(event: EventView) -> str | None:
+    """Return the line of an event that only runs have: steps, plans and gates."""
+    data = event.data
+    match event.kind:
+        case "run_step":
+            why = data.get("detail") or data.get("reason") or ""
+            return f"{data['step']}: skipped" if data["status"] == "skipped" else f"{data['status']} {why}".rstrip()
+        case "plan":
+            return f"plans {', '.join(step['step'] for step in data['steps'])}"
+        case "gate":
+            return f"gate {data['gate']} {data['state']}: {data['reason']}"
+        case _:
+            return None

@@ -22,6 +22,8 @@ from producers.commands.context import (
     out,
     print_facts,
     print_json,
+    print_result,
+    print_rows,
     print_table,
 )
 from routing.jobs import SITE_NAME_RULE, check_site_name
@@ -83,10 +85,12 @@ def list_keys(ctx: typer.Context, tenant: Tenant = "demo", as_json: AsJson = Fal
         from producers.use_cases import tenants as keys
 
         rows = [(key.name, list(key.scopes), key.created_at.isoformat()) for key in keys.keys_of(session, tenant)]
-    if as_json:
-        print_json([{"name": name, "scopes": scopes, "created_at": at} for name, scopes, at in rows])
-    else:
-        print_table(("name", "scopes", "created"), [(name, ",".join(scopes), at) for name, scopes, at in rows])
+    print_rows(
+        [{"name": name, "scopes": scopes, "created_at": at} for name, scopes, at in rows],
+        ("name", "scopes", "created"),
+        [(name, ",".join(scopes), at) for name, scopes, at in rows],
+        as_json=as_json,
+    )
 
 
 @key_app.command("revoke")
@@ -103,10 +107,11 @@ def revoke_key(
         is_revoked = keys.revoke(session, tenant, name=name)
     if not is_revoked:
         fail(f"tenant {tenant} has no valid key {name!r}")
-    if as_json:
-        print_json({"name": name, "tenant": tenant, "is_revoked": True})
-    else:
-        out.print(f"key {name} of tenant {tenant} is revoked", markup=False)
+    print_result(
+        {"name": name, "tenant": tenant, "is_revoked": True},
+        f"key {name} of tenant {tenant} is revoked",
+        as_json=as_json,
+    )
 
 
 Queue = Annotated[QueueName, typer.Argument(metavar="QUEUE", help="A queue.")]
@@ -129,10 +134,11 @@ def _set_paused(ctx: typer.Context, queue: QueueName, *, is_paused: bool, as_jso
         from producers.use_cases.tenants import pause_queue
 
         pause_queue(session, queue, is_paused=is_paused, actor="cli")
-    if as_json:
-        print_json({"queue": queue.value, "is_paused": is_paused})
-    else:
-        out.print(f"{queue.value} is {'paused' if is_paused else 'resumed'}")
+    print_result(
+        {"queue": queue.value, "is_paused": is_paused},
+        f"{queue.value} is {'paused' if is_paused else 'resumed'}",
+        as_json=as_json,
+    )
 
 
 def _signing_key(installation: Installation) -> bytes:
@@ -229,10 +235,8 @@ def list_all(ctx: typer.Context, as_json: AsJson = False) -> None:
         from producers.use_cases.tenants import list_tenants
 
         tenants = list_tenants(session)
-    if as_json:
-        print_json(tenants)
-        return
-    print_table(
+    print_rows(
+        tenants,
         ("tenant", "waiting", "running", "limit", "weight", "approves", "provider", "state"),
         (
             (
@@ -247,6 +251,7 @@ def list_all(ctx: typer.Context, as_json: AsJson = False) -> None:
             )
             for t in tenants
         ),
+        as_json=as_json,
     )
 
 
@@ -344,10 +349,8 @@ def list_queues(ctx: typer.Context, as_json: AsJson = False) -> None:
         from producers.use_cases.tenants import list_queues as read_queues
 
         queues = read_queues(session)
-    if as_json:
-        print_json(queues)
-        return
-    print_table(
+    print_rows(
+        queues,
         ("queue", "waiting", "oldest", "running", "state"),
         (
             (
@@ -359,6 +362,7 @@ def list_queues(ctx: typer.Context, as_json: AsJson = False) -> None:
             )
             for q in queues
         ),
+        as_json=as_json,
     )
 
 
@@ -368,7 +372,7 @@ def _pause(ctx: typer.Context, name: str, *, is_paused: bool, as_json: bool) -> 
 
         pause_tenant(session, name, is_paused=is_paused, actor=_ACTOR)
         view = show_tenant(session, name)
-    print_json(view) if as_json else out.print(f"{name} is {'paused' if is_paused else 'resumed'}", markup=False)
+    print_result(view, f"{name} is {'paused' if is_paused else 'resumed'}", as_json=as_json)
 
 
 def _change(ctx: typer.Context, name: str, message: str, *, as_json: bool, **values: Any) -> None:
@@ -378,7 +382,7 @@ def _change(ctx: typer.Context, name: str, message: str, *, as_json: bool, **val
 
         change_tenant(session, name, actor=_ACTOR, **values)
         view = show_tenant(session, name)
-    print_json(view) if as_json else out.print(message, markup=False)
+    print_result(view, message, as_json=as_json)
 
 
 def _limit(most: int | None) -> str:
@@ -454,7 +458,8 @@ def open_(
         is_known = reset_circuit(session, provider, model)
     if not is_known:
         fail(f"the circuit of {provider}/{model} has never tripped; `pointsman circuits` lists those that have")
-    if as_json:
-        print_json({"provider": provider, "model": model, "state": "open"})
-    else:
-        out.print(f"the circuit of {provider}/{model} is reset", markup=False)
+    print_result(
+        {"provider": provider, "model": model, "state": "open"},
+        f"the circuit of {provider}/{model} is reset",
+        as_json=as_json,
+    )

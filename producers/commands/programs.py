@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from monitoring.config import LedgerConfig, LogsConfig, TracingConfig
 from monitoring.logs import configure_logging
-from producers.commands.context import USAGE, AsJson, clear_errors, context_of, fail, installed, out, print_json
+from producers.commands.context import USAGE, AsJson, clear_errors, context_of, fail, installed
 from routing.config import PolicyConfig, read_settings, strip_settings
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def _background_threads(installation: Installation, holder: str) -> Iterator[Non
     from producers.dispatch.dispatcher import deliver
     from producers.dispatch.webhooks import WebhookSender
     from producers.intake.celery_intake import CeleryIntake, IntakeLists
-    from producers.use_cases.tickets import TicketWriter
+    from producers.use_cases.runs import TicketWriter
 
     settings, stopping = installation.settings, threading.Event()
     sender = WebhookSender(installation.ledger, settings.webhook, installation.policy.webhooks)
@@ -277,12 +277,11 @@ def migrate_ledger(ctx: typer.Context, as_json: AsJson = False) -> None:
         engine = installation.ledger.engine
         migrate(engine)
         revision, is_newer = found_revision(engine), fit(engine) is Fit.NEWER
-    if as_json:
-        print_json({"revision": revision, "is_newer": is_newer})
-    else:
-        out.print(
-            f"the ledger is newer than this version: revision {revision}" if is_newer else "the ledger is current"
-        )
+    print_result(
+        {"revision": revision, "is_newer": is_newer},
+        f"the ledger is newer than this version: revision {revision}" if is_newer else "the ledger is current",
+        as_json=as_json,
+    )
 
 
 def _await_ledger(config: LedgerConfig) -> None:

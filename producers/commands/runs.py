@@ -22,7 +22,8 @@ from producers.commands.context import (
     installed,
     out,
     print_json,
-    print_table,
+    print_result,
+    print_rows,
 )
 from producers.commands.jobs import GOOD_ENDS
 from routing.jobs import Source, State
@@ -56,7 +57,7 @@ def add_project(
     text = _read(file)
     with installed(ctx) as installation:
         view = installation.use_cases.projects.put(tenant, name or file.stem, text, source=file.name, actor="cli")
-    print_json(view) if as_json else out.print(f"project {view.name}: {view.config['repo']['url']}", markup=False)
+    print_result(view, f"project {view.name}: {view.config['repo']['url']}", as_json=as_json)
 
 
 @project_app.command("list")
@@ -64,10 +65,9 @@ def list_projects(ctx: typer.Context, as_json: AsJson = False, tenant: Tenant = 
     """List code projects."""
     with installed(ctx) as installation:
         views = list(installation.use_cases.projects.all(tenant))
-    if as_json:
-        print_json(views)
-        return
-    print_table(("project", "repository"), ((view.name, view.config["repo"]["url"]) for view in views))
+    print_rows(
+        views, ("project", "repository"), ((view.name, view.config["repo"]["url"]) for view in views), as_json=as_json
+    )
 
 
 @run_app.command()
@@ -83,9 +83,8 @@ def submit(
     """Submit a ticket. Exit 0 if it was accepted (with --wait: if it succeeded or waits at a gate), 2 if refused."""
     text = _read(ticket)
     with installed(ctx) as installation:
-        from producers.commands.follow import follow
-        from producers.use_cases.runs import describe_run
-        from producers.use_cases.tickets import job_body, read_ticket
+        from producers.commands.jobs import follow
+        from producers.use_cases.runs import describe_run, job_body, read_ticket
 
         request = read_ticket(text, project=project)
         body = job_body(request if budget is None else request.model_copy(update={"budget_usd": budget}))
@@ -114,14 +113,11 @@ def list_gates(ctx: typer.Context, as_json: AsJson = False, tenant: Tenant = "de
     """List the open gates."""
     with installed(ctx) as installation:
         from ledger.runs.run import open_gates
-        from producers.use_cases.runs import gate_view
+        from producers.use_cases.runs import GateView
 
         with installation.ledger.begin() as session:
-            views = [gate_view(gate) for gate in open_gates(session, tenant)]
-    if as_json:
-        print_json(views)
-        return
-    print_table(("gate", "run", "why"), ((view.id, view.run_id, view.reason) for view in views))
+            views = [*map(GateView.of, open_gates(session, tenant))]
+    print_rows(views, ("gate", "run", "why"), ((view.id, view.run_id, view.reason) for view in views), as_json=as_json)
 
 
 @gate_app.command("pass")
@@ -153,7 +149,7 @@ def _decide(ctx: typer.Context, gate_id: UUID, verdict: Verdict, *, reason: str,
             note=reason,
             tenant=tenant,
         )
-    print_json({"id": gate_id, "state": verdict, "reason": reason}) if as_json else out.print(verdict)
+    print_result({"id": gate_id, "state": verdict, "reason": reason}, verdict, as_json=as_json)
 
 
 def _read(path: Path) -> str:

@@ -26,7 +26,8 @@ from producers.commands.context import (
     installed,
     out,
     print_json,
-    print_table,
+    print_result,
+    print_rows,
     read_plain_file,
 )
 from producers.commands.jobs import show_comparison
@@ -75,10 +76,7 @@ def create(
 
     with _installed(ctx) as installation:
         site = installation.use_cases.sites.create(tenant, name, profile=profile, actor="cli")
-    if as_json:
-        print_json(site_view(site, pages_url=installation.settings.pages.public_url))
-    else:
-        out.print(f"created {name}")
+    print_result(site_view(site, pages_url=installation.settings.pages.public_url), f"created {name}", as_json=as_json)
 
 
 @site_app.command("profile")
@@ -94,10 +92,11 @@ def set_profile(
 
     with _installed(ctx) as installation:
         site = installation.use_cases.sites.set_profile(tenant, name, profile, actor="cli")
-    if as_json:
-        print_json(site_view(site, pages_url=installation.settings.pages.public_url))
-    else:
-        out.print(f"{name} uses profile {profile} from now on")
+    print_result(
+        site_view(site, pages_url=installation.settings.pages.public_url),
+        f"{name} uses profile {profile} from now on",
+        as_json=as_json,
+    )
 
 
 @site_app.command("import")
@@ -117,10 +116,11 @@ def import_site(
             release = installation.use_cases.sites.import_site(tenant, name, directory, actor="cli", tell=report)
         except ImportRefusedError as error:
             _refuse(error, as_json=as_json)
-    if as_json:
-        print_json({"ok": True, "release": release_view(release, is_active=True)})
-    else:
-        out.print(f"{name}: {release.signals['files']} files, {release.total_bytes} bytes, release {release.id}")
+    print_result(
+        {"ok": True, "release": release_view(release, is_active=True)},
+        f"{name}: {release.signals['files']} files, {release.total_bytes} bytes, release {release.id}",
+        as_json=as_json,
+    )
 
 
 def _refuse(error: ImportRefusedError, *, as_json: bool) -> None:
@@ -148,10 +148,11 @@ def export_site(
         exported = installation.use_cases.sites.export_site(
             tenant, name, directory, release=release, with_sources=sources
         )
-    if as_json:
-        print_json(release_view(exported, is_active=exported.id == site.active_release_id))
-    else:
-        out.print(f"wrote release {exported.id} to {directory}", markup=False)
+    print_result(
+        release_view(exported, is_active=exported.id == site.active_release_id),
+        f"wrote release {exported.id} to {directory}",
+        as_json=as_json,
+    )
 
 
 @site_app.command("list")
@@ -162,11 +163,8 @@ def list_sites(ctx: typer.Context, as_json: AsJson = False, tenant: Tenant = "de
     with _installed(ctx) as installation:
         sites = installation.use_cases.sites.all(tenant)
     views = [site_view(site, pages_url=installation.settings.pages.public_url) for site in sites]
-    if as_json:
-        print_json(views)
-        return
     rows = ((v.name, v.active_release_id or "none", "" if v.is_shown else "lags", v.live_url or "") for v in views)
-    print_table(("site", "active release", "", "live page"), rows)
+    print_rows(views, ("site", "active release", "", "live page"), rows, as_json=as_json)
 
 
 @site_app.command()
@@ -183,10 +181,8 @@ def releases(
     with _installed(ctx) as installation:
         site, found = installation.use_cases.sites.releases(tenant, name, limit=limit)
     views = [release_view(release, is_active=release.id == site.active_release_id) for release in found]
-    if as_json:
-        print_json(views)
-        return
-    print_table(
+    print_rows(
+        views,
         ("release", "published", "", "digest", "files", "bytes", "job"),
         (
             (
@@ -200,6 +196,7 @@ def releases(
             )
             for v in views
         ),
+        as_json=as_json,
     )
 
 
@@ -241,10 +238,7 @@ def rollback(
 
     with _installed(ctx) as installation:
         restored = installation.use_cases.sites.rollback(tenant, name, to=release, actor="cli")
-    if as_json:
-        print_json(release_view(restored, is_active=True))
-    else:
-        out.print(f"{name} shows release {restored.id} again")
+    print_result(release_view(restored, is_active=True), f"{name} shows release {restored.id} again", as_json=as_json)
 
 
 @site_app.command("revoke-previews")
@@ -258,10 +252,11 @@ def revoke_previews(
     """Revoke every preview link of a site, for example because one leaked."""
     with _installed(ctx) as installation:
         revoked = installation.use_cases.sites.revoke_previews(tenant, name, release=release, actor="cli")
-    if as_json:
-        print_json({"releases": revoked})
-    else:
-        out.print(f"the preview links of {revoked} releases are revoked; `pointsman job ID` shows a new one")
+    print_result(
+        {"releases": revoked},
+        f"the preview links of {revoked} releases are revoked; `pointsman job ID` shows a new one",
+        as_json=as_json,
+    )
 
 
 @site_app.command("gc")

@@ -16,8 +16,8 @@ from ledger.money import calls_of
 from ledger.tables import Approval, Call, Job, Release
 from producers.api.requests import Resources
 from producers.use_cases.jobs import CONSOLE_AUDIENCE, EventView, JobView, describe, describe_events
-from producers.use_cases.review import compare_releases, releases_of_job
 from producers.use_cases.rounds import tiers_instead
+from producers.use_cases.sites import compare_releases, releases_of_job
 from routing.jobs import State
 from routing.policy.prices import decimal_usd
 from routing.rounds import Verb, can_go_on

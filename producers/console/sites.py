@@ -21,7 +21,7 @@ from producers.console.job_page import frame_of
 from producers.console.presentation import Node, graph, tone, words
 from producers.console.web import REFUSALS, Approver, ConsoleResources, ViewerDep, is_part, redirect, refuse, render
 from producers.use_cases.jobs import summarise
-from producers.use_cases.runs import GateView, RunView, StepTreeView, describe_run, gate_view
+from producers.use_cases.runs import GateView, RunView, StepTreeView, describe_run
 from producers.use_cases.sites import release_view, site_view
 from routing.jobs import SiteName
 
@@ -99,7 +99,7 @@ def show_runs(request: Request, resources: ConsoleResources, viewer: ViewerDep) 
     newest = select(Job).join(Run, col(Run.job_id) == col(Job.id)).where(col(Job.tenant) == tenant)
     with resources.ledger.begin() as session:
         runs = summarise(session, session.scalars(newest.order_by(col(Job.created_at).desc()).limit(_SHOWN)).all())
-        gates = [gate_view(gate) for gate in open_gates(session, tenant)]
+        gates = [*map(GateView.of, open_gates(session, tenant))]
     return render(request, "runs.html", viewer=viewer, runs=runs, gates=gates)
 
 

@@ -279,7 +279,7 @@ def explain_error(error: Exception) -> str:
     if isinstance(error, InvalidJobError):
         return "; ".join(f"{item.field}: {item.rule}" for item in error.errors)
     if isinstance(error, MissingScopeError):
-        return f"This needs a key with scope {error.scope.value}."
+        return f"This needs a key with scope {error.scope}."
     return str(error)
 
 

@@ -1,16 +1,22 @@
-"""Cases of `pointsman eval`: a site, a request, its route, and what must be true afterwards.
+"""Cases of `pointsman eval`: a site, a request, its route, and what must be true afterwards, with the checks of that.
 
 A file is a YAML list of cases; the shipped ones are `gateway/fake_provider/library/*.yaml`. With the replies of a good
-model a case runs without a key, and the fake provider plays them to whoever asks the same of the same site.
+model a case runs without a key, and the fake provider plays them to whoever asks the same of the same site. Checks are
+pure functions from files before and after to findings in words.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import posixpath
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import unquote, urlsplit
 
+from lxml import etree, html
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from gateway.fake_provider.library import CaseError, RecordedReply, library_path, read_documents
@@ -133,3 +139,188 @@ def site_directory(case: Case, *, beside: Sequence[Path] = (), sites: Path | Non
         if place.is_dir():
             return place
     raise CaseError(f"case {case.id}: there is no site {case.site}")
+
+
+Files = Mapping[str, bytes]
+_UNSEEN = frozenset({"script", "style", "template", "head", "noscript"})
+_INLINE = frozenset(
+    {"a", "abbr", "b", "cite", "code", "em", "i", "mark", "small", "span", "strong", "sub", "sup", "time"}
+)
+_PLACES = frozenset({"header", "footer", "head", "nav"})
+_ADDRESSES = ("href", "src", "poster", "action")
+_SHOWN = 120
+
+
+def check(then: Then, before: Files, after: Files, *, said: str = "", summary: str = "") -> list[str]:
+    """Return what is not as a case wants it; empty if all is.
+
+    Args:
+        then: what must be true.
+        before: the files that the work started from.
+        after: the files of the result; the same for a question.
+        said: the answer, or the question to the owner.
+        summary: the report to the owner.
+    """
+    pages = {path: _parse(data) for path, data in after.items() if _is_page(path)}
+    copy = {path: " ".join(_lines(page)) for path, page in pages.items()}
+    findings = [*_texts(then, copy), *_sources(then, after), *_matches("the answer", then.answer, said)]
+    findings += _matches("the summary", then.summary, summary)
+    if after is not before:
+        findings += [*_lost_copy(then, before, copy), *_other_changes(then, before, after), *_dead_links(after, pages)]
+    return findings
+
+
+def _parse(data: bytes) -> Any:
+    return html.document_fromstring(data.decode("utf-8", "replace") or "<html></html>")
+
+
+def _is_page(path: str) -> bool:
+    return path.endswith((".html", ".htm"))
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.replace("\xad", "").split())
+
+
+def _lines(page: Any) -> Iterator[str]:
+    """Yield the visible copy of a page, a block at a time, with the texts that stand for pictures and fields."""
+    parts: list[str] = []
+
+    def walk(element: Any) -> Iterator[str]:
+        if not isinstance(element.tag, str) or element.tag in _UNSEEN:
+            return
+        is_block = element.tag not in _INLINE
+        if is_block:
+            yield from flush()
+        parts.append(element.text or "")
+        for name in ("alt", "placeholder", "aria-label"):
+            if element.get(name):
+                yield _plain(element.get(name))
+        for child in element:
+            yield from walk(child)
+            parts.append(child.tail or "")
+        if is_block:
+            yield from flush()
+
+    def flush() -> Iterator[str]:
+        line = _plain("".join(parts))
+        parts.clear()
+        if line:
+            yield line
+
+    yield from walk(page)
+
+
+def _texts(then: Then, copy: Mapping[str, str]) -> Iterator[str]:
+    for pattern, texts in then.shows.items():
+        pages = [text.casefold() for path, text in copy.items() if fnmatchcase(path, pattern)]
+        if not pages:
+            yield f"there is no page {pattern}"
+        for text in texts:
+            if pages and not all(_plain(text).casefold() in page for page in pages):
+                yield f"{pattern} does not show {text!r}"
+    for pattern, texts in then.gone.items():
+        for path, page in copy.items():
+            yield from (
+                f"{path} still shows {text!r}"
+                for text in texts
+                if fnmatchcase(path, pattern) and _plain(text).casefold() in page.casefold()
+            )
+
+
+def _sources(then: Then, after: Files) -> Iterator[str]:
+    for wanted, is_wanted in ((then.source, True), (then.lacks, False)):
+        for pattern, expressions in wanted.items():
+            files = {
+                path: data.decode("utf-8", "replace") for path, data in after.items() if fnmatchcase(path, pattern)
+            }
+            if not files and is_wanted:
+                yield f"there is no file {pattern}"
+            for path, text in files.items():
+                for expression in expressions:
+                    if (re.search(expression, text, re.S) is not None) != is_wanted:
+                        yield f"{path} {'does not match' if is_wanted else 'matches'} /{expression}/"
+
+
+def _matches(what: str, expressions: Iterable[str], text: str) -> Iterator[str]:
+    for expression in expressions:
+        if re.search(expression, text, re.I | re.S) is None:
+            yield f"{what} does not match /{expression}/: {text[:_SHOWN]!r}"
+
+
+def _lost_copy(then: Then, before: Files, copy: Mapping[str, str]) -> Iterator[str]:
+    """Yield the visible copy of before that is nowhere any more, although nobody asked for that."""
+    now = " ".join(copy.values()).casefold()
+    gone = [_plain(text).casefold() for texts in then.gone.values() for text in texts]
+    for path, data in sorted(before.items()):
+        for line in dict.fromkeys(_lines(_parse(data))) if _is_page(path) else ():
+            is_meant = any(text in line.casefold() for text in gone) or any(re.search(one, line) for one in then.loses)
+            if not is_meant and line.casefold() not in now:
+                yield f"{path} lost its copy {line[:_SHOWN]!r}"
+
+
+def _other_changes(then: Then, before: Files, after: Files) -> Iterator[str]:
+    if then.only is None:
+        return
+    for place in sorted(changed_places(before, after)):
+        if not any(fnmatchcase(place, pattern) for pattern in then.only):
+            yield f"{place} changed, which nobody asked for"
+
+
+def changed_places(before: Files, after: Files) -> set[str]:
+    """Return the places that differ: files, and in pages that both have, `PAGE PLACE`."""
+    changed: set[str] = set()
+    for path in before.keys() | after.keys():
+        old, new = before.get(path), after.get(path)
+        if old == new:
+            continue
+        if old is None or new is None or not _is_page(path):
+            changed.add(path)
+            continue
+        was, now = _places(_parse(old)), _places(_parse(new))
+        changed |= {f"{path} {place}" for place in was.keys() | now.keys() if was.get(place) != now.get(place)}
+    return changed
+
+
+def _places(page: Any) -> dict[str, str]:
+    """Return the source of each place of a page: sections by their id, landmarks by their tag, the rest as `body`."""
+    found: dict[str, str] = {}
+    outermost = [element for element in page.iter(etree.Element) if _place_of(element) and not _is_inside(element)]
+    for element in outermost:
+        found[_place_of(element)] = found.get(_place_of(element), "") + _source_of(element)
+        element.drop_tree()
+    found["body"] = _source_of(page)
+    return found
+
+
+def _source_of(element: Any) -> str:
+    return str(etree.canonicalize(element, strip_text=True))
+
+
+def _place_of(element: Any) -> str:
+    """Return the name of a place; empty for an element that is none."""
+    return element.tag if element.tag in _PLACES else element.get("id", "") if element.tag == "section" else ""
+
+
+def _is_inside(element: Any) -> bool:
+    return any(_place_of(parent) for parent in element.iterancestors("section", *_PLACES))
+
+
+def _dead_links(after: Files, pages: Mapping[str, Any]) -> Iterator[str]:
+    anchors = {path: set(page.xpath("//@id")) | set(page.xpath("//a/@name")) for path, page in pages.items()}
+    for path, page in pages.items():
+        links = {value for name in _ADDRESSES for value in page.xpath(f"//*/@{name}")}
+        for link in sorted(links):
+            target = urlsplit(link)
+            if target.scheme or target.netloc or link in ("", "#"):
+                continue
+            file = (
+                posixpath.normpath(posixpath.join(posixpath.dirname(path), unquote(target.path)))
+                if target.path
+                else path
+            )
+            file = file if file in after or not target.path.endswith("/") else posixpath.join(file, "index.html")
+            if file not in after and file != ".":
+                yield f"{path} links to {link}, which is not there"
+            elif target.fragment and file in anchors and target.fragment not in {*anchors[file], "top"}:
+                yield f"{path} links to {link}, which is not on that page"

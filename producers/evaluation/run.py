@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
+import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,10 +25,9 @@ from sqlmodel import col, select
 from gateway.fake_provider.config import FakeProviderConfig, read_log
 from ledger.store import Ledger, create_ledger_engine
 from ledger.tables import Call, Release
-from producers.evaluation.cases import Case, Reply, Round, site_directory
-from producers.evaluation.checks import Files, check
-from producers.evaluation.pictures import take_pictures
-from producers.local.embedded import TENANT, Account, Embedded, Options
+from producers.evaluation.cases import Case, Files, Reply, Round, changed_places, check, site_directory
+from producers.local.embedded import Account, Embedded, Options
+from producers.local.preparation import TENANT
 from producers.use_cases.sites import Sites
 from routing.policy.platform import Policy, load_policy, parse_policy
 from routing.policy.prices import NANOUSD_PER_USD
@@ -361,3 +363,46 @@ def installed_for(plan: Plan, *, home: Path, environment: Mapping[str, str]) -> 
             yield runner
         finally:
             runner.close()
+
+
+_WINDOW = "1280,1600"
+_SECONDS = 30.0
+
+
+def take_pictures(before: Mapping[str, bytes], after: Mapping[str, bytes], out: Path) -> Sequence[str]:
+    """Write pictures of the first page that changed, and return their file names: before, if it was there, and after.
+
+    Args:
+        before: the files that the work started from.
+        after: the files of the result.
+        out: path of the pictures without their ending.
+    """
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    changed = {place.split(" ")[0] for place in changed_places(before, after)}
+    pages = [path for path in ("index.html", *sorted(changed)) if path in changed and path.endswith(".html")]
+    page = next((path for path in pages if path in after), "index.html")
+    sides = {name: files for name, files in (("before", before), ("after", after)) if page in files}
+    taken = []
+    for name, files in sides.items() if chromium is not None else ():
+        picture = out.with_name(f"{out.name}-{name}.png")
+        with tempfile.TemporaryDirectory(prefix="pointsman-picture-") as folder:
+            for path, data in files.items():
+                (place := Path(folder) / "site" / path).parent.mkdir(parents=True, exist_ok=True)
+                place.write_bytes(data)
+            argv = [
+                str(chromium),
+                "--headless",
+                "--hide-scrollbars",
+                "--host-resolver-rules=MAP * ~NOTFOUND",
+                f"--user-data-dir={folder}/profile",
+                f"--window-size={_WINDOW}",
+                f"--screenshot={picture}",
+                *(["--no-sandbox"] if os.geteuid() == 0 else []),
+                f"file://{folder}/site/{page}",
+            ]
+            try:
+                subprocess.run(argv, capture_output=True, timeout=_SECONDS, check=False)
+            except subprocess.TimeoutExpired:
+                continue
+        taken += [picture.name] if picture.exists() else []
+    return tuple(taken)

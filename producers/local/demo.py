@@ -24,7 +24,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.fake_provider.config import FakeProviderConfig
 from producers.commands.context import out, print_table
-from producers.local.embedded import TENANT, Embedded, Options
+from producers.local.embedded import Embedded, Options
+from producers.local.preparation import TENANT
 from routing.jobs import Reason
 from routing.policy.platform import platform_policy
 from routing.policy.prices import format_usd, nanousd_of

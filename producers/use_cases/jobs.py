@@ -7,7 +7,7 @@ import binascii
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
@@ -38,6 +38,11 @@ class View(BaseModel):
     """Base of the views."""
 
     model_config = ConfigDict(frozen=True)
+
+    @classmethod
+    def of(cls, row: object, **others: Any) -> Self:
+        """Return the view of a row: its columns by their names, and what is given besides or instead."""
+        return cls(**{name: getattr(row, name) for name in cls.model_fields if name not in others}, **others)
 
 
 class BillView(View):
@@ -232,41 +237,24 @@ def describe(session: Session, job: Job, *, links: PreviewLinks | None = None) -
     site = session.get(Site, job.site_id) if job.site_id else None
     answer = job.result.get("answer")
     rounds = _rounds(session, job)
-    return JobView(
-        id=job.id,
-        state=State(job.state),
+    return JobView.of(
+        job,
         is_final=job.ended_at is not None,
-        reason=job.reason,
-        detail=job.detail,
-        source=job.source,
-        priority=job.priority,
-        mode=job.mode,
         tier=tier_name(job.tier),
-        queue=job.queue,
         rule=_text_of(job.route, "rule"),
         why=_text_of(job.route, "reason"),
-        route=job.route,
-        prompt=job.prompt,
         site=site.name if site else None,
         project=job.request.get("project"),
         **_place(session, job, rounds),
-        **_releases(session, job, links),
+        **_release_facts(session, job, links),
         rejection_starts_debate=rejection_starts_debate(session, job),
-        requested_by=job.requested_by,
         clarification=_question_of(job),
         answer=answer if isinstance(answer, str) else None,
         result={name: value for name, value in job.result.items() if name != PAID_REPLIES},
         is_cancel_requested=job.cancel_requested_at is not None,
-        superseded_by=job.superseded_by,
-        held_for=job.held_for,
-        held_until=job.held_until,
         bill=_bill_view(bill_of(session, job), rounds=rounds),
         attempts=tuple(_attempt_view(attempt) for attempt in _attempts_of(session, job.id)),
-        seconds=_seconds(job.created_at, job.ended_at or datetime.now(UTC)),
-        created_at=job.created_at,
-        started_at=job.started_at,
-        ended_at=job.ended_at,
-        expires_at=job.expires_at,
+        seconds=seconds_between(job.created_at, job.ended_at),
     )
 
 
@@ -275,19 +263,12 @@ def summarise(session: Session, jobs: Sequence[Job]) -> list[JobSummary]:
     sites = _site_names(session, {job.site_id for job in jobs if job.site_id})
     spent = _spent(session, [job.id for job in jobs])
     return [
-        JobSummary(
-            id=job.id,
-            state=State(job.state),
-            reason=job.reason,
-            source=job.source,
+        JobSummary.of(
+            job,
             tier=tier_name(job.tier),
-            queue=job.queue,
             site=sites.get(job.site_id) if job.site_id else None,
             project=job.request.get("project"),
-            prompt=job.prompt,
             spent_usd=decimal_usd(spent.get(job.id, 0)),
-            created_at=job.created_at,
-            ended_at=job.ended_at,
         )
         for job in jobs
     ]
@@ -301,7 +282,7 @@ def describe_events(session: Session, events: Sequence[Event]) -> list[EventView
         row.job_id: {"run_id": row.run_id, "step": row.step_key, "attempt": row.attempt} for row in rows
     }
     return [
-        EventView(id=event.id or 0, at=event.at, kind=event.kind, data=event.data, **steps.get(event.job_id, {}))
+        EventView.of(event, **steps.get(event.job_id, {"run_id": None, "step": None, "attempt": None}))
         for event in events
     ]
 
@@ -310,18 +291,15 @@ def _question_of(job: Job) -> ClarificationView | None:
     if job.clarification is None or job.ended_at is not None:
         return None
     question = read_stored(Clarification, job.clarification)
-    options = tuple(OptionView(id=one.id, label=one.label, source=one.source) for one in question.options)
+    options = tuple(map(OptionView.of, question.options))
     return ClarificationView(question=question.question, options=options, is_pending=question.pending is not None)
 
 
-def _releases(session: Session, job: Job, links: PreviewLinks | None) -> dict[str, Any]:
-    """Return the releases that a job starts from and made, with a link to the latter while it awaits approval."""
+def _release_facts(session: Session, job: Job, links: PreviewLinks | None) -> dict[str, Any]:
+    """Return what reviewers need of the release that a job made, with a link to it while it awaits approval."""
     made = session.get(Release, job.release_id, populate_existing=True) if job.release_id else None
     is_shown = made is not None and job.state == State.AWAITING_APPROVAL
     return {
-        "base_release_id": job.base_release_id,
-        "start_release_id": job.start_release_id,
-        "release_id": job.release_id,
         "report_digest": made.scan_digest if made else None,
         "preview_url": links.url_of(made) if links and made and is_shown else None,
     }
@@ -334,7 +312,6 @@ def _place(session: Session, job: Job, rounds: Sequence[RoundView]) -> dict[str,
         "session": job.root_id,
         "round": next(one.round for one in rounds if one.id == own),
         "rounds": rounds,
-        "parent_id": job.parent_id,
         "continued_as": successor_of(session, job.id),
     }
 
@@ -343,17 +320,14 @@ def _rounds(session: Session, job: Job) -> tuple[RoundView, ...]:
     jobs = rounds_of(session, job.root_id)
     spent = _spent(session, [one.id for one in jobs])
     return tuple(
-        RoundView(
+        RoundView.of(
+            one,
             round=place,
-            id=one.id,
             verb=verb_of(one),
-            state=State(one.state),
             prompt=one.prompt[:_PROMPT_EXCERPT],
             tier=tier_name(one.tier),
             spent_usd=decimal_usd(spent.get(one.id, 0)),
             spent_nanousd=spent.get(one.id, 0),
-            release_id=one.release_id,
-            created_at=one.created_at,
         )
         for place, one in enumerate(jobs, start=1)
     )
@@ -361,14 +335,8 @@ def _rounds(session: Session, job: Job) -> tuple[RoundView, ...]:
 
 def _bill_view(bill: Bill, *, rounds: Sequence[RoundView]) -> BillView:
     total = sum(one.spent_nanousd for one in rounds)
-    return BillView(
-        session_spent_usd=decimal_usd(total),
-        session_spent_nanousd=total,
-        spent_usd=decimal_usd(bill.spent_nanousd),
-        reserved_usd=decimal_usd(bill.reserved_nanousd),
-        cap_usd=decimal_usd(bill.cap_nanousd),
-        **bill._asdict(),
-    )
+    spent = {f"{name}_usd": decimal_usd(getattr(bill, f"{name}_nanousd")) for name in ("spent", "reserved", "cap")}
+    return BillView.of(bill, **spent, session_spent_usd=decimal_usd(total), session_spent_nanousd=total)
 
 
 def _attempts_of(session: Session, job_id: UUID) -> Sequence[Attempt]:
@@ -376,16 +344,8 @@ def _attempts_of(session: Session, job_id: UUID) -> Sequence[Attempt]:
 
 
 def _attempt_view(attempt: Attempt) -> AttemptView:
-    return AttemptView(
-        number=attempt.number,
-        queue=attempt.queue,
-        tier=tier_name(attempt.tier),
-        started_at=attempt.started_at,
-        ended_at=attempt.ended_at,
-        seconds=_seconds(attempt.started_at, attempt.ended_at) if attempt.ended_at else None,
-        outcome=attempt.outcome,
-        reason=attempt.reason,
-    )
+    seconds = seconds_between(attempt.started_at, attempt.ended_at) if attempt.ended_at else None
+    return AttemptView.of(attempt, tier=tier_name(attempt.tier), seconds=seconds)
 
 
 def _site_names(session: Session, site_ids: set[UUID]) -> dict[UUID, str]:
@@ -406,8 +366,9 @@ def _spent(session: Session, job_ids: Sequence[UUID]) -> dict[UUID, int]:
     return {job_id: int(cost) for job_id, cost in rows}
 
 
-def _seconds(start: datetime, end: datetime) -> float:
-    return round(max(0.0, (end - start).total_seconds()), 3)
+def seconds_between(start: datetime, end: datetime | None) -> float:
+    """Return the seconds until the end, or until now."""
+    return round(max(0.0, ((end or datetime.now(UTC)) - start).total_seconds()), 3)
 
 
 def _text_of(route: Mapping[str, Any], key: str) -> str | None:

@@ -15,7 +15,6 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict
 from sqlalchemy import Connection, func, select
 from sqlalchemy import update as sql_update
 from sqlmodel import Session, col
@@ -27,14 +26,13 @@ from ledger.record_tables import EndedSession
 from ledger.store import Statement, now
 from ledger.tables import ApiKey, Attempt, Job, Tenant
 from producers.errors import AuthenticationError, InvalidInputError, MissingScopeError, UnknownTenantError
+from producers.use_cases.jobs import View
 from routing.jobs import SITE_NAME_RULE, check_site_name
 from routing.queues import QUEUES, QueueName
 
 
-class TenantView(BaseModel):
+class TenantView(View):
     """A tenant, for its operator."""
-
-    model_config = ConfigDict(frozen=True)
 
     name: str
     provider: str | None
@@ -53,10 +51,8 @@ class TenantView(BaseModel):
     created_at: datetime
 
 
-class QueueState(BaseModel):
+class QueueState(View):
     """A queue over all tenants, for its operator."""
-
-    model_config = ConfigDict(frozen=True)
 
     queue: str
     waiting: int
@@ -166,19 +162,11 @@ def _running_by_tenant(session: Session) -> dict[str, int]:
 
 
 def _view(tenant: Tenant, *, waiting: dict[str, int], running: dict[str, int]) -> TenantView:
-    return TenantView(
-        name=tenant.name,
-        provider=tenant.provider,
+    return TenantView.of(
+        tenant,
         is_paused=tenant.paused_at is not None,
-        paused_at=tenant.paused_at,
-        weight=tenant.weight,
-        max_running=tenant.max_running,
-        auto_approve=tenant.auto_approve,
-        recording_days=tenant.recording_days,
         waiting=waiting.get(tenant.name, 0),
         running=running.get(tenant.name, 0),
-        overrides=tenant.overrides,
-        created_at=tenant.created_at,
     )
 
 
@@ -232,7 +220,7 @@ class Caller:
             MissingScopeError: the caller's fault.
         """
         if not self.may(scope):
-            raise MissingScopeError(scope)
+            raise MissingScopeError(scope.value)
 
     def may(self, scope: Scope) -> bool:
         """Whether the key allows this."""

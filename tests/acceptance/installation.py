@@ -12,7 +12,8 @@ import psutil
 from celery import Celery
 from redis import Redis
 
-from producers.local.embedded import TENANT, Embedded
+from producers.local.embedded import Embedded
+from producers.local.preparation import TENANT
 from tests.services import wait_until
 
 ENDS = frozenset(

@@ -18,8 +18,8 @@ import pytest
 from gateway.fake_provider.config import FakeProviderConfig
 from ledger.store import Ledger, create_ledger_engine
 from producers.backup import counts
-from producers.local.embedded import TENANT, Embedded, Options
-from producers.local.preparation import open_offline
+from producers.local.embedded import Embedded, Options
+from producers.local.preparation import TENANT, open_offline
 from tests.acceptance.installation import Installation
 
 PLAIN = {name: value for name, value in os.environ.items() if not name.startswith("POINTSMAN_")}

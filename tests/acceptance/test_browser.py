@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, sync_playwright
 
-from producers.local.embedded import TENANT
+from producers.local.preparation import TENANT
 from tests.acceptance.installation import Installation
 
 pytestmark = [

@@ -11,7 +11,7 @@ from sqlalchemy import text
 
 from ledger.dispatch_window import pause_queue
 from ledger.store import Ledger
-from producers.commands.monitoring import read_alert_rules
+from producers.commands.installation import read_alert_rules
 from routing.queues import QueueName
 from tests.acceptance.installation import Installation
 from tests.panel_numbers import BESIDE_THE_LEDGER, PANELS

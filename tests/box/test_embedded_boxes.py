@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from producers.local.embedded import BoxWiring
-from producers.local.preparation import clear_boxes, wire_boxes
+from producers.local.preparation import BoxWiring, clear_boxes, wire_boxes
 from sandbox.config import BoxConfig
 from sandbox.docker.engine import Engine
 from tests.engine import TestEngine
@@ -17,7 +16,7 @@ pytestmark = [pytest.mark.docker, pytest.mark.timeout(300)]
 GATEWAY, MIRROR = 8094, 8093
 _WIRE = f"""
 import sys
-from producers.local.embedded import BoxWiring
+from producers.local.preparation import BoxWiring
 from producers.local.preparation import wire_boxes
 from sandbox.config import BoxConfig
 

@@ -26,8 +26,9 @@ from sqlalchemy import text
 from gateway.fake_provider.config import FakeProviderConfig
 from ledger.store import Ledger
 from producers.dispatch.housekeeping import collect_garbage
-from producers.local.embedded import TENANT, Embedded
+from producers.local.embedded import Embedded
 from producers.local.embedded import Options as Setup
+from producers.local.preparation import TENANT
 from routing.policy.platform import load_policy
 from sites.content_store import ContentStore
 from tests.chaos.callers import SITES, Callers

@@ -31,7 +31,7 @@ from ledger.operations.workers import WorkerStatus, record_heartbeat
 from ledger.start_attempt import Claim
 from ledger.store import Ledger
 from ledger.tables import Attempt
-from producers.commands.monitoring import read_alert_rules
+from producers.commands.installation import read_alert_rules
 from producers.local.supervisor import free_port
 from routing.jobs import JobMessage, JobRequest, Reason, State
 from routing.policy.prices import Usage

@@ -15,7 +15,6 @@ from uuid import UUID
 
 import pytest
 
-from producers.use_cases.tenants import Scope
 from routing.errors import FieldError
 from routing.policy.platform import platform_policy
 from routing.queues import QUEUE_OF_TIER, QueueName, Tier
@@ -168,7 +167,7 @@ MADE: dict[str, Callable[[], tuple[Any, ...]]] = {
     "InvalidJobError": lambda: ((FieldError("prompt", "is required"),),),
     "SpecError": lambda: ((Finding("code", "/path", "message"),),),
     "ImportRefusedError": lambda: (({"file": "a", "line": 1, "rule": "r", "message": "m", "fix": "f"},),),
-    "MissingScopeError": lambda: (Scope.READ,),
+    "MissingScopeError": lambda: ("read",),
     "ApprovalRefusedError": lambda: (UUID(int=7), "expired"),
     "GateRefusedError": lambda: (UUID(int=7), "expired"),
     "NotContinuableError": lambda: (UUID(int=7), "state", "queued"),

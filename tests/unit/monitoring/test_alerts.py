@@ -13,7 +13,7 @@ import yaml
 
 from monitoring.gauges import PROBED
 from monitoring.metrics import FOLDED, PREFIX
-from producers.commands.monitoring import read_alert_rules
+from producers.commands.installation import read_alert_rules
 from tests.panel_proof import BOARDS
 from tests.promql import reads_each_series_once
 

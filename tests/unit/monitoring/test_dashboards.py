@@ -9,7 +9,7 @@ import pytest
 
 from monitoring.gauges import PROBED
 from monitoring.metrics import FOLDED, PREFIX, Kind
-from producers.commands.monitoring import read_dashboards
+from producers.commands.installation import read_dashboards
 from tests.panel_proof import BOARDS, panels
 from tests.promql import reads_each_series_once
 

@@ -1,6 +1,9 @@
 """How the doctor judges what it saw."""
 
 import json
+import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -8,7 +11,12 @@ import pytest
 from ledger.notifications import Undelivered
 from ledger.operations.activity import Blocker, Connections, Transaction
 from producers.doctor import (
+    Check,
+    Finding,
+    Verdict,
     check_gateway,
+    examine,
+    fail,
     judge_blockers,
     judge_clock,
     judge_connections,
@@ -22,8 +30,10 @@ from producers.doctor import (
     judge_transaction,
     judge_webhooks,
     judge_workers,
+    ok,
+    warn,
+    worst,
 )
-from producers.findings import Finding, Verdict
 from routing.policy.platform import platform_policy
 from routing.queues import QueueName
 
@@ -109,3 +119,32 @@ def test_exhausted_connections_are_not_taken_for_a_ledger_that_is_away() -> None
     assert "sorry, too many clients already" in found.seen
     assert "max_connections" in found.hint
     assert "start it" not in found.hint
+
+
+def test_the_worst_finding_is_the_verdict() -> None:
+    assert worst([]) is worst([ok("a")]) is Verdict.OK
+    assert worst([ok("a"), warn("b", "", "c")]) is Verdict.WARN
+    assert worst([fail("a", "", "b"), warn("c", "", "d")]) is Verdict.FAIL
+
+
+def test_what_hangs_is_a_finding_after_its_time_and_hides_nothing_of_the_rest() -> None:
+    over, began = threading.Event(), time.monotonic()
+
+    def hang() -> Iterator[Finding]:
+        yield ok("first half")
+        over.wait(30)
+
+    checks = [Check("disk", hang), Check("mirror", hang, late=Verdict.WARN), Check("last", lambda: [ok("last")])]
+    found = list(examine(checks, limit_seconds=0.2))
+    over.set()
+    assert time.monotonic() - began < 5
+    assert [(one.name, one.verdict.value) for one in found] == [
+        *(("first half", "OK"), ("disk", "FAIL")),
+        *(("first half", "OK"), ("mirror", "WARN")),
+        ("last", "OK"),
+    ]
+
+
+def test_a_defect_of_a_check_is_raised_where_it_is_read() -> None:
+    with pytest.raises(ZeroDivisionError):
+        list(examine([Check("wrong", lambda: [ok(str(1 // 0))])]))

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from producers.local.embedded import BoxWiring
-from producers.local.preparation import clear_boxes, wire_boxes
+from producers.local.preparation import BoxWiring, clear_boxes, wire_boxes
 from producers.local.supervisor import with_up_file, write_up_file
 from sandbox.config import BoxConfig
 

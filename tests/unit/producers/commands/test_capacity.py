@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ledger.errors import CapacityError
-from producers.use_cases.capacity import CapacityOptions, answer, parse_amounts
+from producers.commands.capacity import CapacityOptions, answer, parse_amounts
 from routing.policy.platform import platform_policy
 
 

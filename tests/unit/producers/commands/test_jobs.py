@@ -4,7 +4,7 @@ from io import StringIO
 
 from rich.console import Console
 
-from producers.commands.follow import show_progress
+from producers.commands.jobs import show_progress
 from producers.use_cases.jobs import JobView
 
 

@@ -1,133 +1,38 @@
-"""Commands that examine an installation: `doctor`, `dashboards` and `capacity`."""
+"""`capacity`: a question as typed, answered from this installation's ledger, a file or the defaults."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import asdict
-from importlib import resources
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
 
 import typer
 
+from ledger.errors import CapacityError
 from producers.commands.context import (
     FAILED,
-    OK,
     USAGE,
     AsJson,
-    Context,
-    context_of,
     fail,
     installed,
     out,
     print_json,
     print_table,
 )
+from routing.queues import QueueName
 
 if TYPE_CHECKING:
-    from monitoring.capacity.limits import Component
-    from monitoring.capacity.plan import Plan, QueuePlan
+    from monitoring.capacity.limits import Component, Limits
+    from monitoring.capacity.plan import Plan, Question, QueuePlan
     from monitoring.capacity.queueing import Waits
-    from producers.findings import Finding
-    from producers.use_cases.capacity import Answer
+    from monitoring.capacity.workload import Measured, Workload
+    from producers.bootstrap import Installation
 
 
 app = typer.Typer()
-
-
-@app.command()
-def doctor(ctx: typer.Context, as_json: AsJson = False) -> None:
-    """Check every part of an installation: OK, WARN or FAIL, and what to do. Exit 1 if one fails."""
-    from producers.findings import Verdict, worst
-
-    findings = []
-    for finding in _examine(context_of(ctx)):
-        findings.append(finding)
-        if not as_json:
-            out.print(finding.line, markup=False, soft_wrap=True)
-    verdict = worst(findings)
-    if as_json:
-        print_json({"verdict": verdict.value, "findings": [finding._asdict() for finding in findings]})
-    raise typer.Exit(FAILED if verdict is Verdict.FAIL else OK)
-
-
-def _examine(context: Context) -> Iterator[Finding]:
-    """Check every part; only an invalid configuration stops this."""
-    from producers.findings import examine, fail, ok
-    from routing.errors import PolicyError
-
-    try:
-        installation = context.installation()
-        policy = installation.policy
-        if installation.settings.policy.vocabulary is not None:  # the shipped one is tested, and takes long to read
-            _ = installation.vocabularies
-    except (PolicyError, OSError) as error:
-        yield fail("configuration", str(error), "fix it: no program starts with it")
-        return
-    yield ok("configuration", f"policy {policy.prices_as_of}")
-    from producers.doctor import checks_of  # takes longer than all before it
-
-    try:
-        yield from examine(checks_of(installation, dict(context.environment)))
-    finally:
-        installation.close()
-
-
-@app.command("dashboards")
-def write_dashboards(
-    directory: Annotated[Path, typer.Option("--out", metavar="DIR", help="Directory of the dashboards.")],
-    rules: Annotated[
-        Path | None, typer.Option("--rules", metavar="FILE", help="Also write the alert rules to this file.")
-    ] = None,
-    docs: Annotated[
-        str, typer.Option("--docs", metavar="URL", help="Where the documentation is; alerts link to its runbooks.")
-    ] = "",
-    grafana: Annotated[
-        str, typer.Option("--grafana", metavar="URL", help="Where Grafana is; alerts link to its dashboards.")
-    ] = "",
-    as_json: AsJson = False,
-) -> None:
-    """Write the dashboards as JSON for Grafana's file provisioning; no running installation is needed.
-
-    Point a provider of type `file` (grafana/provisioning/dashboards/*.yml) at DIR. Viewers choose the Prometheus data
-    source of each dashboard. With --rules the alert rules go to FILE, for `rule_files` of prometheus.yml.
-    """
-    texts = {directory / name: text for name, text in read_dashboards().items()}
-    if rules is not None:
-        texts[rules] = read_alert_rules(docs=docs, grafana=grafana)
-    try:
-        for path, text in texts.items():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
-    except OSError as error:
-        fail(f"dashboards: {error.filename}: {error.strerror}")
-    if as_json:
-        print_json({"written": [str(path) for path in texts]})
-        return
-    for path in texts:
-        out.print(str(path), markup=False)
-
-
-def read_dashboards() -> dict[str, str]:
-    """Return Grafana's dashboards by file name."""
-    folder = resources.files("monitoring") / "dashboards"
-    return {file.name: file.read_text() for file in sorted(folder.iterdir(), key=lambda file: file.name)}
-
-
-def read_alert_rules(*, docs: str = "", grafana: str = "") -> str:
-    """Return the alert rules for Prometheus.
-
-    Args:
-        docs: base URL of the documentation; empty leaves links to runbooks relative.
-        grafana: base URL of Grafana; empty leaves links to dashboards relative.
-    """
-    text = (resources.files("monitoring") / "alerts" / "rules.yaml").read_text()
-    if docs:
-        text = text.replace("runbook_url: ", f"runbook_url: {docs.rstrip('/')}/")
-    if grafana:
-        text = text.replace("dashboard_url: ", f"dashboard_url: {grafana.rstrip('/')}")
-    return text
 
 
 def _repeatable(metavar: str, words: str) -> object:
@@ -189,9 +94,6 @@ def capacity(
     Durations, escalations and costs come from the ledger's attempts; what was not measured has defaults, and the answer
     says so. docs/scaling.md explains the formula and its limits.
     """
-    from ledger.errors import CapacityError
-    from producers.use_cases.capacity import CapacityOptions, answer, save_workload
-
     options = CapacityOptions(
         rates=rate or (),
         waits=wait or (),
@@ -341,3 +243,194 @@ def _queue_view(answer: Answer, queue: QueuePlan) -> dict[str, Any]:
 
 def _or_none(value: float) -> float | None:
     return value if math.isfinite(value) else None
+
+
+DAY_PEAK = 2.5
+"""The busiest hour over the day's mean, where a rate is given by the day without a peak."""
+LEDGER, DEFAULTS, NOW = "ledger", "defaults", "now"
+_DAY = "day"
+_SECONDS = {"s": 1, "min": 60, "h": 3_600, _DAY: 86_400}
+_MOST_PER_SECOND = 1e6
+_MOST_WORD = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class CapacityOptions:
+    """A question as typed; what is omitted comes from the ledger, the policy or the defaults."""
+
+    rates: Sequence[str] = ()
+    waits: Sequence[str] = ()
+    slots: Sequence[str] = ()
+    limits: Sequence[str] = ()
+    limits_file: Path | None = None
+    source: str | None = None
+    hours: int = 24
+    peak: float | None = None
+    burstiness: float = 1.0
+    ceiling_usd: float | None = None
+    slot_usd_hour: float = 0.0
+    most_busy: float = 0.9
+    apis: int = 1
+    gateways: int = 1
+    tenants: int | None = None
+
+
+class Answer(NamedTuple):
+    """A plan and its basis."""
+
+    plan: Plan
+    question: Question
+    workload: Workload
+    limits: Limits
+    slots_now: Mapping[QueueName, int]
+    """As reported by the fleet's workers."""
+
+
+def answer(installation: Installation, options: CapacityOptions) -> Answer:
+    """Return the plan for a question.
+
+    Raises:
+        CapacityError: the caller's fault: it names the field and the rule.
+    """
+    from monitoring.capacity.limits import Instances, read_limits
+    from monitoring.capacity.plan import Question, make_plan
+    from monitoring.capacity.workload import default_wait_target
+
+    policy = installation.policy
+    measured = _read(installation, options.source, hours=options.hours)
+    limits = read_limits(options.limits_file).override(parse_amounts("--limit", options.limits).named)
+    arriving, peak = _arriving(measured.workload, options)
+    waits = parse_amounts("--wait", options.waits)
+    targets = {queue: waits.for_all or default_wait_target(queue) for queue in policy.queues}
+    question = Question(
+        arriving=arriving,
+        p95_targets=targets | _by_queue("--wait", waits.named),
+        peak=peak,
+        burstiness=options.burstiness,
+        ceiling_usd=policy.budgets.fleet_day_usd if options.ceiling_usd is None else options.ceiling_usd,
+        slot_usd_hour=options.slot_usd_hour,
+        fixed=_fixed(measured, options.slots),
+        most_busy=options.most_busy,
+        instances=Instances(
+            apis=options.apis, gateways=options.gateways, tenants=options.tenants or measured.workload.tenants
+        ),
+    )
+    plan = make_plan(measured.workload, question, limits=limits, policy=policy)
+    return Answer(plan, question, measured.workload, limits, measured.slots)
+
+
+def save_workload(workload: Workload, path: Path) -> None:
+    """Write a measured workload to a file, for a plan elsewhere.
+
+    Raises:
+        CapacityError: the caller's fault: the file cannot be written.
+    """
+    try:
+        path.write_text(workload.model_dump_json(indent=2) + "\n")
+    except OSError as error:
+        raise CapacityError(f"--save: {path}: {error.strerror}") from None
+
+
+class Amounts(NamedTuple):
+    """The values of a repeatable option."""
+
+    for_all: float | None
+    named: Mapping[str, float]
+    is_by_day: bool = False
+    """Whether rates are daily means, with the peak above them."""
+
+
+def parse_amounts(option: str, words: Iterable[str], *, is_rate: bool = False) -> Amounts:
+    """Parse amounts: `5` for all, `NAME=5` for one; as rates `5/s` or `NAME=3000000/day`.
+
+    Raises:
+        CapacityError: the caller's fault: it names the value and the rule.
+    """
+    for_all, named, units = None, {}, set()
+    for word in words:
+        name, given, amount = word.rpartition("=")
+        amount, _, unit = amount.partition("/") if is_rate else (amount, "", "s")
+        if unit not in _SECONDS:
+            _refuse(option, word, f"must end in /{', /'.join(_SECONDS)}")
+        value = _number(option, amount, word) / _SECONDS[unit]
+        if not value > 0:
+            _refuse(option, word, "must be above 0")
+        if is_rate and value > _MOST_PER_SECOND:
+            _refuse(option, word, "must be at most a million a second")
+        if not given and for_all is not None:
+            _refuse(option, word, "is the second one for all together")
+        if given:
+            named[name] = value
+        else:
+            for_all = value
+        units.add(unit == _DAY)
+    if len(units) > 1:
+        raise CapacityError(f"{option}: give every rate by the day, or none")
+    return Amounts(for_all, named, is_by_day=True in units)
+
+
+def _number(option: str, amount: str, word: str) -> float:
+    try:
+        value = float(amount.replace(",", ""))
+    except ValueError:
+        value = math.nan
+    return value if math.isfinite(value) else _refuse(option, word, "holds no number")
+
+
+def _refuse(option: str, word: str, rule: str) -> NoReturn:
+    raise CapacityError(f"{option}: {word[:_MOST_WORD]!r} {rule}")
+
+
+def _by_queue(option: str, named: Mapping[str, float]) -> dict[QueueName, float]:
+    queues = sorted(set(QueueName) - {QueueName.UNROUTED})
+    for name in named:
+        if name not in queues:
+            _refuse(option, name, f"names no queue; there are {', '.join(queues)}")
+    return {QueueName(name): value for name, value in named.items()}
+
+
+def _read(installation: Installation, source: str | None, *, hours: int) -> Measured:
+    """Return the workload from a source; without one from the ledger, or the defaults if it cannot be reached."""
+    from sqlalchemy.exc import OperationalError
+
+    from monitoring.capacity.workload import Measured, default_workload, measure, read_workload
+
+    if source == DEFAULTS:
+        return Measured(default_workload(installation.policy))
+    if source not in (None, LEDGER):
+        return Measured(read_workload(Path(source)))
+    if source == LEDGER:
+        return measure(installation.ledger, installation.policy, hours=hours)
+    with suppress(OperationalError):
+        return measure(installation.ledger, installation.policy, hours=hours)
+    workload = default_workload(installation.policy)
+    return Measured(workload.model_copy(update={"source": f"{workload.source}, as the ledger cannot be reached"}))
+
+
+def _arriving(workload: Workload, options: CapacityOptions) -> tuple[dict[QueueName, float], float]:
+    """Return new jobs per second by queue at the peak, and the peak over the mean."""
+    rates = parse_amounts("--rate", options.rates, is_rate=True)
+    if rates.for_all is not None and rates.named:
+        raise CapacityError("--rate: give one rate for all queues, or one for each; not both")
+    arriving = _by_queue("--rate", rates.named)
+    if unknown := sorted(set(arriving) - set(workload.queues)):
+        raise CapacityError(f"--rate: nothing is known of queue {unknown[0].value}")
+    if not arriving:
+        total = rates.for_all or workload.rate_per_second
+        if total is None:
+            raise CapacityError("--rate: must be given, such as 5/s or 100000/day: no arrivals were measured")
+        arriving = workload.arriving(total)
+    by_day = DAY_PEAK if rates.is_by_day else 1.0
+    peak = by_day if options.peak is None else options.peak
+    return ({queue: rate * peak for queue, rate in arriving.items()} if rates.is_by_day else arriving), peak
+
+
+def _fixed(measured: Measured, words: Sequence[str]) -> dict[QueueName, int]:
+    """Return the fixed pools: those that exist `now`, and those given by name."""
+    if NOW in words and not measured.slots:
+        raise CapacityError("--slots now: no worker of this ledger says that it is there")
+    slots = parse_amounts("--slots", [word for word in words if word != NOW])
+    if slots.for_all is not None:
+        raise CapacityError("--slots: must name a queue: QUEUE=N; or be `now`")
+    named = {queue: max(1, round(count)) for queue, count in _by_queue("--slots", slots.named).items()}
+    return {**(measured.slots if NOW in words else {}), **named}

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from producers.evaluation.cases import Then
-from producers.evaluation.checks import changed_places, check
+from producers.evaluation.cases import Then, changed_places, check
 
 PAGE = (
     '<!doctype html><html><head><title>Bakery</title></head><body><header><a href="index.html">Home</a></header>'
