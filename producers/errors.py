@@ -155,6 +155,20 @@ class ForgedFormError(Exception):
     """The form does not belong to the session (the sender's fault); nothing was done."""
 
 
+class ActionRefusedError(Exception):
+    """What a form of the console asks for was refused (the caller's fault, or nobody's); nothing was done.
+
+    Args:
+        path: the page of the console that says why.
+        why: in words.
+    """
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(path, why)
+        self.path = path
+        self.why = why
+
+
 class MissingScopeError(AuthenticationError):
     """The key is valid but does not allow this (the caller's fault)."""
 

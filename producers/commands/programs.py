@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from monitoring.config import LedgerConfig, LogsConfig, TracingConfig
 from monitoring.logs import configure_logging
-from producers.commands.context import USAGE, AsJson, clear_errors, context_of, fail, installed
+from producers.commands.context import USAGE, AsJson, clear_errors, context_of, fail, installed, print_result
 from routing.config import PolicyConfig, read_settings, strip_settings
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 
-from ledger.errors import JobNotFoundError, SiteNotFoundError
+from ledger.errors import GateNotFoundError, JobNotFoundError, SiteNotFoundError
 from producers.api.operations_routes import NO_TELEMETRY
 from producers.api.problems import on_too_many_streams
 from producers.api.requests import MAX_RAW_BYTES, Resources, presented_by
@@ -36,6 +36,7 @@ from producers.console.web import (
     render,
 )
 from producers.errors import (
+    ActionRefusedError,
     AuthenticationError,
     ForgedFormError,
     MissingScopeError,
@@ -153,6 +154,11 @@ async def _on_invalid(request: Request, error: Exception) -> Response:
     return _error_page(request, 422, fields)
 
 
+async def _on_refused_action(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ActionRefusedError)
+    return redirect(request, error.path, notice=error.why, is_error=True)
+
+
 async def _on_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     text = "There is nothing here." if error.status_code == 404 else error.detail
@@ -186,14 +192,12 @@ _HANDLERS: Mapping[type[Exception], Handler] = {
     ForgedFormError: _shows(
         403, "This form does not belong to your session. Nothing was done; reload the page and try again."
     ),
+    ActionRefusedError: _on_refused_action,
     MissingScopeError: _on_missing_scope,
     TooManyStreamsError: _on_too_many_streams,
-    JobNotFoundError: _on_not_found,
-    SiteNotFoundError: _on_not_found,
+    **dict.fromkeys((GateNotFoundError, JobNotFoundError, SiteNotFoundError), _on_not_found),
     RequestValidationError: _on_invalid,
-    OperationalError: _on_ledger_away,
-    InterfaceError: _on_ledger_away,
-    PoolTimeoutError: _on_ledger_away,
+    **dict.fromkeys((OperationalError, InterfaceError, PoolTimeoutError), _on_ledger_away),
     DataError: _shows(422, "The text holds a character that cannot be stored or searched for."),
     PolicyError: _on_unfit_policy,
     HTTPException: _on_http,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -143,14 +143,6 @@ def _lay_out(phases: Sequence[Phase], until: datetime) -> tuple[Phase, ...]:
         placed.append(replace(phase, left=round(at, 2), width=round(max(width, 0.6), 2)))
         at = min(at + width, 99.4)
     return tuple(placed)
-
-
-def offset(began: datetime, at: datetime) -> str:
-    """Return the time since a beginning: `+1.2 s`, `+3 min`."""
-    passed = max(timedelta(0), at - began).total_seconds()
-    if passed < 60:
-        return f"+{passed:.1f} s"
-    return f"+{passed / 60:.0f} min" if passed < 5400 else f"+{passed / 3600:.1f} h"
 
 
 _EVENTS_SHOWN = 200

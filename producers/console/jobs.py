@@ -17,7 +17,6 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from ledger.attempts import effective_policy
-from ledger.errors import JobNotFoundError
 from ledger.job_control import Seen, approve, reject, request_cancel
 from ledger.jobs import find_job, lock_job
 from ledger.tables import Job, Site
@@ -25,7 +24,6 @@ from producers.api.event_streams import News, read_events
 from producers.api.requests import asker_of
 from producers.console.job_page import events_of, facts_of
 from producers.console.web import (
-    REFUSALS,
     Approver,
     ConsoleResources,
     Submitter,
@@ -33,7 +31,7 @@ from producers.console.web import (
     is_part,
     load_templates,
     redirect,
-    refuse,
+    refusals_on,
     render,
 )
 from producers.use_cases.clarify import MAX_REPLY_CHARACTERS
@@ -227,8 +225,7 @@ def show_jobs(
     with resources.ledger.begin() as session:
         page = page_of(session, viewer.caller.tenant, wanted)
     sites = [one.name for one in resources.sites.all(viewer.caller.tenant)] if not is_part(request) else []
-    template = "parts/jobs.html" if is_part(request) else "jobs.html"
-    return render(request, template, viewer=viewer, page=page, wanted=wanted, states=tuple(State), sites=sites)
+    return render(request, "jobs.html", viewer=viewer, page=page, wanted=wanted, states=tuple(State), sites=sites)
 
 
 @router.post("/jobs")
@@ -243,15 +240,13 @@ def submit(
 ) -> Response:
     """Submit a job from the form."""
     body = {"prompt": prompt, "site": site.strip(), "tier": tier, "budget_usd": budget}
-    try:
+    with refusals_on("/jobs"):
         accepted = resources.submitter.submit(
             {name: value for name, value in body.items() if value},
             tenant=viewer.caller.tenant,
             source=Source.HTTP,
             actor=viewer.caller.actor,
         )
-    except REFUSALS as error:
-        return refuse(request, "/jobs", error)
     return redirect(request, f"/jobs/{accepted.job.id}")
 
 
@@ -259,8 +254,7 @@ def submit(
 def show_job(request: Request, resources: ConsoleResources, viewer: ViewerDep, job_id: UUID) -> Response:
     """Show one job, its question or preview first."""
     facts = facts_of(resources, job_id, tenant=viewer.caller.tenant)
-    template = "parts/job.html" if is_part(request) else "job.html"
-    return render(request, template, viewer=viewer, **facts)
+    return render(request, "job.html", viewer=viewer, **facts)
 
 
 @router.get("/jobs/{job_id}/events")
@@ -273,8 +267,7 @@ def show_events(
 ) -> Response:
     """Show the page of a job's events that ends before one of them."""
     page = events_of(resources, job_id, tenant=viewer.caller.tenant, before_id=before)
-    template = "parts/events.html" if is_part(request) else "events.html"
-    return render(request, template, viewer=viewer, job_id=job_id, page=page)
+    return render(request, "events.html", viewer=viewer, job_id=job_id, page=page)
 
 
 @router.get("/jobs/{job_id}/why")
@@ -283,8 +276,7 @@ def show_why(request: Request, resources: ConsoleResources, viewer: ViewerDep, j
     with resources.ledger.begin() as session:
         job = find_job(session, job_id, tenant=viewer.caller.tenant)
         found = reasons_of(session, job, policy=resources.policy, vocabularies=resources.vocabularies)
-    template = "parts/why.html" if is_part(request) else "why.html"
-    return render(request, template, viewer=viewer, job_id=job_id, why=found, decided=job.route.get("reason", ""))
+    return render(request, "why.html", viewer=viewer, job_id=job_id, why=found, decided=job.route.get("reason", ""))
 
 
 @router.get("/jobs/{job_id}/stream")
@@ -324,18 +316,6 @@ decisions_router = APIRouter(prefix="/jobs/{job_id}")
 Reason = Annotated[str, Form(max_length=2000)]
 
 
-def _act(request: Request, job_id: UUID, do: Callable[[], str | UUID | None], *, done: str) -> Response:
-    """Perform an action and show the job again, or the job that continues it."""
-    try:
-        outcome = do()
-    except JobNotFoundError:  # also for jobs of other tenants
-        raise
-    except REFUSALS as error:
-        return refuse(request, f"/jobs/{job_id}", error)
-    following = outcome if isinstance(outcome, UUID) else job_id
-    return redirect(request, f"/jobs/{following}", notice=outcome if isinstance(outcome, str) else done)
-
-
 @decisions_router.post("/approve")
 def approve_job(
     request: Request,
@@ -346,19 +326,11 @@ def approve_job(
     report_digest: Annotated[str, Form(max_length=64)] = "",
 ) -> Response:
     """Approve exactly the release that the page showed."""
-
-    def do() -> None:
-        with resources.ledger.begin() as session:
-            approve(
-                session,
-                job_id,
-                actor=viewer.caller.actor,
-                policy=resources.policy,
-                tenant=viewer.caller.tenant,
-                seen=Seen(release_id, report_digest),
-            )
-
-    return _act(request, job_id, do, done="Approved; publishing.")
+    seen = Seen(release_id, report_digest)
+    with refusals_on(f"/jobs/{job_id}"), resources.ledger.begin() as session:
+        who = viewer.caller
+        approve(session, job_id, actor=who.actor, policy=resources.policy, tenant=who.tenant, seen=seen)
+    return redirect(request, f"/jobs/{job_id}", notice="Approved; publishing.")
 
 
 @decisions_router.post("/reject")
@@ -369,23 +341,17 @@ def reject_job(
     if not reason.strip():
         return redirect(request, f"/jobs/{job_id}", notice="Give a reason, which the owner will see.", is_error=True)
 
-    def do() -> None:
-        with resources.ledger.begin() as session:
-            reject(session, job_id, actor=viewer.caller.actor, reason=reason.strip(), tenant=viewer.caller.tenant)
-
-    return _act(request, job_id, do, done="Rejected; the live site is unchanged.")
+    with refusals_on(f"/jobs/{job_id}"), resources.ledger.begin() as session:
+        reject(session, job_id, actor=viewer.caller.actor, reason=reason.strip(), tenant=viewer.caller.tenant)
+    return redirect(request, f"/jobs/{job_id}", notice="Rejected; the live site is unchanged.")
 
 
 @decisions_router.post("/cancel")
 def cancel_job(request: Request, resources: ConsoleResources, viewer: Submitter, job_id: UUID) -> Response:
     """Cancel a job: at once, or at its next model call or step."""
-
-    def do() -> None:
-        with resources.ledger.begin() as session:
-            job = lock_job(session, job_id, tenant=viewer.caller.tenant)
-            request_cancel(session, job, actor=viewer.caller.actor)
-
-    return _act(request, job_id, do, done="Cancelled, or will be at its next step.")
+    with refusals_on(f"/jobs/{job_id}"), resources.ledger.begin() as session:
+        request_cancel(session, lock_job(session, job_id, tenant=viewer.caller.tenant), actor=viewer.caller.actor)
+    return redirect(request, f"/jobs/{job_id}", notice="Cancelled, or will be at its next step.")
 
 
 @decisions_router.post("/reply")
@@ -398,17 +364,14 @@ def reply(
     text: Annotated[str, Form(max_length=MAX_REPLY_CHARACTERS)] = "",
 ) -> Response:
     """Answer a job's question with a button or in words."""
-    tenant, actor = viewer.caller.tenant, viewer.caller.actor
-
-    def do() -> str:
-        taken = (
-            resources.clarifier.choose(job_id, option, tenant=tenant, actor=actor)
-            if option
-            else resources.clarifier.reply(job_id, text.strip(), tenant=tenant, actor=actor)
-        )
-        return "Answered." if taken.handled else "That did not answer the question, which stays open."
-
-    return _act(request, job_id, do, done="")
+    whose = {"tenant": viewer.caller.tenant, "actor": viewer.caller.actor}
+    with refusals_on(f"/jobs/{job_id}"):
+        if option:
+            taken = resources.clarifier.choose(job_id, option, **whose)
+        else:
+            taken = resources.clarifier.reply(job_id, text.strip(), **whose)
+    said = "Answered." if taken.handled else "That did not answer the question, which stays open."
+    return redirect(request, f"/jobs/{job_id}", notice=said)
 
 
 @decisions_router.post("/revise")
@@ -421,12 +384,10 @@ def revise(
     tier: Annotated[TierName | Literal[""], Form()] = "",
 ) -> Response:
     """Request changes to a job's result, on the same bill and possibly another tier."""
-
-    def do() -> UUID:
+    with refusals_on(f"/jobs/{job_id}"):
         order = parse_as(ReviseOrder, {"text": text} | ({"tier": tier} if tier else {}))
-        return resources.rounds.revise(job_id, order, requester=asker_of(viewer.caller)).job.id
-
-    return _act(request, job_id, do, done="This round continues the previous one.")
+        new = resources.rounds.revise(job_id, order, requester=asker_of(viewer.caller))
+    return redirect(request, f"/jobs/{new.job.id}", notice="This round continues the previous one.")
 
 
 @decisions_router.post("/override")
@@ -434,11 +395,9 @@ def override(
     request: Request, resources: ConsoleResources, viewer: Submitter, job_id: UUID, tier: Annotated[TierName, Form()]
 ) -> Response:
     """Repeat the request on another tier, in place of this job."""
-
-    def do() -> UUID:
-        return resources.replays.override(job_id, tier, requester=asker_of(viewer.caller)).job.id
-
-    return _act(request, job_id, do, done=f"This job replaces the previous one, on tier {tier}.")
+    with refusals_on(f"/jobs/{job_id}"):
+        new = resources.replays.override(job_id, tier, requester=asker_of(viewer.caller))
+    return redirect(request, f"/jobs/{new.job.id}", notice=f"This job replaces the previous one, on tier {tier}.")
 
 
 @decisions_router.post("/resume")
@@ -446,9 +405,7 @@ def resume(
     request: Request, resources: ConsoleResources, viewer: Submitter, job_id: UUID, budget: Annotated[str, Form()] = ""
 ) -> Response:
     """Add budget and continue the same work."""
-
-    def do() -> UUID:
+    with refusals_on(f"/jobs/{job_id}"):
         order = parse_as(ResumeOrder, {"budget_usd": budget})
-        return resources.rounds.resume(job_id, order, requester=asker_of(viewer.caller)).job.id
-
-    return _act(request, job_id, do, done="Resumed with the added budget.")
+        new = resources.rounds.resume(job_id, order, requester=asker_of(viewer.caller))
+    return redirect(request, f"/jobs/{new.job.id}", notice="Resumed with the added budget.")

@@ -20,7 +20,6 @@ from ledger.record_tables import AuditRow
 from producers.api.requests import asker_of
 from producers.console.presentation import Bar, bars, cents, plural
 from producers.console.web import (
-    REFUSALS,
     ConsoleDep,
     ConsoleResources,
     Operator,
@@ -29,7 +28,7 @@ from producers.console.web import (
     ViewerDep,
     is_part,
     redirect,
-    refuse,
+    refusals_on,
     render,
 )
 from producers.use_cases.dead_letters import DeadLetterOrder, ReplayOrder
@@ -53,8 +52,7 @@ def show_fleet(request: Request, resources: ConsoleResources, viewer: ViewerDep)
         }
         if not is_part(request):
             facts |= charts_of(session, viewer)
-    template = "parts/fleet.html" if is_part(request) else "fleet.html"
-    return render(request, template, viewer=viewer, is_operator=is_operator, **facts)
+    return render(request, "fleet.html", viewer=viewer, is_operator=is_operator, **facts)
 
 
 @router.get("/charts")
@@ -117,10 +115,8 @@ _PAGE = 100
 @dead_letters_router.get("")
 def show_clusters(request: Request, resources: ConsoleResources, viewer: ViewerDep, cursor: Cursor = None) -> Response:
     """Show dead letters by failure signature, the largest cluster first."""
-    try:
+    with refusals_on("/dead"):
         page = resources.dead_letters.clusters(viewer.caller.tenant, cursor=cursor)
-    except REFUSALS as error:
-        return refuse(request, "/dead", error)
     most = max((cluster.jobs for cluster in page.clusters), default=0)
     return render(request, "dead.html", viewer=viewer, page=page, most=most)
 
@@ -130,12 +126,11 @@ def show_cluster(
     request: Request, resources: ConsoleResources, viewer: ViewerDep, cluster: ClusterName, cursor: Cursor = None
 ) -> Response:
     """Show the dead letters of one cluster, the oldest first."""
-    try:
-        page = resources.dead_letters.jobs(viewer.caller.tenant, cluster, cursor=cursor, limit=_PAGE)
-    except ClusterNotFoundError:
-        return redirect(request, "/dead", notice="That cluster is empty now.")
-    except REFUSALS as error:
-        return refuse(request, "/dead", error)
+    with refusals_on("/dead"):
+        try:
+            page = resources.dead_letters.jobs(viewer.caller.tenant, cluster, cursor=cursor, limit=_PAGE)
+        except ClusterNotFoundError:
+            return redirect(request, "/dead", notice="That cluster is empty now.")
     return render(request, "cluster.html", viewer=viewer, name=cluster, page=page)
 
 
@@ -149,11 +144,9 @@ def replay(
     budget: Annotated[str, Form()] = "",
 ) -> Response:
     """Replay the selected dead letters, or up to 200 of a cluster."""
-    try:
+    with refusals_on("/dead"):
         order = parse_as(ReplayOrder, _order(ids, signature) | ({"budget_usd": budget} if budget else {}))
         verdicts = resources.dead_letters.replay(order, requester=asker_of(viewer.caller))
-    except REFUSALS as error:
-        return refuse(request, "/dead", error)
     return render(request, "verdicts.html", viewer=viewer, verdicts=verdicts, title="Replayed", done="replayed")
 
 
@@ -162,11 +155,9 @@ def dismiss(
     request: Request, resources: ConsoleResources, viewer: Submitter, ids: Ids = None, signature: Signature = ""
 ) -> Response:
     """Dismiss the selected dead letters, or up to 200 of a cluster."""
-    try:
+    with refusals_on("/dead"):
         order = parse_as(DeadLetterOrder, _order(ids, signature))
         verdicts = resources.dead_letters.dismiss(order, requester=asker_of(viewer.caller))
-    except REFUSALS as error:
-        return refuse(request, "/dead", error)
     return render(request, "verdicts.html", viewer=viewer, verdicts=verdicts, title="Dismissed", done="dismissed")
 
 

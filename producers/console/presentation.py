@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -88,6 +88,14 @@ def moment(at: datetime | None) -> str:
     return "–" if at is None else at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
+def offset(began: datetime, at: datetime) -> str:
+    """Return the time since a beginning: `+1.2 s`, `+3 min`."""
+    passed = max(timedelta(0), at - began).total_seconds()
+    if passed < 60:
+        return f"+{passed:.1f} s"
+    return f"+{passed / 60:.0f} min" if passed < 5400 else f"+{passed / 3600:.1f} h"
+
+
 def size(count: int | None) -> str:
     """Return a number of bytes."""
     if count is None:
@@ -153,29 +161,6 @@ def _kind(line: str) -> str:
     return {"+": "add", "-": "del", "@": "hunk"}.get(line[:1], "same")
 
 
-FILTERS: Mapping[str, Callable[..., Any]] = MappingProxyType(
-    {
-        "tone": tone,
-        "words": words,
-        "duration": duration,
-        "ago": ago,
-        "moment": moment,
-        "size": size,
-        "short": short,
-        "excerpt": excerpt,
-        "dollars": dollars,
-        "column": column,
-        "tier": tier_name,
-        "diff_lines": diff_lines,
-        "share": share,
-        "cents": cents,
-        "plural": plural,
-        "count": count,
-        "usd": usd,
-    }
-)
-
-
 _MAX_EVENT_CHARS = 240
 
 
@@ -206,12 +191,10 @@ def _seconds(data: Mapping[str, Any], name: str = "seconds") -> str:
     return f"{value:.1f} s" if isinstance(value, int | float) else ""
 
 
-def _accepted(data: Mapping[str, Any]) -> str:
-    return _join(f"by {data.get('source')}", words(data.get("mode")), f"queue {data.get('queue')}")
-
-
-def _waiting(data: Mapping[str, Any]) -> str:
-    return f"for a worker of {data.get('queue')}"
+def _attempt_ended(data: Mapping[str, Any]) -> str:
+    reason = data.get("reason")
+    why = "" if reason in ("done", data.get("outcome")) else words(reason or "")
+    return _join(f"attempt {data.get('attempt')}: {words(data.get('outcome'))}", why, _seconds(data), _cost(data))
 
 
 def _started(data: Mapping[str, Any]) -> str:
@@ -219,43 +202,9 @@ def _started(data: Mapping[str, Any]) -> str:
     return _join(f"attempt {data.get('attempt')} on {data.get('queue')}", waited and f"after {waited} in the queue")
 
 
-def _attempt_ended(data: Mapping[str, Any]) -> str:
-    reason = data.get("reason")
-    why = "" if reason in ("done", data.get("outcome")) else words(reason or "")
-    return _join(f"attempt {data.get('attempt')}: {words(data.get('outcome'))}", why, _seconds(data), _cost(data))
-
-
-def _state(data: Mapping[str, Any]) -> str:
-    return f"{words(data.get('origin'))} → {words(data.get('target'))}"
-
-
-def _ended(data: Mapping[str, Any]) -> str:
-    return _join(words(data.get("state")), data.get("detail"), _seconds(data), _cost(data))
-
-
 def _call(data: Mapping[str, Any]) -> str:
     tokens = [f"{data[name]:,} {word}" for name, word in _TOKENS if isinstance(data.get(name), int) and data[name]]
     return _join(data.get("model"), ", ".join(tokens) and f"{', '.join(tokens)} tokens", _cost(data))
-
-
-def _escalated(data: Mapping[str, Any]) -> str:
-    return _join(f"{data.get('origin')} → {data.get('target')}", words(data.get("reason")), data.get("detail"))
-
-
-def _text(data: Mapping[str, Any]) -> str:
-    return str(data.get("text", ""))
-
-
-def _step(data: Mapping[str, Any]) -> str:
-    return _join(words(data.get("step", "")), _seconds(data))
-
-
-def _run_step(data: Mapping[str, Any]) -> str:
-    return _join(data.get("step"), words(data.get("status", "")), data.get("detail"))
-
-
-def _gate(data: Mapping[str, Any]) -> str:
-    return _join(words(data.get("state", "")), data.get("reason"))
 
 
 def _plan(data: Mapping[str, Any]) -> str:
@@ -271,23 +220,45 @@ def _anything(data: Mapping[str, Any]) -> str:
 
 
 _TOKENS = (("input_tokens", "in"), ("output_tokens", "out"))
-_LINES: Mapping[str, tuple[str, Callable[[Mapping[str, Any]], str]]] = MappingProxyType(
-    {
-        EventKind.ACCEPTED: ("Accepted", _accepted),
-        EventKind.WAITING: ("Waits", _waiting),
-        EventKind.STARTED: ("Started", _started),
-        EventKind.ATTEMPT_ENDED: ("Attempt over", _attempt_ended),
-        EventKind.STATE: ("State", _state),
-        EventKind.ENDED: ("Ended", _ended),
-        EventKind.CALL: ("Model call", _call),
-        EventKind.ESCALATED: ("Escalated", _escalated),
-        EventKind.PROGRESS: ("Progress", _text),
-        EventKind.STEP: ("Step", _step),
-        EventKind.RUN_STEP: ("Run step", _run_step),
-        EventKind.GATE: ("Gate", _gate),
-        EventKind.PLAN: ("Plan", _plan),
-    }
-)
+_LINES: Mapping[str, tuple[str, Callable[[Mapping[str, Any]], str]]] = {
+    EventKind.ACCEPTED: (
+        "Accepted",
+        lambda data: _join(f"by {data.get('source')}", words(data.get("mode")), f"queue {data.get('queue')}"),
+    ),
+    EventKind.WAITING: ("Waits", lambda data: f"for a worker of {data.get('queue')}"),
+    EventKind.STARTED: ("Started", _started),
+    EventKind.ATTEMPT_ENDED: ("Attempt over", _attempt_ended),
+    EventKind.STATE: ("State", lambda data: f"{words(data.get('origin'))} → {words(data.get('target'))}"),
+    EventKind.ENDED: (
+        "Ended",
+        lambda data: _join(words(data.get("state")), data.get("detail"), _seconds(data), _cost(data)),
+    ),
+    EventKind.CALL: ("Model call", _call),
+    EventKind.ESCALATED: (
+        "Escalated",
+        lambda data: _join(
+            f"{data.get('origin')} → {data.get('target')}", words(data.get("reason")), data.get("detail")
+        ),
+    ),
+    EventKind.PROGRESS: ("Progress", lambda data: str(data.get("text", ""))),
+    EventKind.STEP: ("Step", lambda data: _join(words(data.get("step", "")), _seconds(data))),
+    EventKind.RUN_STEP: (
+        "Run step",
+        lambda data: _join(data.get("step"), words(data.get("status", "")), data.get("detail")),
+    ),
+    EventKind.GATE: ("Gate", lambda data: _join(words(data.get("state", "")), data.get("reason"))),
+    EventKind.PLAN: ("Plan", _plan),
+}
+
+
+FILTERS: Mapping[str, Callable[..., Any]] = {"tier": tier_name} | {
+    each.__name__: each
+    for each in (
+        *(tone, words, duration, ago, moment, size, short, excerpt, dollars, column, diff_lines, share, cents, plural),
+        *(count, usd, event_line, offset),
+    )
+}
+"""Of the templates, by name."""
 
 
 WIDTH, HEIGHT = 720, 180

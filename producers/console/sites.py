@@ -12,14 +12,13 @@ from sqlalchemy import select
 from sqlmodel import col
 from starlette.responses import Response
 
-from ledger.errors import GateNotFoundError, JobNotFoundError, SiteNotFoundError
 from ledger.runs.run import decide_gate, open_gates
 from ledger.runs.tables import Run
 from ledger.tables import Job, Release, Site
 from producers.api.requests import Resources
 from producers.console.job_page import frame_of
 from producers.console.presentation import Node, graph, tone, words
-from producers.console.web import REFUSALS, Approver, ConsoleResources, ViewerDep, is_part, redirect, refuse, render
+from producers.console.web import Approver, ConsoleResources, ViewerDep, redirect, refusals_on, render
 from producers.use_cases.jobs import summarise
 from producers.use_cases.runs import GateView, RunView, StepTreeView, describe_run
 from producers.use_cases.sites import release_view, site_view
@@ -54,12 +53,8 @@ def show_diff(
     request: Request, resources: ConsoleResources, viewer: ViewerDep, name: SiteName, release_id: UUID
 ) -> Response:
     """Show what a release changed."""
-    try:
+    with refusals_on(f"/sites/{name}"):
         changes = resources.sites.diff(viewer.caller.tenant, name, None, release_id)
-    except SiteNotFoundError:
-        raise
-    except REFUSALS as error:
-        return refuse(request, f"/sites/{name}", error)
     return render(request, "diff.html", viewer=viewer, name=name, release_id=release_id, changes=changes)
 
 
@@ -68,12 +63,8 @@ def roll_back(
     request: Request, resources: ConsoleResources, viewer: Approver, name: SiteName, release_id: Annotated[UUID, Form()]
 ) -> Response:
     """Make an earlier release the active one again."""
-    try:
+    with refusals_on(f"/sites/{name}"):
         resources.sites.rollback(viewer.caller.tenant, name, to=release_id, actor=viewer.caller.actor)
-    except SiteNotFoundError:
-        raise
-    except REFUSALS as error:
-        return refuse(request, f"/sites/{name}", error)
     return redirect(request, f"/sites/{name}", notice="That release is live again.")
 
 
@@ -108,8 +99,7 @@ def show_run(request: Request, resources: ConsoleResources, viewer: ViewerDep, r
     """Show a run; the page refreshes until it ends."""
     with resources.ledger.begin() as session:
         run = describe_run(session, run_id, tenant=viewer.caller.tenant)
-    template = "parts/run.html" if is_part(request) else "run.html"
-    return render(request, template, viewer=viewer, run=run, pictures=_pictures(run))
+    return render(request, "run.html", viewer=viewer, run=run, pictures=_pictures(run))
 
 
 def _pictures(run: RunView) -> tuple[Markup, Markup]:
@@ -169,19 +159,7 @@ def decide(
     reason: Annotated[str, Form(max_length=2000)] = "",
 ) -> Response:
     """Pass or fail a gate."""
-    try:
-        with resources.ledger.begin() as session:
-            decide_gate(
-                session,
-                gate_id,
-                verdict,
-                actor=viewer.caller.actor,
-                policy=resources.policy,
-                note=reason.strip(),
-                tenant=viewer.caller.tenant,
-            )
-    except GateNotFoundError:
-        raise JobNotFoundError(gate_id) from None
-    except REFUSALS as error:
-        return refuse(request, f"/runs/{run_id}", error)
+    with refusals_on(f"/runs/{run_id}"), resources.ledger.begin() as session:
+        who, note = viewer.caller, reason.strip()
+        decide_gate(session, gate_id, verdict, actor=who.actor, policy=resources.policy, note=note, tenant=who.tenant)
     return redirect(request, f"/runs/{run_id}", notice=f"The gate has {verdict}.")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources as files
@@ -19,12 +20,10 @@ from itsdangerous import BadData, URLSafeTimedSerializer
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from starlette.responses import Response
 
-from ledger.errors import LedgerError
+from ledger.errors import GateNotFoundError, JobNotFoundError, LedgerError, SiteNotFoundError
 from producers.api.requests import Resources, resources_of
 from producers.console import presentation
-from producers.console.job_page import offset
-from producers.console.presentation import event_line
-from producers.errors import ForgedFormError, MissingScopeError, NotLoggedInError, ProducerError
+from producers.errors import ActionRefusedError, ForgedFormError, NotLoggedInError, ProducerError
 from producers.use_cases.tenants import Caller, Scope, has_ended, holder_of
 from routing.errors import InvalidJobError, RoutingError
 from sites.preview import SITE
@@ -99,10 +98,6 @@ _NOTICE = "pointsman_notice"
 _NOTICE_CHARS = 500
 
 
-REFUSALS = (LedgerError, ProducerError, RoutingError)
-"""Errors that are shown on the page; nothing was changed."""
-
-
 @dataclass(frozen=True)
 class Viewer:
     """The person who looks at a page."""
@@ -143,7 +138,7 @@ def load_templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(presentation.FILTERS, event_line=event_line, offset=offset)
+    environment.filters.update(presentation.FILTERS)
     return environment
 
 
@@ -231,7 +226,7 @@ def policy_of(pages_url: str, site_url: str) -> str:
 
 
 def render(request: Request, template: str, *, viewer: Viewer | None, status: int = 200, **facts: Any) -> Response:
-    """Render a page, or a part of one."""
+    """Render a page, or its part where htmx asks for one that there is."""
     notice = request.cookies.get(_NOTICE, "")
     common = {
         "notice": presentation.notice(notice),
@@ -240,7 +235,8 @@ def render(request: Request, template: str, *, viewer: Viewer | None, status: in
         "here": request.url.path,
         "status": status,
     }
-    body = load_templates().get_template(template).render(**common, **facts)
+    names = (f"parts/{template}", template) if is_part(request) else (template,)
+    body = load_templates().select_template(names).render(**common, **facts)
     response = HTMLResponse(body, status_code=status, headers=_headers(resources_of(request)))
     if notice and not is_part(request):
         response.delete_cookie(_NOTICE, path=PREFIX)
@@ -274,15 +270,18 @@ def redirect(request: Request, path: str, *, notice: str = "", is_error: bool = 
     return response
 
 
-def explain_error(error: Exception) -> str:
-    """Return an error in words."""
-    if isinstance(error, InvalidJobError):
-        return "; ".join(f"{item.field}: {item.rule}" for item in error.errors)
-    if isinstance(error, MissingScopeError):
-        return f"This needs a key with scope {error.scope}."
-    return str(error)
+@contextmanager
+def refusals_on(path: str) -> Iterator[None]:
+    """Show why what runs inside was refused on a page of the console; what is not there has a page of its own.
 
-
-def refuse(request: Request, path: str, error: Exception) -> Response:
-    """Redirect to a page that shows why nothing was done."""
-    return redirect(request, path, notice=explain_error(error), is_error=True)
+    Raises:
+        ActionRefusedError: it was.
+    """
+    try:
+        yield
+    except (GateNotFoundError, JobNotFoundError, SiteNotFoundError):
+        raise
+    except InvalidJobError as error:
+        raise ActionRefusedError(path, "; ".join(f"{item.field}: {item.rule}" for item in error.errors)) from None
+    except (LedgerError, ProducerError, RoutingError) as error:
+        raise ActionRefusedError(path, str(error)) from None

@@ -8,7 +8,8 @@ import pytest
 
 from ledger.events import EventKind
 from ledger.tables import Call
-from producers.console.job_page import CUTS, bill_lines, offset, timeline_of
+from producers.console.job_page import CUTS, bill_lines, timeline_of
+from producers.console.presentation import offset
 from producers.use_cases.jobs import EventView
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
