@@ -26,9 +26,9 @@ from monitoring import traces
 from monitoring.asgi import Server
 from producers.api import job_routes, operations_routes, site_routes
 from producers.api.http_rules import HeadAsGet, name_allowed_methods, refuse_unknown_query
-from producers.api.openapi import describe_fields, describe_webhook, request_schemas, show_answers
+from producers.api.openapi import describe_fields, describe_problems, request_schemas, show_answers
 from producers.api.operations_routes import NO_TELEMETRY, ApiMetrics, Observer, Tracing
-from producers.api.problems import add_handlers, describe_problems
+from producers.api.problems import add_handlers
 from producers.api.requests import Resources
 from producers.bootstrap import Installation
 from producers.config import ApiConfig, PagesConfig
@@ -57,7 +57,6 @@ class _Api(FastAPI):
             document["components"].setdefault("schemas", {}).update(request_schemas())
             describe_problems(document)
             show_answers(document)
-            describe_webhook(document)
             describe_fields(document)
             self.openapi_schema = document
         return self.openapi_schema

@@ -3,149 +3,27 @@
 from __future__ import annotations
 
 import ast
-import http
 import inspect
 import json
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib import resources
 from typing import Any
 
+import yaml
 from pydantic import BaseModel
 
+from producers.api.problems import PROBLEM_TYPE, FieldProblem, Problem, problem_body
+from routing.errors import FieldError
 from routing.jobs import JobRequest
 
 REF = "#/components/schemas/{model}"
 
-_SUBMIT_EXAMPLES = {
-    "edit": {
-        "summary": "An edit of a site",
-        "value": {"prompt": "Change the headline to 'Fresh bread, every morning'", "site": "bakery"},
-    },
-    "question": {"summary": "A question", "value": {"prompt": "Which pages mention opening hours?", "site": "bakery"}},
-    "new_site": {
-        "summary": "A new site from a description",
-        "value": {"prompt": "A one-page site for a bike repair shop in Graz", "new_site": "bike-repair"},
-    },
-    "override": {
-        "summary": "A chosen tier, with a budget and a signed callback",
-        "value": {
-            "prompt": "Fix the logo, it is stretched in Firefox",
-            "site": "bakery",
-            "tier": "patch",
-            "budget_usd": 0.05,
-            "priority": "P1",
-            "callback_url": "https://example.com/hooks/pointsman",
-            "idempotency_key": "ticket-4711",
-        },
-    },
-    "options": {
-        "summary": "A short reply to options that the caller has offered",
-        "value": {
-            "prompt": "the second one",
-            "site": "bakery",
-            "options": [
-                {"id": "logo", "label": "Make the logo larger", "source": "chat"},
-                {"id": "menu", "label": "Add the menu to the navigation", "source": "chat"},
-            ],
-        },
-    },
-    "may_wait": {
-        "summary": "Work of low priority",
-        "value": {"prompt": "Fix the typo in the footer", "site": "bakery", "priority": "P3"},
-    },
-    "advanced": {
-        "summary": "The code agent, within a budget",
-        "value": {
-            "prompt": "Convert the site to several pages with a shared navigation",
-            "site": "bakery",
-            "advanced_edit": True,
-            "budget_usd": 0.5,
-        },
-    },
-    "newest_wins": {
-        "summary": "An edit that supersedes older ones with the same key",
-        "value": {"prompt": "Change the price of rye bread to $4.20", "site": "bakery", "supersede_key": "price-rye"},
-    },
-}
-
-SUBMIT_BODY: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/json": {"schema": {"$ref": REF.format(model="JobRequest")}, "examples": _SUBMIT_EXAMPLES}
-        },
-    }
-}
-
-BATCH_BODY: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/json": {
-                "schema": {
-                    "type": "object",
-                    "required": ["jobs"],
-                    "additionalProperties": False,
-                    "properties": {
-                        "jobs": {
-                            "type": "array",
-                            "minItems": 1,
-                            "maxItems": 1000,
-                            "items": {"$ref": REF.format(model="JobRequest")},
-                        },
-                    },
-                },
-                "example": {
-                    "jobs": [
-                        {"prompt": "Fix the typo in the footer", "site": "bakery", "idempotency_key": "ticket-4712"},
-                        {"prompt": "Which pages mention opening hours?", "site": "bakery"},
-                    ]
-                },
-            }
-        },
-    }
-}
-
-
-def _problem(status: int, kind: str, detail: str, *errors: tuple[str, str]) -> dict[str, Any]:
-    return {
-        "type": f"urn:pointsman:problem:{kind}",
-        "title": http.HTTPStatus(status).phrase,
-        "status": status,
-        "detail": detail,
-        "errors": [{"field": field, "rule": rule} for field, rule in errors],
-    }
-
-
-_PROBLEMS = {
-    "unauthenticated": _problem(401, "unauthenticated", "the API key is missing, wrong or revoked"),
-    "missing_scope": _problem(403, "missing_scope", "the key lacks the scope approve"),
-    "not_found": _problem(404, "not_found", "no job of this id belongs to the tenant"),
-    "conflict": _problem(
-        409, "conflict", "job 00000000-0000-4000-8000-000000000001 is published; this needs awaiting_approval"
-    ),
-    "broken_body": _problem(
-        400, "invalid_request", "body: must be valid JSON; line 1, column 2", ("body", "must be valid JSON; ...")
-    ),
-    "too_long": _problem(413, "invalid_request", "body: must not be longer than 64 KiB", ("body", "must not be ...")),
-    "invalid_request": _problem(422, "invalid_request", "prompt: must not be empty", ("prompt", "must not be empty")),
-    "too_many_tries": _problem(429, "too_many_tries", "too many logins or wrong keys; try again in 6 s"),
-    "internal_error": _problem(500, "internal_error", "this is our fault; it has been logged"),
-    "ledger_unreachable": _problem(
-        503, "ledger_unreachable", "the ledger cannot be reached; nothing was accepted, try again"
-    ),
-}
-_FULL = _problem(429, "queue_full", "queue spec has 5000 jobs of the tenant waiting; try again in 20 s")
-
-_WEBHOOK = {
-    "type": "job.ended",
-    "job_id": "00000000-0000-4000-8000-000000000001",
-    "state": "published",
-    "reason": "done",
-}
+_DATA: Mapping[str, Any] = yaml.safe_load(resources.files("producers.api").joinpath("openapi.yaml").read_text("utf-8"))
+SUBMIT_BODY: dict[str, Any] = {"requestBody": _DATA["bodies"]["submit"]}
+BATCH_BODY: dict[str, Any] = {"requestBody": _DATA["bodies"]["batch"]}
 
 EVENT_STREAM = """id: 4711
 event: state
@@ -174,7 +52,7 @@ def body_of(model: type[BaseModel], example: dict[str, Any]) -> dict[str, Any]:
 
 
 def show_answers(document: dict[str, Any]) -> None:
-    """Add recorded responses and typical problems to an OpenAPI document."""
+    """Add recorded responses, typical problems and the callback at a job's end to an OpenAPI document."""
     text = resources.files("producers.api").joinpath("answers.json").read_text("utf-8")
     for key, answer in json.loads(text).items():
         method, path = key.split(" ")
@@ -183,56 +61,74 @@ def show_answers(document: dict[str, Any]) -> None:
         answers[good]["content"]["application/json"]["example"] = answer
     for operations in document["paths"].values():
         for operation in operations.values():
-            _show_problems(operation["responses"])
+            for status, answer in operation["responses"].items():
+                _show_problems(status, answer)
+    document["webhooks"] = _DATA["webhooks"]
 
 
-def _show_problems(responses: Mapping[str, Any]) -> None:
-    for status, answer in responses.items():
-        kinds = {kind: {"value": value} for kind, value in _PROBLEMS.items() if str(value["status"]) == status}
-        if "queue_full" in answer["description"]:
-            kinds = {"queue_full": {"value": _FULL}} | kinds
-        if kinds and "content" in answer:
-            answer["content"]["application/problem+json"]["examples"] = kinds
+def _example(*, status: int, type: str, detail: str, errors: Iterable[Mapping[str, str]] = ()) -> dict[str, Any]:
+    fields = [FieldError(error["field"], error["rule"]) for error in errors]
+    return problem_body(status, type, detail, errors=fields).model_dump()
 
 
-def describe_webhook(document: dict[str, Any]) -> None:
-    """Describe the callback at a job's end in an OpenAPI document."""
-    ids = {"type": "string", "format": "uuid"}
-    optional = {name: ids for name in ("parent_id", "continued_as", "superseded_by")}
-    schema = {
-        "type": "object",
-        "required": ["type", "job_id", "state", "reason"],
-        "properties": {
-            "type": {"const": "job.ended"},
-            "job_id": ids,
-            "state": {"$ref": REF.format(model="State")},
-            "reason": {"type": "string"},
-            **optional,
-        },
+def _show_problems(status: str, answer: dict[str, Any]) -> None:
+    kinds = {
+        kind: {"value": _example(**facts)}
+        for kind, facts in _DATA["problems"].items()
+        if str(facts["status"]) == status and (kind != "queue_full" or kind in answer["description"])
     }
-    headers = {
-        "webhook-id": "The same for every attempt and replay: store those that you have handled.",
-        "webhook-timestamp": "Seconds since 1970; libraries refuse old ones.",
-        "webhook-signature": "`v1,...` by Standard Webhooks; several, separated by spaces, while secrets rotate.",
-    }
-    document["webhooks"] = {
-        "job.ended": {
-            "post": {
-                "summary": "A job has ended",
-                "description": "Sent to its `callback_url`, again after 5 s, 30 s, 2 min, 10 min and 1 h until the "
-                "response is 2xx, and on every replay.",
-                "parameters": [
-                    {"name": name, "in": "header", "required": True, "description": words, "schema": {"type": "string"}}
-                    for name, words in headers.items()
-                ],
-                "requestBody": {
-                    "required": True,
-                    "content": {"application/json": {"schema": schema, "example": _WEBHOOK}},
-                },
-                "responses": {"2XX": {"description": "The receiver has accepted it. Any other response is retried."}},
-            }
-        }
-    }
+    if kinds and "content" in answer:
+        answer["content"]["application/problem+json"]["examples"] = kinds
+
+
+_KEY_STATUSES = {
+    401: "The API key is missing, wrong or revoked.",
+    403: "The key lacks the operation's scope, or may not do this itself.",
+    422: "A field or parameter breaks its rule, or there is none of this name.",
+    429: "Too many wrong keys from this address, or with this one (`too_many_tries`).",
+    503: "The ledger cannot be reached: nothing was accepted.",
+}
+_NAMED_STATUSES = {404: "There is none, or it belongs to another tenant."}
+_BODY_STATUSES = {400: "The body is no JSON.", 413: "The body is too long."} | _NAMED_STATUSES
+_CHANGE_STATUSES = {409: "The state of things, or a concurrent request, does not allow this."}
+_TIMES = {"Retry-After": {"description": "When to retry, in seconds.", "schema": {"type": "integer"}}}
+
+
+def describe_problems(document: dict[str, Any]) -> None:
+    """Describe the error responses of every operation, in place of those that FastAPI assumes."""
+    schemas = document["components"]["schemas"]
+    for unused in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(unused, None)
+    schemas["FieldProblem"] = FieldProblem.model_json_schema()
+    schemas["Problem"] = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+    schemas["Problem"].pop("$defs", None)
+    for operations in document["paths"].values():
+        for method, operation in operations.items():
+            responses = operation["responses"]
+            responses.pop("422", None)
+            for status, words in _problems_of(method, operation).items():
+                content = {PROBLEM_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+                described = responses.setdefault(str(status), {"description": words})
+                described["content"] = content
+                if status in (429, 503):
+                    described["headers"] = _TIMES
+            if "requestBody" in operation:
+                responses["408"] = {"description": "The body did not arrive in time; the connection is closed."}
+            operation["responses"] = dict(sorted(responses.items()))
+
+
+def _problems_of(method: str, operation: Mapping[str, Any]) -> dict[int, str]:
+    """Return the statuses of an operation's problems, in words."""
+    found = {500: "Our fault: it was logged."}
+    if "security" in operation or method == "post":
+        found |= _KEY_STATUSES
+    if any(item["in"] == "path" or item["name"] == "site" for item in operation.get("parameters", ())):
+        found |= _NAMED_STATUSES
+    if "requestBody" in operation:
+        found |= _BODY_STATUSES
+    if method == "post":
+        found |= _CHANGE_STATUSES
+    return found | {int(status): "" for status in operation["responses"] if int(status) >= 400}
 
 
 def request_schemas() -> dict[str, Any]:
