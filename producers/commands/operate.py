@@ -346,9 +346,9 @@ def auto_approve(
 def list_queues(ctx: typer.Context, as_json: AsJson = False) -> None:
     """List the queues: waiting and running jobs, age of the oldest, and whether they are paused."""
     with installed(ctx) as installation, installation.ledger.begin() as session:
-        from producers.use_cases.tenants import list_queues as read_queues
+        from producers.use_cases.fleet import queue_states
 
-        queues = read_queues(session)
+        queues = queue_states(session, None)
     print_rows(
         queues,
         ("queue", "waiting", "oldest", "running", "state"),

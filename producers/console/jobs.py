@@ -42,7 +42,7 @@ from routing.decision.router import CLASSIFIER, Route, SiteSignals, signals_of
 from routing.errors import InvalidJobError
 from routing.jobs import Source, State, parse_as, parse_request, read_stored
 from routing.policy.platform import Policy
-from routing.prompt.vocabulary import Vocabularies, shipped_vocabularies
+from routing.prompt.vocabulary import Vocabularies
 from routing.queues import QueueName, TierName
 from routing.rounds import WORK_SO_FAR
 
@@ -139,9 +139,7 @@ class Reasons:
     """Whether today's rules agree with the recorded decision."""
 
 
-def reasons_of(
-    session: Session, job: Job, *, policy: Policy, vocabularies: Vocabularies | None = None
-) -> Reasons | None:
+def reasons_of(session: Session, job: Job, *, policy: Policy, vocabularies: Vocabularies) -> Reasons | None:
     """Return the reasons; None for a request that was refused before it was routed."""
     try:
         request = parse_request({**job.request, "prompt": job.prompt})
@@ -151,7 +149,7 @@ def reasons_of(
     signals = signals_of(
         request, site=read_stored(SiteSignals, site) if isinstance(site, dict) else None, debated=frozenset()
     )
-    words = (vocabularies or shipped_vocabularies()).of(job.tenant)
+    words = vocabularies.of(job.tenant)
     found = explain(signals, effective_policy(session, job.tenant, policy), words)
     decider = decider_of(job.route, is_pivot=bool(job.result.get("failure_debate")))
     is_same = is_as_decided(job.route, found.route, decider=decider)

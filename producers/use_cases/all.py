@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ledger.store import Ledger
 from producers.intake.submit import Environment
@@ -12,7 +12,7 @@ from producers.use_cases.rounds import Replays, Rounds
 from producers.use_cases.runs import Projects
 from producers.use_cases.sites import Sites
 from routing.policy.platform import Policy
-from routing.prompt.vocabulary import Vocabularies
+from routing.prompt.vocabulary import Vocabularies, shipped_vocabularies
 from sites.content_store import ContentStore
 
 
@@ -25,8 +25,8 @@ class UseCases:
     policy: Policy
     environment: Environment = dict
     """Switches that are read for every decision."""
-    vocabularies: Vocabularies | None = None
-    """The words that routing looks for; by default the shipped ones."""
+    vocabularies: Vocabularies = field(default_factory=shipped_vocabularies)
+    """The words that routing looks for."""
     known_keys: tuple[str, ...] = ()
     """Secrets of this installation that no site may hold."""
     private_remotes: bool = False
@@ -35,27 +35,27 @@ class UseCases:
     @property
     def sites(self) -> Sites:
         """Sites and their releases."""
-        return Sites(self.ledger, self.content_store, self.policy, known_keys=self.known_keys)
+        return Sites(self.ledger, self.content_store, self.policy, self.known_keys)
 
     @property
     def projects(self) -> Projects:
         """Code projects."""
-        return Projects(self.ledger, self.policy, private_remotes=self.private_remotes)
+        return Projects(self.ledger, self.policy, self.private_remotes)
 
     @property
     def clarifier(self) -> Clarifier:
         """Replies to open questions."""
-        return Clarifier(self.ledger, self.policy, environment=self.environment, vocabularies=self.vocabularies)
+        return Clarifier(self.ledger, self.policy, self.environment, self.vocabularies)
 
     @property
     def rounds(self) -> Rounds:
         """Jobs that continue others."""
-        return Rounds(self.ledger, self.policy, environment=self.environment, vocabularies=self.vocabularies)
+        return Rounds(self.ledger, self.policy, self.environment, self.vocabularies)
 
     @property
     def replays(self) -> Replays:
         """Jobs that repeat others."""
-        return Replays(self.ledger, self.policy, environment=self.environment, vocabularies=self.vocabularies)
+        return Replays(self.ledger, self.policy, self.environment, self.vocabularies)
 
     @property
     def dead_letters(self) -> DeadLetters:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
 
@@ -43,16 +44,14 @@ class Reply(NamedTuple):
     """One of routing.clarify.ladder.Outcome, `asks_model` or `answered`."""
 
 
+@dataclass(frozen=True)
 class Clarifier:
     """Takes replies to open questions."""
 
-    def __init__(
-        self, ledger: Ledger, policy: Policy, *, environment: Environment, vocabularies: Vocabularies | None = None
-    ) -> None:
-        self._ledger = ledger
-        self._policy = policy
-        self._environment = environment
-        self._vocabularies = vocabularies or shipped_vocabularies()
+    ledger: Ledger
+    policy: Policy
+    environment: Environment
+    vocabularies: Vocabularies = field(default_factory=shipped_vocabularies)
 
     def reply(self, job_id: UUID, text: str, *, tenant: str, actor: str) -> Reply:
         """Answer in words.
@@ -64,14 +63,14 @@ class Clarifier:
             AdmissionRefusedError: nobody's fault: no headroom now for the job; the question stays open.
         """
         _check_text(text)
-        with self._ledger.begin() as session:
+        with self.ledger.begin() as session:
             job = _lock_in_turn(session, job_id, tenant=tenant)
             question = _question(session, job, site_name=text.strip())
             if question.is_open:
                 answer_in_words(session, job, question, reply=text, actor=actor)
                 self._check_room(session, job)
                 return Reply(handled=True, handled_by_tier=None, outcome=ANSWERED)
-            result = climb_by_rules(text, question, flags=read_ladder_flags(self._environment()))
+            result = climb_by_rules(text, question, flags=read_ladder_flags(self.environment()))
             if result is None:
                 hand_to_intake(session, job, question, reply=text, actor=actor)
                 self._check_room(session, job)
@@ -90,22 +89,22 @@ class Clarifier:
             WrongStateError: the caller's fault: the job has no open question.
             AdmissionRefusedError: nobody's fault: no headroom now for the job; the question stays open.
         """
-        with self._ledger.begin() as session:
+        with self.ledger.begin() as session:
             job = _lock_in_turn(session, job_id, tenant=tenant)
             result = choose(option_id, _question(session, job, site_name=option_id))
             self._act(session, job, result, actor=actor)
         return _handled(result)
 
     def _act(self, session: Session, job: Job, result: LadderResult, *, actor: str) -> None:
-        policy = effective_policy(session, job.tenant, self._policy)
-        rules = RouteRules(switches_of(self._environment()), self._vocabularies.of(job.tenant))
+        policy = effective_policy(session, job.tenant, self.policy)
+        rules = RouteRules(switches_of(self.environment()), self.vocabularies.of(job.tenant))
         act_on_reply(session, job, result, policy=policy, rules=rules, actor=actor)
         self._check_room(session, job)
 
     def _check_room(self, session: Session, job: Job) -> None:
         """Refuse an answer that queues the job where there is no headroom; its question then stays open."""
         if job.waiting_since is not None:
-            policy = effective_policy(session, job.tenant, self._policy)
+            policy = effective_policy(session, job.tenant, self.policy)
             check_headroom(session, QueueName(job.queue), job.tenant, policy=policy)
 
 

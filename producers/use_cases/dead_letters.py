@@ -6,6 +6,7 @@ Each job of a bulk order succeeds or fails alone. An order is bounded and can be
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
@@ -120,12 +121,12 @@ class Verdicts(View):
     """For how many jobs it is carried out."""
 
 
+@dataclass(frozen=True)
 class DeadLetters:
     """The dead letters of an installation's tenants."""
 
-    def __init__(self, ledger: Ledger, replays: Replays) -> None:
-        self._ledger = ledger
-        self._replays = replays
+    ledger: Ledger
+    replays: Replays
 
     def clusters(self, tenant: str, *, cursor: str | None = None, limit: int = 50) -> ClustersPage:
         """Return a tenant's clusters, largest first.
@@ -133,7 +134,7 @@ class DeadLetters:
         Raises:
             InvalidJobError: the caller's fault: no such cursor.
         """
-        with self._ledger.begin() as session:
+        with self.ledger.begin() as session:
             after = mark_of(ClusterMark, cursor)
             found = ledger_letters.clusters(session, tenant, after=after, limit=limit)
         more = cursor_of(ClusterMark(found[-1].jobs, found[-1].signature)) if len(found) == limit else None
@@ -146,7 +147,7 @@ class DeadLetters:
             ClusterNotFoundError: the caller's fault.
             InvalidJobError: the caller's fault: no such cursor.
         """
-        with self._ledger.begin() as session:
+        with self.ledger.begin() as session:
             full_signature = ledger_letters.find_signature(session, tenant, signature)
             after = mark_of(JobMark, cursor)
             found = ledger_letters.dead_jobs(session, tenant, full_signature, after=after, limit=limit)
@@ -164,7 +165,7 @@ class DeadLetters:
         verdicts = []
         for job_id in self._ids_of(order, requester.tenant):
             try:
-                done = self._replays.replay(job_id, requester=requester, budget_usd=order.budget_usd)
+                done = self.replays.replay(job_id, requester=requester, budget_usd=order.budget_usd)
                 verdicts.append(Verdict(id=job_id, is_done=True, replayed_as=done.job.id, is_new=done.is_new))
             except (JobNotFoundError, NotContinuableError, InvalidJobError, AdmissionRefusedError) as error:
                 verdicts.append(Verdict(id=job_id, is_done=False, why_not=_why(error)))
@@ -179,7 +180,7 @@ class DeadLetters:
         verdicts = []
         for job_id in self._ids_of(order, requester.tenant):
             try:
-                with self._ledger.begin() as session:
+                with self.ledger.begin() as session:
                     job = lock_job(session, job_id, tenant=requester.tenant)
                     is_new = ledger_letters.dismiss(session, job, actor=requester.actor)
                 verdicts.append(Verdict(id=job_id, is_done=True, is_new=is_new))
@@ -190,7 +191,7 @@ class DeadLetters:
     def _ids_of(self, order: DeadLetterOrder, tenant: str) -> Sequence[UUID]:
         if order.signature is None:
             return list(dict.fromkeys(order.ids))
-        with self._ledger.begin() as session:
+        with self.ledger.begin() as session:
             signature = ledger_letters.find_signature(session, tenant, order.signature)
             return [job.id for job in ledger_letters.dead_jobs(session, tenant, signature, limit=order.limit)]
 
@@ -201,7 +202,7 @@ class DeadLetters:
         done = sum(verdict.is_done for verdict in verdicts)
         if len(verdicts) > 1:
             facts: dict[str, Any] = {"signature": order.signature, "jobs": len(verdicts), "done": done}
-            with self._ledger.begin() as session:
+            with self.ledger.begin() as session:
                 audit.append(session, action, actor=requester.actor, tenant=requester.tenant, **facts)
         return Verdicts(jobs=verdicts, done=done)
 
@@ -254,11 +255,11 @@ class NotificationsPage(Page):
     notifications: list[NotificationView]
 
 
+@dataclass(frozen=True)
 class Notifications:
     """The notifications of an installation's tenants."""
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
+    ledger: Ledger
 
     def show(self, job_id: UUID, *, tenant: str) -> NotificationView:
         """Return a job's notification and its deliveries.
@@ -266,7 +267,7 @@ class Notifications:
         Raises:
             JobNotFoundError: the caller's fault.
         """
-        with self._ledger.begin() as session:
+        with self.ledger.begin() as session:
             found = ledger_notifications.find_notification(session, job_id, tenant=tenant)
             deliveries = tuple(map(TryView.of, found.deliveries))
             if found.notification is None:
@@ -281,7 +282,7 @@ class Notifications:
         Raises:
             InvalidJobError: the caller's fault: no such cursor.
         """
-        with self._ledger.begin() as session:
+        with self.ledger.begin() as session:
             after = mark_of(NotificationMark, cursor)
             found = ledger_notifications.not_delivered(session, tenant, wanted=wanted, after=after, limit=limit)
         more = cursor_of(NotificationMark(found[-1].created_at, found[-1].job_id)) if len(found) == limit else None
@@ -294,7 +295,7 @@ class Notifications:
             JobNotFoundError: the caller's fault.
             NotReplayableError: the caller's fault; nothing changed.
         """
-        with self._ledger.begin() as session:
+        with self.ledger.begin() as session:
             ledger_notifications.replay(session, job_id, tenant=tenant, actor=actor)
         return self.show(job_id, tenant=tenant)
 

@@ -29,6 +29,7 @@ class QueueState(View):
     running: int
     oldest_age_seconds: float
     is_paused: bool
+    paused_at: datetime | None
     is_served: bool
     """Whether any worker serves it."""
     slots: QueueSlots | None
@@ -106,7 +107,7 @@ def fleet_view(session: Session, tenant: str, *, policy: Policy, is_operator: bo
     """
     whose = None if is_operator else tenant
     return FleetView(
-        queues=_queues(session, whose),
+        queues=queue_states(session, whose),
         slots=fleet_slots(session) if is_operator else None,
         workers=tuple(list_workers(session, limit=_WORKERS_SHOWN)) if is_operator else (),
         work=_work(session, tenant, policy, is_operator=is_operator),
@@ -119,7 +120,8 @@ def fleet_view(session: Session, tenant: str, *, policy: Policy, is_operator: bo
     )
 
 
-def _queues(session: Session, tenant: str | None) -> tuple[QueueState, ...]:
+def queue_states(session: Session, tenant: str | None) -> tuple[QueueState, ...]:
+    """Return each queue with the jobs of one tenant, or of all if None."""
     running = select(col(Attempt.queue), func.count()).where(col(Attempt.ended_at).is_(None))
     if tenant is not None:
         running = running.join(Job, col(Job.id) == col(Attempt.job_id)).where(col(Job.tenant) == tenant)
@@ -132,6 +134,7 @@ def _queues(session: Session, tenant: str | None) -> tuple[QueueState, ...]:
             **waits.get(queue.value, Depth(queue.value, 0, 0.0))._asdict(),
             running=busy.get(queue.value, 0),
             is_paused=queue.value in paused,
+            paused_at=paused.get(queue.value),
             is_served=queue.value in served,
             slots=served.get(queue.value) if tenant is None else None,
         )

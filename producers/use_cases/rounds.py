@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, get_args
 from uuid import UUID, uuid4
 
@@ -122,21 +122,14 @@ class Requester:
     """As the audit trail names actors."""
 
 
+@dataclass(frozen=True)
 class _Continuation:
     """What `Rounds` and `Replays` share."""
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        policy: Policy,
-        *,
-        environment: Environment = dict,
-        vocabularies: Vocabularies | None = None,
-    ) -> None:
-        self._ledger = ledger
-        self._policy = policy
-        self._environment = environment
-        self._vocabularies = vocabularies or shipped_vocabularies()
+    ledger: Ledger
+    policy: Policy
+    environment: Environment = dict
+    vocabularies: Vocabularies = field(default_factory=shipped_vocabularies)
 
     def _decide(
         self, session: Session, job: Job, request: JobRequest, *, site: SiteSignals | None, policy: Policy
@@ -144,12 +137,12 @@ class _Continuation:
         debated = debated_keys(session, job.tenant, request.session or str(job.root_id))
         signals = signals_of(request, site=site, debated=debated)
         signals = signals.model_copy(update={"new_site": signals.new_site and site is None})
-        return decide(signals, policy, self._vocabularies.of(job.tenant))
+        return decide(signals, policy, self.vocabularies.of(job.tenant))
 
     def _routed(
         self, new: NewJob, route: Route, policy: Policy, *, start: Release | None, cap_nanousd: int, result: Result
     ) -> NewJob:
-        stage = first_stage(route, policy, environment=self._environment())
+        stage = first_stage(route, policy, environment=self.environment())
         return replace(
             new,
             state=stage.state,
@@ -175,7 +168,7 @@ class Rounds(_Continuation):
             NotContinuableError: the caller's fault, or nobody's.
             IdempotencyConflictError: the caller's fault.
         """
-        with self._ledger.begin() as session:
+        with self.ledger.begin() as session:
             job = lock_job(session, job_id, tenant=requester.tenant)
             request = parse_request({**job.request, "prompt": job.prompt, **order.model_dump()})
             new = _new_job(job, request, verb=Verb.RESUME, requester=requester)
@@ -183,7 +176,7 @@ class Rounds(_Continuation):
                 return earlier
             _check_state(job, Verb.RESUME)
             context = load_round_context(session, job)
-            policy = policy_of(session, job.tenant, self._policy)
+            policy = policy_of(session, job.tenant, self.policy)
             cap_nanousd = context.spent_nanousd + added_nanousd(order.budget_usd, policy)
             accepted = accept(session, _resumed(new, job, context, cap_nanousd=cap_nanousd), actor=requester.actor)
             _audit(session, job, accepted.job, verb=Verb.RESUME, requester=requester)
@@ -198,7 +191,7 @@ class Rounds(_Continuation):
             NotContinuableError: the caller's fault, or nobody's.
             IdempotencyConflictError: the caller's fault.
         """
-        with self._ledger.begin() as session:
+        with self.ledger.begin() as session:
             job = lock_job(session, job_id, tenant=requester.tenant)
             request = _revised_request(session, job, order)
             new = _new_job(job, request, verb=Verb.REVISE, requester=requester)
@@ -219,7 +212,7 @@ class Rounds(_Continuation):
         start, request = context.start, new.request
         if start is None:
             raise NotContinuableError(job.id, "nothing_kept")
-        policy = policy_of(session, job.tenant, self._policy)
+        policy = policy_of(session, job.tenant, self.policy)
         rounds = rounds_of(session, job.root_id)
         route = self._decide(session, job, request, site=read_stored(SiteSignals, start.signals), policy=policy)
         check_changes_something(route)
@@ -373,7 +366,7 @@ class Replays(_Continuation):
             NotContinuableError: the caller's fault, or nobody's.
             AdmissionRefusedError: nobody's fault: no headroom now; it says when to come back.
         """
-        with self._ledger.begin() as session:
+        with self.ledger.begin() as session:
             job = lock_job(session, job_id, tenant=requester.tenant)
             if (earlier := _earlier_repeat(session, job, Verb.REPLAY)) is not None:
                 return Accepted(earlier, is_new=False)
@@ -410,7 +403,7 @@ class Replays(_Continuation):
             NotContinuableError: the caller's fault, or nobody's.
             AdmissionRefusedError: nobody's fault: no headroom now; it says when to come back.
         """
-        with self._ledger.begin() as session:
+        with self.ledger.begin() as session:
             job = lock_job(session, job_id, tenant=requester.tenant)
             earlier = _earlier_repeat(session, job, Verb.OVERRIDE)
             if earlier is not None and earlier.request.get("tier") == tier:
@@ -430,7 +423,7 @@ class Replays(_Continuation):
             return accepted
 
     def _load_context(self, session: Session, job: Job) -> _ReplayContext:
-        policy = policy_of(session, job.tenant, self._policy)
+        policy = policy_of(session, job.tenant, self.policy)
         name, project = job.request.get("project"), None
         if name is not None:
             try:

@@ -6,6 +6,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, Literal
 from uuid import NAMESPACE_URL, UUID, uuid5
@@ -43,13 +44,14 @@ class ProjectView(View):
     updated_at: datetime
 
 
+@dataclass(frozen=True)
 class Projects:
     """The code projects of an installation's tenants."""
 
-    def __init__(self, ledger: Ledger, policy: Policy, *, private_remotes: bool = False) -> None:
-        self._ledger = ledger
-        self._policy = policy
-        self._private_remotes = private_remotes
+    ledger: Ledger
+    policy: Policy
+    private_remotes: bool = False
+    """Whether a project's remote may have an address that is not public."""
 
     def put(self, tenant: str, name: str, text: str, *, source: str, actor: str) -> ProjectView:
         """Add or replace a project from its YAML file.
@@ -70,10 +72,10 @@ class Projects:
             check_site_name(name)
         except ValueError:
             raise InvalidJobError((FieldError("name", f"must be {SITE_NAME_RULE}"),)) from None
-        with self._ledger.begin() as session:
+        with self.ledger.begin() as session:
             if session.get(Tenant, tenant) is None:
                 raise UnknownTenantError(tenant)
-            policy = effective_policy(session, tenant, self._policy)
+            policy = effective_policy(session, tenant, self.policy)
             try:
                 config = read_project(text, source=source, policy=policy)
             except ProjectConfigError as error:
@@ -81,7 +83,7 @@ class Projects:
                     tuple(FieldError(f"{source}", str(problem)) for problem in error.problems)
                 ) from None
             if config.repo.scheme in ("http", "https"):
-                refusal = refusal_of(config.repo.url, allow_private=self._private_remotes)
+                refusal = refusal_of(config.repo.url, allow_private=self.private_remotes)
                 if refusal is not None:
                     raise InvalidJobError((FieldError(source, f"repo.url: {refusal}"),))
             stored = config.model_dump(mode="json", exclude_defaults=True)
@@ -89,7 +91,7 @@ class Projects:
 
     def all(self, tenant: str) -> Sequence[ProjectView]:
         """Return a tenant's projects by name."""
-        with self._ledger.begin() as session:
+        with self.ledger.begin() as session:
             return [*map(ProjectView.of, projects_of(session, tenant))]
 
 
@@ -452,19 +454,19 @@ def text_of(
     return "\n\n".join([*parts, f"Run `{run_id}`."])
 
 
+@dataclass(frozen=True)
 class TicketWriter:
     """Sends due notes, each once, however often it has to be tried."""
 
-    def __init__(self, ledger: Ledger, accounts: AccountsConfig) -> None:
-        self._ledger = ledger
-        self._accounts = accounts
+    ledger: Ledger
+    accounts: AccountsConfig
 
     def deliver_due(self, *, limit: int = 20) -> int:
         """Send the due notes; returns how many were tried."""
-        with self._ledger.look() as connection:
+        with self.ledger.look() as connection:
             if not has_due_note(connection):
                 return 0
-        with self._ledger.begin() as session:
+        with self.ledger.begin() as session:
             due = claim_due_notes(session, limit=limit)
         for note in due:
             self._deliver(note)
@@ -479,7 +481,7 @@ class TicketWriter:
         except ForgeError as failure:
             error, is_final = str(failure), not failure.is_passing
             logger.warning("ticket_note_failed", extra={"run_id": str(run_id), "kind": kind, "is_final": is_final})
-        with self._ledger.begin() as session:
+        with self.ledger.begin() as session:
             record_note_sent(session, run_id, kind, attempts=due.note.attempts, error=error, is_final=is_final)
 
     def _write(self, due: DueNote) -> None:
@@ -499,7 +501,7 @@ class TicketWriter:
         source = due.run.ticket.get("source")
         integrations = ProjectConfig.model_validate(due.project.config).integrations
         settings = {"github": integrations.github, "linear": integrations.linear}.get(str(source))
-        account = self._accounts.find(settings.token, tenant=due.job.tenant) if settings is not None else None
+        account = self.accounts.find(settings.token, tenant=due.job.tenant) if settings is not None else None
         if account is None or account.kind != source:
             raise ForgeError(f"the project has no account here that could write to {source}", is_passing=False)
         return account

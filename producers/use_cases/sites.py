@@ -207,16 +207,15 @@ def content_of(files: Mapping[str, bytes]) -> Content:
     return Content(pages | assets, site.canonical().encode())
 
 
+@dataclass(frozen=True)
 class Sites:
     """The sites of one installation."""
 
-    def __init__(
-        self, ledger: Ledger, content_store: ContentStore, policy: Policy, *, known_keys: tuple[str, ...] = ()
-    ) -> None:
-        self._known_keys = known_keys
-        self._ledger = ledger
-        self._content_store = content_store
-        self._policy = policy
+    ledger: Ledger
+    content_store: ContentStore
+    policy: Policy
+    known_keys: tuple[str, ...] = ()
+    """Secrets that no site may hold."""
 
     def create(self, tenant: str, name: str, *, profile: str = "default", actor: str = "operator") -> Site:
         """Make an empty site.
@@ -226,7 +225,7 @@ class Sites:
             SiteConflictError: the caller's fault.
             UnknownTenantError: the caller's fault.
         """
-        with self._ledger.begin() as session:
+        with self.ledger.begin() as session:
             site, is_new = self._ensure(session, tenant, name, profile=profile, actor=actor)
         if not is_new:
             raise SiteConflictError(f"site {name} exists already")
@@ -239,7 +238,7 @@ class Sites:
             InvalidInputError, SiteNotFoundError: the caller's fault.
         """
         self._check_profile(profile)
-        with self._ledger.begin() as session:
+        with self.ledger.begin() as session:
             site = lock_site(session, find_site(session, tenant, name).id)
             before, site.profile = site.profile, profile
             audit.append(
@@ -248,8 +247,8 @@ class Sites:
         return site
 
     def _check_profile(self, profile: str) -> None:
-        if profile not in self._policy.profiles:
-            raise InvalidInputError("profile", f"must be one of {', '.join(sorted(self._policy.profiles))}")
+        if profile not in self.policy.profiles:
+            raise InvalidInputError("profile", f"must be one of {', '.join(sorted(self.policy.profiles))}")
 
     def import_site(
         self, tenant: str, name: str, directory: Path, *, actor: str = "operator", tell: Callable[[str], None] = _silent
@@ -269,29 +268,29 @@ class Sites:
             UnknownTenantError: the caller's fault.
             SiteConflictError, PublishConflictError: nobody's fault: the site is being written; nothing changed.
         """
-        max_files = max(profile.max_files for profile in self._policy.profiles.values())
+        max_files = max(profile.max_files for profile in self.policy.profiles.values())
         tell(f"reading {directory}")
         content = content_of(
             read_directory(directory, max_bytes=DEFAULT_MAX_TREE_BYTES, max_files=max_files, without={INSTALLED})
         )
         tell(f"storing and scanning {len(content.files)} files, {sum(map(len, content.files.values()))} bytes")
-        with self._ledger.begin() as session:
+        with self.ledger.begin() as session:
             site, _ = self._ensure(session, tenant, name, profile="default", actor=actor)
         new = build_release(
-            self._content_store,
+            self.content_store,
             content.files,
             site=site,
-            policy=self._policy,
+            policy=self.policy,
             spec=content.spec,
             base_release_id=site.active_release_id,
-            known_keys=self._known_keys,
+            known_keys=self.known_keys,
         )
         if not new.scan_passed:
             raise ImportRefusedError(tuple(new.scan["findings"]))
         tell("the scan found nothing; publishing")
         release_id = uuid4()
-        lay_out(self._content_store, site, new, release_id=release_id)
-        with self._ledger.begin() as session:
+        lay_out(self.content_store, site, new, release_id=release_id)
+        with self.ledger.begin() as session:
             locked = lock_site(session, site.id)
             if locked.lock_job_id is not None:
                 raise SiteConflictError(
@@ -309,7 +308,7 @@ class Sites:
                 digest=release.digest,
                 scan=release.scan_digest,
             )
-        try_show_active(self._ledger, self._content_store, site.id)
+        try_show_active(self.ledger, self.content_store, site.id)
         return release
 
     def export_site(
@@ -342,16 +341,16 @@ class Sites:
         """
         found = self._release(tenant, name, release)
         manifest = manifest_of(found)
-        files = self._content_store.read_tree(manifest if with_sources else manifest.served)
+        files = self.content_store.read_tree(manifest if with_sources else manifest.served)
         if found.spec_sha256 is not None:
-            spec = self._content_store.get(found.spec_sha256)
+            spec = self.content_store.get(found.spec_sha256)
             if not detached_files(parse_site(spec), files):
                 files[SPEC_FILE] = spec
         return found, files
 
     def all(self, tenant: str) -> Sequence[Site]:
         """Return a tenant's sites by name."""
-        with self._ledger.begin() as session:
+        with self.ledger.begin() as session:
             return sites_of(session, tenant)
 
     def releases(self, tenant: str, name: str, *, limit: int = 50) -> tuple[Site, Sequence[Release]]:
@@ -360,7 +359,7 @@ class Sites:
         Raises:
             SiteNotFoundError: the caller's fault.
         """
-        with self._ledger.begin() as session:
+        with self.ledger.begin() as session:
             site = find_site(session, tenant, name)
             return site, releases_of(session, site, limit=limit)
 
@@ -379,7 +378,7 @@ class Sites:
         new = self._release(tenant, name, after)
         origin = before or new.base_release_id
         old = self._release(tenant, name, origin) if origin is not None else None
-        return compare_releases(self._content_store, old, new)
+        return compare_releases(self.content_store, old, new)
 
     def revoke_previews(self, tenant: str, name: str, *, release: UUID | None = None, actor: str = "operator") -> int:
         """Revoke the preview links of one release or of all; new ones can be requested at once.
@@ -390,7 +389,7 @@ class Sites:
         Raises:
             SiteNotFoundError, ReleaseNotFoundError: the caller's fault.
         """
-        with self._ledger.begin() as session:
+        with self.ledger.begin() as session:
             site = find_site(session, tenant, name)
             revoked = revoke_previews(session, site, release_id=release)
             if release is not None and not revoked:
@@ -419,7 +418,7 @@ class Sites:
             PublishConflictError: nobody's fault: another release became active first; nothing changed.
             ReleaseAlteredError, BlobMissingError, BlobCorruptError: our fault, or the disk's; nothing changed.
         """
-        with self._ledger.begin() as session:
+        with self.ledger.begin() as session:
             site = lock_site(session, find_site(session, tenant, name).id)
             active = active_release(session, site)
             target = to or (active.base_release_id if active else None)
@@ -427,7 +426,7 @@ class Sites:
                 raise SiteConflictError(f"site {name} has no earlier release")
             release = published_release(session, site, target)
             check_release_integrity(release)
-            lay_out(self._content_store, site, release, release_id=release.id)
+            lay_out(self.content_store, site, release, release_id=release.id)
             activate(session, site.id, release, base_release_id=site.active_release_id)
             audit.append(
                 session,
@@ -439,7 +438,7 @@ class Sites:
                 origin=str(active.id) if active else None,
                 digest=release.digest,
             )
-        try_show_active(self._ledger, self._content_store, site.id)
+        try_show_active(self.ledger, self.content_store, site.id)
         return release
 
     def _ensure(self, session: Session, tenant: str, name: str, *, profile: str, actor: str) -> tuple[Site, bool]:
@@ -456,7 +455,7 @@ class Sites:
         return find_site(session, tenant, name), is_new
 
     def _release(self, tenant: str, name: str, release: UUID | None) -> Release:
-        with self._ledger.begin() as session:
+        with self.ledger.begin() as session:
             site = find_site(session, tenant, name)
             target = release or site.active_release_id
             if target is None:

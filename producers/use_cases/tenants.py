@@ -20,15 +20,15 @@ from sqlalchemy import update as sql_update
 from sqlmodel import Session, col
 
 from ledger import audit
-from ledger.dispatch_window import Depth, depths, paused_queues
 from ledger.dispatch_window import pause_queue as pause_in_ledger
+from ledger.dispatch_window import paused_queues
 from ledger.record_tables import EndedSession
 from ledger.store import Statement, now
 from ledger.tables import ApiKey, Attempt, Job, Tenant
 from producers.errors import AuthenticationError, InvalidInputError, MissingScopeError, UnknownTenantError
 from producers.use_cases.jobs import View
 from routing.jobs import SITE_NAME_RULE, check_site_name
-from routing.queues import QUEUES, QueueName
+from routing.queues import QueueName
 
 
 class TenantView(View):
@@ -49,17 +49,6 @@ class TenantView(View):
     running: int
     overrides: dict[str, Any]
     created_at: datetime
-
-
-class QueueState(View):
-    """A queue over all tenants, for its operator."""
-
-    queue: str
-    waiting: int
-    oldest_age_seconds: float
-    running: int
-    is_paused: bool
-    paused_at: datetime | None
 
 
 def list_tenants(session: Session) -> list[TenantView]:
@@ -116,28 +105,6 @@ def change_tenant(session: Session, name: str, *, actor: str, **values: Any) -> 
         return
     session.execute(sql_update(Tenant).where(col(Tenant.name) == name).values(**changed))
     audit.append(session, "tenant_changed", actor=actor, tenant=name, **changed)
-
-
-def list_queues(session: Session) -> Sequence[QueueState]:
-    """Return every queue with its waiting and running jobs of all tenants."""
-    paused = paused_queues(session)
-    deep = {depth.queue: depth for depth in depths(session)}
-    live = col(Attempt.ended_at).is_(None)
-    running = {
-        queue: int(count)
-        for queue, count in session.execute(
-            select(col(Attempt.queue), func.count()).where(live).group_by(col(Attempt.queue))
-        )
-    }
-    return [
-        QueueState(
-            **deep.get(name, Depth(name, 0, 0.0))._asdict(),
-            running=running.get(name, 0),
-            is_paused=name in paused,
-            paused_at=paused.get(name),
-        )
-        for name in (queue.value for queue in QUEUES)
-    ]
 
 
 def _locked(session: Session, name: str) -> Tenant:
