@@ -74,10 +74,7 @@ def repair(session: Session, *, resend: bool = False, **facts: Any) -> Repaired:
 
     A worker that still holds a job of the lost time is fenced off: the fence of every unfinished job jumps.
 
-    Args:
-        session: the caller's transaction; nothing else may use the ledger.
-        resend: send the notifications that were due, although receivers may have them.
-        facts: what the audit trail records of the backup.
+    `resend` sends the notifications that were due, although receivers may have them; `facts` are for the audit trail.
     """
     folded = rebase(session)
     session.execute(sql_delete(Leader))
@@ -178,13 +175,7 @@ def back_up(
 ) -> BackupManifest:
     """Write a backup into a new directory.
 
-    Args:
-        ledger: the ledger.
-        ledger_url: its URL, for PostgreSQL's programs.
-        content_store: the content store.
-        target: the directory to create.
-        environment: environment of PostgreSQL's programs.
-        progress: receives progress messages.
+    The URL and the environment are for PostgreSQL's programs.
 
     Raises:
         InstallationError: the operator's fault: the target exists.
@@ -340,16 +331,8 @@ def restore(
 
     The whole backup is checked first. Files come before the ledger, so that no row names a missing one.
 
-    Args:
-        ledger: the target ledger; it may have tables of any version.
-        ledger_url: its URL, for PostgreSQL's programs.
-        content_store: the target content store; the files it holds stay.
-        source: the backup.
-        environment: environment of PostgreSQL's programs.
-        is_forced: whether to delete what the target ledger holds.
-        resend: send notifications that were due at the time of the backup.
-        signing_key: verifies the audit chain; empty to skip that.
-        progress: receives progress messages.
+    The target's tables may be of any version, and its files stay. The URL and the environment are for PostgreSQL's
+    programs; without a signing key the audit chain is not verified.
 
     Raises:
         InstallationError: the operator's fault, or the disk's: the backup is incomplete, or the target is in use or

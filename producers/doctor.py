@@ -224,11 +224,7 @@ def judge_persistence(settings: Mapping[str, str]) -> Finding:
 
 
 def judge_workers(slots: Mapping[str, int]) -> Finding:
-    """Judge whether every queue has workers.
-
-    Args:
-        slots: slots of the live workers by queue.
-    """
+    """Judge whether every queue has workers."""
     unserved = [queue.value for queue in QUEUES if not slots.get(queue.value)]
     seen = ", ".join(f"{queue.value} {slots[queue.value]}" for queue in QUEUES if slots.get(queue.value))
     if not unserved:
@@ -251,8 +247,7 @@ def judge_lag(seconds: float) -> Finding:
 def judge_refusal(error: str) -> Finding:
     """Judge why the ledger gave no connection, or refused a statement.
 
-    Args:
-        error: the driver's words, which name host, port and user but no password.
+    The driver's words name host, port and user but no password.
     """
     reason = error.partition("FATAL:")[2] or error
     seen = f"POINTSMAN_LEDGER__URL: {' '.join(reason.split())[:_MOST_WORDS]}"
@@ -542,10 +537,6 @@ def check_gateway(url: str, environment: Mapping[str, str]) -> Iterator[Finding]
 
     One that answers has read its own environment, which alone should hold the keys: a part of its settings without any
     key says nothing then.
-
-    Args:
-        url: the gateway's URL for workers.
-        environment: that of this process. Only the gateway's should hold keys.
     """
     answer = _get(f"{url}/healthz")
     if answer is not None:

@@ -23,9 +23,7 @@ class PublishError(ProducerError, ConnectionError):
 class AdmissionRefusedError(ProducerError):
     """A queue is full or a budget is spent (nobody's fault): nothing was accepted.
 
-    Args:
-        what: the full queue, or the budget that does not cover even the cheapest call.
-        retry_after_seconds: when to retry.
+    `what` is the full queue, or the budget that does not cover even the cheapest call.
     """
 
     def __init__(self, what: str | BudgetExceeded, retry_after_seconds: int) -> None:
@@ -158,9 +156,7 @@ class ForgedFormError(Exception):
 class ActionRefusedError(Exception):
     """What a form of the console asks for was refused (the caller's fault, or nobody's); nothing was done.
 
-    Args:
-        path: the page of the console that says why.
-        why: in words.
+    `path` is the page of the console that says why.
     """
 
     def __init__(self, path: str, why: str) -> None:

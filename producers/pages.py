@@ -271,12 +271,7 @@ class _Shield:
 
 
 def create_pages_app(wiring: PageResources, *, metrics: ApiMetrics | None = None) -> FastAPI:
-    """Return the application.
-
-    Args:
-        wiring: its resources.
-        metrics: counts its requests; by default its own.
-    """
+    """Return the application."""
     app = FastAPI(
         title="Pages", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False, telemetry=NO_TELEMETRY
     )

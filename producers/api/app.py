@@ -94,12 +94,7 @@ def _docs_headers(page: str) -> dict[str, str]:
 
 
 def create_app(wiring: Resources, *, console: Console | None = None) -> FastAPI:
-    """Return the application. Whoever made the resources opens and closes them.
-
-    Args:
-        wiring: its resources.
-        console: what the console needs; None for an API without one.
-    """
+    """Return the application. Whoever made the resources opens and closes them."""
     metrics = ApiMetrics()
     app = _Api(
         title="Pointsman",

@@ -210,12 +210,7 @@ def read_plain_file(path: Path, *, command: str, limit: int) -> bytes:
 
 
 def read_lines(path: Path, *, command: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the objects of a JSON-lines file, each with its line for messages; exit with a usage error on a bad line.
-
-    Args:
-        path: the file.
-        command: the command's name, for messages.
-    """
+    """Yield the objects of a JSON-lines file, each with its place for messages; a bad line is a usage error."""
     for place, line in _numbered_lines(path, command):
         with line_errors(place, command=command):
             value = _parse_object(line)

@@ -374,9 +374,7 @@ def read_dashboards() -> dict[str, str]:
 def read_alert_rules(*, docs: str = "", grafana: str = "") -> str:
     """Return the alert rules for Prometheus.
 
-    Args:
-        docs: base URL of the documentation; empty leaves links to runbooks relative.
-        grafana: base URL of Grafana; empty leaves links to dashboards relative.
+    Without the URLs of documentation and Grafana their links stay relative.
     """
     text = (resources.files("monitoring") / "alerts" / "rules.yaml").read_text()
     if docs:

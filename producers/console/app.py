@@ -104,12 +104,7 @@ def log_out(
 
 
 def create_console(resources: Resources, console: Console) -> FastAPI:
-    """Return the application.
-
-    Args:
-        resources: those of the HTTP API.
-        console: what it needs besides.
-    """
+    """Return the application."""
     app = FastAPI(
         title="Console",
         docs_url=None,

@@ -72,9 +72,7 @@ class Timeline(NamedTuple):
 def timeline_of(events: Sequence[EventView], *, until: datetime) -> Timeline:
     """Return a job's last phases with the layout of their bars.
 
-    Args:
-        events: the job's events of the kinds in `CUTS`, oldest first; at most the newest `MOST_CUTS`.
-        until: when it ended, or now.
+    They come of the job's events of the kinds in `CUTS`, oldest first, at most the newest `MOST_CUTS`.
     """
     builder = _PhaseBuilder()
     for event in events:

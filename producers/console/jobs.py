@@ -159,9 +159,7 @@ def reasons_of(session: Session, job: Job, *, policy: Policy, vocabularies: Voca
 def decider_of(route: Mapping[str, Any], *, is_pivot: bool = False) -> Decider:
     """Return what determined a route.
 
-    Args:
-        route: the recorded decision.
-        is_pivot: whether a debate about the job's failures may have changed its tier.
+    With `is_pivot` a debate about the job's failures may have changed its tier.
     """
     if route.get("rule") == WORK_SO_FAR:
         return "work"

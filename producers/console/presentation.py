@@ -282,11 +282,7 @@ class Bar(NamedTuple):
 def bars(pieces: Sequence[Bar], *, title: str, top_label: str, top: int = 0) -> Markup:
     """Return stacked bars.
 
-    Args:
-        pieces: from left to right.
-        title: the title of the chart.
-        top_label: the label of the upper line.
-        top: the amount at the upper line; at least that of the highest bar.
+    The upper line is at `top`, or at the highest bar above it.
     """
     highest = max(top, *(sum(amount for _, amount in piece.parts) for piece in pieces), 1)
     width = WIDTH / max(1, len(pieces))

@@ -51,8 +51,7 @@ class Sessions:
     def __init__(self, keys: Sequence[str]) -> None:
         """Create it from the installation's preview keys; its own salt keeps the two kinds of tokens apart.
 
-        Args:
-            keys: the first signs, the others are still accepted.
+        The first key signs, the others are still accepted.
         """
         self._form_key = hashlib.sha256(f"{_SALT}.form:{keys[0]}".encode()).digest()
         self._serializer = URLSafeTimedSerializer(

@@ -154,12 +154,7 @@ _SHOWN = 120
 def check(then: Then, before: Files, after: Files, *, said: str = "", summary: str = "") -> list[str]:
     """Return what is not as a case wants it; empty if all is.
 
-    Args:
-        then: what must be true.
-        before: the files that the work started from.
-        after: the files of the result; the same for a question.
-        said: the answer, or the question to the owner.
-        summary: the report to the owner.
+    `said` is the answer or the question to the owner, `summary` the report. A question leaves `after` as it was.
     """
     pages = {path: _parse(data) for path, data in after.items() if _is_page(path)}
     copy = {path: " ".join(_lines(page)) for path, page in pages.items()}

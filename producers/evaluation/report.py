@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 import tempfile
 import threading
@@ -10,11 +9,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
+from importlib import resources
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from producers.evaluation.cases import Case, Reply, read_cases
+from jinja2 import Environment, FileSystemLoader
+
+from producers.evaluation.cases import Case, read_cases
 from producers.evaluation.run import CaseResult, Plan, StepResult, installed_for
 from producers.local.supervisor import state_home
 from routing.policy.platform import load_policy
@@ -48,14 +50,8 @@ def evaluate_cases(
 ) -> Report:
     """Run cases on an installation of their own, keep the results, and tell of them.
 
-    Args:
-        plan: how.
-        only: a glob of ids.
-        kept: where runs are kept; the state directory by default.
-        resume: continue the last run, if it did not end.
-        pictures: whether to take pictures of pages before and after.
-        environment: of the installation's processes.
-        tell: called with each line for a person to read.
+    `only` is a glob of ids. Runs are kept in `kept`, by default the state directory; `resume` continues the last one if
+    it did not end.
 
     Raises:
         CaseError, PolicyError, InstallationError: the caller's fault.
@@ -130,10 +126,7 @@ def summarise(
 ) -> dict[str, Any]:
     """Return the figures of a run, in all, by route, by kind and by model; money in USD, times in seconds.
 
-    Args:
-        results: of all cases.
-        settings: what to state besides.
-        known: cases that a known fault of the product keeps from coming out right.
+    A case in `known` is kept from coming out right by a known fault of the product.
     """
     ran = [result for result in results if not result.skipped]
     routes = {step.wanted for result in ran for step in result.steps}
@@ -216,49 +209,13 @@ def _beside(now: Any, last: Any) -> str:
     return str(now) if last is None or last == now else f"{now} ({last})"
 
 
-_STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 80rem; padding: 0 1rem; color: #1b1b1b; }
-table { border-collapse: collapse; margin: 1rem 0 2rem; } th, td { text-align: left; padding: .3rem .8rem .3rem 0; }
-th { border-bottom: 1px solid #999; } details { border-top: 1px solid #ddd; padding: .5rem 0; }
-summary { cursor: pointer; } .ok { color: #166534; } .repaired { color: #92400e; } .WRONG { color: #b91c1c; }
-.pictures { display: grid; grid-template-columns: 1fr 1fr; gap: 1rem; }
-.pictures img { width: 100%; border: 1px solid #ddd; }
-blockquote { margin: .3rem 0; padding-left: .8rem; border-left: 3px solid #ddd; white-space: pre-line; }
-"""
-
-
 def page_of(
     cases: Sequence[Case], results: Sequence[CaseResult], summary: Mapping[str, Any], before: Mapping[str, Any]
 ) -> str:
     """Return the report as a page without scripts; what models and owners wrote is escaped."""
-    shown = "".join(_case_html(case, result) for case, result in zip(cases, results, strict=True))
-    head, *rows = _rows(summary, before)
-    table = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
-    heads = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
-    return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>pointsman eval</title>'
-        f"<style>{_STYLE}</style></head><body><h1>pointsman eval</h1><p>{html.escape(_verdict(summary, before))}</p>"
-        f"<table><tr>{heads}</tr>{table}</table>{shown}</body></html>\n"
-    )
-
-
-def _case_html(case: Case, result: CaseResult) -> str:
-    parts = []
-    for step, done in zip(case.steps, result.steps, strict=False):
-        asked = step.answer if isinstance(step, Reply) else step.request
-        facts = (
-            f"{done.route}, {done.state}, {done.calls} calls, ${decimal_usd(done.cost_nanousd)}, {done.seconds:.1f} s"
-        )
-        wrong = "".join(f'<li class="WRONG">{html.escape(finding)}</li>' for finding in done.findings)
-        pictures = "".join(f'<img src="{html.escape(name)}" alt="" loading="lazy">' for name in done.pictures)
-        parts.append(
-            f"<blockquote>{html.escape(asked)}</blockquote><p>{html.escape(facts)}</p><ul>{wrong}</ul>"
-            f'<blockquote>{html.escape(done.said)}</blockquote><div class="pictures">{pictures}</div>'
-        )
-    mark = _mark(result)
-    fault = f" (known: {html.escape(case.known_fault)})" if case.known_fault else ""
-    is_open = " open" if mark == "WRONG" else ""
-    head = (
-        f'<summary><b class="{mark}">{mark}</b> {html.escape(case.id)}{fault} {html.escape(result.skipped)}</summary>'
-    )
-    return f"<details{is_open}>{head}{''.join(parts)}</details>"
+    places = FileSystemLoader(str(resources.files("producers.evaluation")))
+    templates = Environment(loader=places, autoescape=True, trim_blocks=True)
+    templates.filters["usd"] = decimal_usd
+    shown = [(case, result, _mark(result)) for case, result in zip(cases, results, strict=True)]
+    facts = {"verdict": _verdict(summary, before), "rows": _rows(summary, before), "cases": shown}
+    return templates.get_template("report.html").render(facts)

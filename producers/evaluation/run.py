@@ -372,10 +372,7 @@ _SECONDS = 30.0
 def take_pictures(before: Mapping[str, bytes], after: Mapping[str, bytes], out: Path) -> Sequence[str]:
     """Write pictures of the first page that changed, and return their file names: before, if it was there, and after.
 
-    Args:
-        before: the files that the work started from.
-        after: the files of the result.
-        out: path of the pictures without their ending.
+    `out` is their path without `-before.png`.
     """
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
     changed = {place.split(" ")[0] for place in changed_places(before, after)}

@@ -89,9 +89,7 @@ class Account(NamedTuple):
 def account_in(environment: Mapping[str, str], name: str | None = None) -> Account | None:
     """Return an account that an environment describes.
 
-    Args:
-        environment: holds ANTHROPIC_API_KEY, or the gateway's settings of other accounts.
-        name: of the account; `fake` for none; None for Anthropic's where its key is set.
+    The gateway's settings name it, or it is Anthropic's by ANTHROPIC_API_KEY, the default; `fake` is none.
 
     Raises:
         PolicyError: the caller's fault: it describes no such account.

@@ -87,12 +87,7 @@ def wire_boxes(
 
     First removes what an earlier run of this installation left on the engine.
 
-    Args:
-        config: its `install` is this installation's own.
-        gateway_port: has to be free on the engine's host.
-        mirror_port: has to be free there as well.
-        npm: the program that knows the packages' registries.
-        environment: the environment in which it runs.
+    Both ports have to be free on the engine's host.
     """
     from sandbox.package_mirror.registries import check_mirror
     from sandbox.pool import Reaper, build_spec, open_engine

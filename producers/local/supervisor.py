@@ -22,7 +22,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from typing import Protocol
 from urllib.parse import urlsplit
 
 from producers.errors import InstallationError
@@ -47,36 +46,6 @@ class Program:
     """Variables for this process only, such as a secret."""
     ready_url: str | None = None
     """Answers 200 once the process is ready; without one a running process counts as ready."""
-
-
-class Process(Protocol):
-    """What `subprocess.Popen` and `Forked` have in common."""
-
-    pid: int
-
-    @property
-    def returncode(self) -> int | None:
-        """The exit code; None while it runs, and negative for a signal."""
-
-    def poll(self) -> int | None:
-        """Return the exit code, or None."""
-
-    def wait(self, timeout: float | None = None) -> int:
-        """Wait for the end.
-
-        Raises:
-            TimeoutExpired: it did not end in time.
-        """
-
-    def terminate(self) -> None:
-        """Send SIGTERM."""
-
-
-@dataclass
-class _Running:
-    program: Program
-    process: Process
-    restarts: int = field(default=0)
 
 
 def python_module(module: str, *arguments: str) -> tuple[str, ...]:
@@ -167,6 +136,9 @@ class Forked:
             signal.pidfd_send_signal(self._handle, signal.SIGTERM)
 
 
+Process = subprocess.Popen[bytes] | Forked
+
+
 class ForkServer:
     """The process from which programs are forked (`producers.local.fork_server`)."""
 
@@ -207,6 +179,13 @@ class ForkServer:
         self.process.wait()
 
 
+@dataclass
+class _Running:
+    program: Program
+    process: Process
+    restarts: int = field(default=0)
+
+
 class Supervisor:
     """Starts, watches and stops a set of programs."""
 
@@ -221,12 +200,8 @@ class Supervisor:
     ) -> None:
         """Supervise programs.
 
-        Args:
-            environment: variables of every program.
-            logs: directory of their logs.
-            database: directory of the PostgreSQL server to stop if this process is killed.
-            forked: programs that are one of these modules are forked from a process that has imported them all.
-            imported: what it imports besides.
+        A program that is one of the `forked` modules is forked from a process that has imported those and `imported`.
+        That process stops the PostgreSQL server in `database` if this one is killed.
         """
         self._environment = dict(environment)
         self._logs = logs

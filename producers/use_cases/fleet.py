@@ -99,11 +99,7 @@ _MOST_COUNTED = 1_000
 def fleet_view(session: Session, tenant: str, *, policy: Policy, is_operator: bool) -> FleetView:
     """Return the numbers of one tenant, or for an operator of all tenants and workers.
 
-    Args:
-        session: the caller's transaction.
-        tenant: the viewer; only this tenant's prompts are shown.
-        policy: the platform's limits.
-        is_operator: whether the viewer sees the whole fleet.
+    Only the viewer's own prompts are shown.
     """
     whose = None if is_operator else tenant
     return FleetView(

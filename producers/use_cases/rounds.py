@@ -355,10 +355,7 @@ class Replays(_Continuation):
     def replay(self, job_id: UUID, *, requester: Requester, budget_usd: float | None = None) -> Accepted:
         """Replay a dead letter once its cause is fixed.
 
-        Args:
-            job_id: the dead letter.
-            requester: who asks.
-            budget_usd: money on top of what its bill has spent; needed where its whole budget is spent.
+        `budget_usd` comes on top of what its bill has spent; it is needed where its whole budget is.
 
         Raises:
             InvalidJobError: the caller's fault: too much money, or a request that would be refused today.

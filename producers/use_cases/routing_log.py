@@ -53,11 +53,7 @@ def format_entry(
 
     Newlines, quotation marks and control characters are escaped, so a prompt cannot forge an entry.
 
-    Args:
-        message: the prompt as sent.
-        route: the decision.
-        moment: when it was made, in the log's time zone.
-        redact: removes secrets from the whole message before it is cut.
+    The moment is in the log's time zone, and the whole message is redacted before it is cut.
     """
     redacted = redact(message)
     cut = redacted[:MESSAGE_LIMIT] + "..." if len(redacted) > MESSAGE_LIMIT else redacted
@@ -206,10 +202,7 @@ class RoutingLog:
 def open_routing_log(ledger: Ledger, directory: Path | None, *, settings: BaseModel) -> RoutingLog | None:
     """Return the routing log of an installation.
 
-    Args:
-        ledger: the source.
-        directory: the target; None for no log.
-        settings: their secret values are redacted.
+    Secret values of the settings are redacted.
     """
     if directory is None:
         return None

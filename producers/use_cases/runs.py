@@ -56,12 +56,7 @@ class Projects:
     def put(self, tenant: str, name: str, text: str, *, source: str, actor: str) -> ProjectView:
         """Add or replace a project from its YAML file.
 
-        Args:
-            tenant: the owner.
-            name: part of URLs, so the rule for site names applies.
-            text: the file.
-            source: the file's name in error messages.
-            actor: as the audit trail names actors.
+        Its name is part of URLs, so the rule for site names applies; errors name the file `source`.
 
         Raises:
             InvalidJobError: the caller's fault; names each place of the file that breaks a rule, with its line.
@@ -361,10 +356,8 @@ _TITLE = re.compile(r"\A\s*#[ \t]+(?P<title>[^\r\n]+)\r?\n?(?P<body>.*)\Z", re.D
 def read_ticket(text: str, *, project: str) -> TicketBody:
     """Read a ticket file.
 
-    Args:
-        text: YAML with title, body, labels, priority, source and url; or Markdown with such front matter, whose first
-            heading is the title if the front matter has none.
-        project: a file cannot choose another.
+    It is YAML with title, body, labels, priority, source and url, or Markdown with such front matter, whose first
+    heading is the title if the front matter has none. It cannot choose another project.
 
     Raises:
         InvalidJobError: the caller's fault; names each field and the rule it breaks.

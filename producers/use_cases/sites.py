@@ -82,11 +82,7 @@ def compare(
 ) -> list[FileChange]:
     """Return the files that differ, by path.
 
-    Args:
-        before: the files of one release.
-        after: the files of another.
-        read: returns a blob by its digest.
-        public: the directory of `after` that is served; empty for all.
+    `read` returns a blob by its digest; `public` is the directory of `after` that is served, empty for all.
     """
     changed = sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
     changes: list[FileChange] = []
@@ -255,12 +251,7 @@ class Sites:
     ) -> Release:
         """Publish a directory's content, creating the site if it does not exist.
 
-        Args:
-            tenant: the owner.
-            name: the site.
-            directory: its content.
-            actor: for the audit trail.
-            tell: called with each step, for a person to read.
+        `tell` is called with each step, for a person to read.
 
         Raises:
             InvalidInputError, SpecError, PathRefusedError, TreeRefusedError, ImportRefusedError: the fault of the
@@ -316,12 +307,7 @@ class Sites:
     ) -> Release:
         """Write a release to a new or empty directory, with its spec as `site.json` if it renders all pages.
 
-        Args:
-            tenant: the owner.
-            name: the site.
-            out: the directory.
-            release: the active one if None.
-            with_sources: all files of a built site, for a later import, instead of those served.
+        By default the active one, and what it serves; `with_sources` writes all files of a built site, for an import.
 
         Raises:
             SiteNotFoundError, ReleaseNotFoundError: the caller's fault.
@@ -366,11 +352,7 @@ class Sites:
     def diff(self, tenant: str, name: str, before: UUID | None = None, after: UUID | None = None) -> Comparison:
         """Return the changes from one release to another.
 
-        Args:
-            tenant: the owner.
-            name: the site.
-            before: by default the release that `after` replaced, if any.
-            after: by default the active release.
+        By default from the release that `after` replaced, if any, to the active one.
 
         Raises:
             SiteNotFoundError, ReleaseNotFoundError: the caller's fault.
@@ -407,11 +389,7 @@ class Sites:
     def rollback(self, tenant: str, name: str, *, to: UUID | None = None, actor: str = "operator") -> Release:
         """Make an earlier release active again; a job that awaits approval will then not publish.
 
-        Args:
-            tenant: the owner.
-            name: the site.
-            to: by default the release that the active one replaced.
-            actor: for the audit trail.
+        By default the release that the active one replaced.
 
         Raises:
             SiteNotFoundError, ReleaseNotFoundError, SiteConflictError: the caller's fault.

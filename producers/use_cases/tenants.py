@@ -202,11 +202,7 @@ def hash_secret(secret: str) -> str:
 def create_tenant(session: Session, name: str, *, provider: str | None = None, actor: str = "operator") -> Tenant:
     """Return the tenant of this name, creating it if there is none.
 
-    Args:
-        session: the caller's transaction.
-        name: part of URLs, so the rule for site names applies.
-        provider: the gateway's provider for its model calls; None leaves an existing tenant's unchanged.
-        actor: for the audit trail.
+    Its name is part of URLs, so the rule for site names applies. Without a provider an existing tenant's stays.
 
     Raises:
         InvalidInputError: the operator's fault.
