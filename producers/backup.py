@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
@@ -207,7 +206,7 @@ def _write(
     revision = found_revision(ledger.engine)
     if revision is None:
         raise InstallationError("the ledger has no schema, so there is nothing to back up")
-    with _unswept(content_store), open_snapshot(ledger_url) as snapshot:
+    with Disk().sharing(content_store.root), open_snapshot(ledger_url) as snapshot:  # no sweep removes a file
         made_at = datetime.now(UTC)
         progress("writing the ledger")
         write_dump(snapshot, ledger_url, draft / DUMP, environment=environment)
@@ -229,13 +228,6 @@ def _write(
         counts=rows,
         audit_head=head,
     )
-
-
-@contextmanager
-def _unswept(content_store: ContentStore) -> Iterator[None]:
-    """Keep sweeps from removing files, with the shared lock that writers hold too."""
-    with Disk().sharing(content_store.root):
-        yield
 
 
 def _named_blobs(releases: Iterable[KeptRelease]) -> set[str]:

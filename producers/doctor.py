@@ -23,7 +23,7 @@ from redis import Redis
 from redis.exceptions import RedisError, ResponseError
 from sqlalchemy import func
 from sqlalchemy.exc import ArgumentError, DBAPIError
-from sqlmodel import col, select
+from sqlmodel import Session, col, select
 
 from gateway.config import GatewayConfig
 from gateway.network import authorities
@@ -341,11 +341,12 @@ def check_ledger(installation: Installation) -> Iterator[Finding]:
             case Fit.CURRENT:
                 yield ok("ledger", f"at revision {found_revision(engine)}")
         yield judge_clock(_ahead_seconds(installation.ledger))
-        yield _providers(installation.ledger)
-        yield from _leaders(installation.ledger)
-        yield _workers(installation.ledger)
-        yield _webhooks(installation.ledger)
-        yield from _audit(installation)
+        with installation.ledger.begin() as session:
+            yield _providers(session)
+            yield from _leaders(session)
+            yield judge_workers({queue.queue: queue.slots for queue in slots_by_queue(session)})
+            yield judge_webhooks(count_undelivered(session))
+            yield from _audit(session, installation)
     except ArgumentError:
         yield fail("ledger", "POINTSMAN_LEDGER__URL is no URL", "use postgresql://user@host/database")
     except DBAPIError as error:
@@ -363,20 +364,18 @@ def _ahead_seconds(ledger: Ledger) -> float:
     return (ledger_time - local_time).total_seconds()
 
 
-def _providers(ledger: Ledger) -> Finding:
+def _providers(session: Session) -> Finding:
     """Report tenants without a provider: there is no key that they could fall back to (S-065)."""
     name = "tenants have a model provider"
-    with ledger.begin() as session:
-        names = session.exec(select(Tenant.name).where(col(Tenant.provider).is_(None)).limit(_SHOWN_TENANTS)).all()
+    names = session.exec(select(Tenant.name).where(col(Tenant.provider).is_(None)).limit(_SHOWN_TENANTS)).all()
     if not names:
         return ok(name)
     hint = "jobs that need a model fail for them; `pointsman key create --tenant NAME --provider NAME`"
     return warn(name, f"{', '.join(names)} have none", hint)
 
 
-def _leaders(ledger: Ledger) -> Iterator[Finding]:
-    with ledger.begin() as session:
-        alive = leaders(session)
+def _leaders(session: Session) -> Iterator[Finding]:
+    alive = leaders(session)
     for role, name in ((DISPATCHER, "dispatcher"), (CELERY_INTAKE, "Celery intake")):
         if role in alive:
             yield ok(name, f"led by {alive[role]}")
@@ -384,17 +383,7 @@ def _leaders(ledger: Ledger) -> Iterator[Finding]:
             yield fail(name, "has no leader", "start `pointsman dispatcher`: jobs wait, and nothing is recovered")
 
 
-def _workers(ledger: Ledger) -> Finding:
-    with ledger.begin() as session:
-        return judge_workers({queue.queue: queue.slots for queue in slots_by_queue(session)})
-
-
-def _webhooks(ledger: Ledger) -> Finding:
-    with ledger.begin() as session:
-        return judge_webhooks(count_undelivered(session))
-
-
-def _audit(installation: Installation) -> Iterator[Finding]:
+def _audit(session: Session, installation: Installation) -> Iterator[Finding]:
     """Check only the end of the chain; `pointsman audit verify` checks all of it."""
     key = installation.settings.audit.signing_key.get_secret_value()
     if not key:
@@ -402,8 +391,7 @@ def _audit(installation: Installation) -> Iterator[Finding]:
         yield warn("audit key", "not set here, so the audit chain was not checked", hint)
         return
     yield ok("audit key")
-    with installation.ledger.begin() as session:
-        problems = check_newest(session, signing_key=key.encode(), kept_head=installation.audit_heads.newest())
+    problems = check_newest(session, signing_key=key.encode(), kept_head=installation.audit_heads.newest())
     if problems:
         yield fail("audit chain", problems[0], "run `pointsman audit verify`, and find out who writes to the database")
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
 
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 
-def _repeatable(metavar: str, words: str) -> object:
-    return typer.Option(metavar=metavar, help=f"{words}; repeatable.")
+def _repeatable(name: str, metavar: str, words: str) -> object:
+    return typer.Option(name, metavar=metavar, help=f"{words}; repeatable.")
 
 
 Texts = list[str] | None
@@ -45,13 +45,17 @@ Texts = list[str] | None
 @app.command()
 def capacity(
     ctx: typer.Context,
-    rate: Annotated[Texts, _repeatable("RATE", "New jobs: 5/s, 3000000/day, or spec=2/s; default: as measured")] = None,
-    wait: Annotated[Texts, _repeatable("SECONDS", "Longest wait of 95 % of attempts, or spec=10")] = None,
-    ceiling: Annotated[
-        float | None,
-        typer.Option(metavar="USD", min=0, help="Daily cost limit; default: the policy's budget."),
+    rates: Annotated[
+        Texts, _repeatable("--rate", "RATE", "New jobs: 5/s, 3000000/day, or spec=2/s; default: as measured")
     ] = None,
-    slots: Annotated[Texts, _repeatable("QUEUE=N", "Fix the size of a pool; or `now`: all pools as they are")] = None,
+    waits: Annotated[Texts, _repeatable("--wait", "SECONDS", "Longest wait of 95 % of attempts, or spec=10")] = None,
+    ceiling_usd: Annotated[
+        float | None,
+        typer.Option("--ceiling", metavar="USD", min=0, help="Daily cost limit; default: the policy's budget."),
+    ] = None,
+    slots: Annotated[
+        Texts, _repeatable("--slots", "QUEUE=N", "Fix the size of a pool; or `now`: all pools as they are")
+    ] = None,
     source: Annotated[
         str | None,
         typer.Option("--from", metavar="WHERE", help="ledger, defaults, or a file of --save; default: the ledger."),
@@ -69,20 +73,25 @@ def capacity(
             metavar="RATIO", min=1, max=100, help="Variance of arrivals over their mean; random arrivals have 1."
         ),
     ] = 1.0,
-    slot_usd: Annotated[float, typer.Option(metavar="USD", min=0, help="Hourly cost of a worker slot.")] = 0.0,
-    busy: Annotated[
-        float, typer.Option(metavar="SHARE", min=0.05, max=0.99, help="Maximum utilisation of a planned slot.")
+    slot_usd_hour: Annotated[
+        float, typer.Option("--slot-usd", metavar="USD", min=0, help="Hourly cost of a worker slot.")
+    ] = 0.0,
+    most_busy: Annotated[
+        float,
+        typer.Option("--busy", metavar="SHARE", min=0.05, max=0.99, help="Maximum utilisation of a planned slot."),
     ] = 0.9,
     apis: Annotated[int, typer.Option(metavar="N", min=1, max=10_000, help="API processes.")] = 1,
     gateways: Annotated[int, typer.Option(metavar="N", min=1, max=10_000, help="Gateway processes.")] = 1,
     tenants: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Tenants with work; default: as measured.")
     ] = None,
-    limits: Annotated[
+    limits_file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Limits of the other components, as make bench ONLY=capacity writes."),
+        typer.Option(
+            "--limits", metavar="FILE", help="Limits of the other components, as make bench ONLY=capacity writes."
+        ),
     ] = None,
-    limit: Annotated[Texts, _repeatable("NAME=VALUE", "Override one limit")] = None,
+    limits: Annotated[Texts, _repeatable("--limit", "NAME=VALUE", "Override one limit")] = None,
     save: Annotated[Path | None, typer.Option(metavar="FILE", help="Save the measurements for --from.")] = None,
     check: Annotated[
         bool, typer.Option("--check", help="Exit 1 if a target, the cost limit or a component fails.")
@@ -94,23 +103,7 @@ def capacity(
     Durations, escalations and costs come from the ledger's attempts; what was not measured has defaults, and the answer
     says so. docs/scaling.md explains the formula and its limits.
     """
-    options = CapacityOptions(
-        rates=rate or (),
-        waits=wait or (),
-        slots=slots or (),
-        limits=limit or (),
-        limits_file=limits,
-        source=source,
-        hours=hours,
-        peak=peak,
-        burstiness=burstiness,
-        ceiling_usd=ceiling,
-        slot_usd_hour=slot_usd,
-        most_busy=busy,
-        apis=apis,
-        gateways=gateways,
-        tenants=tenants,
-    )
+    options = CapacityOptions(**{each.name: ctx.params[each.name] for each in fields(CapacityOptions)})
     with installed(ctx) as installation:
         try:
             result = answer(installation, options)

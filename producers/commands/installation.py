@@ -62,7 +62,7 @@ def up(
     """Run everything on this machine, with nothing to install, until Ctrl-C."""
     from gateway.fake_provider.config import FakeProviderConfig
     from producers.local.embedded import Embedded, Options, account_in
-    from producers.local.supervisor import data_home, remove_up_file, write_up_file
+    from producers.local.supervisor import data_home, write_up_file
 
     environment = context_of(ctx).environment
     with clear_errors():
@@ -88,7 +88,7 @@ def up(
                 _announce(embedded, program=_program(environment), settings=path)
                 _keep_running(embedded, stopping)
             finally:
-                remove_up_file(path)
+                path.unlink(missing_ok=True)
 
 
 def _announce(embedded: Embedded, *, program: str, settings: Path) -> None:

@@ -38,7 +38,6 @@ from sites.config import PreviewConfig
 if TYPE_CHECKING:
     from producers.bootstrap import Installation
     from producers.errors import ImportRefusedError
-    from producers.use_cases.sites import ReleaseView
     from sites.diff.canonical import Applied
     from sites.diff.model import DiffRefusedError
 
@@ -188,7 +187,7 @@ def releases(
             (
                 v.id,
                 f"{v.published_at:%Y-%m-%d %H:%M:%S}",
-                _state(v),
+                "active" if v.is_active else "swept" if v.is_swept else "",
                 v.digest[:12],
                 v.files,
                 v.total_bytes,
@@ -198,10 +197,6 @@ def releases(
         ),
         as_json=as_json,
     )
-
-
-def _state(release: ReleaseView) -> str:
-    return "active" if release.is_active else "swept" if release.is_swept else ""
 
 
 @site_app.command()

@@ -272,7 +272,8 @@ def _actions(view: JobView) -> dict[str, bool]:
 
 
 def _frames(job: Job, before: Release | None, after: Release | None, resources: Resources) -> Frames:
-    if after is None or not _is_offered(job, after):
+    is_offered = job.state in (State.AWAITING_APPROVAL, State.PUBLISHING)
+    if after is None or not (is_offered or after.published_at is not None):
         return Frames(None, None)
     was_live = before is not None and before.published_at is not None
     return Frames(frame_of(resources, before) if before and was_live else None, frame_of(resources, after))
@@ -281,7 +282,3 @@ def _frames(job: Job, before: Release | None, after: Release | None, resources: 
 def frame_of(resources: Resources, release: Release) -> str | None:
     """Return a preview link for a frame; None if the files are gone."""
     return None if release.swept_at is not None else resources.links.url_of(release, audience=CONSOLE_AUDIENCE)
-
-
-def _is_offered(job: Job, release: Release) -> bool:
-    return job.state in (State.AWAITING_APPROVAL, State.PUBLISHING) or release.published_at is not None

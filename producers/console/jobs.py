@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from fastapi import APIRouter, Form, Header, Query, Request
-from sqlalchemy import Select, String, cast, select
+from sqlalchemy import String, cast, select
 from sqlmodel import Session, col
 from sse_starlette import ServerSentEvent
 from starlette.concurrency import run_in_threadpool
@@ -93,13 +93,8 @@ def page_of(session: Session, tenant: str, wanted: Filter) -> Page:
     matches = recent.c.prompt.ilike(like, escape="\\") | cast(recent.c.id, String).like(begins, escape="\\")
     ids = session.scalars(select(recent.c.id).where(matches).order_by(recent.c.created_at.desc()).limit(PAGE + 1)).all()
     found = session.scalars(select(Job).where(col(Job.id).in_(ids)).order_by(col(Job.created_at).desc())).all()
-    is_cut = len(found) <= PAGE and _exceeds_search(session, newest)
+    is_cut = len(found) <= PAGE and session.scalars(newest.offset(MAX_SEARCHED).limit(1)).first() is not None
     return _page(session, found, is_cut=is_cut)
-
-
-def _exceeds_search(session: Session, newest: Select[Any]) -> bool:
-    """Whether there are more jobs than a search covers."""
-    return session.scalars(newest.offset(MAX_SEARCHED).limit(1)).first() is not None
 
 
 def _page(session: Session, found: Sequence[Job], *, is_cut: bool) -> Page:

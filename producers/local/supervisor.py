@@ -435,11 +435,6 @@ def write_up_file(environment: Mapping[str, str], wiring: Mapping[str, str]) -> 
     return path
 
 
-def remove_up_file(path: Path) -> None:
-    """Remove the file at shutdown."""
-    path.unlink(missing_ok=True)
-
-
 def with_up_file(environment: Mapping[str, str]) -> Mapping[str, str]:
     """Return the environment, completed from a running `pointsman up` if it configures no installation.
 

@@ -236,6 +236,7 @@ def describe(session: Session, job: Job, *, links: PreviewLinks | None = None) -
     """Return the whole view of a job, with a preview link if `links` is given."""
     site = session.get(Site, job.site_id) if job.site_id else None
     answer = job.result.get("answer")
+    attempts = select(Attempt).where(col(Attempt.job_id) == job.id).order_by(col(Attempt.number))
     rounds = _rounds(session, job)
     return JobView.of(
         job,
@@ -253,7 +254,7 @@ def describe(session: Session, job: Job, *, links: PreviewLinks | None = None) -
         result={name: value for name, value in job.result.items() if name != PAID_REPLIES},
         is_cancel_requested=job.cancel_requested_at is not None,
         bill=_bill_view(bill_of(session, job), rounds=rounds),
-        attempts=tuple(_attempt_view(attempt) for attempt in _attempts_of(session, job.id)),
+        attempts=tuple(_attempt_view(attempt) for attempt in session.scalars(attempts)),
         seconds=seconds_between(job.created_at, job.ended_at),
     )
 
@@ -337,10 +338,6 @@ def _bill_view(bill: Bill, *, rounds: Sequence[RoundView]) -> BillView:
     total = sum(one.spent_nanousd for one in rounds)
     spent = {f"{name}_usd": decimal_usd(getattr(bill, f"{name}_nanousd")) for name in ("spent", "reserved", "cap")}
     return BillView.of(bill, **spent, session_spent_usd=decimal_usd(total), session_spent_nanousd=total)
-
-
-def _attempts_of(session: Session, job_id: UUID) -> Sequence[Attempt]:
-    return session.scalars(select(Attempt).where(col(Attempt.job_id) == job_id).order_by(col(Attempt.number))).all()
 
 
 def _attempt_view(attempt: Attempt) -> AttemptView:

@@ -187,16 +187,13 @@ class RoutingLog:
         kept = {name: sizes[name] for name in sorted(sizes)[-_DAYS_KEPT:]}
         newest = max(entry.at for entry in entries)
         update = {"xid": last.xid, "event_id": last.event_id, "at": max(newest, mark.at), "sizes": kept}
-        self._save_mark(mark.model_copy(update=update))
+        replace_file(self._directory / MARK_NAME, mark.model_copy(update=update).model_dump_json().encode())
 
     def _read_mark(self) -> _Mark:
         try:
             return _Mark.model_validate_json((self._directory / MARK_NAME).read_bytes())
         except FileNotFoundError:
             return _Mark()
-
-    def _save_mark(self, mark: _Mark) -> None:
-        replace_file(self._directory / MARK_NAME, mark.model_dump_json().encode())
 
 
 def open_routing_log(ledger: Ledger, directory: Path | None, *, settings: BaseModel) -> RoutingLog | None:

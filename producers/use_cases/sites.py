@@ -169,10 +169,6 @@ SPEC_FILE = "site.json"
 """A directory with this file is a spec with its assets; one without it is a site of plain files."""
 
 
-def _silent(_: str) -> None:
-    return
-
-
 @dataclass(frozen=True)
 class Content:
     """A site's content, read from a directory."""
@@ -247,7 +243,7 @@ class Sites:
             raise InvalidInputError("profile", f"must be one of {', '.join(sorted(self.policy.profiles))}")
 
     def import_site(
-        self, tenant: str, name: str, directory: Path, *, actor: str = "operator", tell: Callable[[str], None] = _silent
+        self, tenant: str, name: str, directory: Path, *, actor: str = "operator", tell: Callable[[str], object] = str
     ) -> Release:
         """Publish a directory's content, creating the site if it does not exist.
 
