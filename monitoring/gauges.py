@@ -7,6 +7,7 @@ queue, and without any from its limits, so that an autoscaler starts the first w
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import version
 from itertools import islice, product
 from typing import Any, NamedTuple
 
@@ -38,7 +39,6 @@ from monitoring.metrics import (
     gauge,
     series_key,
 )
-from routing import __version__
 from routing.broker import INTAKE_LISTS, list_of
 from routing.policy.platform import Policy
 from routing.policy.prices import NANOUSD_PER_USD
@@ -386,7 +386,7 @@ def read_gauges(
         Reading("dispatcher_leader_present", (), float(DISPATCHER in leaders(session))),
         Reading("fold_lag_seconds", (), fold_lag_seconds(session)),
         Reading("audit_unsealed_age_seconds", (), float(session.scalar(_UNSEALED) or 0)),
-        Reading("build_info", (__version__, policy.version, policy.prices_as_of), 1),
+        Reading("build_info", (version("pointsman"), policy.version, policy.prices_as_of), 1),
     ]
 
 

@@ -12,6 +12,7 @@ import random
 import threading
 from collections.abc import Callable, Sequence
 from contextvars import Token
+from importlib.metadata import version
 from types import TracebackType
 
 import requests  # not when the first spans are sent: a fork during an import breaks the child's
@@ -28,7 +29,6 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from monitoring.config import TracingConfig
 from monitoring.traces import Fact, Facts, Kind, Span
-from routing import __version__
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class Recorder:
     ) -> None:
         self._config = config
         logging.getLogger("opentelemetry.exporter").setLevel(logging.CRITICAL)  # it logs each failed delivery
-        resource = Resource.create({"service.name": f"pointsman-{program}", "service.version": __version__})
+        resource = Resource.create({"service.name": f"pointsman-{program}", "service.version": version("pointsman")})
         # Sampling is decided where a trace begins, and then carried in its flag.
         self._provider = TracerProvider(
             sampler=ParentBased(ALWAYS_ON), resource=resource, shutdown_on_exit=False, span_limits=_LIMITS
@@ -63,7 +63,7 @@ class Recorder:
             max_export_batch_size=config.queue_spans,  # below it an ending span takes no lock
         )
         self._provider.add_span_processor(batches)
-        self._tracer = self._provider.get_tracer("pointsman", __version__)
+        self._tracer = self._provider.get_tracer("pointsman", version("pointsman"))
 
     def stop(self) -> None:
         """Send ended spans within `exit_seconds`; the SDK itself would wait for the whole delivery."""

@@ -11,6 +11,7 @@ import hashlib
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 from uuid import UUID
@@ -42,7 +43,6 @@ from ledger.store import Fit, Ledger, after, fit_of, found_revision, wanted_revi
 from ledger.tables import Attempt, Call, Job, Site
 from monitoring.event_metrics import rebase
 from producers.errors import InstallationError
-from routing import __version__
 from routing.jobs import Reason
 from sites.content_store import ContentStore, Disk
 from sites.errors import BlobCorruptError, BlobMissingError
@@ -216,7 +216,7 @@ def _write(
     digest, size = hash_file(draft / DUMP)
     return BackupManifest(
         made_at=made_at,
-        pointsman=__version__,
+        pointsman=version("pointsman"),
         revision=revision,
         server=snapshot.server,
         dump_bytes=size,

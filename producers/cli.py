@@ -15,7 +15,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from routing import __version__
+VERSION = "0.1.0"
+"""Of the package, too: reading it there would cost more than all else that `--version` does."""
 
 PANELS: Mapping[str, Sequence[str]] = {
     panel: names.split()
@@ -190,7 +191,7 @@ app = typer.Typer(
 
 def _show_version(is_requested: bool) -> None:
     if is_requested:
-        typer.echo(f"pointsman {__version__}")
+        typer.echo(f"pointsman {VERSION}")
         raise typer.Exit
 
 

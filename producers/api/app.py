@@ -11,6 +11,7 @@ from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import resources
+from importlib.metadata import version
 from typing import Any
 
 import uvicorn
@@ -35,7 +36,6 @@ from producers.config import ApiConfig, PagesConfig
 from producers.console.app import create_console
 from producers.console.web import PREFIX, Console, Sessions
 from producers.pages import PageResources, create_pages_app, is_below, is_same_origin
-from routing import __version__
 from routing.errors import PolicyError
 
 _DESCRIPTION = """
@@ -98,7 +98,7 @@ def create_app(wiring: Resources, *, console: Console | None = None) -> FastAPI:
     metrics = ApiMetrics()
     app = _Api(
         title="Pointsman",
-        version=__version__,
+        version=version("pointsman"),
         description=_DESCRIPTION,
         docs_url=None,
         redoc_url=None,

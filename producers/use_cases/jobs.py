@@ -7,7 +7,7 @@ import binascii
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
@@ -20,12 +20,14 @@ from ledger.record_tables import Event
 from ledger.releases import rounds_of, successor_of, verb_of
 from ledger.runs.tables import AgentExecution
 from ledger.tables import Attempt, Call, Job, Release, Site
-from routing.clarify.questions import Clarification
 from routing.errors import FieldError, InvalidJobError
 from routing.jobs import PAID_REPLIES, State, read_stored
 from routing.policy.prices import decimal_usd
 from routing.queues import Tier
-from sites.preview import PreviewSigner
+
+if TYPE_CHECKING:
+    from sites.preview import PreviewSigner
+
 
 PREVIEW_AUDIENCE = "reviewer"
 CONSOLE_AUDIENCE = "console"
@@ -291,6 +293,8 @@ def describe_events(session: Session, events: Sequence[Event]) -> list[EventView
 def _question_of(job: Job) -> ClarificationView | None:
     if job.clarification is None or job.ended_at is not None:
         return None
+    from routing.clarify.questions import Clarification  # most jobs ask nothing
+
     question = read_stored(Clarification, job.clarification)
     options = tuple(map(OptionView.of, question.options))
     return ClarificationView(question=question.question, options=options, is_pending=question.pending is not None)
