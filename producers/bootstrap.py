@@ -5,6 +5,7 @@ What only some programs need, SQLAlchemy and Celery above all, is imported as it
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from producers.config import ApiConfig, DispatcherConfig, GatewayPlace, PagesCon
 from routing.config import BrokerConfig, PolicyConfig, collect_secrets
 from routing.policy.agents import AccountsConfig
 from routing.policy.platform import Policy, load_policy
-from routing.prompt.vocabulary import Vocabularies, load_vocabularies
+from routing.prompt.vocabulary import Vocabularies, load_vocabularies, shipped_vocabularies
 from sandbox.config import MirrorConfig
 from sites.config import ContentStoreConfig, PreviewConfig
 
@@ -24,8 +25,12 @@ if TYPE_CHECKING:
     from ledger.store import Ledger
     from producers.dispatch.broker import Publisher
     from producers.intake.submit import Environment, Submitter
-    from producers.use_cases.all import UseCases
+    from producers.use_cases.clarify import Clarifier
+    from producers.use_cases.dead_letters import DeadLetters, Notifications
     from producers.use_cases.jobs import PreviewLinks
+    from producers.use_cases.rounds import Replays, Rounds
+    from producers.use_cases.runs import Projects
+    from producers.use_cases.sites import Sites
     from sites.content_store import ContentStore
     from sites.preview import PreviewSigner
 
@@ -52,6 +57,72 @@ class Settings(BaseModel):
     worker: GatewayPlace = GatewayPlace()
     webhook: WebhookConfig = WebhookConfig()
     mirror: MirrorConfig = MirrorConfig()
+
+
+@dataclass(frozen=True, kw_only=True)
+class UseCases:
+    """The use cases on one ledger and content store, under one policy."""
+
+    ledger: Ledger
+    content_store: ContentStore
+    policy: Policy
+    environment: Environment = dict
+    """Switches that are read for every decision."""
+    vocabularies: Vocabularies = field(default_factory=shipped_vocabularies)
+    """The words that routing looks for."""
+    known_keys: tuple[str, ...] = ()
+    """Secrets of this installation that no site may hold."""
+    private_remotes: bool = False
+    """Whether a project's remote may have an address that is not public."""
+
+    @property
+    def sites(self) -> Sites:
+        """Sites and their releases."""
+        from producers.use_cases.sites import Sites
+
+        return Sites(self.ledger, self.content_store, self.policy, self.known_keys)
+
+    @property
+    def projects(self) -> Projects:
+        """Code projects."""
+        from producers.use_cases.runs import Projects
+
+        return Projects(self.ledger, self.policy, self.private_remotes)
+
+    @property
+    def clarifier(self) -> Clarifier:
+        """Replies to open questions."""
+        from producers.use_cases.clarify import Clarifier
+
+        return Clarifier(self.ledger, self.policy, self.environment, self.vocabularies)
+
+    @property
+    def rounds(self) -> Rounds:
+        """Jobs that continue others."""
+        from producers.use_cases.rounds import Rounds
+
+        return Rounds(self.ledger, self.policy, self.environment, self.vocabularies)
+
+    @property
+    def replays(self) -> Replays:
+        """Jobs that repeat others."""
+        from producers.use_cases.rounds import Replays
+
+        return Replays(self.ledger, self.policy, self.environment, self.vocabularies)
+
+    @property
+    def dead_letters(self) -> DeadLetters:
+        """Jobs that failed for good."""
+        from producers.use_cases.dead_letters import DeadLetters
+
+        return DeadLetters(self.ledger, self.replays)
+
+    @property
+    def notifications(self) -> Notifications:
+        """Callbacks at the end of jobs."""
+        from producers.use_cases.dead_letters import Notifications
+
+        return Notifications(self.ledger)
 
 
 class Installation:
@@ -113,8 +184,6 @@ class Installation:
     @cached_property
     def use_cases(self) -> UseCases:
         """The use cases."""
-        from producers.use_cases.all import UseCases
-
         return UseCases(
             ledger=self.ledger,
             content_store=self.content_store,

@@ -14,9 +14,9 @@ from pydantic import BaseModel, ValidationError
 
 from producers.api.event_streams import EventStreams
 from producers.api.key_limits import KeyLimits, Presented
+from producers.bootstrap import UseCases
 from producers.errors import BodyTooLargeError, BrokenBodyError
 from producers.intake.submit import Submitter
-from producers.use_cases.all import UseCases
 from producers.use_cases.jobs import PreviewLinks
 from producers.use_cases.rounds import Requester
 from producers.use_cases.tenants import Caller, Scope, authenticate, check_shape, hash_secret
