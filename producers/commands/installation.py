@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
@@ -37,7 +37,6 @@ from routing.config import read_settings, strip_settings
 from sandbox.config import BoxConfig
 
 if TYPE_CHECKING:
-    from producers.backup import Restored
     from producers.doctor import Finding
     from producers.local.embedded import Embedded
 
@@ -214,14 +213,30 @@ def restore(
     as_json: AsJson = False,
 ) -> None:
     """Restore a backup into a ledger and content store that no process uses. Exit 1 if the audit chain is broken."""
-    with clear_errors(), _target(ctx, home) as (ledger_url, content_store, signing_key):
-        done = _restore(
-            ctx, source.absolute(), ledger_url, content_store, force=force, resend=resend, signing_key=signing_key
+    from ledger.store import Ledger, create_ledger_engine
+    from producers.backup import restore as restore_backup
+    from sites.content_store import ContentStore
+
+    with (
+        clear_errors(),
+        _target(ctx, home) as (ledger_url, content_store, signing_key),
+        closing(Ledger(create_ledger_engine(ledger_url))) as ledger,
+    ):
+        done = restore_backup(
+            ledger,
+            ledger_url,
+            ContentStore(content_store),
+            source.absolute(),
+            environment=strip_settings(context_of(ctx).environment),
+            is_forced=force,
+            resend=resend,
+            signing_key=signing_key,
+            progress=_report,
         )
     if as_json:
         print_json(
             {
-                "backup": done.backup.model_dump(mode="json"),
+                "backup": done.backup,
                 "repaired": done.repaired._asdict(),
                 "shown": done.shown,
                 "lagging": done.lagging,
@@ -255,37 +270,6 @@ def _target(ctx: typer.Context, home: Path | None) -> Iterator[tuple[str, Path, 
     with installed(ctx) as installation:
         key = installation.settings.audit.signing_key.get_secret_value()
         yield installation.ledger_url, installation.settings.content_store.root, key.encode()
-
-
-def _restore(
-    ctx: typer.Context,
-    source: Path,
-    ledger_url: str,
-    content_store: Path,
-    *,
-    force: bool,
-    resend: bool,
-    signing_key: bytes,
-) -> Restored:
-    from ledger.store import Ledger, create_ledger_engine
-    from producers.backup import restore as restore_backup
-    from sites.content_store import ContentStore
-
-    ledger = Ledger(create_ledger_engine(ledger_url))
-    try:
-        return restore_backup(
-            ledger,
-            ledger_url,
-            ContentStore(content_store),
-            source,
-            environment=strip_settings(context_of(ctx).environment),
-            is_forced=force,
-            resend=resend,
-            signing_key=signing_key,
-            progress=_report,
-        )
-    finally:
-        ledger.close()
 
 
 def _report(step: str) -> None:
