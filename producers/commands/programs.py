@@ -8,7 +8,7 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,10 +21,23 @@ from producers.commands.context import USAGE, AsJson, clear_errors, context_of, 
 from routing.config import PolicyConfig, read_settings, strip_settings
 
 if TYPE_CHECKING:
-    from producers.bootstrap import Installation
+    from producers.bootstrap import Installation, Settings
 
 
 app = typer.Typer()
+
+
+class _ProgramSettings(BaseModel):
+    """The sections that every program reads."""
+
+    model_config = ConfigDict(frozen=True)
+
+    ledger: LedgerConfig = LedgerConfig()
+    policy: PolicyConfig = PolicyConfig()
+    logs: LogsConfig = LogsConfig()
+    tracing: TracingConfig = TracingConfig()
+
+
 _BROKER_SECONDS = 2.0
 """How long a scrape waits for the broker."""
 
@@ -47,13 +60,10 @@ def worker(
 @app.command()
 def api(ctx: typer.Context) -> None:
     """Serve the HTTP API and console and, on a separate listener, previews and live pages."""
-    from monitoring import traces
     from producers.api.app import serve
 
     with installed(ctx) as installation:
-        configure_logging(level=installation.settings.logs.level)
-        traces.start(installation.settings.tracing, program="api")
-        _await_ledger(installation.settings.ledger)
+        _begin(installation.settings, traced_as="api")
         serve(installation)
 
 
@@ -64,7 +74,6 @@ def dispatcher(
 ) -> None:
     """Dispatch jobs from the ledger to the queues, and recover lost attempts."""
     from ledger.operations.audit_archive import Archive
-    from monitoring import traces
     from producers.dispatch.broker import BrokerLists
     from producers.dispatch.dispatcher import Dispatcher, DispatcherLoop
     from producers.dispatch.housekeeping import Projector
@@ -72,13 +81,11 @@ def dispatcher(
 
     with installed(ctx) as installation:
         settings = installation.settings
-        configure_logging(level=settings.logs.level)
-        traces.start(settings.tracing, program="dispatcher")
         signing_key = settings.audit.signing_key.get_secret_value()
         if not signing_key:
             fail("POINTSMAN_AUDIT__SIGNING_KEY: must be set to seal the audit trail", code=USAGE)
         holder = f"{socket.gethostname()}.{os.getpid()}"
-        _await_ledger(settings.ledger)
+        _begin(settings, traced_as="dispatcher")
         dispatcher = Dispatcher(
             installation.ledger,
             installation.publisher,
@@ -92,14 +99,13 @@ def dispatcher(
             archive=Archive(settings.audit.archive_dir) if settings.audit.archive_dir is not None else None,
             heads=installation.audit_heads,
         )
-        with _background_threads(installation, holder), _metrics(installation) if metrics else nullcontext():
+        with ExitStack() as running:
+            running.enter_context(_background_threads(installation, holder))
+            if metrics:
+                from monitoring.exporter import serving
+
+                running.enter_context(serving(installation.ledger, **_exporter_settings(installation)))
             DispatcherLoop(dispatcher, ledger_url=installation.ledger_url, config=settings.dispatcher).run()
-
-
-def _metrics(installation: Installation) -> AbstractContextManager[None]:
-    from monitoring.exporter import serving
-
-    return serving(installation.ledger, **_exporter_settings(installation))
 
 
 def _exporter_settings(installation: Installation) -> dict[str, Any]:
@@ -118,6 +124,7 @@ def _exporter_settings(installation: Installation) -> dict[str, Any]:
 def _background_threads(installation: Installation, holder: str) -> Iterator[None]:
     """Run webhooks, ticket updates, Celery intake and housekeeping beside the dispatcher, which they must not delay."""
     from producers.dispatch.dispatcher import deliver
+    from producers.dispatch.housekeeping import Housekeeper
     from producers.dispatch.webhooks import WebhookSender
     from producers.intake.celery_intake import CeleryIntake, IntakeLists
     from producers.use_cases.runs import TicketWriter
@@ -136,7 +143,15 @@ def _background_threads(installation: Installation, holder: str) -> Iterator[Non
         threading.Thread(target=intake.serve, args=(stopping,), kwargs=tick),
     ]
     # Housekeeping can take hours and may stop at any point, so nothing waits for it.
-    housekeeping = threading.Thread(target=_keep_house, args=(installation, holder, stopping), daemon=True)
+    keeper = Housekeeper(
+        installation.ledger,
+        installation.content_store,
+        installation.policy,
+        runs_root=settings.runs.root,
+        holder=holder,
+    )
+    hours = {"hours": settings.dispatcher.housekeeping_hours}
+    housekeeping = threading.Thread(target=keeper.run, args=(stopping,), kwargs=hours, daemon=True)
     for thread in (*threads, housekeeping):
         thread.start()
     try:
@@ -148,29 +163,13 @@ def _background_threads(installation: Installation, holder: str) -> Iterator[Non
         lists.close()
 
 
-def _keep_house(installation: Installation, holder: str, stopping: threading.Event) -> None:
-    """Clean up the installation's files every few hours until stopped."""
-    from producers.dispatch.housekeeping import Housekeeper
-
-    settings = installation.settings
-    keeper = Housekeeper(
-        installation.ledger,
-        installation.content_store,
-        installation.policy,
-        runs_root=settings.runs.root,
-        holder=holder,
-    )
-    keeper.run(stopping, hours=settings.dispatcher.housekeeping_hours)
-
-
 @app.command()
 def exporter(ctx: typer.Context) -> None:
     """Serve the metrics, which are computed from the ledger."""
     from monitoring.exporter import serve
 
     with installed(ctx) as installation:
-        configure_logging(level=installation.settings.logs.level)
-        _await_ledger(installation.settings.ledger)
+        _begin(installation.settings)
         serve(installation.ledger_url, **_exporter_settings(installation))
 
 
@@ -179,23 +178,14 @@ def gateway(ctx: typer.Context) -> None:
     """Serve the model gateway, which alone holds provider keys and meters every call."""
     from gateway.config import GatewayConfig
     from gateway.server import serve
-    from monitoring import traces
     from routing.policy.platform import load_policy
 
-    class GatewaySettings(BaseModel):
-        model_config = ConfigDict(frozen=True)
-
+    class GatewaySettings(_ProgramSettings):
         gateway: GatewayConfig = Field(default_factory=dict, validate_default=True)
-        ledger: LedgerConfig = LedgerConfig()
-        policy: PolicyConfig = PolicyConfig()
-        logs: LogsConfig = LogsConfig()
-        tracing: TracingConfig = TracingConfig()
 
     with clear_errors():
         settings = read_settings(GatewaySettings, context_of(ctx).environment)
-        configure_logging(level=settings.logs.level)
-        traces.start(settings.tracing, program="gateway")
-        _await_ledger(settings.ledger)
+        _begin(settings, traced_as="gateway")
         serve(settings.gateway, settings.ledger.url.get_secret_value(), load_policy(settings.policy.path))
 
 
@@ -206,20 +196,14 @@ def mirror(ctx: typer.Context) -> None:
     from sandbox.config import MirrorConfig
     from sandbox.package_mirror.app import serve
 
-    class MirrorSettings(BaseModel):
-        model_config = ConfigDict(frozen=True)
-
+    class MirrorSettings(_ProgramSettings):
         mirror: MirrorConfig = MirrorConfig()
-        ledger: LedgerConfig = LedgerConfig()
-        policy: PolicyConfig = PolicyConfig()
-        logs: LogsConfig = LogsConfig()
 
     with clear_errors():
         environment = context_of(ctx).environment
         settings = read_settings(MirrorSettings, environment)
-        configure_logging(level=settings.logs.level)
         ledger_url, policy = settings.ledger.url.get_secret_value(), load_policy(settings.policy.path)
-        _await_ledger(settings.ledger)
+        _begin(settings)
         serve(settings.mirror, ledger_url, policy, environment=strip_settings(environment))
 
 
@@ -284,13 +268,18 @@ def migrate_ledger(ctx: typer.Context, as_json: AsJson = False) -> None:
     )
 
 
-def _await_ledger(config: LedgerConfig) -> None:
-    """Wait for the migration to this version's schema; exit with code 2 if it does not come.
+def _begin(settings: Settings | _ProgramSettings, *, traced_as: str = "") -> None:
+    """Log, trace where the program is named, and wait for the ledger; exit with code 2 if it is not migrated in time.
 
     What is imported by now stays: no collection of garbage has to look at it.
     """
     from ledger.store import await_schema
+    from monitoring import traces
 
+    configure_logging(level=settings.logs.level)
+    if traced_as:
+        traces.start(settings.tracing, program=traced_as)
     gc.freeze()
     gc.set_threshold(700, 10, 10)
-    await_schema(config.url.get_secret_value(), patience_seconds=config.migration_wait_seconds)
+    ledger = settings.ledger
+    await_schema(ledger.url.get_secret_value(), patience_seconds=ledger.migration_wait_seconds)

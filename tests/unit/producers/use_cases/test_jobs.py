@@ -1,7 +1,10 @@
+from types import SimpleNamespace
 from uuid import uuid4
 
+import pytest
+
 from ledger.tables import Release
-from producers.use_cases.jobs import PREVIEW_AUDIENCE, PreviewLinks, tier_name
+from producers.use_cases.jobs import PREVIEW_AUDIENCE, PreviewLinks, View, tier_name
 from sites.preview import PreviewSigner
 
 
@@ -16,3 +19,14 @@ def test_a_preview_link_names_its_release_and_ends_in_a_directory() -> None:
     token = url.removeprefix("https://previews.example.com/preview/").removesuffix("/")
     claim = signer.verify(token, max_age_seconds=60, audiences=[PREVIEW_AUDIENCE])
     assert (claim.site, claim.release_id, claim.generation) == (str(release.site_id), str(release.id), 3)
+
+
+def test_a_view_takes_a_rows_columns_unless_something_else_is_given_and_guesses_none() -> None:
+    class JobLine(View):
+        state: str
+        tier: str | None = None
+
+    row = SimpleNamespace(state="queued", tier=2, secret="not shown")
+    assert JobLine.of(row, tier="patch").model_dump() == {"state": "queued", "tier": "patch"}
+    with pytest.raises(AttributeError, match="tier"):
+        JobLine.of(SimpleNamespace(state="queued"))
