@@ -150,14 +150,11 @@ def _work(session: Session, tenant: str, policy: Policy, *, is_operator: bool) -
     if not is_operator:
         live = live.where(col(Job.tenant) == tenant)
     return tuple(
-        WorkView(
+        WorkView.of(
+            attempt,
             worker=attempt.worker if is_operator else None,
-            queue=attempt.queue,
-            job_id=attempt.job_id,
             tenant=owner,
             prompt=prompt if owner == tenant else None,
-            number=attempt.number,
-            started_at=attempt.started_at,
             seconds=round(float(took), 1),
             soft_seconds=policy.queues[QueueName(attempt.queue)].soft_seconds,
             is_lost=bool(is_lost),

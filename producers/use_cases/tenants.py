@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, func, select, true
 from sqlalchemy import update as sql_update
 from sqlmodel import Session, col
 
@@ -51,12 +51,25 @@ class TenantView(View):
     created_at: datetime
 
 
-def list_tenants(session: Session) -> list[TenantView]:
-    """Return every tenant, by name."""
-    tenants = session.scalars(select(Tenant).order_by(col(Tenant.name))).all()
-    waiting = _count(session, col(Job.waiting_since).is_not(None))
-    running = _running_by_tenant(session)
-    return [_view(tenant, waiting=waiting, running=running) for tenant in tenants]
+def list_tenants(session: Session, *, name: str | None = None) -> list[TenantView]:
+    """Return every tenant by name, or the one of this name if there is one."""
+    is_meant = true() if name is None else col(Tenant.name) == name
+    tenants = session.scalars(select(Tenant).where(is_meant).order_by(col(Tenant.name))).all()
+    jobs = select(col(Job.tenant), func.count()).where(true() if name is None else col(Job.tenant) == name)
+    running = jobs.join(Attempt, col(Attempt.job_id) == col(Job.id)).where(col(Attempt.ended_at).is_(None))
+    counts = [
+        dict(session.execute(counted.group_by(col(Job.tenant))).all())
+        for counted in (jobs.where(col(Job.waiting_since).is_not(None)), running)
+    ]
+    return [
+        TenantView.of(
+            tenant,
+            is_paused=tenant.paused_at is not None,
+            waiting=counts[0].get(tenant.name, 0),
+            running=counts[1].get(tenant.name, 0),
+        )
+        for tenant in tenants
+    ]
 
 
 def show_tenant(session: Session, name: str) -> TenantView:
@@ -65,11 +78,9 @@ def show_tenant(session: Session, name: str) -> TenantView:
     Raises:
         UnknownTenantError: the operator's fault.
     """
-    tenant = session.get(Tenant, name)
-    if tenant is None:
-        raise UnknownTenantError(name)
-    waiting = _count(session, col(Job.waiting_since).is_not(None), tenant=name)
-    return _view(tenant, waiting=waiting, running=_running_by_tenant(session))
+    for tenant in list_tenants(session, name=name):
+        return tenant
+    raise UnknownTenantError(name)
 
 
 def pause_tenant(session: Session, name: str, *, is_paused: bool, actor: str) -> None:
@@ -113,28 +124,6 @@ def _locked(session: Session, name: str) -> Tenant:
     if tenant is None:
         raise UnknownTenantError(name)
     return tenant
-
-
-def _count(session: Session, condition: Any, *, tenant: str | None = None) -> dict[str, int]:
-    query = select(col(Job.tenant), func.count()).where(condition).group_by(col(Job.tenant))
-    if tenant is not None:
-        query = query.where(col(Job.tenant) == tenant)
-    return {name: int(count) for name, count in session.execute(query)}
-
-
-def _running_by_tenant(session: Session) -> dict[str, int]:
-    query = select(col(Job.tenant), func.count()).join(Attempt, col(Attempt.job_id) == col(Job.id))
-    rows = session.execute(query.where(col(Attempt.ended_at).is_(None)).group_by(col(Job.tenant)))
-    return {name: int(count) for name, count in rows}
-
-
-def _view(tenant: Tenant, *, waiting: dict[str, int], running: dict[str, int]) -> TenantView:
-    return TenantView.of(
-        tenant,
-        is_paused=tenant.paused_at is not None,
-        waiting=waiting.get(tenant.name, 0),
-        running=running.get(tenant.name, 0),
-    )
 
 
 SECRET_PREFIX = "pmk_"
