@@ -160,7 +160,7 @@ def test_a_run_whose_forge_stays_away_ends_when_the_policy_s_hours_are_over(yard
     assert publish(yard, run_id).state == State.PUBLISHING
     yard.shop.let_time_pass()
     yard.shop.execute(
-        "UPDATE job SET result = jsonb_set(result, '{resting,since}', to_jsonb(extract(epoch FROM now()) - 43200))"
+        "UPDATE job SET result = jsonb_set(result, '{retrying,since}', to_jsonb(extract(epoch FROM now()) - 43200))"
     )
     job = publish(yard, run_id)
     assert (job.state, job.reason) == (State.FAILED, Reason.PUBLISH_FAILED)
