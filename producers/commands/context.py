@@ -1,4 +1,4 @@
-"""What commands share: the installation they act on, output, errors and exit codes.
+"""What commands share: the installation they act on, output, errors, exit codes, and shell completion.
 
 Exit codes: 0 success, 1 the job or check failed, 2 usage error. What only some commands need (the ledger's SQLAlchemy,
 the broker's Celery) is imported where it is used, so that `pointsman route` starts in a fraction of the time.
@@ -14,7 +14,8 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
+from uuid import UUID
 
 import typer
 from pydantic import BaseModel, ValidationError
@@ -26,11 +27,16 @@ from ledger.errors import LedgerError, SchemaMismatchError, TracingUnavailableEr
 from producers.errors import ProducerError, UnknownTenantError
 from routing.config import read_settings
 from routing.errors import InvalidJobError, RoutingError
+from routing.jobs import Source, State
 from sandbox.errors import SandboxError
 from sites.errors import SiteError, TreeRefusedError
 
 if TYPE_CHECKING:
+    from sqlmodel import Session
+
     from producers.bootstrap import Installation
+    from producers.use_cases.rounds import Requester
+    from producers.use_cases.sites import Comparison
 
 
 OK, FAILED, USAGE = 0, 1, 2
@@ -271,3 +277,78 @@ def _line_error(error: Exception) -> str:
             first = error.errors(include_url=False)[0]
             return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
     return str(error)
+
+
+def show_comparison(comparison: Comparison) -> None:
+    """Print which files differ, with their unified diffs; control characters are masked."""
+    out.print(f"from {comparison.before or 'nothing'} to {comparison.after}")
+    out.print(f"{comparison.added} added, {comparison.removed} removed, {comparison.changed} changed")
+    for change in comparison.changes:
+        sizes = " -> ".join(str(size) for size in (change.before_bytes, change.after_bytes) if size is not None)
+        what = "" if change.is_served else ", a source"
+        out.print(f"\n{change.status} {harmless(change.path)} ({sizes} bytes{what})", markup=False)
+        if change.diff:
+            out.print("\n".join(harmless(line) for line in change.diff.rstrip("\n").split("\n")), markup=False)
+
+
+def requester_of(tenant: str) -> Requester:
+    """Return the author of orders at a terminal."""
+    from producers.use_cases.rounds import Requester
+
+    return Requester(tenant=tenant, source=Source.CLI, actor="cli")
+
+
+# Shell completion. It reports no errors: what cannot be read completes to nothing.
+
+ItemT = TypeVar("ItemT")
+_MAX_COMPLETIONS = 50
+
+
+def complete_sites(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the tenant's sites whose names start with this."""
+    from sqlmodel import col, select
+
+    from ledger.tables import Site
+
+    def read(session: Session) -> list[str]:
+        query = select(Site.name).where(
+            Site.tenant == _tenant_in(ctx), col(Site.name).startswith(incomplete, autoescape=True)
+        )
+        return list(session.exec(query.order_by(Site.name).limit(_MAX_COMPLETIONS)))
+
+    return _complete(ctx, read)
+
+
+def complete_jobs(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """Return the tenant's newest jobs whose ids start with this, each with its state and prompt."""
+    from ledger.jobs import list_jobs
+
+    def read(session: Session) -> list[tuple[str, str]]:
+        jobs = list_jobs(session, tenant=_tenant_in(ctx), limit=_MAX_COMPLETIONS)
+        items = ((str(job.id), f"{job.state}: {' '.join(job.prompt.split())[:60]}") for job in jobs)
+        return [item for item in items if item[0].startswith(incomplete)]
+
+    return _complete(ctx, read)
+
+
+def _tenant_in(ctx: typer.Context) -> str:
+    return str(ctx.params.get("tenant") or "demo")
+
+
+def _complete(ctx: typer.Context, read: Callable[[Session], list[ItemT]]) -> list[ItemT]:
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        installation = context_of(ctx).installation()
+        try:
+            with installation.ledger.begin() as session:
+                return read(session)
+        finally:
+            installation.close()
+    except (LedgerError, RoutingError, SQLAlchemyError):
+        return []
+
+
+JobId = Annotated[UUID, typer.Argument(metavar="ID", help="The job's id.", autocompletion=complete_jobs)]
+
+GOOD_ENDS = frozenset({State.ANSWERED, State.PUBLISHED})

@@ -12,6 +12,7 @@ from producers.commands.context import (
     OK,
     USAGE,
     AsJson,
+    JobId,
     Tenant,
     context_of,
     fail,
@@ -21,8 +22,8 @@ from producers.commands.context import (
     print_json,
     print_rows,
     print_table,
+    requester_of,
 )
-from producers.commands.jobs import JobId, requester_of
 from routing.jobs import parse_as
 
 if TYPE_CHECKING:

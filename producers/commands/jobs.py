@@ -8,34 +8,34 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
 from uuid import UUID
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
-from ledger.errors import LedgerError
 from producers.commands.context import (
     FAILED,
+    GOOD_ENDS,
     INTERRUPTED,
     OK,
     USAGE,
     AsJson,
+    JobId,
     Tenant,
-    context_of,
+    complete_sites,
     err,
     fail,
-    harmless,
     installed,
-    out,
     print_facts,
     print_json,
     print_result,
     print_rows,
     read_lines,
+    requester_of,
+    show_comparison,
 )
-from routing.errors import RoutingError
 from routing.jobs import Source, State, parse_as
 from routing.policy.prices import format_usd
 from routing.rounds import Verb, can_go_on
@@ -46,66 +46,9 @@ if TYPE_CHECKING:
     from ledger.tables import Job
     from producers.bootstrap import Installation
     from producers.use_cases.jobs import EventView, JobView, RoundView
-    from producers.use_cases.rounds import Requester
-    from producers.use_cases.sites import Comparison
-
-
-# Shell completion. It reports no errors: what cannot be read completes to nothing.
-
-ItemT = TypeVar("ItemT")
-_MAX_COMPLETIONS = 50
-
-
-def complete_sites(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the tenant's sites whose names start with this."""
-    from sqlmodel import col, select
-
-    from ledger.tables import Site
-
-    def read(session: Session) -> list[str]:
-        query = select(Site.name).where(
-            Site.tenant == _tenant(ctx), col(Site.name).startswith(incomplete, autoescape=True)
-        )
-        return list(session.exec(query.order_by(Site.name).limit(_MAX_COMPLETIONS)))
-
-    return _read(ctx, read)
-
-
-def complete_jobs(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
-    """Return the tenant's newest jobs whose ids start with this, each with its state and prompt."""
-    from ledger.jobs import list_jobs
-
-    def read(session: Session) -> list[tuple[str, str]]:
-        jobs = list_jobs(session, tenant=_tenant(ctx), limit=_MAX_COMPLETIONS)
-        items = ((str(job.id), f"{job.state}: {' '.join(job.prompt.split())[:60]}") for job in jobs)
-        return [item for item in items if item[0].startswith(incomplete)]
-
-    return _read(ctx, read)
-
-
-def _tenant(ctx: typer.Context) -> str:
-    return str(ctx.params.get("tenant") or "demo")
-
-
-def _read(ctx: typer.Context, read: Callable[[Session], list[ItemT]]) -> list[ItemT]:
-    from sqlalchemy.exc import SQLAlchemyError
-
-    try:
-        installation = context_of(ctx).installation()
-        try:
-            with installation.ledger.begin() as session:
-                return read(session)
-        finally:
-            installation.close()
-    except (LedgerError, RoutingError, SQLAlchemyError):
-        return []
 
 
 app = typer.Typer(no_args_is_help=True)
-
-GOOD_ENDS = frozenset({State.ANSWERED, State.PUBLISHED})
-
-JobId = Annotated[UUID, typer.Argument(metavar="ID", help="The job's id.", autocompletion=complete_jobs)]
 
 
 @app.command()
@@ -420,18 +363,6 @@ def revise(
     exit_with(status, as_json=as_json)
 
 
-def show_comparison(comparison: Comparison) -> None:
-    """Print which files differ, with their unified diffs; control characters are masked."""
-    out.print(f"from {comparison.before or 'nothing'} to {comparison.after}")
-    out.print(f"{comparison.added} added, {comparison.removed} removed, {comparison.changed} changed")
-    for change in comparison.changes:
-        sizes = " -> ".join(str(size) for size in (change.before_bytes, change.after_bytes) if size is not None)
-        what = "" if change.is_served else ", a source"
-        out.print(f"\n{change.status} {harmless(change.path)} ({sizes} bytes{what})", markup=False)
-        if change.diff:
-            out.print("\n".join(harmless(line) for line in change.diff.rstrip("\n").split("\n")), markup=False)
-
-
 WAITS_FOR_OWNER = frozenset({State.AWAITING_APPROVAL, State.CLARIFYING})
 POLL_SECONDS = 0.25
 
@@ -469,13 +400,6 @@ def _view_in(session: Session, job_id: UUID, tenant: str, installation: Installa
     from producers.use_cases.jobs import describe
 
     return describe(session, find_job(session, job_id, tenant=tenant), links=installation.previews)
-
-
-def requester_of(tenant: str) -> Requester:
-    """Return the author of orders at a terminal."""
-    from producers.use_cases.rounds import Requester
-
-    return Requester(tenant=tenant, source=Source.CLI, actor="cli")
 
 
 def follow(installation: Installation, job_id: UUID, tenant: str, *, quiet: bool) -> JobStatus:

@@ -13,6 +13,7 @@ import typer
 
 from producers.commands.context import (
     FAILED,
+    GOOD_ENDS,
     OK,
     USAGE,
     AsJson,
@@ -25,7 +26,6 @@ from producers.commands.context import (
     print_result,
     print_rows,
 )
-from producers.commands.jobs import GOOD_ENDS
 from routing.jobs import Source, State
 from routing.policy.prices import format_usd, nanousd_of
 

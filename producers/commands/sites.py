@@ -29,8 +29,8 @@ from producers.commands.context import (
     print_result,
     print_rows,
     read_plain_file,
+    show_comparison,
 )
-from producers.commands.jobs import show_comparison
 from producers.config import WebhookConfig
 from routing.config import BrokerConfig, PolicyConfig, collect_secrets, read_settings
 from sites.config import PreviewConfig

@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from producers.commands.jobs import show_comparison
+from producers.commands.context import show_comparison
 from producers.errors import InvalidInputError
 from producers.use_cases.sites import MAX_DIFF_BYTES, MAX_TOTAL_DIFF_CHARS, Comparison, FileChange, compare, content_of
 from sites.content_store import Entry
