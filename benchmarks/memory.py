@@ -36,7 +36,7 @@ from tests.services import Valkey, wait_until
 _PROCESSES = 6
 """Our jobs, and Celery's under prefork: each waits in a process of its own."""
 _THREADS = 100
-_DENSE = (50, 200)
+_DENSE = (50, 200, 1000)
 """Our jobs at once in the pool of threads."""
 _CELERY = ("celery[redis]==5.7.0", "anthropic==2.12.0", "gevent==26.9.0")
 _PATIENCE_SECONDS = 120

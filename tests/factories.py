@@ -203,8 +203,6 @@ def make_attempt(
     attempt = ClaimedAttempt(uuid4(), job.id, 1, queue.value, job.tier, 1, "w", datetime.now(UTC))
     made = WorkerAttempt(
         claim=Claim(job, attempt, "token", policy or platform_policy()),
-        site=None,
-        base=None,
         content_store=ContentStore(Path("/none")),
         gateway_url="http://127.0.0.1:1",
         check=lambda: None,

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 from uuid import UUID
 
 from gateway.client import ModelClient, Text, ToolCall, is_away
@@ -28,12 +28,16 @@ from routing.rounds import brief_worker, quote_answers
 from sandbox.box import Box
 from sites.content_store import ContentStore
 from sites.releases import manifest_of
+from sites.spec.model import Site as SiteSpec
+from sites.spec.model import parse_site
 from workers import dense
 from workers.boxes import Boxes, NoBoxes
+from workers.compute import Step
 from workers.config import RunsConfig
 from workers.retries import MAX_WAIT_SECONDS, decide_call
 
 ResultT = TypeVar("ResultT")
+Values = ParamSpec("Values")
 Report = Callable[[EventKind, Mapping[str, Any]], None]
 
 _MIN_NANOUSD = 100_000
@@ -50,58 +54,31 @@ def _cannot_charge(nanousd: int, model: str) -> BudgetExceeded | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attempt:
-    """One attempt at one job, as its handler sees it."""
+class Inputs:
+    """What an attempt's computations read: values that pickle, and its site's files."""
 
     claim: Claim
-    site: Site | None
-    base: Release | None
-    """The active release, with which the work is compared; None for a site without one."""
     content_store: ContentStore
-    gateway_url: str
-    check: Callable[[], None]
-    """Raises when the job was cancelled or taken away; called between steps."""
-    report: Report
-    """Records an event for the job's owner."""
-    budget_exceeded: Callable[[], BudgetExceeded | None]
-    """Returns the budget, if any, that refused or cut a model call of this attempt."""
-    bind_egress: Callable[[str | None, str | None], None]
-    """Restricts the attempt's token to one address, that of its box's forwarder: its own token, or the standby
-    session's. Without an address the token is revoked.
-    """
-    circuit_wait: Callable[[str], float | None] = _closed_circuit
-    """For how many seconds the circuit of a model stays open; 0 while it has to be tested yet, None if closed."""
-    begun: Release | None = None
-    """What an earlier round of the session kept, from which the work continues; None when it starts from the base."""
-    spent_nanousd: int = 0
-    """What the job had spent when the attempt began, over all rounds and tiers."""
-    boxes: Boxes = field(default_factory=NoBoxes)
-    """Where untrusted code runs."""
-    charge_unmetered: Callable[[int, str], BudgetExceeded | None] = _cannot_charge
-    """Charges, in nanodollars, the most that a step may cost whose calls bypass the gateway; returns the budget that it
-    exceeds.
-    """
-    step_order: StepOrder | None = None
-    """The order, where the job is a step of a run."""
-    accounts: AccountsConfig = field(default_factory=AccountsConfig)
-    """Accounts at forges, with which projects are fetched."""
-    runs: RunsConfig = field(default_factory=RunsConfig)
-    """Where workspaces of runs are, and how they reach their projects."""
-    environment: Mapping[str, str] = field(default_factory=dict)
-    """The worker's own, without Pointsman's settings: for the one runner that works on its machine (ADR-013)."""
-    known_keys: tuple[str, ...] = ()
-    """Secrets of this installation, which no output may contain."""
-    tokens: list[str] = field(default_factory=list)
-    """Tokens of the standby sessions that it took over."""
-    began: float = field(default_factory=time.monotonic)
-    """When the attempt began, on the monotonic clock."""
-    kept: list[str] = field(default_factory=list)
-    """What would be kept if the attempt ended now, in words for the job's owner."""
 
     @property
     def job_id(self) -> UUID:
         """The job's id."""
         return self.claim.job.id
+
+    @property
+    def site(self) -> Site | None:
+        """The site that is edited or asked about."""
+        return self.claim.site
+
+    @property
+    def base(self) -> Release | None:
+        """The active release, with which the work is compared; None for a site without one."""
+        return self.claim.base
+
+    @property
+    def begun(self) -> Release | None:
+        """What an earlier round of the session kept, where the work continues; None when it starts from the base."""
+        return self.claim.begun
 
     @property
     def prompt(self) -> str:
@@ -147,6 +124,70 @@ class Attempt:
         return self.begun is not None and self.begun.base_release_id != active
 
     @property
+    def policy(self) -> Policy:
+        """The policy of this job's tenant."""
+        return self.claim.policy
+
+    @cached_property
+    def base_files(self) -> dict[str, bytes]:
+        """The files of the active release by path, with which a candidate is compared; empty for a new site."""
+        return self.content_store.read_tree(manifest_of(self.base)) if self.base is not None else {}
+
+    @cached_property
+    def files(self) -> dict[str, bytes]:
+        """The files that are edited or asked about, by path; empty for a new site."""
+        return self.content_store.read_tree(manifest_of(self.begun)) if self.begun is not None else self.base_files
+
+    @cached_property
+    def spec(self) -> SiteSpec | None:
+        """The site document that is edited; whether pages still are its render is another question."""
+        digest = self.start.spec_sha256 if self.start is not None else None
+        return None if digest is None else parse_site(self.content_store.get(digest))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt(Inputs):
+    """One attempt at one job, as its handler sees it: it waits for models and boxes here, and computes by `compute`."""
+
+    gateway_url: str
+    check: Callable[[], None]
+    """Raises when the job was cancelled or taken away; called between steps."""
+    report: Report
+    """Records an event for the job's owner."""
+    budget_exceeded: Callable[[], BudgetExceeded | None]
+    """Returns the budget, if any, that refused or cut a model call of this attempt."""
+    bind_egress: Callable[[str | None, str | None], None]
+    """Restricts the attempt's token to one address, that of its box's forwarder: its own token, or the standby
+    session's. Without an address the token is revoked.
+    """
+    circuit_wait: Callable[[str], float | None] = _closed_circuit
+    """For how many seconds the circuit of a model stays open; 0 while it has to be tested yet, None if closed."""
+    spent_nanousd: int = 0
+    """What the job had spent when the attempt began, over all rounds and tiers."""
+    boxes: Boxes = field(default_factory=NoBoxes)
+    """Where untrusted code runs."""
+    charge_unmetered: Callable[[int, str], BudgetExceeded | None] = _cannot_charge
+    """Charges, in nanodollars, the most that a step may cost whose calls bypass the gateway; returns the budget that it
+    exceeds.
+    """
+    step_order: StepOrder | None = None
+    """The order, where the job is a step of a run."""
+    accounts: AccountsConfig = field(default_factory=AccountsConfig)
+    """Accounts at forges, with which projects are fetched."""
+    runs: RunsConfig = field(default_factory=RunsConfig)
+    """Where workspaces of runs are, and how they reach their projects."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """The worker's own, without Pointsman's settings: for the one runner that works on its machine (ADR-013)."""
+    known_keys: tuple[str, ...] = ()
+    """Secrets of this installation, which no output may contain."""
+    tokens: list[str] = field(default_factory=list)
+    """Tokens of the standby sessions that it took over."""
+    began: float = field(default_factory=time.monotonic)
+    """When the attempt began, on the monotonic clock."""
+    kept: list[str] = field(default_factory=list)
+    """What would be kept if the attempt ended now, in words for the job's owner."""
+
+    @property
     def is_finishing(self) -> bool:
         """Whether it continues the same request, so that what was kept may already be all of it."""
         return self.begun is not None and bool((self.claim.job.result.get("begun") or {}).get("is_kept"))
@@ -155,11 +196,6 @@ class Attempt:
     def remaining_nanousd(self) -> int:
         """What the job's budget had left when the attempt began, in nanodollars; never 0, which means no limit."""
         return max(self.claim.job.cap_nanousd - self.spent_nanousd, _MIN_NANOUSD)
-
-    @property
-    def policy(self) -> Policy:
-        """The policy of this job's tenant."""
-        return self.claim.policy
 
     @property
     def limits(self) -> Limits:
@@ -192,16 +228,6 @@ class Attempt:
     def replies(self) -> dict[str, Any]:
         """The model replies that this job's waiting attempts and this one paid for, by the digest of their request."""
         return dict(self.claim.job.result.get(PAID_REPLIES) or {})
-
-    @cached_property
-    def base_files(self) -> dict[str, bytes]:
-        """The files of the active release by path, with which a candidate is compared; empty for a new site."""
-        return self.content_store.read_tree(manifest_of(self.base)) if self.base is not None else {}
-
-    @cached_property
-    def files(self) -> dict[str, bytes]:
-        """The files that are edited or asked about, by path; empty for a new site."""
-        return self.content_store.read_tree(manifest_of(self.begun)) if self.begun is not None else self.base_files
 
     @property
     def has_called(self) -> bool:
@@ -311,6 +337,24 @@ class Attempt:
         wait = self.circuit_wait(model)
         if wait is not None and wait > MAX_WAIT_SECONDS:
             raise ProviderBusyError(f"{model} is open for the whole fleet", wait)
+
+    def compute(
+        self, work: Callable[Concatenate[Inputs, Values], ResultT], *values: Values.args, **named: Values.kwargs
+    ) -> ResultT:
+        """Compute what waits for nobody, with the attempt's inputs: in place, or in a child of a dense pool.
+
+        Args:
+            work: a function of a module, so that it has a name in the child.
+            values: its further arguments, which pickle.
+            named: likewise.
+        """
+        steps: list[Step] = []
+        try:
+            inputs = self if dense.current() is None else Inputs(claim=self.claim, content_store=self.content_store)
+            return dense.compute(steps, work, inputs, *values, **named)
+        finally:
+            for step in steps:
+                self.report_step(step.name, seconds=step.seconds)
 
     @contextmanager
     def step(self, name: str, *, kind: traces.Kind = traces.Kind.INTERNAL) -> Iterator[dict[str, Any]]:

@@ -1,9 +1,10 @@
-"""A pool of threads, for jobs that do nothing but wait for a model: one that waits costs a stack and a socket.
+"""A pool of threads, for jobs that mostly wait for a model: one that waits costs a stack and a socket.
 
 Threads share locks (of logging, of the ledger's connections), so an exception that hits one anywhere could stop them
-all. An attempt is therefore interrupted only where it waits: its model call is aborted, its pause ends, and its next
-check raises. One that computes past its hard limit is abandoned. Its ledger rows say so, its fence and token are void,
-and a worker that has abandoned too many hands the others back and ends, for its supervisor to start a fresh one.
+all. An attempt is therefore interrupted only where it waits: its model call is aborted, its pause ends, the child that
+computes for it is killed, and its next check raises. A thread that still goes on past its hard limit is abandoned. Its
+ledger rows say so, its fence and token are void, and a worker that has abandoned too many hands the others back and
+ends, for its supervisor to start a fresh one.
 """
 
 from __future__ import annotations
@@ -17,13 +18,18 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 from billiard.einfo import ExceptionInfo
 from billiard.exceptions import WorkerLostError
+from celery import signals
 from celery.concurrency.base import BasePool
 
+from workers.compute import Child, Children, Step, collecting
 from workers.errors import HandBack, SoftTimeLimit, TooFewFilesError
+
+ResultT = TypeVar("ResultT")
+Values = ParamSpec("Values")
 
 logger = logging.getLogger(__name__)
 
@@ -46,11 +52,14 @@ class Abortable(Protocol):
 class Work:
     """One task in its thread, with its deadlines on the monotonic clock."""
 
-    def __init__(self, *, soft_seconds: float | None, hard_seconds: float | None) -> None:
+    def __init__(self, children: Children, *, soft_seconds: float | None, hard_seconds: float | None) -> None:
+        self.children = children
         began = time.monotonic()
         self.soft_at = began + (soft_seconds or float("inf"))
         self.hard_at = began + (hard_seconds or float("inf"))
         self._attempt: Abortable | None = None
+        self._child: Child | None = None
+        """Computes for it."""
         self._cause: BaseException | None = None
         self._interrupted = threading.Event()
 
@@ -69,6 +78,19 @@ class Work:
         self._interrupted.set()
         if (attempt := self._attempt) is not None:
             attempt.abort(self._cause)
+        if (child := self._child) is not None:
+            child.kill()
+
+    @contextmanager
+    def holding(self, child: Child) -> Iterator[None]:
+        """Let an interruption kill the child that computes for this attempt."""
+        self._child = child
+        try:
+            self.check()
+            yield
+        finally:
+            self._child = None
+            self.check()  # it may have been killed, or may be yet
 
     def check(self) -> None:
         """Raise the cause of an interruption."""
@@ -103,6 +125,15 @@ def pause(seconds: float) -> None:
         time.sleep(seconds)
 
 
+def compute(steps: list[Step], do: Callable[Values, ResultT], *values: Values.args, **named: Values.kwargs) -> ResultT:
+    """Compute in place, or in a child of this pool, and append what was timed to `steps`; see `Attempt.compute`."""
+    if (work := current()) is None:
+        with collecting(steps):
+            return do(*values, **named)
+    result: ResultT = work.children.run(steps, work, (do, values, named))
+    return result
+
+
 class DensePool(BasePool):  # type: ignore[misc]
     """Runs each task in a thread of its own. Celery's callbacks run in the consumer's thread."""
 
@@ -111,7 +142,13 @@ class DensePool(BasePool):  # type: ignore[misc]
     body_can_be_buffer = True
 
     def on_start(self) -> None:
-        """Start the watchdog."""
+        """Start what forks the children, and then the watchdog."""
+        self._children = Children(
+            lambda: signals.worker_process_init.send(sender=None),
+            most_calls=self.options["maxtasksperchild"],
+            most_kib=self.options["max_memory_per_child"],
+        )
+        self._children.start()
         threading.stack_size(STACK_BYTES)
         self._works: dict[Work, Callable[[], None]] = {}
         """Each with what reports its hard limit."""
@@ -141,7 +178,7 @@ class DensePool(BasePool):  # type: ignore[misc]
         **_: Any,
     ) -> Work:
         """Start a task. The consumer takes no more messages than there are threads."""
-        work = Work(soft_seconds=soft_timeout, hard_seconds=timeout)
+        work = Work(self._children, soft_seconds=soft_timeout, hard_seconds=timeout)
         accept_callback(os.getpid(), time.monotonic())
         with self._lock:
             self._works[work] = lambda: timeout_callback(False, timeout or 0.0)

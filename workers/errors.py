@@ -17,6 +17,10 @@ class HandBack(BaseException):
     """The worker is stopping and its grace is over: release everything, another worker does the job."""
 
 
+class ComputeChildLost(BaseException):
+    """The process that computed for an attempt died: its memory, or its code, but not its time (our fault)."""
+
+
 class CancelledByOwnerError(WorkerError):
     """The owner cancelled the job; raised between two steps."""
 

@@ -270,15 +270,12 @@ def _open_attempt(claimed: Claim, resources: Resources, *, lease: Lease, began: 
     reporter = _LedgerReporter(resources, claimed)
     return Attempt(
         claim=claimed,
-        site=claimed.site,
-        base=claimed.base,
         content_store=resources.content_store,
         gateway_url=resources.gateway_url,
         check=lease.check,
         report=reporter.report,
         budget_exceeded=reporter.budget_exceeded,
         bind_egress=reporter.bind,
-        begun=claimed.begun,
         circuit_wait=reporter.circuit_wait,
         spent_nanousd=claimed.booked_nanousd,
         boxes=resources.boxes,

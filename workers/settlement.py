@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from sqlmodel import Session
 
@@ -26,7 +27,8 @@ from sites.content_store import review_diff
 from sites.errors import PathRefusedError, TreeRefusedError
 from sites.releases import build_release
 from sites.scan.hidden_text import hidden_text
-from workers.attempt import Attempt
+from workers.attempt import Attempt, Inputs
+from workers.compute import timed
 from workers.outcomes import Answered, Asked, Candidate, Deferred, Ended, Escalate, Outcome, Replied, Routed
 
 Settlement = Callable[[Session, Job], None]
@@ -147,56 +149,59 @@ def _prepare_candidate(
     with ledger.begin() as session:
         move(session, lock_owned_job(session, attempt.claim.attempt), State.SCANNING)
     try:
-        with attempt.step("scan"):
-            new = _release_of(attempt, outcome, known_keys=known_keys)
+        new, facts = attempt.compute(_release_and_hidden_text, outcome, known_keys=known_keys)
     except (TreeRefusedError, PathRefusedError) as error:
         return EndWith(Ended(State.FAILED, Reason.SCAN_REFUSED, str(error)))
-    return _offer(attempt, _with_hidden_text(attempt, outcome), new)
+    return _offer(replace(outcome, facts={**outcome.facts, **facts}), new, hours=attempt.policy.approval.hours)
 
 
-def _with_hidden_text(attempt: Attempt, outcome: Candidate) -> Candidate:
-    """Report text that a model may have read and no visitor sees (threat D7): then a person decides, not policy."""
-    if not (found := hidden_text({**attempt.base_files, **outcome.files})):
-        return outcome
-    places = [place.as_dict() for place in found]
-    return replace(outcome, facts={**outcome.facts, "hidden_text": places, "needs_person": True})
+def _release_and_hidden_text(
+    inputs: Inputs, outcome: Candidate, *, known_keys: tuple[str, ...]
+) -> tuple[NewRelease, Mapping[str, Any]]:
+    """Return the release, and text that a model may have read and no visitor sees (threat D7).
+
+    With any of it a person decides, not policy.
+    """
+    new = _release_of(inputs, outcome, known_keys=known_keys)
+    found = hidden_text({**inputs.base_files, **outcome.files})
+    return new, {"hidden_text": [place.as_dict() for place in found], "needs_person": True} if found else {}
 
 
-def _release_of(attempt: Attempt, outcome: Candidate, *, known_keys: tuple[str, ...]) -> NewRelease:
+def _release_of(inputs: Inputs, outcome: Candidate, *, step: str = "scan", known_keys: tuple[str, ...]) -> NewRelease:
     """Store and scan a candidate, compared with the active release whatever the work continued from."""
-    assert attempt.site is not None
-    if attempt.begun is not None:
-        outcome = _from_base(attempt, outcome)
-    return build_release(
-        attempt.content_store,
-        outcome.files,
-        site=attempt.site,
-        policy=attempt.policy,
-        spec=outcome.spec if outcome.spec is not None else _kept_spec(attempt),
-        diff=outcome.diff,
-        reverse=outcome.reverse,
-        base_release_id=attempt.base.id if attempt.base else None,
-        job_id=attempt.job_id,
-        build_seconds=outcome.build_seconds,
-        known_keys=known_keys,
-    )
+    assert inputs.site is not None
+    with timed(step):
+        if inputs.begun is not None:
+            outcome = from_base(inputs, outcome)
+        return build_release(
+            inputs.content_store,
+            outcome.files,
+            site=inputs.site,
+            policy=inputs.policy,
+            spec=outcome.spec if outcome.spec is not None else _kept_spec(inputs),
+            diff=outcome.diff,
+            reverse=outcome.reverse,
+            base_release_id=inputs.base.id if inputs.base else None,
+            job_id=inputs.job_id,
+            build_seconds=outcome.build_seconds,
+            known_keys=known_keys,
+        )
 
 
-def _from_base(attempt: Attempt, outcome: Candidate) -> Candidate:
-    """Return a candidate with its patches against the base: its handler may only know what it continued from."""
-    base = attempt.base_files
+def from_base(inputs: Inputs, candidate: Candidate) -> Candidate:
+    """Return a candidate with its patches against the base: what it was made from may be something else."""
+    base = inputs.base_files
     return replace(
-        outcome,
-        diff=review_diff(base, outcome.files),
-        reverse=review_diff(outcome.files, base) if outcome.reverse is not None else None,
+        candidate,
+        diff=review_diff(base, candidate.files),
+        reverse=review_diff(candidate.files, base) if candidate.reverse is not None else None,
     )
 
 
 def _prepare_kept(attempt: Attempt, ended: Ended, kept: Candidate, *, known_keys: tuple[str, ...]) -> Settlement:
     """Store what a job had done when it ended, as a release that nobody can approve: its job is over."""
     try:
-        with attempt.step("salvage"):
-            new = _release_of(attempt, kept, known_keys=known_keys)
+        new = attempt.compute(_release_of, kept, step="salvage", known_keys=known_keys)
     except (TreeRefusedError, PathRefusedError) as error:
         return EndWith(replace(ended, detail=f"{ended.detail}; but {error}", kept=None))
 
@@ -213,8 +218,7 @@ def _prepare_deferred(attempt: Attempt, deferred: Deferred, *, known_keys: tuple
     new = None
     if deferred.kept is not None:
         try:
-            with attempt.step("salvage"):
-                new = _release_of(attempt, deferred.kept, known_keys=known_keys)
+            new = attempt.compute(_release_of, deferred.kept, step="salvage", known_keys=known_keys)
         except (TreeRefusedError, PathRefusedError):
             new = None  # start over from the base
 
@@ -242,13 +246,13 @@ def _prepare_deferred(attempt: Attempt, deferred: Deferred, *, known_keys: tuple
     return settle
 
 
-def _kept_spec(attempt: Attempt) -> bytes | None:
+def _kept_spec(inputs: Inputs) -> bytes | None:
     """Return the edited spec: an edit of files leaves it in force for pages that still are its render."""
-    digest = attempt.start.spec_sha256 if attempt.start else None
-    return None if digest is None else attempt.content_store.get(digest)
+    digest = inputs.start.spec_sha256 if inputs.start else None
+    return None if digest is None else inputs.content_store.get(digest)
 
 
-def _offer(attempt: Attempt, outcome: Candidate, new: NewRelease) -> Settlement:
+def _offer(outcome: Candidate, new: NewRelease, *, hours: float) -> Settlement:
     def settle(session: Session, job: Job) -> None:
         release = add_release(session, new)
         job.release_id = release.id
@@ -260,7 +264,7 @@ def _offer(attempt: Attempt, outcome: Candidate, new: NewRelease) -> Settlement:
             return
         began = time.monotonic()
         with traces.span("preview"):
-            await_approval(session, job, release, hours=attempt.policy.approval.hours)
+            await_approval(session, job, release, hours=hours)
         record(session, EventKind.STEP, job=job, step="preview", seconds=round(time.monotonic() - began, 3))
         if may_auto_approve(job, session.get_one(Tenant, job.tenant)):
             approve_by_policy(session, job)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gateway.client import ModelClient, ModelReply, Text, ToolResult, ToolUse, Turn
@@ -14,7 +14,7 @@ from routing.decision.triggers import parse_trivial
 from routing.jobs import Reason, State, read_stored
 from routing.policy.platform import ModelCall, Tools
 from sites.excerpts import show_text
-from workers.attempt import Attempt
+from workers.attempt import Attempt, Inputs
 from workers.outcomes import Answered, Ended, Outcome
 
 MAX_TURNS = 6
@@ -43,23 +43,28 @@ _FILE_TOOLS: list[dict[str, Any]] = [
 
 def answer_question(attempt: Attempt) -> Outcome:
     """Ask the model, serve its file tools, return its text."""
-    tools = _FILE_TOOLS if attempt.files else []
-    conversation: list[Turn] = [_question(attempt)]
+    question = attempt.compute(_question)
+    tools = [] if isinstance(question, str) else _FILE_TOOLS
+    conversation: list[Turn] = [question]
     for turn in range(1, MAX_TURNS + 1):
         reply = _ask(attempt, conversation, tools=tools if turn < MAX_TURNS else [])
         if not reply.tool_uses:
             break
-        conversation += [reply, [serve_tool(use, attempt.files) for use in reply.tool_uses]]
+        conversation += [reply, attempt.compute(_serve_tools, reply.tool_uses)]
     return Answered(reply.text, {"model_turns": turn})
 
 
-def _question(attempt: Attempt) -> Turn:
+def _question(inputs: Inputs) -> str | list[Text]:
     """Return the question, below what the pages say: cached, as every turn and the next question read it again."""
-    if not attempt.files:
-        return attempt.order
-    site = attempt.site.name if attempt.site is not None else ""
-    pages = f"The site {site!r}, {len(attempt.files)} files. The text of its pages:\n"
-    return [Text(pages + show_text(attempt.files, attempt.prompt), ends_prefix=True), Text(attempt.order)]
+    if not inputs.files:
+        return inputs.order
+    site = inputs.site.name if inputs.site is not None else ""
+    pages = f"The site {site!r}, {len(inputs.files)} files. The text of its pages:\n"
+    return [Text(pages + show_text(inputs.files, inputs.prompt), ends_prefix=True), Text(inputs.order)]
+
+
+def _serve_tools(inputs: Inputs, uses: Sequence[ToolUse]) -> list[ToolResult]:
+    return [serve_tool(use, inputs.files) for use in uses]
 
 
 def _ask(attempt: Attempt, conversation: list[Turn], *, tools: list[dict[str, Any]]) -> ModelReply:

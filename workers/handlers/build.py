@@ -13,7 +13,6 @@ from dataclasses import replace
 from routing.jobs import Reason, State
 from routing.queues import QueueName
 from sandbox.box import Box, Clocks, CollectRules, Ending, ExecResult
-from sites.content_store import review_diff
 from sites.errors import PathRefusedError, TreeRefusedError
 from sites.files import CONVENTIONAL, INDEX, INSTALLED, is_built, package_of, part_of, public_of, sources_of
 from sites.scan.file_types import foreign_sources, is_package_file
@@ -21,6 +20,7 @@ from sites.scan.rules import show
 from workers.attempt import Attempt
 from workers.errors import BuildFailedError
 from workers.outcomes import Candidate, Ended
+from workers.settlement import from_base
 
 GRACE_SECONDS = 3.0
 CLOSING_SECONDS = 5.0
@@ -65,15 +65,13 @@ def build_candidate(attempt: Attempt, candidate: Candidate, box: Box) -> Candida
             files = _build(attempt, box, candidate.files, seconds)
     except BuildFailedError as error:
         return Ended(error.state, error.reason, str(error), candidate.facts, kept=candidate)
-    before = attempt.base_files
-    return replace(
+    built = replace(
         candidate,
         files=files,
-        diff=review_diff(before, files),
-        reverse=review_diff(files, before) if candidate.reverse is not None else None,
         facts={**candidate.facts, "build": seconds},
         build_seconds=round(time.monotonic() - began, 3),
     )
+    return attempt.compute(from_base, built)
 
 
 def _build(attempt: Attempt, box: Box, files: Mapping[str, bytes], seconds: dict[str, float]) -> dict[str, bytes]:

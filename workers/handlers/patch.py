@@ -7,6 +7,7 @@ no patch may reach ends the job.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from gateway.client import Text, ToolCall
@@ -20,7 +21,8 @@ from sites.diff.model import DiffRefusedError
 from sites.diff.model import Reason as Refusal
 from sites.excerpts import show_tree
 from sites.files import is_built, sources_of
-from workers.attempt import Attempt
+from workers.attempt import Attempt, Inputs
+from workers.compute import timed
 from workers.handlers.build import build_candidate
 from workers.handlers.spec import decline, limits_of, refused_by_scan
 from workers.outcomes import Candidate, Ended, Escalate, Outcome
@@ -60,10 +62,19 @@ def patch_tool() -> dict[str, Any]:
     }
 
 
+@dataclass(frozen=True)
+class _Shown:
+    """What a model sees of a site."""
+
+    text: str
+    is_built: bool
+
+
 def patch_files(attempt: Attempt) -> Outcome:
     """Do a tier 2 job."""
-    if not is_built(attempt.files):
-        return _patch(attempt)
+    shown = attempt.compute(_show)
+    if not shown.is_built:
+        return _patch(attempt, shown)
     last, room = (attempt.start.build_seconds if attempt.start else None) or 0.0, attempt.policy.patch.build_seconds
     if last > room:
         detail = f"the site's last build took {last:.0f} s, and a patch leaves {room:.0f} s for one"
@@ -74,16 +85,20 @@ def patch_files(attempt: Attempt) -> Outcome:
         detail = f"the site has a build, which runs in a box, and {error}"
         return Ended(State.FAILED, Reason.NOT_AVAILABLE, detail)
     try:
-        outcome = _patch(attempt)
+        outcome = _patch(attempt, shown)
         return build_candidate(attempt, outcome, box) if isinstance(outcome, Candidate) else outcome
     finally:
         box.close()
 
 
-def _patch(attempt: Attempt) -> Outcome:
-    files = sources_of(attempt.files)  # the next build would undo a change of its output
-    intro, policy = (_BUILT, SOURCES) if is_built(files) else (_PLAIN, SITE)
-    shown = f"{limits_of(attempt)}\n\n{intro}\n{show_tree(files, attempt.words)}"
+def _show(inputs: Inputs) -> _Shown:
+    files = sources_of(inputs.files)  # the next build would undo a change of its output
+    is_one = is_built(files)
+    intro = _BUILT if is_one else _PLAIN
+    return _Shown(f"{limits_of(inputs)}\n\n{intro}\n{show_tree(files, inputs.words)}", is_one)
+
+
+def _patch(attempt: Attempt, shown: _Shown) -> Outcome:
     refused, last, tries = "", "", attempt.policy.attempts.patch
     for number in range(1, tries + 1):
         reply = _ask(attempt, shown, refused=refused, last=last)
@@ -96,36 +111,54 @@ def _patch(attempt: Attempt) -> Outcome:
                 return declined
             refused = declined
             continue
-        try:
-            with attempt.step("apply"):
-                applied = apply_diff(files, last, policy=policy)
-        except DiffRefusedError as error:
-            if not error.is_repairable:
-                return _refused(error)
-            refused = error.feedback
-            attempt.kept[:] = [f"the last patch did not apply: {error}"]
-            continue
-        candidate = _candidate(applied, files, summary=str(reply.input.get("summary") or "Edited by a patch."))
-        if number < tries and not is_built(files) and (refused := refused_by_scan(attempt, candidate)):
-            continue
-        return candidate
+        result = attempt.compute(_apply, reply.input, may_mend=number < tries)
+        if not isinstance(result, _Refused):
+            return result
+        refused = result.feedback
+        if result.kept:
+            attempt.kept[:] = [result.kept]
     return Escalate(Tier.AGENT, Reason.PATCH_INVALID, refused[:500])
 
 
-def _refused(error: DiffRefusedError) -> Outcome:
+@dataclass(frozen=True)
+class _Refused:
+    """Why a patch has to be sent again."""
+
+    feedback: str
+    kept: str = ""
+
+
+def _apply(inputs: Inputs, reply: Mapping[str, Any], *, may_mend: bool) -> Candidate | Ended | Escalate | _Refused:
+    """Apply a model's patch; what the scan will refuse is sent back while the model may mend it."""
+    files = sources_of(inputs.files)
+    is_one = is_built(files)
+    try:
+        with timed("apply"):
+            applied = apply_diff(files, str(reply.get("patch", "")), policy=SOURCES if is_one else SITE)
+    except DiffRefusedError as error:
+        if not error.is_repairable:
+            return _end_of(error)
+        return _Refused(error.feedback, f"the last patch did not apply: {error}")
+    candidate = _candidate(applied, files, summary=str(reply.get("summary") or "Edited by a patch."))
+    if may_mend and not is_one and (refusal := refused_by_scan(inputs, candidate)):
+        return _Refused(refusal)
+    return candidate
+
+
+def _end_of(error: DiffRefusedError) -> Ended | Escalate:
     """Handle a patch that is wrong in what it wants, not in how it says so."""
     if error.reason in _FORBIDDEN:
         return Ended(State.FAILED, Reason.PATCH_REFUSED, str(error))
     return Escalate(Tier.AGENT, Reason.PATCH_INVALID, str(error))
 
 
-def _ask(attempt: Attempt, shown: str, *, refused: str, last: str) -> ToolCall:
-    parts = [Text(shown, ends_prefix=True), Text(f"The owner asks:\n{attempt.order}")]
+def _ask(attempt: Attempt, shown: _Shown, *, refused: str, last: str) -> ToolCall:
+    parts = [Text(shown.text, ends_prefix=True), Text(f"The owner asks:\n{attempt.order}")]
     if refused:
         again = f"Your last patch was refused:\n{last[:MAX_QUOTED_PATCH]}\n\nWhy:\n{refused}\nSend it whole again."
         parts.append(Text(again))
 
-    purpose: CallPurpose = "patch_built" if is_built(attempt.files) else "patch_edit"
+    purpose: CallPurpose = "patch_built" if shown.is_built else "patch_edit"
     return attempt.tool_call(purpose, parts, system=load_prompt("patch"), tool=patch_tool())
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from html import escape
 from typing import Any
 
@@ -26,42 +27,33 @@ from sites.releases import profile_of, refusal_of
 from sites.scan.rules import describe_limits
 from sites.spec.catalog import catalog_prompt, outline_prompt, read_prompt
 from sites.spec.edit import apply_edit, edit_of, edit_tool, relevant_part
-from sites.spec.model import Site, parse_site
+from sites.spec.model import Site
 from sites.spec.outline import expand_outline, left_out, outline_tool
 from sites.spec.quality import is_unchanged, loses_copy, lost_change
 from sites.spec.render import contrast_notes, detached_files, render, render_onto
 from sites.spec.translate import (
     MAX_CHUNKS,
-    Entry,
     apply_translation,
     chunks,
     entries_of,
     is_translation,
     translate_tool,
 )
-from workers.attempt import Attempt
+from workers.attempt import Attempt, Inputs
+from workers.compute import timed
 from workers.outcomes import Asked, Candidate, Escalate, Outcome
 
 IMPORTED = "the site was imported without a spec"
 EDITED = "their bytes are not the render of the site's spec"
 
 
-def spec_of(attempt: Attempt) -> Site | None:
-    """Return the site document that is edited; whether pages still are its render is another question."""
-    assert attempt.start is not None
-    digest = attempt.start.spec_sha256
-    return None if digest is None else parse_site(attempt.content_store.get(digest))
-
-
-def edit_plain_html(attempt: Attempt) -> Candidate | Escalate:
+def edit_plain_html(inputs: Inputs) -> Candidate | Escalate:
     """Edit pages of plain HTML in place, or escalate with the reason."""
-    files, site = attempt.files, spec_of(attempt)
+    files, site = inputs.files, inputs.spec
     detached = detached_files(site, files) if site else frozenset()
     managed = site.pages.keys() - detached if site else frozenset()
     why = IMPORTED if site is None else EDITED
-    edit = (
-        edit_plain(attempt.prompt, files) if not attempt.instruction else NoPlainEdit("a debate added to the request")
-    )
+    edit = edit_plain(inputs.prompt, files) if not inputs.instruction else NoPlainEdit("a debate added to the request")
     if isinstance(edit, PlainEdit):
         changed = {path for path, data in edit.files.items() if files.get(path) != data}
         if not changed & managed:
@@ -74,13 +66,13 @@ def edit_plain_html(attempt: Attempt) -> Candidate | Escalate:
     return Escalate(Tier.PATCH, Reason.NOT_SPEC_MANAGED, f"plain HTML ({which}{why}): {edit.reason}")
 
 
-def also_on(attempt: Attempt, sought: Sequence[str], detached: frozenset[str]) -> str:
+def also_on(inputs: Inputs, sought: Sequence[str], detached: frozenset[str]) -> str:
     """Return why an edit of the spec would be incomplete, since plain pages are affected too; empty if it is not."""
     if not detached:
         return ""
-    if path := page_with(sought, detached, attempt.files):
+    if path := page_with(sought, detached, inputs.files):
         return f"{path} is plain HTML ({EDITED}) and has to change too"
-    found = edit_plain(attempt.prompt, attempt.files, only=detached)
+    found = edit_plain(inputs.prompt, inputs.files, only=detached)
     if isinstance(found, PlainEdit) or found.is_ambiguous:
         return f"the request can also mean {', '.join(sorted(detached))}, plain HTML ({EDITED})"
     return ""
@@ -123,58 +115,64 @@ class _Poor:
 
 def edit_spec(attempt: Attempt) -> Outcome:
     """Do a tier 1 job."""
-    if attempt.start is None:
-        return _by_model(attempt, _outline_task(attempt))
-    if is_built(attempt.files):
+    plan = attempt.compute(_plan)
+    return _by_model(attempt, plan) if isinstance(plan, _Task) else plan
+
+
+def _plan(inputs: Inputs) -> Outcome | _Task:
+    """Edit without a model, or return what a model has to be asked."""
+    if inputs.start is None:
+        return _outline_task(inputs)
+    if is_built(inputs.files):
         return Escalate(Tier.PATCH, Reason.NOT_SPEC_MANAGED, "a build writes the site's pages, and builds need a box")
-    site = spec_of(attempt)
-    detached = detached_files(site, attempt.files) if site else frozenset()
+    site = inputs.spec
+    detached = detached_files(site, inputs.files) if site else frozenset()
     if site is None or detached >= site.pages.keys():
-        return edit_plain_html(attempt)
-    direct = parse_direct(attempt.prompt, site) if not attempt.instruction else None
+        return edit_plain_html(inputs)
+    direct = parse_direct(inputs.prompt, site) if not inputs.instruction else None
     if direct is not None:
         changed = apply_direct(site, direct)
-        result = _candidate(attempt, changed, before=site, summary=direct.summary, how="direct edit, no model")
+        result = _candidate(inputs, changed, before=site, summary=direct.summary, how="direct edit, no model")
         if isinstance(result, Escalate):
-            return edit_plain_html(attempt)
-        doubt = also_on(attempt, direct.sought, detached)
+            return edit_plain_html(inputs)
+        doubt = also_on(inputs, direct.sought, detached)
         return Escalate(Tier.PATCH, Reason.NOT_SPEC_MANAGED, doubt) if doubt else result
     if detached:
-        plain = edit_plain_html(attempt)
-        if isinstance(plain, Candidate) or is_about(attempt.prompt, site, detached):
+        plain = edit_plain_html(inputs)
+        if isinstance(plain, Candidate) or is_about(inputs.prompt, site, detached):
             return plain
-    texts = entries_of(site) if is_translation(attempt.prompt) and not detached else ()
+    texts = entries_of(site) if is_translation(inputs.prompt) and not detached else ()
     if 0 < len(parts := chunks(texts)) <= MAX_CHUNKS:
-        return _by_model(attempt, _translation_task(attempt, site, texts, parts))
-    return _by_model(attempt, _edit_task(attempt, site, detached))
+        return _translation_task(inputs, parts)
+    return _edit_task(inputs, site, detached)
 
 
-def refused_by_scan(attempt: Attempt, candidate: Candidate) -> str:
+def refused_by_scan(inputs: Inputs, candidate: Candidate) -> str:
     """Return what the scan will refuse, so that the model that wrote it can mend it; empty if nothing."""
-    assert attempt.site is not None
-    with attempt.step("check"):
-        return refusal_of(candidate.files, site=attempt.site, policy=attempt.policy)
+    assert inputs.site is not None
+    with timed("check"):
+        return refusal_of(candidate.files, site=inputs.site, policy=inputs.policy)
 
 
-def limits_of(attempt: Attempt) -> str:
+def limits_of(inputs: Inputs) -> str:
     """Return what the site's profile allows, in words for a model."""
-    assert attempt.site is not None
-    return describe_limits(profile_of(attempt.policy, attempt.site))
+    assert inputs.site is not None
+    return describe_limits(profile_of(inputs.policy, inputs.site))
 
 
 _NO_MORE_QUESTIONS = "The owner was asked often enough. Do what is clear, or say in `cannot` why nothing can be done."
 
 
-def decline(attempt: Attempt, reply: Mapping[str, Any], *, to: Tier) -> Asked | Escalate | str:
+def decline(inputs: Inputs, reply: Mapping[str, Any], *, to: Tier) -> Asked | Escalate | str:
     """Return what follows an edit that the model left empty: a question, a higher tier, or its feedback; empty if none.
 
     Args:
-        attempt: the edit.
+        inputs: of the edit.
         reply: the edit tool's input.
         to: the tier that takes over.
     """
     if question := way_out(reply, "ask"):
-        return Asked(question) if attempt.may_ask else _NO_MORE_QUESTIONS
+        return Asked(question) if inputs.may_ask else _NO_MORE_QUESTIONS
     if reason := way_out(reply, "cannot"):
         return Escalate(to, Reason.BEYOND_TIER, reason)
     return ""
@@ -185,14 +183,14 @@ _CUT = _Poor(Reason.SPEC_INVALID, "the model's reply was cut off at its token li
 
 @dataclass(frozen=True)
 class _Task:
-    """What a model is asked for, and what becomes of its reply."""
+    """What a model is asked for, and what becomes of its reply; functions of modules, for it comes from a child."""
 
     purpose: CallPurpose
-    system: str
+    system: Callable[[], str]
     prompts: Sequence[Sequence[Text]]
     """Of calls that are made side by side; mostly one."""
-    tool: Mapping[str, Any]
-    use: Callable[[Sequence[Mapping[str, Any]]], Outcome | _Poor]
+    tool: Callable[[], Mapping[str, Any]]
+    use: Callable[[Inputs, Sequence[Mapping[str, Any]]], Outcome | _Poor]
 
 
 def _by_model(attempt: Attempt, task: _Task) -> Outcome:
@@ -200,34 +198,49 @@ def _by_model(attempt: Attempt, task: _Task) -> Outcome:
     for number in range(1, tries + 1):
         again = [Text(problem.quoted())] if problem.replies else []
         prompts = [[*parts, *again] for parts in task.prompts]
-        replies = attempt.tool_calls(task.purpose, prompts, system=task.system, tool=task.tool)
-        inputs = [reply.input for reply in replies]
-        result = _CUT if any(reply.is_cut for reply in replies) else task.use(inputs)
-        if isinstance(result, Candidate) and number < tries and (refusal := refused_by_scan(attempt, result)):
-            result = _Poor(Reason.SCAN_REFUSED, refusal)
+        calls = attempt.tool_calls(task.purpose, prompts, system=task.system(), tool=task.tool())
+        replies = [call.input for call in calls]
+        is_cut = any(call.is_cut for call in calls)
+        result = _CUT if is_cut else attempt.compute(_use, task.use, replies, may_mend=number < tries)
         if not isinstance(result, _Poor):
             return result
-        problem = replace(result, replies=inputs)
+        problem = replace(result, replies=replies)
         attempt.kept[:] = [f"{task.purpose} was tried; nothing usable was kept"]
     return Escalate(Tier.PATCH, problem.reason, problem.detail)
 
 
-def _edit_task(attempt: Attempt, site: Site, detached: frozenset[str]) -> _Task:
+def _use(
+    inputs: Inputs,
+    use: Callable[[Inputs, Sequence[Mapping[str, Any]]], Outcome | _Poor],
+    replies: Sequence[Mapping[str, Any]],
+    *,
+    may_mend: bool,
+) -> Outcome | _Poor:
+    """Return what becomes of a model's replies; what the scan will refuse is poor while the model may mend it."""
+    result = use(inputs, replies)
+    if may_mend and isinstance(result, Candidate) and (refusal := refused_by_scan(inputs, result)):
+        return _Poor(Reason.SCAN_REFUSED, refusal)
+    return result
+
+
+def _edit_task(inputs: Inputs, site: Site, detached: frozenset[str]) -> _Task:
     """Return the task of an edit: rules and catalog, which all sites share, then the document, then the request."""
-    document = f"{limits_of(attempt)}\n\nThe site document:\n{relevant_part(site, attempt.words).to_text()}"
+    document = f"{limits_of(inputs)}\n\nThe site document:\n{relevant_part(site, inputs.words).to_text()}"
     by_hand = ", ".join(sorted(detached))
     fixed = f"These files were edited by hand and stay as they are: {by_hand}\n\n" if detached else ""
     return _Task(
         "spec_edit",
-        catalog_prompt(),
-        [[Text(document, ends_prefix=True), Text(f"{fixed}The owner asks:\n{attempt.order}")]],
-        edit_tool(),
-        lambda replies: _edited(attempt, site, replies[0]),
+        catalog_prompt,
+        [[Text(document, ends_prefix=True), Text(f"{fixed}The owner asks:\n{inputs.order}")]],
+        edit_tool,
+        _edited,
     )
 
 
-def _edited(attempt: Attempt, site: Site, reply: Mapping[str, Any]) -> Outcome | _Poor:
-    if not reply.get("operations") and (declined := decline(attempt, reply, to=Tier.PATCH)):
+def _edited(inputs: Inputs, replies: Sequence[Mapping[str, Any]]) -> Outcome | _Poor:
+    site, reply = inputs.spec, replies[0]
+    assert site is not None
+    if not reply.get("operations") and (declined := decline(inputs, reply, to=Tier.PATCH)):
         return _Poor(Reason.SPEC_POOR, declined) if isinstance(declined, str) else declined
     try:
         changed = apply_edit(site, edit_of(reply))
@@ -235,52 +248,53 @@ def _edited(attempt: Attempt, site: Site, reply: Mapping[str, Any]) -> Outcome |
         return _Poor(Reason.SPEC_INVALID, str(error))
     if is_unchanged(site, changed):
         return _Poor(Reason.SPEC_POOR, "the model's patch changes nothing")
-    if loses_copy(site, changed, request=attempt.words):
+    if loses_copy(site, changed, request=inputs.words):
         return _Poor(Reason.SPEC_POOR, "the model's patch drops more than half of the site's copy")
-    if lost := lost_change(attempt.words, site, changed):
+    if lost := lost_change(inputs.words, site, changed):
         return _Poor(Reason.SPEC_POOR, lost)
     summary = str(reply.get("summary") or "Edited by the model.")[:300]
-    return _candidate(attempt, changed, before=site, summary=summary, how="a model's patch of the spec")
+    return _candidate(inputs, changed, before=site, summary=summary, how="a model's patch of the spec")
 
 
-def _outline_task(attempt: Attempt) -> _Task:
+def _outline_task(inputs: Inputs) -> _Task:
     return _Task(
         "spec_create",
-        outline_prompt(),
-        [[Text(f"The owner describes the site:\n{attempt.order}")]],
-        outline_tool(),
-        lambda replies: _created(attempt, replies[0]),
+        outline_prompt,
+        [[Text(f"The owner describes the site:\n{inputs.order}")]],
+        outline_tool,
+        _created,
     )
 
 
-def _translation_task(attempt: Attempt, site: Site, texts: Sequence[Entry], parts: Sequence[str]) -> _Task:
+def _translation_task(inputs: Inputs, parts: Sequence[str]) -> _Task:
     return _Task(
         "spec_edit",
-        read_prompt("translate.md"),
-        [[Text(f"The site's texts:\n{part}"), Text(f"The owner asks:\n{attempt.order}")] for part in parts],
-        translate_tool(),
-        lambda replies: _translated(attempt, site, texts, replies),
+        partial(read_prompt, "translate.md"),
+        [[Text(f"The site's texts:\n{part}"), Text(f"The owner asks:\n{inputs.order}")] for part in parts],
+        translate_tool,
+        _translated,
     )
 
 
-def _translated(
-    attempt: Attempt, site: Site, texts: Sequence[Entry], replies: Sequence[Mapping[str, Any]]
-) -> Outcome | _Poor:
+def _translated(inputs: Inputs, replies: Sequence[Mapping[str, Any]]) -> Outcome | _Poor:
+    site = inputs.spec
+    assert site is not None
     if not any(reply.get("texts") for reply in replies):
         declined = next(
-            (found for reply in replies if (found := decline(attempt, reply, to=Tier.PATCH))), "no text came"
+            (found for reply in replies if (found := decline(inputs, reply, to=Tier.PATCH))), "no text came"
         )
         return _Poor(Reason.SPEC_POOR, declined) if isinstance(declined, str) else declined
     try:
-        changed = apply_translation(site, texts, replies)
+        changed = apply_translation(site, entries_of(site), replies)
     except SpecError as error:
         return _Poor(Reason.SPEC_INVALID, str(error))
     if is_unchanged(site, changed):
         return _Poor(Reason.SPEC_POOR, "the translation changes nothing")
-    return _candidate(attempt, changed, before=site, summary="Translated by the model.", how="a model's translation")
+    return _candidate(inputs, changed, before=site, summary="Translated by the model.", how="a model's translation")
 
 
-def _created(attempt: Attempt, reply: Mapping[str, Any]) -> Outcome | _Poor:
+def _created(inputs: Inputs, replies: Sequence[Mapping[str, Any]]) -> Outcome | _Poor:
+    reply = replies[0]
     try:
         site = expand_outline(reply)
     except SpecError as error:
@@ -288,20 +302,20 @@ def _created(attempt: Attempt, reply: Mapping[str, Any]) -> Outcome | _Poor:
     summary = "A new site from its description."
     if missing := left_out(reply):
         summary += f" Left out, as the request does not give what they need: {', '.join(missing)}."
-    return _candidate(attempt, site, before=None, summary=summary, how="a model's outline")
+    return _candidate(inputs, site, before=None, summary=summary, how="a model's outline")
 
 
-def _candidate(attempt: Attempt, site: Site, *, before: Site | None, summary: str, how: str) -> Candidate | Escalate:
+def _candidate(inputs: Inputs, site: Site, *, before: Site | None, summary: str, how: str) -> Candidate | Escalate:
     """Render a changed site around its detached pages, or escalate if the change affects one of them."""
-    with attempt.step("render"):
+    with timed("render"):
         if before is None:
-            files = dict(attempt.files) | render(site)
+            files = dict(inputs.files) | render(site)
         else:
             try:
-                files = render_onto(before, site, attempt.files)
+                files = render_onto(before, site, inputs.files)
             except DetachedPagesError as error:
                 return Escalate(Tier.PATCH, Reason.NOT_SPEC_MANAGED, str(error))
-    changed = {path for path, data in files.items() if attempt.files.get(path) != data}
+    changed = {path for path, data in files.items() if inputs.files.get(path) != data}
     facts = {"how": how, "pages": pages_fact(changed, "spec-managed")}
     old = contrast_notes(before) if before is not None else ()
     notes = [note for note in contrast_notes(site) if note not in old]

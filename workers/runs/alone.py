@@ -191,8 +191,6 @@ def _attempt(place: AloneContext) -> Attempt:
 
     return Attempt(
         claim=Claim(job, row, place.token, place.policy),
-        site=None,
-        base=None,
         content_store=place.content_store,
         gateway_url=place.url,
         check=lambda: None,
