@@ -36,8 +36,9 @@ from tests.services import Valkey, wait_until
 _PROCESSES = 6
 """Our jobs, and Celery's under prefork: each waits in a process of its own."""
 _THREADS = 100
-_DENSE = (50, 200, 1000)
-"""Our jobs at once in the pool of threads."""
+_DENSE = {50: 1.0, 200: 0.25, 1000: 0.1}
+"""Our jobs at once in the pool of threads, and the MiB that each may take (issue 19)."""
+_MIB = 2**20
 _CELERY = ("celery[redis]==5.7.0", "anthropic==2.12.0", "gevent==26.9.0")
 _PATIENCE_SECONDS = 120
 _QUIET = subprocess.DEVNULL
@@ -82,7 +83,7 @@ def measure(repetitions: int) -> Answer:
         "celery's gevent, a bare task": _celery("gevent", jobs=_THREADS, times=repetitions),
     }
     own = _ours("prefork", jobs=_PROCESSES, times=repetitions)
-    dense = {jobs: _ours("dense", jobs=jobs, times=repetitions) for jobs in _DENSE}
+    dense = [_ours("dense", jobs=jobs, times=repetitions) for jobs in _DENSE]
     return Answer(
         question="Memory of a job that waits for its model",
         comparisons=tuple(
@@ -90,14 +91,18 @@ def measure(repetitions: int) -> Answer:
         )
         + tuple(
             Comparison(
-                f"Our dense pool with {jobs} jobs, beside Celery's threads with {_THREADS}",
+                f"{limit:g} MiB, {jobs} jobs of `pointsman up` in threads",
                 weight,
-                weights["celery's threads, a bare task"],
+                (limit * _MIB,) * repetitions,
+                target=1,
                 unit=Unit.BYTES,
             )
-            for jobs, weight in dense.items()
+            for (jobs, limit), weight in zip(_DENSE.items(), dense, strict=True)
         ),
-        notes=(f"{_PROCESSES} jobs in processes, {_THREADS} in threads and greenlets; the parent process counts",),
+        notes=(
+            f"{_PROCESSES} jobs in processes, {_THREADS} in threads and greenlets; the parent process counts",
+            "a worker of `pointsman up` shares pages with its other programs, and pays its part of them",
+        ),
     )
 
 
@@ -112,16 +117,22 @@ def _ours(pool: str, *, jobs: int, times: int) -> tuple[float, ...]:
             fake_provider=FakeProviderConfig(speed="max"),
             api_port=0,
             account=Account("anthropic", {"API_KEY": "sk-bench", "BASE_URL": model.url}),
+            waiting=jobs,
+            environment={"POINTSMAN_GATEWAY__UPSTREAM_CONNECTIONS": str(2 * jobs)},
+            idle_children=0,
         )
         fleet = stack.enter_context(Embedded(options, base_environment=os.environ))
         assert fleet.supervisor is not None
-        fleet.supervisor.kill("worker-quick")
-        argv = [sys.executable, "-m", "workers.main", "answer", "--pool", pool, "--concurrency", str(jobs)]
-        worker = stack.enter_context(_running(argv, fleet.environment))
+        if pool == "dense":
+            worker = psutil.Process(fleet.supervisor.pids()["worker-edits"])
+        else:
+            fleet.supervisor.kill("worker-edits")
+            argv = [sys.executable, "-m", "workers.main", "answer", "--pool", pool, "--concurrency", str(jobs)]
+            worker = stack.enter_context(_running(argv, fleet.environment))
         headers = {"authorization": f"Bearer {fleet.api_key}"}
-        for number in range(jobs):
-            body = {"prompt": f"Explain how bread number {number} rises"}
-            httpx2.post(f"{fleet.api_url}/v1/jobs", json=body, headers=headers, trust_env=False).raise_for_status()
+        bodies = {"jobs": [{"prompt": f"Explain how bread number {number} rises"} for number in range(jobs)]}
+        url = f"{fleet.api_url}/v1/jobs/batch"
+        httpx2.post(url, json=bodies, headers=headers, timeout=60, trust_env=False).raise_for_status()
         return _weighed(worker, model, jobs=jobs, times=times)
 
 

@@ -80,7 +80,9 @@ class Queue:
     call: CallPurpose | None = None
     """The model call that the work makes; None without one."""
     is_model_bound: bool = False
-    """Its work only waits for the model and computes next to nothing, so a thread can do it (`--pool dense`)."""
+    """Its attempts mostly wait for a model, so they wait in threads (`--pool dense`). Work that holds a box for all of
+    its time, or runs programs of its own, needs a process that can be killed.
+    """
     calls: int = 1
     """Such calls in a typical attempt."""
     busy_share: tuple[float, float] | None = None
@@ -92,7 +94,7 @@ class Queue:
     target_seconds: float = 5
     """Target for the 95th percentile of the wait."""
     pool: int = 2
-    """Processes per worker; a Kubernetes pod has one if jobs may take minutes."""
+    """Jobs at once per worker; a Kubernetes pod has one if jobs may take minutes."""
     local_worker: Literal["edits", "quick", "agent"] = "quick"
     """Which worker of a one-machine installation serves it."""
     least_pods: int = 1
@@ -133,9 +135,10 @@ QUEUES: Mapping[QueueName, Queue] = {
         call="answer",
         is_model_bound=True,
         arrivals=0.2,
-        pool=4,
-        fallback_pods=4,
-        most_pods=50,
+        pool=50,
+        local_worker="edits",
+        fallback_pods=1,
+        most_pods=10,
     ),
     QueueName.SPEC: Queue(
         work="edits of a site's spec",
@@ -144,12 +147,13 @@ QUEUES: Mapping[QueueName, Queue] = {
         writes_site=True,
         volumes=("content-store",),
         call="spec_edit",
+        is_model_bound=True,
         follows={QueueName.PATCH: 0.08, QueueName.CONTROL: 0.8},
         arrivals=0.55,
-        pool=4,
+        pool=50,
         local_worker="edits",
-        fallback_pods=6,
-        most_pods=100,
+        fallback_pods=1,
+        most_pods=10,
     ),
     QueueName.PATCH: Queue(
         work="edits by a diff, and builds",
@@ -159,9 +163,11 @@ QUEUES: Mapping[QueueName, Queue] = {
         box="on_demand",
         volumes=("content-store",),
         call="patch_edit",
+        is_model_bound=True,
         follows={QueueName.AGENT: 0.05, QueueName.CONTROL: 0.8},
         arrivals=0.15,
         target_seconds=10,
+        pool=8,  # any of them may hold a box, for a site with a build
         local_worker="edits",
         fallback_pods=3,
         most_pods=60,

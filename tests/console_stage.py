@@ -41,8 +41,8 @@ SITES = Path(__file__).parents[1] / "producers" / "evaluation" / "sites"
 LONG = "Rindfleischetikettierungsüberwachungsaufgabenübertragungsgesetz" * 2
 """A word that no line breaks by itself."""
 WORKERS = (
-    ("worker-edits", 4, ("spec", "patch")),
-    ("worker-quick", 8, ("intake", "tools", "answer", "control")),
+    ("worker-edits", 8, ("answer", "spec", "patch")),
+    ("worker-quick", 4, ("intake", "tools", "control")),
     ("worker-agent", 2, ("agent", "steps")),
 )
 QUESTIONS = ("Which pages have no description?", "How many words are on the menu page?", "Is there a contact form?")

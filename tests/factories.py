@@ -202,7 +202,7 @@ def make_attempt(
     job = ClaimedJob(id=uuid4(), root_id=uuid4(), prompt=prompt, **(place | fields))
     attempt = ClaimedAttempt(uuid4(), job.id, 1, queue.value, job.tier, 1, "w", datetime.now(UTC))
     made = WorkerAttempt(
-        claim=Claim(job, attempt, "token", policy or platform_policy()),
+        claim=Claim(job, attempt, "token", policy or platform_policy(), base=Release() if files else None),
         content_store=ContentStore(Path("/none")),
         gateway_url="http://127.0.0.1:1",
         check=lambda: None,

@@ -55,8 +55,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_CONCURRENCY = 2
-"""Processes, or threads, in a pool."""
+_CONCURRENCY = {"prefork": 2, "dense": 50}
+"""Jobs at once, unless the operator says otherwise."""
 POOLS = {"prefork": "prefork", "dense": "workers.dense:DensePool"}
 """Celery's names of our pools."""
 _CONNECTIONS = {"prefork": 2, "dense": 8}
@@ -152,14 +152,15 @@ def build_worker(
     *,
     worker: str,
     queues: Collection[str] = (),
-    concurrency: int = DEFAULT_CONCURRENCY,
+    concurrency: int = _CONCURRENCY["prefork"],
     pool: str = "prefork",
     handlers: Mapping[QueueName, Handler] = HANDLERS,
 ) -> tuple[Celery, PoolHooks]:
     """Return a worker's application with the tasks of every queue, and the hooks that must stay alive with it."""
     configure_mappers()  # once here: in a pool child it takes as long as a dozen small jobs
     policy = load_policy(settings.policy.path)
-    vocabularies = load_vocabularies(settings.policy.vocabulary)
+    takes_in = QueueName.INTAKE in queues  # 16 MiB of words that no other queue's work looks for
+    vocabularies = load_vocabularies(settings.policy.vocabulary) if takes_in else None
     app = create_app(
         settings.broker.url,
         broker_use_ssl=settings.broker.tls,
@@ -204,15 +205,12 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="pointsman worker", description="Work on one or several queues.")
     served = [queue.value for queue in QUEUES]
     parser.add_argument("queues", nargs="*", metavar="QUEUE", help=", ".join(served))
-    parser.add_argument(
-        "--concurrency", type=int, default=DEFAULT_CONCURRENCY, help="jobs at once (default %(default)s)"
-    )
+    parser.add_argument("--concurrency", type=int, help="jobs at once (default 2, in a dense pool 50)")
     bound = [name.value for name, queue in QUEUES.items() if queue.is_model_bound]
     parser.add_argument(
         "--pool",
         choices=tuple(POOLS),
-        default="prefork",
-        help=f"a process for each job, or a thread (dense: only {', '.join(bound)}; default %(default)s)",
+        help=f"a process for each job, or a thread (dense: only {', '.join(bound)}, and the default there)",
     )
     parser.add_argument(
         "--idle-children", type=int, help="processes that the pool keeps while it has nothing to do (default all)"
@@ -221,8 +219,11 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     arguments = parser.parse_args(argv)
     if not arguments.check and not (arguments.queues and set(arguments.queues) <= set(served)):
         parser.error(f"name one or several queues of {', '.join(served)}")
-    if arguments.pool == "dense" and not set(arguments.queues) <= set(bound):
-        parser.error(f"the dense pool serves only {', '.join(bound)}: the others compute")
+    is_bound = set(arguments.queues) <= set(bound)
+    arguments.pool = arguments.pool or ("dense" if is_bound else "prefork")
+    arguments.concurrency = arguments.concurrency or _CONCURRENCY[arguments.pool]
+    if arguments.pool == "dense" and not is_bound:
+        parser.error(f"the dense pool serves only {', '.join(bound)}")
     if arguments.pool == "dense" and arguments.idle_children is not None:
         parser.error("--idle-children is for the processes of the prefork pool")
     return arguments
@@ -294,18 +295,16 @@ def run_worker(
     half a minute.
     """
     is_fixed = idle_children is None or idle_children >= concurrency
-    app.worker_main(
-        [
-            "worker",
-            f"--concurrency={concurrency}" if is_fixed else f"--autoscale={concurrency},{idle_children}",
-            f"--queues={','.join(lists)}",
-            f"--hostname={worker}",
-            "--without-mingle",
-            "--without-gossip",
-            "--without-heartbeat",
-            "--loglevel=INFO",
-        ]
-    )
+    app.Worker(  # as `app.worker_main` does, without the 8 MiB of Celery's command line
+        hostname=worker,
+        queues=lists,
+        concurrency=concurrency,
+        autoscale=None if is_fixed else (concurrency, idle_children),
+        without_mingle=True,
+        without_gossip=True,
+        without_heartbeat=True,
+        loglevel="INFO",
+    ).start()
 
 
 if __name__ == "__main__":

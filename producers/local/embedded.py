@@ -120,8 +120,11 @@ class Options:
     policy: Path | None = None
     api_port: int = 8080
     concurrency: int = 2
+    """Processes of each worker that has a process for each job."""
+    waiting: int = 16
+    """Jobs at once of the worker whose jobs wait for models in threads."""
     idle_children: int | None = None
-    """Processes that each worker pool keeps while it has nothing to do; all by default. With it, the dispatcher keeps
+    """Processes that such a worker keeps while it has nothing to do; all by default. With it, the dispatcher keeps
     fewer connections, too."""
     site: str | None = None
     """The shipped site is imported under this name."""
@@ -369,19 +372,19 @@ class Embedded:
         ]
         if self.box_config().mirror_port:
             programs.append(self._mirror())
-        concurrency = str(self.options.concurrency)
         for name, queues in WORKERS.items():
-            argv = python_module("workers.main", *queues, "--concurrency", concurrency, *self._idle(queues))
-            programs.append(Program(name, argv))
+            programs.append(Program(name, python_module("workers.main", *queues, *self._pool_of(queues))))
         return programs
 
-    def _idle(self, queues: Sequence[str]) -> tuple[str, ...]:
-        """Return a worker's option; one that keeps boxes warm has a child for that."""
-        least = self.options.idle_children
+    def _pool_of(self, queues: Sequence[str]) -> tuple[str, ...]:
+        """Return a worker's options: its pool is what its queues' records make the default."""
+        served, slots, least = [QUEUES[QueueName(queue)] for queue in queues], self.options, self.options.idle_children
+        if all(queue.is_model_bound for queue in served):
+            return ("--concurrency", str(slots.waiting))
         if least is None:
-            return ()
-        is_warm = bool(self.boxes.host) and any(QUEUES[QueueName(queue)].box == "warm" for queue in queues)
-        return ("--idle-children", str(max(least, 1 if is_warm else 0)))
+            return ("--concurrency", str(slots.concurrency))
+        is_warm = bool(self.boxes.host) and any(queue.box == "warm" for queue in served)
+        return ("--concurrency", str(slots.concurrency), "--idle-children", str(max(least, 1 if is_warm else 0)))
 
     def _fake_provider(self) -> Program:
         config = self.options.fake_provider

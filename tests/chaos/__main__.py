@@ -13,6 +13,7 @@ from tests.chaos.options import read_options
 PARTS: Mapping[str, str] = {
     "fleet": "tests.chaos.burn",
     "hosts": "tests.chaos.hosts",
+    "dense": "tests.chaos.dense",
     "celery": "tests.chaos.plain",
     "intake": "tests.chaos.celery_intake",
     "publish": "tests.chaos.publishes",

@@ -37,7 +37,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 _FAKETIME = "libfaketimeMT.so.1"
 SKEWS = {"dispatcher-2": "+240s", "worker-edits-2": "-180s", "worker-quick-2": "+420s", "gateway": "-120s"}
 """Whose clocks are how wrong. The ledger's own is the only one that leases may go by."""
-_EXTRA = {"worker-edits-2": ("spec", "patch"), "worker-quick-2": ("intake", "tools", "answer", "control")}
+_EXTRA = {"worker-edits-2": ("answer", "spec", "patch"), "worker-quick-2": ("intake", "tools", "control")}
 POOR_DAY_USD = 0.25
 
 

@@ -1,4 +1,4 @@
-"""A worker that does on queues `answer` and `tools` what prompts say: `python -m ... POOL CONCURRENCY LIST...`."""
+"""A worker that does on the queues of `OBEYING` what prompts say: `python -m ... POOL CONCURRENCY LIST...`."""
 
 import ctypes
 import os
@@ -11,13 +11,16 @@ from contextlib import suppress
 from routing.broker import TRANSPORT_OPTIONS
 from routing.config import read_settings
 from routing.queues import QueueName
+from sites.errors import TreeRefusedError
 from workers import dense
-from workers.attempt import Attempt
+from workers.attempt import Attempt, Inputs
+from workers.compute import timed
 from workers.main import WorkerSettings, build_worker, run_worker
 from workers.outcomes import Answered, Outcome
 from workers.tasks import HANDLERS
 
 MEBIBYTE = 1_048_576
+OBEYING = (QueueName.TOOLS, QueueName.ANSWER, QueueName.SPEC, QueueName.PATCH)
 
 
 def nap(seconds: float) -> None:
@@ -36,18 +39,33 @@ def obey(attempt: Attempt) -> Outcome:
                 nap(float(seconds))
             finally:
                 print("let go", file=sys.stderr, flush=True)
-        case ["heed", seconds]:
+        case ["heed", seconds, *_]:
             deadline = time.monotonic() + float(seconds)
             while time.monotonic() < deadline:
                 attempt.check()
                 time.sleep(0.05)
         case ["ask", *_]:
-            attempt.call("answer", lambda models, call: models.create(["?"], model=call.model, max_tokens=9))
-        case ["long", length]:
+            attempt.call("answer", lambda models, call: models.create([attempt.prompt], model=call.model, max_tokens=9))
+        case ["long", length, *_]:
             return Answered("x" * int(length))
+        case ["compute", *words]:
+            attempt.compute(compute, words)
         case words:
             misbehave(words)
     return Answered(attempt.prompt)
+
+
+def compute(inputs: Inputs, words: list[str]) -> None:
+    """Do what a computation must not do."""
+    print(f"compute {inputs.prompt} {os.getpid()}", file=sys.stderr, flush=True)
+    if words[0] == "refuse":
+        with timed("apply"):
+            raise TreeRefusedError("too_many", "a.html", "one too many")
+    if words[0] == "spin":
+        deadline = time.monotonic() + float(words[1])
+        while time.monotonic() < deadline:
+            pass
+    misbehave(words)
 
 
 def misbehave(words: list[str]) -> None:
@@ -63,11 +81,11 @@ def misbehave(words: list[str]) -> None:
             child = subprocess.Popen(["sleep", "300"])
             print(f"grandchild {child.pid}", file=sys.stderr, flush=True)
             nap(float(seconds))
-        case ["die"]:
+        case ["die", *_]:
             os.kill(os.getpid(), signal.SIGKILL)
         case ["hog", mebibytes]:
             _ = bytearray(int(mebibytes) * MEBIBYTE)  # written to, so that it is resident
-        case ["swell"]:
+        case ["swell", *_]:
             kept = []
             while True:
                 kept.append(bytearray(64 * MEBIBYTE))
@@ -82,7 +100,7 @@ if __name__ == "__main__":
         queues=sys.argv[3:],
         concurrency=int(sys.argv[2]),
         pool=sys.argv[1],
-        handlers={**HANDLERS, QueueName.ANSWER: obey, QueueName.TOOLS: obey},
+        handlers={**HANDLERS, **dict.fromkeys(OBEYING, obey)},
     )
     # Whatever a visibility timeout can do, it does here within a second; half-open connections are noticed soon.
     app.conf.broker_transport_options = TRANSPORT_OPTIONS | {

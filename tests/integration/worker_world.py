@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import yaml
 from redis import Redis
@@ -26,6 +26,7 @@ from producers.dispatch.broker import BrokerLists, Publisher
 from producers.dispatch.dispatcher import Dispatcher
 from routing.broker import create_app
 from routing.policy.platform import Policy, platform_policy
+from routing.queues import QUEUES, QueueName
 from tests.factories import Shop
 from tests.services import Valkey, wait_until
 from workers.lifecycle import install_interrupts
@@ -177,9 +178,12 @@ class World:
             assert process.poll() is None, worker.said
         return worker
 
-    def ask(self, prompt: str, **fields: Any) -> UUID:
-        """Let a job wait on queue `answer`, or on another."""
-        return self.shop.accept(tier=None, prompt=prompt, **fields)
+    def ask(self, prompt: str, queue: QueueName = QueueName.ANSWER, **fields: Any) -> UUID:
+        """Let a job wait on a queue; one that writes a site has a site of its own."""
+        tier = QUEUES[queue].tier
+        if tier is not None:
+            fields = {"site_id": self.shop.site(f"site-{uuid4().hex}"), **fields}
+        return self.shop.accept(tier=tier, queue=queue, prompt=prompt, **fields)
 
     def ended(self, job_id: UUID, *, seconds: float = 30) -> Any:
         return wait_until(

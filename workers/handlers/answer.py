@@ -43,7 +43,7 @@ _FILE_TOOLS: list[dict[str, Any]] = [
 
 def answer_question(attempt: Attempt) -> Outcome:
     """Ask the model, serve its file tools, return its text."""
-    question = attempt.compute(_question)
+    question = attempt.compute(_question) if attempt.start is not None else attempt.order
     tools = [] if isinstance(question, str) else _FILE_TOOLS
     conversation: list[Turn] = [question]
     for turn in range(1, MAX_TURNS + 1):

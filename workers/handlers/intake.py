@@ -64,9 +64,9 @@ def intake(environment: Environment, vocabularies: Vocabularies | None = None) -
         environment: read for every decision, so that a switch takes effect at once.
         vocabularies: the words of the LLM router's ACTION; the shipped ones by default.
     """
-    words = vocabularies or shipped_vocabularies()
 
     def take_in(attempt: Attempt) -> Outcome:
+        words = vocabularies or shipped_vocabularies()
         rules = RouteRules(switches_of(environment()), words.of(attempt.claim.job.tenant))
         question = pending_question(attempt.claim.job)
         if question is not None and question.pending is not None:

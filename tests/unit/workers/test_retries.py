@@ -168,6 +168,7 @@ def test_the_table_knows_every_error_of_a_model_call() -> None:
     ours = {item for item in vars(workers.errors).values() if getattr(item, "__module__", "") == "workers.errors"}
     handled_where_they_are_raised = {
         workers.errors.WorkerError,
+        workers.errors.ComputeChildLost,
         workers.errors.HandBack,
         workers.errors.BuildFailedError,
         workers.errors.ResultInvalidError,
