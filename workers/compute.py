@@ -141,6 +141,7 @@ class Children:
 
         def keep() -> None:
             self._orders.close()
+            traces.stop()  # its thread; what children time is traced in the worker
             self._keep(theirs)
 
         self._fork(keep)
