@@ -22,14 +22,17 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
 from multiprocessing.connection import Connection
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from monitoring import traces
 from workers.errors import ComputeChildLost, HandBack
+
+if TYPE_CHECKING:
+    from workers.dense import Work
 
 logger = logging.getLogger(__name__)
 
@@ -72,16 +75,6 @@ def collecting(steps: list[Step]) -> Iterator[None]:
         yield
     finally:
         _steps.reset(before)
-
-
-class Interruptible(Protocol):
-    """The attempt that a call is made for."""
-
-    def check(self) -> None:
-        """Raise what interrupts it, if anything does."""
-
-    def holding(self, child: Child) -> AbstractContextManager[None]:
-        """Kill `child` when an interruption comes within this block."""
 
 
 class Child:
@@ -147,7 +140,7 @@ class Children:
         self._fork(keep)
         theirs.close()
 
-    def run(self, steps: list[Step], work: Interruptible, call: tuple[Callable[..., Any], Any, Any]) -> Any:
+    def run(self, steps: list[Step], work: Work, call: tuple[Callable[..., Any], Any, Any]) -> Any:
         """Return what a call computes in a child, and append what it timed to `steps`.
 
         Raises:
@@ -162,7 +155,7 @@ class Children:
             raise reply.error
         return reply.value
 
-    def _ask(self, call: bytes, work: Interruptible) -> bytes:
+    def _ask(self, call: bytes, work: Work) -> bytes:
         child, goes_on = self._take(work), False
         try:
             child = child or self._fork_child()
@@ -178,7 +171,7 @@ class Children:
             self._places.put(child if goes_on else None)
         return reply
 
-    def _take(self, work: Interruptible) -> Child | None:
+    def _take(self, work: Work) -> Child | None:
         """Wait for a place: an idle child, or None for one that is yet to be forked."""
         while True:
             work.check()

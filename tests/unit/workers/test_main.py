@@ -47,7 +47,33 @@ def test_a_worker_may_serve_several_queues() -> None:
     assert (arguments.queues, arguments.concurrency) == (["spec", "tools"], 3)
 
 
-@pytest.mark.parametrize("argv", [[], ["spce"], ["unrouted"], ["spec", "--concurrency", "x"]])
+@pytest.mark.parametrize(
+    ("argv", "pool", "concurrency"),
+    [
+        (["answer", "spec", "patch"], "dense", 50),
+        (["spec", "--concurrency", "1000"], "dense", 1000),
+        (["spec", "--pool", "prefork"], "prefork", 2),
+        (["spec", "tools"], "prefork", 2),
+        (["agent"], "prefork", 2),
+    ],
+)
+def test_model_bound_queues_wait_in_threads_unless_told_otherwise(argv: list[str], pool: str, concurrency: int) -> None:
+    arguments = parse_arguments(argv)
+    assert (arguments.pool, arguments.concurrency) == (pool, concurrency)
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        [],
+        ["spce"],
+        ["unrouted"],
+        ["spec", "--concurrency", "x"],
+        ["spec", "--idle-children", "0"],
+        ["tools", "--pool", "dense"],
+        ["steps", "--pool", "dense"],
+    ],
+)
 def test_a_wrong_command_line_is_refused_as_usage(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         parse_arguments(argv)
