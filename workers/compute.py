@@ -124,6 +124,8 @@ class Children:
         self._prepare = prepare
         self._most_calls = most_calls
         self._most_kib = most_kib
+        self._forking = threading.Lock()
+        """An order and its answer belong together: another's descriptor would kill another's child."""
         self._places: queue.LifoQueue[Child | None] = queue.LifoQueue()
         for _ in range(CHILDREN):
             self._places.put(None)
@@ -180,7 +182,7 @@ class Children:
 
     def _fork_child(self) -> Child:
         ours, theirs = socket.socketpair()
-        with theirs:
+        with theirs, self._forking:
             try:
                 socket.send_fds(self._orders, [b"."], [theirs.fileno()])
                 _, (pidfd,), _, _ = socket.recv_fds(self._orders, 1, 1)
