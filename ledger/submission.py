@@ -6,7 +6,7 @@ there is backlog. A queue can therefore exceed its limit by what is accepted bet
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -16,20 +16,19 @@ from sqlalchemy import Connection, or_, select
 from sqlalchemy import update as sql_update
 from sqlmodel import Session, col
 
-from ledger import audit
 from ledger.dispatch_window import WRITING_QUEUES
 from ledger.errors import IdempotencyConflictError
-from ledger.events import EventKind, NewEvent, event_rows
 from ledger.store import Statement, dump_json, now, wake_dispatcher
 from ledger.tables import Job, NewJob, digest_request
 from routing.decision.debate import DebateKind, Verdict
 from routing.jobs import JobRequest
 from routing.queues import QueueName
+from routing.redaction import may_hide, redact, redact_all
 from routing.scheduling import Admission, retry_after_seconds
 
 _ACCEPT = Statement("""
-    SELECT * FROM pointsman_accept_1(
-        %(tenant)s, CAST(%(jobs)s AS jsonb), CAST(%(events)s AS jsonb), CAST(%(audit)s AS jsonb),
+    SELECT * FROM pointsman_accept_2(
+        %(tenant)s, %(actor)s, CAST(%(jobs)s AS jsonb), CAST(%(routes)s AS jsonb), CAST(%(shown)s AS jsonb),
         CAST(%(limits)s AS jsonb), CAST(%(seen)s AS jsonb))
 """)
 """Checks what the jobs were decided on, finds each a place, and writes it with its events and its audit row.
@@ -37,7 +36,7 @@ _ACCEPT = Statement("""
 A job goes to the broker at once only when no other job of its tenant waits before it and the dispatch window has
 openings; it is held behind its site when another job writes that, or will. Those before it in the batch count. Rows are
 inserted in the order of their keys, so that two batches which share some cannot deadlock. Jobs are worked off by
-`created_at`, which keeps the order of the batch although a transaction has only one `now()`."""
+`created_at`, which keeps the order of the batch although it is written at one moment."""
 
 
 class Accepted(NamedTuple):
@@ -116,11 +115,14 @@ def accept_all(
     Returns:
         What became of each job; nothing at all, and nothing is written, when what was seen is so no longer.
     """
+    routes = {id(new.route): new.route for new in batch}
+    numbers = {key: number for number, key in enumerate(routes)}
     values = {
         "tenant": batch[0].tenant,
-        "jobs": dump_json([_facts(new, is_placed=limits is not None and new.clarification is None) for new in batch]),
-        "events": dump_json([row for new in batch for row in event_rows(_events(new), new)]),
-        "audit": dump_json([_audit_row(new, actor or f"tenant:{new.tenant}") for new in batch]),
+        "actor": actor or f"tenant:{batch[0].tenant}",
+        "jobs": dump_json([_facts(new, numbers[id(new.route)], is_placed=limits is not None) for new in batch]),
+        "routes": dump_json([*routes.values()]),
+        "shown": dump_json({str(new.id): shown for new in batch if (shown := _shown(new))}),
         "limits": dump_json(limits._asdict()) if limits is not None else None,
         "seen": dump_json(seen) if seen is not None else None,
     }
@@ -130,23 +132,20 @@ def accept_all(
     ]
 
 
-def _facts(new: NewJob, *, is_placed: bool) -> dict[str, Any]:
+def _facts(new: NewJob, route: int, *, is_placed: bool) -> dict[str, Any]:
+    is_placed = is_placed and new.clarification is None
     is_writing = is_placed and new.held_for is None and new.queue in WRITING_QUEUES
-    return new.row() | {"is_placed": is_placed, "is_writing": is_writing}
+    return new.row() | {"route": route, "is_placed": is_placed, "writes": is_writing}
 
 
-def _events(new: NewJob) -> Iterable[NewEvent]:
-    """Yield the events of an accepted job: the acceptance with its decision, and the wait."""
-    place = {"queue": new.queue.value, "tier": new.tier}
-    decision = {"mode": None if new.keeps_route else new.mode, "confidence": new.route.get("confidence")}
-    yield EventKind.ACCEPTED, {"source": new.source.value, "state": new.state.value, **decision, **place}
-    if new.waits:
-        yield EventKind.WAITING, place
-
-
-def _audit_row(new: NewJob, actor: str) -> dict[str, object]:
-    detail = {"source": new.source.value, "route": dict(new.route)}
-    return audit.audit_row("job_accepted", actor=actor, job=new, facts=audit.Facts(), detail=detail)
+def _shown(new: NewJob) -> dict[str, Any]:
+    """Return what events and audit say otherwise than the row: nothing secret, and no decision twice."""
+    shown: dict[str, Any] = {"mode": None} if new.keeps_route else {}
+    if may_hide(new.prompt):
+        shown |= {"prompt": redact(new.prompt)}
+    if (route := redact_all(new.route)) is not new.route:
+        shown |= {"route": route}
+    return shown
 
 
 def _dismiss(session: Session, job_id: UUID) -> None:

@@ -1,0 +1,166 @@
+"""Jobs are accepted with their events and audit rows derived from them, by one statement for all.
+
+`pointsman_accept_1`, which is handed all three, stays for processes of the version before. One row is asked for in the order of an index, not EXISTS: without that the planner reads another.
+"""
+
+from alembic import op
+
+revision = "0011"
+down_revision = "0010"
+branch_labels = None
+depends_on = None
+
+ACCEPT = """
+CREATE FUNCTION pointsman_accept_2(
+    p_tenant text, p_actor text, p_jobs jsonb, p_routes jsonb, p_shown jsonb, p_limits jsonb, p_seen jsonb
+) RETURNS TABLE (is_new boolean, is_pushed boolean, shortage jsonb)
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
+DECLARE
+    v_now timestamptz := clock_timestamp();
+    v_site uuid;
+    asked record;
+    room record;
+    v_queue text;
+    v_taken int;
+    v_cheapest bigint;
+    v_holds text[];
+    v_pushed boolean[];
+    v_shortages jsonb[];
+    v_new uuid[];
+BEGIN
+    IF p_seen IS NOT NULL THEN
+        SELECT site.id INTO v_site
+          FROM tenant LEFT JOIN site ON site.tenant = tenant.name AND site.name = p_seen ->> 'site'
+          LEFT JOIN release ON release.id = site.active_release_id
+         WHERE tenant.name = p_tenant AND tenant.overrides = p_seen -> 'overrides'
+           AND (p_seen ->> 'site' IS NULL
+                OR site.id IS NOT NULL AND coalesce(release.signals, '{}') = p_seen -> 'signals')
+           AND (p_seen ->> 'key' IS NULL OR EXISTS (
+                SELECT FROM api_key WHERE api_key.id = (p_seen ->> 'key')::uuid AND api_key.tenant = p_tenant
+                   AND api_key.scopes = p_seen -> 'scopes' AND revoked_at IS NULL));
+        IF NOT FOUND THEN
+            RETURN;
+        END IF;
+    END IF;
+
+    FOR asked IN
+        SELECT place, queue, is_pushed, is_placed, CASE WHEN writes AND (
+                   row_number() OVER (PARTITION BY queue, writes, site_id ORDER BY place) > 1
+                   OR (SELECT lock_job_id FROM site WHERE id = coalesce(v_site, new.site_id)) IS NOT NULL
+                   OR (SELECT id FROM job WHERE site_id = coalesce(v_site, new.site_id) AND queue = new.queue
+                          AND waiting_since IS NOT NULL AND held_for IS NULL
+                        ORDER BY site_id, queue LIMIT 1) IS NOT NULL
+                   OR (SELECT id FROM job WHERE site_id = coalesce(v_site, new.site_id) AND queue = new.queue
+                          AND held_for = 'site' ORDER BY priority LIMIT 1) IS NOT NULL)
+               THEN 'site' ELSE held_for END AS hold
+          FROM ROWS FROM (jsonb_to_recordset(p_jobs) AS (
+                   queue text, site_id uuid, held_for text, is_pushed boolean, is_placed boolean, writes boolean
+               )) WITH ORDINALITY AS new (queue, site_id, held_for, is_pushed, is_placed, writes, place)
+         ORDER BY queue, place
+    LOOP
+        v_holds[asked.place] := asked.hold;
+        v_pushed[asked.place] := asked.is_pushed;
+        CONTINUE WHEN NOT asked.is_placed;
+        IF v_queue IS DISTINCT FROM asked.queue THEN
+            v_queue := asked.queue;
+            v_taken := 0;
+            v_cheapest := p_limits -> 'cheapest' ->> asked.queue;
+            SELECT coalesce(own.waiting, 0) AS own_waiting, coalesce(own.drained_per_second, 0) AS own_rate,
+                   coalesce(everyone.waiting, 0) AS waiting, coalesce(everyone.drained_per_second, 0) AS rate,
+                   coalesce((SELECT spent_nanousd FROM cap WHERE scope = 'tenant_day'
+                                AND key = p_tenant || '/' || utc.day), 0) AS own_spent,
+                   coalesce((SELECT spent_nanousd FROM cap WHERE scope = 'fleet_day' AND key = utc.day), 0) AS spent,
+                   greatest(1, ceil(extract(epoch FROM date_trunc('day', utc.today) + interval '1 day'
+                                                       - utc.today)))::int AS seconds_left,
+                   CASE WHEN tenant.paused_at IS NOT NULL
+                          OR EXISTS (SELECT FROM queue_control WHERE queue = v_queue AND paused_at IS NOT NULL)
+                          OR (SELECT id FROM job WHERE queue = v_queue AND job.tenant = p_tenant
+                                 AND waiting_since IS NOT NULL AND pushed_at IS NULL AND held_for IS NULL
+                               ORDER BY priority, created_at LIMIT 1) IS NOT NULL
+                        THEN 0
+                        ELSE (SELECT least(
+                                  (p_limits ->> 'per_queue')::int - pushed.jobs,
+                                  (p_limits ->> 'per_tenant')::int * tenant.weight - pushed.own,
+                                  CASE WHEN v_queue <> 'control'
+                                       THEN coalesce(tenant.max_running, (p_limits ->> 'running_per_tenant')::int)
+                                            - pushed.own - (
+                                            SELECT count(*) FROM attempt JOIN job ON job.id = attempt.job_id
+                                             WHERE attempt.ended_at IS NULL AND attempt.queue <> 'control'
+                                               AND job.tenant = p_tenant) END)
+                                FROM (SELECT count(*) AS jobs, count(*) FILTER (WHERE job.tenant = p_tenant) AS own
+                                        FROM job WHERE queue = v_queue AND waiting_since IS NOT NULL
+                                                   AND pushed_at IS NOT NULL) AS pushed)
+                   END AS openings
+              INTO room
+              FROM tenant
+             CROSS JOIN (SELECT today, to_char(today, 'YYYY-MM-DD') AS day
+                           FROM timezone('UTC', v_now) AS clock (today)) AS utc
+              LEFT JOIN backlog AS own ON own.queue = v_queue AND own.tenant = tenant.name
+              LEFT JOIN backlog AS everyone ON everyone.queue = v_queue AND everyone.tenant = ''
+             WHERE tenant.name = p_tenant;
+        END IF;
+        IF room.own_waiting + v_taken >= (p_limits ->> 'waiting_per_tenant')::int
+           OR room.waiting + v_taken >= (p_limits ->> 'waiting_per_queue')::int
+           OR room.own_spent + v_cheapest > (p_limits ->> 'tenant_day')::bigint
+           OR room.spent + v_cheapest > (p_limits ->> 'fleet_day')::bigint THEN
+            v_shortages[asked.place] := to_jsonb(room) || jsonb_build_object('taken', v_taken);
+            CONTINUE;
+        END IF;
+        v_taken := v_taken + 1;
+        v_pushed[asked.place] := asked.hold IS NULL AND room.openings > 0;
+        room.openings := room.openings - v_pushed[asked.place]::int;
+    END LOOP;
+
+    WITH written AS (
+        INSERT INTO job (
+            id, tenant, source, requested_by, state, prompt, request, request_digest, idempotency_key, priority,
+            site_id, parent_id, root_id, route, mode, tier, queue, fence, waiting_since, pushed_at, held_for,
+            held_until, supersede_key, lost_attempts, cap_nanousd, start_release_id, clarification, expires_at, result,
+            trace, created_at)
+        SELECT id, p_tenant, source, requested_by, state, prompt, request, request_digest, idempotency_key, priority,
+               coalesce(v_site, site_id), parent_id, root_id, p_routes -> route, mode, tier, queue, 0,
+               CASE WHEN waits THEN greatest(at, CASE WHEN hold = 'time' THEN held_until END) END,
+               CASE WHEN goes THEN at END, hold, held_until, supersede_key, 0, cap_nanousd, start_release_id,
+               clarification, v_now + make_interval(secs => open_seconds), result, trace, at
+          FROM ROWS FROM (jsonb_to_recordset(p_jobs) AS (
+                   id uuid, source text, requested_by text, state text, prompt text, request jsonb, request_digest text,
+                   idempotency_key text, priority text, site_id uuid, parent_id uuid, root_id uuid, route int,
+                   mode text, tier int, queue text, waits boolean, held_until timestamptz, supersede_key text,
+                   cap_nanousd bigint, start_release_id uuid, clarification jsonb, open_seconds float, result jsonb,
+                   trace text
+               ), unnest(v_holds, v_pushed, v_shortages)) WITH ORDINALITY AS new (
+                   id, source, requested_by, state, prompt, request, request_digest, idempotency_key, priority, site_id,
+                   parent_id, root_id, route, mode, tier, queue, waits, held_until, supersede_key, cap_nanousd,
+                   start_release_id, clarification, open_seconds, result, trace, hold, goes, full_because, place)
+         CROSS JOIN LATERAL (SELECT v_now + make_interval(secs => 0.000001 * place) AS at) AS clock
+         WHERE full_because IS NULL ORDER BY idempotency_key, place
+            ON CONFLICT DO NOTHING
+        RETURNING id, source, state, prompt, route, mode, tier, queue, waiting_since, created_at
+    ), told AS (
+        INSERT INTO event (kind, job_id, tenant, data)
+        SELECT kind, id, p_tenant, data || jsonb_build_object('queue', queue, 'tier', tier)
+          FROM written CROSS JOIN LATERAL (VALUES
+               ('accepted', jsonb_build_object('source', source, 'state', state, 'confidence', route -> 'confidence',
+                    'mode', CASE WHEN p_shown -> id::text ? 'mode' THEN NULL ELSE mode END)),
+               ('waiting', '{}')) AS event (kind, data)
+         WHERE kind = 'accepted' OR waiting_since IS NOT NULL ORDER BY created_at, kind
+    ), audited AS (
+        INSERT INTO audit (action, actor, tenant, job_id, tier, prompt, prompt_sha256, input_hash, output_hash, scan,
+                           approval, detail)
+        SELECT 'job_accepted', p_actor, p_tenant, id, tier, coalesce(p_shown -> id::text ->> 'prompt', prompt),
+               encode(sha256(convert_to(prompt, 'UTF8')), 'hex'), 'none', 'none', 'none', 'none',
+               jsonb_build_object('source', source, 'route', coalesce(p_shown -> id::text -> 'route', route))
+          FROM written ORDER BY created_at
+    )
+    SELECT coalesce(array_agg(id), '{}') INTO v_new FROM written;
+    RETURN QUERY
+        SELECT v_new @> ARRAY[id], goes, full_because
+          FROM ROWS FROM (jsonb_to_recordset(p_jobs) AS (id uuid), unnest(v_pushed, v_shortages)) WITH ORDINALITY
+               AS one (id, goes, full_because, place) ORDER BY place;
+END $$
+"""
+
+
+def upgrade() -> None:
+    op.execute(ACCEPT)
