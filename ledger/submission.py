@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -31,7 +32,8 @@ _ACCEPT = Statement("""
         %(tenant)s, %(actor)s, CAST(%(jobs)s AS jsonb), CAST(%(routes)s AS jsonb), CAST(%(shown)s AS jsonb),
         CAST(%(limits)s AS jsonb), CAST(%(seen)s AS jsonb))
 """)
-"""Checks what the jobs were decided on, finds each a place, and writes it with its events and its audit row.
+"""Checks what the jobs were decided on, finds each a place, and writes it with its events and its audit row. A route is
+sent once for all jobs that share it; `shown` has what events and audit say otherwise than the row, by job.
 
 A job goes to the broker at once only when no other job of its tenant waits before it and the dispatch window has
 openings; it is held behind its site when another job writes that, or will. Those before it in the batch count. Rows are
@@ -117,12 +119,18 @@ def accept_all(
     """
     routes = {id(new.route): new.route for new in batch}
     numbers = {key: number for number, key in enumerate(routes)}
+    redacted = cache(lambda prompt, route: _redacted(prompt, routes[route]))
+    shown = {
+        str(new.id): facts
+        for new in batch
+        if (facts := redacted(new.prompt, id(new.route)) | ({"mode": None} if new.keeps_route else {}))
+    }
     values = {
         "tenant": batch[0].tenant,
         "actor": actor or f"tenant:{batch[0].tenant}",
         "jobs": dump_json([_facts(new, numbers[id(new.route)], is_placed=limits is not None) for new in batch]),
         "routes": dump_json([*routes.values()]),
-        "shown": dump_json({str(new.id): shown for new in batch if (shown := _shown(new))}),
+        "shown": dump_json(shown),
         "limits": dump_json(limits._asdict()) if limits is not None else None,
         "seen": dump_json(seen) if seen is not None else None,
     }
@@ -138,14 +146,11 @@ def _facts(new: NewJob, route: int, *, is_placed: bool) -> dict[str, Any]:
     return new.row() | {"route": route, "is_placed": is_placed, "writes": is_writing}
 
 
-def _shown(new: NewJob) -> dict[str, Any]:
-    """Return what events and audit say otherwise than the row: nothing secret, and no decision twice."""
-    shown: dict[str, Any] = {"mode": None} if new.keeps_route else {}
-    if may_hide(new.prompt):
-        shown |= {"prompt": redact(new.prompt)}
-    if (route := redact_all(new.route)) is not new.route:
-        shown |= {"route": route}
-    return shown
+def _redacted(prompt: str, route: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of the two that may hold secrets, as the audit trail has them."""
+    facts: dict[str, Any] = {"prompt": redact(prompt)} if may_hide(prompt) else {}
+    shown = redact_all(route)
+    return facts if shown is route else facts | {"route": shown}
 
 
 def _dismiss(session: Session, job_id: UUID) -> None:

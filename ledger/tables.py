@@ -280,9 +280,14 @@ class NewJob:
         return self.request.prompt
 
     @cached_property
+    def body(self) -> dict[str, Any]:
+        """What was asked, as JSON."""
+        return self.request.model_dump(mode="json", exclude_defaults=True)
+
+    @cached_property
     def request_digest(self) -> str:
         """Hash of what was asked."""
-        return self.digest or digest_request(self.request)
+        return self.digest or digest_body(self.body)
 
     @property
     def waits(self) -> bool:
@@ -290,26 +295,30 @@ class NewJob:
         return self.state in (State.RECEIVED, State.DEBATING, State.QUEUED, State.PUBLISHING)
 
     def row(self) -> dict[str, Any]:
-        """Return the columns, and the facts that `submission` computes its times from."""
-        row = {name: getattr(self.request, name) for name in self.FROM_REQUEST}
-        row |= {name: getattr(self, name) for name in self.COLUMNS if name not in row}
-        row["request"] = self.request.model_dump(mode="json", exclude={"prompt"}, exclude_defaults=True)
+        """Return the columns that are not null, and the facts that `submission` computes its times from."""
+        own = vars(self)
+        row = {name: value for name in self.COLUMNS if (value := own[name]) is not None}
+        row |= {name: value for name in self.FROM_REQUEST if (value := getattr(self.request, name)) is not None}
+        row["request"] = {name: value for name, value in self.body.items() if name != "prompt"}
+        row["request_digest"] = self.request_digest
         row["root_id"] = self.root_id or self.id
-        row["open_seconds"] = self.clarify_hours * 3600 if self.clarification is not None else None
+        if self.clarification is not None:
+            row["open_seconds"] = self.clarify_hours * 3600
         return row | {"waits": self.waits, "is_pushed": self.is_pushed}
 
 
-NewJob.COLUMNS = (
-    *(field.name for field in fields(NewJob) if field.name in Job.model_fields),
-    *NewJob.FROM_REQUEST,
-    "request_digest",
-)
+NewJob.COLUMNS = tuple({field.name for field in fields(NewJob)} & set(Job.model_fields) - {"request", "route"})
 
 
 def digest_request(request: JobRequest) -> str:
     """Return a hash of a request, independent of the order of its fields."""
-    body = request.model_dump(mode="json", exclude={"idempotency_key"}, exclude_defaults=True)
-    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+    return digest_body(request.model_dump(mode="json", exclude_defaults=True))
+
+
+def digest_body(body: Mapping[str, Any]) -> str:
+    """Return the same of a request's JSON."""
+    asked = {name: value for name, value in body.items() if name != "idempotency_key"}
+    return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
 
 
 class Attempt(SQLModel, table=True):

@@ -134,8 +134,15 @@ def asker_of(caller: Caller) -> Requester:
 
 Reader = Annotated[Caller, Depends(require(Scope.READ))]
 SubmitCaller = Annotated[Caller, Depends(require(Scope.SUBMIT))]
-SubmitKey = Annotated[Presented, Depends(key_for(Scope.SUBMIT))]
-"""For the busiest route, where a dependency's own thread would cost too much."""
+_key_for_submit = key_for(Scope.SUBMIT)
+SubmitKey = Annotated[Presented, Depends(_key_for_submit)]
+
+
+async def presented_for_submit(request: Request) -> Presented:
+    """Return what the dependency `SubmitKey` gives."""
+    return await _key_for_submit(request, await _BEARER(request), await _HEADER(request))
+
+
 Approver = Annotated[Caller, Depends(require(Scope.APPROVE))]
 Admin = Annotated[Caller, Depends(require(Scope.ADMIN))]
 

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -22,12 +23,13 @@ from producers.errors import AdmissionRefusedError
 from routing.addresses import refusal_of
 from routing.clarify.questions import Clarification, open_clarification, rank_sites
 from routing.decision.llm_router import Stage, first_stage
-from routing.decision.router import Mode, Route, Signals, SiteSignals, signals_of
+from routing.decision.router import Mode, Route, Signals, SiteSignals, decide, signals_of
 from routing.errors import FieldError, InvalidJobError, MissingKeyError, PolicyError
 from routing.jobs import JobRequest, State, read_stored
 from routing.policy.platform import Policy
 from routing.policy.prices import NANOUSD_PER_USD, BudgetExceeded, nanousd_of, nanousd_per_token, price_of
 from routing.policy.project import ProjectConfig, accounts_for, for_project
+from routing.prompt.vocabulary import Vocabulary
 from routing.queues import QueueName
 from routing.scheduling import FURTHEST_START_DAYS
 
@@ -163,14 +165,25 @@ class RoutedRequest(NamedTuple):
         return round(min(run_usd, self.request.budget_usd or run_usd) * NANOUSD_PER_USD)
 
 
+Decide = Callable[[Signals], tuple[Route, Stage]]
+"""Routes a request by its signals alone, and says where it waits first."""
+
+
+def decider(policy: Policy, vocabulary: Vocabulary, *, switches: Mapping[str, str]) -> Decide:
+    """Return what decides for one tenant, and once for requests that look alike: one prompt often comes for many sites.
+
+    `switches` are those of routing, from the environment.
+    """
+
+    def decide_alone(signals: Signals) -> tuple[Route, Stage]:
+        route = decide(signals, policy, vocabulary)
+        return route, first_stage(route, policy, environment=switches)
+
+    return cache(decide_alone)
+
+
 def decide_on(
-    session: Session,
-    item: BatchItem,
-    context: SubmissionContext,
-    *,
-    policy: Policy,
-    switches: Mapping[str, str],
-    route_of: Callable[[Signals], Route],
+    session: Session, item: BatchItem, context: SubmissionContext, *, policy: Policy, decide: Decide
 ) -> RoutedRequest:
     """Decide about a request that was not made before, once site and project are found.
 
@@ -179,8 +192,7 @@ def decide_on(
         item: the request.
         context: what is known of its tenant.
         policy: the tenant's effective one.
-        switches: of routing, from the environment.
-        route_of: `decide`, with that policy and the tenant's vocabulary.
+        decide: from `decider`, with that policy.
 
     Raises:
         InvalidJobError: the caller's fault.
@@ -189,21 +201,18 @@ def decide_on(
     check_start(request.start_at, now=context.read_at)
     site = _site(request, context)
     project = _project(session, context.tenant, request.project) if request.project is not None else None
-    route = _route(request, site, context, route_of)
+    route, stage = decide(_signals(request, site, context))
     question = _question(session, request, route, tenant=context.tenant) if _lacks_target(request, route) else None
-    stage = _CLARIFYING if question else first_stage(route, policy, environment=switches)
     if project is not None:
         policy = _policy_of_run(session, project, policy)
-    routed = RoutedRequest(item, route, stage, question, site, project, policy)
+    routed = RoutedRequest(item, route, _CLARIFYING if question else stage, question, site, project, policy)
     return routed if request.new_site is None or routed.makes_site else routed._replace(site=None)
 
 
-def _route(
-    request: JobRequest, site: SiteSnapshot | None, context: SubmissionContext, route_of: Callable[[Signals], Route]
-) -> Route:
+def _signals(request: JobRequest, site: SiteSnapshot | None, context: SubmissionContext) -> Signals:
     signals = read_stored(SiteSignals, site.signals) if site is not None and request.site is not None else None
     debated = context.debated.get(request.session or "", frozenset())
-    return route_of(signals_of(request, site=signals, debated=debated))
+    return signals_of(request, site=signals, debated=debated)
 
 
 _MOST_SITES = 10_000
@@ -253,19 +262,13 @@ _UNKNOWN = UUID(int=0)
 
 
 def decide_on_seen(
-    item: BatchItem,
-    context: SubmissionContext,
-    *,
-    policy: Policy,
-    switches: Mapping[str, str],
-    route_of: Callable[[Signals], Route],
+    item: BatchItem, context: SubmissionContext, *, policy: Policy, decide: Decide
 ) -> RoutedRequest | None:
     """Decide as `decide_on` about what `SeenTenant.context_of` returned; None if its owner has a question to answer."""
     site = _site(item.request, context)
-    route = _route(item.request, site, context, route_of)
+    route, stage = decide(_signals(item.request, site, context))
     if _lacks_target(item.request, route):
         return None
-    stage = first_stage(route, policy, environment=switches)
     return RoutedRequest(item, route, stage, None, site, None, policy)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cache, partial
 from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
@@ -33,17 +32,18 @@ from producers.dispatch.broker import Publisher
 from producers.errors import AdmissionRefusedError, LedgerAwayError, PublishError, UnknownTenantError
 from producers.intake.decisions import (
     BatchItem,
+    Decide,
     RoutedRequest,
     SeenTenant,
     check_callback,
     check_headroom,
     decide_on,
     decide_on_seen,
+    decider,
     limits_of,
     policy_on,
     refuse_if_full,
 )
-from routing.decision.router import decide
 from routing.errors import InvalidJobError
 from routing.estimate import estimate_run
 from routing.jobs import JobRequest, Reason, Source, State, parse_request
@@ -286,8 +286,8 @@ class Submitter:
         seen = self._seen.get(origin.tenant)
         if seen is None or (context := seen.context_of(item.request, origin.tenant)) is None:
             return None
-        route_of = partial(decide, policy=seen.policy, vocabulary=self._vocabularies.of(origin.tenant))
-        decision = decide_on_seen(item, context, policy=seen.policy, switches=self._environment(), route_of=route_of)
+        decide = self._decider(origin.tenant, seen.policy)
+        decision = decide_on_seen(item, context, policy=seen.policy, decide=decide)
         if decision is None:
             return None
         new = _new_job(decision, origin, decision.route.model_dump(mode="json"), site_id=None)
@@ -345,9 +345,7 @@ class Submitter:
             outcomes |= dict.fromkeys((item.place for item in batch), error)
             return []
         self._seen[tenant] = SeenTenant.learn(self._seen.get(tenant), context, policy)
-        switches, words = self._environment(), self._vocabularies.of(tenant)
-        # Often one prompt comes for many sites, which look alike to the router.
-        route_of = cache(partial(decide, policy=policy, vocabulary=words))
+        decide = self._decider(tenant, policy)
         routed = []
         for item in batch:
             try:
@@ -356,12 +354,13 @@ class Submitter:
                 if earlier is not None:
                     outcomes[item.place] = Submitted(earlier, is_new=False)
                 else:
-                    routed.append(
-                        decide_on(session, item, context, policy=policy, switches=switches, route_of=route_of)
-                    )
+                    routed.append(decide_on(session, item, context, policy=policy, decide=decide))
             except (InvalidJobError, IdempotencyConflictError) as error:
                 outcomes[item.place] = error
         return routed
+
+    def _decider(self, tenant: str, policy: Policy) -> Decide:
+        return decider(policy, self._vocabularies.of(tenant), switches=self._environment())
 
     def _push(self, pushes: Sequence[tuple[Push, Limits]]) -> None:
         try:

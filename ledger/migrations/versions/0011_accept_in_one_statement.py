@@ -1,6 +1,7 @@
 """Jobs are accepted with their events and audit rows derived from them, by one statement for all.
 
-`pointsman_accept_1`, which is handed all three, stays for processes of the version before. One row is asked for in the order of an index, not EXISTS: without that the planner reads another.
+`pointsman_accept_1`, which is handed all three, stays for processes of the version before. One row is asked for in the
+order of an index, not EXISTS: without that the planner reads another.
 """
 
 from alembic import op
@@ -61,6 +62,7 @@ BEGIN
     LOOP
         v_holds[asked.place] := asked.hold;
         v_pushed[asked.place] := asked.is_pushed;
+        v_shortages[asked.place] := NULL;
         CONTINUE WHEN NOT asked.is_placed;
         IF v_queue IS DISTINCT FROM asked.queue THEN
             v_queue := asked.queue;
