@@ -6,13 +6,15 @@ changes with every pair. Both are warmed up before, and a turn is as many operat
 
 from __future__ import annotations
 
+import ctypes
 import math
 import os
 import shutil
+import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +24,8 @@ from benchmarks.question import UnavailableError
 
 ROOT = Path(__file__).parents[1]
 TURN_SECONDS = 0.2
+_SET_CHILD_SUBREAPER = 36
+"""Linux: a descendant whose parent ends becomes a child of this process, as PostgreSQL does."""
 _FULL = 0.8
 """A warm-up ends when a turn of it has taken so much of a turn's time."""
 
@@ -68,6 +72,7 @@ class Race:
         Raises:
             EndedError: our own side did not start.
         """
+        ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1)
         with self.beside(), self.ours() as ours:
             raced = [self._compare(ours, peer, repetitions or peer.pairs or self.pairs) for peer in self.peers]
             count = self.count_calls() if self.count_calls else None
@@ -85,9 +90,51 @@ class Race:
                 theirs = stack.enter_context(peer.start())
             except (UnavailableError, EndedError) as why:
                 return Skipped(peer.name, str(why))
-            taken = interleave(ours, theirs, pairs=pairs, turn_seconds=self.turn_seconds)
+            sides = _Metered(ours), _Metered(theirs)
+            taken = interleave(*sides, pairs=pairs, turn_seconds=self.turn_seconds)
         ours_took, theirs_took = zip(*taken, strict=True)
-        return Comparison(peer.name, ours_took, theirs_took, peer.target)
+        cpu = (sides[0].cpu_seconds, sides[1].cpu_seconds)
+        return Comparison(peer.name, ours_took, theirs_took, peer.target, cpu=cpu)
+
+
+class _Metered:
+    """A turn, and the CPU seconds that one operation of it cost all processes, servers that both sides share included.
+
+    A peer that runs all the time is counted in its rival's turns, too.
+    """
+
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+        self._costs: list[float] = []
+
+    def __call__(self, times: int) -> float:
+        before = _cpu_seconds()
+        took = self._turn(times)
+        self._costs.append((_cpu_seconds() - before) / times)
+        return took
+
+    @property
+    def cpu_seconds(self) -> float:
+        """The median of its turns."""
+        return float(f"{statistics.median(self._costs):.3g}")
+
+
+def _cpu_seconds() -> float:
+    """Return what this process and all that descend from it have used."""
+    parents: dict[int, int] = {}
+    ticks: dict[int, int] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has just ended, and its parent has what it used
+            fields = path.read_text().rpartition(")")[2].split()
+            number = int(path.parent.name)
+            parents[number], ticks[number] = int(fields[1]), sum(map(int, fields[11:15]))
+    return sum(ticks[number] for number in ticks if _descends(number, parents)) / os.sysconf("SC_CLK_TCK")
+
+
+def _descends(number: int, parents: Mapping[int, int]) -> bool:
+    while number not in (os.getpid(), 0):
+        number = parents.get(number, 0)
+    return number != 0
 
 
 def interleave(ours: Turn, theirs: Turn, *, pairs: int, turn_seconds: float) -> list[tuple[float, float]]:
