@@ -32,7 +32,7 @@ from ledger.durable import replace_file
 from ledger.events import BARRIER_SECONDS, await_commit_barrier
 from ledger.record_tables import AuditRow, AuditSeal
 from ledger.store import Statement, dump_json, now
-from ledger.tables import Approval, Job, NewJob, Release
+from ledger.tables import Approval, Job, Release
 from routing.redaction import redact, redact_all
 
 _COLUMNS = """
@@ -85,9 +85,7 @@ def append(
     _APPEND.all(session, {"audit": dump_json([audit_row(action, actor=actor, job=job, facts=facts, detail=detail)])})
 
 
-def audit_row(
-    action: str, *, actor: str, job: Job | NewJob | None, facts: Facts, detail: dict[str, Any]
-) -> dict[str, Any]:
+def audit_row(action: str, *, actor: str, job: Job | None, facts: Facts, detail: dict[str, Any]) -> dict[str, Any]:
     """Return a row for `INSERT_AUDIT`; the arguments are those of `append`."""
     prompt = job.prompt if job else None
     return {

@@ -18,7 +18,7 @@ from sqlmodel import Session, col
 from ledger.record_tables import Event
 from ledger.spending import members_of
 from ledger.store import Statement, dump_json
-from ledger.tables import ClaimedJob, Job, NewJob
+from ledger.tables import ClaimedJob, Job
 from routing.redaction import redact_all
 
 BARRIER_SECONDS = 0.25
@@ -114,7 +114,7 @@ def record_all(session: Session, happened: Iterable[NewEvent], *, job: Job | Cla
     _APPEND.all(session, {"events": dump_json(event_rows(happened, job))})
 
 
-def event_rows(happened: Iterable[NewEvent], job: Job | NewJob | ClaimedJob | None) -> list[dict[str, Any]]:
+def event_rows(happened: Iterable[NewEvent], job: Job | ClaimedJob | None) -> list[dict[str, Any]]:
     """Return events as rows for `INSERT_EVENTS`, with secrets redacted."""
     owner = {"job_id": job.id, "tenant": job.tenant} if job is not None else {}
     return [{"kind": kind.value, **owner, "data": redact_all(data)} for kind, data in happened]
