@@ -9,20 +9,57 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from gateway.group_commit import GroupCommit
 from ledger.durable import sync_directory
 from ledger.operations.served_calls import Served
 
 logger = logging.getLogger(__name__)
 
 _SERVED = TypeAdapter(Served)
+Item = TypeVar("Item")
+Outcome = TypeVar("Outcome")
+
+
+class GroupCommit(Generic[Item, Outcome]):
+    """Commits one batch at a time; what comes while one is under way shares the next.
+
+    Args:
+        commit: returns what became of each item of a batch, in order; what it raises, everybody in the batch gets.
+    """
+
+    def __init__(self, commit: Callable[[Sequence[Item]], Awaitable[Sequence[Outcome]]]) -> None:
+        self._commit = commit
+        self._waiting: list[tuple[Item, asyncio.Future[Outcome]]] = []
+        self._task: asyncio.Task[None] | None = None
+
+    def join(self, item: Item) -> asyncio.Future[Outcome]:
+        """Put an item into the next batch; the future is done when that is committed."""
+        outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self._waiting.append((item, outcome))
+        if self._task is None:
+            self._task = asyncio.create_task(self._run())
+        return outcome
+
+    async def _run(self) -> None:
+        while self._waiting:
+            batch, self._waiting = self._waiting, []
+            try:
+                outcomes = await self._commit([item for item, _ in batch])
+            except Exception as error:  # noqa: BLE001 - it is theirs who wait
+                for _, future in batch:
+                    if not future.done():
+                        future.set_exception(error)
+                continue
+            for (_, future), outcome in zip(batch, outcomes, strict=True):
+                if not future.done():  # who stops waiting takes it from nobody
+                    future.set_result(outcome)
+        self._task = None
 
 
 class Journal:
@@ -36,23 +73,21 @@ class Journal:
     def __init__(self, directory: Path, *, instance: str) -> None:
         self._directory = directory
         self._instance = instance
-        self._pending: list[bytes] = []
-        self._flushes = GroupCommit(self._flush)
+        self._lines = GroupCommit(self._append)
         self._file: int | None = None
         self._day = ""
 
-    async def append(self, served: Served) -> None:
-        """Return when the call is on disk, or was found to be impossible to write: the ledger still has it."""
-        self._pending.append(_SERVED.dump_json(served) + b"\n")
-        await self._flushes.wait()
+    def append(self, served: Served) -> asyncio.Future[None]:
+        """Begin to write a call; done when it is on disk, or cannot be written: the ledger still has it."""
+        return self._lines.join(_SERVED.dump_json(served) + b"\n")
 
-    async def _flush(self) -> None:
-        lines, self._pending = self._pending, []
+    async def _append(self, lines: Sequence[bytes]) -> Sequence[None]:
         try:
             await asyncio.to_thread(self._write, b"".join(lines))
         except OSError as error:
             self.close()  # what was begun is no whole line: the next goes into another file
             logger.error("journal_not_written", extra={"calls": len(lines), "error": str(error)})
+        return [None] * len(lines)
 
     def _write(self, data: bytes) -> None:
         now = datetime.now(UTC)

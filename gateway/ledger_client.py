@@ -32,8 +32,7 @@ from psycopg.conninfo import make_conninfo
 from psycopg.pq import TransactionStatus
 
 from gateway.errors import GatewayError
-from gateway.group_commit import GroupCommit
-from gateway.journal import Journal
+from gateway.journal import GroupCommit, Journal
 from gateway.providers.provider import Settlement
 from ledger import money, provider_circuits
 from ledger.money import (
@@ -81,8 +80,6 @@ class Ledger:
         self._journal = journal
         self._open: dict[UUID, _Opened] = {}
         """Calls that are reserved and not booked yet."""
-        self._ended: list[Ended] = []
-        """Calls that the next shared statement books."""
         self._bookings = GroupCommit(self._book_ended)
 
     async def close(self) -> None:
@@ -161,7 +158,7 @@ class Ledger:
         served = self._served(call_id, settlement)
         if self._journal is None or served is None:
             return await self._settle(call_id, settlement, served)
-        written = asyncio.create_task(self._journal.append(served))
+        written = self._journal.append(served)
         try:
             return await self._settle(call_id, settlement, served)
         finally:
@@ -190,8 +187,7 @@ class Ledger:
         ended, opened = Ended(call_id, **settlement._asdict()), self._open.get(call_id)
         is_kept = self._journal is not None and served is not None
         if is_kept and opened is not None and ended.cost_nanousd <= opened.reserved.nanousd:
-            self._ended.append(ended)
-            has_row = (await self._bookings.wait())[call_id]
+            has_row = await self._bookings.join(ended)
         else:
             has_row = await self._settle_alone(ended)
         if isinstance(has_row, LedgerUnreachableError):
@@ -207,15 +203,13 @@ class Ledger:
         except LedgerUnreachableError as error:
             return error
 
-    async def _book_ended(self) -> Mapping[UUID, bool | LedgerUnreachableError]:
+    async def _book_ended(self, ended: Sequence[Ended]) -> Sequence[bool | LedgerUnreachableError]:
         """Book what ended meanwhile; a call that the ledger does not take keeps no other from being booked."""
-        ended, self._ended = self._ended, []
         try:
             booked = {call_id for (call_id,) in await self.query(money.settle_all(ended))}
-            return {call.id: call.id in booked for call in ended}
         except LedgerUnreachableError:
-            outcomes = await asyncio.gather(*(self._settle_alone(call) for call in ended))
-            return {call.id: outcome for call, outcome in zip(ended, outcomes, strict=True)}
+            return await asyncio.gather(*map(self._settle_alone, ended))
+        return [call.id in booked for call in ended]
 
     async def book(self, served: Served) -> None:
         """Book a call of the journal durably, since it is not looked at again; booking it again does nothing.
@@ -427,14 +421,14 @@ class DurableConnections:
                 return await self._waiting.run(sql, values)
             began = asyncio.get_running_loop().time()
             committed = await self._connections.execute(sql, values)
-            await self._check_flushed(committed.link, await self._flushes.wait(), began=began)
+            await self._check_flushed(committed.link, await self._flushes.join(None), began=began)
             return committed.rows
         finally:
             self._under_way -= 1
 
-    async def _write_out(self) -> Link:
+    async def _write_out(self, waiting: Sequence[None]) -> Sequence[Link]:
         """Wait until everything committed so far is on disk, and return the link that waited."""
-        return (await self._waiting.execute(_WRITE_OUT, {})).link
+        return [(await self._waiting.execute(_WRITE_OUT, {})).link] * len(waiting)
 
     async def _check_flushed(self, committed: Link, written: Link, *, began: float) -> None:
         """Check that no crash and no other server came between a commit and the write-out.

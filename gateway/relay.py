@@ -76,15 +76,12 @@ class OpenCall:
             admitted.price, reserved_nanousd=admitted.reserved.nanousd, max_tokens=admitted.reserved.max_tokens
         )
         self.stop: Stop | None = None
-        self.pump: asyncio.Task[None] | None = None
-        """Reads from the provider; cancelled to stop the call. None before the call is forwarded."""
+        self.reader: asyncio.Task[None] | None = None
+        """The task that reads from the provider, as long as it does; cancelled to stop the call."""
+        self.is_over = False
+        """Nothing more comes from the provider."""
         self._start_seconds = start_seconds
         self.sent_at = time.monotonic()
-
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing more comes from the provider."""
-        return self.pump is not None and self.pump.done()
 
     @property
     def attempt_id(self) -> UUID:
@@ -105,12 +102,16 @@ class OpenCall:
         if self.stop is not None or self.is_over:
             return
         self.stop = stop
-        if self.pump is None:
+        if self.reader is None:
             return
         if self.admitted.request.streams and not self.meter.has_started:
-            asyncio.get_running_loop().call_later(self._start_seconds, self.pump.cancel)
+            asyncio.get_running_loop().call_later(self._start_seconds, self._cut)
         else:
-            self.pump.cancel()
+            self._cut()
+
+    def _cut(self) -> None:
+        if self.reader is not None:
+            self.reader.cancel()
 
 
 class OpenCalls:
@@ -245,8 +246,7 @@ class Relay:
         calls.add(call)
         try:
             if call.stop is None:
-                call.pump = asyncio.create_task(self._pump())
-                await asyncio.wait({call.pump})
+                await self._read()
             settlement = self._settlement()
             try:
                 await ledger.settle(call.admitted.id, settlement)
@@ -263,8 +263,22 @@ class Relay:
         if call.stop is not None and call.stop.refusal is not None and call.stop.refusal.code is Code.BUDGET_EXCEEDED:
             await _record_cut(ledger, call)
         await self._finish()
-        if call.pump and not call.pump.cancelled() and (error := call.pump.exception()) is not None:
+
+    async def _read(self) -> None:
+        """Read from the provider until it ends or the call is stopped."""
+        call, task = self._call, asyncio.current_task()
+        assert task is not None
+        call.reader = task
+        try:
+            await self._pump()
+        except asyncio.CancelledError:
+            if call.stop is None:
+                raise
+            task.uncancel()
+        except Exception as error:
             logger.error("relay_failed", exc_info=error, extra={"call_id": str(call.admitted.id)})
+        finally:
+            call.reader, call.is_over = None, True
 
     async def _pump(self) -> None:
         admitted = self._call.admitted
