@@ -143,8 +143,8 @@ class Gateway:
         answer = await self._ask_count(caller, request)
         if answer is None:
             raise _unreachable()
-        status, headers, body = answer
-        await _reply(send, status, headers, caller.provider.pass_back(body, status=status))
+        status, passed, body = answer
+        await _reply(send, status, passed, caller.provider.pass_back(body, status=status))
 
     async def _count_tokens(self, caller: Caller, request: ModelRequest) -> int | None:
         """Ask the provider for a tighter bound than the request's own, free of charge."""
@@ -255,8 +255,8 @@ def serve(config: GatewayConfig, ledger_url: str, policy: Policy) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _leave)  # the server raises the signal again when it has shut down
     server = server_config(config, ledger_url, policy)
-    gc.freeze()  # what is here stays; and calls leave few cycles: looking for them often takes a tenth of each
-    gc.set_threshold(10_000)
+    gc.freeze()
+    gc.set_threshold(10_000)  # a call leaves few cycles; at the default, looking for them is a tenth of its CPU
     Server(server).run(listeners(config, server))
 
 
