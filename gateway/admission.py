@@ -20,8 +20,8 @@ from uuid import UUID, uuid4
 from pydantic import ValidationError
 
 from gateway.config import GatewayConfig, ProviderConfig, create_provider
-from gateway.errors import GatewayError
-from gateway.ledger_client import Ledger, LedgerUnreachableError
+from gateway.errors import GatewayError, LedgerUnreachableError
+from gateway.ledger_client import Ledger
 from gateway.messages import Code, ModelRequest, RefusedError, parse_request
 from gateway.providers.provider import Provider, Settlement, UpstreamRequest, WorstInput
 from ledger import money, provider_circuits

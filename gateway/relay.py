@@ -13,6 +13,7 @@ The upstream client is aiohttp for its speed: a streamed call of 100 events take
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
@@ -24,17 +25,20 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 import aiohttp
+from pydantic_core import from_json
 
 from gateway.admission import Admitted, Caller, CircuitReporter, Ended
 from gateway.config import GatewayConfig
-from gateway.ledger_client import Ledger, LedgerUnreachableError
-from gateway.messages import Code, ModelRequest, RefusedError, retry_headers
-from gateway.providers.provider import Meter, Settlement, UnreadableStreamError
-from gateway.recording import record
+from gateway.errors import LedgerUnreachableError
+from gateway.ledger_client import Ledger
+from gateway.messages import MALFORMED, Code, ModelRequest, RefusedError, ReplyReader, retry_headers
+from gateway.providers.provider import EventSplitter, Meter, Settlement, UnreadableStreamError, data_of
 from ledger import money
+from ledger.operations.recordings import record_call
 from monitoring import traces
 from routing.policy.prices import BudgetExceeded, Usage
 from routing.provider_circuit import read_retry_after
+from routing.redaction import redact_all
 
 logger = logging.getLogger(__name__)
 
@@ -372,10 +376,17 @@ class Relay:
         return meter.settlement(finish=call.stop.finish if call.stop else "provider_gone", status=status)
 
     async def _record(self, ledger: Ledger) -> None:
+        """Keep a call that was served whole, redacted. If it cannot be kept its caller gets the reply all the same."""
         admitted = self._call.admitted
-        request, job_id = admitted.request, admitted.caller.bearer.job_id
         sent = bytes(self._sent + self._rest)
-        await record(ledger, admitted.id, job_id, request=request.fields, sent=sent, is_streamed=request.streams)
+        if (message := _message_of(sent, is_streamed=admitted.request.streams)) is None:
+            return
+        pair = (("request", admitted.request.fields), ("reply", message))
+        texts = {name: json.dumps(redact_all(value)) for name, value in pair}
+        try:
+            await ledger.run(record_call(admitted.id, admitted.caller.bearer.job_id, **texts))
+        except LedgerUnreachableError:
+            logger.warning("call_not_recorded", extra={"call_id": str(admitted.id)})
 
     async def _finish(self) -> None:
         """Send the rest of the reply; if the caller has left, it goes nowhere."""
@@ -413,6 +424,21 @@ class Relay:
                 "reserved_nanousd": admitted.reserved.nanousd,
             },
         )
+
+
+def _message_of(sent: bytes, *, is_streamed: bool) -> dict[str, Any] | None:
+    """Return the message that a caller was sent; None if it is not whole, or not of the API."""
+    try:
+        if not is_streamed:
+            message = from_json(sent)
+            return message if isinstance(message, dict) else None
+        reader = ReplyReader()
+        for part in EventSplitter().feed(sent):
+            if isinstance(event := from_json(data_of(part) or b"null"), dict):
+                reader.read(event)
+        return reader.message()
+    except MALFORMED:
+        return None
 
 
 async def _drain(response: aiohttp.ClientResponse) -> None:

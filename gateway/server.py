@@ -14,12 +14,7 @@ import secrets
 import signal
 import socket
 import sys
-import tempfile
-import threading
-import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import aiohttp
@@ -28,13 +23,12 @@ import uvicorn
 from gateway import messages as messages_api
 from gateway.admission import Admission, Caller, CircuitReporter, logged_path
 from gateway.config import GatewayConfig
-from gateway.http_protocol import TimedHttpProtocol
-from gateway.journal import Journal
-from gateway.ledger_client import Ledger, LedgerUnreachableError
+from gateway.errors import LedgerUnreachableError
+from gateway.journal import Journal, Reconciliation
+from gateway.ledger_client import Ledger
 from gateway.messages import Code, ModelRequest, RefusedError
-from gateway.reconciliation import Reconciliation
 from gateway.relay import CLIENT_GONE, OpenCall, OpenCalls, Relay, open_session, read_up_to, trace_call
-from monitoring.asgi import Server
+from monitoring.asgi import Server, TimedHttpProtocol
 from routing.policy.platform import Policy
 
 logger = logging.getLogger(__name__)
@@ -42,7 +36,6 @@ logger = logging.getLogger(__name__)
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
 
-_THREAD_SECONDS = 10.0
 _COUNT_SECONDS = 10.0
 _MAX_COUNT_BYTES = 64 * 1024
 _IP_FREEBIND = 15
@@ -262,43 +255,3 @@ def serve(config: GatewayConfig, ledger_url: str, policy: Policy) -> None:
 
 def _leave(_number: int, _frame: object) -> None:
     sys.exit(0)
-
-
-@contextmanager
-def serve_gateway_in_thread(config: GatewayConfig, ledger_url: str, policy: Policy) -> Iterator[str]:
-    """Serve a gateway in a thread, for tests, and yield the base URL; its journal is its own."""
-    with ExitStack() as stack:
-        if "journal" not in config.model_fields_set:
-            home = stack.enter_context(tempfile.TemporaryDirectory(prefix="pointsman-journal-"))
-            config = config.model_copy(update={"journal": Path(home)})
-        server = server_config(config, ledger_url, policy)
-        yield stack.enter_context(serve_in_thread(server, name="gateway", grace_seconds=config.grace_seconds))
-
-
-@contextmanager
-def serve_in_thread(config: uvicorn.Config, *, name: str, grace_seconds: float = 0.0) -> Iterator[str]:
-    """Serve in a thread on a free port while the context is open, and yield the base URL: for tests.
-
-    Args:
-        config: what to serve; its host and port are ignored.
-        name: of the server, for errors and the thread.
-        grace_seconds: extra time for open requests when it stops.
-
-    Raises:
-        TimeoutError: it did not start.
-    """
-    server = uvicorn.Server(config)
-    listener = socket.create_server(("127.0.0.1", 0))
-    thread = threading.Thread(target=server.run, args=([listener],), name=name, daemon=True)
-    thread.start()
-    try:
-        deadline = time.monotonic() + _THREAD_SECONDS
-        while not server.started and thread.is_alive() and time.monotonic() < deadline:
-            time.sleep(0.005)
-        if not server.started:
-            raise TimeoutError(f"the {name} did not start")
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join(grace_seconds + _THREAD_SECONDS)
-        listener.close()
