@@ -282,9 +282,9 @@ class ConnectionsBusyError(TimeoutError):
 
 @dataclass(frozen=True, eq=False)
 class Link:
-    """A connection, and the server at its other end."""
+    """A connection by its cursor, which knows the statements' types by now, and the server at its other end."""
 
-    connection: psycopg.AsyncConnection[Any]
+    cursor: AsyncRawCursor[Any]
     server: tuple[Any, ...] | None
     """Cluster, timeline and start: another one after a restart, a promotion or a restored copy."""
     opened_at: float
@@ -330,10 +330,10 @@ class Connections:
             if link is None:
                 link = await self._connect()
             text, names = _numbered(sql)
-            cursor = await link.connection.execute(text, [values[name] for name in names])
-            return Executed(await cursor.fetchall(), link)
+            await link.cursor.execute(text, [values[name] for name in names])
+            return Executed(await link.cursor.fetchall(), link)
         except psycopg.OperationalError:
-            if link is None or link.connection.broken:
+            if link is None or link.cursor.connection.broken:
                 await self.forget_idle()
             raise
         finally:
@@ -360,7 +360,6 @@ class Connections:
             self._url,
             autocommit=True,
             prepare_threshold=0,
-            cursor_factory=AsyncRawCursor,
             application_name="pointsman-gateway",
             connect_timeout=round(_WAIT_SECONDS),
             options=f"-c statement_timeout={STATEMENT_TIMEOUT_MS} -c TimeZone=UTC {SILENT_CLIENT} {self._commits}",
@@ -370,7 +369,7 @@ class Connections:
         except psycopg.Error:
             await connection.close()
             raise
-        return Link(connection, server, asyncio.get_running_loop().time())
+        return Link(AsyncRawCursor(connection), server, asyncio.get_running_loop().time())
 
     async def forget_idle(self) -> None:
         """Drop every idle connection: one dead connection means that the server restarted and all are dead."""
@@ -379,15 +378,15 @@ class Connections:
         for link in idle:
             self._slots.put_nowait(None)
             if link is not None:
-                await link.connection.close()
+                await link.cursor.connection.close()
 
     async def _reusable(self, link: Link | None) -> Link | None:
         """Return the link if another statement may use it; otherwise close it."""
         if link is None:
             return None
-        if link.connection.info.transaction_status == TransactionStatus.IDLE and not self._is_closed:
+        if link.cursor.connection.info.transaction_status == TransactionStatus.IDLE and not self._is_closed:
             return link
-        await link.connection.close()
+        await link.cursor.connection.close()
         return None
 
 
@@ -439,7 +438,7 @@ class DurableConnections:
             await self.forget_idle()
             raise psycopg.OperationalError("the ledger's server changed between commit and flush")
         if written.opened_at > began:
-            await committed.connection.execute("SELECT 1")
+            await committed.cursor.connection.execute("SELECT 1")  # the cursor may serve another by now
 
     async def forget_idle(self) -> None:
         """Drop the waiting connections: they are as dead as the others."""
