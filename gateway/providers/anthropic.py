@@ -480,7 +480,7 @@ def _prompt_blocks(fields: dict[str, Any], context: str) -> list[_Block]:
     seed = {name: value for name, value in fields.items() if name not in _NOT_IN_PREFIX}
     digest = hashlib.sha256(to_json([context, seed]))
     blocks, size = [], 0
-    for part in _prompt_parts(fields):
+    for part in prompt_parts(fields):
         data = to_json({name: value for name, value in part.items() if name != "cache_control"})
         digest.update(data)
         size += 0 if b'"source":' in data else max(0, len(data) - _WRAPPING_BYTES)
@@ -490,7 +490,8 @@ def _prompt_blocks(fields: dict[str, Any], context: str) -> list[_Block]:
     return blocks
 
 
-def _prompt_parts(fields: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def prompt_parts(fields: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield what a prompt is made of, in the provider's order: tools, system, and blocks with their role."""
     yield from _listed(fields.get("tools"))
     yield from _listed(fields.get("system"))
     for message in _listed(fields.get("messages")):

@@ -24,6 +24,7 @@ from gateway.providers.provider import (
     WorstInput,
     data_of,
     error_body,
+    error_fields,
     is_count,
     message_of_error,
 )
@@ -300,7 +301,7 @@ class ChatStream:
         try:
             chunk = from_json(data)
             if isinstance(chunk.get("error"), dict | str):
-                fault = from_json(error_body(_status_of(chunk["error"]), message_of_error(data)))
+                fault = error_fields(_status_of(chunk["error"]), message_of_error(data))
                 self._meter.fail(fault["error"]["type"])
                 yield fault
                 return

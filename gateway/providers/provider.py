@@ -263,6 +263,7 @@ _KINDS = {
     413: "request_too_large",
     429: "rate_limit_error",
     503: "overloaded_error",
+    504: "timeout_error",
     529: "overloaded_error",
 }
 """Kinds of errors of the Messages API by HTTP status; any other is `invalid_request_error`, or `api_error` from 500."""
@@ -270,10 +271,15 @@ _FAULT = 500
 _MAX_MESSAGE_CHARACTERS = 1000
 
 
-def error_body(status: int, message: str) -> bytes:
+def error_fields(status: int, message: str) -> dict[str, Any]:
     """Return an error as the Messages API words it."""
     kind = _KINDS.get(status) or ("api_error" if status >= _FAULT else "invalid_request_error")
-    return to_json({"type": "error", "error": {"type": kind, "message": message[:_MAX_MESSAGE_CHARACTERS]}})
+    return {"type": "error", "error": {"type": kind, "message": message[:_MAX_MESSAGE_CHARACTERS]}}
+
+
+def error_body(status: int, message: str) -> bytes:
+    """Return that error as a body."""
+    return to_json(error_fields(status, message))
 
 
 def message_of_error(body: bytes) -> str:
