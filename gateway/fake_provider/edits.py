@@ -2,7 +2,7 @@
 
 It is what the library has no recorded reply for. Every edit is small, visible and about the request. In files, quoted
 words are replaced where they occur, and anything else is added before the end of the page; the agent also splits one
-page into several on request. In a site document a section is removed or added, or words are, validly.
+page into several on request. In a site document a section or words are added, validly.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ import json
 import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from gateway.fake_provider.request import Request, ToolResult, key_words, plain, quoted, sentence, slug, title
 from gateway.fake_provider.wire import CHARACTERS_PER_TOKEN, Text, ToolUse
@@ -187,40 +186,27 @@ def split_pages(page: str) -> dict[str, str]:
 _DOCUMENT = re.compile(r'\{\s*"pages"\s*:')
 _ADD = re.compile(r"\b(?:add|insert|include|create|build|need|want)\b", re.I)
 _INSIDE = re.compile(r"\b(?:to|in|into|inside|within|below|after|above|before)\s+(?:the|our|my)\s+.{1,60}", re.I | re.S)
-_REMOVE = re.compile(r"\b(?:remove|delete|drop|get rid of|take out)\b", re.I)
 _LIMITS = {"text": 700, "body": 6000, "heading": 140}
 
 Operation = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Element:
+class Element(NamedTuple):
     """One element of a page in the request's site document."""
 
-    page: str
-    key: str
+    pointer: str
+    """JSON pointer."""
     type: str
     props: Mapping[str, Any]
-    parent: Element | None
     children: Sequence[str]
-
-    @property
-    def pointer(self) -> str:
-        """JSON pointer of the element."""
-        return f"/pages/{_escape(self.page)}/elements/{_escape(self.key)}"
-
-    @property
-    def index(self) -> int:
-        """Index among the parent's children."""
-        return self.parent.children.index(self.key) if self.parent else 0
 
 
 def site_edit(request: Request) -> Sequence[Text | ToolUse]:
     """Use `edit_site` on the last site document of the request, or say that there is none."""
     pages = next((pages for text in reversed(request.user_texts) if (pages := _find_pages(text))), {})
-    elements = [element for path, page in pages.items() for element in _below(path, page, page.get("root"), None)]
+    elements = [element for path, page in pages.items() for element in _below(path, page, page.get("root"))]
     ask = plain(request.ask)
-    for edit in (_remove, _add_section, _add_words, _describe):
+    for edit in (_add_section, _add_words, _describe):
         if operations := edit(elements, ask):
             return (ToolUse("edit_site", {"operations": operations, "summary": f"Fake provider: {ask}"[:200]}),)
     return (Text("The fake provider found no site document in the request."),)
@@ -249,51 +235,41 @@ def _find_pages(text: str) -> dict[str, Any]:
     return {}
 
 
-def _below(path: str, page: Mapping[str, Any], key: Any, parent: Element | None) -> Iterator[Element]:
+def _below(path: str, page: Mapping[str, Any], key: Any) -> Iterator[Element]:
     found = page["elements"].get(key) if isinstance(key, str) else None
     if not isinstance(found, dict):
         return
     props, children = found.get("props"), [str(child) for child in found.get("children") or ()]
-    element = Element(path, key, str(found.get("type")), props if isinstance(props, dict) else {}, parent, children)
-    yield element
+    pointer = f"/pages/{_escape(path)}/elements/{_escape(key)}"
+    yield Element(pointer, str(found.get("type")), props if isinstance(props, dict) else {}, children)
     for child in children:
-        yield from _below(path, page, child, element)
-
-
-def _remove(elements: Sequence[Element], ask: str) -> list[Operation]:
-    target = _named(elements, ask) if _REMOVE.search(ask) else None
-    if target is None or target.parent is None:
-        return []
-    return [
-        {"op": "remove", "path": f"{target.parent.pointer}/children/{target.index}"},
-        {"op": "remove", "path": target.pointer},
-    ]
+        yield from _below(path, page, child)
 
 
 def _add_section(elements: Sequence[Element], ask: str) -> list[Operation]:
     """Add the section that the request names, before a footer: the catalog's example under the request's heading."""
     component = _component(_INSIDE.sub("", ask))
-    root = next((element for element in elements if element.page == "index.html"), None)
-    if root is None or component is None or component.outline is None or not _ADD.search(ask):
+    if not elements or component is None or component.outline is None or not _ADD.search(ask):
         return []
+    root = elements[0]
     items = tuple({"title": word[:60], "text": sentence(word)[:200], "detail": "On request"} for word in key_words(ask))
     section = OutlineSection(component.name, title(ask)[:140], sentence(ask)[:600], items, "plain")
     props = component.outline(section, Business(name="This site")) or component.example
-    taken = {element.key for element in elements}
+    taken = {element.pointer.rpartition("/")[2] for element in elements}
     stem = component.name.lower()
     key = next(key for key in (stem, *(f"{stem}-{number}" for number in range(2, 1000))) if key not in taken)
     is_closed = bool(root.children) and "footer" in root.children[-1].lower()
     added = {"type": component.name, "props": dict(props), "children": []}
     return [
-        {"op": "add", "path": f"/pages/{_escape(root.page)}/elements/{key}", "value": added},
+        {"op": "add", "path": f"{root.pointer.rpartition('/')[0]}/{key}", "value": added},
         {"op": "add", "path": f"{root.pointer}/children/{len(root.children) - is_closed}", "value": key},
     ]
 
 
 def _add_words(elements: Sequence[Element], ask: str) -> list[Operation]:
     """Add the request's words to a text of the element that it names, else to the first text."""
-    named = _named(elements, ask)
-    for element in [named, *elements] if named else elements:
+    component = _component(ask)
+    for element in sorted(elements, key=lambda element: component is None or element.type != component.name):
         for prop, limit in _LIMITS.items():
             if isinstance(old := element.props.get(prop), str):
                 added = sentence((quoted(ask) or [ask])[-1])[: limit // 2]
@@ -306,11 +282,6 @@ def _describe(elements: Sequence[Element], ask: str) -> list[Operation]:
     """Put the request into the page's description: the fallback when the page has no text."""
     value = sentence(ask)[:300] or "Edited by the fake provider."
     return [{"op": "add", "path": f"{element.pointer}/props/description", "value": value} for element in elements[:1]]
-
-
-def _named(elements: Sequence[Element], text: str) -> Element | None:
-    component = _component(text)
-    return next((element for element in elements if component and element.type == component.name), None)
 
 
 def _component(text: str) -> Component | None:

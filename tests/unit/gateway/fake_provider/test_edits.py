@@ -218,10 +218,6 @@ def test_a_section_is_added_before_the_footer(ask, expected):
     assert any(found[start : start + 3] == expected for start in range(len(found)))
 
 
-def test_a_named_section_is_removed():
-    assert kinds(edited("Remove the FAQ please")) == [kind for kind in KINDS if kind != "FAQ"]
-
-
 def test_what_should_be_mentioned_is_said_in_the_section_named():
     site = edited("Mention that we deliver to Springfield in the hero")
     text = index(site)["elements"]["hero"]["props"]["text"]
