@@ -281,13 +281,13 @@ ADDED = Race(
     name="gateway",
     asks="What a gateway adds to one call, at the median",
     ours=added(ours),
-    peers=(Peer(_NAME, added(litellm), target=4), Peer(_FLOOR, added(pass_through))),
+    peers=(Peer(_NAME, added(litellm), target=6.5), Peer(_FLOOR, added(pass_through))),
 )
 CAPACITY = Race(
     name="gateway-capacity",
     asks=f"One call through a gateway with {AT_ONCE} at once under way",
     ours=capacity(ours),
-    peers=(Peer(_NAME, capacity(litellm), target=9), Peer(_FLOOR, capacity(pass_through))),
+    peers=(Peer(_NAME, capacity(litellm), target=12), Peer(_FLOOR, capacity(pass_through))),
     pairs=9,
     turn_seconds=1.0,
 )

@@ -20,13 +20,13 @@ from uuid import UUID, uuid4
 from pydantic import ValidationError
 
 from gateway.config import GatewayConfig, ProviderConfig, create_provider
-from gateway.errors import GatewayError
-from gateway.ledger_client import Ledger, LedgerUnreachableError
+from gateway.errors import GatewayError, LedgerUnreachableError
+from gateway.ledger_client import Ledger
 from gateway.messages import Code, ModelRequest, RefusedError, parse_request
 from gateway.providers.provider import Provider, Settlement, UpstreamRequest, WorstInput
 from ledger import money, provider_circuits
 from ledger.attempts import hash_token
-from ledger.money import Bearer, CallStart, CircuitRefusal, CircuitUse, Reserved
+from ledger.money import Bearer, CallStart, CapLimit, CircuitRefusal, CircuitUse, Reserved
 from ledger.store import Statement
 from routing.config import key_fingerprint
 from routing.errors import PolicyError
@@ -88,6 +88,7 @@ def check_bearer(bearer: Bearer | None) -> Bearer:
     return bearer
 
 
+@lru_cache(maxsize=1024)
 def address_of(peer: str | None) -> str | None:
     """Return a peer's address in canonical form; None where it has none, as over a Unix socket."""
     try:
@@ -163,8 +164,12 @@ class Caller:
     bearer: Bearer
     policy: Policy
     """The platform's policy with the tenant's overrides."""
+    limits: Limits
+    """Of its queue."""
     account: ProviderConfig
     provider: Provider
+    caps: tuple[CapLimit, ...]
+    """What its calls count against."""
     headers: Mapping[bytes, bytes]
     peer: str | None
     """The source address of its request."""
@@ -186,9 +191,9 @@ class Admitted:
 
 
 class _Kept(NamedTuple):
-    """A bearer that was looked up."""
+    """A caller that was looked up."""
 
-    bearer: Bearer
+    caller: Caller
     until: float
     """Monotonic time."""
 
@@ -223,7 +228,7 @@ class Admission:
             for account in config.providers.values()
         }
         self._kept: dict[str, _Kept] = {}
-        """Bearers by the hash of their token."""
+        """Callers by the hash of their token."""
         self._providers = {name: create_provider(account) for name, account in config.providers.items()}
 
     async def caller(self, headers: Mapping[bytes, bytes], *, peer: str | None, reserves: bool = False) -> Caller:
@@ -241,24 +246,26 @@ class Admission:
         """
         token_hash = hash_token(token_of(headers))
         kept = self._kept.get(token_hash) if reserves else None
-        if kept is not None and kept.until > time.monotonic() and kept.bearer.today == f"{datetime.now(UTC):%Y-%m-%d}":
+        if kept is not None and kept.until > time.monotonic() and kept.caller.bearer.today == _today():
             with suppress(RefusedError):
-                return self._caller(kept.bearer, headers, peer=peer, is_kept=True)
+                check_address(kept.caller.bearer, address=address_of(peer), limits=kept.caller.limits)
+                return replace(kept.caller, headers=headers, peer=peer, is_kept=True)
         self._kept.pop(token_hash, None)
-        bearer = check_bearer(await self._ledger.bearer(token_hash))
-        caller = self._caller(bearer, headers, peer=peer, is_kept=False)
+        caller = self._caller(check_bearer(await self._ledger.bearer(token_hash)), headers, peer=peer)
         if len(self._kept) >= _MAX_KEPT:
             self._kept.clear()
-        self._kept[token_hash] = _Kept(bearer, time.monotonic() + _KEPT_SECONDS)
+        self._kept[token_hash] = _Kept(caller, time.monotonic() + _KEPT_SECONDS)
         return caller
 
-    def _caller(self, bearer: Bearer, headers: Mapping[bytes, bytes], *, peer: str | None, is_kept: bool) -> Caller:
+    def _caller(self, bearer: Bearer, headers: Mapping[bytes, bytes], *, peer: str | None) -> Caller:
         policy = self._policy_of(bearer.overrides)
         limits = policy.limits_for(bearer.queue, bearer.agent)
         check_address(bearer, address=address_of(peer), limits=limits)
         account = account_of(bearer, self._config.providers)
         check_key(bearer, account, limits=limits)
-        return Caller(bearer, policy, account, self._providers[bearer.provider or ""], headers, peer, is_kept)
+        caps = money.caps_of(bearer, policy=policy, key_day_usd=account.day_usd)
+        provider = self._providers[bearer.provider or ""]
+        return Caller(bearer, policy, limits, account, provider, caps, headers, peer, is_kept=False)
 
     def request(self, caller: Caller, raw: bytes, *, is_count: bool = False) -> ModelRequest:
         """Parse and check the body of a request.
@@ -365,9 +372,8 @@ class Admission:
         )
 
     async def _reserve(self, caller: Caller, call: CallStart) -> Reserved | BudgetExceeded:
-        caps = money.caps_of(caller.bearer, policy=caller.policy, key_day_usd=caller.account.day_usd)
         try:
-            outcome = await self._ledger.reserve(caller.bearer, call, caps)
+            outcome = await self._ledger.reserve(caller.bearer, call, caller.caps)
         except LedgerUnreachableError:
             self._settle_later(call.id, _NEVER_MADE)
             if caller.is_kept:  # a dead connection, perhaps: the lookup finds out, and replaces it
@@ -407,6 +413,10 @@ def _models_of(caller: Caller) -> frozenset[str]:
 def _least_tokens(policy: Policy, request: ModelRequest) -> int:
     """Return the output tokens below which a reply is not worth its input, or the provider would refuse the call."""
     return min(request.max_tokens, max(policy.gateway.min_output_tokens, request.thinking_tokens + 1))
+
+
+def _today() -> str:
+    return f"{datetime.now(UTC):%Y-%m-%d}"
 
 
 def _lowered(policy: Policy, overrides: str) -> Policy:

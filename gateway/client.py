@@ -37,7 +37,7 @@ from gateway.errors import (
     ProviderDownError,
     ProviderError,
 )
-from gateway.messages import MESSAGES_PATH, Code, ReplyReader
+from gateway.messages import MALFORMED, MESSAGES_PATH, Code, ReplyReader
 from gateway.network import authorities
 from gateway.providers.provider import EventSplitter, data_of
 from monitoring import traces
@@ -60,8 +60,6 @@ _KEEP_ALIVE = (
 _VERSION = "2026-10-21"
 """Of the API: the one that the SDK speaks which the tests hold us equal to."""
 _OK = 200
-_MALFORMED = (ValueError, TypeError, LookupError, AttributeError)
-"""What a reply raises that is not of the API."""
 _BUSY = (429, 503, 529)
 _BUSY_KINDS = ("overloaded_error", "rate_limit_error")
 _FAULT = 500
@@ -306,7 +304,7 @@ class ModelClient:
                 raise CallTimeoutError from None
             text = f"the gateway broke off or cannot be reached ({type(error).__name__})"
             raise GatewayUnreachableError(text) from None
-        except _MALFORMED as error:
+        except MALFORMED as error:
             raise ProviderError(_OK, f"the reply cannot be read ({type(error).__name__})") from None
 
     def _check(self) -> None:
@@ -378,7 +376,7 @@ def is_away(gateway_url: str, *, within_seconds: float) -> bool:
             answer = connection.getresponse()
             stood_still = _part(_body_of(answer), "stood_still_seconds_ago")
             return answer.status != _OK or (stood_still is not None and float(stood_still) <= within_seconds)
-    except (OSError, HTTPException, *_MALFORMED):
+    except (OSError, HTTPException, *MALFORMED):
         return True
 
 

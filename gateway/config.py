@@ -11,10 +11,9 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationInfo
 
 from gateway.providers.anthropic import AnthropicProvider
-from gateway.providers.bedrock import BedrockProvider
+from gateway.providers.clouds import BedrockProvider, VertexProvider
 from gateway.providers.openai import OpenAIProvider
 from gateway.providers.provider import Provider
-from gateway.providers.vertex import VertexProvider
 from routing.config import Section
 from routing.policy.prices import Price, price_of
 

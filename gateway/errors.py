@@ -31,6 +31,10 @@ class GatewayUnreachableError(GatewayError, ConnectionError):
     """The gateway cannot be reached, or cannot reach the ledger (the operator's fault, or transient)."""
 
 
+class LedgerUnreachableError(GatewayError):
+    """The ledger does not answer the gateway (the operator's fault, or transient), so no call is made."""
+
+
 class ProviderBusyError(GatewayError):
     """The provider is at capacity (nobody's fault): try later."""
 

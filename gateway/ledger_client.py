@@ -31,9 +31,8 @@ from psycopg import AsyncRawCursor
 from psycopg.conninfo import make_conninfo
 from psycopg.pq import TransactionStatus
 
-from gateway.errors import GatewayError
-from gateway.group_commit import GroupCommit
-from gateway.journal import Journal
+from gateway.errors import LedgerUnreachableError
+from gateway.journal import GroupCommit, Journal
 from gateway.providers.provider import Settlement
 from ledger import money, provider_circuits
 from ledger.money import (
@@ -68,10 +67,6 @@ SELECT (pg_control_system()).system_identifier, left(pg_walfile_name(pg_current_
 """Fails on a standby, which takes no writes."""
 
 
-class LedgerUnreachableError(GatewayError):
-    """The ledger does not answer (the operator's fault, or transient), so no call is made."""
-
-
 class Ledger:
     """Reserves and settles calls in the ledger."""
 
@@ -81,8 +76,6 @@ class Ledger:
         self._journal = journal
         self._open: dict[UUID, _Opened] = {}
         """Calls that are reserved and not booked yet."""
-        self._ended: list[Ended] = []
-        """Calls that the next shared statement books."""
         self._bookings = GroupCommit(self._book_ended)
 
     async def close(self) -> None:
@@ -161,7 +154,7 @@ class Ledger:
         served = self._served(call_id, settlement)
         if self._journal is None or served is None:
             return await self._settle(call_id, settlement, served)
-        written = asyncio.create_task(self._journal.append(served))
+        written = self._journal.append(served)
         try:
             return await self._settle(call_id, settlement, served)
         finally:
@@ -190,8 +183,7 @@ class Ledger:
         ended, opened = Ended(call_id, **settlement._asdict()), self._open.get(call_id)
         is_kept = self._journal is not None and served is not None
         if is_kept and opened is not None and ended.cost_nanousd <= opened.reserved.nanousd:
-            self._ended.append(ended)
-            has_row = (await self._bookings.wait())[call_id]
+            has_row = await self._bookings.join(ended)
         else:
             has_row = await self._settle_alone(ended)
         if isinstance(has_row, LedgerUnreachableError):
@@ -207,15 +199,13 @@ class Ledger:
         except LedgerUnreachableError as error:
             return error
 
-    async def _book_ended(self) -> Mapping[UUID, bool | LedgerUnreachableError]:
+    async def _book_ended(self, ended: Sequence[Ended]) -> Sequence[bool | LedgerUnreachableError]:
         """Book what ended meanwhile; a call that the ledger does not take keeps no other from being booked."""
-        ended, self._ended = self._ended, []
         try:
             booked = {call_id for (call_id,) in await self.query(money.settle_all(ended))}
-            return {call.id: call.id in booked for call in ended}
         except LedgerUnreachableError:
-            outcomes = await asyncio.gather(*(self._settle_alone(call) for call in ended))
-            return {call.id: outcome for call, outcome in zip(ended, outcomes, strict=True)}
+            return await asyncio.gather(*map(self._settle_alone, ended))
+        return [call.id in booked for call in ended]
 
     async def book(self, served: Served) -> None:
         """Book a call of the journal durably, since it is not looked at again; booking it again does nothing.
@@ -292,9 +282,9 @@ class ConnectionsBusyError(TimeoutError):
 
 @dataclass(frozen=True, eq=False)
 class Link:
-    """A connection, and the server at its other end."""
+    """A connection by its cursor, which knows the statements' types by now, and the server at its other end."""
 
-    connection: psycopg.AsyncConnection[Any]
+    cursor: AsyncRawCursor[Any]
     server: tuple[Any, ...] | None
     """Cluster, timeline and start: another one after a restart, a promotion or a restored copy."""
     opened_at: float
@@ -340,10 +330,10 @@ class Connections:
             if link is None:
                 link = await self._connect()
             text, names = _numbered(sql)
-            cursor = await link.connection.execute(text, [values[name] for name in names])
-            return Executed(await cursor.fetchall(), link)
+            await link.cursor.execute(text, [values[name] for name in names])
+            return Executed(await link.cursor.fetchall(), link)
         except psycopg.OperationalError:
-            if link is None or link.connection.broken:
+            if link is None or link.cursor.connection.broken:
                 await self.forget_idle()
             raise
         finally:
@@ -370,7 +360,6 @@ class Connections:
             self._url,
             autocommit=True,
             prepare_threshold=0,
-            cursor_factory=AsyncRawCursor,
             application_name="pointsman-gateway",
             connect_timeout=round(_WAIT_SECONDS),
             options=f"-c statement_timeout={STATEMENT_TIMEOUT_MS} -c TimeZone=UTC {SILENT_CLIENT} {self._commits}",
@@ -380,7 +369,7 @@ class Connections:
         except psycopg.Error:
             await connection.close()
             raise
-        return Link(connection, server, asyncio.get_running_loop().time())
+        return Link(AsyncRawCursor(connection), server, asyncio.get_running_loop().time())
 
     async def forget_idle(self) -> None:
         """Drop every idle connection: one dead connection means that the server restarted and all are dead."""
@@ -389,15 +378,15 @@ class Connections:
         for link in idle:
             self._slots.put_nowait(None)
             if link is not None:
-                await link.connection.close()
+                await link.cursor.connection.close()
 
     async def _reusable(self, link: Link | None) -> Link | None:
         """Return the link if another statement may use it; otherwise close it."""
         if link is None:
             return None
-        if link.connection.info.transaction_status == TransactionStatus.IDLE and not self._is_closed:
+        if link.cursor.connection.info.transaction_status == TransactionStatus.IDLE and not self._is_closed:
             return link
-        await link.connection.close()
+        await link.cursor.connection.close()
         return None
 
 
@@ -427,14 +416,14 @@ class DurableConnections:
                 return await self._waiting.run(sql, values)
             began = asyncio.get_running_loop().time()
             committed = await self._connections.execute(sql, values)
-            await self._check_flushed(committed.link, await self._flushes.wait(), began=began)
+            await self._check_flushed(committed.link, await self._flushes.join(None), began=began)
             return committed.rows
         finally:
             self._under_way -= 1
 
-    async def _write_out(self) -> Link:
+    async def _write_out(self, waiting: Sequence[None]) -> Sequence[Link]:
         """Wait until everything committed so far is on disk, and return the link that waited."""
-        return (await self._waiting.execute(_WRITE_OUT, {})).link
+        return [(await self._waiting.execute(_WRITE_OUT, {})).link] * len(waiting)
 
     async def _check_flushed(self, committed: Link, written: Link, *, began: float) -> None:
         """Check that no crash and no other server came between a commit and the write-out.
@@ -449,7 +438,7 @@ class DurableConnections:
             await self.forget_idle()
             raise psycopg.OperationalError("the ledger's server changed between commit and flush")
         if written.opened_at > began:
-            await committed.connection.execute("SELECT 1")
+            await committed.cursor.connection.execute("SELECT 1")  # the cursor may serve another by now
 
     async def forget_idle(self) -> None:
         """Drop the waiting connections: they are as dead as the others."""

@@ -140,11 +140,14 @@ _TOTALS = (
 """What the end of a reply states again."""
 
 
+MALFORMED = (ValueError, TypeError, LookupError, AttributeError)
+"""What reading a reply raises that is not of the API."""
+
+
 class ReplyReader:
     """Puts a streamed reply together as the anthropic SDK does, which the tests hold it equal to.
 
-    It is given whatever a provider sends: what is not of the API raises ValueError, TypeError, LookupError or
-    AttributeError.
+    It is given whatever a provider sends: what is not of the API raises one of `MALFORMED`.
     """
 
     def __init__(self) -> None:

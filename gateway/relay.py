@@ -13,6 +13,7 @@ The upstream client is aiohttp for its speed: a streamed call of 100 events take
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
@@ -24,17 +25,20 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 import aiohttp
+from pydantic_core import from_json
 
 from gateway.admission import Admitted, Caller, CircuitReporter, Ended
 from gateway.config import GatewayConfig
-from gateway.ledger_client import Ledger, LedgerUnreachableError
-from gateway.messages import Code, ModelRequest, RefusedError, retry_headers
-from gateway.providers.provider import Meter, Settlement, UnreadableStreamError
-from gateway.recording import record
+from gateway.errors import LedgerUnreachableError
+from gateway.ledger_client import Ledger
+from gateway.messages import MALFORMED, Code, ModelRequest, RefusedError, ReplyReader, retry_headers
+from gateway.providers.provider import EventSplitter, Meter, Settlement, UnreadableStreamError, data_of
 from ledger import money
+from ledger.operations.recordings import record_call
 from monitoring import traces
 from routing.policy.prices import BudgetExceeded, Usage
 from routing.provider_circuit import read_retry_after
+from routing.redaction import redact_all
 
 logger = logging.getLogger(__name__)
 
@@ -76,15 +80,12 @@ class OpenCall:
             admitted.price, reserved_nanousd=admitted.reserved.nanousd, max_tokens=admitted.reserved.max_tokens
         )
         self.stop: Stop | None = None
-        self.pump: asyncio.Task[None] | None = None
-        """Reads from the provider; cancelled to stop the call. None before the call is forwarded."""
+        self.reader: asyncio.Task[None] | None = None
+        """The task that reads from the provider, as long as it does; cancelled to stop the call."""
+        self.is_over = False
+        """Nothing more comes from the provider."""
         self._start_seconds = start_seconds
         self.sent_at = time.monotonic()
-
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing more comes from the provider."""
-        return self.pump is not None and self.pump.done()
 
     @property
     def attempt_id(self) -> UUID:
@@ -105,12 +106,16 @@ class OpenCall:
         if self.stop is not None or self.is_over:
             return
         self.stop = stop
-        if self.pump is None:
+        if self.reader is None:
             return
         if self.admitted.request.streams and not self.meter.has_started:
-            asyncio.get_running_loop().call_later(self._start_seconds, self.pump.cancel)
+            asyncio.get_running_loop().call_later(self._start_seconds, self._cut)
         else:
-            self.pump.cancel()
+            self._cut()
+
+    def _cut(self) -> None:
+        if self.reader is not None:
+            self.reader.cancel()
 
 
 class OpenCalls:
@@ -245,8 +250,7 @@ class Relay:
         calls.add(call)
         try:
             if call.stop is None:
-                call.pump = asyncio.create_task(self._pump())
-                await asyncio.wait({call.pump})
+                await self._read()
             settlement = self._settlement()
             try:
                 await ledger.settle(call.admitted.id, settlement)
@@ -263,8 +267,22 @@ class Relay:
         if call.stop is not None and call.stop.refusal is not None and call.stop.refusal.code is Code.BUDGET_EXCEEDED:
             await _record_cut(ledger, call)
         await self._finish()
-        if call.pump and not call.pump.cancelled() and (error := call.pump.exception()) is not None:
+
+    async def _read(self) -> None:
+        """Read from the provider until it ends or the call is stopped."""
+        call, task = self._call, asyncio.current_task()
+        assert task is not None
+        call.reader = task
+        try:
+            await self._pump()
+        except asyncio.CancelledError:
+            if call.stop is None:
+                raise
+            task.uncancel()
+        except Exception as error:
             logger.error("relay_failed", exc_info=error, extra={"call_id": str(call.admitted.id)})
+        finally:
+            call.reader, call.is_over = None, True
 
     async def _pump(self) -> None:
         admitted = self._call.admitted
@@ -358,10 +376,17 @@ class Relay:
         return meter.settlement(finish=call.stop.finish if call.stop else "provider_gone", status=status)
 
     async def _record(self, ledger: Ledger) -> None:
+        """Keep a call that was served whole, redacted. If it cannot be kept its caller gets the reply all the same."""
         admitted = self._call.admitted
-        request, job_id = admitted.request, admitted.caller.bearer.job_id
         sent = bytes(self._sent + self._rest)
-        await record(ledger, admitted.id, job_id, request=request.fields, sent=sent, is_streamed=request.streams)
+        if (message := _message_of(sent, is_streamed=admitted.request.streams)) is None:
+            return
+        pair = (("request", admitted.request.fields), ("reply", message))
+        texts = {name: json.dumps(redact_all(value)) for name, value in pair}
+        try:
+            await ledger.run(record_call(admitted.id, admitted.caller.bearer.job_id, **texts))
+        except LedgerUnreachableError:
+            logger.warning("call_not_recorded", extra={"call_id": str(admitted.id)})
 
     async def _finish(self) -> None:
         """Send the rest of the reply; if the caller has left, it goes nowhere."""
@@ -399,6 +424,21 @@ class Relay:
                 "reserved_nanousd": admitted.reserved.nanousd,
             },
         )
+
+
+def _message_of(sent: bytes, *, is_streamed: bool) -> dict[str, Any] | None:
+    """Return the message that a caller was sent; None if it is not whole, or not of the API."""
+    try:
+        if not is_streamed:
+            message = from_json(sent)
+            return message if isinstance(message, dict) else None
+        reader = ReplyReader()
+        for part in EventSplitter().feed(sent):
+            if isinstance(event := from_json(data_of(part) or b"null"), dict):
+                reader.read(event)
+        return reader.message()
+    except MALFORMED:
+        return None
 
 
 async def _drain(response: aiohttp.ClientResponse) -> None:

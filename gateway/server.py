@@ -6,6 +6,7 @@ It is raw ASGI: a framework's request and response objects would take a third of
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import math
 import os
@@ -13,12 +14,7 @@ import secrets
 import signal
 import socket
 import sys
-import tempfile
-import threading
-import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import aiohttp
@@ -27,13 +23,12 @@ import uvicorn
 from gateway import messages as messages_api
 from gateway.admission import Admission, Caller, CircuitReporter, logged_path
 from gateway.config import GatewayConfig
-from gateway.http_protocol import TimedHttpProtocol
-from gateway.journal import Journal
-from gateway.ledger_client import Ledger, LedgerUnreachableError
+from gateway.errors import LedgerUnreachableError
+from gateway.journal import Journal, Reconciliation
+from gateway.ledger_client import Ledger
 from gateway.messages import Code, ModelRequest, RefusedError
-from gateway.reconciliation import Reconciliation
 from gateway.relay import CLIENT_GONE, OpenCall, OpenCalls, Relay, open_session, read_up_to, trace_call
-from monitoring.asgi import Server
+from monitoring.asgi import Server, TimedHttpProtocol
 from routing.policy.platform import Policy
 
 logger = logging.getLogger(__name__)
@@ -41,7 +36,6 @@ logger = logging.getLogger(__name__)
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
 
-_THREAD_SECONDS = 10.0
 _COUNT_SECONDS = 10.0
 _MAX_COUNT_BYTES = 64 * 1024
 _IP_FREEBIND = 15
@@ -116,8 +110,9 @@ class Gateway:
             await _reply(send, closed.status, closed.headers, closed.body)
 
     async def _message(self, scope: Any, receive: Receive, send: Send) -> None:
-        caller = await self._admission.caller(_headers(scope), peer=_peer(scope), reserves=True)
-        request = self._admission.request(caller, await self._body(scope, receive))
+        headers = _headers(scope)
+        caller = await self._admission.caller(headers, peer=_peer(scope), reserves=True)
+        request = self._admission.request(caller, await self._body(headers, receive))
         with trace_call(caller, request):
             await self._carry(caller, request, receive, send)
 
@@ -128,21 +123,21 @@ class Gateway:
         relay = Relay(call, send, session=self._session, circuit=CircuitReporter(admitted, self._ledger))
         carried = self._calls.spawn(relay.run(self._ledger, self._calls))
         client = asyncio.ensure_future(receive())
-        await asyncio.wait({carried, client}, return_when=asyncio.FIRST_COMPLETED)
-        if client.done():
-            call.interrupt(CLIENT_GONE)
-        else:
+        client.add_done_callback(lambda leaving: None if leaving.cancelled() else call.interrupt(CLIENT_GONE))
+        try:
+            await asyncio.shield(carried)
+        finally:
             client.cancel()
-        await asyncio.shield(carried)
 
     async def _count(self, scope: Any, receive: Receive, send: Send) -> None:
-        caller = await self._admission.caller(_headers(scope), peer=_peer(scope))
-        request = self._admission.request(caller, await self._body(scope, receive), is_count=True)
+        headers = _headers(scope)
+        caller = await self._admission.caller(headers, peer=_peer(scope))
+        request = self._admission.request(caller, await self._body(headers, receive), is_count=True)
         answer = await self._ask_count(caller, request)
         if answer is None:
             raise _unreachable()
-        status, headers, body = answer
-        await _reply(send, status, headers, caller.provider.pass_back(body, status=status))
+        status, passed, body = answer
+        await _reply(send, status, passed, caller.provider.pass_back(body, status=status))
 
     async def _count_tokens(self, caller: Caller, request: ModelRequest) -> int | None:
         """Ask the provider for a tighter bound than the request's own, free of charge."""
@@ -170,9 +165,9 @@ class Gateway:
         except (aiohttp.ClientError, TimeoutError):
             return None
 
-    async def _body(self, scope: Any, receive: Receive) -> bytes:
+    async def _body(self, headers: Mapping[bytes, bytes], receive: Receive) -> bytes:
         limit = self._max_body_bytes
-        announced = _headers(scope).get(b"content-length", b"0")
+        announced = headers.get(b"content-length", b"0")
         if announced.isdigit() and int(announced) > limit:
             raise RefusedError(Code.TOO_LARGE, f"the body must not be longer than {limit} bytes")
         parts: list[bytes] = []
@@ -253,48 +248,10 @@ def serve(config: GatewayConfig, ledger_url: str, policy: Policy) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _leave)  # the server raises the signal again when it has shut down
     server = server_config(config, ledger_url, policy)
+    gc.freeze()
+    gc.set_threshold(10_000)  # a call leaves few cycles; at the default, looking for them is a tenth of its CPU
     Server(server).run(listeners(config, server))
 
 
 def _leave(_number: int, _frame: object) -> None:
     sys.exit(0)
-
-
-@contextmanager
-def serve_gateway_in_thread(config: GatewayConfig, ledger_url: str, policy: Policy) -> Iterator[str]:
-    """Serve a gateway in a thread, for tests, and yield the base URL; its journal is its own."""
-    with ExitStack() as stack:
-        if "journal" not in config.model_fields_set:
-            home = stack.enter_context(tempfile.TemporaryDirectory(prefix="pointsman-journal-"))
-            config = config.model_copy(update={"journal": Path(home)})
-        server = server_config(config, ledger_url, policy)
-        yield stack.enter_context(serve_in_thread(server, name="gateway", grace_seconds=config.grace_seconds))
-
-
-@contextmanager
-def serve_in_thread(config: uvicorn.Config, *, name: str, grace_seconds: float = 0.0) -> Iterator[str]:
-    """Serve in a thread on a free port while the context is open, and yield the base URL: for tests.
-
-    Args:
-        config: what to serve; its host and port are ignored.
-        name: of the server, for errors and the thread.
-        grace_seconds: extra time for open requests when it stops.
-
-    Raises:
-        TimeoutError: it did not start.
-    """
-    server = uvicorn.Server(config)
-    listener = socket.create_server(("127.0.0.1", 0))
-    thread = threading.Thread(target=server.run, args=([listener],), name=name, daemon=True)
-    thread.start()
-    try:
-        deadline = time.monotonic() + _THREAD_SECONDS
-        while not server.started and thread.is_alive() and time.monotonic() < deadline:
-            time.sleep(0.005)
-        if not server.started:
-            raise TimeoutError(f"the {name} did not start")
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join(grace_seconds + _THREAD_SECONDS)
-        listener.close()

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -456,7 +457,7 @@ def caps_of(bearer: Bearer, *, policy: Policy, key_day_usd: float | None = None)
 
 def open_caps(caps: Sequence[CapLimit]) -> Statement:
     """Return the statement that creates the missing rows of caps."""
-    return Statement(OPEN_CAPS, {"caps": _cap_rows(caps)})
+    return Statement(OPEN_CAPS, {"caps": _cap_rows(tuple(caps))})
 
 
 def reserve(bearer: Bearer, call: CallStart, caps: Sequence[CapLimit]) -> Statement:
@@ -472,7 +473,7 @@ def reserve(bearer: Bearer, call: CallStart, caps: Sequence[CapLimit]) -> Statem
         | {
             "call_limit": call.call_limit_nanousd,
             "lease_seconds": CALL_LEASE_SECONDS,
-            "caps": _cap_rows(caps),
+            "caps": _cap_rows(tuple(caps)),
         }
     )
     circuit = vars(call.circuit) | {"is_metered": call.circuit.is_metered}
@@ -570,7 +571,8 @@ def calls_of(session: Session, job_id: UUID) -> Sequence[Call]:
     ).all()
 
 
-def _cap_rows(caps: Sequence[CapLimit]) -> str:
+@lru_cache(maxsize=1024)  # the calls of one attempt count against the same caps
+def _cap_rows(caps: tuple[CapLimit, ...]) -> str:
     rows = [
         {"place": place, "scope": cap.scope, "key": cap.key, "amount": cap.limit_nanousd}
         for place, cap in enumerate(caps)

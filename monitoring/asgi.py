@@ -1,18 +1,98 @@
-"""The ASGI server of every program: uvicorn's, which otherwise wakes ten times a second to see if it should exit."""
+"""The ASGI server of every program: uvicorn's, without its wakes, and with an end to requests that do not arrive."""
 
 from __future__ import annotations
 
 import asyncio
+from asyncio import TimerHandle, Transport
+from typing import Any
 
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 _TICK_SECONDS = 0.5
 
 
 class Server(uvicorn.Server):
-    """A server that rests when nobody calls."""
+    """A server that rests when nobody calls: uvicorn's own wakes ten times a second to see if it should exit."""
 
     async def main_loop(self) -> None:
         """Keep the date of replies, and look for the end."""
         while not await self.on_tick(0):
             await asyncio.sleep(_TICK_SECONDS)
+
+
+_TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+
+
+class TimedHttpProtocol(HttpToolsProtocol):
+    """HTTP/1.1 for strangers: a connection with a deadline for the head of each request, and one for its body.
+
+    uvicorn limits the pause between two requests and nothing else: each begun and never finished one would hold its
+    connection, and a buffer, for ever.
+    """
+
+    head_seconds = 10.0
+    """For a whole head, from the connection or, where it is kept alive, from the request's first byte."""
+    body_seconds = 20.0
+    """For a body, and a second more for each `body_bytes` that have come."""
+    body_bytes = 16_384
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._timer: TimerHandle | None = None
+        self._due = 0.0
+        self._has_begun = False
+
+    def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
+        """Wait for the first request."""
+        super().connection_made(transport)
+        self._wait(self.head_seconds)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop waiting."""
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Wait for the rest of what begins here."""
+        if self._timer is None:
+            self._wait(self.head_seconds)
+        self._has_begun = True
+        super().data_received(data)
+
+    def on_headers_complete(self) -> None:
+        """Wait for the body."""
+        super().on_headers_complete()
+        self._wait(self.body_seconds)
+
+    def on_body(self, body: bytes) -> None:
+        """Allow a long body more time."""
+        self._due += len(body) / self.body_bytes
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """Stop waiting."""
+        self._stop_waiting()
+        self._has_begun = False
+        super().on_message_complete()
+
+    def _wait(self, seconds: float) -> None:
+        self._stop_waiting()
+        self._due = self.loop.time() + seconds
+        self._timer = self.loop.call_at(self._due, self._give_up)
+
+    def _stop_waiting(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
+
+    def _give_up(self) -> None:
+        if self.flow.read_paused:  # we are the ones who are slow
+            self._due = max(self._due, self.loop.time() + self.head_seconds)
+        if self._due > self.loop.time():
+            self._timer = self.loop.call_at(self._due, self._give_up)
+            return
+        is_answering = self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete
+        if self._has_begun and not is_answering:
+            self.transport.write(_TOO_SLOW)
+        self.transport.close()

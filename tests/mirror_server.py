@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
-from gateway.server import serve_in_thread
 from routing.policy.platform import Policy
 from sandbox.config import MirrorConfig
 from sandbox.package_mirror.app import server_config
 from sandbox.package_mirror.registries import Registries
+from tests.threads import serve_in_thread
 
 
 def running_mirror(

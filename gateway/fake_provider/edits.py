@@ -1,8 +1,8 @@
 """Improvises edits: patches of a site's files (tier 2), a coding agent's turns (tier 3), and site documents (tier 1).
 
-Every edit is small, visible and about the request. In files, quoted words are replaced where they occur, and anything
-else is added before the end of the page; the agent also splits one page into several on request. In a site document,
-the first rule that fits the request becomes JSON Patch operations that are valid against the catalog.
+It is what the library has no recorded reply for. Every edit is small, visible and about the request. In files, quoted
+words are replaced where they occur, and anything else is added before the end of the page; the agent also splits one
+page into several on request. In a site document a section or words are added, validly.
 """
 
 from __future__ import annotations
@@ -12,15 +12,11 @@ import json
 import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from pydantic import ValidationError
-
-from gateway.fake_provider.request import Request, ToolResult, key_words, plain, quoted, sentence, slug, title, words
+from gateway.fake_provider.request import Request, ToolResult, key_words, plain, quoted, sentence, slug, title
 from gateway.fake_provider.wire import CHARACTERS_PER_TOKEN, Text, ToolUse
 from sites.spec.catalog import Business, Component, OutlineSection, components
-from sites.spec.theme import COLOUR_NAMES
 
 _FILE = re.compile(r'<(file(?:-\d+)?) path="([^"]+)"[^>]*>\n(.*?)\n</\1>', re.S)
 _FILE_NAME = re.compile(r"(?<![\w/.-])(?:[\w-][\w.-]*/)*[\w-]+\.[A-Za-z][A-Za-z0-9]{0,7}\b")
@@ -188,55 +184,30 @@ def split_pages(page: str) -> dict[str, str]:
 
 
 _DOCUMENT = re.compile(r'\{\s*"pages"\s*:')
-_ADD = re.compile(
-    r"\b(?:add|insert|include|append|introduce|create|build)\b|\b(?:make|write|need|want|put)\s+(?:me\s+)?(?:a|an|another|new)\b",
-    re.I,
-)
-_INSIDE = re.compile(r"\b(?:to|in|into|inside|within)\s+(?:the|our|my)\s+.{1,60}", re.I | re.S)
-_REMOVE = re.compile(r"\b(?:remove|delete|drop|get rid of|take out|take away)\b", re.I)
-_ANY_SECTION = re.compile(r"\b(?:section|block|part|paragraph)\b", re.I)
-_ANCHOR = re.compile(r"\b(below|under|after|beneath|above|before)\b\s+(.{1,80})", re.I | re.S)
-_REPLACE = re.compile(r"[\"“„](.+?)[\"”“]\s+(?:to|with|by|into)\s+[\"“„](.+?)[\"”“]", re.S)
-_LOOK = re.compile(r"\b(?:colou?rs?|theme|background|accent|look|palette|scheme)\b", re.I)
-_SAY = re.compile(r"^(?:please\s+)?(?:mention|say|state|note|announce|explain)\s+(?:that\s+)?", re.I)
-_TOPIC = re.compile(r"\b(?:about|on|regarding|showing|listing|covering|for)\b\s+(.+)", re.I | re.S)
-_LIST = re.compile(r"(?:\b(?:such as|including|like|with|of|for)\b|:)\s+([^.:]+,[^.:]+|[^.:,]+\sand\s[^.:,]+)", re.I)
-_SEPARATOR = re.compile(r"(?:,\s*(?:and\s+)?|\s+and\s+|;\s*)(?:(?:an?|the|our|my)\s+)?", re.I)
-_LIMITS = {"heading": 140, "text": 700, "body": 6000, "note": 140, "tagline": 60}
-_MAX_ITEMS = 6
+_ADD = re.compile(r"\b(?:add|insert|include|create|build|need|want)\b", re.I)
+_INSIDE = re.compile(r"\b(?:to|in|into|inside|within|below|after|above|before)\s+(?:the|our|my)\s+.{1,60}", re.I | re.S)
+_LIMITS = {"text": 700, "body": 6000, "heading": 140}
 
 Operation = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Element:
+class Element(NamedTuple):
     """One element of a page in the request's site document."""
 
-    page: str
-    key: str
+    pointer: str
+    """JSON pointer."""
     type: str
     props: Mapping[str, Any]
-    parent: Element | None
     children: Sequence[str]
-
-    @property
-    def pointer(self) -> str:
-        """JSON pointer of the element."""
-        return f"/pages/{_escape(self.page)}/elements/{_escape(self.key)}"
-
-    @property
-    def index(self) -> int:
-        """Index among the parent's children."""
-        return self.parent.children.index(self.key) if self.parent else 0
 
 
 def site_edit(request: Request) -> Sequence[Text | ToolUse]:
     """Use `edit_site` on the last site document of the request, or say that there is none."""
     pages = next((pages for text in reversed(request.user_texts) if (pages := _find_pages(text))), {})
-    elements = [element for path, page in pages.items() for element in _below(path, page, page.get("root"), None)]
+    elements = [element for path, page in pages.items() for element in _below(path, page, page.get("root"))]
     ask = plain(request.ask)
-    for rule in (_replace_words, _remove, _change_look, _add_section, _add_words, _describe):
-        if operations := rule(elements, ask):
+    for edit in (_add_section, _add_words, _describe):
+        if operations := edit(elements, ask):
             return (ToolUse("edit_site", {"operations": operations, "summary": f"Fake provider: {ask}"[:200]}),)
     return (Text("The fake provider found no site document in the request."),)
 
@@ -264,132 +235,53 @@ def _find_pages(text: str) -> dict[str, Any]:
     return {}
 
 
-def _below(path: str, page: Mapping[str, Any], key: Any, parent: Element | None) -> Iterator[Element]:
+def _below(path: str, page: Mapping[str, Any], key: Any) -> Iterator[Element]:
     found = page["elements"].get(key) if isinstance(key, str) else None
     if not isinstance(found, dict):
         return
     props, children = found.get("props"), [str(child) for child in found.get("children") or ()]
-    element = Element(path, key, str(found.get("type")), props if isinstance(props, dict) else {}, parent, children)
-    yield element
+    pointer = f"/pages/{_escape(path)}/elements/{_escape(key)}"
+    yield Element(pointer, str(found.get("type")), props if isinstance(props, dict) else {}, children)
     for child in children:
-        yield from _below(path, page, child, element)
-
-
-def _replace_words(elements: Sequence[Element], ask: str) -> list[Operation]:
-    if found := _REPLACE.search(ask):
-        for element in elements:
-            for pointer, text in _texts(element.props, f"{element.pointer}/props"):
-                if found[1] in text:
-                    return [{"op": "replace", "path": pointer, "value": text.replace(found[1], found[2])}]
-    return []
-
-
-def _remove(elements: Sequence[Element], ask: str) -> list[Operation]:
-    target = _named(elements, ask) if _REMOVE.search(ask) else None
-    if target is None or target.parent is None:
-        return []
-    return [
-        {"op": "remove", "path": f"{target.parent.pointer}/children/{target.index}"},
-        {"op": "remove", "path": target.pointer},
-    ]
-
-
-def _change_look(elements: Sequence[Element], ask: str) -> list[Operation]:
-    colour = next((word.lower() for word in words(ask) if word.lower() in COLOUR_NAMES), None)
-    if not elements or colour is None or not _LOOK.search(ask):
-        return []
-    field = next((name for name in ("background", "accent") if name in ask.lower()), "primary")
-    theme = elements[0].props.get("theme")
-    look = {**(theme if isinstance(theme, dict) else {}), field: colour}
-    return [{"op": "add", "path": f"{elements[0].pointer}/props/theme", "value": look}]
+        yield from _below(path, page, child)
 
 
 def _add_section(elements: Sequence[Element], ask: str) -> list[Operation]:
-    added = _INSIDE.sub("", _ANCHOR.sub("", ask))
-    component = _component(added)
-    if not elements or not _ADD.search(added) or not (component or _ANY_SECTION.search(added)):
+    """Add the section that the request names, before a footer: the catalog's example under the request's heading."""
+    component = _component(_INSIDE.sub("", ask))
+    if not elements or component is None or component.outline is None or not _ADD.search(ask):
         return []
-    if component is None or component.outline is None:
-        component = components()["RichText"]
-    root, index = _place(elements, ask)
-    taken = {element.key for element in elements} | set(root.children)
-    stem = f"{component.name[:1].lower()}{component.name[1:]}"
+    root = elements[0]
+    items = tuple({"title": word[:60], "text": sentence(word)[:200], "detail": "On request"} for word in key_words(ask))
+    section = OutlineSection(component.name, title(ask)[:140], sentence(ask)[:600], items, "plain")
+    props = component.outline(section, Business(name="This site")) or component.example
+    taken = {element.pointer.rpartition("/")[2] for element in elements}
+    stem = component.name.lower()
     key = next(key for key in (stem, *(f"{stem}-{number}" for number in range(2, 1000))) if key not in taken)
-    brand = next((brand for element in elements if isinstance(brand := element.props.get("brand"), str) and brand), "")
-    props = dict(_section_props(component, ask, Business(name=brand or "This site")))
+    is_closed = bool(root.children) and "footer" in root.children[-1].lower()
+    added = {"type": component.name, "props": dict(props), "children": []}
     return [
-        {
-            "op": "add",
-            "path": f"/pages/{_escape(root.page)}/elements/{key}",
-            "value": {"type": component.name, "props": props, "children": []},
-        },
-        {"op": "add", "path": f"{root.pointer}/children/{index}", "value": key},
+        {"op": "add", "path": f"{root.pointer.rpartition('/')[0]}/{key}", "value": added},
+        {"op": "add", "path": f"{root.pointer}/children/{len(root.children) - is_closed}", "value": key},
     ]
 
 
-def _place(elements: Sequence[Element], ask: str) -> tuple[Element, int]:
-    """Return the parent and index of a new section: beside the element the request names, or before a footer."""
-    if anchor := _ANCHOR.search(ask):
-        beside = _named(elements, anchor[2])
-        if beside and beside.parent and beside.parent.parent is None:
-            return beside.parent, beside.index + (anchor[1].lower() not in ("above", "before"))
-    root = next((element for element in elements if element.page == "index.html"), elements[0])
-    is_closed = bool(root.children) and "footer" in root.children[-1].lower()
-    return root, len(root.children) - is_closed
-
-
-def _section_props(component: Component, ask: str, business: Business) -> Mapping[str, Any]:
-    """Return valid props of a new section, from the request's words or else from the catalog's example."""
-    clean = _ANCHOR.sub("", ask).strip() or ask
-    topic = found[1].strip() if (found := _TOPIC.search(clean)) else clean
-    parts = _SEPARATOR.split(found[1]) if (found := _LIST.search(ask)) else quoted(ask)[1:] or key_words(topic, 3)
-    names = [name for part in parts if (name := part.strip(" .!?\"'“”"))] or ["Example"]
-    items = tuple(
-        {"title": f"{name[:1].upper()}{name[1:]}"[:60], "text": sentence(name)[:200], "detail": "On request"}
-        for name in names[:_MAX_ITEMS]
-    )
-    heading = title(topic)[:140]
-    section = OutlineSection(component.name, heading, sentence(topic)[:600], items, "plain")
-    outlined = component.outline(section, business) if component.outline else None
-    for props in (outlined, {**component.example, "heading": heading}):
-        try:
-            component.props.model_validate(dict(props or {}))
-        except ValidationError:
-            continue
-        if props is not None:
-            return props
-    return component.example
-
-
 def _add_words(elements: Sequence[Element], ask: str) -> list[Operation]:
-    """Put the request's words into the text that it is most likely about."""
-    named, ask_words = _component(ask), {word.lower() for word in words(ask)}
-    wanted = "heading" if re.search(r"\b(?:heading|headline|title)\b", ask, re.I) else "text"
-
-    def score(place: tuple[Element, str]) -> int:
-        element, prop = place
-        text_words = {word.lower() for _, text in _texts(element.props, "") for word in words(text)}
-        return 200 * bool(named and element.type == named.name) + 100 * (prop == wanted) + len(ask_words & text_words)
-
-    places = [(element, prop) for element in elements for prop in _LIMITS if isinstance(element.props.get(prop), str)]
-    if not places:
-        return []
-    element, prop = max(places, key=score)
-    old, limit, given = str(element.props[prop]), _LIMITS[prop], quoted(ask)
-    added = sentence(given[-1] if given else _SAY.sub("", ask))[: limit // 2]
-    new = given[-1][:limit] if given and not _ADD.search(ask) else f"{old[: limit - len(added) - 1]} {added}"
-    return [{"op": "replace", "path": f"{element.pointer}/props/{prop}", "value": new}] if new != old else []
+    """Add the request's words to a text of the element that it names, else to the first text."""
+    component = _component(ask)
+    for element in sorted(elements, key=lambda element: component is None or element.type != component.name):
+        for prop, limit in _LIMITS.items():
+            if isinstance(old := element.props.get(prop), str):
+                added = sentence((quoted(ask) or [ask])[-1])[: limit // 2]
+                new = f"{old[: limit - len(added) - 1]} {added}"
+                return [{"op": "replace", "path": f"{element.pointer}/props/{prop}", "value": new}]
+    return []
 
 
 def _describe(elements: Sequence[Element], ask: str) -> list[Operation]:
     """Put the request into the page's description: the fallback when the page has no text."""
     value = sentence(ask)[:300] or "Edited by the fake provider."
     return [{"op": "add", "path": f"{element.pointer}/props/description", "value": value} for element in elements[:1]]
-
-
-def _named(elements: Sequence[Element], text: str) -> Element | None:
-    component = _component(text)
-    return next((element for element in elements if component and element.type == component.name), None)
 
 
 def _component(text: str) -> Component | None:
@@ -401,14 +293,6 @@ def _component(text: str) -> Component | None:
         if word != "section" and (match := re.search(rf"\b{re.escape(word)}s?\b", text, re.I))
     ]
     return components()[min(found)[2]] if found else None
-
-
-def _texts(value: Any, pointer: str) -> list[tuple[str, str]]:
-    """Return every text in a prop value with its pointer."""
-    if isinstance(value, str):
-        return [(pointer, value)]
-    items = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
-    return [found for key, item in items for found in _texts(item, f"{pointer}/{_escape(str(key))}")]
 
 
 def _escape(key: str) -> str:

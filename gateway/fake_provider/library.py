@@ -221,7 +221,7 @@ class Recordings:
         """
         left = self._replies.get(_key_of(request.raw))
         if not left:
-            raise RequestError("not_found_error", "no reply is recorded for this request")
+            raise RequestError("no reply is recorded for this request", 404)
         message = left.pop(0)
         usage = message["usage"]
         return Reply(
@@ -254,7 +254,7 @@ def _written(block: Mapping[str, Any]) -> Written:
     if block["type"] == "tool_use":
         return Written(json.dumps(block["input"], ensure_ascii=False), block["name"], block["id"])
     if block["type"] != "text":
-        raise RequestError("api_error", f"a recorded block of type {block['type']} cannot be replayed")
+        raise RequestError(f"a recorded block of type {block['type']} cannot be replayed", 500)
     return Written(block["text"])
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,7 +27,7 @@ from gateway.fake_provider.wire import (
     ToolUse,
     Written,
     error_event,
-    injected_error,
+    error_of,
     message_body,
     output_tokens,
     stream_steps,
@@ -68,20 +68,17 @@ def plan_reply(request: Request, match: Match, *, counted: Usage) -> Reply:
     for block in blocks:
         if isinstance(block, ToolUse) and request.tool(block.name) is None:
             raise ScenarioError(f"rule {rule.name} uses the tool {block.name}, which the request does not offer")
-    blocks, stop_sequence = _stop_at_sequence(blocks, request.body.stop_sequences)
     full = [Written.of(block) for block in blocks]
     content = _cut(full, request.body.max_tokens * CHARACTERS_PER_TOKEN)
     sent = sum(len(block.characters) for block in content)
     stop_reason = rule.stop_reason
     if sent < sum(len(block.characters) for block in full):
-        stop_reason, stop_sequence = "max_tokens", None
-    elif stop_reason is None and stop_sequence is not None:
-        stop_reason = "stop_sequence"
+        stop_reason = "max_tokens"
     elif stop_reason is None:
         stop_reason = "tool_use" if any(block.tool for block in content) else "end_turn"
     usage = counted._replace(output_tokens=output_tokens(sent))._replace(**match.usage)
     message_id = f"msg_{uuid.uuid4().hex[:24]}"
-    return Reply(message_id, request.body.model, tuple(content), stop_reason, stop_sequence, usage)
+    return Reply(message_id, request.body.model, tuple(content), stop_reason, None, usage)
 
 
 def _say(say: Say, variables: Mapping[str, Any]) -> Text | ToolUse:
@@ -105,18 +102,6 @@ def _keep_tool_choice(request: Request, blocks: list[Text | ToolUse]) -> list[Te
     used = [block for block in blocks if isinstance(block, ToolUse) and block.name in wanted]
     made = example_of(forced.input_schema, about=request.prompt)
     return [*used] or [ToolUse(forced.name, made if isinstance(made, dict) else {})]
-
-
-def _stop_at_sequence(
-    blocks: list[Text | ToolUse], sequences: Iterable[str]
-) -> tuple[list[Text | ToolUse], str | None]:
-    for index, block in enumerate(blocks):
-        if isinstance(block, Text):
-            hits = [(block.text.find(sequence), sequence) for sequence in sequences if sequence in block.text]
-            if hits := [hit for hit in hits if hit[1]]:
-                place, sequence = min(hits)
-                return [*blocks[:index], Text(block.text[:place])], sequence
-    return blocks, None
 
 
 def _cut(content: list[Written], characters: int) -> list[Written]:
@@ -145,14 +130,16 @@ class ClientGoneError(ConnectionError):
     """The client closed its connection before the reply ended."""
 
 
+def _injected(fault: Fault, request_id: str) -> dict[str, Any]:
+    return error_of(fault.status, f"Error {fault.status} (fake provider)", request_id)
+
+
 def status_response(fault: Fault, request_id: str) -> web.Response:
     """Return the HTTP error of an injected fault."""
     headers = {"request-id": request_id}
     if fault.retry_after_seconds is not None:
         headers["retry-after"] = f"{fault.retry_after_seconds:g}"
-    if fault.should_retry is not None:
-        headers["x-should-retry"] = str(fault.should_retry).lower()
-    return web.json_response(injected_error(fault.status, request_id), status=fault.status, headers=headers)
+    return web.json_response(_injected(fault, request_id), status=fault.status, headers=headers)
 
 
 @dataclass
@@ -242,7 +229,7 @@ class Playback:
             raise ConnectionAbortedError
         self.progress.finish = "fault"
         if self.is_streamed:
-            error = error_event(injected_error(fault.status, self.request_id))
+            error = error_event(_injected(fault, self.request_id))
             await self._write(MALFORMED_EVENT if fault.kind == "malformed" else error)
         elif fault.kind == "status":
             self.progress.has_begun = False

@@ -41,11 +41,11 @@ Block = dict[str, Any]
 class RequestError(GatewayError, ValueError):
     """The Messages API would not accept the request (the caller's fault)."""
 
-    def __init__(self, kind: str, message: str) -> None:
-        super().__init__(kind, message)
-        self.kind = kind
-        """The `error.type` of the API."""
+    def __init__(self, message: str, status: int = 400) -> None:
+        super().__init__(message, status)
         self.message = message
+        self.status = status
+        """The HTTP status of its answer."""
 
     def __str__(self) -> str:
         return self.message
@@ -92,7 +92,6 @@ class MessagesBody(_Wire):
     system: str | list[Block] = ""
     tools: list[Tool] = Field(default_factory=list)
     tool_choice: ToolChoice = ToolChoice()
-    stop_sequences: list[str] = Field(default_factory=list)
     output_config: dict[str, Any] = Field(default_factory=dict)
 
 
@@ -217,17 +216,17 @@ def parse_request(body: bytes, *, needs_max_tokens: bool = True) -> Request:
     try:
         raw = json.loads(body)
     except (ValueError, RecursionError):
-        raise RequestError("invalid_request_error", "The request body is not valid JSON") from None
+        raise RequestError("The request body is not valid JSON") from None
     try:
         parsed = MessagesBody.model_validate(raw)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"])[:200] or "body"
-        raise RequestError("invalid_request_error", f"{place}: {first['msg']}") from None
+        raise RequestError(f"{place}: {first['msg']}") from None
     if needs_max_tokens and parsed.max_tokens < 1:
-        raise RequestError("invalid_request_error", "max_tokens: must be given, and at least 1")
+        raise RequestError("max_tokens: must be given, and at least 1")
     if parsed.tool_choice.type == "tool" and parsed.tool_choice.name not in {tool.name for tool in parsed.tools}:
-        raise RequestError("invalid_request_error", "tool_choice.name: must name one of the tools")
+        raise RequestError("tool_choice.name: must name one of the tools")
     return Request(parsed, raw, len(body))
 
 
@@ -295,7 +294,7 @@ def example_of(schema: dict[str, Any], *, about: str) -> Any:
     try:
         return _Example(schema, plain(about)).value(schema)
     except (TypeError, ValueError, AttributeError, LookupError, RecursionError, OverflowError):
-        raise RequestError("invalid_request_error", "a schema in this request is not a JSON Schema") from None
+        raise RequestError("a schema in this request is not a JSON Schema") from None
 
 
 @dataclass

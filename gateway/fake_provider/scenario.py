@@ -208,8 +208,6 @@ class Fault(_Section):
     """Characters of the reply sent before the fault; 0 = before anything, including the HTTP status."""
     status: Annotated[int, Field(ge=400, le=599)] = 529
     retry_after_seconds: Annotated[float, Field(ge=0, le=3600)] | None = None
-    should_retry: bool | None = None
-    """The header `x-should-retry`, which tells the API's clients whether to retry."""
     seconds: Annotated[float, Field(gt=0, le=86_400)] = 60.0
     """Length of a stall, after which the reply continues if the client is still there."""
 

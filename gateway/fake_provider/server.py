@@ -26,7 +26,7 @@ from gateway.fake_provider.library import Recordings, read_library
 from gateway.fake_provider.playback import ClientGoneError, Playback, Progress, plan_reply, status_response
 from gateway.fake_provider.request import Request, RequestError, parse_request
 from gateway.fake_provider.scenario import Match, PaceOverride, RuleBook, ScenarioError, load_rules
-from gateway.fake_provider.wire import PromptCache, Reply, count_input, error_body, status_of
+from gateway.fake_provider.wire import PromptCache, Reply, count_input, error_of
 from routing.policy.platform import Speed as StatedSpeed
 from routing.policy.platform import load_policy
 from routing.policy.prices import Usage
@@ -215,7 +215,7 @@ class _Server:
         except RequestError as error:
             return _refuse(call, error, finish="refused")
         except ScenarioError as error:
-            return _refuse(call, RequestError("api_error", f"scenario: {error}"), finish="fault")
+            return _refuse(call, RequestError(f"scenario: {error}", 500), finish="fault")
         except ClientGoneError:
             self._note_cut(call)
             return web.Response()
@@ -245,7 +245,7 @@ class _Server:
             counted = self.cache.usage(request, owner=call.key_sha256, now=time.monotonic())
             reply = call.reply = plan_reply(request, match, counted=counted)
         except RecursionError:
-            raise RequestError("invalid_request_error", "The request body is nested too deeply") from None
+            raise RequestError("The request body is nested too deeply") from None
         pace = self._pace(match, request.body.model)
         playback = Playback(http, reply, call.id, call.progress, pace, match.fault, is_streamed=request.body.stream)
         return await playback.play()
@@ -279,16 +279,16 @@ class _Server:
 
     async def unknown(self, http: web.Request) -> web.Response:
         """Refuse every other path."""
-        return _error_response(RequestError("not_found_error", f"Not found: {http.method} on this path"), _request_id())
+        return _error_response(RequestError(f"Not found: {http.method} on this path", 404), _request_id())
 
 
 async def _read(http: web.Request, key: str, *, needs_max_tokens: bool = True) -> Request:
     if not key:
-        raise RequestError("authentication_error", "x-api-key or Authorization: Bearer is required; any key will do")
+        raise RequestError("x-api-key or Authorization: Bearer is required; any key will do", 401)
     try:
         body = await http.read()
     except web.HTTPRequestEntityTooLarge:
-        raise RequestError("request_too_large", f"The request body exceeds {MAX_BODY_BYTES} bytes") from None
+        raise RequestError(f"The request body exceeds {MAX_BODY_BYTES} bytes", 413) from None
     except (web.RequestPayloadError, ConnectionResetError):
         raise ClientGoneError from None
     return parse_request(body, needs_max_tokens=needs_max_tokens)
@@ -314,5 +314,5 @@ def _refuse(call: _Call, error: RequestError, *, finish: Finish) -> web.Response
 
 
 def _error_response(error: RequestError, request_id: str) -> web.Response:
-    body = error_body(error.kind, error.message, request_id)
-    return web.json_response(body, status=status_of(error.kind), headers={"request-id": request_id})
+    body = error_of(error.status, error.message, request_id)
+    return web.json_response(body, status=error.status, headers={"request-id": request_id})

@@ -21,6 +21,8 @@ from pydantic_core import from_json
 
 from gateway.fake_provider.request import Request
 from gateway.media import image_size, pdf_pages
+from gateway.providers.anthropic import prompt_parts
+from gateway.providers.provider import error_fields
 from routing.policy.prices import Usage
 
 CHARACTERS_PER_TOKEN = 4
@@ -33,19 +35,6 @@ CHUNK_CHARACTERS = 40
 CACHE_SECONDS = 300.0
 """Lifetime of a cached prefix after its last use."""
 _CACHE_ENTRIES = 4096
-_ERROR_TYPES = {
-    400: "invalid_request_error",
-    401: "authentication_error",
-    402: "billing_error",
-    403: "permission_error",
-    404: "not_found_error",
-    413: "request_too_large",
-    429: "rate_limit_error",
-    504: "timeout_error",
-    529: "overloaded_error",
-}
-_STATUSES = {kind: status for status, kind in _ERROR_TYPES.items()} | {"api_error": 500}
-_ERROR_TEXTS = {429: "Rate limit (fake provider)", 529: "Overloaded (fake provider)"}
 MALFORMED_EVENT = b'event: content_block_delta\ndata: {"type": "content_block_delta", "index": 0, "delta": {"ty\n\n'
 
 
@@ -157,20 +146,9 @@ def message_body(reply: Reply) -> dict[str, Any]:
     return _message(reply, content=[block.as_block() for block in reply.content], usage=reply.usage)
 
 
-def status_of(kind: str) -> int:
-    """Return the HTTP status of an `error.type`."""
-    return _STATUSES.get(kind, 400)
-
-
-def error_body(kind: str, message: str, request_id: str) -> dict[str, Any]:
+def error_of(status: int, message: str, request_id: str) -> dict[str, Any]:
     """Return the body of an API error."""
-    return {"type": "error", "error": {"type": kind, "message": message}, "request_id": request_id}
-
-
-def injected_error(status: int, request_id: str) -> dict[str, Any]:
-    """Return the body of an injected error."""
-    kind = _ERROR_TYPES.get(status, "api_error" if status >= 500 else "invalid_request_error")
-    return error_body(kind, _ERROR_TEXTS.get(status, f"Error {status} (fake provider)"), request_id)
+    return error_fields(status, message) | {"request_id": request_id}
 
 
 def error_event(body: dict[str, Any]) -> bytes:
@@ -292,11 +270,7 @@ class _Prefix:
 
 
 def _prefixes(request: Request, owner: str) -> list[_Prefix]:
-    parts: list[dict[str, Any]] = [tool for tool in request.raw.get("tools") or () if isinstance(tool, dict)]
-    system = request.raw.get("system") or ()
-    parts += [{"type": "text", "text": system}] if isinstance(system, str) else system
-    for message in request.body.messages:
-        parts += [{"role": message.role, **block} for block in message.blocks]
+    parts = [*prompt_parts(request.raw)]
     if "cache_control" in request.raw and parts:
         parts[-1] = parts[-1] | {"cache_control": request.raw["cache_control"]}
     digest = hashlib.sha256(_encode([owner, request.body.model]))

@@ -19,16 +19,16 @@ from gateway.messages import Code, ModelRequest, RefusedError, bad_request, enco
 from gateway.providers.provider import (
     EventSplitter,
     Meter,
+    Provider,
     UpstreamRequest,
     WorstInput,
     data_of,
     error_body,
+    error_fields,
     is_count,
     message_of_error,
-    trouble_of_status,
 )
 from routing.policy.prices import Price, Usage, nanousd_per_token
-from routing.provider_circuit import Trouble
 
 _FIELDS = frozenset(
     {
@@ -62,7 +62,7 @@ _PASSED_BACK = {"content-type": b"content-type", "retry-after": b"retry-after", 
 _END = b"[DONE]"
 
 
-class OpenAIProvider:
+class OpenAIProvider(Provider):
     """An account at a server of the chat-completions API; its base URL ends before `/chat/completions`."""
 
     def __init__(self, base_url: str, key: str) -> None:
@@ -101,11 +101,6 @@ class OpenAIProvider:
         tokens = size + frames * _FRAME_TOKENS + images * price.image_tokens
         return WorstInput(tokens, tokens * nanousd_per_token(max(price.input, price.cache_read)))
 
-    def note_usage(
-        self, request: ModelRequest, usage: Usage, *, headers: Mapping[bytes, bytes], sent_at: float
-    ) -> None:
-        """Learn nothing: every call is bounded by its own bytes."""
-
     def call(
         self, request: ModelRequest, *, max_tokens: int, headers: Mapping[bytes, bytes], call_id: UUID
     ) -> UpstreamRequest:
@@ -118,14 +113,6 @@ class OpenAIProvider:
             "x-pointsman-call": str(call_id),
         }
         return UpstreamRequest(self._url, own, encode(body))
-
-    def count(self, request: ModelRequest, *, headers: Mapping[bytes, bytes]) -> UpstreamRequest | None:
-        """Return None: the API cannot count."""
-        return None
-
-    def read_count(self, body: bytes) -> int | None:
-        """Return None: the API cannot count."""
-        return None
 
     def open_stream(self, meter: Meter) -> ChatStream:
         """Return a translator of the stream."""
@@ -160,10 +147,6 @@ class OpenAIProvider:
             for name, value in headers.items()
             if (passed := _PASSED_BACK.get(name.lower())) is not None
         ]
-
-    def trouble_of(self, status: int | None, *, kind: str = "") -> Trouble | None:
-        """Judge by the error's kind, which is ours already, else by the status."""
-        return trouble_of_status(status, kind=kind)
 
 
 def _translated(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -318,7 +301,7 @@ class ChatStream:
         try:
             chunk = from_json(data)
             if isinstance(chunk.get("error"), dict | str):
-                fault = from_json(error_body(_status_of(chunk["error"]), message_of_error(data)))
+                fault = error_fields(_status_of(chunk["error"]), message_of_error(data))
                 self._meter.fail(fault["error"]["type"])
                 yield fault
                 return

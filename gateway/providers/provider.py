@@ -10,6 +10,7 @@ The meter never counts less than the provider may bill: a reply that did not arr
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol, TypeGuard
 from uuid import UUID
@@ -156,9 +157,10 @@ class ReplyStream(Protocol):
         """
 
 
-class Provider(Protocol):
-    """One account at one provider."""
+class Provider(ABC):
+    """One account at one provider. What is not abstract is so for a provider that counts and caches nothing."""
 
+    @abstractmethod
     def check(self, request: ModelRequest, *, allows_references: bool) -> None:
         """Refuse what the provider must not do for a caller, or what the price table does not cover.
 
@@ -170,6 +172,7 @@ class Provider(Protocol):
             RefusedError: the caller's fault; names the field and the rule.
         """
 
+    @abstractmethod
     def worst_input(
         self,
         request: ModelRequest,
@@ -189,11 +192,12 @@ class Provider(Protocol):
             trusts_cache: whether what the provider promised to keep cached is priced as that.
         """
 
-    def note_usage(
+    def note_usage(  # noqa: B027 - a provider without a cache has nothing to learn
         self, request: ModelRequest, usage: Usage, *, headers: Mapping[bytes, bytes], sent_at: float
     ) -> None:
         """Remember what a reply told about its prompt, for the bounds of later calls; `sent_at` is monotonic time."""
 
+    @abstractmethod
     def call(
         self, request: ModelRequest, *, max_tokens: int, headers: Mapping[bytes, bytes], call_id: UUID
     ) -> UpstreamRequest:
@@ -208,19 +212,25 @@ class Provider(Protocol):
 
     def count(self, request: ModelRequest, *, headers: Mapping[bytes, bytes]) -> UpstreamRequest | None:
         """Return the request that counts the input free of charge; None where the provider offers none."""
+        return None
 
     def read_count(self, body: bytes) -> int | None:
         """Return the input tokens that a count states, plus a safety margin; None when it states none."""
+        return None
 
+    @abstractmethod
     def open_stream(self, meter: Meter) -> ReplyStream:
         """Return a reader of a streamed reply that reports to `meter`."""
 
+    @abstractmethod
     def read_reply(self, body: bytes, meter: Meter) -> bytes:
         """Meter a reply that is not streamed and return what the caller gets."""
 
+    @abstractmethod
     def pass_back(self, body: bytes, *, status: int) -> bytes:
         """Return an error, or a count (status 200), as the Messages API states it and without the account's key."""
 
+    @abstractmethod
     def reply_headers(self, headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
         """Return the provider's headers that the caller may see."""
 
@@ -229,8 +239,13 @@ class Provider(Protocol):
 
         Args:
             status: its HTTP status; None when there was no answer.
-            kind: the kind of error reported inside a stream; empty for none.
+            kind: the kind of error reported inside a stream, which counts more; empty for none.
         """
+        if kind:
+            return _TROUBLES_OF_KIND.get(kind)
+        if status is None:
+            return Trouble.FAILING
+        return _TROUBLES.get(status) or (Trouble.FAILING if status >= _FAULT else None)
 
 
 _TROUBLES = {429: Trouble.RATE_LIMITED, 503: Trouble.OVERLOADED, 529: Trouble.OVERLOADED}
@@ -248,6 +263,7 @@ _KINDS = {
     413: "request_too_large",
     429: "rate_limit_error",
     503: "overloaded_error",
+    504: "timeout_error",
     529: "overloaded_error",
 }
 """Kinds of errors of the Messages API by HTTP status; any other is `invalid_request_error`, or `api_error` from 500."""
@@ -255,19 +271,15 @@ _FAULT = 500
 _MAX_MESSAGE_CHARACTERS = 1000
 
 
-def trouble_of_status(status: int | None, *, kind: str = "") -> Trouble | None:
-    """Return what the kind of an error, else an HTTP status, says about a provider's health; see `trouble_of`."""
-    if kind:
-        return _TROUBLES_OF_KIND.get(kind)
-    if status is None:
-        return Trouble.FAILING
-    return _TROUBLES.get(status) or (Trouble.FAILING if status >= _FAULT else None)
+def error_fields(status: int, message: str) -> dict[str, Any]:
+    """Return an error as the Messages API words it."""
+    kind = _KINDS.get(status) or ("api_error" if status >= _FAULT else "invalid_request_error")
+    return {"type": "error", "error": {"type": kind, "message": message[:_MAX_MESSAGE_CHARACTERS]}}
 
 
 def error_body(status: int, message: str) -> bytes:
-    """Return an error as the Messages API words it."""
-    kind = _KINDS.get(status) or ("api_error" if status >= _FAULT else "invalid_request_error")
-    return to_json({"type": "error", "error": {"type": kind, "message": message[:_MAX_MESSAGE_CHARACTERS]}})
+    """Return that error as a body."""
+    return to_json(error_fields(status, message))
 
 
 def message_of_error(body: bytes) -> str:

@@ -22,9 +22,8 @@ from fastapi.openapi.utils import get_openapi
 from starlette.responses import HTMLResponse, RedirectResponse
 from starlette.staticfiles import StaticFiles
 
-from gateway.http_protocol import TimedHttpProtocol
 from monitoring import traces
-from monitoring.asgi import Server
+from monitoring.asgi import Server, TimedHttpProtocol
 from producers.api import job_routes, operations_routes, site_routes
 from producers.api.http_rules import HeadAsGet, name_allowed_methods, refuse_unknown_query
 from producers.api.openapi import describe_fields, describe_problems, request_schemas, show_answers

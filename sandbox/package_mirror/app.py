@@ -20,11 +20,12 @@ import uvicorn
 from pydantic_core import to_json
 
 from gateway.admission import address_of, check_address, check_bearer, logged_path, token_of
-from gateway.http_protocol import TimedHttpProtocol
-from gateway.ledger_client import Ledger, LedgerUnreachableError
+from gateway.errors import LedgerUnreachableError
+from gateway.ledger_client import Ledger
 from gateway.messages import RefusedError
 from ledger import events, money
 from ledger.attempts import hash_token
+from monitoring.asgi import TimedHttpProtocol
 from routing.policy.platform import Policy
 from sandbox.config import MirrorConfig
 from sandbox.errors import MirrorRefusedError

@@ -18,7 +18,6 @@ from pydantic import SecretStr
 from gateway.config import GatewayConfig, ProviderConfig
 from gateway.fake_provider.config import FakeProviderConfig
 from gateway.fake_provider.server import running_fake_provider
-from gateway.server import serve_gateway_in_thread
 from ledger.store import Ledger, create_ledger_engine
 from sandbox.docker.engine import Engine, is_outer_network
 from sites.content_store import ContentStore
@@ -28,6 +27,7 @@ from tests.factories import Shop
 from tests.integration.step_world import FILES, StepYard, policy_with_file_remotes
 from tests.integration.test_whole_run import RealYard
 from tests.services import Postgres, wait_until
+from tests.threads import serve_gateway_in_thread
 from workers.boxes import EnginePool, open_engine_pool
 from workers.lifecycle import Resources
 

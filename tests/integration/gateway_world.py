@@ -20,7 +20,6 @@ from sqlmodel import select
 from gateway.client import ModelClient
 from gateway.config import GatewayConfig, ProviderConfig
 from gateway.network import authorities
-from gateway.server import serve_gateway_in_thread
 from ledger.start_attempt import claim
 from ledger.store import Ledger
 from ledger.submission import accept
@@ -29,6 +28,7 @@ from routing.jobs import JobMessage, JobRequest, Source, State
 from routing.policy.platform import Policy, platform_policy
 from routing.policy.prices import NANOUSD_PER_USD
 from routing.queues import QueueName
+from tests.threads import serve_gateway_in_thread
 
 HAIKU = "claude-haiku-4-5-20251001"
 KEY = "sk-ant-canary-0123456789abcdef0123456789"

@@ -10,7 +10,6 @@ import pytest
 
 from gateway.fake_provider.config import FakeProviderConfig, billed_nanousd, read_log
 from gateway.fake_provider.server import running_fake_provider
-from gateway.server import serve_gateway_in_thread
 from ledger.attempts import recover, renew
 from ledger.dispatch_window import hold_back
 from ledger.job_control import request_cancel
@@ -22,6 +21,7 @@ from routing.scheduling import WaitReason
 from tests.factories import Shop
 from tests.integration.gateway_world import World, gateway_config, gateway_world, message, provider, scenario
 from tests.services import Valkey, wait_until
+from tests.threads import serve_gateway_in_thread
 
 SLOW = """
 rules:

@@ -251,7 +251,7 @@ def test_connections_in_the_clear_over_a_network_are_named() -> None:
 def test_an_exporter_is_asked_how_far_it_is_behind(ledger: Ledger) -> None:
     import uvicorn
 
-    from gateway.server import serve_in_thread
+    from tests.threads import serve_in_thread
 
     app = ExporterApp(ledger, platform_policy())
     with (

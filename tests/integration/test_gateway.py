@@ -33,7 +33,7 @@ from gateway.errors import (
 from gateway.fake_provider.config import FakeProviderConfig, LoggedCall, billed_nanousd, read_log
 from gateway.fake_provider.server import running_fake_provider
 from gateway.ledger_client import Ledger as LedgerClient
-from gateway.server import serve_in_thread, server_config
+from gateway.server import server_config
 from ledger.money import presume_lost_calls
 from ledger.store import Ledger
 from routing.config import key_fingerprint
@@ -61,6 +61,7 @@ from tests.integration.gateway_world import (
     words,
 )
 from tests.services import wait_until
+from tests.threads import serve_in_thread
 
 PRICE = platform_policy().prices[HAIKU]
 RULES = """

@@ -10,9 +10,9 @@ import pytest
 from sqlalchemy import text
 
 from gateway import ledger_client
+from gateway.errors import LedgerUnreachableError
 from gateway.journal import Journal, read_journal
 from gateway.ledger_client import Ledger as LedgerClient
-from gateway.ledger_client import LedgerUnreachableError
 from gateway.providers.provider import Settlement
 from ledger import money
 from ledger.attempts import hash_token

@@ -85,7 +85,7 @@ def test_what_is_run_is_on_the_disk_before_anybody_hears_of_it(url: str) -> None
     assert asyncio.run(work(4)) == [True] * 40
 
 
-LINK = Link(cast("psycopg.AsyncConnection[Any]", None), None, 0.0)
+LINK = Link(cast("psycopg.AsyncRawCursor[Any]", None), None, 0.0)
 
 
 def test_one_wait_for_the_disk_serves_all_that_was_committed_before_it_and_nothing_later(url: str) -> None:

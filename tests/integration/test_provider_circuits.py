@@ -16,7 +16,6 @@ import httpx2
 import pytest
 from aiohttp import web
 
-from gateway.server import serve_gateway_in_thread
 from ledger.provider_circuits import CircuitView, circuits
 from ledger.store import Ledger
 from routing.policy.platform import Policy, platform_policy
@@ -39,6 +38,7 @@ from tests.integration.gateway_world import (
     words,
 )
 from tests.services import wait_until
+from tests.threads import serve_gateway_in_thread
 
 OPUS = "claude-opus-4-6"
 REPLY = (opening(), block(), words("hello"), closing(output_tokens=5))

@@ -27,7 +27,6 @@ from gateway.errors import (
 )
 from gateway.fake_provider.config import FakeProviderConfig, LoggedCall, billed_nanousd, read_log
 from gateway.fake_provider.server import running_fake_provider
-from gateway.server import serve_gateway_in_thread
 from ledger.store import Ledger
 from routing.policy.platform import platform_policy
 from tests.integration.gateway_world import (
@@ -55,6 +54,7 @@ from tests.provider_dialects import (
     dialects,
 )
 from tests.services import wait_until
+from tests.threads import serve_gateway_in_thread
 
 OWN_NAMES = {
     "anthropic": HAIKU,

@@ -15,7 +15,6 @@ from sqlalchemy import text
 from gateway.config import GatewayConfig, ProviderConfig
 from gateway.fake_provider.config import FakeProviderConfig, LoggedCall, billed_nanousd, read_log
 from gateway.fake_provider.server import running_fake_provider
-from gateway.server import serve_gateway_in_thread
 from ledger.releases import active_release
 from ledger.store import Ledger
 from ledger.tables import Job, Release, Site
@@ -30,6 +29,7 @@ from sites.releases import manifest_of
 from sites.spec.catalog import catalog_prompt
 from sites.spec.translate import MAX_CHUNKS
 from tests.factories import Shop, not_available
+from tests.threads import serve_gateway_in_thread
 from workers.attempt import Attempt
 from workers.handlers.answer import answer_question
 from workers.handlers.patch import patch_files

@@ -13,13 +13,13 @@ from pydantic import SecretStr
 from gateway.config import GatewayConfig, ProviderConfig
 from gateway.fake_provider.config import FakeProviderConfig, LoggedCall, read_log
 from gateway.fake_provider.server import running_fake_provider
-from gateway.server import serve_gateway_in_thread
 from ledger.store import Ledger
 from routing.jobs import Reason, State
 from routing.queues import QueueName
 from sites.content_store import ContentStore
 from tests.factories import Shop
 from tests.integration.step_world import StepYard, policy_with_file_remotes
+from tests.threads import serve_gateway_in_thread
 from tests.unit.workers.runs.fake_runner import Played
 from workers.attempt import Attempt
 from workers.lifecycle import Resources

@@ -18,7 +18,6 @@ from pydantic import SecretStr
 from gateway.config import GatewayConfig, ProviderConfig
 from gateway.fake_provider.config import FakeProviderConfig
 from gateway.fake_provider.server import running_fake_provider
-from gateway.server import serve_gateway_in_thread
 from ledger.dispatch_window import pause_queue
 from ledger.store import Ledger, create_ledger_engine
 from ledger.tables import Job
@@ -32,6 +31,7 @@ from routing.queues import QueueName
 from tests.collector import Collector, Seen, running_collector
 from tests.integration.http_world import World, open_world
 from tests.services import Postgres
+from tests.threads import serve_gateway_in_thread
 from workers.handlers.publish import run_control
 from workers.handlers.spec import edit_spec
 from workers.lifecycle import Resources, run_attempt

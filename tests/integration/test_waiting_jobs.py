@@ -20,7 +20,6 @@ from sqlalchemy.exc import OperationalError
 from gateway.config import GatewayConfig, ProviderConfig
 from gateway.fake_provider.config import FakeProviderConfig, billed_nanousd
 from gateway.fake_provider.server import running_fake_provider
-from gateway.server import serve_gateway_in_thread
 from ledger.attempts import defer, find_lapsed_attempts, lock_owned_job, recover
 from ledger.dispatch_window import release_due
 from ledger.job_control import request_cancel
@@ -41,6 +40,7 @@ from tests.integration.test_patch_jobs import plain_site
 from tests.integration.test_spec_jobs import Rig as SpecRig
 from tests.integration.worker_world import Proxy, soft_limit_after
 from tests.played_cli import PlayedMaker
+from tests.threads import serve_gateway_in_thread
 from workers.attempt import Attempt
 from workers.errors import HandBack
 from workers.handlers.agent import edit_with_agent

@@ -10,13 +10,13 @@ from pydantic import SecretStr
 from gateway.config import GatewayConfig, ProviderConfig
 from gateway.fake_provider.config import FakeProviderConfig
 from gateway.fake_provider.server import running_fake_provider
-from gateway.server import serve_gateway_in_thread
 from ledger.store import Ledger
 from sites.content_store import ContentStore
 from tests.factories import Shop
 from tests.integration.run_world import Yard
 from tests.integration.step_world import StepYard, policy_with_file_remotes
 from tests.played_cli import PlayedMaker
+from tests.threads import serve_gateway_in_thread
 from workers.attempt import Attempt
 from workers.lifecycle import Resources
 from workers.outcomes import Outcome

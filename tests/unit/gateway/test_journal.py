@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,8 +11,7 @@ from uuid import UUID
 
 import pytest
 
-from gateway.group_commit import GroupCommit
-from gateway.journal import Journal, files_of, read_file, read_journal
+from gateway.journal import GroupCommit, Journal, files_of, read_file, read_journal
 from ledger.money import CapLimit
 from ledger.operations.served_calls import Served
 from routing.policy.prices import Usage
@@ -44,7 +44,7 @@ def write(home: Path, calls: list[Served]) -> Journal:
     journal = Journal(home, instance="one")
 
     async def work() -> None:
-        await asyncio.gather(*(journal.append(served) for served in calls))
+        await asyncio.gather(*map(journal.append, calls))
 
     asyncio.run(work())
     return journal
@@ -99,25 +99,39 @@ def test_a_disk_that_takes_nothing_stops_no_call_and_the_next_goes_into_another_
     assert len(files_of(tmp_path)) == 2
 
 
-def test_who_asks_while_a_flush_runs_gets_the_next_one() -> None:
-    begun: list[int] = []
+def test_who_comes_while_a_batch_is_committed_is_in_the_next_one() -> None:
+    batches: list[list[str]] = []
 
     async def work() -> list[int]:
         on = asyncio.Event()
 
-        async def flush() -> int:
-            begun.append(len(begun))
-            number = begun[-1]
+        async def commit(items: Sequence[str]) -> list[int]:
+            batches.append([*items])
+            number = len(batches)
             await on.wait()
-            return number
+            return [number] * len(items)
 
-        group = GroupCommit(flush)
-        first = asyncio.create_task(group.wait())
-        while not begun:
+        group = GroupCommit(commit)
+        first = group.join("a")
+        while not batches:
             await asyncio.sleep(0)
-        late = [asyncio.create_task(group.wait()) for _ in range(2)]
-        await asyncio.sleep(0)
+        late = [group.join(item) for item in "bc"]
         on.set()
         return list(await asyncio.gather(first, *late))
 
-    assert asyncio.run(work()) == [0, 1, 1]
+    assert asyncio.run(work()) == [1, 2, 2]
+    assert batches == [["a"], ["b", "c"]]
+
+
+def test_what_fails_a_batch_is_told_to_all_in_it_and_the_next_is_committed() -> None:
+    async def work() -> list[object]:
+        async def commit(items: Sequence[str]) -> Sequence[str]:
+            if "bad" in items:
+                raise ValueError(items)
+            return items
+
+        group = GroupCommit(commit)
+        failed = await asyncio.gather(group.join("bad"), group.join("b"), return_exceptions=True)
+        return [*map(type, failed), await group.join("c")]
+
+    assert asyncio.run(work()) == [ValueError, ValueError, "c"]

@@ -29,7 +29,7 @@ def a_call() -> OpenCall:
     bearer = SimpleNamespace(attempt_id=uuid4(), job_id=uuid4())
     admitted = SimpleNamespace(id=uuid4(), caller=SimpleNamespace(bearer=bearer))
     call = OpenCall.__new__(OpenCall)
-    call.admitted, call.stop, call.pump = cast(Any, admitted), None, None
+    call.admitted, call.stop, call.reader, call.is_over = cast(Any, admitted), None, None, False
     return call
 
 

@@ -100,11 +100,6 @@ def test_a_tool_input_cut_short_holds_what_was_complete():
     assert message_body(reply)["content"][0]["input"] == {"a": "xx"}
 
 
-def test_the_first_stop_sequence_ends_the_text():
-    reply = plan("say: [{text: 'one two three'}]", stop_sequences=["three", "two"])
-    assert (reply.content[0].characters, reply.stop_reason, reply.stop_sequence) == ("one ", "stop_sequence", "two")
-
-
 def test_usage_can_be_overridden_field_by_field():
     reply = plan("say: [{text: abcd}], usage: {input_tokens: 60000}")
     assert reply.usage == Usage(input_tokens=60000, output_tokens=1)

@@ -1,4 +1,4 @@
-"""Bedrock: how it is addressed and signed, and streams that are not of its format."""
+"""Bedrock: how it is addressed and signed, and streams that are not of its format. Vertex: what its key must be."""
 
 import json
 from uuid import UUID
@@ -6,12 +6,12 @@ from uuid import UUID
 import pytest
 
 from gateway.messages import parse_request
-from gateway.providers.bedrock import BedrockProvider
+from gateway.providers.clouds import BedrockProvider, VertexProvider
 from gateway.providers.provider import Meter, UnreadableStreamError
 from routing.errors import PolicyError
 from routing.policy.platform import platform_policy
 from routing.provider_circuit import Trouble
-from tests.provider_dialects import ACCESS, SECRET, frame
+from tests.provider_dialects import ACCESS, SECRET, SERVICE_ACCOUNT, frame
 
 URL = "https://bedrock-runtime.eu-west-3.amazonaws.com"
 REQUEST = parse_request(
@@ -94,3 +94,10 @@ def test_a_frame_without_an_end_is_given_up() -> None:
 )
 def test_what_a_status_says_about_bedrock(status: int, trouble: Trouble | None) -> None:
     assert BedrockProvider(URL, "key").trouble_of(status) is trouble
+
+
+@pytest.mark.parametrize("key", ["{}", "{", SERVICE_ACCOUNT.replace("BEGIN", "MIDDLE")])
+def test_a_key_file_that_is_no_service_accounts_stops_the_start_and_is_not_repeated(key: str) -> None:
+    with pytest.raises(PolicyError, match="no service account") as caught:
+        VertexProvider("https://example.org", key)
+    assert "PRIVATE" not in str(caught.value)

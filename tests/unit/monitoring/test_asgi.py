@@ -15,11 +15,12 @@ import pytest
 import uvicorn
 
 from gateway.config import GatewayConfig
-from gateway.http_protocol import TimedHttpProtocol
-from gateway.server import serve_in_thread, server_config
+from gateway.server import server_config
+from monitoring.asgi import TimedHttpProtocol
 from producers.api.app import create_server
 from producers.config import ApiConfig, PagesConfig
 from routing.policy.platform import platform_policy
+from tests.threads import serve_in_thread
 
 HEAD_SECONDS, BODY_SECONDS = 0.5, 1.0
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"

@@ -1,4 +1,7 @@
-"""Claude on Amazon Bedrock: the Messages API in AWS's envelope, by InvokeModel and its response stream."""
+"""Claude on Amazon Bedrock and on Google Vertex AI: the Messages API in the envelopes of two clouds.
+
+Bedrock wraps it in InvokeModel and its response stream; Vertex has other addresses and a service account's signature.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +24,14 @@ from gateway.providers.provider import (
     UpstreamRequest,
     error_body,
     message_of_error,
-    trouble_of_status,
 )
 from routing.errors import PolicyError
 from routing.provider_circuit import Trouble
 
-_VERSION = "bedrock-2023-05-31"
+_BEDROCK_VERSION = "bedrock-2023-05-31"
+_VERTEX_VERSION = "vertex-2023-10-16"
+_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
+_COUNT_MODEL = "count-tokens"
 _LEFT_OUT = frozenset({"model", "stream", "metadata", "service_tier", "inference_geo", "speed"})
 """What stands in the address, or says nothing to this API."""
 _BETAS = (
@@ -77,7 +82,7 @@ class BedrockProvider(AnthropicProvider):
         betas = [name for name in betas_of(headers).split(",") if name.startswith(_BETAS)]
         body = encode(
             fields
-            | {"max_tokens": max_tokens, "anthropic_version": _VERSION}
+            | {"max_tokens": max_tokens, "anthropic_version": _BEDROCK_VERSION}
             | ({"anthropic_beta": betas} if betas else {})
         )
         verb = "invoke-with-response-stream" if request.streams else "invoke"
@@ -86,7 +91,7 @@ class BedrockProvider(AnthropicProvider):
     def count(self, request: ModelRequest, *, headers: Mapping[bytes, bytes]) -> UpstreamRequest:
         """Return a request to count what a call would send."""
         fields = {name: request.fields[name] for name in COUNTED_FIELDS if name in request.fields and name != "model"}
-        whole = encode(fields | {"max_tokens": request.max_tokens or 1, "anthropic_version": _VERSION})
+        whole = encode(fields | {"max_tokens": request.max_tokens or 1, "anthropic_version": _BEDROCK_VERSION})
         body = to_json({"input": {"invokeModel": {"body": base64.b64encode(whole).decode()}}})
         return self._request(request.model, "count-tokens", body, {})
 
@@ -116,7 +121,7 @@ class BedrockProvider(AnthropicProvider):
         """Judge as the Messages API does, but for the model's own faults."""
         if not kind and status in _MODEL_FAULTS:
             return Trouble.FAILING
-        return trouble_of_status(status, kind=kind)
+        return super().trouble_of(status, kind=kind)
 
     def _request(self, model: str, verb: str, body: bytes, more: Mapping[str, str]) -> UpstreamRequest:
         url = f"{self._base_url}/model/{quote(model, safe=':')}/{verb}"
@@ -202,3 +207,76 @@ class _FrameStream:
         data = error_body(_ERRORS.get(kind, 500), message_of_error(payload))
         read_event(data, self._meter)
         return b"event: error\ndata: " + data + b"\n\n"
+
+
+class VertexProvider(AnthropicProvider):
+    """A project at Vertex AI.
+
+    Args:
+        base_url: up to the location: `https://LOCATION-aiplatform.googleapis.com/v1/projects/PROJECT/locations/LOCATION`.
+        key: a service account's key as JSON, or an access token, which lasts an hour.
+
+    Raises:
+        PolicyError: the operator's fault: the key is unusable, or `pointsman[vertex]` is not installed.
+    """
+
+    def __init__(self, base_url: str, key: str) -> None:
+        super().__init__(base_url, key)
+        self._credentials = _service_account(key) if key.lstrip().startswith("{") else None
+
+    def call(
+        self, request: ModelRequest, *, max_tokens: int, headers: Mapping[bytes, bytes], call_id: UUID
+    ) -> UpstreamRequest:
+        """Return the body without its model, which stands in the address."""
+        fields = {name: value for name, value in request.fields.items() if name != "model"}
+        body = encode(fields | {"max_tokens": max_tokens, "anthropic_version": _VERTEX_VERSION})
+        verb = "streamRawPredict" if request.streams else "rawPredict"
+        own = self._headers(headers) | {"x-pointsman-call": str(call_id)}
+        return UpstreamRequest(self._url(request.model, verb), own, body)
+
+    def count(self, request: ModelRequest, *, headers: Mapping[bytes, bytes]) -> UpstreamRequest:
+        """Return a request of the fields that can be counted; it keeps its model."""
+        fields = {name: request.fields[name] for name in COUNTED_FIELDS if name in request.fields}
+        body = encode(fields | {"anthropic_version": _VERTEX_VERSION})
+        return UpstreamRequest(self._url(_COUNT_MODEL, "rawPredict"), self._headers(headers), body)
+
+    def pass_back(self, body: bytes, *, status: int) -> bytes:
+        """Return an error of Google's own as the Messages API words it; the model's are of it already."""
+        shown = body if status == _OK or _is_own(body) else error_body(status, message_of_error(body))
+        return shown.replace(self._bearer().encode(), b"[redacted]")
+
+    def _url(self, model: str, verb: str) -> str:
+        return f"{self._base_url}/publishers/anthropic/models/{quote(model, safe='@')}:{verb}"
+
+    def _headers(self, headers: Mapping[bytes, bytes]) -> dict[str, str]:
+        passed = super()._headers(headers)
+        for name in ("x-api-key", "anthropic-version"):
+            del passed[name]
+        return passed | {"authorization": f"Bearer {self._bearer()}"}
+
+    def _bearer(self) -> str:
+        if self._credentials is None:
+            return self._key
+        if not self._credentials.valid:
+            self._credentials.refresh(None)  # signs a token here: nobody is asked
+        return str(self._credentials.token)
+
+
+def _is_own(body: bytes) -> bool:
+    try:
+        return bool(from_json(body)["type"] == "error")
+    except (ValueError, LookupError, TypeError):
+        return False
+
+
+def _service_account(key: str) -> Any:
+    try:
+        from google.oauth2 import service_account
+    except ImportError:
+        raise PolicyError("api vertex: install pointsman[vertex] to sign with a service account") from None
+    try:
+        return service_account.Credentials.from_service_account_info(
+            from_json(key), scopes=[_SCOPE], always_use_jwt_access=True
+        )
+    except (ValueError, TypeError, AttributeError) as error:
+        raise PolicyError(f"api vertex: the key is no service account's ({type(error).__name__})") from None
