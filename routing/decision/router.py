@@ -170,7 +170,7 @@ def classify_answer(
     """
     talk = classify_talk(parsed)
     if talk is None and asks_opinion and workflow is Workflow.SITE and may_only_ask(parsed):
-        talk = Talk.OPINION if shipped_model().asks(parsed).probability >= ASKING else None
+        talk = Talk.OPINION if shipped_model().asks(parsed) >= ASKING else None
     if talk is not None or workflow is not Workflow.NONE:
         return talk
     return None if triggers or parsed.has_reference or parsed.text.cut else Talk.CHAT

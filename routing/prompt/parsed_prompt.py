@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from functools import lru_cache
 from typing import NamedTuple
@@ -40,7 +41,7 @@ def correct_typos(
     if meant.keys().isdisjoint([token.word for token in tokens]):
         return tokens
     return tuple(
-        token._replace(word=meant[token.word]) if token.kind is Kind.WORD and token.word in meant else token
+        replace(token, word=meant[token.word]) if token.kind is Kind.WORD and token.word in meant else token
         for token in tokens
     )
 

@@ -73,7 +73,8 @@ _Found = tuple[int, str, int]
 """Place, group and last token of a matched phrase."""
 
 
-class _Node(NamedTuple):
+@dataclass(slots=True)
+class _Node:
     """A node of the tree of phrases, in which each word leads to what may follow it."""
 
     ended: tuple[_Begun, ...]
@@ -102,9 +103,9 @@ class PhraseIndex:
         openings = self.root.following
         for at, names in enumerate(keys):
             for name in names:
-                if name in openings:
+                if (opening := openings.get(name)) is not None:
                     found: list[_Found] = []
-                    _read_on(openings[name], keys, at, present=present, found=found)
+                    _read_on(opening, keys, at, present, found)
                     if found:
                         _note(hits, at, found)
         if not shown.isascii() and UNSPACED.search(shown):
@@ -153,19 +154,19 @@ def _behind_gap(phrase: _Begun) -> Words:
     return next(wanted for wanted in phrase.left if wanted is not None)
 
 
-def _read_on(node: _Node, keys: Sequence[tuple[str, ...]], at: int, *, present: set[str], found: list[_Found]) -> None:
+def _read_on(node: _Node, keys: Sequence[tuple[str, ...]], at: int, present: set[str], found: list[_Found]) -> None:
     """Add the phrases that continue from a node after the token `at` and match."""
     for place, group, _ in node.ended:
         found.append((place, group, at))
-    if not node.behind.isdisjoint(present):
+    if node.gapped and not node.behind.isdisjoint(present):
         for phrase in node.gapped:
             if not _behind_gap(phrase).isdisjoint(present):
                 last = _match(keys, at, phrase.left)
                 if last >= 0:
                     found.append((phrase.place, phrase.group, last))
     for name in keys[at + 1]:
-        if name in node.following:
-            _read_on(node.following[name], keys, at + 1, present=present, found=found)
+        if (further := node.following.get(name)) is not None:
+            _read_on(further, keys, at + 1, present, found)
 
 
 def _note(hits: dict[str, list[Hit]], first: int, found: list[_Found]) -> None:
