@@ -86,46 +86,6 @@ class _Node:
     """By the next word."""
 
 
-@dataclass(frozen=True, slots=True)
-class PhraseIndex:
-    """All phrases of a vocabulary."""
-
-    root: _Node
-    unspaced: tuple[tuple[str, str], ...]
-    """(text, group) of phrases in scripts without blanks between words."""
-
-    def find(self, tokens: Sequence[Token], shown: str) -> dict[str, list[Hit]]:
-        """Return every phrase found, by group, in the order of the text."""
-        hits: dict[str, list[Hit]] = {}
-        keys = [_names(token.word) if token.kind is WORD else _keys_of_mark(token) for token in tokens]
-        keys.append(_END)
-        present = set(chain.from_iterable(keys))
-        openings = self.root.following
-        for at, names in enumerate(keys):
-            for name in names:
-                if (opening := openings.get(name)) is not None:
-                    found: list[_Found] = []
-                    _read_on(opening, keys, at, present, found)
-                    if found:
-                        _note(hits, at, found)
-        if not shown.isascii() and UNSPACED.search(shown):
-            self._find_unspaced(tokens, hits)
-        return hits
-
-    def _find_unspaced(self, tokens: Sequence[Token], hits: dict[str, list[Hit]]) -> None:
-        for at, token in enumerate(tokens):
-            if token.kind is Kind.WORD and UNSPACED.search(token.word):
-                for text, group in self.unspaced:
-                    if text in token.word:
-                        hits.setdefault(group, []).append(Hit(at, at))
-
-
-def build_index(phrases: Sequence[Phrase], unspaced: Sequence[tuple[str, str]]) -> PhraseIndex:
-    """Build an index of phrases, given in result order."""
-    begun = tuple(_Begun(place, group, words) for place, (group, words) in enumerate(phrases))
-    return PhraseIndex(_node(begun, {}), tuple(unspaced))
-
-
 def _node(phrases: tuple[_Begun, ...], made: dict[tuple[_Begun, ...], _Node]) -> _Node:
     """Return the node of these phrases; `made` holds the nodes built so far, which are shared."""
     if phrases in made:
@@ -218,21 +178,6 @@ def _match_after_gap(keys: Sequence[tuple[str, ...]], at: int, left: Sequence[Wo
     return -1
 
 
-def words_of(phrases: Sequence[Phrase]) -> Iterator[str]:
-    """Yield every word of the phrases."""
-    for phrase in phrases:
-        for wanted in phrase.words:
-            yield from wanted or ()
-
-
-# The words that rules look for, read from data that an operator can extend.
-#
-# `routing/prompt/vocabulary.yaml` holds groups of phrases. A phrase is a row of words: `a|b` is a choice, a trailing
-# `?` makes a word optional, a trailing `~` stands for all forms of a verb, `..` skips up to six tokens of the same
-# sentence, and `<quote>`, `<path>`, `<url>`, `<num>`, `<tag>`, `<code>`, `<colon>` stand for a token of that kind,
-# and
-# `@name` for the words of a list under `words`. A word also matches its plural.
-
 _GAP = ".."
 _MAX_VARIANTS = 600
 _WORD = re.compile(r"(?:[^\W_]+(?:'[^\W_]+)*(?:\.[a-z]+)?|<(?:quote|path|url|num|tag|code|colon)>)")
@@ -252,14 +197,38 @@ class Vocabulary:
     """The verb of each listed form (`tests`: `test`)."""
     because: Mapping[str, str]
     """What a hit of a group means, for the site owner."""
-    index: PhraseIndex
+    phrases: _Node
+    """The root of the tree of all phrases."""
+    unspaced: tuple[tuple[str, str], ...]
+    """(text, group) of phrases in scripts without blanks between words."""
     known: frozenset[str]
     """All its words, including some that only look misspelt."""
     version: str
 
     def find(self, tokens: Sequence[Token], shown: str) -> dict[str, list[Hit]]:
         """Return every phrase found, by group, in the order of the text."""
-        return self.index.find(tokens, shown)
+        hits: dict[str, list[Hit]] = {}
+        keys = [_names(token.word) if token.kind is WORD else _keys_of_mark(token) for token in tokens]
+        keys.append(_END)
+        present = set(chain.from_iterable(keys))
+        openings = self.phrases.following
+        for at, names in enumerate(keys):
+            for name in names:
+                if (opening := openings.get(name)) is not None:
+                    found: list[_Found] = []
+                    _read_on(opening, keys, at, present, found)
+                    if found:
+                        _note(hits, at, found)
+        if not shown.isascii() and UNSPACED.search(shown):
+            self._find_unspaced(tokens, hits)
+        return hits
+
+    def _find_unspaced(self, tokens: Sequence[Token], hits: dict[str, list[Hit]]) -> None:
+        for at, token in enumerate(tokens):
+            if token.kind is Kind.WORD and UNSPACED.search(token.word):
+                for text, group in self.unspaced:
+                    if text in token.word:
+                        hits.setdefault(group, []).append(Hit(at, at))
 
 
 @lru_cache(maxsize=64)
@@ -395,9 +364,11 @@ class _Reader:
     def vocabulary(self, text: str) -> Vocabulary:
         """Return the vocabulary; `text` is everything that was read, for its version."""
         version = hashlib.sha256(text.encode()).hexdigest()[:12]
-        index = build_index(self.phrases, self.unspaced)
-        known = frozenset().union(words_of(self.phrases), *self.lists.values())
-        return Vocabulary(self.lists, self.bases, self.because, index, known, version)
+        begun = tuple(_Begun(place, group, words) for place, (group, words) in enumerate(self.phrases))
+        used = (wanted for phrase in self.phrases for wanted in phrase.words if wanted is not None)
+        known = frozenset().union(*used, *self.lists.values())
+        tree, unspaced = _node(begun, {}), tuple(self.unspaced)
+        return Vocabulary(self.lists, self.bases, self.because, tree, unspaced, known, version)
 
     def pairs(self, node: yaml.Node | None, name: str) -> Iterator[tuple[str, yaml.Node]]:
         if not isinstance(node, yaml.MappingNode):
