@@ -149,12 +149,17 @@ def _features(parsed: ParsedPrompt) -> dict[int, list[int]]:
         if tokens[at].kind not in _CONTENT and at not in copied
     ]
     found: dict[int, list[int]] = {}
-    before: tuple[int, ...] = ()  # checksums of the last word, and of the last two, each with a blank
+    one = two = None  # checksums of the last word, and of the last two, each with a blank
     for at in words[:_MOST_WORDS]:
-        data, parts = _parts_of(tokens[at].word[:_MOST_WORD_CHARACTERS])
-        rows = [crc32(data, checksum) for checksum in before]
-        found[at] = [*parts, *[row & _MASK for row in rows]]
-        before = (crc32(b" ", crc32(data)), *[crc32(b" ", row) for row in rows[:1]])
+        data, checksum, parts = _parts_of(tokens[at].word[:_MOST_WORD_CHARACTERS])
+        found[at] = features = [*parts]
+        if two is not None:
+            features.append(crc32(data, two) & _MASK)
+        if one is not None:
+            pair = crc32(data, one)
+            features.append(pair & _MASK)
+            two = crc32(b" ", pair)
+        one = checksum
     return found
 
 
@@ -183,12 +188,12 @@ def _seen(parts: Mapping[int, Collection[int]]) -> set[int]:
 
 
 @lru_cache(maxsize=4096)
-def _parts_of(word: str) -> tuple[bytes, tuple[int, ...]]:
-    """Return a word as bytes, and the buckets of itself and of three to five bytes of it."""
+def _parts_of(word: str) -> tuple[bytes, int, tuple[int, ...]]:
+    """Return a word as bytes, its checksum with a blank, and the buckets of itself and of three to five bytes of it."""
     data = word.encode()
     padded = b"^" + data + b"$"
     parts = (crc32(padded[at : at + size], size) for size in (3, 4, 5) for at in range(len(padded) - size + 1))
-    return data, (crc32(data) & _MASK, *(part & _MASK for part in parts))
+    return data, crc32(data + b" "), (crc32(data) & _MASK, *(part & _MASK for part in parts))
 
 
 def _softmax(logits: Sequence[float]) -> list[float]:

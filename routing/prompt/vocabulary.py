@@ -168,7 +168,7 @@ def _match_after_gap(keys: Sequence[tuple[str, ...]], at: int, left: Sequence[Wo
     """Return the last token of the nearest match after a gap, or -1."""
     wanted = left[0]
     for start in range(at, at + _GAP_TOKENS + 1):
-        if keys[start] is _END:
+        if keys[start] == _END:
             return -1
         if wanted is not None and wanted.isdisjoint(keys[start + 1]):
             continue
