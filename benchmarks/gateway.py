@@ -23,11 +23,11 @@ import psutil
 from sqlalchemy import text
 
 from benchmarks.answer import OURS, Answer, Comparison, Unit
-from benchmarks.environments import python_with
+from benchmarks.environments import ROOT, python_with
 from benchmarks.load import Callers
 from benchmarks.progress import say
 from benchmarks.question import Survey
-from benchmarks.race import ROOT, EndedError, Peer, Race, Turn
+from benchmarks.race import EndedError, Peer, Race, Turn
 from ledger.operations.migrate import migrate
 from ledger.start_attempt import claim
 from ledger.store import Ledger, create_ledger_engine

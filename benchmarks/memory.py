@@ -24,10 +24,9 @@ import yaml
 from celery import Celery
 
 from benchmarks.answer import Answer, Comparison, Unit
-from benchmarks.environments import python_with
+from benchmarks.environments import ROOT, python_with
 from benchmarks.progress import say
 from benchmarks.question import Survey
-from benchmarks.race import ROOT
 from gateway.fake_provider.config import FakeProviderConfig
 from producers.local.embedded import Account, Embedded, Options
 from routing.policy.platform import platform_policy

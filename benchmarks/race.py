@@ -17,12 +17,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from benchmarks.answer import Answer, Comparison, Skipped
+from benchmarks.environments import ROOT, native
 from benchmarks.progress import say
 from benchmarks.question import UnavailableError
 
-ROOT = Path(__file__).parents[1]
 TURN_SECONDS = 0.2
 _SET_CHILD_SUBREAPER = 36
 """Linux: a descendant whose parent ends becomes a child of this process, as PostgreSQL does."""
@@ -165,6 +166,20 @@ def module(name: str, python: Callable[[], Path] = lambda: Path(sys.executable))
     return lambda: command([str(python()), "-m", "benchmarks.turns", name])
 
 
+def compiled(name: str) -> Start:
+    """Return a side of ours with what `make native` compiles, or in plain Python where nothing can be compiled."""
+
+    def start() -> AbstractContextManager[Turn]:
+        path = [str(ROOT)]
+        try:
+            path.insert(0, str(native()))
+        except UnavailableError as why:
+            say(f"{name}: in plain Python, since it {why}")
+        return command([sys.executable, "-P", "-m", "benchmarks.turns", name], {"PYTHONPATH": os.pathsep.join(path)})
+
+    return start
+
+
 def calls_of(name: str) -> Callable[[], int]:
     """Return what counts the calls of a module's operation."""
     argv = [sys.executable, "-m", "benchmarks.turns", name, "--calls"]
@@ -172,7 +187,7 @@ def calls_of(name: str) -> Callable[[], int]:
 
 
 @contextmanager
-def command(argv: Sequence[str]) -> Iterator[Turn]:
+def command(argv: Sequence[str], environment: Mapping[str, str] = MappingProxyType({})) -> Iterator[Turn]:
     """Run a side in a process of its own, which speaks as `benchmarks.turns` does.
 
     Raises:
@@ -182,7 +197,9 @@ def command(argv: Sequence[str]) -> Iterator[Turn]:
     if shutil.which(argv[0]) is None:
         raise UnavailableError(f"there is no {argv[0]}")
     pipe = subprocess.PIPE
-    with subprocess.Popen(argv, stdin=pipe, stdout=pipe, text=True, cwd=ROOT, env=_environment()) as process:
+    with subprocess.Popen(
+        argv, stdin=pipe, stdout=pipe, text=True, cwd=ROOT, env=_environment() | environment
+    ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         into, out = process.stdin, process.stdout

@@ -44,9 +44,9 @@ from ledger.store import Fit, Ledger, fit, found_revision, wanted_revision
 from ledger.tables import Tenant
 from producers.bootstrap import Installation
 from producers.dispatch.redis_client import open_broker
+from routing.addresses import is_exposed_broker, is_exposed_ledger
 from routing.config import IN_FILE, PREFIX, read_settings, strip_settings
 from routing.errors import PolicyError
-from routing.exposure import is_exposed_broker, is_exposed_ledger
 from routing.policy.platform import Policy
 from routing.queues import QUEUES, QueueName
 from sandbox.config import BoxConfig

@@ -1,4 +1,4 @@
-"""Which addresses are public: what a tenant names may be called only there.
+"""Which addresses are public, where alone a tenant's names may lead, and which of our URLs cross a network unprotected.
 
 A callback, a project's remote or a package's URL may be any name, and a name may resolve to something else each time.
 So the address decides, at the moment of connecting (`gateway/network.py`); what shows before is refused at once.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 NO_URL = "must be an http or https URL with a host and without credentials"
 NOT_PUBLIC = "must not lead to an address that is not public"
@@ -66,3 +66,36 @@ def _may_be_public(host: str) -> bool:
         return is_public(socket.inet_ntoa(socket.inet_aton(host)))
     except OSError:
         return host.rstrip(".").rpartition(".")[2] != "localhost"
+
+
+_CHECKED = frozenset({"verify-ca", "verify-full"})
+
+
+def is_exposed_broker(url: str) -> bool:
+    """Return whether a broker URL crosses a network without TLS."""
+    return url.startswith("redis:") and not _is_here(url)
+
+
+def is_exposed_ledger(url: str) -> bool:
+    """Return whether a ledger URL crosses a network without checking the server's certificate."""
+    return not _is_here(url) and _CHECKED.isdisjoint(parse_qs(urlsplit(url).query).get("sslmode", []))
+
+
+def _is_here(url: str) -> bool:
+    """Return whether a URL names only this machine; without a host it names a socket.
+
+    The clients of both services let a host in the query override the one before the path.
+    """
+    parts = urlsplit(url)
+    query = parse_qs(parts.query)
+    hosts = [host for name in ("host", "hostaddr") for value in query.get(name, []) for host in value.split(",")]
+    return all(_is_this_machine(host) for host in hosts or [parts.hostname or ""])
+
+
+def _is_this_machine(host: str) -> bool:
+    """Return whether a host name, address or socket directory, with or without a port, is on this machine."""
+    host = host.partition(":")[0].lower() if host.count(":") == 1 else host.lower()
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host in ("", "localhost") or host.startswith(("/", "%2f"))

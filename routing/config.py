@@ -36,12 +36,6 @@ def key_fingerprint(key: str, *, pepper: str) -> str:
     return hmac.new(pepper.encode(), key.encode(), hashlib.sha256).hexdigest()[:16]
 
 
-# Wiring and secrets come from the environment as `POINTSMAN_<SECTION>__<FIELD>`; this reads them, strictly.
-#
-# A misspelt name would silently leave a default in force, so every `POINTSMAN_` name has to be known. A value that no
-# environment should hold, as everybody who may look at a process or a container sees that, stands in a file: the same
-# name with `_FILE` after it says in which.
-
 PREFIX = "POINTSMAN_"
 IN_FILE = "_FILE"
 """Suffix of a variable that names a file with the value. No field may end so."""

@@ -26,6 +26,7 @@ from routing.decision.router import (
     workflow_of,
 )
 from routing.decision.second_opinion import shipped_model
+from routing.decision.tier_rules import OPINION, Choice
 from routing.decision.triggers import Debate, Trigger, find_triggers, parse_trivial
 from routing.policy.platform import Policy
 from routing.prompt.parsed_prompt import ParsedPrompt, Talk, parse_prompt
@@ -146,13 +147,19 @@ def _matched_rules(
             tier=choice.tier if workflow is Workflow.SITE and choice.rule != "read-only" else None,
             why=choice.because,
             cause=choice.cause,
-            evidence=_places(signals.prompt, parsed, choice.evidence),
+            evidence=_places(signals.prompt, parsed, _evidence(choice, parsed)),
         )
         for choice in rules
     ]
     yield from matched[:chosen]
     yield from _rules_before_action(signals, parsed, triggers, asks_opinion=asks_opinion)
     yield from matched[chosen:]
+
+
+def _evidence(choice: Choice, parsed: ParsedPrompt) -> Iterable[Hit]:
+    if choice.rule == OPINION:
+        return [Hit(at, at) for at in shipped_model().tier_evidence(parsed)]
+    return choice.evidence
 
 
 def _rules_before_action(
@@ -167,7 +174,7 @@ def _rules_before_action(
     if talk is not None:
         hits = [hit for group in _TALK_GROUPS[talk] for hit in parsed.hits.get(group, ())]
         if talk is Talk.OPINION:
-            hits = [Hit(at, at) for at in shipped_model().asks(parsed).said]
+            hits = [Hit(at, at) for at in shipped_model().mode_evidence(parsed)]
         yield MatchedRule(
             rule=ANSWER_RULES[talk],
             mode=Mode.ANSWER,

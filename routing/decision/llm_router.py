@@ -12,7 +12,17 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
 
-from routing.decision.router import Intent, Mode, Route, RouteTarget, Signals, SiteSignals, Workflow, decide
+from routing.decision.router import (
+    Intent,
+    Mode,
+    Route,
+    RouteTarget,
+    Signals,
+    SiteSignals,
+    Workflow,
+    decide,
+    is_new_site,
+)
 from routing.decision.tier_rules import OPINION, choose_tier
 from routing.decision.triggers import Confidence, Debate
 from routing.jobs import State
@@ -86,11 +96,6 @@ def _is_open(route: Route) -> bool:
         route.mode is Mode.ACTION and not route.trivial and not route.read_only and route.workflow is not Workflow.NONE
     )
     return is_work and route.cause not in ("explicit", "override")
-
-
-def is_new_site(signals: Signals) -> bool:
-    """Return whether there is no page yet."""
-    return signals.new_site or (signals.site is not None and signals.site.files == 0)
 
 
 def candidates(signals: Signals) -> tuple[Tier, ...]:

@@ -170,7 +170,7 @@ def classify_answer(
     """
     talk = classify_talk(parsed)
     if talk is None and asks_opinion and workflow is Workflow.SITE and may_only_ask(parsed):
-        talk = Talk.OPINION if shipped_model().asks(parsed).probability >= ASKING else None
+        talk = Talk.OPINION if shipped_model().asks(parsed) >= ASKING else None
     if talk is not None or workflow is not Workflow.NONE:
         return talk
     return None if triggers or parsed.has_reference or parsed.text.cut else Talk.CHAT
@@ -235,7 +235,7 @@ def _action_route(
     stamp: dict[str, Any],
     asks_opinion: bool,
 ) -> Route:
-    workflow, is_new = workflow_of(signals), _is_new(signals)
+    workflow, is_new = workflow_of(signals), is_new_site(signals)
     read_only = signals.tier is None and is_read_only(parsed)
     confidence = confidence_of(max(len(triggers), 1))
     debated = bool(signals.session_debated) and debate_key(signals.prompt) in signals.session_debated
@@ -297,10 +297,11 @@ def action_rules(
         yield Choice(Tier.SPEC, "unbound", "it names no site or project to work on", "rule")
     else:
         explicit = signals.advanced_edit or signals.preference == "agent"
-        yield from matching_rules(parsed, explicit=explicit, is_new=_is_new(signals), asks_opinion=asks_opinion)
+        yield from matching_rules(parsed, explicit=explicit, is_new=is_new_site(signals), asks_opinion=asks_opinion)
 
 
-def _is_new(signals: Signals) -> bool:
+def is_new_site(signals: Signals) -> bool:
+    """Return whether there is no page yet."""
     return signals.new_site or (signals.site is not None and signals.site.files == 0)
 
 

@@ -27,7 +27,7 @@ class Choice(NamedTuple):
     cause: Literal["explicit", "rule", "default", "override"]
     scope: Scope = "single_section"
     evidence: tuple[Hit, ...] = ()
-    """The phrases that matched; none for a flag or the default."""
+    """The phrases that matched; none for a flag, the default, or the second opinion, whose model names its words."""
 
 
 class _Cause(NamedTuple):
@@ -111,11 +111,10 @@ def matching_rules(parsed: ParsedPrompt, *, explicit: bool, is_new: bool, asks_o
 
 def _opinion(parsed: ParsedPrompt, *, least: float) -> Choice | None:
     """Return the second opinion, if it is sure enough that the page spec does not do."""
-    opinion = shipped_model().judge(parsed)
-    if opinion.tier is Tier.SPEC or opinion.probability < least:
+    tier, probability = shipped_model().tier(parsed)
+    if tier is Tier.SPEC or probability < least:
         return None
-    said = tuple(Hit(at, at) for at in opinion.said)
-    return Choice(opinion.tier, OPINION, "requests in such words mostly need it", "default", evidence=said)
+    return Choice(tier, OPINION, "requests in such words mostly need it", "default")
 
 
 def _heavy(parsed: ParsedPrompt, *, is_new: bool) -> _Cause | None:

@@ -127,14 +127,6 @@ def _scalar(node: yaml.Node) -> Any:
         raise YamlRefusedError(node.start_mark.line + 1, "is no value that can be read") from None
 
 
-# Layer 2 of the configuration: what a project's owner settles about its runs (seed 001, ADR-006; ruling A22).
-#
-# Six parts: repository, keys, models, budgets, rules, integrations; and the declared stack. A project lowers budgets
-# and
-# limits, adds rules, and chooses among the platform's models. It never holds a key: it names an account that the
-# operator
-# gave to the gateway, where the key, its address and its spending limit are kept together.
-
 Usd = Annotated[float, Field(gt=0, le=1_000_000, allow_inf_nan=False)]
 SecretName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$")]
 """The name of a secret in the operator's configuration."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
-from typing import NamedTuple
 
 from routing.prompt.intents import CONJUNCTIONS, IntentReader, Sentence, SentenceIntent
 from routing.prompt.tokens import Kind, Text, Token, canonicalise, is_reference
@@ -40,7 +40,7 @@ def correct_typos(
     if meant.keys().isdisjoint([token.word for token in tokens]):
         return tokens
     return tuple(
-        token._replace(word=meant[token.word]) if token.kind is Kind.WORD and token.word in meant else token
+        replace(token, word=meant[token.word]) if token.kind is Kind.WORD and token.word in meant else token
         for token in tokens
     )
 
@@ -114,7 +114,8 @@ class Talk(StrEnum):
     """The second opinion reads a question in it."""
 
 
-class ParsedPrompt(NamedTuple):
+@dataclass(slots=True)
+class ParsedPrompt:
     """A prompt with its phrases and the intents of its sentences."""
 
     text: Text

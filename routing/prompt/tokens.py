@@ -10,6 +10,7 @@ import re
 import unicodedata
 from bisect import bisect_right
 from collections.abc import Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from itertools import islice
@@ -42,8 +43,9 @@ class Kind(StrEnum):
     QUESTION = "question"
 
 
-class Token(NamedTuple):
-    """A word, reference, quotation or punctuation mark."""
+@dataclass(slots=True)
+class Token:
+    """A word, reference, quotation or punctuation mark; no tuple and not frozen, since both would be slow to make."""
 
     word: str
     """What rules compare: folded, without accents, with straight apostrophes; or the content of a quotation."""
@@ -93,6 +95,7 @@ _FENCE = "```"
 _FILL = {Kind.QUOTE: "\x1f", Kind.CODE: "\x1e", Kind.FENCE: "\x1d"}
 _KIND_OF_FILL = {fill: kind for kind, fill in _FILL.items()}
 _MARKS = "\"'`“”„«»「」‘’"
+_SIGNS = frozenset(_MARKS)
 _PAYLOAD_ORDER = re.compile(r'"(?:op|action|task|operation|command|intent)"\s{0,8}:\s{0,8}"([^"\n]{1,80})"')
 _MAX_PAYLOAD_ORDERS = 8
 
@@ -131,7 +134,7 @@ def _opens(folded: str, at: int, sign: str) -> bool:
 
 def _mask(folded: str) -> tuple[str, dict[int, str]]:
     """Replace quotations and code by fillers of the same length; return the text, and their contents by start."""
-    if not _QUOTES.search(folded):
+    if _SIGNS.isdisjoint(folded):
         return folded, {}
     spans = _set_apart(folded)
     if not spans or _is_all_quoted(folded, spans):

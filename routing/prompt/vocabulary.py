@@ -73,7 +73,8 @@ _Found = tuple[int, str, int]
 """Place, group and last token of a matched phrase."""
 
 
-class _Node(NamedTuple):
+@dataclass(slots=True)
+class _Node:
     """A node of the tree of phrases, in which each word leads to what may follow it."""
 
     ended: tuple[_Begun, ...]
@@ -83,46 +84,6 @@ class _Node(NamedTuple):
     """Words after these gaps; if the prompt has none of them, no such phrase matches."""
     following: Mapping[str, _Node]
     """By the next word."""
-
-
-@dataclass(frozen=True, slots=True)
-class PhraseIndex:
-    """All phrases of a vocabulary."""
-
-    root: _Node
-    unspaced: tuple[tuple[str, str], ...]
-    """(text, group) of phrases in scripts without blanks between words."""
-
-    def find(self, tokens: Sequence[Token], shown: str) -> dict[str, list[Hit]]:
-        """Return every phrase found, by group, in the order of the text."""
-        hits: dict[str, list[Hit]] = {}
-        keys = [_names(token.word) if token.kind is WORD else _keys_of_mark(token) for token in tokens]
-        keys.append(_END)
-        present = set(chain.from_iterable(keys))
-        openings = self.root.following
-        for at, names in enumerate(keys):
-            for name in names:
-                if name in openings:
-                    found: list[_Found] = []
-                    _read_on(openings[name], keys, at, present=present, found=found)
-                    if found:
-                        _note(hits, at, found)
-        if not shown.isascii() and UNSPACED.search(shown):
-            self._find_unspaced(tokens, hits)
-        return hits
-
-    def _find_unspaced(self, tokens: Sequence[Token], hits: dict[str, list[Hit]]) -> None:
-        for at, token in enumerate(tokens):
-            if token.kind is Kind.WORD and UNSPACED.search(token.word):
-                for text, group in self.unspaced:
-                    if text in token.word:
-                        hits.setdefault(group, []).append(Hit(at, at))
-
-
-def build_index(phrases: Sequence[Phrase], unspaced: Sequence[tuple[str, str]]) -> PhraseIndex:
-    """Build an index of phrases, given in result order."""
-    begun = tuple(_Begun(place, group, words) for place, (group, words) in enumerate(phrases))
-    return PhraseIndex(_node(begun, {}), tuple(unspaced))
 
 
 def _node(phrases: tuple[_Begun, ...], made: dict[tuple[_Begun, ...], _Node]) -> _Node:
@@ -153,19 +114,19 @@ def _behind_gap(phrase: _Begun) -> Words:
     return next(wanted for wanted in phrase.left if wanted is not None)
 
 
-def _read_on(node: _Node, keys: Sequence[tuple[str, ...]], at: int, *, present: set[str], found: list[_Found]) -> None:
+def _read_on(node: _Node, keys: Sequence[tuple[str, ...]], at: int, present: set[str], found: list[_Found]) -> None:
     """Add the phrases that continue from a node after the token `at` and match."""
     for place, group, _ in node.ended:
         found.append((place, group, at))
-    if not node.behind.isdisjoint(present):
+    if node.gapped and not node.behind.isdisjoint(present):
         for phrase in node.gapped:
             if not _behind_gap(phrase).isdisjoint(present):
                 last = _match(keys, at, phrase.left)
                 if last >= 0:
                     found.append((phrase.place, phrase.group, last))
     for name in keys[at + 1]:
-        if name in node.following:
-            _read_on(node.following[name], keys, at + 1, present=present, found=found)
+        if (further := node.following.get(name)) is not None:
+            _read_on(further, keys, at + 1, present, found)
 
 
 def _note(hits: dict[str, list[Hit]], first: int, found: list[_Found]) -> None:
@@ -207,7 +168,7 @@ def _match_after_gap(keys: Sequence[tuple[str, ...]], at: int, left: Sequence[Wo
     """Return the last token of the nearest match after a gap, or -1."""
     wanted = left[0]
     for start in range(at, at + _GAP_TOKENS + 1):
-        if keys[start] is _END:
+        if keys[start] == _END:
             return -1
         if wanted is not None and wanted.isdisjoint(keys[start + 1]):
             continue
@@ -216,21 +177,6 @@ def _match_after_gap(keys: Sequence[tuple[str, ...]], at: int, left: Sequence[Wo
             return last
     return -1
 
-
-def words_of(phrases: Sequence[Phrase]) -> Iterator[str]:
-    """Yield every word of the phrases."""
-    for phrase in phrases:
-        for wanted in phrase.words:
-            yield from wanted or ()
-
-
-# The words that rules look for, read from data that an operator can extend.
-#
-# `routing/prompt/vocabulary.yaml` holds groups of phrases. A phrase is a row of words: `a|b` is a choice, a trailing
-# `?` makes a word optional, a trailing `~` stands for all forms of a verb, `..` skips up to six tokens of the same
-# sentence, and `<quote>`, `<path>`, `<url>`, `<num>`, `<tag>`, `<code>`, `<colon>` stand for a token of that kind,
-# and
-# `@name` for the words of a list under `words`. A word also matches its plural.
 
 _GAP = ".."
 _MAX_VARIANTS = 600
@@ -251,14 +197,38 @@ class Vocabulary:
     """The verb of each listed form (`tests`: `test`)."""
     because: Mapping[str, str]
     """What a hit of a group means, for the site owner."""
-    index: PhraseIndex
+    phrases: _Node
+    """The root of the tree of all phrases."""
+    unspaced: tuple[tuple[str, str], ...]
+    """(text, group) of phrases in scripts without blanks between words."""
     known: frozenset[str]
     """All its words, including some that only look misspelt."""
     version: str
 
     def find(self, tokens: Sequence[Token], shown: str) -> dict[str, list[Hit]]:
         """Return every phrase found, by group, in the order of the text."""
-        return self.index.find(tokens, shown)
+        hits: dict[str, list[Hit]] = {}
+        keys = [_names(token.word) if token.kind is WORD else _keys_of_mark(token) for token in tokens]
+        keys.append(_END)
+        present = set(chain.from_iterable(keys))
+        openings = self.phrases.following
+        for at, names in enumerate(keys):
+            for name in names:
+                if (opening := openings.get(name)) is not None:
+                    found: list[_Found] = []
+                    _read_on(opening, keys, at, present, found)
+                    if found:
+                        _note(hits, at, found)
+        if not shown.isascii() and UNSPACED.search(shown):
+            self._find_unspaced(tokens, hits)
+        return hits
+
+    def _find_unspaced(self, tokens: Sequence[Token], hits: dict[str, list[Hit]]) -> None:
+        for at, token in enumerate(tokens):
+            if token.kind is Kind.WORD and UNSPACED.search(token.word):
+                for text, group in self.unspaced:
+                    if text in token.word:
+                        hits.setdefault(group, []).append(Hit(at, at))
 
 
 @lru_cache(maxsize=64)
@@ -394,9 +364,11 @@ class _Reader:
     def vocabulary(self, text: str) -> Vocabulary:
         """Return the vocabulary; `text` is everything that was read, for its version."""
         version = hashlib.sha256(text.encode()).hexdigest()[:12]
-        index = build_index(self.phrases, self.unspaced)
-        known = frozenset().union(words_of(self.phrases), *self.lists.values())
-        return Vocabulary(self.lists, self.bases, self.because, index, known, version)
+        begun = tuple(_Begun(place, group, words) for place, (group, words) in enumerate(self.phrases))
+        used = (wanted for phrase in self.phrases for wanted in phrase.words if wanted is not None)
+        known = frozenset().union(*used, *self.lists.values())
+        tree, unspaced = _node(begun, {}), tuple(self.unspaced)
+        return Vocabulary(self.lists, self.bases, self.because, tree, unspaced, known, version)
 
     def pairs(self, node: yaml.Node | None, name: str) -> Iterator[tuple[str, yaml.Node]]:
         if not isinstance(node, yaml.MappingNode):

@@ -8,7 +8,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, NamedTuple
 
 from sites.diff.model import PLAIN_MODE, FileReceipt, Fuzz, blob_id, split_lines
@@ -185,12 +184,12 @@ class Applied:
     before: Mapping[str, bytes | None]
     """Their old content, likewise; None for a file that is new."""
 
-    @cached_property
+    @property
     def canonical(self) -> bytes:
         """The change as our own unified diff, made from what changed and not from what was sent: for the reviewer."""
         return unified(self.before, self.changed)
 
-    @cached_property
+    @property
     def reverse(self) -> bytes:
         """A unified diff that turns the new files into the old ones, byte for byte."""
         return unified(self.changed, self.before)

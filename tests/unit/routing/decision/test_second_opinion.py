@@ -74,7 +74,7 @@ def test_a_question_that_no_rule_knows_is_answered_and_explained_by_its_words() 
     assert route.opinion_version == shipped_model().version
     found = explain(Signals(prompt=ASKED, site=SITE), POLICY)
     assert found.winner.rule == "opinion"
-    said = shipped_model().asks(parse_prompt(ASKED, shipped_vocabulary())).said
+    said = shipped_model().mode_evidence(parse_prompt(ASKED, shipped_vocabulary()))
     assert len(found.winner.evidence) == len(said) > 0
 
 
@@ -100,11 +100,11 @@ def test_it_says_nothing_of_a_site_that_is_still_to_be_made() -> None:
 def test_its_decision_is_explained_by_the_words_that_weigh_most() -> None:
     found = explain(Signals(prompt=UNDECIDED, site=SITE), POLICY)
     assert found.route.rule == "opinion"
-    opinion = shipped_model().judge(parse_prompt(UNDECIDED, shipped_vocabulary()))
-    assert opinion.tier is found.route.tier
+    parsed = parse_prompt(UNDECIDED, shipped_vocabulary())
+    assert shipped_model().tier(parsed)[0] is found.route.tier
     tokens = UNDECIDED.split()
     assert [UNDECIDED[place.start : place.end] for place in found.winner.evidence] == [
-        tokens[at] for at in sorted(opinion.said)
+        tokens[at] for at in sorted(shipped_model().tier_evidence(parsed))
     ]
 
 

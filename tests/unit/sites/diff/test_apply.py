@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sites.diff import canonical
 from sites.diff.apply import apply_diff
 from sites.diff.model import DiffRefusedError, Fuzz, Kind, Limits, Reason, blob_id, split_lines
 from tests.unit.sites.diff.corpus import MAKERS, data_of, edit, unified
@@ -38,15 +37,6 @@ def test_a_line_ends_with_its_line_feed_and_with_nothing_else(lines: list[bytes]
 def test_a_line_of_a_patch_that_begins_with_a_blank_is_context_whatever_it_says() -> None:
     patch = "*** Begin Patch\n*** Update File: f\n @@\n-old\n+new\n*** End Patch\n"
     assert apply_diff({"f": b"@@\nold\n"}, patch).changed == {"f": b"@@\nnew\n"}
-
-
-def test_a_change_is_written_out_only_for_who_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    written: list[object] = []
-    monkeypatch.setattr(canonical, "unified", lambda before, after: bytes(len(written.append(after) or written)))
-    done = apply_diff(FILES, UNIFIED)
-    assert written == []
-    assert (done.canonical, done.reverse, done.canonical) == (b"\0", b"\0\0", b"\0")
-    assert written == [CHANGED, {"index.html": FILES["index.html"]}]
 
 
 @pytest.mark.req("H-026", "H-027")
