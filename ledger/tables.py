@@ -167,12 +167,7 @@ class Job(SQLModel, table=True):
         Index("ix_job_tenant_ended", "tenant", "state", "created_at", postgresql_where=text("ended_at IS NOT NULL")),
         Index("ix_job_created_site", "site_id", "created_at", postgresql_where=text("site_id IS NOT NULL")),
         Index("ix_job_expiring", "expires_at", postgresql_where=text("expires_at IS NOT NULL")),
-        Index(
-            "uq_job_continues",
-            "parent_id",
-            unique=True,
-            postgresql_where=text("parent_id IS NOT NULL AND queue <> 'steps'"),
-        ),
+        Index("uq_job_parent", "parent_id", unique=True, postgresql_where=text("queue <> 'steps'")),
     )
 
     id: UUID = Field(primary_key=True)

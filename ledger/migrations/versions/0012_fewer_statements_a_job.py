@@ -1,7 +1,7 @@
 """A claim and an ordinary end run fewer statements, with plans that are kept; indexes leave out what they never serve.
 
-What each value means is said in `ledger.start_attempt`. A job that has no site and continues no other is in none of
-the three indexes, each of which a move would write anew.
+What each value means is said in `ledger.start_attempt`. A job without a site is in neither of the two, which
+each of its moves would write anew.
 """
 
 from alembic import op
@@ -12,7 +12,7 @@ branch_labels = None
 depends_on = None
 
 CLAIM = """
-CREATE OR REPLACE FUNCTION pointsman_claim_2(
+CREATE FUNCTION pointsman_claim_2(
     p_job uuid, p_fence integer, p_queue text, p_worker text, p_attempt uuid, p_token_hash text, p_overrides jsonb,
     p_lease_seconds float8, p_hard_seconds float8, p_running integer, p_per_queue integer, p_per_tenant integer,
     p_writes boolean, p_may_be_lost boolean
@@ -134,7 +134,7 @@ is what stands there. Intake does not hold the site: the base of its job may sti
 """
 
 END = """
-CREATE OR REPLACE FUNCTION pointsman_end_2(
+CREATE FUNCTION pointsman_end_2(
     p_job uuid, p_attempt uuid, p_state text, p_reason text, p_detail text, p_facts jsonb, p_signature text,
     p_limit text, p_output_bytes bigint, p_wasted text[], p_task_key text, p_prompt text
 ) RETURNS text LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
@@ -228,11 +228,3 @@ def upgrade() -> None:
     ):
         op.create_index(new, "job", columns, postgresql_where=where)
         op.drop_index(old, "job")
-    op.create_index(
-        "uq_job_continues",
-        "job",
-        ["parent_id"],
-        unique=True,
-        postgresql_where="parent_id IS NOT NULL AND queue <> 'steps'",
-    )
-    op.drop_index("uq_job_parent", "job")
