@@ -24,7 +24,7 @@ def operation() -> Callable[[], object]:
 
 QUESTION = Race(
     name="idle",
-    asks="From a submit to the job's end, the fleet being idle",
+    asks="From a submit to the job's end, the fleet being idle; two commits to disk, where Celery keeps nothing",
     ours=module(__name__),
     peers=(Peer("Celery 5.7.0, send and get", module("benchmarks.peers.celery_get", CELERY), target=1 / 3),),
     pairs=25,

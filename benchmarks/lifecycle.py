@@ -60,16 +60,17 @@ def _pause(fleet: Fleet, *, is_paused: bool) -> None:
 
 QUESTION = Race(
     name="lifecycle",
-    asks="100 empty jobs through their whole lives (claim, fence, finish, bill, audit), two worker processes",
+    asks="100 empty jobs through their whole lives (claim, fence, finish, bill, audit), two worker processes; "
+    "no peer audits or bills, and Celery keeps nothing",
     ours=module(__name__),
     peers=(
-        Peer("Celery 5.7.0, a no-op with acks_late", module("benchmarks.peers.celery_work", CELERY), target=0.35),
+        Peer("Celery 5.7.0, a no-op with acks_late", module("benchmarks.peers.celery_work", CELERY), target=0.7),
         Peer("procrastinate 3.10.0", module("benchmarks.peers.procrastinate_work", PROCRASTINATE), target=1),
-        Peer("DBOS 3.4.0, a queue", module("benchmarks.peers.dbos_work", DBOS), target=1),
+        Peer("DBOS 3.4.0, a queue", module("benchmarks.peers.dbos_work", DBOS), target=2),
         Peer(
             "Prefect 3.8.8, flows without heartbeats",
             module("benchmarks.peers.prefect_work", PREFECT),
-            target=30,
+            target=45,
         ),
     ),
     pairs=5,

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from sqlalchemy import Connection, DateTime, cast, func, select
@@ -163,7 +164,8 @@ _MARK = Statement(f"""
     WITH free AS (
         SELECT id FROM job WHERE id = ANY(CAST(%(jobs)s AS uuid[])) AND {IS_READY} FOR NO KEY UPDATE SKIP LOCKED
     )
-    UPDATE job SET pushed_at = clock_timestamp() WHERE id = ANY(ARRAY(SELECT id FROM free)) RETURNING id, fence, trace
+    UPDATE job SET pushed_at = clock_timestamp() WHERE id = ANY(ARRAY(SELECT id FROM free))
+    RETURNING id, fence, trace, (SELECT overrides FROM tenant WHERE tenant.name = job.tenant) AS overrides
 """)
 """Locked rows are skipped: a job that is just being cancelled is left alone."""
 
@@ -206,6 +208,8 @@ class Push(NamedTuple):
     tenant: str
     trace: str | None = None
     """The job's `traceparent`."""
+    overrides: Mapping[str, Any] = MappingProxyType({})
+    """The tenant's, which its time limits depend on."""
 
 
 class Depth(NamedTuple):
@@ -292,7 +296,10 @@ def top_up(
     taken = [job for job in chosen if job.job_id in marked]
     _keep_turns(session, queue, order.now, advance_turns(shares, taken, order))
     rows = [marked[job.job_id] for job in taken]
-    return [Push(row.id, row.fence, queue, job.tenant, row.trace) for job, row in zip(taken, rows, strict=True)]
+    return [
+        Push(row.id, row.fence, queue, job.tenant, row.trace, row.overrides)
+        for job, row in zip(taken, rows, strict=True)
+    ]
 
 
 def _shares(

@@ -141,7 +141,7 @@ class Job(SQLModel, table=True):
             "queue",
             postgresql_where=text("waiting_since IS NOT NULL AND held_for IS NULL"),
         ),
-        Index("ix_job_site_open", "site_id", postgresql_where=text("ended_at IS NULL")),
+        Index("ix_job_open_site", "site_id", postgresql_where=text("site_id IS NOT NULL AND ended_at IS NULL")),
         Index(
             "ix_job_supersede",
             "tenant",
@@ -165,7 +165,7 @@ class Job(SQLModel, table=True):
         Index("ix_job_tenant_created", "tenant", "created_at"),
         Index("ix_job_tenant_open", "tenant", "created_at", postgresql_where=text("ended_at IS NULL")),
         Index("ix_job_tenant_ended", "tenant", "state", "created_at", postgresql_where=text("ended_at IS NOT NULL")),
-        Index("ix_job_site_created", "site_id", "created_at"),
+        Index("ix_job_created_site", "site_id", "created_at", postgresql_where=text("site_id IS NOT NULL")),
         Index("ix_job_expiring", "expires_at", postgresql_where=text("expires_at IS NOT NULL")),
         Index("uq_job_parent", "parent_id", unique=True, postgresql_where=text("queue <> 'steps'")),
     )

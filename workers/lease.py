@@ -41,6 +41,8 @@ class LeaseKeeper:
         self._due: dict[Lease, float] = {}
         self._changed = threading.Condition()
         self._is_running = False
+        self._wakes_at = 0.0
+        """When the thread looks again by itself: only a lease that is due sooner wakes it."""
 
     def add(self, lease: Lease) -> None:
         """Renew a lease from now on, at its policy's interval."""
@@ -49,7 +51,7 @@ class LeaseKeeper:
             if not self._is_running:
                 self._is_running = True
                 threading.Thread(target=self._keep, name="leases", daemon=True).start()
-            elif self._due[lease] <= min(self._due.values()):
+            elif self._due[lease] < self._wakes_at:
                 self._changed.notify()
 
     def drop(self, lease: Lease) -> None:
@@ -70,13 +72,13 @@ class LeaseKeeper:
         """Wait for the first due leases and return them; none when no lease is left."""
         with self._changed:
             while self._due:
-                now = time.monotonic()
-                if min(self._due.values()) <= now:
+                now, self._wakes_at = time.monotonic(), min(self._due.values())
+                if self._wakes_at <= now:
                     early = {lease: at - _TOGETHER * lease.renew_seconds for lease, at in self._due.items()}
                     due = [lease for lease, at in early.items() if at <= now]
                     self._due |= {lease: now + lease.renew_seconds for lease in due}
                     return due
-                self._changed.wait(min(self._due.values()) - now)
+                self._changed.wait(self._wakes_at - now)
             self._is_running = False
             return []
 

@@ -27,11 +27,12 @@ from sqlalchemy import text
 from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
 from sqlmodel import Session
 
-from ledger.attempts import effective_policy, expire_waiting, find_lapsed_attempts, recover, stale_jobs
+from ledger.attempts import expire_waiting, find_lapsed_attempts, policy_under, recover, stale_jobs
 from ledger.audit import HeadFile, head_of, seal
 from ledger.dispatch_window import (
     DISPATCHER,
     RELEASED_AT_ONCE,
+    Push,
     Work,
     lead,
     look,
@@ -399,12 +400,12 @@ class Dispatcher:
             pushes = top_up(
                 session, queue, dispatch_window=self._policy.dispatch_window, admission=self._policy.admission
             )
-            limits = {tenant: self._limits(session, tenant, queue) for tenant in {push.tenant for push in pushes}}
         self._filled[queue] = _Filled(standing_now + len(pushes), time.monotonic())
         if not pushes:
             return True
         try:
             self._stay_leader()
+            limits = {tenant: self._limits(push) for tenant, push in {push.tenant: push for push in pushes}.items()}
             self._publisher.push_all([(push, limits[push.tenant]) for push in pushes])
         except (PublishError, LeadLostError) as error:
             with self._ledger.begin() as session:
@@ -415,11 +416,11 @@ class Dispatcher:
             return False
         return True
 
-    def _limits(self, session: Session, tenant: str, queue: QueueName) -> Limits:
+    def _limits(self, push: Push) -> Limits:
         try:
-            return effective_policy(session, tenant, self._policy).queues[queue]
+            return policy_under(push.overrides, push.tenant, self._policy).queues[push.queue]
         except PolicyError:
-            return self._policy.queues[queue]  # the claim ends the job and says why
+            return self._policy.queues[push.queue]  # the claim ends the job and says why
 
     def _count(self) -> None:
         with self._ledger.begin() as session:

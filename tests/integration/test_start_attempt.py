@@ -58,7 +58,7 @@ def rows(shop: Shop, table: str, order: str) -> list[dict[str, Any]]:
             elif name in RANDOM and not (name == "id" and table in ("job", "site")):
                 del row[name]
         for name in MEASURED & {*row.get("data", ())}:
-            row["data"][name] = type(row["data"][name]).__name__
+            row["data"][name] = isinstance(row["data"][name], int | float)  # a whole second is read as an int
     return found
 
 

@@ -8,6 +8,8 @@ from types import SimpleNamespace
 from typing import cast
 from uuid import uuid4
 
+import pytest
+
 from ledger.start_attempt import Claim
 from ledger.store import Ledger, create_ledger_engine
 from workers.lease import Lease, LeaseKeeper
@@ -60,6 +62,19 @@ def test_short_attempts_share_one_thread_and_renew_nothing() -> None:
             seen.append(keepers())
         assert not held.renewed
     assert set(seen) == {1}
+    wait_until(lambda: not keepers())
+
+
+def test_a_short_attempt_does_not_wake_the_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    wakes: list[int] = []
+    keeper = LeaseKeeper(renew_held)
+    with Held(keeper, 0.2):
+        wait_until(lambda: keeper._wakes_at > 0)
+        monkeypatch.setattr(keeper._changed, "notify", lambda: wakes.append(1))
+    for _ in range(50):
+        with Held(keeper, 0.2):
+            pass
+    assert not wakes
     wait_until(lambda: not keepers())
 
 
