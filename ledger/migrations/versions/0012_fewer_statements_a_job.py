@@ -7,7 +7,7 @@ each of its moves would write anew.
 from alembic import op
 
 revision = "0012"
-down_revision = "0010"
+down_revision = "0011"
 branch_labels = None
 depends_on = None
 
