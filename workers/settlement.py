@@ -25,8 +25,8 @@ from routing.queues import QUEUES
 from routing.redaction import redact
 from sites.content_store import review_diff
 from sites.errors import PathRefusedError, TreeRefusedError
+from sites.excerpts import hidden_text
 from sites.releases import build_release
-from sites.scan.hidden_text import hidden_text
 from workers.attempt import Attempt, Inputs
 from workers.compute import timed
 from workers.outcomes import Answered, Asked, Candidate, Deferred, Ended, Escalate, Outcome, Replied, Routed

@@ -11,30 +11,11 @@ from lxml import etree
 from sites.scan.html_tokenizer import MAX_ATTRIBUTES_PER_TAG, Attribute, Tag
 from sites.scan.references import Place, References, Use
 
-_DANGEROUS = frozenset(
-    {
-        "object",
-        "embed",
-        "applet",
-        "frame",
-        "frameset",
-        "portal",
-        "fencedframe",
-        "noembed",
-        "noframes",
-        "xmp",
-        "plaintext",
-        "bgsound",
-        "keygen",
-        "isindex",
-        "webview",
-        "controlledframe",
-        "handler",
-        "listener",
-        "foreignobject",
-        "annotation-xml",
-    }
-)
+_DANGEROUS_TEXT = """
+object embed applet frame frameset portal fencedframe noembed noframes xmp plaintext bgsound keygen isindex webview
+controlledframe handler listener foreignobject annotation-xml
+"""
+_DANGEROUS = frozenset(_DANGEROUS_TEXT.split())
 _HANDLER = re.compile(r"([\w-]+:)?on[a-z]", re.ASCII)
 _REFUSED_ATTRIBUTES = frozenset({"srcdoc", "ping", "xml:base", "attributionsrc", "csp"})
 _SAFE_REFERRER = frozenset(
@@ -51,23 +32,11 @@ _DATA_TYPES = frozenset({"application/json", "application/ld+json"})
 _HASH = r"(?:sha256-[A-Za-z0-9+/_-]{43}=|sha384-[A-Za-z0-9+/_-]{64}|sha512-[A-Za-z0-9+/_-]{86}==)"
 _HASH_LIST = re.compile(rf"[\t\n\f\r ]*{_HASH}(?:[\t\n\f\r ]+{_HASH})*[\t\n\f\r ]*")
 _CHARSET = re.compile(r"charset[\t\n\f\r ]*=[\t\n\f\r \"']*([^\t\n\f\r \"';]*)")
-_SECRET_FIELDS = frozenset(
-    {
-        "current-password",
-        "new-password",
-        "one-time-code",
-        "cc-name",
-        "cc-given-name",
-        "cc-additional-name",
-        "cc-family-name",
-        "cc-number",
-        "cc-exp",
-        "cc-exp-month",
-        "cc-exp-year",
-        "cc-csc",
-        "cc-type",
-    }
-)
+_SECRET_FIELDS_TEXT = """
+current-password new-password one-time-code cc-name cc-given-name cc-additional-name cc-family-name cc-number cc-exp
+cc-exp-month cc-exp-year cc-csc cc-type
+"""
+_SECRET_FIELDS = frozenset(_SECRET_FIELDS_TEXT.split())
 
 _URL_ATTRIBUTES: dict[tuple[str, str], Use] = {
     ("a", "href"): "link",

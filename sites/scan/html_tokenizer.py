@@ -40,55 +40,11 @@ _FOREIGN = frozenset({"svg", "math"})
 _TEXT_INSIDE_FOREIGN = frozenset({"desc", "title", "mi", "mo", "mn", "ms", "mtext"})
 _MIXED_INSIDE_FOREIGN = frozenset({"foreignobject", "annotation-xml"})
 _IN_SELECT = frozenset({"option", "optgroup", "hr", "script"})
-_BREAKS_OUT = frozenset(
-    {
-        "b",
-        "big",
-        "blockquote",
-        "body",
-        "br",
-        "center",
-        "code",
-        "dd",
-        "div",
-        "dl",
-        "dt",
-        "em",
-        "embed",
-        "font",
-        "h1",
-        "h2",
-        "h3",
-        "h4",
-        "h5",
-        "h6",
-        "head",
-        "hr",
-        "i",
-        "img",
-        "li",
-        "listing",
-        "menu",
-        "meta",
-        "nobr",
-        "ol",
-        "p",
-        "pre",
-        "ruby",
-        "s",
-        "small",
-        "span",
-        "strike",
-        "strong",
-        "sub",
-        "sup",
-        "table",
-        "tt",
-        "u",
-        "ul",
-        "var",
-    }
-)
+_BREAKS_OUT_NAMES = """
+b big blockquote body br center code dd div dl dt em embed font h1 h2 h3 h4 h5 h6 head hr i img li listing menu meta
+nobr ol p pre ruby s small span strike strong sub sup table tt u ul var
+"""
+_BREAKS_OUT = frozenset(_BREAKS_OUT_NAMES.split())
 
 
 class Attribute(NamedTuple):

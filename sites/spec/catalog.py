@@ -21,10 +21,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 from sites.spec import components as package
-from sites.spec.html import MAX_URL_CHARS, ArtName, Html, complaint_about_image, complaint_about_link
+from sites.spec.html import MAX_URL_CHARS, ArtName, Html, complaint_about_image, complaint_about_link, say
 from sites.spec.model import JsonObject
 from sites.spec.theme import FONTS, PRESETS
-from sites.spec.words import say
 
 
 def _check_link(value: str) -> str:

@@ -11,10 +11,12 @@ import html
 import json
 import pkgutil
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Final, Literal, get_args
 from urllib.parse import unquote
+
+import yaml
 
 if TYPE_CHECKING:
     from sites.spec.catalog import Link, Picture, RenderContext, SectionProps
@@ -294,3 +296,14 @@ def _icon_paths() -> dict[str, str]:
 
 def _read(name: str) -> str:
     return (pkgutil.get_data(__name__, f"drawings/{name}") or b"").decode()
+
+
+def say(phrase: str, lang: str) -> str:
+    """Return one of the builder's English phrases in a language (BCP 47), or as it is where it is not translated."""
+    return _words().get(lang.partition("-")[0].lower(), {}).get(phrase, phrase)
+
+
+@cache
+def _words() -> Mapping[str, Mapping[str, str]]:
+    words: Mapping[str, Mapping[str, str]] = yaml.safe_load(pkgutil.get_data(__name__, "words.yaml") or b"")
+    return words

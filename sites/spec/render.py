@@ -15,11 +15,10 @@ from sites.errors import DetachedPagesError
 from sites.spec.catalog import Component, Props, component_rules, components
 from sites.spec.components.page import PageProps
 from sites.spec.expressions import Node, resolve_page, walk
-from sites.spec.html import EMPTY, Html, is_external, join, relative_to, tag
+from sites.spec.html import EMPTY, Html, is_external, join, relative_to, say, tag
 from sites.spec.model import INDEX, Site
 from sites.spec.theme import Theme, contrast_note, stylesheet, theme_class
 from sites.spec.validate import props_of, require_valid
-from sites.spec.words import say
 
 STYLESHEET = "styles.css"
 _ADDRESSES: Final = frozenset({"src", "href", "captions"})
