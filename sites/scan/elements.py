@@ -55,32 +55,23 @@ _URL_ATTRIBUTES: dict[tuple[str, str], Use] = {
     ("form", "action"): "form",
     ("html", "manifest"): "manifest",
 }
-_LINK_USES: dict[str, Use] = {
-    "stylesheet": "style",
-    "icon": "image",
-    "apple-touch-icon": "image",
-    "apple-touch-icon-precomposed": "image",
-    "mask-icon": "image",
-    "apple-touch-startup-image": "image",
+_LINK_RELATIONS: dict[Use, str] = {
+    "style": "stylesheet",
+    "image": "icon apple-touch-icon apple-touch-icon-precomposed mask-icon apple-touch-startup-image",
     "manifest": "manifest",
-    "modulepreload": "script",
-    "preconnect": "connect",
-    "dns-prefetch": "connect",
-    "prefetch": "connect",
+    "script": "modulepreload",
+    "connect": "preconnect dns-prefetch prefetch",
 }
-_PRELOAD_USES: dict[str, Use] = {
+_PRELOADED: dict[Use, str] = {
     "style": "style",
-    "script": "script",
-    "worker": "script",
+    "script": "script worker",
     "image": "image",
     "font": "font",
-    "audio": "media",
-    "video": "media",
-    "track": "media",
-    "document": "frame",
-    "embed": "frame",
-    "object": "frame",
+    "media": "audio video track",
+    "frame": "document embed object",
 }
+_LINK_USES = {relation: use for use, relations in _LINK_RELATIONS.items() for relation in relations.split()}
+_PRELOAD_USES = {kind: use for use, kinds in _PRELOADED.items() for kind in kinds.split()}
 _REFUSED_RELATIONS = frozenset({"import", "prerender", "serviceworker", "compression-dictionary", "expect"})
 
 

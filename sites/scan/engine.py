@@ -15,6 +15,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 from collections.abc import Iterator, Mapping
+from dataclasses import astuple
 from pathlib import Path
 
 from routing.policy.platform import Profile
@@ -218,18 +219,8 @@ class _Scanner:
     @property
     def budgets(self) -> tuple[int, ...]:
         """What may still be read, of each kind."""
-        secrets, markup, references = self._secrets, self._markup, self._references
-        layers = (secrets.layers.escapes, secrets.layers.runs, secrets.layers.inflated_bytes)
-        tags = (markup.tags, markup.attributes, markup.marks)
-        return (
-            *layers,
-            secrets.tries,
-            secrets.candidates,
-            *tags,
-            references.js_left,
-            references.css_left,
-            self._css_left,
-        )
+        left = (self._references.js_left, self._references.css_left, self._css_left)
+        return (*astuple(self._secrets), *astuple(self._markup), *left)
 
     def take(self, verdict: Verdict) -> bool:
         """Add a clean file; return whether the budgets for all files have room for it."""

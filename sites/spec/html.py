@@ -55,11 +55,11 @@ def tag(name: str, /, *children: str | None, **attributes: str | int | bool | No
     opening = f"<{name}"
     for key, value in attributes.items():
         if isinstance(value, str):
-            opening += f'{_attribute_name(key)}="{_escaped(value)}"'
+            opening += f'{_ATTRIBUTE_NAMES[key]}="{_escaped(value)}"'
         elif value is True:
-            opening += _attribute_name(key)
+            opening += _ATTRIBUTE_NAMES[key]
         elif value is not None and value is not False:
-            opening += f'{_attribute_name(key)}="{value}"'
+            opening += f'{_ATTRIBUTE_NAMES[key]}="{value}"'
     kind = Html if name in _INLINE else _Block
     if name in _VOID:
         return kind(f"{opening}>")
@@ -100,13 +100,18 @@ def _escaped(text: str) -> str:
     return text
 
 
-@cache  # the catalog's code names them, never a spec
-def _attribute_name(key: str) -> str:
-    """Return the name of an attribute with the space before it."""
-    name = key.rstrip("_").replace("_", "-")
-    if not _ATTRIBUTE.fullmatch(name):
-        raise ValueError(f"{name!r} is no attribute name")
-    return f" {name}"
+class _AttributeNames(dict[str, str]):
+    """The names of attributes with the space before them, by keyword; the catalog's code names them, never a spec."""
+
+    def __missing__(self, key: str) -> str:
+        name = key.rstrip("_").replace("_", "-")
+        if not _ATTRIBUTE.fullmatch(name):
+            raise ValueError(f"{name!r} is no attribute name")
+        self[key] = f" {name}"
+        return self[key]
+
+
+_ATTRIBUTE_NAMES: Final = _AttributeNames()
 
 
 _REFUSED_CHARS = re.compile(r"[\x00-\x20\x7f-\xa0\\<>\"'`{}|^\u2028\u2029\ufeff\u200b-\u200f]")
