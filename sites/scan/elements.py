@@ -82,7 +82,7 @@ def check_element(tag: Tag, place: Place, references: References) -> None:
     special = _SPECIAL.get(tag.name)
     if special is not None:
         special(tag, place, references)
-    for name, value, _ in tag.attributes:
+    for name, value in tag.attributes:
         _check_attribute(tag, name, value, place, references)
 
 
@@ -309,14 +309,14 @@ def _tags(root: etree._Element, place: Place, references: References) -> Iterato
         name = etree.QName(element)
         line = _line_of(element)
         if name.namespace == _XHTML:
-            yield Tag("{xhtml}", 0, (), True, line)
+            yield Tag("{xhtml}", (), True, line)
             continue
         if len(element.attrib) > MAX_ATTRIBUTES_PER_TAG:
             references.find("html-too-complex", place.below(line))
             return
-        attributes = tuple(Attribute(_name(str(key)), str(value), 0) for key, value in element.attrib.items())
+        attributes = tuple(Attribute(_name(str(key)), str(value)) for key, value in element.attrib.items())
         text = "".join(map(str, element.itertext())) if name.localname.lower() in ("script", "style") else None
-        yield Tag(name.localname.lower(), 0, attributes, True, line, text, place.line + line - 1)
+        yield Tag(name.localname.lower(), attributes, True, line, text, place.line + line - 1)
 
 
 def _line_of(node: Any) -> int:

@@ -204,7 +204,7 @@ def check_kind(path: str, data: bytes, references: References) -> str:
         references.find("planted-file", place)
     elif any(segment.startswith(".") and segment != ".well-known" for segment in path.split("/")):
         references.find("hidden-file", place)
-    elif kind == UNKNOWN and not _is_well_known(path):
+    elif kind == UNKNOWN and not path.startswith(".well-known/"):
         references.find("file-type", place)
     if data and not _is_what_it_says(kind, data):
         references.find("type-mismatch", place, f"named as {kind}")
@@ -230,10 +230,6 @@ def _check_pdf(data: bytes, place: Place, references: References) -> None:
     match = _PDF_ACTIVE.search(_PDF_ESCAPE.sub(lambda escape: bytes((int(escape[1], 16),)), data))
     if match:
         references.find("pdf-active", place, match[0].decode("latin-1"))
-
-
-def _is_well_known(path: str) -> bool:
-    return path.startswith(".well-known/")
 
 
 def _is_what_it_says(kind: str, data: bytes) -> bool:

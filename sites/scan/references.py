@@ -71,7 +71,9 @@ def _parse(url: str) -> Target:
     match = _SCHEME.match(text)
     if match is None:
         slashed = text.replace("\\", "/")
-        return _network("https", slashed) if slashed.startswith("//") else _local(slashed)
+        if slashed.startswith("//"):
+            return _network("https", slashed)
+        return Target("local", path=unquote(re.split(r"[?#]", slashed, maxsplit=1)[0]))
     scheme, rest = match[1].lower(), text[match.end() :]
     if scheme == "data":
         return Target("data", scheme, path=rest)
@@ -85,11 +87,6 @@ def _parse(url: str) -> Target:
 
 
 _parse_cached = lru_cache(maxsize=2048)(_parse)
-
-
-def _local(text: str) -> Target:
-    path = re.split(r"[?#]", text, maxsplit=1)[0]
-    return Target("local", path=unquote(path))
 
 
 def _network(scheme: str, rest: str) -> Target:

@@ -69,13 +69,6 @@ class Finding:
         return f"{self.file}, line {self.line}: {self.message}" if self.file else self.message
 
 
-class GateResult(NamedTuple):
-    """The result of one gate."""
-
-    gate: Gate
-    passed: bool
-
-
 @dataclass(frozen=True)
 class ScanReport:
     """The result of scanning one set of files under one profile."""
@@ -93,12 +86,6 @@ class ScanReport:
     """The same, compressed; 0 if there is far too much to be worth compressing."""
 
     @property
-    def gates(self) -> tuple[GateResult, ...]:
-        """The result of each of the four gates."""
-        failed = {finding.gate for finding in self.findings}
-        return tuple(GateResult(gate, gate not in failed) for gate in GATES)
-
-    @property
     def passed(self) -> bool:
         """Whether all gates passed."""
         return not self.findings
@@ -112,6 +99,12 @@ class ScanReport:
         """Return the report as JSON data."""
         return {**self._content(), "passed": self.passed, "report_digest": self.report_digest}
 
+    @property
+    def gates(self) -> dict[Gate, bool]:
+        """Whether each of the four gates passed."""
+        failed = {finding.gate for finding in self.findings}
+        return {gate: gate not in failed for gate in GATES}
+
     def _content(self) -> dict[str, Any]:
         return {
             "digest": self.digest,
@@ -119,7 +112,7 @@ class ScanReport:
             "csp": self.csp,
             "js_bytes": self.js_bytes,
             "js_gzip_bytes": self.js_gzip_bytes,
-            "gates": {result.gate: result.passed for result in self.gates},
+            "gates": self.gates,
             "findings": [finding.as_dict() for finding in self.findings],
         }
 

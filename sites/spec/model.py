@@ -36,7 +36,9 @@ INDEX = "index.html"
 _PAGE_PATH = re.compile(r"(?:[a-z0-9][a-z0-9-]{0,40}/){0,3}[a-z0-9][a-z0-9_-]{0,60}\.html")
 _NUMBERS = (int, float)
 _FORBIDDEN_KEYS = frozenset({"__proto__", "prototype", "constructor"})
-_FORBIDDEN_TEXT = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+_FORBIDDEN_TEXT = re.compile(
+    r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
+)
 
 
 @dataclass(frozen=True)
