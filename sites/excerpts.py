@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import unescape
 from html.parser import HTMLParser
-from itertools import count
+from itertools import chain, count
 from typing import Any, Final, NamedTuple
 
 from sites.files import is_text_file
@@ -51,7 +51,8 @@ class Excerpt:
     def shown(self) -> str:
         """Return the text unchanged, between tags that it cannot close itself."""
         text = self.text.lower()
-        mark = next(mark for mark in _marks() if f"</{mark}" not in text)
+        marks = chain(["file"], (f"file-{number}" for number in count(2)))
+        mark = next(mark for mark in marks if f"</{mark}" not in text)
         part = "" if (self.first, self.last) == (1, self.of) else f' lines="{self.first}-{self.last} of {self.of}"'
         return f'<{mark} path="{self.path}"{part}>\n{self.text}\n</{mark}>'
 
@@ -144,11 +145,6 @@ class _PageReader(HTMLParser):
     def handle_data(self, data: str) -> None:
         if not self._silent:
             self.parts.append(data.replace("\n", " "))
-
-
-def _marks() -> Iterator[str]:
-    yield "file"
-    yield from (f"file-{number}" for number in count(2))
 
 
 def _text_of(path: str, data: bytes) -> str | None:

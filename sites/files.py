@@ -10,7 +10,7 @@ import json
 import posixpath
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from fnmatch import translate
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -202,7 +202,7 @@ def check_tree(
     if total > max_bytes:
         raise TreeRefusedError("too_many_bytes", "", f"{total} bytes, at most {max_bytes}")
     names = NameSet()
-    return {names.add_file(raw): data for raw, data in files.items()}
+    return {names.add(raw): data for raw, data in files.items()}
 
 
 class NameSet:
@@ -211,30 +211,18 @@ class NameSet:
     def __init__(self) -> None:
         self._owners: dict[str, tuple[str, bool]] = {}
 
-    def add_file(self, raw: str) -> str:
-        """Return a file's checked name.
+    def add(self, raw: str, *, is_file: bool = True) -> str:
+        """Return the checked name of a file or directory; the same directory may be added again.
 
         Raises:
             PathRefusedError: the name breaks a rule (the sender's fault).
             TreeRefusedError: `name_collision` or `file_as_directory` (likewise).
         """
         path = check_path(raw)
-        for parent in _parents(path):
-            self._claim(parent, is_file=False)
-        self._claim(path, is_file=True)
-        return path
-
-    def add_directory(self, raw: str) -> str:
-        """Return a directory's checked name; the same directory may be added again.
-
-        Raises:
-            PathRefusedError: the name breaks a rule (the sender's fault).
-            TreeRefusedError: `name_collision` or `file_as_directory` (likewise).
-        """
-        path = check_path(raw)
-        for parent in _parents(path):
-            self._claim(parent, is_file=False)
-        self._claim(path, is_file=False)
+        segments = path.split("/")
+        for depth in range(1, len(segments)):
+            self._claim("/".join(segments[:depth]), is_file=False)
+        self._claim(path, is_file=is_file)
         return path
 
     def _claim(self, name: str, *, is_file: bool) -> None:
@@ -247,11 +235,6 @@ class NameSet:
             raise TreeRefusedError("name_collision", name, "two names differ only in case or in Unicode form")
         elif is_file or owner[1]:
             raise TreeRefusedError("file_as_directory", name, "a file and a directory have the same name")
-
-
-def _parents(path: str) -> Iterator[str]:
-    segments = path.split("/")
-    return ("/".join(segments[:depth]) for depth in range(1, len(segments)))
 
 
 UNKNOWN = "application/octet-stream"

@@ -9,7 +9,8 @@ from typing import Any
 from lxml import etree
 
 from sites.scan.html_tokenizer import MAX_ATTRIBUTES_PER_TAG, Attribute, Tag
-from sites.scan.references import Place, References, Use
+from sites.scan.references import Place, References, Use, parse_url
+from sites.scan.rules import csp_hash
 
 _DANGEROUS_TEXT = """
 object embed applet frame frameset portal fencedframe noembed noframes xmp plaintext bgsound keygen isindex webview
@@ -141,24 +142,19 @@ def _check_script(tag: Tag, place: Place, references: References) -> None:
         references.find("unknown-script-type", place, kind)
     if source is not None:
         references.check_url(source, "script", place)
-        _check_integrity(tag, source, place, references)
+        is_pinned = _HASH_LIST.fullmatch(tag.get("integrity") or "") and tag.get("crossorigin") is not None
+        if parse_url(source).kind == "external" and not is_pinned:
+            references.find("script-integrity", place, source)
     if text.strip():
         references.check_js(text, Place(place.file, tag.text_line))
         if source is None:
-            references.allow_inline_script(text)
-
-
-def _check_integrity(tag: Tag, source: str, place: Place, references: References) -> None:
-    if not references.is_external(source):
-        return
-    if not _HASH_LIST.fullmatch(tag.get("integrity") or "") or tag.get("crossorigin") is None:
-        references.find("script-integrity", place, source)
+            references.notes.script_hashes.add(csp_hash(text))
 
 
 def _check_style(tag: Tag, place: Place, references: References) -> None:
     if tag.text:
         references.check_css(tag.text, Place(place.file, tag.text_line))
-        references.allow_inline_style(tag.text)
+        references.notes.style_hashes.add(csp_hash(tag.text))
 
 
 def _check_link(tag: Tag, place: Place, references: References) -> None:

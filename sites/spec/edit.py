@@ -29,14 +29,8 @@ from sites.spec.validate import auto_fix, require_valid
 MERGE_MARK: Final = "__json_edit"
 MAX_OPERATIONS: Final = 100
 MAX_POINTER_CHARS: Final = 400
-OPERATIONS: Final = {
-    "add": frozenset({"op", "path", "value"}),
-    "replace": frozenset({"op", "path", "value"}),
-    "test": frozenset({"op", "path", "value"}),
-    "remove": frozenset({"op", "path"}),
-    "move": frozenset({"op", "path", "from"}),
-    "copy": frozenset({"op", "path", "from"}),
-}
+_WITH: Final = {"add": "value", "replace": "value", "test": "value", "remove": "path", "move": "from", "copy": "from"}
+OPERATIONS: Final = {op: frozenset({"op", "path", field}) for op, field in _WITH.items()}
 _POINTER: Final = re.compile(r"/pages(?:/(?:[^~/]|~[01])*)+")
 _SPEC_FIELDS: Final = ("root", "elements", "state")
 

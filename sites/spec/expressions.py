@@ -168,11 +168,6 @@ _HOLDERS: Final = (dict, list)
 _LONG_PATH: Final = Complaint("bad_expression", f"a path has at most {MAX_PATH_CHARS} characters")
 
 
-def is_expression(value: object) -> bool:
-    """Whether an object is an expression."""
-    return isinstance(value, Mapping) and any(isinstance(key, str) and key.startswith("$") for key in value)
-
-
 def resolve(value: Any, scope: Scope) -> Any:
     """Return a prop value with all expressions replaced by their values.
 
@@ -220,7 +215,8 @@ def _resolve_parts(value: Any, scope: Scope) -> Any:
 def complaint_about(value: Any) -> Complaint | None:
     """Return what is wrong with the expressions inside a prop value, or None."""
     if isinstance(value, dict):
-        if is_expression(value) and (found := _complaint_about_expression(value)):
+        is_expression = any(isinstance(key, str) and key.startswith("$") for key in value)
+        if is_expression and (found := _complaint_about_expression(value)):
             return found
         held = [item for key, item in value.items() if key != "$cond"]
     else:
