@@ -176,8 +176,6 @@ def _heading(props: HeadingProps, ctx: RenderContext) -> Html:
 
 
 class TextProps(Props):
-    """Paragraphs, lists and emphasis inside a section."""
-
     text: LongText
 
 
@@ -192,8 +190,6 @@ def _link(props: Link, ctx: RenderContext) -> Html:
 
 
 class ButtonProps(Link):
-    """A link that looks like a button."""
-
     variant: Literal["filled", "quiet"] = "filled"
 
 
@@ -209,8 +205,6 @@ def _button(props: ButtonProps, ctx: RenderContext) -> Html:
 
 
 class CardProps(Props):
-    """A frame around a few words and children."""
-
     heading: Title | None = None
     text: Text | None = None
     image: Picture | None = None
@@ -285,8 +279,6 @@ def _code(props: CodeProps, ctx: RenderContext) -> Html:
 
 
 class ImageProps(Picture):
-    """One picture with a caption."""
-
     caption: Title | None = None
     width: Literal["text", "wide", "full"] = "wide"
 
@@ -307,8 +299,6 @@ class GalleryImage(Picture):
 
 
 class GalleryProps(SectionProps):
-    """Pictures in a grid."""
-
     images: Annotated[tuple[GalleryImage, ...], Field(min_length=1, max_length=24)]
     layout: Literal["grid", "mosaic", "wide", "strip"] = "grid"
     """Squares, a mosaic of large and small pictures, pictures in full width, or a strip to swipe through."""

@@ -42,8 +42,6 @@ class Feature(Props):
 
 
 class FeaturesProps(SectionProps):
-    """What is offered, in short pieces."""
-
     items: Annotated[tuple[Feature, ...], Field(min_length=1, max_length=12)]
     layout: Literal["cards", "plain", "rows"] = "cards"
     """Cards in a grid, the same without frames, or one below the other with the picture beside the words."""
@@ -103,8 +101,6 @@ class Step(Props):
 
 
 class StepsProps(SectionProps):
-    """How something goes, in order."""
-
     items: Annotated[tuple[Step, ...], Field(min_length=1, max_length=12)]
 
 
@@ -309,8 +305,6 @@ class Logo(Props):
 
 
 class LogosProps(SectionProps):
-    """Whom one works with, in a quiet row, each as a picture or as its name."""
-
     items: Annotated[tuple[Logo, ...], Field(min_length=1, max_length=16)]
 
 
@@ -344,8 +338,6 @@ class Plan(Props):
 
 
 class PricingProps(SectionProps):
-    """Plans with prices, as cards of the same height."""
-
     plans: Annotated[tuple[Plan, ...], Field(min_length=1, max_length=4)]
 
 

@@ -254,8 +254,6 @@ def _map_link(props: MapLinkProps, ctx: RenderContext) -> Html:
 
 
 class PageProps(Props):
-    """The root of every page."""
-
     title: Annotated[str, Field(min_length=1, max_length=120)]
     description: Annotated[str, Field(max_length=300)] | None = None
     theme: Theme | None = None
@@ -357,8 +355,6 @@ def _header(props: HeaderProps, ctx: RenderContext) -> Html:
 
 
 class FooterProps(Props):
-    """The end of every page: name, links and contact data."""
-
     brand: Label
     text: Text | None = None
     links: Annotated[tuple[Link, ...], Field(max_length=12)] = ()
@@ -429,8 +425,6 @@ def _section(props: SectionProps, ctx: RenderContext) -> Html:
 
 
 class StackProps(Props):
-    """Children below or beside each other."""
-
     direction: Literal["vertical", "horizontal"] = "vertical"
     gap: Literal["sm", "md", "lg"] = "md"
 
@@ -446,8 +440,6 @@ def _stack(props: StackProps, ctx: RenderContext) -> Html:
 
 
 class GridProps(Props):
-    """Children in columns that fold on a narrow screen."""
-
     columns: Annotated[int, Field(ge=1, le=4)] = 3
 
 
