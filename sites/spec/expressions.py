@@ -298,7 +298,7 @@ class Node:
     props: JsonObject
     children: tuple[Node, ...] = ()
     slots: Mapping[str, tuple[Node, ...]] = field(default_factory=dict)
-    checked: Props | None = field(default=None, compare=False, repr=False)
+    checked: Props | None = field(default=None, init=False, compare=False, repr=False)
     """The props as their component's model, once validated."""
 
     @property

@@ -47,7 +47,7 @@ class Site:
 
     pages: Mapping[str, JsonObject]
     """Page specs by the path of the file that they render to."""
-    trees: Mapping[str, Node] | None = field(default=None, compare=False, repr=False)
+    trees: Mapping[str, Node] | None = field(default=None, init=False, compare=False, repr=False)
     """The trees of its pages, once it has been found valid."""
 
     def to_dict(self) -> JsonObject:
