@@ -137,6 +137,8 @@ class RenderContext:
     """What a component can use while it renders."""
 
     node: Node
+    id: str
+    """The element's id in the page."""
     level: int
     """The level of this element's own heading."""
     page: str
@@ -145,18 +147,13 @@ class RenderContext:
     render: Callable[[tuple[Node, ...], int], list[Html]]
     """Renders elements whose own headings have a level."""
 
-    @property
-    def id(self) -> str:
-        """The element's id in the page."""
-        return self.node.id
-
     def children(self, *, deeper: bool) -> Html:
         """Render the children; `deeper` if the element's own heading is above theirs."""
-        return self._joined(self.node.children, deeper=deeper)
+        return self._joined(self.node.children, deeper) if self.node.children else EMPTY
 
     def slot(self, name: str, *, deeper: bool) -> Html:
         """Render the content of a named slot."""
-        return self._joined(self.node.slots.get(name, ()), deeper=deeper)
+        return self._joined(self.node.slots[name], deeper) if name in self.node.slots else EMPTY
 
     def url(self, address: str) -> str:
         """Return an accepted address relative to this page."""
@@ -166,8 +163,8 @@ class RenderContext:
         """Return one of the builder's own phrases in the page's language."""
         return say(phrase, self.lang)
 
-    def _joined(self, nodes: tuple[Node, ...], *, deeper: bool) -> Html:
-        return join(*self.render(nodes, self.level + 1 if deeper else self.level)) if nodes else EMPTY
+    def _joined(self, nodes: tuple[Node, ...], deeper: bool) -> Html:
+        return join(*self.render(nodes, self.level + 1 if deeper else self.level))
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,8 @@ def _document(path: str, root: Node, props: PageProps, *, theme: Theme | None, b
         markup = []
         for node in nodes:
             component = catalog[node.type]
-            context = RenderContext(node, 1 if node is first else max(level, 2), path, props.lang, render_each)
+            own_level = 1 if node is first else max(level, 2)
+            context = RenderContext(node, node.id, own_level, path, props.lang, render_each)
             markup.append(component.render(props_of(node, component), context))
         return markup
 
