@@ -37,7 +37,7 @@ QUESTION = Race(
     asks="A page of 50 elements, from the text of its spec to validated HTML",
     ours=module(__name__),
     peers=(
-        Peer("@json-render/react 0.20.0 with validate", _json_render(), target=2),
+        Peer("@json-render/react 0.20.0 with validate", _json_render(), target=1),
         Peer("plain Python, json.loads and no validation", module("benchmarks.peers.plain_page")),
     ),
     count_calls=calls_of(__name__),

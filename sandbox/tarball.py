@@ -169,9 +169,9 @@ class _Collector:
 
     def _take(self, member: tarfile.TarInfo, path: str) -> Entry | None:
         if member.isdir():
-            path = self._names.add_directory(path)
+            path = self._names.add(path, is_file=False)
         elif member.isreg() and not member.issparse():
-            path = self._names.add_file(path)
+            path = self._names.add(path)
         else:
             kind = "sparse" if member.issparse() else _KINDS.get(member.type, "device")
             raise TreeRefusedError(kind, path, "only plain files and directories may come out of a box")

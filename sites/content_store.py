@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 from ledger.durable import sync_directory
 from sites.diff.canonical import unified
@@ -175,14 +175,6 @@ class Entry:
     media_type: str
 
 
-class Signals(NamedTuple):
-    """The properties of a site that routing considers."""
-
-    files: int
-    has_js: bool
-    has_build: bool
-
-
 class Manifest(Mapping[str, Entry]):
     """The files of one release by path; immutable, and named by its digest."""
 
@@ -219,20 +211,10 @@ class Manifest(Mapping[str, Entry]):
         """SHA-256 of the canonical JSON, in hex."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
-    @property
-    def files(self) -> int:
-        """The number of files."""
-        return len(self._entries)
-
     @cached_property
     def total_bytes(self) -> int:
         """The size of all files together."""
         return sum(entry.size for entry in self._entries.values())
-
-    @property
-    def has_js(self) -> bool:
-        """Whether there is a script file."""
-        return any(entry.media_type == "text/javascript" for entry in self._entries.values())
 
     @property
     def has_build(self) -> bool:
@@ -240,9 +222,10 @@ class Manifest(Mapping[str, Entry]):
         return any(_BUILD_FILES.fullmatch(path.lower()) for path in self._entries)
 
     @property
-    def signals(self) -> Signals:
-        """The properties that routing considers."""
-        return Signals(self.files, self.has_js, self.has_build)
+    def signals(self) -> dict[str, int | bool]:
+        """The properties that routing considers (`SiteSignals` of the router)."""
+        has_js = any(entry.media_type == "text/javascript" for entry in self._entries.values())
+        return {"files": len(self), "has_js": has_js, "has_build": self.has_build}
 
     def to_json(self) -> str:
         """Return the canonical JSON: equal manifests have equal text."""

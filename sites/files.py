@@ -10,13 +10,12 @@ import json
 import posixpath
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from fnmatch import translate
 from functools import lru_cache
 from typing import Any, TypeVar
 
 from sites.errors import PathRefusedError, TreeRefusedError
-from sites.planted import PLANTED, is_short_form
 
 MAX_PATH_BYTES = 4096
 MAX_SEGMENT_BYTES = 255
@@ -27,7 +26,6 @@ _DEVICE_NAMES = frozenset(
     + [f"{port}{number}" for port in ("com", "lpt") for number in "123456789¹²³"]
 )
 _DRIVE = re.compile(r"(?:^|/)[A-Za-z]:")
-_PLANTED_NAME = re.compile("|".join(map(translate, sorted(PLANTED))))
 
 _RESERVED = frozenset('<>:"|?*')
 """What Windows refuses, or reads as another file: `x::$DATA` is `x`, `.git::$INDEX_ALLOCATION` is `.git`."""
@@ -71,6 +69,58 @@ def collision_key(path: str) -> str:
     return unicodedata.normalize("NFC", unicodedata.normalize("NFKC", path).casefold())
 
 
+_PLANTED_TEXT = """
+agents: .agent .agents agent.md agents.md agents.*.md .aiassistant .aider* .amazonq .amazon-q* .augment* .bmad* .bolt
+.clauderc .claude .claude-* .claude.json claude.md claude.*.md .cline* .codeium* .coderabbit.y*ml .codex .cody*
+.continue* .copilot* copilot-instructions.md .crush* crush.json crush.md .cursor .cursor-* .cursorignore
+.cursorindexingignore .cursorrules .devin* .factory .firebender* .gemini* gemini.md .goose* .gptme* gptme.toml
+greptile.json .idx .junie* .kilo* .kiro* .lovable .mcp .mcp.json mcp.json .mentat* .openhands* .opencode*
+opencode.json opencode.jsonc .ona .pearai .plandex* .pr_agent.toml .qodo* .qwen* qwen.md .replit* replit.md replit.nix
+.roo* .rovo* .ruler .rules .serena .sourcegraph .specify .supermaven* .sweep.y*ml .tabby* .tabnine* .taskmaster .trae*
+.v0* .void* .warp* warp.md .windsurf* .zencoder*
+version-control: .git .gitattributes .gitconfig .gitmodules .git-credentials .githooks .hg .hgrc .svn .bzr .jj .sl
+.husky lefthook*.y*ml lefthook*.toml lefthook*.json .lefthook* .overcommit.y*ml .pre-commit-config.y*ml
+.pre-commit-hooks.y*ml .simple-git-hooks* simple-git-hooks.*
+integration: .github .gitea .forgejo .gitlab .gitlab-ci.y*ml .appveyor.y*ml appveyor.y*ml azure-pipelines.y*ml
+bitbucket-pipelines.y*ml .buildkite .circleci .cirrus.y*ml .drone.y*ml jenkinsfile .semaphore .travis.y*ml
+.woodpecker*
+packages: .npmrc .yarnrc* .yarn .pnpmfile.*js .pnp.*js bunfig.toml .bunfig.toml .corepack.env .pypirc .pip pip.conf
+.condarc .cargo .bundle .gemrc .mvn .m2 .sbtopts .jvmopts .gradle sitecustomize.py usercustomize.py *.pth
+shells: .bash* .profile .login .logout .zsh* .zprofile .zlogin .zlogout .ksh* .mksh* .csh* .tcsh* .fish .inputrc
+.xprofile .xinitrc .xserverrc .xsession* .pam_environment .env .env.* .envrc .direnv* .mise* mise.toml mise.*.toml
+.tool-versions .asdfrc devbox.json .config .local
+tools: .vimrc .gvimrc .vim .exrc .nvimrc .nvim.lua .emacs* .dir-locals*.el .spacemacs* .nanorc .gdbinit .gdbearlyinit
+.lldbinit* .irbrc .pryrc .rdebugrc .pdbrc* .pythonrc* .ipython .jupyter .rprofile .renviron .noderc* .node_repl*
+.screenrc .tmux.conf .wgetrc .curlrc .netrc _netrc .lessfilter .lesskey .mailcap .psqlrc .pgpass .sqliterc .my.cnf
+.ripgreprc .ackrc .agignore .ctags* .watchmanconfig .terraformrc .vagrant .ansible.cfg ansible.cfg .ssh .gnupg .aws
+.azure .gcloud .kube .docker .dockercfg *.pem *.key
+editors: .vscode* *.code-workspace .idea .fleet .zed .nova .vs .theia .che devfile.yaml .devfile.yaml .devcontainer*
+.gitpod.* .settings *.sublime-project *.sublime-workspace
+desktops: autorun.inf desktop.ini folder.htt .directory *.desktop *.lnk *.scf
+scanners: .gitleaks* .secrets.baseline .trufflehog* .gitguardian.y*ml .semgrep* .snyk .trivyignore* .checkov*
+.talismanrc .bandit .grype.y*ml .osv-scanner.toml osv-scanner.toml
+"""
+PLANTED = frozenset(name for name in _PLANTED_TEXT.split() if not name.endswith(":"))
+"""Names that make a tool run code, obey or look away when a tree is merely opened (threat D), by the kind of tool.
+
+Patterns for each segment of a path, case-folded. What a person starts by name (a test, a build script) is not here."""
+_PLANTED_NAME = re.compile("|".join(map(translate, sorted(PLANTED))))
+
+# NTFS and FAT keep a second name of each file: six characters of its own or two and a hash, `~` and a number.
+_SHORT = re.compile(r"([^.~]{1,6})~[0-9]{1,6}(\.[^.]{0,3})?")
+_HASHED = re.compile(r"[^.~]{2}[0-9a-f]{4}")
+
+
+def _stem(pattern: str) -> str:
+    name = pattern.partition("*")[0].lstrip(".")
+    return (name.rpartition(".")[0] or name).replace(".", "")[:6]
+
+
+_STEMS = frozenset(_stem(name) for name in PLANTED if "*" not in name)
+_PREFIXES = tuple({_stem(name) for name in PLANTED if "*" in name} - {""})
+_HASHED_STEMS = frozenset(stem[:2] for stem in {*_STEMS, *_PREFIXES})
+
+
 def is_planted(path: str) -> bool:
     """Whether a file is configuration that a tool obeys unasked."""
     return any(_is_planted_name(segment) for segment in collision_key(path).split("/"))
@@ -78,7 +128,17 @@ def is_planted(path: str) -> bool:
 
 @lru_cache(maxsize=16_384)  # the files of a repository share few directory names
 def _is_planted_name(segment: str) -> bool:
-    return is_short_form(segment) or _PLANTED_NAME.fullmatch(segment) is not None
+    return _is_short_form(segment) or _PLANTED_NAME.fullmatch(segment) is not None
+
+
+def _is_short_form(segment: str) -> bool:
+    """Whether a segment may be the short name of a planted file, as `git~1` is of `.git`."""
+    match = _SHORT.fullmatch(segment)
+    if match is None:
+        return False
+    stem = match[1]
+    is_hashed = _HASHED.fullmatch(stem) is not None and stem[:2] in _HASHED_STEMS
+    return is_hashed or stem in _STEMS or stem.startswith(_PREFIXES)
 
 
 def _whole_reason(path: str) -> str | None:
@@ -142,7 +202,7 @@ def check_tree(
     if total > max_bytes:
         raise TreeRefusedError("too_many_bytes", "", f"{total} bytes, at most {max_bytes}")
     names = NameSet()
-    return {names.add_file(raw): data for raw, data in files.items()}
+    return {names.add(raw): data for raw, data in files.items()}
 
 
 class NameSet:
@@ -151,30 +211,18 @@ class NameSet:
     def __init__(self) -> None:
         self._owners: dict[str, tuple[str, bool]] = {}
 
-    def add_file(self, raw: str) -> str:
-        """Return a file's checked name.
+    def add(self, raw: str, *, is_file: bool = True) -> str:
+        """Return the checked name of a file or directory; the same directory may be added again.
 
         Raises:
             PathRefusedError: the name breaks a rule (the sender's fault).
             TreeRefusedError: `name_collision` or `file_as_directory` (likewise).
         """
         path = check_path(raw)
-        for parent in _parents(path):
-            self._claim(parent, is_file=False)
-        self._claim(path, is_file=True)
-        return path
-
-    def add_directory(self, raw: str) -> str:
-        """Return a directory's checked name; the same directory may be added again.
-
-        Raises:
-            PathRefusedError: the name breaks a rule (the sender's fault).
-            TreeRefusedError: `name_collision` or `file_as_directory` (likewise).
-        """
-        path = check_path(raw)
-        for parent in _parents(path):
-            self._claim(parent, is_file=False)
-        self._claim(path, is_file=False)
+        segments = path.split("/")
+        for depth in range(1, len(segments)):
+            self._claim("/".join(segments[:depth]), is_file=False)
+        self._claim(path, is_file=is_file)
         return path
 
     def _claim(self, name: str, *, is_file: bool) -> None:
@@ -187,11 +235,6 @@ class NameSet:
             raise TreeRefusedError("name_collision", name, "two names differ only in case or in Unicode form")
         elif is_file or owner[1]:
             raise TreeRefusedError("file_as_directory", name, "a file and a directory have the same name")
-
-
-def _parents(path: str) -> Iterator[str]:
-    segments = path.split("/")
-    return ("/".join(segments[:depth]) for depth in range(1, len(segments)))
 
 
 UNKNOWN = "application/octet-stream"
@@ -232,36 +275,11 @@ MEDIA_TYPES: dict[str, str] = {
     "pdf": "application/pdf",
 }
 
-SOURCE_EXTENSIONS = frozenset(
-    {
-        "ts",
-        "mts",
-        "cts",
-        "tsx",
-        "jsx",
-        "vue",
-        "svelte",
-        "astro",
-        "mdx",
-        "scss",
-        "sass",
-        "less",
-        "styl",
-        "pcss",
-        "njk",
-        "liquid",
-        "ejs",
-        "hbs",
-        "pug",
-        "yml",
-        "yaml",
-        "toml",
-        "glsl",
-        "vert",
-        "frag",
-        "wgsl",
-    }
-)
+_SOURCE_EXTENSIONS_TEXT = """
+ts mts cts tsx jsx vue svelte astro mdx scss sass less styl pcss njk liquid ejs hbs pug yml yaml toml glsl vert frag
+wgsl
+"""
+SOURCE_EXTENSIONS = frozenset(_SOURCE_EXTENSIONS_TEXT.split())
 """Text that builds read and no release serves: it has no media type, so the scan refuses it among served files."""
 
 _TEXT_TYPES = frozenset(

@@ -29,6 +29,8 @@ from sites.scan.rules import digest_of_report
 
 logger = logging.getLogger(__name__)
 
+VERDICTS = "verdicts"
+"""The directory below the content store's root with what the scan remembers of clean files."""
 _MOST_TOLD = 8
 """Findings that a model is told at once."""
 
@@ -51,6 +53,8 @@ def build_release(
     job_id: UUID | None = None,
     build_seconds: float | None = None,
     known_keys: tuple[str, ...] = (),
+    new_keys: tuple[str, ...] = (),
+    base: Manifest | None = None,
 ) -> NewRelease:
     """Store and scan a site's whole content.
 
@@ -66,6 +70,8 @@ def build_release(
         job_id: the job that made it.
         build_seconds: how long its build took.
         known_keys: secrets of this installation that no artifact may hold.
+        new_keys: likewise, secrets that are younger than `base`.
+        base: the files that it is based on.
 
     Returns:
         The candidate, not yet recorded; only with `scan_passed` can it ever be published.
@@ -74,7 +80,15 @@ def build_release(
         TreeRefusedError, PathRefusedError: a path or the tree breaks a rule (the content's fault).
     """
     manifest = content_store.put_tree(files, public=public_of(files) or "")
-    report = scan(files, profile_of(policy, site), profile_name=site.profile, known_keys=known_keys)
+    report = scan(
+        files,
+        profile_of(policy, site),
+        profile_name=site.profile,
+        known_keys=known_keys,
+        new_keys=new_keys,
+        base=base,
+        verdicts_in=content_store.root / VERDICTS,
+    )
     return NewRelease(
         site_id=site.id,
         base_release_id=base_release_id,
@@ -82,7 +96,7 @@ def build_release(
         digest=manifest.digest,
         manifest=json.loads(manifest.to_json()),
         total_bytes=manifest.total_bytes,
-        signals=manifest.signals._asdict(),
+        signals=manifest.signals,
         scan=report.as_dict(),
         scan_passed=report.passed,
         scan_digest=report.report_digest,
@@ -195,7 +209,7 @@ class Swept:
     """Of the blobs; trees are hard links to them and take no more space."""
     trees: int = 0
     leftovers: int = 0
-    """Files and directories left unfinished by a crash."""
+    """Files and directories left unfinished by a crash, and old verdicts of the scan."""
 
 
 class Sweeper:
@@ -221,6 +235,11 @@ class Sweeper:
         for shard in _below(self._root / "blobs"):
             with self._disk.excluding(self._root):
                 self._sweep_shard(shard, kept.blobs, older_than, is_dry_run, swept)
+        for shard in _below(self._root / VERDICTS):
+            for verdict in _doomed(shard, frozenset(), older_than):  # the next scan makes it anew
+                swept.leftovers += 1
+                if not is_dry_run:
+                    self._disk.discard(verdict)
         return swept
 
     def _sweep_site(self, site: Path, shown: Shown, older_than: float, is_dry_run: bool, swept: Swept) -> None:

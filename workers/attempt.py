@@ -208,9 +208,14 @@ class Attempt(Inputs):
         return self.tokens[-1] if self.tokens else self.claim.token
 
     @property
+    def session_keys(self) -> tuple[str, ...]:
+        """The tokens of its sessions, all younger than its base."""
+        return (self.claim.token, *self.tokens)
+
+    @property
     def secrets(self) -> tuple[str, ...]:
         """What no output may contain: the installation's keys and the tokens of its sessions."""
-        return (*self.known_keys, self.claim.token, *self.tokens)
+        return (*self.known_keys, *self.session_keys)
 
     @property
     def is_pinned(self) -> bool:

@@ -334,7 +334,7 @@ def _run_handler(attempt: Attempt, handler: Handler, resources: Resources) -> Se
     try:
         with interruptible(attempt):
             outcome = handler(attempt)
-            return prepare(attempt, outcome, ledger=resources.ledger, known_keys=attempt.secrets)
+            return prepare(attempt, outcome, ledger=resources.ledger)
     except (FencedError, *LEDGER_UNREACHABLE):
         raise
     except (SoftTimeLimit, Exception) as error:

@@ -25,8 +25,8 @@ from routing.queues import QUEUES
 from routing.redaction import redact
 from sites.content_store import review_diff
 from sites.errors import PathRefusedError, TreeRefusedError
-from sites.releases import build_release
-from sites.scan.hidden_text import hidden_text
+from sites.excerpts import hidden_text
+from sites.releases import build_release, manifest_of
 from workers.attempt import Attempt, Inputs
 from workers.compute import timed
 from workers.outcomes import Answered, Asked, Candidate, Deferred, Ended, Escalate, Outcome, Replied, Routed
@@ -35,14 +35,14 @@ Settlement = Callable[[Session, Job], None]
 """The fast part: called with the locked job, in the transaction that also closes the attempt."""
 
 
-def prepare(attempt: Attempt, outcome: Outcome, *, ledger: Ledger, known_keys: tuple[str, ...] = ()) -> Settlement:
+def prepare(attempt: Attempt, outcome: Outcome, *, ledger: Ledger) -> Settlement:
     """Check an outcome against the limits, do the slow work (store, scan), and return what is left to commit."""
     if isinstance(outcome, Answered):
         size = len(outcome.text.encode("utf-8", "surrogatepass"))
         done = Ended(State.ANSWERED, Reason.DONE, "", {"answer": outcome.text, **outcome.facts})
         return EndWith(done if size <= attempt.limits.output_bytes else _too_large(attempt, size))
     if isinstance(outcome, Candidate):
-        return _prepare_candidate(attempt, outcome, ledger=ledger, known_keys=known_keys)
+        return _prepare_candidate(attempt, outcome, ledger=ledger)
     if isinstance(outcome, Escalate):
         return _prepare_escalation(attempt, outcome)
     if isinstance(outcome, Asked):
@@ -52,11 +52,11 @@ def prepare(attempt: Attempt, outcome: Outcome, *, ledger: Ledger, known_keys: t
     if isinstance(outcome, Replied):
         return _act(attempt, outcome)
     if isinstance(outcome, StepReport):
-        return _settle_step(outcome, known_keys)
+        return _settle_step(outcome, attempt.secrets)
     if isinstance(outcome, Deferred):
-        return _prepare_deferred(attempt, outcome, known_keys=known_keys)
+        return _prepare_deferred(attempt, outcome)
     if outcome.kept is not None:
-        return _prepare_kept(attempt, outcome, outcome.kept, known_keys=known_keys)
+        return _prepare_kept(attempt, outcome, outcome.kept)
     return EndWith(outcome)
 
 
@@ -139,9 +139,7 @@ def _prepare_escalation(attempt: Attempt, outcome: Escalate) -> Settlement:
     return settle
 
 
-def _prepare_candidate(
-    attempt: Attempt, outcome: Candidate, *, ledger: Ledger, known_keys: tuple[str, ...]
-) -> Settlement:
+def _prepare_candidate(attempt: Attempt, outcome: Candidate, *, ledger: Ledger) -> Settlement:
     assert attempt.site is not None
     size = sum(len(data) for data in outcome.files.values())
     if size > attempt.limits.output_bytes:
@@ -149,25 +147,34 @@ def _prepare_candidate(
     with ledger.begin() as session:
         move(session, lock_owned_job(session, attempt.claim.attempt), State.SCANNING)
     try:
-        new, facts = attempt.compute(_release_and_hidden_text, outcome, known_keys=known_keys)
+        new, facts = attempt.compute(
+            _release_and_hidden_text, outcome, known_keys=attempt.known_keys, new_keys=attempt.session_keys
+        )
     except (TreeRefusedError, PathRefusedError) as error:
         return EndWith(Ended(State.FAILED, Reason.SCAN_REFUSED, str(error)))
     return _offer(replace(outcome, facts={**outcome.facts, **facts}), new, hours=attempt.policy.approval.hours)
 
 
 def _release_and_hidden_text(
-    inputs: Inputs, outcome: Candidate, *, known_keys: tuple[str, ...]
+    inputs: Inputs, outcome: Candidate, *, known_keys: tuple[str, ...], new_keys: tuple[str, ...]
 ) -> tuple[NewRelease, Mapping[str, Any]]:
     """Return the release, and text that a model may have read and no visitor sees (threat D7).
 
     With any of it a person decides, not policy.
     """
-    new = _release_of(inputs, outcome, known_keys=known_keys)
+    new = _release_of(inputs, outcome, known_keys=known_keys, new_keys=new_keys)
     found = hidden_text({**inputs.base_files, **outcome.files})
     return new, {"hidden_text": [place.as_dict() for place in found], "needs_person": True} if found else {}
 
 
-def _release_of(inputs: Inputs, outcome: Candidate, *, step: str = "scan", known_keys: tuple[str, ...]) -> NewRelease:
+def _release_of(
+    inputs: Inputs,
+    outcome: Candidate,
+    *,
+    step: str = "scan",
+    known_keys: tuple[str, ...],
+    new_keys: tuple[str, ...],
+) -> NewRelease:
     """Store and scan a candidate, compared with the active release whatever the work continued from."""
     assert inputs.site is not None
     with timed(step):
@@ -185,6 +192,8 @@ def _release_of(inputs: Inputs, outcome: Candidate, *, step: str = "scan", known
             job_id=inputs.job_id,
             build_seconds=outcome.build_seconds,
             known_keys=known_keys,
+            new_keys=new_keys,
+            base=manifest_of(inputs.base) if inputs.base else None,
         )
 
 
@@ -198,10 +207,12 @@ def from_base(inputs: Inputs, candidate: Candidate) -> Candidate:
     )
 
 
-def _prepare_kept(attempt: Attempt, ended: Ended, kept: Candidate, *, known_keys: tuple[str, ...]) -> Settlement:
+def _prepare_kept(attempt: Attempt, ended: Ended, kept: Candidate) -> Settlement:
     """Store what a job had done when it ended, as a release that nobody can approve: its job is over."""
     try:
-        new = attempt.compute(_release_of, kept, step="salvage", known_keys=known_keys)
+        new = attempt.compute(
+            _release_of, kept, step="salvage", known_keys=attempt.known_keys, new_keys=attempt.session_keys
+        )
     except (TreeRefusedError, PathRefusedError) as error:
         return EndWith(replace(ended, detail=f"{ended.detail}; but {error}", kept=None))
 
@@ -213,12 +224,14 @@ def _prepare_kept(attempt: Attempt, ended: Ended, kept: Candidate, *, known_keys
     return settle
 
 
-def _prepare_deferred(attempt: Attempt, deferred: Deferred, *, known_keys: tuple[str, ...]) -> Settlement:
+def _prepare_deferred(attempt: Attempt, deferred: Deferred) -> Settlement:
     """Let the job wait with what it has done so far, or end once it has waited long enough."""
     new = None
     if deferred.kept is not None:
         try:
-            new = attempt.compute(_release_of, deferred.kept, step="salvage", known_keys=known_keys)
+            new = attempt.compute(
+                _release_of, deferred.kept, step="salvage", known_keys=attempt.known_keys, new_keys=attempt.session_keys
+            )
         except (TreeRefusedError, PathRefusedError):
             new = None  # start over from the base
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from sites.direct_edit.orders import Add, DirectEdit, Put, Rules, setting
 from sites.direct_edit.request import FACT_SHAPES, QUOTED, VOCABULARY, Request, by_name, plain, words
@@ -83,45 +83,32 @@ def _hours(order: Put, request: Request, site: Site) -> Iterator[DirectEdit]:
                 yield setting("contact", summary, path=Spot(place, ("hours", index, "time"), text).path, value=text)
 
 
-class _Shape(NamedTuple):
-    """The wordings for a new entry of one component's list."""
-
-    prop: str
-    patterns: tuple[re.Pattern[str], ...]
-
-
 _V: Final = rf"(?:{QUOTED}|[A-Z][^,:{QUOTED[0]}]*?)"
 _MONEY: Final = rf"(?:{QUOTED}|{_PRICE.pattern})"
-
-
-def _shape(prop: str, *patterns: str) -> _Shape:
-    return _Shape(prop, tuple(re.compile(pattern) for pattern in patterns))
 
 
 _TITLED: Final = (
     rf"(?P<title>{QUOTED})(?:,|:| with)?(?: the)?(?: text| description)?:? (?P<text>{QUOTED})",
     rf"(?P<title>{QUOTED})",
 )
-_SHAPES: Final[Mapping[str, _Shape]] = {
-    "FAQ": _shape(
-        "items",
+_ENTRIES: Final[Mapping[str, tuple[str, ...]]] = {
+    "FAQ": (
         rf"(?:(?i:question|q): )?(?P<question>{QUOTED})[,.;]?(?: and| with)?(?: the)? ?(?:(?i:answer|a)(?: is)?:?)? ?"
         rf"(?P<answer>{QUOTED})",
     ),
-    "PriceList": _shape(
-        "items",
+    "PriceList": (
         rf"(?P<title>{_V})(?:,| for| at|:| -)? (?P<price>{_MONEY})",
         rf"(?P<title>{_V}) \((?P<price>{_MONEY})\)",
     ),
-    "Features": _shape("items", *_TITLED),
-    "Steps": _shape("items", *_TITLED),
-    "Testimonials": _shape(
-        "items",
+    "Features": _TITLED,
+    "Steps": _TITLED,
+    "Testimonials": (
         rf"(?P<quote>{QUOTED})(?: by| from|,) (?P<name>{_V})",
         rf"(?:by|from) (?P<name>{_V}): ?(?P<quote>{QUOTED})",
     ),
-    "Team": _shape("people", rf"(?P<name>{_V}),?(?: as)? (?P<role>{QUOTED})", rf"(?P<name>{_V}), (?P<role>{_V})"),
+    "Team": (rf"(?P<name>{_V}),?(?: as)? (?P<role>{QUOTED})", rf"(?P<name>{_V}), (?P<role>{_V})"),
 }
+"""The wordings for a new entry of a component's list."""
 _TO: Final = re.compile(r"(?P<what>.+?),? (?:to|in|into) (?P<where>.+)")
 _SPEC: Final = re.compile(r"(?P<where>.+?): ?(?P<what>.+)")
 
@@ -131,7 +118,7 @@ def _add_entry(order: Add, request: Request, site: Site) -> Iterator[DirectEdit]
     for what, where in _cuts(order):
         for place in _lists(where, order.rest, site, request):
             entry = _entry(what, place, request)
-            prop = _SHAPES[place.type].prop
+            prop = "people" if place.type == "Team" else "items"
             if entry is not None and isinstance(place.props.get(prop), list):
                 path = f"{place.path}/props/{prop}/-"
                 summary = f"Added “{entry_name(entry)}” to {place.title()}."
@@ -162,7 +149,7 @@ def _lists(where: str | None, rest: str, site: Site, request: Request) -> Iterat
         nouns = VOCABULARY.entry_nouns.get(place.type, ())
         noun = re.match(rf"(?:an? |the |one )?(?:new |another |customer )?({words(nouns or ('-',))})\b", rest, re.I)
         is_meant = place[:2] in named if named is not None else noun is not None and _holds(place, noun[1].lower())
-        if place.type in _SHAPES and place.page in pages and is_meant:
+        if place.type in _ENTRIES and place.page in pages and is_meant:
             yield place
 
 
@@ -176,8 +163,8 @@ def _entry(what: str, place: Place, request: Request) -> JsonObject | None:
     nouns = words(VOCABULARY.entry_nouns.get(place.type, ("-",)))
     lead = rf"^(?:an? |the |one )?(?:new |another |customer )?{nouns}(?: called| named| with)?(?:[:,.]| -)? "
     bare = re.sub(lead, "", what, flags=re.I)
-    for pattern in _SHAPES[place.type].patterns:
-        if match := pattern.fullmatch(bare):
+    for pattern in _ENTRIES[place.type]:
+        if match := re.fullmatch(pattern, bare):
             values = {name: request.literal(token) for name, token in match.groupdict().items()}
             return values if all(values.values()) else None
     return None

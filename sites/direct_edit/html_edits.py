@@ -18,24 +18,18 @@ from sites.direct_edit.request import VOCABULARY, plain
 _BARE_VALUE: Final = re.compile(r"[\w.:#?&;,%+-][\w./:#?&;,%+-]*(?<!/)", re.ASCII)
 
 
-class Splice(NamedTuple):
-    """New text for a range of the file's text."""
-
-    span: Span
-    text: str
-
-
 @dataclass(frozen=True)
 class Change:
     """One change: where the file is rewritten, and how the tree must differ afterwards."""
 
-    splice: Splice
+    span: Span
+    """The range of the file's text that is rewritten."""
+    written: str
+    """The new text of that range."""
     node: int
     """Index of the node that changes."""
     text: str | None = None
-    """Its new text."""
     attribute: tuple[str, str] | None = None
-    """Its new attribute."""
     is_removal: bool = False
 
 
@@ -58,7 +52,7 @@ def set_text(document: Document, node: Node, new: str, *, start: int = 0, end: i
         raise NotEditableError("the page's source does not have the text in one piece")
     end = len(places) if end is None else end
     span = Span(places[start].start, places[end - 1].end)
-    return Change(Splice(span, _escaped(new, document)), node.index, text=node.text[:start] + new + node.text[end:])
+    return Change(span, _escaped(new, document), node.index, text=node.text[:start] + new + node.text[end:])
 
 
 def set_attribute(document: Document, node: Node, name: str, value: str) -> Change:
@@ -75,7 +69,7 @@ def set_attribute(document: Document, node: Node, name: str, value: str) -> Chan
     after_name = span.start + 1 + len(node.name)
     place = old.span if old else Span(after_name, after_name)
     written = f"{name if old is None else old.written}={_quoted(_escaped(value, document), old)}"
-    return Change(Splice(place, written if old else f" {written}"), node.index, attribute=(name, value))
+    return Change(place, written if old else f" {written}", node.index, attribute=(name, value))
 
 
 def _quoted(written: str, old: Attribute | None) -> str:
@@ -96,7 +90,7 @@ def remove_element(document: Document, node: Node) -> Change:
     span = document.element_span(node)
     if span is None:
         raise NotEditableError(f"the <{node.name}> element is not written plainly enough")
-    return Change(Splice(span, ""), node.index, is_removal=True)
+    return Change(span, "", node.index, is_removal=True)
 
 
 def apply_changes(document: Document, changes: Sequence[Change]) -> bytes:
@@ -107,7 +101,7 @@ def apply_changes(document: Document, changes: Sequence[Change]) -> bytes:
     """
     pieces: list[str] = []
     position = 0
-    for (start, end), text in sorted(change.splice for change in changes):
+    for (start, end), text in sorted((change.span, change.written) for change in changes):
         if start < position:
             raise NotEditableError("two changes meet in one place")
         pieces += [document.source[position:start], text]

@@ -96,26 +96,18 @@ Rules = Mapping[type, tuple[Callable[[Any, Request, Site], Iterator[DirectEdit]]
 Build = Callable[["re.Match[str]"], Iterator[Form]]
 
 
-class Wordings:
-    """A table of patterns for whole sentences, with the forms that they stand for."""
+_WORDINGS: Final[list[tuple[re.Pattern[str], Build]]] = []
+"""Patterns for whole sentences, with what builds the forms that they stand for."""
 
-    def __init__(self) -> None:
-        self._table: list[tuple[re.Pattern[str], Build]] = []
 
-    def __call__(self, *patterns: str) -> Callable[[Build], Build]:
-        """Register the decorated function for some patterns."""
+def _wording(*patterns: str) -> Callable[[Build], Build]:
+    """Register the decorated function for some patterns."""
 
-        def add(build: Build) -> Build:
-            self._table.extend((re.compile(pattern, re.I), build) for pattern in patterns)
-            return build
+    def add(build: Build) -> Build:
+        _WORDINGS.extend((re.compile(pattern, re.I), build) for pattern in patterns)
+        return build
 
-        return add
-
-    def read(self, text: str) -> Iterator[Form]:
-        """Yield the forms of every pattern that a sentence matches."""
-        for pattern, build in self._table:
-            if match := pattern.fullmatch(text):
-                yield from build(match)
+    return add
 
 
 _MAX_CUTS: Final = 14
@@ -147,16 +139,14 @@ _EVERYWHERE: Final = (
     r"|on the whole (?:site|website)|site-?wide))?"
 )
 
-SAYINGS: Final = Wordings()
 
-
-@SAYINGS(r"(?:replace|swap|substitute|exchange) (?P<target>.+?) by (?P<value>.+)")
+@_wording(r"(?:replace|swap|substitute|exchange) (?P<target>.+?) by (?P<value>.+)")
 def _by(match: re.Match[str]) -> Iterator[Form]:
     """Accept "by" only after verbs of exchange: "increase the price by €5" names a difference."""
     yield from _put(match["target"], match["value"])
 
 
-@SAYINGS(rf"(?:{CHANGE}|make|use|let|have) (?P<rest>.+)")
+@_wording(rf"(?:{CHANGE}|make|use|let|have) (?P<rest>.+)")
 def _change(match: re.Match[str]) -> Iterator[Form]:
     """Try every "to" of a sentence as the one between target and value."""
     rest = match["rest"]
@@ -164,7 +154,7 @@ def _change(match: re.Match[str]) -> Iterator[Form]:
         yield from _put(rest[: middle.start()], rest[middle.end() :])
 
 
-@SAYINGS(
+@_wording(
     rf"(?P<target>.+?) {SHOULD} {_BE} (?P<value>.+)",
     rf"(?P<target>.+?) {_NOW} (?P<value>.+)",
     r"(?:the |our |my )?new (?P<target>.+?)(?: is|:| =) (?P<value>.+)",
@@ -180,7 +170,7 @@ def _say(match: re.Match[str]) -> Iterator[Form]:
     yield from _put(match["target"], match["value"])
 
 
-@SAYINGS(
+@_wording(
     rf"(?:make|let|have) (?P<target>.+?) {_LEAD_TO} (?P<value>.+)",
     rf"(?P<target>.+?) {SHOULD} {_LEAD_TO} (?P<value>.+)",
     rf"{CHANGE} (?P<target>.+?) to {_LEAD_TO} (?P<value>.+)",
@@ -191,7 +181,7 @@ def _lead(match: re.Match[str]) -> Iterator[Form]:
     yield from _put(f"link of {match['target']}", match["value"])
 
 
-@SAYINGS(
+@_wording(
     r"(?:rename|retitle) (?P<target>.+?) (?:to|as|into) (?P<value>.+)",
     rf"(?P<target>.+?) {SHOULD} {_CALLED} (?P<value>.+)",
     rf"{WANT} (?P<target>.+?) to {_CALLED} (?P<value>.+)",
@@ -208,7 +198,7 @@ def _call(match: re.Match[str]) -> Iterator[Form]:
     yield from _put(f"name of {match['target']}", match["value"])
 
 
-@SAYINGS(r"(?:make|turn|set|use|switch to|change to|go|enable|turn on|apply|always use) (?P<rest>.+)")
+@_wording(r"(?:make|turn|set|use|switch to|change to|go|enable|turn on|apply|always use) (?P<rest>.+)")
 def _make(match: re.Match[str]) -> Iterator[Form]:
     """Cut between any two words: "make the corners very rounded", and backwards, "use a serif font"."""
     words = match["rest"].split(" ")
@@ -218,7 +208,7 @@ def _make(match: re.Match[str]) -> Iterator[Form]:
         yield from _put(second, first)
 
 
-@SAYINGS(r"give (?P<what>.+)")
+@_wording(r"give (?P<what>.+)")
 def _give(match: re.Match[str]) -> Iterator[Form]:
     """Read "give the FAQ a dark background" as "the background of the FAQ is dark"."""
     words = match["what"].split(" ")
@@ -227,17 +217,17 @@ def _give(match: re.Match[str]) -> Iterator[Form]:
         yield from _put(f"{words[-1]} of {' '.join(words[: cut - 1])}", re.sub(r"^an? ", "", value, flags=re.I))
 
 
-@SAYINGS(r"(?P<what>.+?) (?:now )?costs? (?:now )?(?P<value>.+)", rf"(?P<what>.+?) {SHOULD} cost (?P<value>.+)")
+@_wording(r"(?P<what>.+?) (?:now )?costs? (?:now )?(?P<value>.+)", rf"(?P<what>.+?) {SHOULD} cost (?P<value>.+)")
 def _cost(match: re.Match[str]) -> Iterator[Form]:
     yield Put(f"price of {match['what']}", match["value"])
 
 
-@SAYINGS(rf"(?:{PLACE} )?(?P<days>.+?),? we(?:'re| are)(?: now)? (?:open|there)(?: from)? (?P<value>.+)")
+@_wording(rf"(?:{PLACE} )?(?P<days>.+?),? we(?:'re| are)(?: now)? (?:open|there)(?: from)? (?P<value>.+)")
 def _open(match: re.Match[str]) -> Iterator[Form]:
     yield Put(f"{match['days']} hours", match["value"])
 
 
-@SAYINGS(
+@_wording(
     rf"{_REPLACE} {_NOUN}(?P<old>{_Q}) ?(?:with|by|to|for|into|->|→|=>)(?: (?:say|read))? (?P<new>{_Q})"
     rf"(?: {PLACE} (?P<where>(?!all |every )[\w&' -]+?))?{_EVERYWHERE}",
     rf"{_REPLACE} (?P<all>{_ALL}) (?P<old>{_Q}) (?:with|by|to|for|into) (?P<new>{_Q})",
@@ -279,15 +269,14 @@ _IN_FRONT: Final = re.compile(
     re.I,
 )
 
-_ORDERS: Final = Wordings()
-
 
 def forms_of(request: Request) -> Iterator[Form]:
     """Yield every form that a whole request matches."""
     text = request.text
     for part, where in _with_place(text):
-        for form in (*SAYINGS.read(part), *_ORDERS.read(part)):
-            yield form if where is None else _placed(form, where)
+        for pattern, build in _WORDINGS:
+            if match := pattern.fullmatch(part):
+                yield from (form if where is None else _placed(form, where) for form in build(match))
 
 
 def _with_place(text: str) -> Iterator[tuple[str, str | None]]:
@@ -305,7 +294,7 @@ def _placed(form: Form, where: str) -> Form:
     return form
 
 
-@_ORDERS(
+@_wording(
     rf"{_REMOVE} (?P<what>.+)",
     r"take (?P<what>.+?) (?:off|away|out)(?: of)?(?: (?:the|our) (?:site|website|page))?",
     r"take (?P<what>.+?) out of (?P<where>.+)",
@@ -319,7 +308,7 @@ def _remove(match: re.Match[str]) -> Iterator[Form]:
         yield Remove(what, rest)
 
 
-@_ORDERS(
+@_wording(
     rf"{_MOVE} (?P<what>.+?) (?:to )?(?:be )?{_RIGHT}(?P<way>{_BEFORE}|{_AFTER}) (?P<anchor>.+)",
     rf"(?P<what>.+?) {SHOULD} {_STAND} {_RIGHT}(?P<way>{_BEFORE}|{_AFTER}) (?P<anchor>.+)",
     rf"{WANT} (?P<what>.+?) (?:to {_STAND} )?{_RIGHT}(?P<way>{_BEFORE}|{_AFTER}) (?P<anchor>.+)",
@@ -329,7 +318,7 @@ def _move(match: re.Match[str]) -> Iterator[Form]:
     yield Move(match["what"], "before" if is_before else "after", match["anchor"])
 
 
-@_ORDERS(
+@_wording(
     rf"{_MOVE} (?P<what>.+?) (?:to|at) the (?:very )?(?P<end>top|bottom|start|beginning|end)(?: of the page)?",
     rf"(?P<what>.+?) {SHOULD} {_STAND} (?:at|to) the (?:very )?(?P<end>top|bottom|end)(?: of the page)?",
     rf"{WANT} (?P<what>.+?) at the (?:very )?(?P<end>top|bottom|end)(?: of the page)?",
@@ -341,7 +330,7 @@ def _move_to_end(match: re.Match[str]) -> Iterator[Form]:
 _ONE: Final = r"(?: (?:by )?one(?: (?:place|position|spot|section|step))?)?"
 
 
-@_ORDERS(
+@_wording(
     rf"{_MOVE} (?P<what>.+?) (?P<way>up|down|higher|lower){_ONE}",
     rf"{_MOVE} (?P<what>.+?) one (?:place|position|spot|section|step) (?P<way>up|down|higher|lower)",
 )
@@ -349,7 +338,7 @@ def _move_by_one(match: re.Match[str]) -> Iterator[Form]:
     yield Move(match["what"], "down" if match["way"].lower() in ("down", "lower") else "up")
 
 
-@_ORDERS(
+@_wording(
     r"(?:swap|exchange|switch)(?: the (?:order|positions?|places) of)? (?P<first>.+?) (?:and|with) "
     r"(?P<second>.+?)(?: around)?"
 )
@@ -357,12 +346,12 @@ def _swap(match: re.Match[str]) -> Iterator[Form]:
     yield Swap(match["first"], match["second"])
 
 
-@_ORDERS(r"(?:add|insert|include|create) (?P<rest>.+)")
+@_wording(r"(?:add|insert|include|create) (?P<rest>.+)")
 def _add(match: re.Match[str]) -> Iterator[Form]:
     yield Add(match["rest"])
 
 
-@_ORDERS(
+@_wording(
     r"(?:use |add )?(?P<way>more|less) (?P<what>.+)",
     r"(?P<way>increase|reduce|decrease) (?P<what>.+)",
     r"make (?P<what>.+?) (?P<way>more|less) (?P<how>compact|airy|spacious|dense)",

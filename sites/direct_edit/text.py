@@ -38,9 +38,8 @@ from sites.direct_edit.targets import (
     split_page,
     spoken,
 )
-from sites.spec.html import complaint_about_image, complaint_about_link
+from sites.spec.html import complaint_about_image, complaint_about_link, say
 from sites.spec.model import Site
-from sites.spec.words import say
 
 _KIND: Final = r"(?:page|browser|tab|browser tab|site|website|meta|seo|html|document)(?:'s)?"
 _PAGE_FIELD: Final = rf"(?P<field>(?:{_KIND} )+(?:title|description)|browser tab|title tag|meta description)"

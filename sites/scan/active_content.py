@@ -9,9 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from itertools import islice
-from typing import Literal, NamedTuple
-
-CssUse = Literal["style", "font", "image", "active", "masked"]
+from typing import NamedTuple
 
 _ESCAPE = r"\\(?:[0-9a-fA-F]{1,6}[ \t\n]?|[^0-9a-fA-F\n])"
 _NAME = rf"(?:[A-Za-z0-9_\-\x80-\U0010ffff]|{_ESCAPE})"
@@ -37,17 +35,18 @@ _MASKS_TEXT = frozenset({"-webkit-text-security", "text-security"})
 _LAST_CODE_POINT = 0x10FFFF
 
 
-class CssReference(NamedTuple):
-    """Something that a style sheet loads, or code that it runs."""
+class Found(NamedTuple):
+    """Something that a style sheet or a script loads, contacts or runs."""
 
-    use: CssUse
+    kind: str
+    """Of a style sheet: its use. Of a script: a key of `RULES`, or `connect`, `load` or `navigate` for a URL."""
     text: str
-    """The URL, or the name of the property or function."""
+    """The URL, or the name or text of what runs."""
     line: int
-    """Counted from 1 within the style sheet."""
+    """Counted from 1 within the style sheet or script."""
 
 
-def references(css: str) -> Iterator[CssReference]:
+def references(css: str) -> Iterator[Found]:
     """Yield everything that a style sheet loads, and every attempt to run code or to mask typed text."""
     text = _NEWLINES.sub("\n", css)
     if _WORTH_READING.search(text):
@@ -61,7 +60,7 @@ class _Reader:
         self._calls: list[bool] = []  # per open parenthesis: whether its strings are URLs
         self._line, self._counted = 1, 0
 
-    def read(self) -> Iterator[CssReference]:
+    def read(self) -> Iterator[Found]:
         position, size = 0, len(self._text)
         while position < size:
             token = _TOKEN.match(self._text, position)
@@ -92,19 +91,19 @@ class _Reader:
                 self._at = ""
             self._calls.clear()
 
-    def _name(self, token: re.Match[str]) -> tuple[CssReference | None, int]:
+    def _name(self, token: re.Match[str]) -> tuple[Found | None, int]:
         name, end = _plain(token["name"]).lower(), token.end()
         if name in _RUNS_CODE and _IS_PROPERTY.match(self._text, end):
-            return CssReference("active", name, self._line_of(end)), end
+            return Found("active", name, self._line_of(end)), end
         if name in _MASKS_TEXT and _IS_PROPERTY.match(self._text, end):
-            return CssReference("masked", name, self._line_of(end)), end
+            return Found("masked", name, self._line_of(end)), end
         if not token["call"]:
             return None, end
         if self._calls and self._calls[-1] and (name in _COMPUTED or name.startswith("--")):
             self._calls.append(False)
-            return CssReference("active", f"URL made by {name}()", self._line_of(end)), end
+            return Found("active", f"URL made by {name}()", self._line_of(end)), end
         if name == "expression":
-            return CssReference("active", name, self._line_of(end)), end
+            return Found("active", name, self._line_of(end)), end
         if name != "url":
             self._calls.append(name in _TAKES_STRINGS)
             return None, end
@@ -116,9 +115,8 @@ class _Reader:
             return self._reference(_unquote(url["string"]), end), url.end()
         return self._reference(_plain(url["bare"].strip()), end), url.end()
 
-    def _reference(self, url: str, offset: int) -> CssReference:
-        use: CssUse = {"@import": "style", "@font-face": "font"}.get(self._at, "image")  # type: ignore[assignment]
-        return CssReference(use, url, self._line_of(offset))
+    def _reference(self, url: str, offset: int) -> Found:
+        return Found({"@import": "style", "@font-face": "font"}.get(self._at, "image"), url, self._line_of(offset))
 
     def _line_of(self, offset: int) -> int:
         self._line += self._text.count("\n", self._counted, offset)
@@ -218,28 +216,17 @@ _SHOWN_CHARS = 40
 _MAX_PER_CONSTRUCT = 20
 
 
-class Construct(NamedTuple):
-    """A construct in a script."""
-
-    rule: str
-    """A key of `RULES`, or `connect`, `load` or `navigate` for a URL that the script uses that way."""
-    text: str
-    """The matched text, or the URL."""
-    line: int
-    """Counted from 1 within the script."""
-
-
-def constructs(source: str) -> Iterator[Construct]:
+def constructs(source: str) -> Iterator[Found]:
     """Yield the refused constructs of a script, and the URLs that it contacts."""
     text = _LETTER_ESCAPE.sub(_plain_letter, source) if "\\u" in source else source
     for rule, needles, pattern in _CONSTRUCTS:
         if any(needle in text for needle in needles):
             for match in _first(pattern, text):
-                yield Construct(rule, match[0][:_SHOWN_CHARS], text.count("\n", 0, match.start()) + 1)
+                yield Found(rule, match[0][:_SHOWN_CHARS], text.count("\n", 0, match.start()) + 1)
     for rule, needles, pattern in _URLS:
         if any(needle in text for needle in needles):
             for match in _first(pattern, text, limit=200):
-                yield Construct(rule, match[match.lastindex or 0], text.count("\n", 0, match.start()) + 1)
+                yield Found(rule, match[match.lastindex or 0], text.count("\n", 0, match.start()) + 1)
 
 
 def _first(pattern: re.Pattern[str], text: str, limit: int = _MAX_PER_CONSTRUCT) -> Iterator[re.Match[str]]:

@@ -9,32 +9,14 @@ from typing import Any
 from lxml import etree
 
 from sites.scan.html_tokenizer import MAX_ATTRIBUTES_PER_TAG, Attribute, Tag
-from sites.scan.references import Place, References, Use
+from sites.scan.references import Place, References, Use, parse_url
+from sites.scan.rules import csp_hash
 
-_DANGEROUS = frozenset(
-    {
-        "object",
-        "embed",
-        "applet",
-        "frame",
-        "frameset",
-        "portal",
-        "fencedframe",
-        "noembed",
-        "noframes",
-        "xmp",
-        "plaintext",
-        "bgsound",
-        "keygen",
-        "isindex",
-        "webview",
-        "controlledframe",
-        "handler",
-        "listener",
-        "foreignobject",
-        "annotation-xml",
-    }
-)
+_DANGEROUS_TEXT = """
+object embed applet frame frameset portal fencedframe noembed noframes xmp plaintext bgsound keygen isindex webview
+controlledframe handler listener foreignobject annotation-xml
+"""
+_DANGEROUS = frozenset(_DANGEROUS_TEXT.split())
 _HANDLER = re.compile(r"([\w-]+:)?on[a-z]", re.ASCII)
 _REFUSED_ATTRIBUTES = frozenset({"srcdoc", "ping", "xml:base", "attributionsrc", "csp"})
 _SAFE_REFERRER = frozenset(
@@ -51,23 +33,11 @@ _DATA_TYPES = frozenset({"application/json", "application/ld+json"})
 _HASH = r"(?:sha256-[A-Za-z0-9+/_-]{43}=|sha384-[A-Za-z0-9+/_-]{64}|sha512-[A-Za-z0-9+/_-]{86}==)"
 _HASH_LIST = re.compile(rf"[\t\n\f\r ]*{_HASH}(?:[\t\n\f\r ]+{_HASH})*[\t\n\f\r ]*")
 _CHARSET = re.compile(r"charset[\t\n\f\r ]*=[\t\n\f\r \"']*([^\t\n\f\r \"';]*)")
-_SECRET_FIELDS = frozenset(
-    {
-        "current-password",
-        "new-password",
-        "one-time-code",
-        "cc-name",
-        "cc-given-name",
-        "cc-additional-name",
-        "cc-family-name",
-        "cc-number",
-        "cc-exp",
-        "cc-exp-month",
-        "cc-exp-year",
-        "cc-csc",
-        "cc-type",
-    }
-)
+_SECRET_FIELDS_TEXT = """
+current-password new-password one-time-code cc-name cc-given-name cc-additional-name cc-family-name cc-number cc-exp
+cc-exp-month cc-exp-year cc-csc cc-type
+"""
+_SECRET_FIELDS = frozenset(_SECRET_FIELDS_TEXT.split())
 
 _URL_ATTRIBUTES: dict[tuple[str, str], Use] = {
     ("a", "href"): "link",
@@ -86,32 +56,23 @@ _URL_ATTRIBUTES: dict[tuple[str, str], Use] = {
     ("form", "action"): "form",
     ("html", "manifest"): "manifest",
 }
-_LINK_USES: dict[str, Use] = {
-    "stylesheet": "style",
-    "icon": "image",
-    "apple-touch-icon": "image",
-    "apple-touch-icon-precomposed": "image",
-    "mask-icon": "image",
-    "apple-touch-startup-image": "image",
+_LINK_RELATIONS: dict[Use, str] = {
+    "style": "stylesheet",
+    "image": "icon apple-touch-icon apple-touch-icon-precomposed mask-icon apple-touch-startup-image",
     "manifest": "manifest",
-    "modulepreload": "script",
-    "preconnect": "connect",
-    "dns-prefetch": "connect",
-    "prefetch": "connect",
+    "script": "modulepreload",
+    "connect": "preconnect dns-prefetch prefetch",
 }
-_PRELOAD_USES: dict[str, Use] = {
+_PRELOADED: dict[Use, str] = {
     "style": "style",
-    "script": "script",
-    "worker": "script",
+    "script": "script worker",
     "image": "image",
     "font": "font",
-    "audio": "media",
-    "video": "media",
-    "track": "media",
-    "document": "frame",
-    "embed": "frame",
-    "object": "frame",
+    "media": "audio video track",
+    "frame": "document embed object",
 }
+_LINK_USES = {relation: use for use, relations in _LINK_RELATIONS.items() for relation in relations.split()}
+_PRELOAD_USES = {kind: use for use, kinds in _PRELOADED.items() for kind in kinds.split()}
 _REFUSED_RELATIONS = frozenset({"import", "prerender", "serviceworker", "compression-dictionary", "expect"})
 
 
@@ -122,7 +83,7 @@ def check_element(tag: Tag, place: Place, references: References) -> None:
     special = _SPECIAL.get(tag.name)
     if special is not None:
         special(tag, place, references)
-    for name, value, _ in tag.attributes:
+    for name, value in tag.attributes:
         _check_attribute(tag, name, value, place, references)
 
 
@@ -181,24 +142,19 @@ def _check_script(tag: Tag, place: Place, references: References) -> None:
         references.find("unknown-script-type", place, kind)
     if source is not None:
         references.check_url(source, "script", place)
-        _check_integrity(tag, source, place, references)
+        is_pinned = _HASH_LIST.fullmatch(tag.get("integrity") or "") and tag.get("crossorigin") is not None
+        if parse_url(source).kind == "external" and not is_pinned:
+            references.find("script-integrity", place, source)
     if text.strip():
         references.check_js(text, Place(place.file, tag.text_line))
         if source is None:
-            references.allow_inline_script(text)
-
-
-def _check_integrity(tag: Tag, source: str, place: Place, references: References) -> None:
-    if not references.is_external(source):
-        return
-    if not _HASH_LIST.fullmatch(tag.get("integrity") or "") or tag.get("crossorigin") is None:
-        references.find("script-integrity", place, source)
+            references.notes.script_hashes.add(csp_hash(text))
 
 
 def _check_style(tag: Tag, place: Place, references: References) -> None:
     if tag.text:
         references.check_css(tag.text, Place(place.file, tag.text_line))
-        references.allow_inline_style(tag.text)
+        references.notes.style_hashes.add(csp_hash(tag.text))
 
 
 def _check_link(tag: Tag, place: Place, references: References) -> None:
@@ -349,14 +305,14 @@ def _tags(root: etree._Element, place: Place, references: References) -> Iterato
         name = etree.QName(element)
         line = _line_of(element)
         if name.namespace == _XHTML:
-            yield Tag("{xhtml}", 0, (), True, line)
+            yield Tag("{xhtml}", (), True, line)
             continue
         if len(element.attrib) > MAX_ATTRIBUTES_PER_TAG:
             references.find("html-too-complex", place.below(line))
             return
-        attributes = tuple(Attribute(_name(str(key)), str(value), 0) for key, value in element.attrib.items())
+        attributes = tuple(Attribute(_name(str(key)), str(value)) for key, value in element.attrib.items())
         text = "".join(map(str, element.itertext())) if name.localname.lower() in ("script", "style") else None
-        yield Tag(name.localname.lower(), 0, attributes, True, line, text, place.line + line - 1)
+        yield Tag(name.localname.lower(), attributes, True, line, text, place.line + line - 1)
 
 
 def _line_of(node: Any) -> int:

@@ -3,8 +3,8 @@
 Work is bounded by counts, not by a clock, so equal input gives an equal report on every machine. Exceeding a count is a
 finding: what could not be checked does not pass.
 
-A file that was clean by itself is not read again while it and the files that it refers to stay as they were: this
-process remembers it by digest. The rules over the whole release are always applied to all of it.
+A file that was clean by itself is not read again while it and the files that it refers to stay as they were (see
+`verdicts`). The rules over the whole release are always applied to all of it.
 
 Served files are checked in full. The sources of a built site, which nobody is served, are checked only for secrets and
 for what a package manager or another tool would obey.
@@ -14,11 +14,9 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from threading import Lock
-from typing import NamedTuple
+from dataclasses import astuple
+from pathlib import Path
 
 from routing.policy.platform import Profile
 from sites.content_store import Entry, Manifest
@@ -29,13 +27,21 @@ from sites.scan.html_tokenizer import MarkupBudget, Page
 from sites.scan.references import Place, References
 from sites.scan.rules import MAX_INLINE, Notes, ScanReport, TooManyFindingsError, build_csp
 from sites.scan.secrets import SecretBudget, find_secrets
+from sites.scan.verdicts import Verdict, Verdicts
 
 MAX_CSS_CHARS = 2 * 1024 * 1024
 _WORTH_COMPRESSING_BYTES = 2 * 1024 * 1024
 
 
 def scan(
-    files: Mapping[str, bytes], profile: Profile, *, profile_name: str, known_keys: tuple[str, ...] = ()
+    files: Mapping[str, bytes],
+    profile: Profile,
+    *,
+    profile_name: str,
+    known_keys: tuple[str, ...] = (),
+    new_keys: tuple[str, ...] = (),
+    base: Mapping[str, Entry] | None = None,
+    verdicts_in: Path | None = None,
 ) -> ScanReport:
     """Scan a release; the report passes if it has no findings.
 
@@ -44,9 +50,14 @@ def scan(
         profile: the site's publish profile.
         profile_name: its name, for the report.
         known_keys: keys of this installation, which must not appear in any form.
+        new_keys: likewise, keys that are younger than `base`.
+        base: files that were there before the new keys, which cannot be in them.
+        verdicts_in: the directory of verdicts on clean files; None keeps them in this process.
     """
     public = public_of(files)
-    release = _Release(files, public or "", profile, known_keys)
+    verdicts = Verdicts(verdicts_in, profile, known_keys)
+    all_keys, older = (*known_keys, *new_keys), (base or {}) if new_keys else None
+    release = _Release(files, public or "", profile, all_keys, verdicts, older)
     scanner = _scan_by_file(release) or _scan_in_order(release)
     if public is None:
         scanner.notes.find("not-built", PACKAGE, 0)
@@ -65,8 +76,18 @@ def scan(
 class _Release:
     """What is scanned, by what rules."""
 
-    def __init__(self, files: Mapping[str, bytes], public: str, profile: Profile, known_keys: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        files: Mapping[str, bytes],
+        public: str,
+        profile: Profile,
+        known_keys: tuple[str, ...],
+        verdicts: Verdicts,
+        base: Mapping[str, Entry] | None,
+    ) -> None:
+        """Take the rules; of files that are not in `base`, if there is one, no verdict is known."""
         self.profile, self.known_keys, self.public = profile, known_keys, public
+        self.verdicts, self.base = verdicts, base
         self.served = served_part(files, public)
         self.sources = {path: data for path, data in files.items() if public and not is_below(path, public)}
         self.entries = {
@@ -104,53 +125,33 @@ def _scan_by_file(release: _Release) -> _Scanner | None:
     whole = release.scanner(release.served)
     for part, files in (("source", release.sources), ("served", release.served)):
         for path, data in sorted(files.items()):
-            digest = release.digest_of(path) if part == "served" else release.entries[path].sha256
-            key = _Key(part, path, digest or "", release.profile, release.known_keys)
-            facts = _facts_of(release, key, data)
-            if facts is None or not whole.take(facts):
+            verdict = _verdict_on(release, part, path, data)
+            if verdict is None or not whole.take(verdict):
                 return None
     return whole
 
 
-class _Key(NamedTuple):
-    """All that the scan of a file by itself depends on, but for files that it refers to."""
-
-    part: str
-    path: str
-    digest: str
-    profile: Profile
-    known_keys: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class _Facts:
-    """What a clean file adds to its release."""
-
-    notes: Notes
-    spent: tuple[int, ...]
-    """Of each budget of a scan."""
-    seen: Mapping[str, str | None]
-    """The files that it refers to, by digest."""
-
-
-def _facts_of(release: _Release, key: _Key, data: bytes) -> _Facts | None:
-    """Return a file's facts, from memory if they still hold; None unless it is clean."""
-    known = _known.get(key)
-    if known is not None and all(release.digest_of(name) == digest for name, digest in known.seen.items()):
+def _verdict_on(release: _Release, part: str, path: str, data: bytes) -> Verdict | None:
+    """Return the verdict on a file, a known one if it still holds; None unless the file is clean."""
+    whole_path = f"{release.public}/{path}" if part == "served" and release.public else path
+    entry, verdicts = release.entries[whole_path], release.verdicts
+    name = verdicts.name_of(part, path, entry.sha256)
+    known = verdicts.get(name) if release.base is None or release.base.get(whole_path) == entry else None
+    if known is not None and all(release.digest_of(other) == digest for other, digest in known.seen.items()):
         return known
     seen = _Seen(release.served)
     scanner = release.scanner(seen)
     full = scanner.budgets
     try:
-        scanner.scan_source(key.path, data) if key.part == "source" else scanner.scan_file(key.path, data)
+        scanner.scan_source(path, data) if part == "source" else scanner.scan_file(path, data)
     except TooManyFindingsError:
         return None
     if scanner.notes.findings:
         return None
     spent = tuple(had - left for had, left in zip(full, scanner.budgets, strict=True))
-    facts = _Facts(scanner.notes, spent, {name: release.digest_of(name) for name in seen.names})
-    _known.put(key, facts)
-    return facts
+    verdict = Verdict(scanner.notes, spent, {other: release.digest_of(other) for other in seen.names})
+    verdicts.put(name, verdict)
+    return verdict
 
 
 class _Seen(Mapping[str, bytes]):
@@ -169,36 +170,6 @@ class _Seen(Mapping[str, bytes]):
 
     def __len__(self) -> int:
         return len(self._files)
-
-
-_MOST_KNOWN = 2_048
-_MOST_SCRIPT_BYTES = 65_536
-"""Of a file that is remembered."""
-
-
-class _Known:
-    """Facts of the files scanned last, in this process alone: nothing that a tenant could write is believed."""
-
-    def __init__(self) -> None:
-        self._facts: OrderedDict[_Key, _Facts] = OrderedDict()
-        self._lock = Lock()
-
-    def get(self, key: _Key) -> _Facts | None:
-        with self._lock:
-            if (facts := self._facts.get(key)) is not None:
-                self._facts.move_to_end(key)
-            return facts
-
-    def put(self, key: _Key, facts: _Facts) -> None:
-        if sum(map(len, facts.notes.scripts.values())) > _MOST_SCRIPT_BYTES:
-            return
-        with self._lock:
-            self._facts[key] = facts
-            if len(self._facts) > _MOST_KNOWN:
-                self._facts.popitem(last=False)
-
-
-_known = _Known()
 
 
 class _Scanner:
@@ -248,23 +219,13 @@ class _Scanner:
     @property
     def budgets(self) -> tuple[int, ...]:
         """What may still be read, of each kind."""
-        secrets, markup, references = self._secrets, self._markup, self._references
-        layers = (secrets.layers.escapes, secrets.layers.runs, secrets.layers.inflated_bytes)
-        tags = (markup.tags, markup.attributes, markup.marks)
-        return (
-            *layers,
-            secrets.tries,
-            secrets.candidates,
-            *tags,
-            references.js_left,
-            references.css_left,
-            self._css_left,
-        )
+        left = (self._references.js_left, self._references.css_left, self._css_left)
+        return (*astuple(self._secrets), *astuple(self._markup), *left)
 
-    def take(self, facts: _Facts) -> bool:
+    def take(self, verdict: Verdict) -> bool:
         """Add a clean file; return whether the budgets for all files have room for it."""
-        self.notes.add(facts.notes)
-        self._spent = tuple(map(sum, zip(self._spent, facts.spent, strict=True)))
+        self.notes.add(verdict.notes)
+        self._spent = tuple(map(sum, zip(self._spent, verdict.spent, strict=True)))
         return all(spent < room for spent, room in zip(self._spent, self.budgets, strict=True))
 
     def check_totals(self) -> None:

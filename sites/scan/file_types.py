@@ -17,26 +17,11 @@ _MANIFEST = "package.json"
 _YARN_LOCK = "yarn.lock"
 """npm reads it where it has no lock file of its own."""
 _LOCK_FILES = frozenset({"package-lock.json", "npm-shrinkwrap.json", _YARN_LOCK})
-_RUN_BY_INSTALL = frozenset(
-    {
-        "preinstall",
-        "install",
-        "postinstall",
-        "preprepare",
-        "prepare",
-        "postprepare",
-        "prepublish",
-        "prepublishonly",
-        "prepack",
-        "postpack",
-        "publish",
-        "postpublish",
-        "dependencies",
-        "preuninstall",
-        "uninstall",
-        "postuninstall",
-    }
-)
+_RUN_BY_INSTALL_NAMES = """
+preinstall install postinstall preprepare prepare postprepare prepublish prepublishonly prepack postpack publish
+postpublish dependencies preuninstall uninstall postuninstall
+"""
+_RUN_BY_INSTALL = frozenset(_RUN_BY_INSTALL_NAMES.split())
 _DEPENDENCIES = (
     "dependencies",
     "devDependencies",
@@ -160,46 +145,13 @@ def _elsewhere(resolved: Iterable[str]) -> Iterator[str]:
             yield f"resolved = {url}"
 
 
-_HOST_FILES = frozenset(
-    {
-        "_redirects",
-        "_headers",
-        "_worker.js",
-        "_routes.json",
-        "vercel.json",
-        "now.json",
-        "netlify.toml",
-        "firebase.json",
-        "wrangler.toml",
-        "wrangler.json",
-        "wrangler.jsonc",
-        "staticwebapp.config.json",
-        "web.config",
-        "nginx.conf",
-        "caddyfile",
-        "apache.conf",
-        "httpd.conf",
-        "php.ini",
-        ".user.ini",
-        ".htaccess",
-        ".htpasswd",
-        "cname",
-        "app.yaml",
-        "render.yaml",
-        "fly.toml",
-        "procfile",
-        "dockerfile",
-        "amplify.yml",
-        "serve.json",
-        "surge.json",
-        ".surgeignore",
-        ".nojekyll",
-        ".vercelignore",
-        ".netlify",
-        "crossdomain.xml",
-        "clientaccesspolicy.xml",
-    }
-)
+_HOST_FILES_TEXT = """
+_redirects _headers _worker.js _routes.json vercel.json now.json netlify.toml firebase.json wrangler.toml
+wrangler.json wrangler.jsonc staticwebapp.config.json web.config nginx.conf caddyfile apache.conf httpd.conf php.ini
+.user.ini .htaccess .htpasswd cname app.yaml render.yaml fly.toml procfile dockerfile amplify.yml serve.json
+surge.json .surgeignore .nojekyll .vercelignore .netlify crossdomain.xml clientaccesspolicy.xml
+"""
+_HOST_FILES = frozenset(_HOST_FILES_TEXT.split())
 _SERVER_CODE = re.compile(
     r"(?:api|functions|netlify/(?:edge-)?functions|edge-functions|middleware)(?:/.*)?\.[cm]?[jt]s", re.IGNORECASE
 )
@@ -252,7 +204,7 @@ def check_kind(path: str, data: bytes, references: References) -> str:
         references.find("planted-file", place)
     elif any(segment.startswith(".") and segment != ".well-known" for segment in path.split("/")):
         references.find("hidden-file", place)
-    elif kind == UNKNOWN and not _is_well_known(path):
+    elif kind == UNKNOWN and not path.startswith(".well-known/"):
         references.find("file-type", place)
     if data and not _is_what_it_says(kind, data):
         references.find("type-mismatch", place, f"named as {kind}")
@@ -278,10 +230,6 @@ def _check_pdf(data: bytes, place: Place, references: References) -> None:
     match = _PDF_ACTIVE.search(_PDF_ESCAPE.sub(lambda escape: bytes((int(escape[1], 16),)), data))
     if match:
         references.find("pdf-active", place, match[0].decode("latin-1"))
-
-
-def _is_well_known(path: str) -> bool:
-    return path.startswith(".well-known/")
 
 
 def _is_what_it_says(kind: str, data: bytes) -> bool:

@@ -40,55 +40,11 @@ _FOREIGN = frozenset({"svg", "math"})
 _TEXT_INSIDE_FOREIGN = frozenset({"desc", "title", "mi", "mo", "mn", "ms", "mtext"})
 _MIXED_INSIDE_FOREIGN = frozenset({"foreignobject", "annotation-xml"})
 _IN_SELECT = frozenset({"option", "optgroup", "hr", "script"})
-_BREAKS_OUT = frozenset(
-    {
-        "b",
-        "big",
-        "blockquote",
-        "body",
-        "br",
-        "center",
-        "code",
-        "dd",
-        "div",
-        "dl",
-        "dt",
-        "em",
-        "embed",
-        "font",
-        "h1",
-        "h2",
-        "h3",
-        "h4",
-        "h5",
-        "h6",
-        "head",
-        "hr",
-        "i",
-        "img",
-        "li",
-        "listing",
-        "menu",
-        "meta",
-        "nobr",
-        "ol",
-        "p",
-        "pre",
-        "ruby",
-        "s",
-        "small",
-        "span",
-        "strike",
-        "strong",
-        "sub",
-        "sup",
-        "table",
-        "tt",
-        "u",
-        "ul",
-        "var",
-    }
-)
+_BREAKS_OUT_NAMES = """
+b big blockquote body br center code dd div dl dt em embed font h1 h2 h3 h4 h5 h6 head hr i img li listing menu meta
+nobr ol p pre ruby s small span strike strong sub sup table tt u ul var
+"""
+_BREAKS_OUT = frozenset(_BREAKS_OUT_NAMES.split())
 
 
 class Attribute(NamedTuple):
@@ -98,7 +54,6 @@ class Attribute(NamedTuple):
     """In lower case."""
     value: str
     """With character references resolved."""
-    offset: int
 
 
 class _Parts(NamedTuple):
@@ -119,7 +74,6 @@ class Tag(NamedTuple):
 
     name: str
     """In lower case."""
-    offset: int
     attributes: tuple[Attribute, ...]
     is_foreign: bool
     """Whether it stands inside <svg> or <math>."""
@@ -215,8 +169,8 @@ class Page:
         line = self._advance(start)
         stop = self._text_end(name, end, is_foreign and not is_self_closing)
         if stop is None or (is_foreign and is_self_closing):
-            return Tag(name, start, attributes, is_foreign, line), end
-        return Tag(name, start, attributes, is_foreign, line, self.text[end:stop], self._advance(end)), stop
+            return Tag(name, attributes, is_foreign, line), end
+        return Tag(name, attributes, is_foreign, line, self.text[end:stop], self._advance(end)), stop
 
     def _text_end(self, name: str, position: int, is_foreign: bool) -> int | None:
         """Return where an element's raw text ends; None for an element with markup."""
@@ -258,7 +212,7 @@ class Page:
             if found["name"]:
                 value = found["double"] or found["single"] or found["bare"] or ""
                 self.budget.attributes -= value.count("&")
-                attributes.append(Attribute(_lower(found["name"]), value, found.start("name")))
+                attributes.append(Attribute(_lower(found["name"]), value))
             if len(attributes) > MAX_ATTRIBUTES_PER_TAG or self.budget.is_spent:
                 self.too_complex = True
                 return _NO_TAG

@@ -15,7 +15,7 @@ from binascii import Error as BinasciiError
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 from urllib.parse import unquote, unquote_to_bytes
 
 import idna
@@ -23,7 +23,7 @@ import idna
 from routing.policy.platform import Profile
 from sites.files import media_type_of
 from sites.scan import active_content
-from sites.scan.rules import Notes, csp_hash
+from sites.scan.rules import Notes
 
 Kind = Literal["local", "external", "data", "code", "contact", "other"]
 
@@ -71,7 +71,9 @@ def _parse(url: str) -> Target:
     match = _SCHEME.match(text)
     if match is None:
         slashed = text.replace("\\", "/")
-        return _network("https", slashed) if slashed.startswith("//") else _local(slashed)
+        if slashed.startswith("//"):
+            return _network("https", slashed)
+        return Target("local", path=unquote(re.split(r"[?#]", slashed, maxsplit=1)[0]))
     scheme, rest = match[1].lower(), text[match.end() :]
     if scheme == "data":
         return Target("data", scheme, path=rest)
@@ -85,11 +87,6 @@ def _parse(url: str) -> Target:
 
 
 _parse_cached = lru_cache(maxsize=2048)(_parse)
-
-
-def _local(text: str) -> Target:
-    path = re.split(r"[?#]", text, maxsplit=1)[0]
-    return Target("local", path=unquote(path))
 
 
 def _network(scheme: str, rest: str) -> Target:
@@ -236,12 +233,12 @@ class References:
                 self.find("html-too-complex", place, "style sheets")
                 return
             there = place.below(reference.line)
-            if reference.use == "active":
+            if reference.kind == "active":
                 self.find("css-active", there, reference.text)
-            elif reference.use == "masked":
+            elif reference.kind == "masked":
                 self.check_secret_field(there, reference.text)
             else:
-                self.check_url(reference.text, reference.use, there)
+                self.check_url(reference.text, cast("Use", reference.kind), there)
 
     def check_js(self, source: str, place: Place) -> None:
         """Count and check a script; the same script on another page is not checked again."""
@@ -251,10 +248,10 @@ class References:
             return
         for construct in active_content.constructs(source):
             there = place.below(construct.line)
-            if construct.rule in ("connect", "load", "navigate"):
+            if construct.kind in ("connect", "load", "navigate"):
                 self._check_js_url(construct, there)
             else:
-                self.find(construct.rule, there, construct.text)
+                self.find(construct.kind, there, construct.text)
 
     def check_charset(self, declared: str, place: Place) -> None:
         """Check a declared charset, which applies where a file is served without a header."""
@@ -266,32 +263,20 @@ class References:
         if not self.profile.form_hosts:
             self.find("password-field", place, detail)
 
-    def is_external(self, url: str) -> bool:
-        """Whether a URL leads to another host."""
-        return parse_url(url).kind == "external"
-
     def is_known_host(self, url: str) -> bool:
         """Whether a URL leads to a host that the profile allows for any use."""
         profile = self.profile
         return parse_url(url).host in {*profile.script_hosts, *profile.image_hosts, *profile.form_hosts}
 
-    def allow_inline_style(self, text: str) -> None:
-        """Allow a checked inline style sheet in the CSP."""
-        self.notes.style_hashes.add(csp_hash(text))
-
-    def allow_inline_script(self, text: str) -> None:
-        """Allow a checked inline script in the CSP."""
-        self.notes.script_hashes.add(csp_hash(text))
-
-    def _check_js_url(self, construct: active_content.Construct, place: Place) -> None:
+    def _check_js_url(self, construct: active_content.Found, place: Place) -> None:
         target = parse_url(construct.text)
-        if construct.rule == "navigate" and target.kind == "external":
+        if construct.kind == "navigate" and target.kind == "external":
             self.find("script-navigation", place, construct.text)
-        elif construct.rule == "navigate" and target.kind in ("data", "code"):
+        elif construct.kind == "navigate" and target.kind in ("data", "code"):
             self.check_url(construct.text, "link", place)
-        elif construct.rule == "load" and target.kind == "external" and self.is_known_host(construct.text):
+        elif construct.kind == "load" and target.kind == "external" and self.is_known_host(construct.text):
             return
-        elif target.kind == "external" or (target.kind in ("data", "code") and construct.rule == "connect"):
+        elif target.kind == "external" or (target.kind in ("data", "code") and construct.kind == "connect"):
             self.check_url(construct.text, "connect", place)
 
     def _check_external(self, target: Target, use: Use, place: Place, url: str) -> None:

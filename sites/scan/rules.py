@@ -69,13 +69,6 @@ class Finding:
         return f"{self.file}, line {self.line}: {self.message}" if self.file else self.message
 
 
-class GateResult(NamedTuple):
-    """The result of one gate."""
-
-    gate: Gate
-    passed: bool
-
-
 @dataclass(frozen=True)
 class ScanReport:
     """The result of scanning one set of files under one profile."""
@@ -93,12 +86,6 @@ class ScanReport:
     """The same, compressed; 0 if there is far too much to be worth compressing."""
 
     @property
-    def gates(self) -> tuple[GateResult, ...]:
-        """The result of each of the four gates."""
-        failed = {finding.gate for finding in self.findings}
-        return tuple(GateResult(gate, gate not in failed) for gate in GATES)
-
-    @property
     def passed(self) -> bool:
         """Whether all gates passed."""
         return not self.findings
@@ -112,6 +99,12 @@ class ScanReport:
         """Return the report as JSON data."""
         return {**self._content(), "passed": self.passed, "report_digest": self.report_digest}
 
+    @property
+    def gates(self) -> dict[Gate, bool]:
+        """Whether each of the four gates passed."""
+        failed = {finding.gate for finding in self.findings}
+        return {gate: gate not in failed for gate in GATES}
+
     def _content(self) -> dict[str, Any]:
         return {
             "digest": self.digest,
@@ -119,7 +112,7 @@ class ScanReport:
             "csp": self.csp,
             "js_bytes": self.js_bytes,
             "js_gzip_bytes": self.js_gzip_bytes,
-            "gates": {result.gate: result.passed for result in self.gates},
+            "gates": self.gates,
             "findings": [finding.as_dict() for finding in self.findings],
         }
 
@@ -245,121 +238,94 @@ class Rule(NamedTuple):
     fix: str
 
 
-RULES: dict[str, Rule] = {
-    # a scan that ended early: no gate may pass
-    **{
-        f"unfinished-{gate}": Rule(
-            gate, "not all files were checked, there are too many findings", "fix the others first"
-        )
-        for gate in GATES
+_BY_GATE: dict[Gate, dict[str, tuple[str, str]]] = {
+    "js_budget": {
+        "js-raw-bytes": ("more JavaScript than the profile allows", "remove or shorten scripts"),
+        "js-gzip-bytes": ("more compressed JavaScript than the profile allows", "remove or shorten scripts"),
+        "script-not-in-release": (
+            "a script that is not part of the release cannot be counted",
+            "add the file or remove the reference",
+        ),
+        "data-script": ("JavaScript hidden in a data: or blob: URL", "put it in a .js file of the release"),
     },
-    # JS budget
-    "js-raw-bytes": Rule("js_budget", "more JavaScript than the profile allows", "remove or shorten scripts"),
-    "js-gzip-bytes": Rule(
-        "js_budget", "more compressed JavaScript than the profile allows", "remove or shorten scripts"
-    ),
-    "script-not-in-release": Rule(
-        "js_budget",
-        "a script that is not part of the release cannot be counted",
-        "add the file or remove the reference",
-    ),
-    "data-script": Rule(
-        "js_budget", "JavaScript hidden in a data: or blob: URL", "put it in a .js file of the release"
-    ),
-    # CSP: what a page must not contain, because no safe header could allow it
-    "event-handler": Rule("csp", "inline event handler", "attach the listener in a .js file with addEventListener"),
-    "script-url": Rule("csp", "URL that runs code", "use an ordinary link, or a button with a listener in a .js file"),
-    "eval-like": Rule("csp", "text that is run as code", "write the code out; nothing may be compiled at run time"),
-    "computed-navigation": Rule(
-        "csp",
-        "navigation to an address, or by a name, that is put together",
-        "begin it with /, ./, ? or #; write names out",
-    ),
-    "worker": Rule("csp", "worker or service worker", "do without; workers outlive the page that was approved"),
-    "unknown-script-type": Rule("csp", "script of an unknown type", "use text/javascript, module, or application/json"),
-    "base-element": Rule("csp", "<base> moves every relative URL", "write the URLs out"),
-    "meta-http-equiv": Rule("csp", "<meta> that acts as a header", "remove it; headers are set by the publisher"),
-    "meta-charset": Rule("csp", "charset in which the bytes could read as another text", "declare utf-8"),
-    "meta-referrer": Rule("csp", "<meta> that weakens the referrer policy", "remove it"),
-    "dangerous-element": Rule("csp", "element that loads or hides active content", "remove it"),
-    "dangerous-attribute": Rule("csp", "attribute that loads or reports elsewhere", "remove it"),
-    "link-rel": Rule("csp", "kind of <link> that is not allowed", "remove it"),
-    "html-ambiguous": Rule(
-        "csp", "markup that browsers may read in two ways", "close every element where it was opened"
-    ),
-    "html-too-complex": Rule("csp", "more markup than can be checked", "split the page or simplify it"),
-    "not-utf8": Rule("csp", "text that is not plain UTF-8", "save the file as UTF-8 without NUL characters"),
-    "svg-active": Rule(
-        "csp", "active content in an SVG image", "export the image without scripts, links and foreign content"
-    ),
-    "svg-doctype": Rule("csp", "document type or entity in an SVG or XML file", "remove the DOCTYPE"),
-    "xml-malformed": Rule("csp", "SVG or XML that cannot be read", "export the file again"),
-    "xml-active": Rule("csp", "XML that a browser would show as a page or transform", "use HTML"),
-    "css-active": Rule("csp", "CSS that runs code or computes a URL", "remove the declaration, or write the URL out"),
-    "bidi-control": Rule(
-        "csp", "control character that shows a script in another order than it runs", "remove the character"
-    ),
-    "pdf-active": Rule("csp", "PDF that runs code or starts a program", "export the document without actions"),
-    "too-many-inline": Rule("csp", "more inline scripts and styles than a header can list", "move them to files"),
-    # allowlists
-    "script-host": Rule(
-        "allowlists", "script from a host that the profile does not allow", "put the script in the release"
-    ),
-    "script-integrity": Rule(
-        "allowlists",
-        "external script without integrity and crossorigin",
-        'add integrity="sha384-…" and crossorigin="anonymous"',
-    ),
-    "style-host": Rule("allowlists", "style sheet from another host", "put the style sheet in the release"),
-    "font-host": Rule("allowlists", "font from another host", "put the font in the release"),
-    "image-host": Rule(
-        "allowlists", "image from a host that the profile does not allow", "put the image in the release"
-    ),
-    "media-host": Rule("allowlists", "audio or video from another host", "put the file in the release"),
-    "form-host": Rule(
-        "allowlists", "form that sends to a host that the profile does not allow", "send it to this site"
-    ),
-    "frame-host": Rule("allowlists", "embedded page", "link to it instead"),
-    "connect-host": Rule("allowlists", "connection to another host", "remove it, or read the data at build time"),
-    "manifest-host": Rule("allowlists", "manifest from another host", "put the manifest in the release"),
-    "script-navigation": Rule("allowlists", "script that leads visitors to another host", "use an ordinary link"),
-    "peer-connection": Rule(
-        "allowlists", "direct connection to other machines, which no header can stop", "remove the connection"
-    ),
-    "insecure-url": Rule("allowlists", "unencrypted URL of something the page loads", "use https"),
-    "deceptive-url": Rule("allowlists", "URL that does not lead where it seems to", "write the plain host name"),
-    "data-url": Rule(
-        "allowlists", "data: URL of a kind that is not allowed here", "put the data in a file of the release"
-    ),
-    "password-field": Rule("allowlists", "secret asked for on a site that sends forms nowhere", "remove the field"),
-    "host-config-file": Rule(
-        "allowlists",
-        "file that configures a web host or proves its ownership",
-        "remove it; the publisher sets headers",
-    ),
-    "planted-file": Rule("allowlists", "configuration that a tool would obey", "remove it"),
-    "package-config": Rule(
-        "allowlists",
-        "package configuration that runs a script, or loads code from an unusual place",
-        "leave the file out of what is published",
-    ),
-    "package-code": Rule(
-        "allowlists", "installed packages", "leave node_modules out; a build installs them from package.json"
-    ),
-    "not-built": Rule(
-        "allowlists",
-        "the site has a build script, and no directory holds its pages",
-        'build it into dist/, or name the directory that is served in package.json: "pointsman": {"public": "."}',
-    ),
-    "hidden-file": Rule("allowlists", "hidden file", "remove it; only .well-known/ may be published"),
-    "file-type": Rule("allowlists", "kind of file that is not served", "remove it or convert it"),
-    "type-mismatch": Rule("allowlists", "file whose bytes are not what its name says", "give it its true name"),
-    "too-many-files": Rule("allowlists", "more files than the profile allows", "remove files"),
-    # secrets
-    "known-key": Rule("secrets", "a key of this installation", "remove it and replace the key: it must count as known"),
-    "too-much-encoding": Rule(
-        "secrets", "more that is encoded or looks like a key than can be checked", "publish plain text"
-    ),
+    "csp": {
+        # what a page must not contain, because no safe header could allow it
+        "event-handler": ("inline event handler", "attach the listener in a .js file with addEventListener"),
+        "script-url": ("URL that runs code", "use an ordinary link, or a button with a listener in a .js file"),
+        "eval-like": ("text that is run as code", "write the code out; nothing may be compiled at run time"),
+        "computed-navigation": (
+            "navigation to an address, or by a name, that is put together",
+            "begin it with /, ./, ? or #; write names out",
+        ),
+        "worker": ("worker or service worker", "do without; workers outlive the page that was approved"),
+        "unknown-script-type": ("script of an unknown type", "use text/javascript, module, or application/json"),
+        "base-element": ("<base> moves every relative URL", "write the URLs out"),
+        "meta-http-equiv": ("<meta> that acts as a header", "remove it; headers are set by the publisher"),
+        "meta-charset": ("charset in which the bytes could read as another text", "declare utf-8"),
+        "meta-referrer": ("<meta> that weakens the referrer policy", "remove it"),
+        "dangerous-element": ("element that loads or hides active content", "remove it"),
+        "dangerous-attribute": ("attribute that loads or reports elsewhere", "remove it"),
+        "link-rel": ("kind of <link> that is not allowed", "remove it"),
+        "html-ambiguous": ("markup that browsers may read in two ways", "close every element where it was opened"),
+        "html-too-complex": ("more markup than can be checked", "split the page or simplify it"),
+        "not-utf8": ("text that is not plain UTF-8", "save the file as UTF-8 without NUL characters"),
+        "svg-active": ("active content in an SVG image", "export the image without scripts, links and foreign content"),
+        "svg-doctype": ("document type or entity in an SVG or XML file", "remove the DOCTYPE"),
+        "xml-malformed": ("SVG or XML that cannot be read", "export the file again"),
+        "xml-active": ("XML that a browser would show as a page or transform", "use HTML"),
+        "css-active": ("CSS that runs code or computes a URL", "remove the declaration, or write the URL out"),
+        "bidi-control": ("control character that shows a script in another order than it runs", "remove the character"),
+        "pdf-active": ("PDF that runs code or starts a program", "export the document without actions"),
+        "too-many-inline": ("more inline scripts and styles than a header can list", "move them to files"),
+    },
+    "allowlists": {
+        "script-host": ("script from a host that the profile does not allow", "put the script in the release"),
+        "script-integrity": (
+            "external script without integrity and crossorigin",
+            'add integrity="sha384-…" and crossorigin="anonymous"',
+        ),
+        "style-host": ("style sheet from another host", "put the style sheet in the release"),
+        "font-host": ("font from another host", "put the font in the release"),
+        "image-host": ("image from a host that the profile does not allow", "put the image in the release"),
+        "media-host": ("audio or video from another host", "put the file in the release"),
+        "form-host": ("form that sends to a host that the profile does not allow", "send it to this site"),
+        "frame-host": ("embedded page", "link to it instead"),
+        "connect-host": ("connection to another host", "remove it, or read the data at build time"),
+        "manifest-host": ("manifest from another host", "put the manifest in the release"),
+        "script-navigation": ("script that leads visitors to another host", "use an ordinary link"),
+        "peer-connection": ("direct connection to other machines, which no header can stop", "remove the connection"),
+        "insecure-url": ("unencrypted URL of something the page loads", "use https"),
+        "deceptive-url": ("URL that does not lead where it seems to", "write the plain host name"),
+        "data-url": ("data: URL of a kind that is not allowed here", "put the data in a file of the release"),
+        "password-field": ("secret asked for on a site that sends forms nowhere", "remove the field"),
+        "host-config-file": (
+            "file that configures a web host or proves its ownership",
+            "remove it; the publisher sets headers",
+        ),
+        "planted-file": ("configuration that a tool would obey", "remove it"),
+        "package-config": (
+            "package configuration that runs a script, or loads code from an unusual place",
+            "leave the file out of what is published",
+        ),
+        "package-code": ("installed packages", "leave node_modules out; a build installs them from package.json"),
+        "not-built": (
+            "the site has a build script, and no directory holds its pages",
+            'build it into dist/, or name the directory that is served in package.json: "pointsman": {"public": "."}',
+        ),
+        "hidden-file": ("hidden file", "remove it; only .well-known/ may be published"),
+        "file-type": ("kind of file that is not served", "remove it or convert it"),
+        "type-mismatch": ("file whose bytes are not what its name says", "give it its true name"),
+        "too-many-files": ("more files than the profile allows", "remove files"),
+    },
+    "secrets": {
+        "known-key": ("a key of this installation", "remove it and replace the key: it must count as known"),
+        "too-much-encoding": ("more that is encoded or looks like a key than can be checked", "publish plain text"),
+    },
+}
+_UNFINISHED = ("not all files were checked, there are too many findings", "fix the others first")
+RULES: dict[str, Rule] = {
+    **{name: Rule(gate, *words) for gate, rules in _BY_GATE.items() for name, words in rules.items()},
+    **{f"unfinished-{gate}": Rule(gate, *_UNFINISHED) for gate in GATES},  # a scan that ended early: no gate may pass
     **{
         f"secret-{rule.kind}": Rule("secrets", f"looks like {rule.label}", "remove it, and revoke it at its issuer")
         for rule in SECRET_RULES

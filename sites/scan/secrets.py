@@ -12,7 +12,7 @@ from base64 import b64decode, b64encode
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import accumulate
 
 from sites.scan.rules import SECRET_RULES, Notes, SecretRule
@@ -55,13 +55,24 @@ _NEWLINES_TO_SPACES = bytes.maketrans(b"\n", b" ")
 _COMPRESSED = (b"\x1f\x8b", b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
 
 
+MAX_TRIES = 200_000
+MAX_CANDIDATES = 4_000
+_MAX_FINDINGS_PER_RULE = 20
+_WINDOW = 2_200
+_MIN_KNOWN_KEY_CHARS = 8
+
+
 @dataclass
-class LayerBudget:
-    """How much one scan may still decode."""
+class SecretBudget:
+    """How much one scan may still decode and try; running out is a finding, never a pass."""
 
     escapes: int = MAX_ESCAPES
     runs: int = MAX_RUNS
     inflated_bytes: int = MAX_INFLATED_BYTES
+    tries: int = MAX_TRIES
+    """Places with a keyword."""
+    candidates: int = MAX_CANDIDATES
+    """Places that match a pattern."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +98,7 @@ class Layer:
         return self.lines[line] if line < len(self.lines) else line + 1
 
 
-def layers(file: str, data: bytes, *, budget: LayerBudget, give_up: Callable[[str], None]) -> Iterator[Layer]:
+def layers(file: str, data: bytes, *, budget: SecretBudget, give_up: Callable[[str], None]) -> Iterator[Layer]:
     """Yield a file's bytes, then the whole file with one more kind of hiding undone each time.
 
     Escapes, concatenation, base64, hex and compression are undone; lines stay where they were.
@@ -113,7 +124,7 @@ def layers(file: str, data: bytes, *, budget: LayerBudget, give_up: Callable[[st
 
 
 def _decode_escapes(
-    layer: Layer, *, is_css: bool, budget: LayerBudget, give_up: Callable[[str], None]
+    layer: Layer, *, is_css: bool, budget: SecretBudget, give_up: Callable[[str], None]
 ) -> tuple[Layer, ...]:
     data = _UNSEEN.sub(b"", layer.data)
     patterns = [(b"%", _PERCENT), (b"&", _ENTITY), (b"\\", _CSS_ESCAPE if is_css else _BACKSLASH)]
@@ -147,7 +158,7 @@ def _decode_one(match: re.Match[bytes]) -> bytes:
     return b" " if code == 0x0A else bytes((code,))  # line numbers must stay
 
 
-def _decode_runs(layer: Layer, *, budget: LayerBudget, give_up: Callable[[str], None]) -> Layer:
+def _decode_runs(layer: Layer, *, budget: SecretBudget, give_up: Callable[[str], None]) -> Layer:
     pieces: list[bytes] = []
     offsets: list[int] = []
     for pattern, decode in ((_BASE64_RUN, _from_base64), (_HEX_RUN, _from_hex), (_CODE_RUN, _from_codes)):
@@ -177,12 +188,12 @@ def _from_codes(run: bytes) -> bytes:
     return bytes(code for code in map(int, _NUMBER.findall(run)) if code <= 0x7F)
 
 
-def _open_compressed(layer: Layer, budget: LayerBudget) -> Layer:
+def _open_compressed(layer: Layer, budget: SecretBudget) -> Layer:
     inflated = _inflate(layer.data, budget)
     return Layer(inflated, ", compressed") if inflated else layer
 
 
-def _inflate(data: bytes, budget: LayerBudget) -> bytes:
+def _inflate(data: bytes, budget: SecretBudget) -> bytes:
     """Decompress data as far as the budget allows; return nothing if it is not compressed."""
     if not data.startswith(_COMPRESSED) or budget.inflated_bytes <= 0:
         return b""
@@ -194,24 +205,6 @@ def _inflate(data: bytes, budget: LayerBudget) -> bytes:
     return inflated
 
 
-MAX_TRIES = 200_000
-MAX_CANDIDATES = 4_000
-_MAX_FINDINGS_PER_RULE = 20
-_WINDOW = 2_200
-_MIN_KNOWN_KEY_CHARS = 8
-
-
-@dataclass
-class SecretBudget:
-    """How much one scan may still decode and try; running out is a finding, never a pass."""
-
-    layers: LayerBudget = field(default_factory=LayerBudget)
-    tries: int = MAX_TRIES
-    """Places with a keyword."""
-    candidates: int = MAX_CANDIDATES
-    """Places that match a pattern."""
-
-
 def find_secrets(
     file: str, data: bytes, *, notes: Notes, budget: SecretBudget, known_keys: tuple[str, ...] = ()
 ) -> None:
@@ -221,7 +214,7 @@ def find_secrets(
     def give_up(what: str) -> None:
         notes.find("too-much-encoding", file, 0, detail=what)
 
-    for layer in layers(file, data, budget=budget.layers, give_up=give_up):
+    for layer in layers(file, data, budget=budget, give_up=give_up):
         for needle in needles:
             if (offset := layer.data.find(needle)) >= 0:
                 notes.find("known-key", file, layer.line_of(offset))

@@ -15,28 +15,39 @@ from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cache
 from types import MappingProxyType, ModuleType
-from typing import Annotated, Any, Final, Literal, NamedTuple, Protocol, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, get_args, get_type_hints
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 from sites.spec import components as package
-from sites.spec.html import MAX_URL_CHARS, ArtName, Html, complaint_about_image, complaint_about_link
+from sites.spec.html import (
+    EMPTY,
+    MAX_URL_CHARS,
+    ArtName,
+    Html,
+    complaint_about_image,
+    complaint_about_link,
+    join,
+    relative_to,
+    say,
+)
 from sites.spec.model import JsonObject
 from sites.spec.theme import FONTS, PRESETS
-from sites.spec.words import say
+
+if TYPE_CHECKING:
+    from sites.spec.expressions import Node
 
 
-def _check_link(value: str) -> str:
-    if complaint := complaint_about_link(value):
-        raise PydanticCustomError("bad_url", "{complaint}", {"complaint": complaint})
-    return value
+def _address(complaint_about: Callable[[str], str | None]) -> Any:
+    """Return the type of addresses without a complaint."""
 
+    def check(value: str) -> str:
+        if complaint := complaint_about(value):
+            raise PydanticCustomError("bad_url", "{complaint}", {"complaint": complaint})
+        return value
 
-def _check_image(value: str) -> str:
-    if complaint := complaint_about_image(value):
-        raise PydanticCustomError("bad_url", "{complaint}", {"complaint": complaint})
-    return value
+    return AfterValidator(check)
 
 
 Label = Annotated[str, Field(min_length=1, max_length=60)]
@@ -45,8 +56,8 @@ Text = Annotated[str, Field(min_length=1, max_length=700)]
 Tag = Annotated[str, Field(min_length=1, max_length=24)]
 """A word such as "vegan"."""
 LongText = Annotated[str, Field(min_length=1, max_length=6000)]
-LinkUrl = Annotated[str, AfterValidator(_check_link), Field(max_length=MAX_URL_CHARS)]
-ImageUrl = Annotated[str, AfterValidator(_check_image), Field(max_length=MAX_URL_CHARS)]
+LinkUrl = Annotated[str, _address(complaint_about_link), Field(max_length=MAX_URL_CHARS)]
+ImageUrl = Annotated[str, _address(complaint_about_image), Field(max_length=MAX_URL_CHARS)]
 Email = Annotated[str, Field(max_length=120, pattern=r"^[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+$")]
 Phone = Annotated[str, Field(max_length=40, pattern=r"^\+?[0-9(][0-9 ()./-]{2,}$")]
 Tone = Literal["plain", "tinted", "deep"]
@@ -121,32 +132,39 @@ class SectionProps(Props):
     tone: Tone = "plain"
 
 
-class RenderContext(Protocol):
+@dataclass(slots=True)
+class RenderContext:
     """What a component can use while it renders."""
 
-    @property
-    def id(self) -> str:
-        """The element's id in the page."""
-
-    @property
-    def level(self) -> int:
-        """The level of this element's own heading."""
-
-    @property
-    def page(self) -> str:
-        """The path of the page."""
+    node: Node
+    id: str
+    """The element's id in the page."""
+    level: int
+    """The level of this element's own heading."""
+    page: str
+    """The path of the page."""
+    lang: str
+    render: Callable[[tuple[Node, ...], int], list[Html]]
+    """Renders elements whose own headings have a level."""
 
     def children(self, *, deeper: bool) -> Html:
         """Render the children; `deeper` if the element's own heading is above theirs."""
+        return self._joined(self.node.children, deeper) if self.node.children else EMPTY
 
     def slot(self, name: str, *, deeper: bool) -> Html:
         """Render the content of a named slot."""
+        return self._joined(self.node.slots[name], deeper) if name in self.node.slots else EMPTY
 
     def url(self, address: str) -> str:
         """Return an accepted address relative to this page."""
+        return relative_to(self.page, address)
 
     def say(self, phrase: str) -> str:
         """Return one of the builder's own phrases in the page's language."""
+        return say(phrase, self.lang)
+
+    def _joined(self, nodes: tuple[Node, ...], deeper: bool) -> Html:
+        return join(*self.render(nodes, self.level + 1 if deeper else self.level))
 
 
 @dataclass(frozen=True)

@@ -168,11 +168,6 @@ _HOLDERS: Final = (dict, list)
 _LONG_PATH: Final = Complaint("bad_expression", f"a path has at most {MAX_PATH_CHARS} characters")
 
 
-def is_expression(value: object) -> bool:
-    """Whether an object is an expression."""
-    return isinstance(value, Mapping) and any(isinstance(key, str) and key.startswith("$") for key in value)
-
-
 def resolve(value: Any, scope: Scope) -> Any:
     """Return a prop value with all expressions replaced by their values.
 
@@ -220,7 +215,8 @@ def _resolve_parts(value: Any, scope: Scope) -> Any:
 def complaint_about(value: Any) -> Complaint | None:
     """Return what is wrong with the expressions inside a prop value, or None."""
     if isinstance(value, dict):
-        if is_expression(value) and (found := _complaint_about_expression(value)):
+        is_expression = any(isinstance(key, str) and key.startswith("$") for key in value)
+        if is_expression and (found := _complaint_about_expression(value)):
             return found
         held = [item for key, item in value.items() if key != "$cond"]
     else:
@@ -332,12 +328,17 @@ class _Resolver:
     def _node(self, page: str, key: str, scope: Scope, suffix: str) -> Node | None:
         """Return the nodes of one element; none if it is hidden."""
         element = self._site.pages[page]["elements"][key]
-        condition = _condition_of(element, scope) if "visible" in element else _ALWAYS
-        if not is_visible(self._with_hidden or condition.container, scope):
-            return None
+        condition = _ALWAYS
+        if "visible" in element:
+            condition = _condition_of(element, scope)
+            if not is_visible(self._with_hidden or condition.container, scope):
+                return None
         if element["type"] == SHARED_TYPE:
             return self._shared(element, scope)
-        self._count()
+        self._made += 1
+        self._allowance.spend(_UNITS_A_NODE)
+        if self._made > MAX_NODES:
+            raise refuse("too_many_nodes", "", f"repeats may unroll a page to at most {MAX_NODES} elements")
         props = resolve(element.get("props", {}), scope)
         slots = {}
         if "slots" in element:
@@ -370,12 +371,6 @@ class _Resolver:
             if is_visible(self._with_hidden or item_condition, inner):
                 made += self._all(page, element["children"], inner, f"{suffix}.{index}")
         return tuple(made)
-
-    def _count(self) -> None:
-        self._made += 1
-        self._allowance.spend(_UNITS_A_NODE)
-        if self._made > MAX_NODES:
-            raise refuse("too_many_nodes", "", f"repeats may unroll a page to at most {MAX_NODES} elements")
 
 
 def _condition_of(element: JsonObject, scope: Scope) -> RepeatCondition:

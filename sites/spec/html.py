@@ -11,10 +11,12 @@ import html
 import json
 import pkgutil
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Final, Literal, get_args
 from urllib.parse import unquote
+
+import yaml
 
 if TYPE_CHECKING:
     from sites.spec.catalog import Link, Picture, RenderContext, SectionProps
@@ -53,11 +55,11 @@ def tag(name: str, /, *children: str | None, **attributes: str | int | bool | No
     opening = f"<{name}"
     for key, value in attributes.items():
         if isinstance(value, str):
-            opening += f'{_attribute_name(key)}="{_escaped(value)}"'
+            opening += f'{_ATTRIBUTE_NAMES[key]}="{_escaped(value)}"'
         elif value is True:
-            opening += _attribute_name(key)
+            opening += _ATTRIBUTE_NAMES[key]
         elif value is not None and value is not False:
-            opening += f'{_attribute_name(key)}="{value}"'
+            opening += f'{_ATTRIBUTE_NAMES[key]}="{value}"'
     kind = Html if name in _INLINE else _Block
     if name in _VOID:
         return kind(f"{opening}>")
@@ -98,13 +100,18 @@ def _escaped(text: str) -> str:
     return text
 
 
-@cache  # the catalog's code names them, never a spec
-def _attribute_name(key: str) -> str:
-    """Return the name of an attribute with the space before it."""
-    name = key.rstrip("_").replace("_", "-")
-    if not _ATTRIBUTE.fullmatch(name):
-        raise ValueError(f"{name!r} is no attribute name")
-    return f" {name}"
+class _AttributeNames(dict[str, str]):
+    """The names of attributes with the space before them, by keyword; the catalog's code names them, never a spec."""
+
+    def __missing__(self, key: str) -> str:
+        name = key.rstrip("_").replace("_", "-")
+        if not _ATTRIBUTE.fullmatch(name):
+            raise ValueError(f"{name!r} is no attribute name")
+        self[key] = f" {name}"
+        return self[key]
+
+
+_ATTRIBUTE_NAMES: Final = _AttributeNames()
 
 
 _REFUSED_CHARS = re.compile(r"[\x00-\x20\x7f-\xa0\\<>\"'`{}|^\u2028\u2029\ufeff\u200b-\u200f]")
@@ -294,3 +301,14 @@ def _icon_paths() -> dict[str, str]:
 
 def _read(name: str) -> str:
     return (pkgutil.get_data(__name__, f"drawings/{name}") or b"").decode()
+
+
+def say(phrase: str, lang: str) -> str:
+    """Return one of the builder's English phrases in a language (BCP 47), or as it is where it is not translated."""
+    return _words().get(lang.partition("-")[0].lower(), {}).get(phrase, phrase)
+
+
+@cache
+def _words() -> Mapping[str, Mapping[str, str]]:
+    words: Mapping[str, Mapping[str, str]] = yaml.safe_load(pkgutil.get_data(__name__, "words.yaml") or b"")
+    return words

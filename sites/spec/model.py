@@ -36,7 +36,9 @@ INDEX = "index.html"
 _PAGE_PATH = re.compile(r"(?:[a-z0-9][a-z0-9-]{0,40}/){0,3}[a-z0-9][a-z0-9_-]{0,60}\.html")
 _NUMBERS = (int, float)
 _FORBIDDEN_KEYS = frozenset({"__proto__", "prototype", "constructor"})
-_FORBIDDEN_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+_FORBIDDEN_TEXT = re.compile(
+    r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
+)
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,28 @@ def site_of(document: Any) -> Site:
     """
     if not isinstance(document, dict):
         raise refuse("not_a_spec", "", "a site is a JSON object")
-    return _site_of(document if "pages" in document else {"pages": {INDEX: document}})
+    document = document if "pages" in document else {"pages": {INDEX: document}}
+    unknown = sorted(set(document) - {"pages"})
+    if unknown:
+        raise refuse("unknown_field", pointer(unknown[0]), "a site document holds `pages` and nothing else")
+    pages = document["pages"]
+    if not isinstance(pages, dict) or not pages:
+        raise refuse("not_a_spec", "/pages", "`pages` is an object of at least one page")
+    if len(pages) > MAX_PAGES:
+        raise refuse("too_large", "/pages", f"a site holds at most {MAX_PAGES} pages")
+    for path, page in pages.items():
+        if not _PAGE_PATH.fullmatch(path):
+            rule = "a page path is lower-case letters, digits and hyphens, and ends in .html"
+            raise refuse("bad_page_path", pointer("pages", path), rule)
+        if not isinstance(page, dict):
+            raise refuse("not_a_spec", pointer("pages", path), "a page is one json-render spec object")
+    if INDEX not in pages:
+        raise refuse("no_index", "/pages", f"a site needs {INDEX}")
+    site = Site(pages)
+    # pydantic writes the same text faster, but for its floats, which are shorter by less than half
+    if len(to_json(pages)) > MAX_SITE_BYTES // 2 and len(site.canonical().encode()) > MAX_SITE_BYTES:
+        raise refuse("too_large", "", f"a site spec holds at most {MAX_SITE_BYTES} bytes")
+    return site
 
 
 def deepcopy_checked(source: object) -> Any:
@@ -222,38 +245,9 @@ def _check_each(value: object) -> None:
             _check_scalar(item, steps)
 
 
-def escape_pointer(key: str) -> str:
-    """Return a key as a segment of a JSON pointer (RFC 6901)."""
-    return key.replace("~", "~0").replace("/", "~1")
-
-
 def pointer(*segments: str | int) -> str:
-    """Return the JSON pointer of the given keys and indexes."""
-    return "".join(["/" + escape_pointer(str(segment)) for segment in segments])
-
-
-def _site_of(document: JsonObject) -> Site:
-    unknown = sorted(set(document) - {"pages"})
-    if unknown:
-        raise refuse("unknown_field", pointer(unknown[0]), "a site document holds `pages` and nothing else")
-    pages = document["pages"]
-    if not isinstance(pages, dict) or not pages:
-        raise refuse("not_a_spec", "/pages", "`pages` is an object of at least one page")
-    if len(pages) > MAX_PAGES:
-        raise refuse("too_large", "/pages", f"a site holds at most {MAX_PAGES} pages")
-    for path, page in pages.items():
-        if not _PAGE_PATH.fullmatch(path):
-            rule = "a page path is lower-case letters, digits and hyphens, and ends in .html"
-            raise refuse("bad_page_path", pointer("pages", path), rule)
-        if not isinstance(page, dict):
-            raise refuse("not_a_spec", pointer("pages", path), "a page is one json-render spec object")
-    if INDEX not in pages:
-        raise refuse("no_index", "/pages", f"a site needs {INDEX}")
-    site = Site(pages)
-    # pydantic writes the same text faster, but for its floats, which are shorter by less than half
-    if len(to_json(pages)) > MAX_SITE_BYTES // 2 and len(site.canonical().encode()) > MAX_SITE_BYTES:
-        raise refuse("too_large", "", f"a site spec holds at most {MAX_SITE_BYTES} bytes")
-    return site
+    """Return the JSON pointer of the given keys and indexes (RFC 6901)."""
+    return "".join(["/" + str(segment).replace("~", "~0").replace("/", "~1") for segment in segments])
 
 
 def _object_of(pairs: Iterable[tuple[str, Any]]) -> JsonObject:

@@ -15,11 +15,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sites.errors import Finding, SpecError, refuse, shown
 from sites.spec.catalog import Business, Component, Email, ImageUrl, Link, OutlineSection, Phone, Tone, components
-from sites.spec.html import ArtName
+from sites.spec.html import ArtName, say
 from sites.spec.model import INDEX, JsonObject, Site, deepcopy_checked, parse_site, pointer
 from sites.spec.theme import Colour, FontName, PresetName
 from sites.spec.validate import require_valid
-from sites.spec.words import say
 
 MAX_SECTIONS: Final = 14
 

@@ -194,27 +194,10 @@ def _component(match: re.Match[str] | None) -> str | None:
     return next((entry.name for entry in sections if phrase in entry.words[:1]), None)
 
 
-_NOT_COPY: Final = frozenset(
-    {
-        "href",
-        "src",
-        "icon",
-        "theme",
-        "tone",
-        "layout",
-        "lang",
-        "of",
-        "variant",
-        "width",
-        "action",
-        "art",
-        "captions",
-        "cards",
-        "align",
-        "direction",
-        "gap",
-    }
+_NOT_COPY_NAMES: Final = (
+    "href src icon theme tone layout lang of variant width action art captions cards align direction gap"
 )
+_NOT_COPY: Final = frozenset(_NOT_COPY_NAMES.split())
 _MIN_WORDS: Final = 12
 """Sites with fewer words are too small to judge by word count."""
 _LONG_TEXT_WORDS: Final = 9

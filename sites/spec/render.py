@@ -7,19 +7,17 @@ and a change of the spec that needs the detached file is refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from sites.errors import DetachedPagesError
-from sites.spec.catalog import Component, Props, component_rules, components
+from sites.spec.catalog import Component, Props, RenderContext, component_rules, components
 from sites.spec.components.page import PageProps
 from sites.spec.expressions import Node, resolve_page, walk
-from sites.spec.html import EMPTY, Html, is_external, join, relative_to, tag
+from sites.spec.html import Html, is_external, relative_to, say, tag
 from sites.spec.model import INDEX, Site
 from sites.spec.theme import Theme, contrast_note, stylesheet, theme_class
 from sites.spec.validate import props_of, require_valid
-from sites.spec.words import say
 
 STYLESHEET = "styles.css"
 _ADDRESSES: Final = frozenset({"src", "href", "captions"})
@@ -61,60 +59,22 @@ def contrast_notes(site: Site) -> tuple[str, ...]:
     return tuple(f"{path}: {note}" for path, note in notes.items() if note)
 
 
-@dataclass(slots=True)
-class _Page:
-    """The rendering of one page."""
-
-    path: str
-    first_heading: Node | None
-    catalog: Mapping[str, Component]
-    lang: str
-
-    def render(self, nodes: Iterable[Node], level: int) -> list[Html]:
-        """Return each element as markup; `level` is that of their own headings, the page's first one apart."""
-        markup = []
-        for node in nodes:
-            component = self.catalog[node.type]
-            place = _Place(node, self, node.id, 1 if node is self.first_heading else max(level, 2))
-            markup.append(component.render(props_of(node, component), place))
-        return markup
-
-
-@dataclass(slots=True)
-class _Place:
-    """Where an element renders: what `RenderContext` promises to components."""
-
-    node: Node
-    on: _Page
-    id: str
-    level: int
-
-    @property
-    def page(self) -> str:
-        return self.on.path
-
-    def children(self, *, deeper: bool) -> Html:
-        return self._joined(self.node.children, deeper=deeper)
-
-    def slot(self, name: str, *, deeper: bool) -> Html:
-        return self._joined(self.node.slots.get(name, ()), deeper=deeper)
-
-    def url(self, address: str) -> str:
-        return relative_to(self.on.path, address)
-
-    def say(self, phrase: str) -> str:
-        return say(phrase, self.on.lang)
-
-    def _joined(self, nodes: tuple[Node, ...], *, deeper: bool) -> Html:
-        return join(*self.on.render(nodes, self.level + 1 if deeper else self.level)) if nodes else EMPTY
-
-
 def _document(path: str, root: Node, props: PageProps, *, theme: Theme | None, base: Theme) -> bytes:
     catalog = components()
     first = _first_heading(root, catalog)
-    page = _Page(path, first, catalog, props.lang)
+
+    def render_each(nodes: tuple[Node, ...], level: int) -> list[Html]:
+        """Return elements as markup; `level` is that of their own headings, the page's first one apart."""
+        markup = []
+        for node in nodes:
+            component = catalog[node.type]
+            own_level = 1 if node is first else max(level, 2)
+            context = RenderContext(node, node.id, own_level, path, props.lang, render_each)
+            markup.append(component.render(props_of(node, component), context))
+        return markup
+
     regions: dict[str, list[Html]] = {"header": [], "main": [], "footer": []}
-    for node, markup in zip(root.children, page.render(root.children, 2), strict=True):
+    for node, markup in zip(root.children, render_each(root.children, 2), strict=True):
         regions[catalog[node.type].place].append(markup)
     title = None if first else tag("h1", props.title, class_="visually-hidden")
     body = tag(

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
+from enum import Enum
 from typing import Any, Final, NamedTuple
 
 from sites.errors import refuse
@@ -21,20 +22,11 @@ _MAX_INDEX_CHARS: Final = 15
 """The most digits of a list index; more are beyond any list."""
 
 
-class _Missing:
-    """The type of `MISSING`."""
-
-    def __repr__(self) -> str:
-        return "MISSING"
-
-    def __copy__(self) -> _Missing:
-        return self
-
-    def __deepcopy__(self, memo: object) -> _Missing:
-        return self
+class _Missing(Enum):
+    MISSING = "undefined"
 
 
-MISSING: Final = _Missing()
+MISSING: Final = _Missing.MISSING
 """JavaScript's undefined: the value of a path that leads nowhere."""
 
 

@@ -184,7 +184,8 @@ def _examine(site: Site) -> _Examined:
         return _Examined(findings)
     try:
         trees = resolve_site(site, with_hidden=True)
-        shown_trees = resolve_site(site) if _may_hide(site) else trees
+        may_hide = any("visible" in element for page in site.pages.values() for element in page["elements"].values())
+        shown_trees = resolve_site(site) if may_hide else trees
     except SpecError as error:
         return _Examined([*findings, *error.findings])
     nodes = {path: walk(tree) for path, tree in trees.items()}
@@ -208,10 +209,6 @@ def _check_resolved(site: Site, nodes: _Nodes, catalog: Mapping[str, Component])
             where = pointer("pages", path, "elements", key, "props")
             findings[Finding("unknown_prop", where, "Shared has the prop `of` and no other")] = None
     return list(findings)
-
-
-def _may_hide(site: Site) -> bool:
-    return any("visible" in element for page in site.pages.values() for element in page["elements"].values())
 
 
 def _findings_of(error: ValidationError, node: Node, component: Component) -> Iterator[Finding]:

@@ -172,7 +172,7 @@ def _objection(path: str, names: NameSet) -> str | None:
     if is_planted(path):
         return "planted"
     try:
-        return None if names.add_file(path) == path else "unicode_form"
+        return None if names.add(path) == path else "unicode_form"
     except (PathRefusedError, TreeRefusedError) as error:
         return error.reason
 

@@ -139,10 +139,10 @@ def _drop_collisions(before: Snapshot, changes: dict[str, bytes | None]) -> Iter
     names = NameSet()
     for path in before.files:
         if path not in changes:
-            names.add_file(path)
+            names.add(path)
     for path in [path for path, data in changes.items() if data is not None]:
         try:
-            names.add_file(path)
+            names.add(path)
         except TreeRefusedError as error:
             del changes[path]
             yield Dropped(path, error.reason)

@@ -1,19 +1,22 @@
-"""Lists of short pieces: offers, steps, numbers, questions, a programme."""
+"""Lists: offers, steps, numbers, questions, a programme, people, and what things cost."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from sites.spec.catalog import (
     ITEM_TEXT,
+    Business,
     Component,
     IconName,
     ItemField,
     Label,
     Link,
+    LinkUrl,
     LongText,
+    OutlineSection,
     Picture,
     Props,
     RenderContext,
@@ -22,15 +25,15 @@ from sites.spec.catalog import (
     Text,
     Title,
     outline_items,
+    section_props,
 )
 from sites.spec.html import Html, anchor, heading, icon, image, level_inside, paragraphs, section, tag
+from sites.spec.model import JsonObject
 
 _TEXT_OR_DETAIL = ItemField("text", fallback="detail", is_required=False)
 
 
 class Feature(Props):
-    """One piece."""
-
     title: Label
     text: Text | None = None
     icon: IconName | None = None
@@ -39,8 +42,6 @@ class Feature(Props):
 
 
 class FeaturesProps(SectionProps):
-    """What is offered, in short pieces."""
-
     items: Annotated[tuple[Feature, ...], Field(min_length=1, max_length=12)]
     layout: Literal["cards", "plain", "rows"] = "cards"
     """Cards in a grid, the same without frames, or one below the other with the picture beside the words."""
@@ -95,15 +96,11 @@ def _features(props: FeaturesProps, ctx: RenderContext) -> Html:
 
 
 class Step(Props):
-    """One step."""
-
     title: Label
     text: Text | None = None
 
 
 class StepsProps(SectionProps):
-    """How something goes, in order."""
-
     items: Annotated[tuple[Step, ...], Field(min_length=1, max_length=12)]
 
 
@@ -124,8 +121,6 @@ def _steps(props: StepsProps, ctx: RenderContext) -> Html:
 
 
 class Stat(Props):
-    """One number."""
-
     value: Annotated[str, Field(min_length=1, max_length=20)]
     label: Label
 
@@ -150,8 +145,6 @@ def _stats(props: StatsProps, ctx: RenderContext) -> Html:
 
 
 class Question(Props):
-    """One question with its answer."""
-
     question: Title
     answer: LongText
 
@@ -180,8 +173,6 @@ def _faq(props: FaqProps, ctx: RenderContext) -> Html:
 
 
 class ScheduleEntry(Props):
-    """One entry."""
-
     time: Annotated[str, Field(min_length=1, max_length=30)]
     title: Title
     text: Text | None = None
@@ -216,3 +207,301 @@ def _schedule(props: ScheduleProps, ctx: RenderContext) -> Html:
     rows = tag("ol", *(_schedule_row(item, level_inside(ctx, props)) for item in props.items), class_="schedule")
     note = tag("p", props.note, class_="small") if props.note else None
     return section(ctx, props, rows, note, kind="agenda")
+
+
+_ROLE = ItemField("detail", 60, is_required=False)
+
+
+class Person(Props):
+    name: Label
+    role: Label | None = None
+    text: Text | None = None
+    image: Picture | None = None
+
+
+class TeamProps(SectionProps):
+    """The people behind the business; who has no picture is shown by initials."""
+
+    people: Annotated[tuple[Person, ...], Field(min_length=1, max_length=16)]
+
+
+def _person(person: Person, ctx: RenderContext, level: int) -> Html:
+    if person.image:
+        face = image(ctx, person.image, class_="face")
+    else:
+        initials = "".join(word[0] for word in person.name.split()[:2]).upper()
+        face = tag("div", initials, class_="face", aria_hidden="true")
+    role = tag("p", person.role, class_="role") if person.role else None
+    text = tag("p", person.text) if person.text else None
+    return tag("li", face, tag("div", heading(level, person.name), role, text))
+
+
+@Component(
+    "Team",
+    summary="people: heading, text, people [{name, role, text, image {src, alt}}]",
+    example={"heading": "Who bakes", "people": [{"name": "Ida Holm", "role": "Baker"}]},
+    words=("team", "people", "staff", "our team", "about us"),
+    outline=outline_items("people", 8, name=ItemField("title", 60), role=_ROLE, text=ITEM_TEXT),
+    outline_hint="items: title = name, detail = role, text; only people that the request names",
+    nav_label="Team",
+)
+def _team(props: TeamProps, ctx: RenderContext) -> Html:
+    people = [_person(person, ctx, level_inside(ctx, props)) for person in props.people]
+    columns = 4 if len(people) in (4, 7, 8) else min(len(people), 3)
+    return section(ctx, props, tag("ul", *people, class_=f"people people-{columns}"), kind="team")
+
+
+class Testimonial(Props):
+    quote: Text
+    name: Label
+    role: Label | None = None
+    image: Picture | None = None
+    rating: Annotated[int, Field(ge=1, le=5)] | None = None
+
+
+class TestimonialsProps(SectionProps):
+    """What customers say, as quotations; a single one stands large and alone."""
+
+    items: Annotated[tuple[Testimonial, ...], Field(min_length=1, max_length=9)]
+
+
+def _quote(item: Testimonial, ctx: RenderContext) -> Html:
+    stars = None
+    if item.rating:
+        label = ctx.say("{n} out of 5 stars").format(n=item.rating)
+        stars = tag("p", "★" * item.rating + "☆" * (5 - item.rating), class_="stars", role="img", aria_label=label)
+    role = tag("span", item.role, class_="quote-role") if item.role else None
+    words = tag("span", tag("span", item.name, class_="quote-name"), role, class_="quote-by")
+    face = image(ctx, item.image, class_="quote-face") if item.image else None
+    caption = tag("figcaption", face, words)
+    return tag("figure", stars, tag("blockquote", tag("p", item.quote)), caption)
+
+
+@Component(
+    "Testimonials",
+    summary="customer quotes: heading, items [{quote, name, role, image {src, alt}, rating 1-5}]",
+    example={"heading": "What people say", "items": [{"quote": "The best rye in town.", "name": "Ana", "rating": 5}]},
+    words=("testimonials", "testimonial", "reviews", "quotes", "customer quotes", "customer reviews"),
+    outline=outline_items(
+        "items", 6, quote=ItemField("text"), name=ItemField("title", default="A customer"), role=_ROLE
+    ),
+    outline_hint="items: title = name, text = quote, detail = role; only quotes that the request gives",
+    nav_label="Reviews",
+)
+def _testimonials(props: TestimonialsProps, ctx: RenderContext) -> Html:
+    count = len(props.items)
+    if count == 1:
+        quotes = tag("div", tag("div", _quote(props.items[0], ctx)), class_="quotes quote-alone")
+    else:
+        cards = [tag("li", _quote(item, ctx), class_="card") for item in props.items]
+        quotes = tag("ul", *cards, class_=f"cards cards-{2 if count == 4 else min(count, 3)} quotes")
+    return section(ctx, props, quotes, kind="testimonials")
+
+
+class Logo(Props):
+    name: Label
+    image: Picture | None = None
+    href: LinkUrl | None = None
+
+
+class LogosProps(SectionProps):
+    items: Annotated[tuple[Logo, ...], Field(min_length=1, max_length=16)]
+
+
+def _logo(item: Logo, ctx: RenderContext) -> Html:
+    picture = item.image and item.image.model_copy(update={"alt": item.image.alt or item.name})
+    mark = image(ctx, picture) if picture else tag("span", item.name, class_="wordmark")
+    return tag("li", tag("a", mark, href=ctx.url(item.href)) if item.href else mark)
+
+
+@Component(
+    "Logos",
+    summary="customers or partners in a row: heading, items [{name, image {src, alt}, href}]",
+    example={"heading": "They serve our bread", "items": [{"name": "The Mill Inn"}, {"name": "Café Ost"}]},
+    words=("logos", "logo cloud", "partners", "clients", "sponsors", "trusted by"),
+    outline=outline_items("items", 12, name=ItemField("title", 60)),
+    outline_hint="items: title = name of a customer or partner; only names that the request gives",
+)
+def _logos(props: LogosProps, ctx: RenderContext) -> Html:
+    return section(ctx, props, tag("ul", *(_logo(item, ctx) for item in props.items), class_="logo-row"), kind="logos")
+
+
+class Plan(Props):
+    name: Label
+    price: Label
+    period: Label | None = None
+    text: Text | None = None
+    features: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=160)], ...], Field(max_length=12)] = ()
+    action: Link | None = None
+    badge: Label | None = None
+    """A word such as "Most loved"; the plan that has one stands out."""
+
+
+class PricingProps(SectionProps):
+    plans: Annotated[tuple[Plan, ...], Field(min_length=1, max_length=4)]
+
+
+def _plan(plan: Plan, ctx: RenderContext, level: int) -> Html:
+    badge = tag("p", plan.badge, class_="badge") if plan.badge else None
+    period = tag("span", plan.period, class_="period") if plan.period else None
+    price = tag("p", tag("strong", plan.price), period, class_="price")
+    text = tag("p", plan.text) if plan.text else None
+    lines = [tag("li", icon("check"), tag("span", line)) for line in plan.features]
+    features = tag("ul", *lines, class_="ticks") if lines else None
+    style = "button" if plan.badge else "button button-quiet"
+    action = tag("p", anchor(ctx, plan.action, class_=style), class_="actions") if plan.action else None
+    classes = "card plan plan-marked" if plan.badge else "card plan"
+    return tag("li", badge, heading(level, plan.name), price, text, features, action, class_=classes)
+
+
+_outline_plans = outline_items("plans", 4, name=ItemField("title", 60), price=ItemField("detail", 60), text=ITEM_TEXT)
+
+
+def _outline_pricing(section: OutlineSection, business: Business) -> JsonObject:
+    props = _outline_plans(section, business)
+    if business.contact_href:
+        for plan in props["plans"]:
+            plan["action"] = {"label": business.say("Get in touch"), "href": business.contact_href}
+    return props
+
+
+@Component(
+    "Pricing",
+    summary="plans: heading, plans [{name, price, period, text, features [text], action {label, href}, badge}]",
+    example={
+        "heading": "Courses",
+        "plans": [
+            {
+                "name": "One day",
+                "price": "€120",
+                "features": ["All tools"],
+                "action": {"label": "Book", "href": "#contact"},
+            }
+        ],
+    },
+    words=("pricing", "prices", "plans", "pricing table", "packages"),
+    outline=_outline_pricing,
+    outline_hint="items: title = plan, detail = price, text",
+    nav_label="Prices",
+)
+def _pricing(props: PricingProps, ctx: RenderContext) -> Html:
+    cards = [_plan(plan, ctx, level_inside(ctx, props)) for plan in props.plans]
+    return section(ctx, props, tag("ul", *cards, class_=f"cards cards-{len(cards)} plans"), kind="pricing")
+
+
+class PricedItem(Props):
+    title: Label
+    price: Annotated[str, Field(min_length=1, max_length=30)]
+    text: Text | None = None
+    tag: Tag | None = None
+
+
+class PriceListProps(SectionProps):
+    """A menu: many small things with a price each, in two columns where there is room."""
+
+    items: Annotated[tuple[PricedItem, ...], Field(min_length=1, max_length=40)]
+    note: Text | None = None
+
+
+def _price_line(item: PricedItem, level: int) -> Html:
+    mark = tag("span", item.tag, class_="tag") if item.tag else None
+    top = tag("div", heading(level, item.title), mark, tag("span", item.price, class_="line-price"), class_="line-top")
+    return tag("li", top, tag("p", item.text) if item.text else None)
+
+
+@Component(
+    "PriceList",
+    summary="menu or price list: heading, items [{title, price, text, tag}], note",
+    example={"heading": "Bread", "items": [{"title": "Rye", "price": "€5.80", "text": "Dense and sour."}]},
+    words=("price list", "menu", "pricelist", "food menu"),
+    outline=outline_items("items", 24, title=ItemField("title", 60), price=ItemField("detail", 30), text=ITEM_TEXT),
+    outline_hint="items: title, detail = price, text",
+    nav_label="Menu",
+)
+def _price_list(props: PriceListProps, ctx: RenderContext) -> Html:
+    lines = tag("ul", *(_price_line(item, level_inside(ctx, props)) for item in props.items), class_="price-list")
+    note = tag("p", props.note, class_="small") if props.note else None
+    return section(ctx, props, lines, note, kind="menu")
+
+
+Cell = bool | Annotated[str, Field(max_length=120)]
+
+
+class Row(Props):
+    label: Label
+    values: Annotated[tuple[Cell, ...], Field(min_length=1, max_length=6)]
+
+
+class ComparisonTableProps(SectionProps):
+    """Choices side by side, in a table that scrolls sideways on a narrow screen."""
+
+    columns: Annotated[tuple[Label, ...], Field(min_length=1, max_length=6)]
+    rows: Annotated[tuple[Row, ...], Field(min_length=1, max_length=30)]
+    highlight: Annotated[int, Field(ge=1, le=6)] | None = None
+    """The recommended column, counted from 1."""
+
+    @model_validator(mode="after")
+    def _check_width(self) -> Self:
+        if any(len(row.values) != len(self.columns) for row in self.rows):
+            raise ValueError("every row needs one value for each column")
+        return self
+
+
+def _table_row(row: Row, ctx: RenderContext, styles: list[str | None]) -> Html:
+    cells = [tag("td", _cell(value, ctx), class_=style) for value, style in zip(row.values, styles, strict=True)]
+    return tag("tr", tag("th", row.label, scope="row"), *cells)
+
+
+def _cell(value: bool | str, ctx: RenderContext) -> Html | str:
+    if isinstance(value, str):
+        return value
+    if value:
+        return tag("span", icon("check"), tag("span", ctx.say("Yes"), class_="visually-hidden"), class_="yes")
+    return tag("span", ctx.say("No"), class_="no")
+
+
+def _outline_table(section: OutlineSection, business: Business) -> JsonObject:
+    """Read items as rows: `detail` and `text` hold the values, split at `|`; the first item names the columns."""
+    lines = [
+        (item.get("title") or "", (item.get("detail") or item.get("text") or "").split("|")) for item in section.items
+    ]
+    if not lines:
+        return section_props(section)
+    columns = [name.strip()[:60] for name in lines[0][1]]
+    rows = [
+        {"label": label[:60], "values": [_value(part) for part in (values + [""] * len(columns))[: len(columns)]]}
+        for label, values in lines[1:]
+        if label
+    ]
+    return {**section_props(section), "columns": columns, "rows": rows}
+
+
+def _value(text: str) -> bool | str:
+    return {"yes": True, "no": False}.get(text.strip().lower(), text.strip()[:120])
+
+
+@Component(
+    "ComparisonTable",
+    summary="choices side by side: heading, columns [name], rows [{label, values [text or true/false]}], "
+    "highlight (column from 1)",
+    example={
+        "heading": "Compare",
+        "columns": ["Basic", "Pro"],
+        "rows": [{"label": "Support", "values": ["Mail", True]}],
+        "highlight": 2,
+    },
+    words=("comparison table", "comparison", "compare table", "table"),
+    outline=_outline_table,
+    outline_hint="first item: detail = column names split by |; then one item per row: title, detail = values "
+    "split by |",
+    nav_label="Compare",
+)
+def _comparison_table(props: ComparisonTableProps, ctx: RenderContext) -> Html:
+    styles = ["marked" if place == props.highlight else None for place in range(1, len(props.columns) + 1)]
+    names = [tag("th", name, scope="col", class_=style) for name, style in zip(props.columns, styles, strict=True)]
+    head = tag("thead", tag("tr", tag("td", tag("span", ctx.say("Compared"), class_="visually-hidden")), *names))
+    body = tag("tbody", *(_table_row(row, ctx, styles) for row in props.rows))
+    label = props.heading or ctx.say("Comparison")
+    table = tag("table", tag("caption", label, class_="visually-hidden"), head, body)
+    frame = tag("div", table, class_="table-frame", role="group", aria_label=label, tabindex="0")
+    return section(ctx, props, frame, kind="comparison")

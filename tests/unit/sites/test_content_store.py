@@ -187,9 +187,9 @@ def test_a_manifest_survives_its_json_and_a_pickle(content_store: ContentStore) 
 
 def test_a_manifest_counts(content_store: ContentStore) -> None:
     manifest = content_store.put_tree({"index.html": b"12", "app/main.MJS": b"345", "package.json": b"{}"})
-    assert manifest.signals == (3, True, True)
+    assert manifest.signals == {"files": 3, "has_js": True, "has_build": True}
     assert manifest.total_bytes == 7
-    assert content_store.put_tree(OLD).signals == (2, False, False)
+    assert content_store.put_tree(OLD).signals == {"files": 2, "has_js": False, "has_build": False}
     assert manifest["index.html"].media_type == "text/html"
 
 

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from ledger.releases import ReleaseFacts, choose_swept
 from routing.policy.platform import Retention
 from sites.content_store import ContentStore, Disk, Manifest
-from sites.releases import Kept, Shown, Sweeper
+from sites.releases import VERDICTS, Kept, Shown, Sweeper
 
 OLD = {"index.html": b"old", "same.css": b"same"}
 NEW = {"index.html": b"new", "same.css": b"same"}
@@ -50,6 +50,17 @@ def test_what_is_not_kept_goes_and_what_is_stays_byte_for_byte(tmp_path: Path) -
     assert not content_store.exists(old["index.html"].sha256)
     assert [path.name for path in (tmp_path / "sites" / SITE / "trees").iterdir()] == [new.digest]
     assert [path.name for path in (tmp_path / "sites" / SITE / "releases").iterdir()] == ["r2"]
+
+
+def test_a_verdict_of_the_scan_goes_when_nobody_has_made_it_anew_for_long(tmp_path: Path) -> None:
+    old, young = tmp_path / VERDICTS / "ab" / "ab1", tmp_path / VERDICTS / "ab" / "ab2"
+    old.parent.mkdir(parents=True)
+    old.write_bytes(b"")
+    age(tmp_path)
+    young.write_bytes(b"")
+    assert Sweeper(tmp_path).sweep(Kept(frozenset()), older_than=LONG_AGO + 1, is_dry_run=True).leftovers == 1
+    assert Sweeper(tmp_path).sweep(Kept(frozenset()), older_than=LONG_AGO + 1).leftovers == 1
+    assert (old.exists(), young.exists()) == (False, True)
 
 
 @pytest.mark.threat("H7")

@@ -185,7 +185,7 @@ class _Reader:
         if mode == DIRECTORY and depth >= MAX_DEPTH:
             return "too_deep"
         try:
-            checked = self._names.add_directory(path) if mode == DIRECTORY else self._names.add_file(path)
+            checked = self._names.add(path, is_file=mode != DIRECTORY)
         except (PathRefusedError, TreeRefusedError) as error:
             return error.reason
         return None if checked == path else "unicode_form"

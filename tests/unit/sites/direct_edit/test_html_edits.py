@@ -177,7 +177,7 @@ def test_an_edit_of_any_page_changes_exactly_its_place_or_is_refused(pieces: lis
         after = apply_changes(document, [change])
     except NotEditableError:
         return
-    (start, end), written = change.splice
+    (start, end), written = change.span, change.written
     prefix, suffix = document.source[:start].encode(), document.source[end:].encode()
     assert after == prefix + written.encode() + suffix
     assert [found.name for found in Document(after).nodes] == [found.name for found in document.nodes]

@@ -7,7 +7,7 @@ from sites.scan.active_content import references
 
 
 def urls(css: str) -> list[tuple[str, str]]:
-    return [(one.use, one.text) for one in references(css)]
+    return [(one.kind, one.text) for one in references(css)]
 
 
 @pytest.mark.threat("G5")

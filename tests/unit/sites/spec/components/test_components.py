@@ -9,8 +9,8 @@ from lxml import etree, html
 from pydantic import ValidationError
 
 from sites.spec.catalog import IconName
-from sites.spec.components.contact import MapLinkProps, NewsletterProps
-from sites.spec.components.media import VideoProps
+from sites.spec.components.content import VideoProps
+from sites.spec.components.page import MapLinkProps, NewsletterProps
 from sites.spec.html import ART_NAMES, ArtName, art, icon
 from sites.spec.model import INDEX, parse_site
 from sites.spec.outline import expand_outline

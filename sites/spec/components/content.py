@@ -1,0 +1,444 @@
+"""What opens a page or calls the visitor to act, words, pictures and films."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Final, Literal, Self
+
+from pydantic import Field, model_validator
+
+from sites.spec.catalog import (
+    Business,
+    Component,
+    Label,
+    Link,
+    LinkUrl,
+    LongText,
+    OutlineSection,
+    Picture,
+    Props,
+    RenderContext,
+    SectionProps,
+    Text,
+    Title,
+    section_props,
+)
+from sites.spec.html import (
+    ART_NAMES,
+    ArtName,
+    Html,
+    anchor,
+    art,
+    band,
+    buttons,
+    heading,
+    icon,
+    image,
+    intro,
+    is_external,
+    paragraphs,
+    section,
+    tag,
+)
+from sites.spec.model import JsonObject
+
+_ANY_ART = tuple(name for name in ART_NAMES if name != "dashboard")
+"""Drawings that suit any trade."""
+
+
+class HeroProps(SectionProps):
+    """The opening of a page; with nothing to stand beside the words it is neither split nor covered."""
+
+    heading: Title
+    actions: Annotated[tuple[Link, ...], Field(max_length=2)] = ()
+    image: Picture | None = None
+    art: ArtName | None = None
+    """A drawing in the site's colours, for where there is no image."""
+    layout: Literal["split", "centered", "cover", "statement"] = "split"
+    notes: Annotated[tuple[Label, ...], Field(max_length=4)] = ()
+    """Short facts below the buttons."""
+
+
+def _hero_picture(props: HeroProps, ctx: RenderContext) -> Html | None:
+    if aside := ctx.slot("aside", deeper=True):
+        return tag("div", aside, class_="hero-aside")
+    if props.image:
+        return tag("div", image(ctx, props.image, eager=True), class_="hero-picture")
+    return tag("div", art(props.art), class_="hero-picture hero-art") if props.art else None
+
+
+def _outline_hero(section: OutlineSection, business: Business) -> JsonObject:
+    notes = [str(item["title"])[:60] for item in section.items if item.get("title")]
+    props: JsonObject = {"heading": business.name, **section_props(section), "layout": "split"}
+    if business.tagline and business.tagline != props.get("text"):
+        props["eyebrow"] = business.tagline[:60]
+    props |= {"image": {"src": section.image, "alt": ""}} if section.image else {"art": _art_for(business)}
+    if business.contact_href:
+        props["actions"] = [{"label": business.say("Get in touch"), "href": business.contact_href}]
+    return props | ({"notes": notes[:4]} if notes else {})
+
+
+def _art_for(business: Business) -> str:
+    """Return the chosen drawing, else one by the name, so that two new sites seldom open alike."""
+    return business.art or _ANY_ART[sum(business.name.encode()) % len(_ANY_ART)]
+
+
+@Component(
+    "Hero",
+    summary="opening: eyebrow, heading, text, actions (max 2) [{label, href}], image {src, alt}, art "
+    f"{'|'.join(ART_NAMES)}, layout split|centered|cover|statement, notes [text]; slot aside",
+    example={
+        "heading": "Bread worth getting up for",
+        "text": "Baked every night in a wood oven.",
+        "actions": [{"label": "See the menu", "href": "#menu"}],
+    },
+    words=("hero", "hero section", "hero banner", "banner", "opening", "masthead", "intro"),
+    slots=("aside",),
+    outline=_outline_hero,
+    outline_hint="items: up to 4 short facts as title",
+)
+def _hero(props: HeroProps, ctx: RenderContext) -> Html:
+    notes = tag("ul", *(tag("li", note) for note in props.notes), class_="hero-notes") if props.notes else None
+    picture = _hero_picture(props, ctx)
+    layout = "centered" if picture is None and props.layout in ("split", "cover") else props.layout
+    words: tuple[Html | None, ...] = (intro(ctx, props), buttons(ctx, props.actions), notes)
+    if layout == "statement":
+        text = tag("p", props.text, class_="lead") if props.text else None
+        head = props.model_copy(update={"text": None})
+        words = (intro(ctx, head), tag("div", text, *words[1:], class_="hero-rest"))
+    tone = "deep" if layout == "cover" else props.tone
+    words_box = tag("div", *words, class_="hero-words")
+    return band(ctx, props, words_box, picture, classes=f"hero hero-{layout} tone-{tone}")
+
+
+class PageIntroProps(SectionProps):
+    """The opening of a page that is not the front page: a heading with its text, beside a picture if there is one."""
+
+    heading: Title
+    image: Picture | None = None
+
+
+def _outline_page_intro(section: OutlineSection, business: Business) -> JsonObject:
+    picture = {"image": {"src": section.image, "alt": ""}} if section.image else {}
+    return {"heading": business.name, **section_props(section), **picture}
+
+
+@Component(
+    "PageIntro",
+    summary="opening of a further page: eyebrow, heading, text, image {src, alt}",
+    example={"heading": "Our classes", "text": "Small groups, every weekend."},
+    words=("page intro", "page header", "page introduction"),
+    outline=_outline_page_intro,
+    outline_hint="opening of a page other than the first",
+)
+def _page_intro(props: PageIntroProps, ctx: RenderContext) -> Html:
+    picture = tag("div", image(ctx, props.image, eager=True), class_="page-intro-picture") if props.image else None
+    return band(ctx, props, intro(ctx, props), picture, classes=f"page-intro tone-{props.tone}")
+
+
+class CallToActionProps(SectionProps):
+    """One invitation, in a panel of the site's own colour."""
+
+    heading: Title
+    actions: Annotated[tuple[Link, ...], Field(max_length=2)] = ()
+
+
+def _outline_call(section: OutlineSection, business: Business) -> JsonObject:
+    item = next((item for item in section.items if item.get("title")), {})
+    href = item.get("detail") or business.contact_href
+    actions = [{"label": item.get("title", business.say("Get in touch"))[:60], "href": href}] if href else []
+    return {"heading": business.name, **section_props(section), "actions": actions}
+
+
+@Component(
+    "CallToAction",
+    summary="one invitation: heading, text, actions (max 2) [{label, href}]",
+    example={"heading": "Come for breakfast", "actions": [{"label": "Book a table", "href": "#contact"}]},
+    words=("call to action", "cta", "call-to-action", "call to action section"),
+    outline=_outline_call,
+    outline_hint="one item: title = button label, detail = its address (https:, tel:, mailto:, #contact) where it is "
+    "not the contact",
+)
+def _call_to_action(props: CallToActionProps, ctx: RenderContext) -> Html:
+    panel = tag("div", intro(ctx, props), buttons(ctx, props.actions), class_="panel")
+    return band(ctx, props, panel, classes=f"tone-{props.tone} call")
+
+
+class HeadingProps(Props):
+    """A heading of its own inside a section, of the level that its place has."""
+
+    text: Title
+
+
+@Component("Heading", summary="a heading: text", example={"text": "Also good"})
+def _heading(props: HeadingProps, ctx: RenderContext) -> Html:
+    return heading(ctx.level, props.text, id=ctx.id)
+
+
+class TextProps(Props):
+    text: LongText
+
+
+@Component("Text", summary="paragraphs: text (as body of RichText)", example={"text": "We bake at night."})
+def _text(props: TextProps, ctx: RenderContext) -> Html:
+    return tag("div", paragraphs(props.text), class_="prose", id=ctx.id)
+
+
+@Component("Link", summary="a link: label, href", example={"label": "All breads", "href": "#menu"})
+def _link(props: Link, ctx: RenderContext) -> Html:
+    return tag("p", anchor(ctx, props), id=ctx.id)
+
+
+class ButtonProps(Link):
+    variant: Literal["filled", "quiet"] = "filled"
+
+
+@Component(
+    "Button",
+    summary="a button: label, href, variant filled|quiet",
+    example={"label": "Order", "href": "#contact"},
+    words=("button",),
+)
+def _button(props: ButtonProps, ctx: RenderContext) -> Html:
+    style = "button" if props.variant == "filled" else "button button-quiet"
+    return tag("p", anchor(ctx, props, class_=style), class_="actions", id=ctx.id)
+
+
+class CardProps(Props):
+    heading: Title | None = None
+    text: Text | None = None
+    image: Picture | None = None
+    link: Link | None = None
+
+
+@Component(
+    "Card",
+    summary="frame: heading, text, image {src, alt}, link {label, href}; children",
+    example={"heading": "Rye", "text": "Dense and sour."},
+    has_children=True,
+    words=("card",),
+)
+def _card(props: CardProps, ctx: RenderContext) -> Html:
+    picture = image(ctx, props.image, class_="card-image") if props.image else None
+    title = heading(ctx.level, props.heading) if props.heading else None
+    text = tag("p", props.text) if props.text else None
+    children = ctx.children(deeper=props.heading is not None)
+    link = tag("p", anchor(ctx, props.link), class_="card-link") if props.link else None
+    return tag("div", picture, title, text, children, link, class_="card", id=ctx.id)
+
+
+class RichTextProps(SectionProps):
+    """Running text with paragraphs, lists and emphasis, beside its picture if it has one."""
+
+    body: LongText
+    image: Picture | None = None
+
+
+def _outline_rich_text(section: OutlineSection, business: Business) -> JsonObject:
+    head = {key: value for key, value in section_props(section).items() if key != "text"}
+    extra = [": ".join(part for part in (item.get("title"), item.get("text")) if part) for item in section.items]
+    blocks = [section.text or "", "\n".join(f"- {line}" for line in extra if line)]
+    return {**head, "body": "\n\n".join(block for block in blocks if block)}
+
+
+@Component(
+    "RichText",
+    summary="running text: heading, body (blank line = paragraph, '- ' = list, **bold**, *emphasis*), image",
+    example={"heading": "Our story", "body": "We began in **1998**.\n\nThe oven is older."},
+    words=("rich text", "text section", "about", "story", "about section", "text block"),
+    outline=_outline_rich_text,
+    outline_hint="text = the paragraphs; items: list lines",
+    nav_label="About",
+)
+def _rich_text(props: RichTextProps, ctx: RenderContext) -> Html:
+    body = tag("div", paragraphs(props.body), class_="prose")
+    if props.image is None:
+        return section(ctx, props, body, kind="rich-text rich-text-plain")
+    row = tag("div", tag("div", intro(ctx, props), body), tag("div", image(ctx, props.image), class_="prose-picture"))
+    return band(ctx, props, row, classes=f"tone-{props.tone} rich-text rich-text-split")
+
+
+class CodeProps(Props):
+    """Lines to copy as they are; they scroll sideways, also by keyboard."""
+
+    code: Annotated[str, Field(min_length=1, max_length=4000)]
+    title: Label | None = None
+    """A file name, or the program that the lines are typed into."""
+
+
+@Component(
+    "Code",
+    summary="lines of code: code, title; stands in a Section, or in the slot aside of a Hero",
+    example={"code": "pip install loaf\nloaf bake --hours 40", "title": "Terminal"},
+    words=("code", "code block", "code sample", "snippet"),
+)
+def _code(props: CodeProps, ctx: RenderContext) -> Html:
+    title = tag("p", props.title, class_="code-title") if props.title else None
+    lines = tag("pre", tag("code", props.code), role="group", tabindex=0, aria_label=props.title or "Code")
+    return tag("div", title, lines, class_="code", id=ctx.id)
+
+
+class ImageProps(Picture):
+    caption: Title | None = None
+    width: Literal["text", "wide", "full"] = "wide"
+
+
+@Component(
+    "Image",
+    summary="one picture: src, alt, caption, width text|wide|full",
+    example={"src": "assets/oven.svg", "alt": "The wood oven", "caption": "Built in 1911"},
+    words=("image", "picture", "photo"),
+)
+def _image(props: ImageProps, ctx: RenderContext) -> Html:
+    caption = tag("figcaption", props.caption) if props.caption else None
+    return tag("figure", image(ctx, props), caption, id=ctx.id, class_=f"figure figure-{props.width}")
+
+
+class GalleryImage(Picture):
+    caption: Title | None = None
+
+
+class GalleryProps(SectionProps):
+    images: Annotated[tuple[GalleryImage, ...], Field(min_length=1, max_length=24)]
+    layout: Literal["grid", "mosaic", "wide", "strip"] = "grid"
+    """Squares, a mosaic of large and small pictures, pictures in full width, or a strip to swipe through."""
+    enlarge: bool = False
+    """Whether a click shows a picture large and alone: a popover, which needs no script and closes on Escape."""
+
+
+def _figure(picture: GalleryImage, ctx: RenderContext, *, large: str | None) -> Html:
+    shown: Html = image(ctx, picture)
+    if large is not None:
+        shown = tag(
+            "button", shown, type="button", class_="enlarge", popovertarget=large, aria_label=_enlarging(picture, ctx)
+        )
+    return tag("figure", shown, tag("figcaption", picture.caption) if picture.caption else None)
+
+
+def _enlarging(picture: GalleryImage, ctx: RenderContext) -> str:
+    what = picture.caption or picture.alt
+    return f"{ctx.say('Enlarge')}: {what}" if what else ctx.say("Enlarge")
+
+
+def _large(picture: GalleryImage, ctx: RenderContext, *, key: str) -> Html:
+    """Return the large picture, which a browser loads when it is shown."""
+    closer = tag(
+        "button",
+        icon("close"),
+        tag("span", ctx.say("Close"), class_="visually-hidden"),
+        type="button",
+        class_="large-close",
+        popovertarget=key,
+        popovertargetaction="hide",
+    )
+    caption = tag("p", picture.caption) if picture.caption else None
+    return tag("div", image(ctx, picture), caption, closer, id=key, class_="large", popover=True)
+
+
+@Component(
+    "Gallery",
+    summary="pictures: heading, images [{src, alt, caption}], layout grid|mosaic|wide|strip (to swipe), enlarge true "
+    "(a click shows one large)",
+    example={
+        "heading": "From the oven",
+        "images": [{"src": "assets/rye.svg", "alt": "A dark rye loaf", "caption": "Rye"}],
+    },
+    words=("gallery", "photo gallery", "photos", "image gallery", "pictures"),
+    nav_label="Gallery",
+)
+def _gallery(props: GalleryProps, ctx: RenderContext) -> Html:
+    keys = [f"{ctx.id}.{at}" if props.enlarge else None for at, _ in enumerate(props.images, 1)]
+    figures = [_figure(picture, ctx, large=key) for picture, key in zip(props.images, keys, strict=True)]
+    larges = [_large(picture, ctx, key=key) for picture, key in zip(props.images, keys, strict=True) if key]
+    columns = 2 if len(figures) in (2, 4) else 3
+    style = f"gallery-{columns}" if props.layout == "grid" else f"gallery-{props.layout}"
+    is_strip = props.layout == "strip"  # which a keyboard scrolls only when it can be focused
+    grid = tag(
+        "div",
+        *figures,
+        class_=f"gallery-grid {style}",
+        tabindex=0 if is_strip else None,
+        role="group" if is_strip else None,
+        aria_label=(props.heading or ctx.say("Gallery")) if is_strip else None,
+    )
+    return section(ctx, props, grid, *larges, kind="gallery")
+
+
+_FILM: Final = re.compile(r"[^?#]+\.(?P<kind>mp4|webm)", re.IGNORECASE)
+
+
+class VideoProps(SectionProps):
+    """A film of the site, or a still that leads to one elsewhere.
+
+    A frame of another site would run that site's scripts in the page and watch the visitor before anything is played,
+    and the scan refuses frames. So a film from elsewhere opens there when the visitor asks for it.
+    """
+
+    src: LinkUrl | None = None
+    """A film of the site, .mp4 or .webm."""
+    captions: LinkUrl | None = None
+    """A .vtt file of the site with the spoken words."""
+    href: LinkUrl | None = None
+    """Where the film is, if it is elsewhere."""
+    title: Title
+    length: Label | None = None
+    image: Picture | None = None
+    art: ArtName | None = None
+    """A drawing for the still, for where there is no image."""
+
+    @model_validator(mode="after")
+    def _check_source(self) -> Self:
+        if (self.src is None) == (self.href is None):
+            raise ValueError("a video has either src, a film of the site, or href, an address elsewhere")
+        if self.src is not None and (is_external(self.src) or not _FILM.fullmatch(self.src)):
+            raise ValueError("src is an .mp4 or .webm file of the site; a film elsewhere goes into href")
+        if self.captions is not None and (is_external(self.captions) or not self.captions.endswith(".vtt")):
+            raise ValueError("captions is a .vtt file of the site")
+        return self
+
+
+def _player(props: VideoProps, ctx: RenderContext, length: Html | None) -> Html:
+    """Return the player, which loads nothing before it is asked to."""
+    film = _FILM.fullmatch(props.src or "")
+    source = tag("source", src=ctx.url(props.src or ""), type=f"video/{film['kind'].lower()}" if film else None)
+    track = None
+    if props.captions:
+        track = tag("track", kind="captions", src=ctx.url(props.captions), label="Captions", default=True)
+    video = tag(
+        "video",
+        source,
+        track,
+        controls=True,
+        preload="none",
+        playsinline=True,
+        poster=ctx.url(props.image.src) if props.image else None,
+        aria_label=props.title,
+        class_="video-frame",
+    )
+    return tag("figure", video, tag("figcaption", props.title, length), class_="video-figure")
+
+
+def _still(props: VideoProps, ctx: RenderContext, length: Html | None) -> Html:
+    picture = image(ctx, props.image.model_copy(update={"alt": ""})) if props.image else art(props.art or "waves")
+    words = tag(
+        "span",
+        tag("span", f"{ctx.say('Watch')}: ", class_="visually-hidden"),
+        props.title,
+        length,
+        class_="video-title",
+    )
+    play = tag("span", icon("play"), class_="video-play")
+    return tag("a", picture, play, words, class_="video-frame video-link", href=ctx.url(props.href or ""))
+
+
+@Component(
+    "Video",
+    summary="a film: title, and href (address of the film elsewhere) or src (.mp4|.webm file), captions (.vtt), "
+    "length, image {src, alt} as still, or art (see Hero)",
+    example={"title": "A night at the oven", "href": "https://video.example/oven", "length": "3 min", "art": "hills"},
+    words=("video", "film", "video embed", "video section", "clip"),
+)
+def _video(props: VideoProps, ctx: RenderContext) -> Html:
+    length = tag("span", props.length, class_="video-length") if props.length else None
+    show = _still if props.src is None else _player
+    return section(ctx, props, show(props, ctx, length), kind="video")
