@@ -3,7 +3,7 @@
 import gc
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
@@ -30,10 +30,15 @@ def pytest_configure(config: Config) -> None:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", directory)
 
 
-def pytest_collection_finish() -> None:
-    """Let the collector of garbage pass over what was imported: every test's full collections would walk it."""
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Import without collecting garbage, which stays small, and keep what was imported out of later collections."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -30,11 +30,15 @@ T = TypeVar("T")
 
 
 def wait_until(look: Callable[[], T], *, seconds: float, what: str) -> T:
-    """Return the first true value that `look` gives, or fail after so many seconds."""
-    deadline = time.monotonic() + seconds
+    """Return the first true value that `look` gives, or fail after so many seconds.
+
+    Looks follow each other ever more slowly, down to ten a second: they take processor time from what they wait for.
+    """
+    deadline, pause = time.monotonic() + seconds, 0.02
     while not (found := look()):
         assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.02)
+        time.sleep(pause)
+        pause = min(0.1, pause * 1.1)
     return found
 
 

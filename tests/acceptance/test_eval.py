@@ -1,9 +1,6 @@
 """`pointsman eval` over the shipped cases and their recorded replies, and jobs replayed from recorded calls."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
@@ -26,17 +23,7 @@ LEAST_CASES = 60
 
 
 def pointsman(*arguments: str, environment: Mapping[str, str] = NO_ENGINE) -> tuple[int, dict[str, Any], str]:
-    """Run a command of its own process; return its exit code, its JSON and what it said of errors."""
-    argv = [sys.executable, "-m", "producers.cli", *arguments, "--json"]
-    done = subprocess.run(
-        argv, env={**os.environ, **environment}, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.stdout or done.returncode, done.stderr
-    return done.returncode, json.loads(done.stdout or "{}"), done.stderr
-
-
-def in_process(*arguments: str, environment: Mapping[str, str]) -> tuple[int, dict[str, Any], str]:
-    """Run a command here, which saves the seconds that imports take."""
+    """Run a command here, which saves the seconds that imports take; return its exit code, its JSON and its errors."""
     done = CliRunner().invoke(app, [*arguments, "--json"], env={**environment}, prog_name="pointsman")
     return done.exit_code, json.loads(done.stdout or "{}"), done.stderr
 
@@ -79,18 +66,18 @@ def test_every_shipped_case_comes_out_right_at_the_first_try_and_a_wrong_one_is_
 def test_a_recorded_job_is_replayed_bit_for_bit_and_a_changed_reply_shows(installation: Installation) -> None:
     environment = {**installation.embedded.environment, **NO_ENGINE}
     asked = installation.wait_for(installation.submit("What is a sourdough starter?"), "answered")
-    code, _, said = in_process("replay", "--recorded", asked["id"], environment=environment)
+    code, _, said = pointsman("replay", "--recorded", asked["id"], environment=environment)
     assert (code, "no model call of it was recorded" in said) == (1, True)
 
-    assert in_process("tenant", "record", "demo", "7", environment=environment)[0] == 0
-    assert in_process("site", "import", "replayed", str(BAKERY), environment=environment)[0] == 0
+    assert pointsman("tenant", "record", "demo", "7", environment=environment)[0] == 0
+    assert pointsman("site", "import", "replayed", str(BAKERY), environment=environment)[0] == 0
     request = "Change the price of the dark rye to €6.10 and of the walnut wreath to €7.90."
     first = installation.submit(request, site="replayed")
     installation.wait_for(first, "awaiting_approval")
     answer = installation.http.post(f"/v1/jobs/{first}/revise", json={"text": "Make the headline shorter."})
     second = answer.json()["id"]
     installation.wait_for(second, "awaiting_approval")
-    assert in_process("tenant", "record", "demo", "0", environment=environment)[0] == 0
+    assert pointsman("tenant", "record", "demo", "0", environment=environment)[0] == 0
 
     with psycopg.connect(installation.embedded.environment["POINTSMAN_LEDGER__URL"].replace("+psycopg", "")) as ledger:
         rows = ledger.execute("SELECT id, reply FROM recorded_call WHERE job_id = %s", (second,)).fetchall()
@@ -98,7 +85,7 @@ def test_a_recorded_job_is_replayed_bit_for_bit_and_a_changed_reply_shows(instal
             message = json.loads(reply)
             message["content"][0]["input"]["summary"] = "Something else was done."
             ledger.execute("UPDATE recorded_call SET reply = %s WHERE id = %s", (json.dumps(message), call))
-    code, replayed, said = in_process("replay", "--recorded", second, environment=environment)
+    code, replayed, said = pointsman("replay", "--recorded", second, environment=environment)
     assert [step["job"] for step in replayed["steps"]] == [str(first), second], said
     assert [step["differences"] for step in replayed["steps"]] == [[], ["it says something else"]]
     assert (code, replayed["is_same"]) == (1, False)

@@ -86,7 +86,7 @@ class Up:
         return run(self._pointsman, *argv, cwd=self.home, env=self._environment)
 
     def live_page(self) -> str:
-        return httpx2.get(f"{self.url('pages')}/live/demo/bakery/", trust_env=False).text
+        return httpx2.get(f"{self.url('pages')}/live/demo/bakery/", trust_env=False, verify=False).text
 
     def _processes(self) -> list[psutil.Process]:
         """Everything that it runs; the database is nobody's child."""
@@ -117,7 +117,7 @@ def test_the_wheel_runs_everything_embedded_and_starts_again_where_it_was_when_i
     up = Up(installed)
     try:
         assert len(up.processes) > 9
-        assert httpx2.get(f"{up.url('API')}/readyz", trust_env=False).status_code == httpx2.codes.OK
+        assert httpx2.get(f"{up.url('API')}/readyz", trust_env=False, verify=False).status_code == httpx2.codes.OK
         assert "<main" in up.live_page()
         prompt = "Change the hero heading to 'Bread since 1932'"
         job = json.loads(up.run("submit", prompt, "--site", "bakery", "--wait", "--json"))

@@ -135,8 +135,8 @@ class MirrorWorld:
         self, path: str, *, method: str = "GET", address: str = HERE, body: bytes | str | None = None, **headers: str
     ) -> httpx2.Response:
         """Ask the mirror from an address of this machine."""
-        transport = httpx2.HTTPTransport(local_address=address)
-        with httpx2.Client(transport=transport, trust_env=False, timeout=20) as client:
+        transport = httpx2.HTTPTransport(local_address=address, verify=False)
+        with httpx2.Client(transport=transport, trust_env=False, verify=False, timeout=20) as client:
             named = {name.replace("_", "-"): value for name, value in headers.items()}
             return client.request(method, f"{self.url}{path}", content=body, headers=named)
 

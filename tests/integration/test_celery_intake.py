@@ -194,7 +194,7 @@ def message(body: bytes | str, *, content_type: str = "application/json", **head
     )
 
 
-BOMB = zlib.compress(b" " * 50_000_000)
+BOMB = zlib.compress(b" " * 5_000_000)
 UNREADABLE = [
     "",
     "x",

@@ -258,7 +258,7 @@ def test_clarifications_and_refusals_are_counted_without_repeating_what_a_caller
     drive_everything(fleet)
     series = scrape(fleet)
     assert of(series, "clarifications_total") == {("strong", "action"): 1}
-    assert of(series, "requests_refused_total") == {("http", "site"): 1, ("other", "other"): 1}
+    assert of(series, "requests_refused_total") == {("site", "http"): 1, ("other", "other"): 1}
 
 
 def test_counters_of_closed_label_sets_start_at_0(fleet: Fleet) -> None:

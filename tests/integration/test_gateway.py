@@ -552,7 +552,7 @@ _WRONG_PATHS = [
 def test_every_other_path_is_unknown(rehearsed: Rehearsed, subtests: pytest.Subtests) -> None:
     headers = {"x-api-key": rehearsed.attempt().token}
     once = httpx2.Limits(max_keepalive_connections=0)  # what follows a CONNECT on its connection is no request
-    with httpx2.Client(trust_env=False, base_url=rehearsed.url, headers=headers, limits=once) as client:
+    with httpx2.Client(trust_env=False, verify=False, base_url=rehearsed.url, headers=headers, limits=once) as client:
         for method, path in _WRONG_PATHS:
             with subtests.test(method=method, path=path):
                 answer = client.request(method, path, content=json.dumps(message()))
@@ -561,9 +561,9 @@ def test_every_other_path_is_unknown(rehearsed: Rehearsed, subtests: pytest.Subt
 
 
 def test_the_gateway_says_that_it_is_there(rehearsed: Rehearsed) -> None:
-    assert httpx2.get(f"{rehearsed.url}/healthz", trust_env=False).status_code == 200
-    assert httpx2.get(f"{rehearsed.url}/api/hello", trust_env=False).status_code == 200
-    assert httpx2.head(f"{rehearsed.url}/api/hello", trust_env=False).status_code == 200
+    assert httpx2.get(f"{rehearsed.url}/healthz", trust_env=False, verify=False).status_code == 200
+    assert httpx2.get(f"{rehearsed.url}/api/hello", trust_env=False, verify=False).status_code == 200
+    assert httpx2.head(f"{rehearsed.url}/api/hello", trust_env=False, verify=False).status_code == 200
 
 
 def test_counting_tokens_is_checked_and_free(rehearsed: Rehearsed) -> None:
@@ -675,7 +675,7 @@ def test_a_gateway_that_stood_still_says_so_to_who_ran_out_of_time_meanwhile(
     server.app = freezable
     with serve_in_thread(server, name="gateway") as url:
         assert not is_away(url, within_seconds=60)
-        httpx2.get(f"{url}/freeze", trust_env=False)
+        httpx2.get(f"{url}/freeze", trust_env=False, verify=False)
         wait_until(lambda: is_away(url, within_seconds=60), seconds=5, what="it says that it stood still")
         assert not is_away(url, within_seconds=0)
     assert is_away(url, within_seconds=0)
@@ -887,7 +887,7 @@ def test_a_gateway_that_ends_leaves_no_call_unpaid(
 
 def _is_up(url: str) -> bool:
     try:
-        return httpx2.get(f"{url}/healthz", trust_env=False).status_code == 200
+        return httpx2.get(f"{url}/healthz", trust_env=False, verify=False).status_code == 200
     except httpx2.TransportError:
         return False
 

@@ -149,7 +149,7 @@ def waiting_again(shop: Shop, site: UUID) -> UUID:
     return claimed.job.id
 
 
-def test_the_job_that_holds_its_site_s_lock_is_not_parked_with_those_that_wait_for_it(shop: Shop) -> None:
+def test_the_job_that_holds_its_site_s_lock_is_not_deferred_with_those_that_wait_for_it(shop: Shop) -> None:
     site = shop.site()
     holder = waiting_again(shop, site)
     others = [shop.accept(site_id=site, priority="P1") for _ in range(3)]

@@ -36,7 +36,7 @@ from routing.policy.platform import DispatchWindow
 from routing.queues import QUEUE_OF_TIER, QueueName, Tier
 from tests.factories import Shop
 
-EXAMPLES = int(os.environ.get("MACHINE_EXAMPLES", "5"))
+EXAMPLES = int(os.environ.get("MACHINE_EXAMPLES", "7"))
 PHASES = (Phase.generate, Phase.shrink) if "MACHINE_EXAMPLES" in os.environ else (Phase.generate,)
 """A failure is made small only where somebody looks for one: that takes minutes on a real ledger."""
 SITES = ("one", "two")

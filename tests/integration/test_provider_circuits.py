@@ -115,7 +115,9 @@ def code_of(answer: httpx2.Response) -> str | None:
     return code if isinstance(code, str) else None
 
 
-def test_a_lane_is_parked_for_as_long_as_its_provider_asks_and_all_others_flow(world: World, moody: Moody) -> None:
+def test_a_circuit_is_open_for_as_long_as_its_provider_asks_and_all_others_stay_closed(
+    world: World, moody: Moody
+) -> None:
     held = world.attempt()
     moody.errors[HAIKU] = (429, {"retry-after": "40"})
 
@@ -150,7 +152,7 @@ def test_a_date_in_retry_after_is_read_by_the_provider_s_own_clock(world: World,
     assert circuit(world).reason == "overloaded"
 
 
-def test_of_any_number_of_gateways_one_call_tests_a_lane_that_was_parked(
+def test_of_any_number_of_gateways_one_call_tests_a_circuit_that_was_open(
     ledger: Ledger, ledger_url: str, moody: Moody
 ) -> None:
     with scripted_provider(moody.play) as upstream:

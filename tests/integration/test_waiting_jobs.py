@@ -394,7 +394,7 @@ def test_the_time_that_a_job_stood_in_its_queue_after_its_pause_does_not_count_a
         rig.check_books()
 
 
-def test_a_parked_edit_gives_up_its_site_and_begins_from_what_the_site_shows_then(shop: Shop, tmp_path: Path) -> None:
+def test_a_deferred_edit_gives_up_its_site_and_begins_from_what_the_site_shows_then(shop: Shop, tmp_path: Path) -> None:
     with installation(shop, tmp_path, scenario=faults(HAIKU, 529, times=1)) as rig:
         site = rig.site()
         job_id = rig.shop.accept(prompt=EDIT, site_id=site)
@@ -417,7 +417,7 @@ else:
 """
 
 
-def test_an_agent_whose_lane_is_parked_goes_on_from_the_files_it_had_written(shop: Shop, tmp_path: Path) -> None:
+def test_an_agent_whose_circuit_is_open_goes_on_from_the_files_it_had_written(shop: Shop, tmp_path: Path) -> None:
     with installation(shop, tmp_path, scenario=faults(SONNET, 529, times=1)) as rig:
         port = urlsplit(rig.resources.gateway_url).port
         assert port is not None
@@ -455,7 +455,7 @@ def test_an_agent_whose_lane_is_parked_goes_on_from_the_files_it_had_written(sho
         assert rig.shop.scalar("SELECT coalesce(sum((data->>'wasted_nanousd')::bigint), 0) FROM event") == 0
 
 
-def test_a_parked_job_is_cancelled_at_once(shop: Shop, tmp_path: Path) -> None:
+def test_a_deferred_job_is_cancelled_at_once(shop: Shop, tmp_path: Path) -> None:
     with installation(shop, tmp_path, scenario=faults(HAIKU, 529, times=9)) as rig:
         job_id = rig.shop.accept(prompt=EDIT, site_id=rig.site())
         rig.work(job_id)
@@ -480,7 +480,7 @@ def test_an_operator_opens_a_lane_and_its_jobs_go_on_at_once(shop: Shop, tmp_pat
         assert rig.work(job_id).state == "awaiting_approval"
 
 
-def test_a_step_of_a_run_that_is_parked_has_not_failed(shop: Shop, tmp_path: Path) -> None:
+def test_a_step_of_a_run_that_is_deferred_has_not_failed(shop: Shop, tmp_path: Path) -> None:
     with installation(shop, tmp_path, scenario=faults(SONNET, 529, times=1)) as rig:
         rig.resources = replace(rig.resources, runs=StepYard.runs_config(tmp_path))
         yard = StepYard(shop, rig.resources, tmp_path)

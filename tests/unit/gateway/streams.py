@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
 _WORDS = ("grüße ", "日本語 ", "🚂", 'a "quoted" word ', "\\ and \t\n", "data: x\n\n", "<b>", "")
@@ -138,7 +139,8 @@ class Player:
 
     def serve(self, connection: socket.socket) -> None:
         with connection, suppress(OSError), connection.makefile("rb") as sent:
-            head = b"".join(iter(sent.readline, b"\r\n"))
+            if not (head := b"".join(takewhile(bytes.strip, iter(sent.readline, b"")))):
+                return  # connected, and asked nothing
             length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n")[0] or 0)
             self.requests.append(head + b"\r\n" + sent.read(length))
             for piece in self.answers:

@@ -88,7 +88,7 @@ _PAGE = b"3 0 obj<</Type/Page/Parent 2 0 R>>endobj"
         pdf(5).replace(b"/Count 5", b"/Count 9 0 R"),
         pdf(5) + b"<</Encrypt 9 0 R>>",
         pdf(2, content=b"x" * 20_000),
-        pdf(2, content=bytes(10**8)),
+        pdf(2, content=bytes(10**7)),
         pdf(2, content=b"x").replace(b"/FlateDecode", b"/LZWDecode"),
         pdf(2, content=b"x").replace(b"/FlateDecode", b"[/ASCII85Decode/FlateDecode]"),
         pdf(2, content=b"x").replace(zlib.compress(b"x")[:4], b"\0\0\0\0"),

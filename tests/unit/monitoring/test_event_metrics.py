@@ -55,7 +55,7 @@ def test_a_call_counts_for_its_lane_by_how_the_provider_took_it(status: object, 
     assert of(folded, "provider_requests_total") == {(code, "m", "p"): 1}
 
 
-def test_only_a_lane_that_is_parked_counts_as_parked() -> None:
+def test_only_a_circuit_that_opens_counts_as_open() -> None:
     circuit = {"provider": "p", "model": "m", "reason": "overloaded"}
     changes = [Happened("circuit", {**circuit, "change": change}) for change in ("opened", "closed", "opened")]
     assert of(fold(changes), "circuit_opens_total") == {("m", "p", "overloaded"): 2}
