@@ -171,7 +171,7 @@ def _read_environment() -> Mapping[str, str]:
     """Return the environment, completed by a running `pointsman up` of this account."""
     from producers.local.supervisor import with_up_file
 
-    return with_up_file(dict(os.environ))
+    return with_up_file(os.environ)
 
 
 app = typer.Typer(

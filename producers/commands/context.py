@@ -91,7 +91,8 @@ class Context:
         """Return the installation that the environment describes."""
         from producers.bootstrap import Installation, Settings
 
-        return Installation(read_settings(Settings, self.environment), environment=self._environment)
+        environment = self.environment  # a live view: its switches are read for every decision
+        return Installation(read_settings(Settings, environment), environment=lambda: environment)
 
 
 def context_of(ctx: typer.Context) -> Context:
