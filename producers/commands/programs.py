@@ -46,13 +46,23 @@ _BROKER_SECONDS = 2.0
 def worker(
     ctx: typer.Context,
     queues: Annotated[list[str] | None, typer.Argument(metavar="QUEUE...", help="Queues to consume.")] = None,
-    concurrency: Annotated[int, typer.Option(min=1, help="Processes in the pool.")] = 2,
+    concurrency: Annotated[
+        int | None, typer.Option(min=1, help="Jobs at once: by default 2, in a dense pool 50.")
+    ] = None,
+    pool: Annotated[
+        str | None,
+        typer.Option(
+            help="prefork, a process for each job, or dense, a thread: the default where all wait for a model."
+        ),
+    ] = None,
     check: Annotated[
         bool, typer.Option("--check", help="Report by the exit code whether the worker is healthy.")
     ] = False,
 ) -> None:
-    """Consume one or several queues with a Celery prefork pool."""
-    argv = [sys.executable, "-m", "workers.main", *(queues or ()), "--concurrency", str(concurrency)]
+    """Consume one or several queues with a Celery pool."""
+    argv = [sys.executable, "-m", "workers.main", *(queues or ())]
+    argv += ["--concurrency", str(concurrency)] if concurrency is not None else []
+    argv += ["--pool", pool] if pool is not None else []
     argv += ["--check"] if check else []
     os.execve(sys.executable, argv, dict(context_of(ctx).environment))
 
