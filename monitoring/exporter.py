@@ -66,10 +66,7 @@ class Snapshot(NamedTuple):
 def read_snapshot(ledger: Ledger, policy: Policy, *, broker: Redis | None = None) -> Snapshot:
     """Fold pending events, then read everything for a scrape.
 
-    Args:
-        ledger: the source of nearly all metrics.
-        policy: limits and prices.
-        broker: without one its metrics have no series.
+    Without a broker its metrics have no series.
 
     Raises:
         ForeignMarkError: the operator's fault: the ledger was copied from another cluster without `rebase`.

@@ -193,11 +193,8 @@ def _attempt_seconds(newest: RecentAttempts | None, policy: Policy, queue: Queue
 def _rate(newest: RecentAttempts | None, mean_seconds: float, *, in_a_minute: float, is_whole: bool) -> float:
     """Return starts per second over the shortest window that is long enough for such attempts.
 
-    Args:
-        newest: recent attempts, if there were any.
-        mean_seconds: the duration of an attempt.
-        in_a_minute: starts per second in the last minute, as counted by the dispatcher.
-        is_whole: whether `newest` reaches back far enough; a busier fleet has enough starts in a minute.
+    `in_a_minute` is the dispatcher's count of the last minute. `is_whole` says whether `newest` reaches back far
+    enough; a busier fleet has enough starts in a minute.
     """
     needed = _ATTEMPTS_IN_A_WINDOW * mean_seconds
     if needed <= 60 or not is_whole:
@@ -367,11 +364,7 @@ def read_gauges(
 ) -> list[Reading]:
     """Return the gauges read from the ledger.
 
-    Args:
-        session: the caller's transaction.
-        policy: limits and prices.
-        recent: the newest attempts by queue.
-        providers: accounts whose circuits have series from the start.
+    `providers` are accounts whose circuits have series from the start.
     """
     wanted = read_wanted_slots(session, policy, recent=recent)
     return [

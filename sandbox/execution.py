@@ -188,14 +188,7 @@ def follow(
 ) -> FollowedCommand:
     """Follow a command to its end.
 
-    Args:
-        channel: the command's channel.
-        stdin: its whole input.
-        clocks: its time limits.
-        limits: its output limits.
-        on_line: takes its lines.
-        watch: called periodically while the command runs; it may raise.
-        now: a monotonic clock in seconds.
+    `watch` is called periodically while the command runs; it may raise.
     """
     follower = _Follower(channel, stdin, clocks=clocks, seen=_Progress(limits, on_line), now=now)
     while (ending := follower.step()) is None:

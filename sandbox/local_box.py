@@ -21,6 +21,8 @@ from pathlib import Path
 
 from sandbox.box import (
     WORKSPACE,
+    BoxFrozenError,
+    BoxLostError,
     BoxSpec,
     Clocks,
     CollectRules,
@@ -32,7 +34,6 @@ from sandbox.box import (
     Target,
     select_files,
 )
-from sandbox.errors import BoxFrozenError, BoxLostError
 from sandbox.execution import Exchanged, Standby, run_to_end
 from sandbox.tarball import stream_limit, unpack
 from sites.content_store import ContentStore, Manifest

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.box import WORKSPACE, BoxSpec, Clocks, ExecResult, OnLine, OutputLimits, Target
-from sandbox.claude_code.command import CLI_VERSION
+from sandbox.claude_code import CLI_VERSION
 from sandbox.local_box import LocalBox, LocalBoxMaker
 
 PRELUDE = """

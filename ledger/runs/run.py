@@ -291,14 +291,8 @@ def decide_gate(
 ) -> Job:
     """Pass or fail a gate, as a person, and queue the run's advance.
 
-    Args:
-        session: the caller's transaction.
-        gate_id: the gate.
-        verdict: the person's decision.
-        actor: who decides.
-        policy: the platform's; where it wants four eyes, nobody passes a gate of a run that they requested.
-        note: why, in words.
-        tenant: if given, the only tenant whose gate it may be.
+    Where the policy wants four eyes, nobody passes a gate of a run that they requested. With `tenant`, it must be that
+    tenant's gate.
 
     Raises:
         GateNotFoundError: the caller's fault.

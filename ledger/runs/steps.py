@@ -320,11 +320,8 @@ def _results(session: Session, step: RunStep, keys: Sequence[str]) -> dict[str, 
 def settle_step(session: Session, job: Job, report: StepReport, *, known_keys: tuple[str, ...] = ()) -> None:
     """End a held execution that completed. Failures end through the lifecycle, like any job's.
 
-    Args:
-        session: the transaction that also closes the attempt.
-        job: the execution's job, held by its attempt.
-        report: its result; secrets are redacted before it is stored (S-084).
-        known_keys: values of this installation's keys.
+    It belongs into the transaction that also closes the attempt. Secrets are redacted before the report is stored
+    (S-084).
     """
     job.result = {**job.result, **report.facts}
     session.execute(
@@ -349,12 +346,7 @@ def charge_unmetered_step(
 ) -> BudgetExceeded | None:
     """Book a step's full cost under every cap that its calls would count against.
 
-    Args:
-        session: the caller's transaction.
-        claimed: the attempt that executes the step.
-        nanousd: the most that the step may cost.
-        model: the model, for the record.
-        worker: recorded in place of a gateway.
+    `worker` is recorded in place of a gateway.
 
     Returns:
         The budget that has no room for it, in which case nothing is booked; otherwise None.

@@ -338,11 +338,7 @@ class Measured(NamedTuple):
 def measure(ledger: Ledger, policy: Policy, *, hours: int, least: int = LEAST_ATTEMPTS) -> Measured:
     """Measure the fleet's last hours, from one snapshot and in bounded time.
 
-    Args:
-        ledger: read only.
-        policy: for the defaults.
-        hours: how far back.
-        least: the defaults are assumed for a queue with fewer attempts.
+    The defaults are assumed for a queue with fewer than `least` attempts.
 
     Raises:
         CapacityError: the caller's fault: too much to read in the time allowed.

@@ -25,8 +25,7 @@ from producers.commands.context import (
 from routing.queues import QueueName
 
 if TYPE_CHECKING:
-    from monitoring.capacity.limits import Component, Limits
-    from monitoring.capacity.plan import Plan, Question, QueuePlan
+    from monitoring.capacity.plan import Component, Limits, Plan, Question, QueuePlan
     from monitoring.capacity.queueing import Waits
     from monitoring.capacity.workload import Measured, Workload
     from producers.bootstrap import Installation
@@ -285,8 +284,7 @@ def answer(installation: Installation, options: CapacityOptions) -> Answer:
     Raises:
         CapacityError: the caller's fault: it names the field and the rule.
     """
-    from monitoring.capacity.limits import Instances, read_limits
-    from monitoring.capacity.plan import Question, make_plan
+    from monitoring.capacity.plan import Instances, Question, make_plan, read_limits
     from monitoring.capacity.workload import default_wait_target
 
     policy = installation.policy

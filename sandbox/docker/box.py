@@ -22,6 +22,8 @@ from sandbox.box import (
     KILLED,
     MIRROR_PORT,
     WORKSPACE,
+    BoxFrozenError,
+    BoxLostError,
     BoxSpec,
     Clocks,
     CollectRules,
@@ -30,13 +32,13 @@ from sandbox.box import (
     Injected,
     OnLine,
     OutputLimits,
+    SandboxStartupError,
     current_owner,
     select_files,
 )
 from sandbox.docker import recipe
 from sandbox.docker.engine import UNREACHABLE, Engine, translating_start_errors, translating_use_errors
 from sandbox.docker.recipe import TOOLS, Kind, Slot, check_box, check_forwarder, check_inner, check_volume
-from sandbox.errors import BoxFrozenError, BoxLostError, SandboxStartupError
 from sandbox.execution import Exchanged, Standby, run_to_end
 from sandbox.tarball import pack, stream_limit, unpack
 from sites.content_store import ContentStore, Manifest

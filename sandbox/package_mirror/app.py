@@ -27,8 +27,8 @@ from ledger import events, money
 from ledger.attempts import hash_token
 from monitoring.asgi import TimedHttpProtocol
 from routing.policy.platform import Policy
+from sandbox.box import MirrorRefusedError
 from sandbox.config import MirrorConfig
-from sandbox.errors import MirrorRefusedError
 from sandbox.package_mirror.packages import (
     SHORT,
     Description,

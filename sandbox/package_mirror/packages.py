@@ -29,8 +29,8 @@ from pydantic_core import from_json, to_json
 from gateway.errors import AddressRefusedError
 from gateway.network import public_socket
 from routing.addresses import refusal_of
+from sandbox.box import MirrorRefusedError, RegistryConfigError
 from sandbox.config import MirrorConfig
-from sandbox.errors import MirrorRefusedError, RegistryConfigError
 from sandbox.package_mirror.registries import Registries, host_of
 
 _PART = r"[A-Za-z0-9~-][A-Za-z0-9._~-]{0,213}"
@@ -121,11 +121,6 @@ class Packument:
 
 def read_packument(raw: bytes, *, name: str, public_url: str) -> Packument:
     """Parse a registry's metadata and drop versions whose file cannot be served.
-
-    Args:
-        raw: the metadata as received.
-        name: the requested package.
-        public_url: the mirror's URL for its callers.
 
     Raises:
         MirrorRefusedError: the registry's fault.
@@ -317,10 +312,7 @@ class Outbound:
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Fetch a URL and follow allowed redirects.
 
-        Args:
-            url: the URL.
-            headers: request headers, none of which may come from a box.
-            is_raw: whether to return the body without decompressing it.
+        None of the `headers` may come from a box; `is_raw` returns the body without decompressing it.
 
         Raises:
             MirrorRefusedError: the registry's fault: unreachable, too slow, or leading to a forbidden address.

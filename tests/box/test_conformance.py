@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from sandbox.box import Box, BoxMaker, Clocks, CollectRules, Ending, OutputLimits
-from sandbox.errors import BoxFrozenError, BoxLostError
+from sandbox.box import Box, BoxFrozenError, BoxLostError, BoxMaker, Clocks, CollectRules, Ending, OutputLimits
 from sandbox.local_box import LocalBoxMaker
 from sites.content_store import ContentStore
 from sites.errors import PathRefusedError, TreeRefusedError

@@ -33,8 +33,8 @@ from routing.errors import PolicyError
 from routing.policy.agents import RESULT_FILE, is_covered
 from routing.policy.platform import Policy, load_policy
 from routing.queues import QueueName
+from sandbox.box import SandboxError
 from sandbox.config import BoxConfig
-from sandbox.errors import SandboxError
 from sites.content_store import ContentStore
 from sites.directories import Worktree
 from sites.errors import PathRefusedError, SiteError, TreeRefusedError
@@ -122,7 +122,7 @@ def run_alone(name: str, *, task: str, project: Snapshot, place: AloneContext) -
     )
     attempt = _attempt(place)
     try:
-        ran = RUNNERS[definition.runtime].run(order, attempt)
+        ran = RUNNERS[definition.runtime](order, attempt)
     finally:
         attempt.close()
     failure = ran.failed.detail if ran.failed is not None else None

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pydantic_core import to_jsonable_python
 from sqlmodel import Session
 
 from ledger import audit
@@ -24,13 +23,12 @@ from routing.policy.platform import Policy
 from routing.policy.prices import NANOUSD_PER_USD
 from routing.queues import QueueName
 from workers.retries import step_pause
-from workers.runs.scheduling.actions import (
+from workers.runs.scheduling.ending import (
     Action,
     AddSteps,
     AdoptPlan,
     CancelSteps,
     EndRun,
-    EscalationRecord,
     OpenGate,
     Publish,
     SkipGate,
@@ -46,9 +44,7 @@ _SUMMARY_CHARACTERS = 2_000
 def gate_facts(rows: RunRows, *, after: Sequence[str]) -> dict[str, Any]:
     """Return what a person needs to decide at a gate.
 
-    Args:
-        rows: the run.
-        after: keys of the steps that precede the gate; empty for all.
+    `after` holds the keys of the steps that precede the gate; empty for all.
     """
     looked_at = [step for step in rows.steps if step.result is not None and (not after or step.key in after)]
     return {
@@ -62,13 +58,10 @@ def gate_facts(rows: RunRows, *, after: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def end_facts(rows: RunRows, state: State, record: EscalationRecord | None = None) -> dict[str, Any]:
+def end_facts(rows: RunRows, state: State, record: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return what a run's owner learns at its end, and what is kept whatever the end.
 
-    Args:
-        rows: the run.
-        state: the end.
-        record: what the person needs who takes over an escalated run (S-112).
+    `record` is for the person who takes over an escalated run (S-112).
     """
     results = [step.result for step in rows.steps if step.result is not None]
     done = [step.key for step in rows.steps if step.state == "completed"]
@@ -80,7 +73,7 @@ def end_facts(rows: RunRows, state: State, record: EscalationRecord | None = Non
         facts["summary"] = summary
     if record is not None:
         context = {"ticket": rows.run.ticket, "plans": rows.run.plans, "head": rows.run.head_commit}
-        facts["escalation"] = {**context, **to_jsonable_python(record)}
+        facts["escalation"] = {**context, **record}
     return facts
 
 
@@ -226,10 +219,7 @@ def expected_nanousd(agent: str | None, policy: Policy, spent: Spent) -> int:
     The average of its steps in this run; before the first of them, as much of what ordinary work takes at most as other
     agents needed of that; at the start of a run, its share for one call.
 
-    Args:
-        agent: its name; None for the project's own build, which calls no model.
-        policy: as tenant and project leave it.
-        spent: by this run so far.
+    Without an agent it is the project's own build, which calls no model.
     """
     if agent is None or (definition := policy.agents.get(agent)) is None:
         return 0

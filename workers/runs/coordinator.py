@@ -34,7 +34,7 @@ from workers.handlers.build import build_commands
 from workers.lifecycle import Resources, clear_retries
 from workers.runs.apply_actions import Scene, apply_action, fits, record_explanation, spent_by_agent
 from workers.runs.git.workspace import Workspace
-from workers.runs.scheduling.actions import Decision, ScanChanges, StartStep
+from workers.runs.scheduling.ending import Decision, ScanChanges, StartStep
 from workers.runs.scheduling.schedule import next_actions
 from workers.runs.scheduling.view import (
     AgentResult,
@@ -112,12 +112,7 @@ class ScanResult(NamedTuple):
 
 
 def scan_changes(changes: Mapping[str, bytes | None], *, known_keys: tuple[str, ...]) -> ScanResult:
-    """Scan the files that a run changed for secrets, plain or encoded, before any leave (S-080).
-
-    Args:
-        changes: contents by path; None for a deleted file.
-        known_keys: values of this installation's keys.
-    """
+    """Scan the files that a run changed for secrets, plain or encoded, before any leave (S-080)."""
     notes, budget = Notes(), SecretBudget()
     try:
         for path, data in sorted(changes.items()):
@@ -133,13 +128,7 @@ def scan_changes(changes: Mapping[str, bytes | None], *, known_keys: tuple[str, 
 
 
 def view_of(rows: RunRows, *, has_build: bool, budget_spent: bool) -> RunView:
-    """Convert a run's rows to the view that its schedule decides from.
-
-    Args:
-        rows: as they stand in this transaction.
-        has_build: the project has a build of its own.
-        budget_spent: nothing more fits the rest of the run's budget.
-    """
+    """Convert a run's rows to the view that its schedule decides from."""
     job, run = rows.job, rows.run
     return RunView(
         state=State(job.state),

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
-from typing import Any, Protocol
+from typing import Any
 
 from routing.errors import PolicyError
 from routing.jobs import Reason, State
@@ -66,12 +66,7 @@ def stage_context(
 ) -> Staged:
     """Return what goes into `.agent-context/`.
 
-    Args:
-        brief: the step.
-        project: the files of its commit.
-        definition: its agent; `reads` says what it reads first.
-        most_bytes: limit of everything together.
-        redact: removes keys from a text; applied to everything (S-078).
+    `redact` removes keys, and is applied to everything (S-078).
     """
     staging = _Staging(most_bytes, redact)
     staging.take(TICKET, ticket_text(brief.ticket))
@@ -284,17 +279,9 @@ class AgentRun:
     """For the record: turns, seconds, tools, digests."""
 
 
-class AgentRunner(Protocol):
-    """Runs agents of one runtime.
+AgentRunner = Callable[[AgentOrder, Attempt], AgentRun]
+"""Runs an agent of one runtime to its end; a SandboxError ends or retries the step by the retry table.
 
-    A runner knows nothing of runs, plans or the ledger, and never decides which files are kept. Moving an agent to
-    another runtime changes the runner alone: its instructions and the service stay as they are (S-063).
-    """
-
-    def run(self, order: AgentOrder, attempt: Attempt) -> AgentRun:
-        """Run an agent to its end.
-
-        Raises:
-            SandboxError: the step ends or is retried by the retry table (workers/retries.py).
-            CancelledByOwnerError, LeaseLostError: nobody's fault: nothing that it did counts.
-        """
+A runner knows nothing of runs, plans or the ledger, and never decides which files are kept. Moving an agent to another
+runtime changes the runner alone: its instructions and the service stay as they are (S-063).
+"""

@@ -21,8 +21,7 @@ from routing.policy.agents import AgentDefinition, check_path_rule
 from sites.errors import PathRefusedError
 from sites.files import check_path
 from workers.runs.scheduling import plan as keys
-from workers.runs.scheduling.actions import AddSteps, AdoptPlan, Decision, EndRun, PlanOrigin
-from workers.runs.scheduling.ending import escalate, plan_gates
+from workers.runs.scheduling.ending import AddSteps, AdoptPlan, Decision, EndRun, PlanOrigin, escalate, plan_gates
 from workers.runs.scheduling.plan import (
     CLASSIFIER,
     PLANNER,

@@ -15,8 +15,7 @@ from routing.decision.router import Intent
 from routing.jobs import Reason
 from routing.policy.agents import is_covered
 from workers.runs.scheduling import plan
-from workers.runs.scheduling.actions import AddSteps, Decision
-from workers.runs.scheduling.ending import escalate
+from workers.runs.scheduling.ending import AddSteps, Decision, escalate
 from workers.runs.scheduling.plan import PLANNER, Plan, PlanStep, find_overlap, is_plannable, judges, makes, writes_of
 from workers.runs.scheduling.view import Facts, NewStep, Phase, StepState, StepView
 

@@ -8,8 +8,10 @@ settled; and when all are settled, the end. Every view leads to exactly one deci
 from __future__ import annotations
 
 from routing.jobs import Reason, State
-from workers.runs.scheduling.actions import Decision, EndRun, StartStep
 from workers.runs.scheduling.ending import (
+    Decision,
+    EndRun,
+    StartStep,
     decide_answer,
     decide_end,
     decide_stop,

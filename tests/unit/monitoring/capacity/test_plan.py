@@ -1,13 +1,16 @@
 """Plans: pools that keep their targets, what they cost, and what gives out next."""
 
+from __future__ import annotations
+
+import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ledger.errors import CapacityError
-from monitoring.capacity.limits import NAMES, Instances, Limits, read_limits
-from monitoring.capacity.plan import Plan, Question, make_plan
+from monitoring.capacity.plan import NAMES, Instances, Limits, Plan, Question, make_plan, read_limits
 from monitoring.capacity.workload import Workload, default_wait_target, default_workload
 from routing.policy.platform import Policy, platform_policy
 from tests.unit.monitoring.capacity.test_workload import HAIKU, SPEC, WORKLOAD_PATCH, workload
@@ -142,3 +145,17 @@ def test_a_long_tail_is_named() -> None:
 def test_a_target_that_no_pool_can_keep_is_missed_and_not_refused() -> None:
     plan = planned(question(), work=workload(pickup_seconds=4.0))
     assert [queue.is_met for queue in plan.queues] == [False, True]
+
+
+LIMITS = read_limits(None).override({"api_submits_per_second": 1e9})
+
+
+def test_limits_are_read_from_a_file_and_changed_one_by_one(tmp_path: Path) -> None:
+    path = tmp_path / "limits.json"
+    path.write_text(json.dumps(LIMITS.model_dump()))
+    assert read_limits(path) == LIMITS
+    path.write_text(json.dumps(LIMITS.model_dump() | {"api_submits_per_second": 0}))
+    with pytest.raises(CapacityError, match="api_submits_per_second: Input should be greater than 0"):
+        read_limits(path)
+    with pytest.raises(CapacityError, match="there is no lunch; there are api_submits"):
+        LIMITS.override({"lunch": 1})

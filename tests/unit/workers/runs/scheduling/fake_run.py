@@ -16,7 +16,7 @@ from routing.decision.router import Intent
 from routing.jobs import Reason, State, is_end
 from routing.policy.platform import platform_policy
 from routing.redaction import redact
-from workers.runs.scheduling.actions import (
+from workers.runs.scheduling.ending import (
     Action,
     AddSteps,
     AdoptPlan,

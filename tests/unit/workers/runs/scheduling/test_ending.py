@@ -19,7 +19,7 @@ from tests.unit.workers.runs.scheduling.fake_run import (
     play,
     step,
 )
-from workers.runs.scheduling.actions import AdoptPlan, OpenGate, ScanChanges, StartStep
+from workers.runs.scheduling.ending import AdoptPlan, OpenGate, ScanChanges, StartStep
 from workers.runs.scheduling.view import GateKind, GateState, Phase, Rulebook, StepView
 
 PLAN = plan_of(step("design", "architect"), step("dev", "backend-dev", "design"), step("test", "qa", "dev"))

@@ -20,7 +20,7 @@ from tests.unit.workers.runs.scheduling.fake_run import (
     play,
     step,
 )
-from workers.runs.scheduling.actions import CancelSteps, StartStep
+from workers.runs.scheduling.ending import CancelSteps, StartStep
 from workers.runs.scheduling.schedule import next_actions
 from workers.runs.scheduling.view import NOT_RETRIED, GateKind, GateState, GateView, Phase, StepState, StepView
 

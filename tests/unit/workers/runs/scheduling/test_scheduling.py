@@ -37,7 +37,7 @@ from tests.unit.workers.runs.scheduling.fake_run import (
     step,
 )
 from tests.unit.workers.runs.test_runs import play as play_in_theatre
-from workers.runs.scheduling.actions import StartStep
+from workers.runs.scheduling.ending import StartStep
 from workers.runs.scheduling.plan import BuildChoice, Plan, PlanStep, SequentialChoice, expand_template, find_overlap
 from workers.runs.scheduling.planning import PlanContext, judge_plan
 from workers.runs.scheduling.schedule import next_actions
@@ -450,7 +450,7 @@ def test_changes_that_the_scan_refuses_are_neither_shown_to_a_person_nor_publish
 
 
 ROOT = Path(__file__).parents[5]
-DECISIONS = ("actions", "ending", "plan", "planning", "remedies", "schedule", "view")
+DECISIONS = ("ending", "plan", "planning", "remedies", "schedule", "view")
 """Where the service decides."""
 OUTSIDE = (
     "anthropic",

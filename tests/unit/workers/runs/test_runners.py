@@ -12,9 +12,8 @@ import pytest
 from routing.jobs import Reason, State
 from routing.policy.platform import platform_policy
 from routing.queues import QueueName
-from sandbox.box import Clocks
-from sandbox.claude_code.command import SITE, SessionPlan, arguments, ticket_role
-from sandbox.errors import UncontainedSessionError
+from sandbox.box import Clocks, UncontainedSessionError
+from sandbox.claude_code import SITE, SessionPlan, arguments, ticket_role
 from sites.content_store import ContentStore
 from tests.factories import make_attempt
 from tests.played_cli import PlayedMaker
@@ -22,8 +21,7 @@ from tests.unit.workers.runs.fake_runner import Played
 from tests.well import well_gateway
 from workers.attempt import Attempt
 from workers.config import RunsConfig
-from workers.runs.runners.claude_code import ClaudeCodeRunner
-from workers.runs.runners.codex import CodexRunner
+from workers.runs.cli_runners import run_claude_code, run_codex
 from workers.runs.step_context import INSTRUCTIONS, AgentOrder, AgentRun, Failed
 
 FILES = {"README.md": b"# Shop\n", "src/app.ts": b"app\n", ".agent-context/index.md": b"index\n"}
@@ -82,11 +80,11 @@ class Shop:
 
     def played(self, changes: Changes, *, fails: bool) -> AgentRun:
         failed = Failed(State.FAILED, Reason.AGENT_FAILED, "it fails") if fails else None
-        return Played(changes, failed=failed).run(ORDER, attempt_in(self.home))
+        return Played(changes, failed=failed)(ORDER, attempt_in(self.home))
 
     def claude_code(self, changes: Changes, *, fails: bool) -> AgentRun:
         self.maker.program("claude", "init()\n" + script(changes, fails=fails) + "\nresult()")
-        return ClaudeCodeRunner().run(ORDER, attempt_in(self.home, boxes=self.maker, gateway_url=self.gateway))
+        return run_claude_code(ORDER, attempt_in(self.home, boxes=self.maker, gateway_url=self.gateway))
 
     def codex_local(self, changes: Changes, *, fails: bool) -> AgentRun:
         program = self.home / "codex"
@@ -95,7 +93,7 @@ class Shop:
         program.chmod(0o755)
         config = RunsConfig(codex_tenant="acme", codex_command=str(program))
         attempt = attempt_in(self.home, runs=config, charge_unmetered=lambda nanousd, model: None)
-        return CodexRunner().run(ORDER, attempt)
+        return run_codex(ORDER, attempt)
 
 
 Run = Callable[..., AgentRun]
@@ -181,7 +179,7 @@ def test_without_a_wall_nothing_is_started_at_all(tmp_path: Path) -> None:
     maker.program("claude", "init(); result()")
 
     with pytest.raises(UncontainedSessionError):
-        ClaudeCodeRunner().run(ORDER, attempt_in(tmp_path, boxes=maker))
+        run_claude_code(ORDER, attempt_in(tmp_path, boxes=maker))
 
     (box,) = maker.boxes
     assert box.commands == []
@@ -199,7 +197,7 @@ def test_instructions_lie_in_the_box_before_anything_runs_and_the_prompt_is_on_n
     )
     attempt = attempt_in(tmp_path, boxes=shop.maker)
     attempt = replace(attempt, claim=replace(attempt.claim, token="virtual-7f3a"))
-    ran = ClaudeCodeRunner().run(ORDER, attempt)
+    ran = run_claude_code(ORDER, attempt)
 
     assert ran.files is not None
     assert ran.files["seen.txt"] == b"You are a developer.\nBuild it. --dangerous"
@@ -228,7 +226,7 @@ def test_a_session_that_ends_otherwise_than_well_is_a_failure_with_its_reason(
 ) -> None:
     shop = Shop(tmp_path, gateway)
     shop.maker.program("claude", body)
-    ran = ClaudeCodeRunner().run(ORDER, attempt_in(tmp_path, boxes=shop.maker, gateway_url=gateway))
+    ran = run_claude_code(ORDER, attempt_in(tmp_path, boxes=shop.maker, gateway_url=gateway))
 
     assert ran.failed is not None
     assert (ran.failed.state, ran.failed.reason) == (state, reason)
@@ -236,7 +234,7 @@ def test_a_session_that_ends_otherwise_than_well_is_a_failure_with_its_reason(
 
 
 def test_clocks_leave_room_for_what_follows_a_session(tmp_path: Path) -> None:
-    from workers.runs.runners.claude_code import session_clocks
+    from workers.runs.cli_runners import session_clocks
 
     attempt = attempt_in(tmp_path)
     clocks: Clocks = session_clocks(ORDER, attempt)

@@ -1,4 +1,6 @@
-"""ADR-013: Codex on the worker's machine, and the one retry that is allowed, played by a stand-in `codex`."""
+"""The project's own build as a step: what it says becomes a result with findings."""
+
+from __future__ import annotations
 
 import json
 import logging
@@ -15,10 +17,84 @@ from routing.policy.platform import platform_policy
 from routing.queues import QueueName
 from sites.content_store import ContentStore
 from tests.factories import make_attempt
+from tests.played_cli import PlayedMaker
+from tests.unit.workers.runs.test_runners import attempt_in
 from workers.attempt import Attempt
 from workers.config import RunsConfig
-from workers.runs.runners.codex import AUTH_SIGNATURE, FALLBACK_FLAG, CodexRunner
+from workers.runs import cli_runners
+from workers.runs.cli_runners import AUTH_SIGNATURE, FALLBACK_FLAG, run_check, run_codex
+from workers.runs.scheduling.view import AgentResult, parse_result
 from workers.runs.step_context import AgentOrder, AgentRun
+
+PACKAGE = b'{"scripts": {"build": "tsc"}, "dependencies": {"react": "1"}}'
+FILES = {"package.json": PACKAGE, "src/app.ts": b"let a: number = 'x';\n"}
+
+
+def check(home: Path, body: str, files: dict[str, bytes] | None = None) -> tuple[AgentResult, PlayedMaker]:
+    maker = PlayedMaker(home / "programs")
+    maker.program("npm", f"import sys\n{body}")
+    ran = run_check(files or FILES, attempt_in(home, boxes=maker))
+    assert ran.files is not None
+    assert ran.failed is None
+    return parse_result(ran.files[".agent-result.json"]), maker
+
+
+def test_a_build_that_succeeds_has_no_findings_and_leaves_nothing_but_that(tmp_path: Path) -> None:
+    result, maker = check(tmp_path, "open('dist.js', 'w').write('x')")
+
+    assert (result.status, result.issues) == ("complete", ())
+    (box,) = maker.boxes
+    assert box.is_closed
+    assert [command[:2] for command in box.commands] == [("npm", "install"), ("npm", "run"), ("rm", "-rf")]
+    assert "--ignore-scripts" in box.commands[0]
+    assert box.environments == [{}, {}, {}]
+
+
+@pytest.mark.req("P-031")
+@pytest.mark.parametrize(
+    ("said", "file", "line"),
+    [
+        ("src/app.ts(3,5): error TS2322: not assignable", "src/app.ts", 3),
+        ("\\x1b[31m./src/app.ts:7:1\\x1b[0m Syntax Error", "src/app.ts", 7),
+        ("/etc/passwd:3:1 error and nothing else", None, None),
+        ("Error: Cannot find module 'react'", None, None),
+    ],
+)
+def test_a_build_that_fails_is_one_blocking_finding_at_the_place_that_it_names(
+    tmp_path: Path, said: str, file: str | None, line: int | None
+) -> None:
+    result, _ = check(
+        tmp_path,
+        f"if 'run' in sys.argv: print('{said}'); sys.exit(2)"
+        if "'" not in said
+        else f'if "run" in sys.argv: print("{said}"); sys.exit(2)',
+    )
+    (issue,) = result.issues
+
+    assert (issue.severity, issue.file, issue.line) == ("blocking", file, line)
+    assert issue.title == "`npm run build` fails (status 2)"
+    assert "\x1b" not in issue.detail
+
+
+def test_a_failed_install_is_told_and_no_build_is_tried(tmp_path: Path) -> None:
+    result, maker = check(tmp_path, "print('no such package', file=sys.stderr); sys.exit(1)")
+    (issue,) = result.issues
+    assert "npm install" in issue.title
+    assert issue.detail == "no such package"
+    assert len(maker.boxes[0].commands) == 1
+
+
+def test_a_project_without_a_build_needs_no_box(tmp_path: Path) -> None:
+    result, maker = check(tmp_path, "", {"README.md": b"#\n"})
+    assert (result.issues, maker.boxes) == ((), [])
+
+
+def test_a_build_that_says_too_much_is_cut_to_its_end(tmp_path: Path) -> None:
+    result, _ = check(tmp_path, "if 'run' in sys.argv: print('x' * 50_000 + 'the end'); sys.exit(1)")
+    (issue,) = result.issues
+    assert issue.detail.endswith("the end")
+    assert len(issue.detail) <= 6_000
+
 
 SIGNATURE = "401 Unauthorized: Missing bearer or basic authentication in header"
 PROGRAM = """#!{python}
@@ -77,7 +153,7 @@ class Desk:
             writes=("src/",),
             cap_usd=2.0,
         )
-        return CodexRunner().run(order, self.attempt(environment or {}, **fields))
+        return run_codex(order, self.attempt(environment or {}, **fields))
 
     def runs(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.log.read_text().splitlines()] if self.log.exists() else []
@@ -191,11 +267,9 @@ def test_the_whole_step_cap_is_charged_before_anything_starts(desk: Desk) -> Non
 
 
 def test_a_codex_that_does_not_end_is_ended(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    from workers.runs.runners import codex
-
-    monkeypatch.setattr(codex, "_LEAST_SECONDS", 0.3)
-    monkeypatch.setattr(codex, "_GRACE_SECONDS", 0.3)
-    monkeypatch.setattr(codex, "session_seconds", lambda order, attempt: 0.5)
+    monkeypatch.setattr(cli_runners, "_LEAST_SECONDS", 0.3)
+    monkeypatch.setattr(cli_runners, "_GRACE_SECONDS", 0.3)
+    monkeypatch.setattr(cli_runners, "session_seconds", lambda order, attempt: 0.5)
     ran = desk.run("import time\ntime.sleep(60)")
     assert ran.failed is not None
     assert (ran.failed.state, ran.failed.reason) == (State.TIMED_OUT, Reason.TIME_LIMIT)
