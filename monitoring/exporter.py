@@ -126,8 +126,7 @@ def _plain(
     metric: Metric, stored: Mapping[str, list[tuple[dict[str, str], float]]], open_labels: Mapping[str, tuple[str, ...]]
 ) -> Family:
     """Return a counter or gauge whose series exist from the start, since `increase` misses a first value."""
-    domains = {**open_labels, **metric.domains}
-    zeros = product(*(domains[label] for label in metric.labels)) if metric.domains else metric.zeros
+    zeros = metric.zeros or product(*(values or open_labels[label] for label, values in metric.labels.items()))
     values = dict.fromkeys((_values(zero) for zero in zeros), 0.0)
     for labels, value in stored.get(metric.name, ()):
         key = _in_order(metric, labels)  # a series from before a label existed may coincide with a newer one
@@ -153,7 +152,7 @@ def _in_order(metric: Metric, labels: Mapping[str, str]) -> LabelValues:
 
 def _family(metric: Metric, values: Mapping[LabelValues, float]) -> CounterMetricFamily | GaugeMetricFamily:
     kind = CounterMetricFamily if metric.kind == Kind.COUNTER else GaugeMetricFamily
-    family = kind(PREFIX + metric.name, metric.help, labels=metric.labels)
+    family = kind(PREFIX + metric.name, metric.help, labels=tuple(metric.labels))
     for labels, value in sorted(values.items()):
         family.add_metric(labels, value)
     return family
@@ -165,7 +164,7 @@ def _histogram(metric: Metric, stored: Mapping[str, list[tuple[dict[str, str], f
     for labels, value in stored.get(f"{metric.name}_bucket", ()):
         counts.setdefault(_in_order(metric, labels), dict.fromkeys(bounds, 0.0))[labels["le"]] = value
     sums = {_in_order(metric, labels): value for labels, value in stored.get(f"{metric.name}_sum", ())}
-    family = HistogramMetricFamily(PREFIX + metric.name, metric.help, labels=metric.labels)
+    family = HistogramMetricFamily(PREFIX + metric.name, metric.help, labels=tuple(metric.labels))
     for values, singles in sorted(counts.items()):
         total, cumulative = 0.0, []
         for bound in sorted(singles, key=float):

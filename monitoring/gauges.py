@@ -29,6 +29,7 @@ from monitoring.metrics import (
     ATTEMPT_COST,
     ATTEMPT_DURATION,
     MILLISECONDS,
+    OPEN,
     PLACES,
     QUEUE_DEPTH,
     SERVED,
@@ -211,46 +212,50 @@ LOOKED_AT_MOST = 100
 """How many of a queue's oldest jobs are searched for a ready one."""
 
 _FLEET: tuple[Metric, ...] = (
-    gauge("workers", "Workers: serving, draining (stopping), or lost (silent without signing off).", "standing"),
+    gauge(
+        "workers", "Workers: serving, draining (stopping), or lost (silent without signing off).", {"standing": OPEN}
+    ),
     gauge("fleet_slots", "Slots of all serving workers."),
     gauge("fleet_slots_busy", "Busy slots of serving workers."),
-    gauge("slots", "Slots that serve a queue; one that serves several queues counts for each.", "queue_name"),
-    gauge("slots_busy", "Busy slots that serve a queue, whichever queue's jobs they run.", "queue_name"),
-    gauge("attempt_oldest_age_seconds", "Age of the longest-running attempt; 0 without one.", "queue_name"),
-    gauge("lease_age_seconds_max", "Longest time since a running attempt renewed its lease.", "queue_name"),
-    gauge("boxes_working", "Boxes with a running model session.", "queue_name"),
+    gauge("slots", "Slots that serve a queue; one that serves several queues counts for each.", {"queue_name": OPEN}),
+    gauge("slots_busy", "Busy slots that serve a queue, whichever queue's jobs they run.", {"queue_name": OPEN}),
+    gauge("attempt_oldest_age_seconds", "Age of the longest-running attempt; 0 without one.", {"queue_name": OPEN}),
+    gauge("lease_age_seconds_max", "Longest time since a running attempt renewed its lease.", {"queue_name": OPEN}),
+    gauge("boxes_working", "Boxes with a running model session.", {"queue_name": OPEN}),
     gauge("dispatcher_leader_present", "1 while a dispatcher leads."),
 )
 
 _WAITING: tuple[Metric, ...] = (
-    gauge("queue_oldest_age_seconds", "Age of the longest-waiting job; 0 for an empty queue.", "queue_name"),
+    gauge("queue_oldest_age_seconds", "Age of the longest-waiting job; 0 for an empty queue.", {"queue_name": OPEN}),
     gauge(
         "queue_ready_oldest_age_seconds",
         f"Age of the oldest ready job among the {LOOKED_AT_MOST} oldest; 0 without one.",
-        "queue_name",
+        {"queue_name": OPEN},
     ),
-    gauge("queue_paused", "1 while operators have paused the queue.", "queue_name"),
-    gauge("wanted_slots", "Slots that the queue wants now: the signal for autoscalers.", "queue_name"),
-    gauge("backlog_work_seconds", "Expected slot-seconds of the waiting jobs.", "queue_name"),
-    gauge("backlog_usd", "Expected cost of the waiting jobs in USD.", "queue_name"),
-    gauge("held_jobs", f"Waiting jobs that are not ready, by wait reason; counted to {COUNTED_AT_MOST}.", "reason"),
-    gauge("dead_letters", f"Open dead letters; counted to {COUNTED_AT_MOST}.", "queue_name"),
+    gauge("queue_paused", "1 while operators have paused the queue.", {"queue_name": OPEN}),
+    gauge("wanted_slots", "Slots that the queue wants now: the signal for autoscalers.", {"queue_name": OPEN}),
+    gauge("backlog_work_seconds", "Expected slot-seconds of the waiting jobs.", {"queue_name": OPEN}),
+    gauge("backlog_usd", "Expected cost of the waiting jobs in USD.", {"queue_name": OPEN}),
+    gauge(
+        "held_jobs", f"Waiting jobs that are not ready, by wait reason; counted to {COUNTED_AT_MOST}.", {"reason": OPEN}
+    ),
+    gauge("dead_letters", f"Open dead letters; counted to {COUNTED_AT_MOST}.", {"queue_name": OPEN}),
 )
 
 _MONEY: tuple[Metric, ...] = (
-    gauge("budget_limit_usd", "Today's budget; for tenants the sum over those that spent today.", "scope"),
-    gauge("budget_spent_usd", "Spent of today's budget.", "scope"),
-    gauge("budget_reserved_usd", "Reserved of today's budget by calls in progress.", "scope"),
-    gauge("budget_used_ratio_max", "The largest spent or reserved share of a budget of this scope.", "scope"),
+    gauge("budget_limit_usd", "Today's budget; for tenants the sum over those that spent today.", {"scope": OPEN}),
+    gauge("budget_spent_usd", "Spent of today's budget.", {"scope": OPEN}),
+    gauge("budget_reserved_usd", "Reserved of today's budget by calls in progress.", {"scope": OPEN}),
+    gauge("budget_used_ratio_max", "The largest spent or reserved share of a budget of this scope.", {"scope": OPEN}),
     gauge(
         "circuit_open_seconds",
         "Seconds for which the circuit of an account's model stays open; 0 while closed.",
-        "provider model",
+        {"provider": OPEN, "model": OPEN},
     ),
     gauge(
         "provider_breaker_state",
         "Circuit of an account's model: 0 closed, 1 half-open, 2 open.",
-        "provider model",
+        {"provider": OPEN, "model": OPEN},
     ),
 )
 
@@ -259,7 +264,7 @@ _BROKER: tuple[Metric, ...] = (
     gauge(
         "broker_messages",
         "Messages on the broker's lists; `unrouted` are served by nobody, `celery_intake` come from Celery clients.",
-        "queue_name",
+        {"queue_name": OPEN},
     ),
     gauge("broker_memory_used_bytes", "Memory used by the broker."),
     gauge("broker_memory_limit_bytes", "Memory limit of the broker; 0 for none."),
@@ -274,14 +279,14 @@ _LEDGER: tuple[Metric, ...] = (
     gauge(
         "webhooks_undelivered",
         "Callbacks that have waited for over a minute, or were given up within a day.",
-        "standing",
+        {"standing": OPEN},
     ),
 )
 
 _RECORD: tuple[Metric, ...] = (
     gauge("fold_lag_seconds", "Age of the oldest event not counted yet; 0 without one."),
     gauge("audit_unsealed_age_seconds", "Age of the oldest audit row not sealed yet; 0 without one."),
-    gauge("build_info", "Always 1.", "version policy prices_as_of"),
+    gauge("build_info", "Always 1.", {"version": OPEN, "policy": OPEN, "prices_as_of": OPEN}),
 )
 
 PROBED: tuple[Metric, ...] = (*_FLEET, *_WAITING, *_MONEY, *_BROKER, *_LEDGER, *_RECORD)

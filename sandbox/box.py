@@ -329,22 +329,6 @@ class Box(Protocol):
         """Destroy the box and everything that belongs to it. Never fails; may be called again, at any time."""
 
 
-class BoxMaker(Protocol):
-    """Creates boxes of one spec."""
-
-    @property
-    def spec(self) -> BoxSpec:
-        """The spec of its boxes."""
-
-    def create(self) -> Box:
-        """Create and start a box.
-
-        Raises:
-            SandboxUnavailableError: no engine, or no image (the operator's fault); `pointsman doctor` says which.
-            SandboxStartupError: the engine refused something, or the box lacks the requested posture.
-        """
-
-
 def select_files(
     files: Mapping[str, bytes], planted: Callable[[str], bool], *, limits: BoxLimits
 ) -> tuple[dict[str, bytes], Injected]:

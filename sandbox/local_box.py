@@ -31,7 +31,6 @@ from sandbox.box import (
     Injected,
     OnLine,
     OutputLimits,
-    Target,
     select_files,
 )
 from sandbox.execution import Exchanged, Standby, run_to_end
@@ -228,22 +227,3 @@ class LocalBox:
                 self._standby.dismiss()
             self._kill()
             shutil.rmtree(self._home, ignore_errors=True)
-
-
-class LocalBoxMaker:
-    """Creates boxes without isolation."""
-
-    def __init__(self, spec: BoxSpec | None = None) -> None:
-        self._spec = spec or BoxSpec(image="none", gateway=Target("", 8090))
-        self.made: list[LocalBox] = []
-
-    @property
-    def spec(self) -> BoxSpec:
-        """The nominal spec of its boxes."""
-        return self._spec
-
-    def create(self) -> LocalBox:
-        """Create a box."""
-        box = LocalBox(self._spec)
-        self.made.append(box)
-        return box

@@ -63,7 +63,12 @@ class PooledMaker(Protocol):
         """The spec of its boxes."""
 
     def create(self) -> PooledBox:
-        """Create and start a box, as `BoxMaker.create` does."""
+        """Create and start a box.
+
+        Raises:
+            SandboxUnavailableError: no engine, or no image (the operator's fault); `pointsman doctor` says which.
+            SandboxStartupError: the engine refused something, or the box lacks the requested posture.
+        """
 
 
 Prepare = Callable[[PooledBox], None]

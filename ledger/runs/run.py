@@ -8,7 +8,7 @@ run's next advance to say (ruling A24).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
@@ -84,21 +84,6 @@ class RunRows:
     def settled(self) -> Sequence[AgentExecution]:
         """Return the ended executions that are not merged yet, oldest first."""
         return [row for row in self.executions if row.settled_at is not None and row.absorbed_at is None]
-
-
-@dataclass(frozen=True)
-class RunChange:
-    """Changes that an advance makes to the run's row; None keeps a column."""
-
-    intent: str | None = None
-    plan: Mapping[str, Any] | None = None
-    """Appended to the adopted plans: round, origin, plan, notes."""
-    scan: str | None = None
-    scan_detail: str | None = None
-    base_commit: str | None = None
-    head_commit: str | None = None
-    estimate: Mapping[str, Any] | None = None
-    explanation: str | None = None
 
 
 def new_run(session: Session, job: Job, project: Project, *, estimate: Mapping[str, Any] | None = None) -> Run:
@@ -215,17 +200,6 @@ def _costs(session: Session, job: Job) -> dict[UUID, int]:
         .group_by(col(Call.job_id))
     )
     return {job_id: int(cost) for job_id, cost in rows}
-
-
-def change_run(session: Session, run: Run, change: RunChange) -> None:
-    """Apply the changes of an advance to a run's row. The caller holds the run's job."""
-    for item in fields(change):
-        value = getattr(change, item.name)
-        if item.name != "plan" and value is not None:
-            setattr(run, item.name, dict(value) if isinstance(value, Mapping) else value)
-    if change.plan is not None:
-        run.plans = [*run.plans, dict(change.plan)]
-    session.flush()
 
 
 POLICY_ACTOR = "policy:autonomy"

@@ -13,7 +13,7 @@ from ledger import audit
 from ledger.events import EventKind, record
 from ledger.job_control import cancel_steps
 from ledger.jobs import end, move, wait_on
-from ledger.runs.run import RunChange, RunRows, change_run, open_gate, plan_gates, skip_gate
+from ledger.runs.run import RunRows, open_gate, plan_gates, skip_gate
 from ledger.runs.steps import GateSpec, StepSpec, StepStart, add_steps, skip_steps, start_steps
 from ledger.runs.tables import RunStep
 from ledger.tables import Job
@@ -129,10 +129,15 @@ def apply_action(scene: Scene, action: Action) -> None:
 
 
 def _adopt(scene: Scene, action: AdoptPlan) -> None:
-    plan = action.plan.model_dump(mode="json")
+    run, plan = scene.rows.run, action.plan.model_dump(mode="json")
     adopted = {"round": action.round, "origin": action.origin, "plan": plan, "notes": list(action.notes)}
-    change = RunChange(plan=adopted, **(_first_plan(scene, action) if action.round == 0 else {}))
-    change_run(scene.session, scene.rows.run, change)
+    run.plans = [*run.plans, adopted]
+    if action.round == 0:
+        agents = [step.agent for step in action.steps if step.agent is not None]
+        run.intent = action.plan.classification
+        planned = estimate_agents(scene.policy, agents, is_fix=run.intent == "fix", basis="plan")
+        run.estimate = {**run.estimate, "planned": planned}
+    scene.session.flush()
     add_steps(scene.session, scene.job, [_spec(step) for step in action.steps])
     plan_gates(scene.session, scene.job, [_gate_spec(gate) for gate in action.gates])
     audit.append(
@@ -144,13 +149,6 @@ def _adopt(scene: Scene, action: AdoptPlan) -> None:
         origin=action.origin,
         steps=[step.key for step in action.steps],
     )
-
-
-def _first_plan(scene: Scene, action: AdoptPlan) -> dict[str, Any]:
-    agents = [step.agent for step in action.steps if step.agent is not None]
-    is_fix = action.plan.classification == "fix"
-    planned = estimate_agents(scene.policy, agents, is_fix=is_fix, basis="plan")
-    return {"intent": action.plan.classification, "estimate": {**scene.rows.run.estimate, "planned": planned}}
 
 
 def _start(scene: Scene, action: StartStep) -> None:
@@ -205,7 +203,8 @@ def _gate_spec(gate: NewGate) -> GateSpec:
 def record_explanation(scene: Scene, explanation: str) -> None:
     """Record, for people, why the run moves as it does."""
     if explanation != scene.rows.run.explanation:
-        change_run(scene.session, scene.rows.run, RunChange(explanation=explanation))
+        scene.rows.run.explanation = explanation
+        scene.session.flush()
         record(scene.session, EventKind.PROGRESS, job=scene.job, text=explanation)
 
 

@@ -16,7 +16,7 @@ from sqlmodel import Session
 
 from ledger.attempts import lock_owned_job
 from ledger.jobs import close_attempt, end, move
-from ledger.runs.run import RunChange, RunRows, change_run, ensure_run, load_run
+from ledger.runs.run import RunRows, ensure_run, load_run
 from ledger.runs.steps import StepOutcome, absorb, wake_run
 from ledger.runs.tables import AgentExecution, Gate, Run, RunStep
 from ledger.start_attempt import Claim
@@ -189,8 +189,6 @@ logger = logging.getLogger(__name__)
 MAX_MOVES = 60
 """A schedule that has not settled after this many moves has a bug: the run ends, and the fleet goes on."""
 
-Decide = Callable[[RunView, Rulebook], Decision]
-
 
 class Point(StrEnum):
     """Moments of an advance, named when they are over; `deciding` is within a transaction."""
@@ -206,10 +204,6 @@ Observe = Callable[[Point], None]
 _Next = Literal["again", "scan", "over"]
 
 
-def _unobserved(_: Point) -> None:
-    return
-
-
 class Advance:
     """One advance of one run by the worker that holds its job."""
 
@@ -219,13 +213,11 @@ class Advance:
         resources: Resources,
         workspace: Workspace,
         *,
-        decide: Decide = next_actions,
-        observe: Observe = _unobserved,
+        observe: Observe = lambda point: None,
     ) -> None:
         self._claimed = claimed
         self._resources = resources
         self._workspace = workspace
-        self._decide = decide
         self._observe = observe
         self._known_keys = resources.known_keys
         self._has_build = False
@@ -295,7 +287,9 @@ class Advance:
 
     def _note(self, session: Session, job: Job, taken: MergedResults) -> None:
         run = session.get_one(Run, job.id, populate_existing=True)
-        change_run(session, run, RunChange(base_commit=taken.base_commit, head_commit=taken.head_commit))
+        run.base_commit = taken.base_commit or run.base_commit
+        run.head_commit = taken.head_commit or run.head_commit
+        session.flush()
         absorb(session, job, taken.absorbed)
 
     def _scene(self, session: Session, job: Job, rows: RunRows) -> Scene | None:
@@ -318,11 +312,11 @@ class Advance:
         rows, policy = scene.rows, scene.policy
         book = Rulebook(policy.runs, policy.agents, self._without_keys)
         left = rows.cap_nanousd - rows.spent_nanousd
-        decision = self._decide(view_of(rows, has_build=self._has_build, budget_spent=left <= 0), book)
+        decision = next_actions(view_of(rows, has_build=self._has_build, budget_spent=left <= 0), book)
         batch = [action.key for action in decision.actions if isinstance(action, StartStep)]
         if not batch or self._fits(batch, rows, policy, left=left):
             return decision
-        return self._decide(view_of(rows, has_build=self._has_build, budget_spent=True), book)
+        return next_actions(view_of(rows, has_build=self._has_build, budget_spent=True), book)
 
     def _without_keys(self, text: str) -> str:
         """Replace keys in a text, also those removed when a result was stored: neither may be in a plan."""
@@ -367,7 +361,7 @@ class Advance:
         with self._resources.ledger.begin() as session:
             job = lock_owned_job(session, self._claimed.attempt)
             run = session.get_one(Run, job.id, populate_existing=True)
-            change_run(session, run, RunChange(scan=result.verdict, scan_detail=result.detail))
+            run.scan, run.scan_detail = result.verdict, result.detail
 
     def _give_up(self, detail: str) -> None:
         logger.error("run_given_up", extra={"run_id": str(self._claimed.job.id), "detail": detail})

@@ -34,6 +34,7 @@ from sandbox.claude_code import (
 from sandbox.image.rootfs import CLAUDE_VERSION, own_files
 from sites.scan.engine import scan
 
+ROOT = Path(__file__).parents[3]
 PLAN = SessionPlan(role=SITE, model="claude-sonnet-4-6", max_turns=40, budget_usd=0.5, max_output_tokens=6000)
 
 
@@ -424,6 +425,3 @@ def test_tokens_and_cost_are_read_from_what_the_cli_prints() -> None:
 )
 def test_what_cannot_be_read_is_unknown_and_not_nothing(fields: dict[str, Any]) -> None:
     assert finished(**fields).own_count is None
-
-
-ROOT = Path(__file__).parents[4]

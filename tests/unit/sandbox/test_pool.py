@@ -21,8 +21,9 @@ from sandbox.box import (
 )
 from sandbox.config import BoxConfig
 from sandbox.docker.engine import Engine, Leftover
-from sandbox.local_box import LocalBox, LocalBoxMaker
+from sandbox.local_box import LocalBox
 from sandbox.pool import Pool, PooledBox, Reaper, check_boxes, engine_hint, is_due, sweep_periodically
+from tests.played_cli import LocalBoxMaker
 from tests.services import wait_until
 
 
