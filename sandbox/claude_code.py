@@ -288,7 +288,6 @@ class SessionReader:
     refusal: str = ""
     tools_used: int = 0
     retries: int = 0
-    last_said: str = ""
     went_on: bool = False
     """Whether something came after a result, so that one of the two is forged."""
     _news: int = field(default=0, repr=False)
@@ -314,7 +313,6 @@ class SessionReader:
                 self.tools_used += 1
                 self._tell(f"{tool} {about}".strip())
             case TextWritten(text):
-                self.last_said = text
                 self._tell(text)
             case RetryReported():
                 self.retries += 1

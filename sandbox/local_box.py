@@ -33,7 +33,7 @@ from sandbox.box import (
     OutputLimits,
     select_files,
 )
-from sandbox.execution import Exchanged, Standby, run_to_end
+from sandbox.execution import Exchanged, Standby, follow
 from sandbox.tarball import stream_limit, unpack
 from sites.content_store import ContentStore, Manifest
 from sites.directories import write_directory
@@ -155,7 +155,7 @@ class LocalBox:
         if channel is None:
             clock = ["timeout", "--signal=INT", f"--kill-after={clocks.grace_seconds}", str(clocks.soft_seconds)]
             channel = self._start(argv, env=env or {}, cwd=cwd, clock=clock)
-        return run_to_end(
+        return follow(
             channel,
             freeze=self.freeze,
             stdin=stdin,

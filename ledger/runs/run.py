@@ -22,7 +22,8 @@ from ledger.errors import GateNotFoundError, GateRefusedError, JobNotFoundError,
 from ledger.events import EventKind, record
 from ledger.job_ends import AT_GATE, STARTED, owe_ticket_note
 from ledger.jobs import lock_job, move
-from ledger.runs.steps import GateSpec, wake_run
+from ledger.runs.specs import NewGate
+from ledger.runs.steps import wake_run
 from ledger.runs.tables import AgentExecution, Gate, Project, Run, RunStep
 from ledger.spending import booked_on_bill
 from ledger.store import after as in_future
@@ -207,7 +208,7 @@ POLICY_ACTOR = "policy:autonomy"
 Verdict = Literal["passed", "failed"]
 
 
-def plan_gates(session: Session, job: Job, gates: Sequence[GateSpec]) -> None:
+def plan_gates(session: Session, job: Job, gates: Sequence[NewGate]) -> None:
     """Record the gates that a held run will come to. Existing gates stay as they are."""
     existing = set(session.scalars(select(col(Gate.key)).where(col(Gate.run_id) == job.id)))
     for spec in gates:
@@ -227,7 +228,7 @@ def plan_gates(session: Session, job: Job, gates: Sequence[GateSpec]) -> None:
 
 
 def open_gate(
-    session: Session, job: Job, spec: GateSpec, *, hours: float, facts: Mapping[str, Any] | None = None
+    session: Session, job: Job, spec: NewGate, *, hours: float, facts: Mapping[str, Any] | None = None
 ) -> Gate:
     """Open a gate of a held run, planned or not; a gate that was opened before stays as it is.
 

@@ -39,7 +39,7 @@ from sandbox.box import (
 from sandbox.docker import recipe
 from sandbox.docker.engine import UNREACHABLE, Engine, translating_start_errors, translating_use_errors
 from sandbox.docker.recipe import TOOLS, Kind, Slot, check_box, check_forwarder, check_inner, check_volume
-from sandbox.execution import Exchanged, Standby, run_to_end
+from sandbox.execution import Exchanged, Standby, follow
 from sandbox.tarball import pack, stream_limit, unpack
 from sites.content_store import ContentStore, Manifest
 from sites.files import is_planted
@@ -274,7 +274,7 @@ class DockerBox:
             with translating_use_errors():
                 channel = standby.hand_over(argv, env or {}, cwd) if standby is not None else None
                 channel = channel or self._exec(argv, env=env or {}, cwd=cwd, clocks=clocks)
-            result = run_to_end(
+            result = follow(
                 channel,
                 freeze=self._freeze_quietly,
                 stdin=stdin,

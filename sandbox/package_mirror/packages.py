@@ -220,11 +220,6 @@ class Store:
         self._sizes = dict(sorted(_entries(root), key=lambda entry: entry[1][1]))
         self._bytes = sum(size for size, _ in self._sizes.values())
 
-    @property
-    def used_bytes(self) -> int:
-        """Total size of the entries."""
-        return self._bytes
-
     def open(self, digest: Digest) -> tuple[BinaryIO, int] | None:
         """Return an entry's open file and size, and mark it as used; None if there is no entry."""
         path = self._path(digest)

@@ -14,7 +14,7 @@ from ledger.events import EventKind, record
 from ledger.job_control import cancel_steps
 from ledger.jobs import end, move, wait_on
 from ledger.runs.run import RunRows, open_gate, plan_gates, skip_gate
-from ledger.runs.steps import GateSpec, StepSpec, StepStart, add_steps, skip_steps, start_steps
+from ledger.runs.steps import StepStart, add_steps, skip_steps, start_steps
 from ledger.runs.tables import RunStep
 from ledger.tables import Job
 from routing.estimate import estimate_agents
@@ -35,7 +35,6 @@ from workers.runs.scheduling.ending import (
     SkipSteps,
     StartStep,
 )
-from workers.runs.scheduling.view import NewGate, NewStep
 
 _MAX_FILES = 100
 _SUMMARY_CHARACTERS = 2_000
@@ -81,6 +80,7 @@ def _summary(step: RunStep) -> str:
     return str((step.result or {}).get("summary", ""))[:_SUMMARY_CHARACTERS]
 
 
+_GATES_PASSED = "policy:gates-passed"
 _AT_A_GATE = frozenset({State.REJECTED, State.EXPIRED})
 """Ends that come from a gate: a run that is still working stops at the gate first."""
 
@@ -108,7 +108,7 @@ def apply_action(scene: Scene, action: Action) -> None:
         case AdoptPlan():
             _adopt(scene, action)
         case AddSteps():
-            add_steps(session, job, [_spec(step) for step in action.steps])
+            add_steps(session, job, action.steps)
         case StartStep():
             _start(scene, action)
         case SkipSteps():
@@ -117,11 +117,11 @@ def apply_action(scene: Scene, action: Action) -> None:
             cancel_steps(session, job, keys=action.keys)
         case OpenGate():
             facts = gate_facts(scene.rows, after=action.gate.after)
-            open_gate(session, job, _gate_spec(action.gate), hours=scene.policy.runs.gate_hours, facts=facts)
+            open_gate(session, job, action.gate, hours=scene.policy.runs.gate_hours, facts=facts)
         case SkipGate():
             skip_gate(session, job, key=action.key, why=action.why)
         case Publish():
-            _publish(scene, action)
+            _publish(scene)
         case EndRun():
             _end(scene, action)
         case _:
@@ -138,8 +138,8 @@ def _adopt(scene: Scene, action: AdoptPlan) -> None:
         planned = estimate_agents(scene.policy, agents, is_fix=run.intent == "fix", basis="plan")
         run.estimate = {**run.estimate, "planned": planned}
     scene.session.flush()
-    add_steps(scene.session, scene.job, [_spec(step) for step in action.steps])
-    plan_gates(scene.session, scene.job, [_gate_spec(gate) for gate in action.gates])
+    add_steps(scene.session, scene.job, action.steps)
+    plan_gates(scene.session, scene.job, action.gates)
     audit.append(
         scene.session,
         "plan_adopted",
@@ -162,16 +162,14 @@ def _start(scene: Scene, action: StartStep) -> None:
     start_steps(scene.session, scene.job, [start])
 
 
-def _publish(scene: Scene, action: Publish) -> None:
+def _publish(scene: Scene) -> None:
     """Write the approval record of ruling A24 and hand the run to publishing."""
     job = scene.job
     gates = {gate.key: gate.state for gate in scene.rows.gates}
-    audit.append(
-        scene.session, "approved", actor=action.approved_by, job=job, gates=gates, head=scene.rows.run.head_commit
-    )
+    audit.append(scene.session, "approved", actor=_GATES_PASSED, job=job, gates=gates, head=scene.rows.run.head_commit)
     job.lost_attempts = 0  # publishing is not the work that cost workers before
     move(scene.session, job, State.SCANNING, verdict=scene.rows.run.scan)
-    move(scene.session, job, State.PUBLISHING, actor=action.approved_by)
+    move(scene.session, job, State.PUBLISHING, actor=_GATES_PASSED)
     wait_on(scene.session, job, QueueName.CONTROL)
 
 
@@ -180,24 +178,6 @@ def _end(scene: Scene, action: EndRun) -> None:
         move(scene.session, scene.job, State.AWAITING_APPROVAL)
     facts = end_facts(scene.rows, action.state, action.record)
     end(scene.session, scene.job, action.state, reason=action.reason, detail=action.detail, result=facts)
-
-
-def _spec(step: NewStep) -> StepSpec:
-    return StepSpec(
-        key=step.key,
-        agent=step.agent,
-        phase=step.phase.value,
-        task=step.task,
-        round=step.round,
-        cycle=step.cycle,
-        context=step.context,
-        writes=step.writes,
-        depends_on=step.depends_on,
-    )
-
-
-def _gate_spec(gate: NewGate) -> GateSpec:
-    return GateSpec(key=gate.key, kind=gate.kind.value, reason=gate.reason, after=gate.after)
 
 
 def record_explanation(scene: Scene, explanation: str) -> None:

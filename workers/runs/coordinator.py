@@ -17,6 +17,7 @@ from sqlmodel import Session
 from ledger.attempts import lock_owned_job
 from ledger.jobs import close_attempt, end, move
 from ledger.runs.run import RunRows, ensure_run, load_run
+from ledger.runs.specs import GateKind, GateState, Phase, StepState
 from ledger.runs.steps import StepOutcome, absorb, wake_run
 from ledger.runs.tables import AgentExecution, Gate, Run, RunStep
 from ledger.start_attempt import Claim
@@ -36,17 +37,7 @@ from workers.runs.apply_actions import Scene, apply_action, fits, record_explana
 from workers.runs.git.workspace import Workspace
 from workers.runs.scheduling.ending import Decision, ScanChanges, StartStep
 from workers.runs.scheduling.schedule import next_actions
-from workers.runs.scheduling.view import (
-    AgentResult,
-    GateKind,
-    GateState,
-    GateView,
-    Phase,
-    Rulebook,
-    RunView,
-    StepState,
-    StepView,
-)
+from workers.runs.scheduling.view import AgentResult, GateView, Rulebook, RunView, StepView
 
 _PACKAGE = "package.json"
 

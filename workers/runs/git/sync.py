@@ -242,7 +242,7 @@ def tree_limits(rules: RunRules) -> TreeLimits:
 
 def pack_limits(rules: RunRules) -> PackLimits:
     """Return what a repository may contain: files that are not shown may be larger, but are bounded too."""
-    return PackLimits(total_bytes=10 * rules.workspace_bytes, pack_bytes=5 * rules.workspace_bytes)
+    return PackLimits(total_bytes=10 * rules.workspace_bytes)
 
 
 _SILENCE_SECONDS = 10.0

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ledger.runs.specs import GateKind, GateState, NewGate, NewStep, Phase, StepState
 from routing.jobs import Reason, State, is_end
 from routing.policy.agents import GateRule
 from routing.policy.prices import BudgetExceeded
@@ -30,19 +31,7 @@ from workers.runs.scheduling.plan import (
     work_key,
     writes_of,
 )
-from workers.runs.scheduling.view import (
-    Facts,
-    GateKind,
-    GateState,
-    GateView,
-    NewGate,
-    NewStep,
-    Phase,
-    Status,
-    StepState,
-    StepView,
-    find_final_reviews,
-)
+from workers.runs.scheduling.view import Facts, GateView, Status, StepView, find_final_reviews
 
 
 def escalation_record(facts: Facts) -> dict[str, Any]:
@@ -146,8 +135,6 @@ class ScanChanges:
 @dataclass(frozen=True)
 class Publish:
     """Write the approval record and hand the run to publishing."""
-
-    approved_by: Literal["policy:gates-passed"] = "policy:gates-passed"
 
 
 @dataclass(frozen=True)

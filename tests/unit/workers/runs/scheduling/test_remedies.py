@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from ledger.runs.specs import Phase
 from routing.decision.router import Intent
 from routing.jobs import Reason, State
 from tests.unit.workers.runs.scheduling.fake_run import (
@@ -21,7 +22,6 @@ from tests.unit.workers.runs.scheduling.fake_run import (
 )
 from tests.unit.workers.runs.scheduling.test_scheduling import contexts_of
 from workers.runs.scheduling.ending import AdoptPlan
-from workers.runs.scheduling.view import Phase
 
 REVIEWERS = ("code-review", "qa", "security")
 
