@@ -81,10 +81,8 @@ def read_snapshot(ledger: Ledger, policy: Policy, *, broker: Redis | None = None
 def read_ledger(session: Session, policy: Policy) -> Snapshot:
     """Read the ledger's part of a scrape, at a cost that does not grow with the backlog."""
     series, recent, providers = read_series(session), read_recent_attempts(session), read_providers(session)
-    readings = read_gauges(session, policy, recent=recent, providers=providers)
-    for each in forecast_backlog(series, recent, policy):
-        readings.append(Reading("backlog_work_seconds", (each.queue,), each.work_seconds))
-        readings.append(Reading("backlog_usd", (each.queue,), each.usd))
+    gauges = read_gauges(session, policy, recent=recent, providers=providers)
+    readings = [*gauges, *forecast_backlog(series, recent, policy)]
     return Snapshot(series, readings, tuple(policy.prices), providers)
 
 

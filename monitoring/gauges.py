@@ -6,7 +6,7 @@ queue, and without any from its limits, so that an autoscaler starts the first w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from itertools import islice, product
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ from ledger.operations.workers import fleet_slots, slots_by_queue
 from ledger.provider_circuits import circuits
 from ledger.tables import Tenant
 from monitoring.capacity.queueing import Demand, wanted_slots
-from monitoring.capacity.workload import default_wait_target, default_work
+from monitoring.capacity.workload import default_work
 from monitoring.event_metrics import fold_lag_seconds
 from monitoring.metrics import (
     ATTEMPT_COST,
@@ -44,7 +44,7 @@ from routing.broker import INTAKE_LISTS, list_of
 from routing.policy.platform import Policy
 from routing.policy.prices import NANOUSD_PER_USD
 from routing.provider_circuit import CircuitState
-from routing.queues import QueueName
+from routing.queues import QUEUES, QueueName
 from routing.scheduling import WaitReason
 
 MIN_RECENT_ATTEMPTS = 5
@@ -112,25 +112,15 @@ def lifetime_average(series: Mapping[SeriesKey, float], queue: str) -> AttemptAv
     return AttemptAverage(milliseconds / MILLISECONDS / attempts, nanousd / attempts) if attempts else None
 
 
-class BacklogForecast(NamedTuple):
-    """The expected work and cost of a queue's waiting jobs."""
-
-    queue: str
-    work_seconds: float
-    usd: float
-
-
 def forecast_backlog(
     series: Mapping[SeriesKey, float], recent: Mapping[str, RecentAttempts], policy: Policy
-) -> tuple[BacklogForecast, ...]:
-    """Return the forecast of every queue on which jobs wait."""
-    forecasts = []
+) -> Iterator[Reading]:
+    """Yield the expected work and cost of each queue's waiting jobs."""
     for queue in SERVED:
         waiting = max(0.0, series.get(series_key(QUEUE_DEPTH.name, {"queue_name": queue}), 0.0))
         attempt = _expected_attempt(queue, series, recent.get(queue), policy)
-        usd = waiting * attempt.nanousd / NANOUSD_PER_USD
-        forecasts.append(BacklogForecast(queue, waiting * attempt.seconds, usd))
-    return tuple(forecasts)
+        yield Reading("backlog_work_seconds", (queue,), waiting * attempt.seconds)
+        yield Reading("backlog_usd", (queue,), waiting * attempt.nanousd / NANOUSD_PER_USD)
 
 
 def _expected_attempt(
@@ -179,7 +169,7 @@ def read_wanted_slots(
             starts_per_second=_rate(newest, mean_seconds, in_a_minute=in_a_minute, is_whole=is_whole),
             is_paused=row.is_paused,
         )
-        wanted[queue] = wanted_slots(demand, target_seconds=default_wait_target(queue))
+        wanted[queue] = wanted_slots(demand, target_seconds=QUEUES[queue].target_seconds)
     return wanted
 
 

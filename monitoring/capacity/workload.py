@@ -202,11 +202,6 @@ def default_work(policy: Policy, queue: QueueName) -> QueueWork:
     )
 
 
-def default_wait_target(queue: QueueName) -> float:
-    """Return the default target for the 95th percentile of a queue's waits, in seconds."""
-    return QUEUES[queue].target_seconds
-
-
 def _call_seconds(policy: Policy, call: ModelCall) -> tuple[float, float]:
     speed = policy.speeds[call.model]
     written = call.max_tokens / speed.tokens_per_second

@@ -22,7 +22,7 @@ from producers.commands.context import (
     print_json,
     print_table,
 )
-from routing.queues import QueueName
+from routing.queues import QUEUES, QueueName
 
 if TYPE_CHECKING:
     from monitoring.capacity.plan import Component, Limits, Plan, Question, QueuePlan
@@ -285,14 +285,13 @@ def answer(installation: Installation, options: CapacityOptions) -> Answer:
         CapacityError: the caller's fault: it names the field and the rule.
     """
     from monitoring.capacity.plan import Instances, Question, make_plan, read_limits
-    from monitoring.capacity.workload import default_wait_target
 
     policy = installation.policy
     measured = _read(installation, options.source, hours=options.hours)
     limits = read_limits(options.limits_file).override(parse_amounts("--limit", options.limits).named)
     arriving, peak = _arriving(measured.workload, options)
     waits = parse_amounts("--wait", options.waits)
-    targets = {queue: waits.for_all or default_wait_target(queue) for queue in policy.queues}
+    targets = {queue: waits.for_all or QUEUES[queue].target_seconds for queue in policy.queues}
     question = Question(
         arriving=arriving,
         p95_targets=targets | _by_queue("--wait", waits.named),

@@ -10,17 +10,18 @@ import asyncio
 import base64
 import binascii
 import hashlib
+import logging
 import os
 import re
 import secrets
 import ssl
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, Self
+from typing import Any, BinaryIO, NamedTuple
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
 import aiohttp
@@ -32,6 +33,8 @@ from routing.addresses import refusal_of
 from sandbox.box import MirrorRefusedError, RegistryConfigError
 from sandbox.config import MirrorConfig
 from sandbox.package_mirror.registries import Registries, host_of
+
+logger = logging.getLogger(__name__)
 
 _PART = r"[A-Za-z0-9~-][A-Za-z0-9._~-]{0,213}"
 _NAME = re.compile(rf"(?P<name>(?:@{_PART}/)?{_PART})")
@@ -177,33 +180,6 @@ def _digest(integrity: Any, shasum: Any) -> Digest | None:
     return None
 
 
-class Incoming:
-    """A file being written, invisible until the store keeps it."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file = path.open("xb")
-
-    def write(self, chunk: bytes) -> None:
-        """Append a chunk."""
-        self._file.write(chunk)
-
-    def keep(self, target: Path) -> int:
-        """Move the file to its place in the store, and return its size."""
-        self._file.close()
-        size = self._path.stat().st_size
-        target.parent.mkdir(exist_ok=True)
-        self._path.replace(target)
-        return size
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-        self._path.unlink(missing_ok=True)
-
-
 class Store:
     """A bounded cache on disk, addressed by content, so that no name from outside becomes a path.
 
@@ -212,7 +188,7 @@ class Store:
     """
 
     def __init__(self, root: Path, *, max_bytes: int) -> None:
-        self._root = root
+        self.root = root
         self._max_bytes = max_bytes
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
         for leftover in root.glob("*.part"):
@@ -233,15 +209,7 @@ class Store:
             os.utime(path)
         return file, os.fstat(file.fileno()).st_size
 
-    def incoming(self) -> Incoming:
-        """Return a new file to write to.
-
-        Raises:
-            OSError: the disk's fault.
-        """
-        return Incoming(self._root / f"{secrets.token_hex(8)}.part")
-
-    def keep(self, incoming: Incoming, digest: Digest) -> None:
+    def keep(self, part: Path, digest: Digest) -> None:
         """Add a verified file, and evict the least recently used entries beyond the size limit.
 
         Raises:
@@ -249,7 +217,9 @@ class Store:
         """
         path = self._path(digest)
         self._forget(path)
-        size = incoming.keep(path)
+        size = part.stat().st_size
+        path.parent.mkdir(exist_ok=True)
+        part.replace(path)
         self._sizes[path] = (size, 0.0)
         self._bytes += size
         while self._bytes > self._max_bytes and self._sizes:
@@ -269,7 +239,50 @@ class Store:
         self._bytes -= size
 
     def _path(self, digest: Digest) -> Path:
-        return self._root / f"{digest.algorithm}-{digest.hex[:2]}" / digest.hex
+        return self.root / f"{digest.algorithm}-{digest.hex[:2]}" / digest.hex
+
+
+class Incoming:
+    """A file on its way into the store, invisible until kept. A disk failure costs the entry, not the download."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._path = store.root / f"{secrets.token_hex(8)}.part"
+        self._file: BinaryIO | None = None
+        with self._sparing_the_download():
+            self._file = self._path.open("xb")
+
+    @contextmanager
+    def _sparing_the_download(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            logger.warning("package_not_kept", extra={"error": error.strerror})
+            self.close()
+
+    async def watch(self, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """Write pieces as they pass."""
+        async for piece in pieces:
+            with self._sparing_the_download():
+                if self._file is not None:
+                    self._file.write(piece)
+            yield piece
+
+    def keep(self, digest: Digest) -> None:
+        """Add the verified file to the store."""
+        with self._sparing_the_download():
+            if self._file is not None:
+                self._file.close()
+                self._store.keep(self._path, digest)
+
+    def close(self) -> None:
+        """Remove what was not kept."""
+        if self._file is not None:
+            with suppress(OSError):
+                self._file.close()
+            with suppress(OSError):
+                self._path.unlink(missing_ok=True)
+            self._file = None
 
 
 def _entries(root: Path) -> list[tuple[Path, tuple[int, float]]]:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from gateway.errors import ForgeError
-from gateway.forge import PullRequest, neutralise, open_pull_request
+from gateway.forge import neutralise, open_pull_request
 from ledger.attempts import lock_owned_job
 from ledger.jobs import end
 from ledger.runs.run import RunRows, load_run
@@ -179,7 +179,10 @@ def _hand_over(
         return facts
     account = account_for(github, resources, tenant=rows.job.tenant)
     check()
-    pull = _open(rows, ticket, branch, config=config, github=github, account=account)
+    text, base = describe(rows, ticket), config.repo.branch
+    pull = open_pull_request(
+        account, repository=github.repository, branch=branch, base=base, title=text.title, body=text.body
+    )
     return {**facts, "pull_request": {"number": pull.number, "url": pull.url}}
 
 
@@ -193,15 +196,6 @@ def account_for(github: GitHub, resources: Resources, *, tenant: str) -> Account
     if account is None:
         raise ForgeError(f"this installation has no account {github.token!r} for the project", is_passing=False)
     return account
-
-
-def _open(
-    rows: RunRows, ticket: Ticket, branch: str, *, config: ProjectConfig, github: GitHub, account: Account
-) -> PullRequest:
-    text = describe(rows, ticket)
-    return open_pull_request(
-        account, repository=github.repository, branch=branch, base=config.repo.branch, title=text.title, body=text.body
-    )
 
 
 def _squash(rows: RunRows, workspace: Workspace) -> str | None:

@@ -273,11 +273,6 @@ class Credentials:
     password: str = field(repr=False)
 
 
-def no_credentials() -> Credentials | None:
-    """Return None: the remote is public, or a directory."""
-    return None
-
-
 @dataclass(frozen=True, kw_only=True)
 class Remote:
     """A project's remote repository."""
@@ -286,7 +281,8 @@ class Remote:
     """`https://HOST/PATH`, `http://...` or `file:///PATH`, without credentials."""
     branch: str = ""
     """Empty for the remote's default."""
-    credentials: Callable[[], Credentials | None] = no_credentials
+    credentials: Callable[[], Credentials | None] = lambda: None
+    """None for a public remote, or a directory."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,8 +11,9 @@ import pytest
 
 from ledger.errors import CapacityError
 from monitoring.capacity.plan import NAMES, Instances, Limits, Plan, Question, make_plan, read_limits
-from monitoring.capacity.workload import Workload, default_wait_target, default_workload
+from monitoring.capacity.workload import Workload, default_workload
 from routing.policy.platform import Policy, platform_policy
+from routing.queues import QUEUES
 from tests.unit.monitoring.capacity.test_workload import HAIKU, SPEC, WORKLOAD_PATCH, workload
 
 BOUNDLESS = read_limits(None).override(dict.fromkeys((*NAMES[:6], "ledger_connections"), 1e9))
@@ -115,7 +116,7 @@ def test_more_gateways_bear_more() -> None:
 def test_millions_of_jobs_a_day_are_planned_and_their_bottleneck_is_named() -> None:
     work = default_workload(platform_policy())
     policy = boundless_policy()
-    targets = {queue: default_wait_target(queue) for queue in policy.queues}
+    targets = {queue: QUEUES[queue].target_seconds for queue in policy.queues}
     asked = Question(arriving=work.arriving(5e6 / 86_400), p95_targets=targets, ceiling_usd=1e9)
     plan = make_plan(work, asked, limits=read_limits(None), policy=policy)
     assert plan.jobs_per_day == pytest.approx(5e6)
