@@ -201,16 +201,13 @@ class ExporterApp:
             return 405, b"only GET and HEAD\n", plain
         try:
             if path == "/metrics":
-                return 200, self._render(), CONTENT_TYPE
+                return 200, render_metrics(self._ledger, policy=self._policy, broker=self._broker), CONTENT_TYPE
             with self._ledger.begin() as session:
                 session.execute(text("SELECT 1"))
         except (DBAPIError, ForeignMarkError):
             logger.warning("ledger_unreadable", exc_info=True)
             return 503, b"the ledger cannot be read\n", plain
         return 200, b"ok\n", plain
-
-    def _render(self) -> bytes:
-        return render_metrics(self._ledger, policy=self._policy, broker=self._broker)
 
 
 def fold_until(stopping: threading.Event, ledger: Ledger) -> None:

@@ -376,17 +376,12 @@ class DockerMaker:
     def __init__(self, engine: Engine, spec: BoxSpec, *, waiting_seconds: int = 0) -> None:
         """Set the engine and the spec; `waiting_seconds` in a pool are added to a box's lifetime."""
         self._engine = engine
-        self._spec = spec
+        self.spec = spec
         self._waiting_seconds = waiting_seconds
-
-    @property
-    def spec(self) -> BoxSpec:
-        """The spec of its boxes."""
-        return self._spec
 
     def create(self) -> DockerBox:
         """Create and start a box."""
-        lifetime = self._spec.limits.lifetime_seconds + self._waiting_seconds
+        lifetime = self.spec.limits.lifetime_seconds + self._waiting_seconds
         uids = self._engine.uids
         slot = Slot.new(self._engine.install, current_owner(), lifetime_seconds=lifetime, uids=uids)
         is_made = False
@@ -401,7 +396,7 @@ class DockerMaker:
 
     def _create(self, slot: Slot, lifetime: int) -> DockerBox:
         client = self._engine.client
-        spec = self._spec
+        spec = self.spec
         is_elsewhere = bool(spec.gateway.host or (spec.mirror and spec.mirror.host))
         outer = self._engine.outer(has_masquerade=is_elsewhere)
         inner = self._engine.create_inner(slot)

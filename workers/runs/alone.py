@@ -46,7 +46,7 @@ from workers.errors import ResultInvalidError, WorkerError
 from workers.runs.git.trees import LeftOut, Snapshot, TreeLimits
 from workers.runs.scheduling.view import parse_result
 from workers.runs.step import RUNNERS, collect_output
-from workers.runs.step_context import AgentOrder, StepBrief, claude_md, order_text, stage_context
+from workers.runs.step_context import StepBrief, agent_order
 
 _UNLIMITED_USD = 5.0
 _TENANT = "alone"
@@ -94,16 +94,13 @@ def run_alone(name: str, *, task: str, project: Snapshot, attempt: Attempt) -> A
         context=(),
         writes=definition.writes,
     )
-    staged = stage_context(brief, project, definition, most_bytes=policy.runs.context_bytes, redact=str)
-    order = AgentOrder(
-        name=name,
-        agent=definition,
-        model=definition.model,
-        instructions=claude_md(name, definition),
-        prompt=order_text(brief, redact=str),
-        files={**project.files, **staged.files},
-        writes=definition.writes,
+    order = agent_order(
+        brief,
+        project,
+        definition,
         cap_usd=definition.step_usd or _UNLIMITED_USD,
+        most_bytes=policy.runs.context_bytes,
+        redact=str,
     )
     try:
         ran = RUNNERS[definition.runtime](order, attempt)

@@ -40,9 +40,7 @@ from workers.runs.step_context import (
     AgentRunner,
     Failed,
     StepBrief,
-    claude_md,
-    order_text,
-    stage_context,
+    agent_order,
 )
 
 _KNOWN_KEY = "known-key"
@@ -177,8 +175,6 @@ RUNNERS: Mapping[Runtime, AgentRunner] = {
     "claude_code": run_claude_code,
     "codex_local": run_codex,
 }
-HANDOFF_README = "artifacts/handoff/README.md"
-_HANDOFF = b"Documents for the next agent: `{from}-to-{to}.md`, where {from} is whoever writes it.\n"
 _CLONE_SECONDS = 60.0
 _MAX_SUBJECT = 72
 
@@ -261,21 +257,15 @@ def _agent_order(start: _Start, name: str, definition: AgentDefinition, attempt:
         context=[part for part in order.context if part not in order.results],
         writes=order.writes or definition.writes,
     )
-
-    def clean(text: str) -> str:
-        return redact(text, known=attempt.secrets)
-
-    staged = stage_context(brief, start.snapshot, definition, most_bytes=start.policy.runs.context_bytes, redact=clean)
     cap = order.cap_nanousd if order.cap_nanousd is not None else attempt.claim.job.cap_nanousd
-    return AgentOrder(
-        name=name,
-        agent=definition,
-        model=order.model or definition.model,
-        instructions=claude_md(name, definition),
-        prompt=order_text(brief, redact=clean),
-        files={HANDOFF_README: _HANDOFF, **start.snapshot.files, **staged.files},
-        writes=tuple(brief.writes),
+    return agent_order(
+        brief,
+        start.snapshot,
+        definition,
+        model=order.model,
         cap_usd=cap / NANOUSD_PER_USD,
+        most_bytes=start.policy.runs.context_bytes,
+        redact=lambda text: redact(text, known=attempt.secrets),
     )
 
 

@@ -25,6 +25,9 @@ TREE = f"{CONTEXT_DIRECTORY}files.txt"
 INSTRUCTIONS = f"{CONTEXT_DIRECTORY}CLAUDE.md"
 """The file of an agent's instructions, for runners that need one."""
 
+HANDOFF_README = "artifacts/handoff/README.md"
+_HANDOFF = b"Documents for the next agent: `{from}-to-{to}.md`, where {from} is whoever writes it.\n"
+
 _MAX_TREE_SHARE = 4
 """The list of the project's files may use one part in this many."""
 _MAX_NAMED = 40
@@ -51,20 +54,10 @@ class StepBrief:
     writes: Sequence[str]
 
 
-@dataclass(frozen=True)
-class Staged:
-    """The staged files."""
-
-    files: Mapping[str, bytes]
-    """By path, all within `.agent-context/`."""
-    listed: tuple[str, ...]
-    """What did not fit and is only listed."""
-
-
 def stage_context(
     brief: StepBrief, project: Snapshot, definition: AgentDefinition, *, most_bytes: int, redact: Callable[[str], str]
-) -> Staged:
-    """Return what goes into `.agent-context/`.
+) -> dict[str, bytes]:
+    """Return what goes into `.agent-context/`, by path; its index lists what did not fit.
 
     `redact` removes keys, and is applied to everything (S-078).
     """
@@ -80,7 +73,7 @@ def stage_context(
                 staging.take(f"{CONTEXT_DIRECTORY}steps/{key}/{path}", data.decode("utf-8", "replace"))
     index = _index(brief, project, definition, staged=staging.files, listed=staging.listed)
     staging.files[INDEX] = staging.clean(index)
-    return Staged(staging.files, tuple(staging.listed))
+    return staging.files
 
 
 def order_text(brief: StepBrief, *, redact: Callable[[str], str]) -> str:
@@ -254,6 +247,34 @@ class AgentOrder:
     """Path rules (routing.policy.agents): which of the agent's files are kept."""
     cap_usd: float
     """The step's budget; the gateway has the last word."""
+
+
+def agent_order(
+    brief: StepBrief,
+    project: Snapshot,
+    agent: AgentDefinition,
+    *,
+    model: str | None = None,
+    cap_usd: float,
+    most_bytes: int,
+    redact: Callable[[str], str],
+) -> AgentOrder:
+    """Return the order of a step, with the context that it is given.
+
+    Raises:
+        PolicyError: the operator's fault: an agent that the product does not ship has no `instructions`.
+    """
+    staged = stage_context(brief, project, agent, most_bytes=most_bytes, redact=redact)
+    return AgentOrder(
+        name=brief.agent,
+        agent=agent,
+        model=model or agent.model,
+        instructions=claude_md(brief.agent, agent),
+        prompt=order_text(brief, redact=redact),
+        files={HANDOFF_README: _HANDOFF, **project.files, **staged},
+        writes=tuple(brief.writes),
+        cap_usd=cap_usd,
+    )
 
 
 @dataclass(frozen=True)
