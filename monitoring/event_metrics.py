@@ -54,8 +54,10 @@ class _Tally:
 
 
 def _labels(metric: Metric, values: Iterable[object]) -> dict[str, str]:
-    closed = zip(metric.labels.items(), values, strict=True)
-    return {label: str(value) if not known or value in known else metrics.OTHER for (label, known), value in closed}
+    return {
+        label: value if isinstance(value, str) and (not known or value in known) else metrics.OTHER
+        for (label, known), value in zip(metric.labels.items(), values, strict=True)
+    }
 
 
 def fold(events: Iterable[Event | Row[Any]]) -> dict[SeriesKey, float]:

@@ -175,7 +175,6 @@ def _histogram(
 
 
 _PLACE = {"tier": TIERS, "queue_name": QUEUE_NAMES}
-_CONFIDENCE = {"mode": (*MODES, NONE), "confidence": CONFIDENCES}
 _CIRCUIT = {"provider": OPEN, "model": OPEN}
 
 JOBS_ACCEPTED = counter("jobs_accepted_total", "Jobs accepted.", {"source": SOURCES})
@@ -185,15 +184,12 @@ REQUESTS_REFUSED = counter(
     {"source": (*SOURCES, OTHER), "field": FIELDS},
 )
 ROUTES = counter(
-    "routes_total",
-    "Final routes of accepted jobs.",
-    _CONFIDENCE | {"tier": TIERS},
-    zeros=product(MODES, CONFIDENCES, TIERS),
+    "routes_total", "Final routes of accepted jobs.", {"mode": MODES, "confidence": CONFIDENCES, "tier": TIERS}
 )
 CLARIFICATIONS = counter(
     "clarifications_total",
     "Questions to jobs' owners, by the decision in doubt.",
-    _CONFIDENCE,
+    {"mode": (*MODES, NONE), "confidence": CONFIDENCES},
     zeros=product(MODES, CONFIDENCES),
 )
 LADDER = counter(
