@@ -384,30 +384,27 @@ def read_providers(session: Session) -> tuple[str, ...]:
     return tuple(name for name in session.scalars(named.order_by(col(Tenant.provider)).limit(MOST_PROVIDERS)) if name)
 
 
-def _read_workers(session: Session) -> list[Reading]:
+def _columns(names: Sequence[str], rows: Iterable[Iterable[Any]]) -> Iterator[Reading]:
+    """Yield one reading per column of rows that begin with their label; none is below 0."""
+    for label, *values in rows:
+        for name, value in zip(names, values, strict=True):
+            yield Reading(name, (label,), max(0.0, float(value)))
+
+
+def _read_workers(session: Session) -> Iterator[Reading]:
     fleet = fleet_slots(session)
-    readings = [
-        *(Reading("workers", (standing,), getattr(fleet, standing)) for standing in ("serving", "draining", "lost")),
-        Reading("fleet_slots", (), fleet.slots),
-        Reading("fleet_slots_busy", (), fleet.busy),
-    ]
-    served = {each.queue: each for each in slots_by_queue(session)}
-    for queue in SERVED:
-        here = served.get(queue)
-        readings.append(Reading("slots", (queue,), here.slots if here is not None else 0))
-        readings.append(Reading("slots_busy", (queue,), here.busy if here is not None else 0))
-    return readings
+    for standing in ("serving", "draining", "lost"):
+        yield Reading("workers", (standing,), getattr(fleet, standing))
+    yield Reading("fleet_slots", (), fleet.slots)
+    yield Reading("fleet_slots_busy", (), fleet.busy)
+    served = {each.queue: (each.slots, each.busy) for each in slots_by_queue(session)}
+    yield from _columns(("slots", "slots_busy"), ((queue, *served.get(queue, (0, 0))) for queue in SERVED))
 
 
-def _read_attempts(session: Session, lease_seconds: float) -> list[Reading]:
+def _read_attempts(session: Session, lease_seconds: float) -> Iterator[Reading]:
     running = {queue: values for queue, *values in session.execute(_ATTEMPTS, {"lease_seconds": lease_seconds})}
-    readings = []
-    for queue in SERVED:
-        oldest, lease_age, boxes = running.get(queue, (0.0, 0.0, 0))
-        readings.append(Reading("attempt_oldest_age_seconds", (queue,), max(0.0, oldest)))
-        readings.append(Reading("lease_age_seconds_max", (queue,), max(0.0, lease_age)))
-        readings.append(Reading("boxes_working", (queue,), boxes))
-    return readings
+    names = ("attempt_oldest_age_seconds", "lease_age_seconds_max", "boxes_working")
+    return _columns(names, ((queue, *running.get(queue, (0, 0, 0))) for queue in SERVED))
 
 
 def _read_counts(session: Session) -> list[Reading]:
@@ -420,13 +417,9 @@ def _read_counts(session: Session) -> list[Reading]:
     ]
 
 
-def _read_queues(session: Session) -> list[Reading]:
-    readings = []
-    for queue, age, ready_age, is_paused in session.execute(_QUEUES, {"queues": list(SERVED), "most": LOOKED_AT_MOST}):
-        readings.append(Reading("queue_oldest_age_seconds", (queue,), max(0.0, float(age))))
-        readings.append(Reading("queue_ready_oldest_age_seconds", (queue,), max(0.0, float(ready_age))))
-        readings.append(Reading("queue_paused", (queue,), float(is_paused)))
-    return readings
+def _read_queues(session: Session) -> Iterator[Reading]:
+    names = ("queue_oldest_age_seconds", "queue_ready_oldest_age_seconds", "queue_paused")
+    return _columns(names, session.execute(_QUEUES, {"queues": list(SERVED), "most": LOOKED_AT_MOST}))
 
 
 def _read_circuits(session: Session, possible: Iterable[tuple[str, str]]) -> list[Reading]:
@@ -442,14 +435,10 @@ def _read_circuits(session: Session, possible: Iterable[tuple[str, str]]) -> lis
     return readings
 
 
-def _read_budgets(session: Session) -> list[Reading]:
-    readings = []
-    for scope, limit, spent, reserved, used in session.execute(_BUDGETS):
-        readings.append(Reading("budget_limit_usd", (scope,), float(limit) / NANOUSD_PER_USD))
-        readings.append(Reading("budget_spent_usd", (scope,), float(spent) / NANOUSD_PER_USD))
-        readings.append(Reading("budget_reserved_usd", (scope,), float(reserved) / NANOUSD_PER_USD))
-        readings.append(Reading("budget_used_ratio_max", (scope,), float(used)))
-    return readings
+def _read_budgets(session: Session) -> Iterator[Reading]:
+    names = ("budget_limit_usd", "budget_spent_usd", "budget_reserved_usd", "budget_used_ratio_max")
+    for scope, *nanousd, used in session.execute(_BUDGETS):
+        yield from _columns(names, [(scope, *(float(amount) / NANOUSD_PER_USD for amount in nanousd), used)])
 
 
 def _read_ledger(session: Session) -> list[Reading]:
