@@ -28,7 +28,7 @@ from ledger.start_attempt import Claim, claim, finish
 from ledger.store import Ledger, create_ledger_engine
 from ledger.submission import accept
 from ledger.tables import NewJob
-from monitoring.capacity.limits import Limits
+from monitoring.capacity.plan import Limits
 from monitoring.event_metrics import fold_pending
 from producers.config import DispatcherConfig
 from producers.dispatch.broker import BrokerLists, Publisher

@@ -34,7 +34,7 @@ from gateway.ledger_client import Ledger
 from gateway.messages import MALFORMED, Code, ModelRequest, RefusedError, ReplyReader, retry_headers
 from gateway.providers.provider import EventSplitter, Meter, Settlement, UnreadableStreamError, data_of
 from ledger import money
-from ledger.operations.recordings import record_call
+from ledger.operations.served_calls import record_call
 from monitoring import traces
 from routing.policy.prices import BudgetExceeded, Usage
 from routing.provider_circuit import read_retry_after

@@ -8,10 +8,10 @@ increments and moves the mark in one transaction. A label value outside its clos
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, select, text
+from sqlalchemy import Connection, Row, select, text
 from sqlalchemy import update as sql_update
 from sqlalchemy.dialects.postgresql import insert
 from sqlmodel import Session, col
@@ -22,7 +22,7 @@ from ledger.record_tables import Event, Rollup, RollupMark
 from ledger.store import Ledger, Statement
 from monitoring import metrics
 from monitoring.metrics import Metric, SeriesKey, bucket_of, series_key
-from routing.jobs import Reason, State
+from routing.jobs import State
 from routing.queues import Tier
 
 BATCH_EVENTS = 5_000
@@ -32,19 +32,6 @@ _LOCK_KEY = 7_041_777
 _MAX_NAME = 64
 """Characters of a model's or provider's name in a label."""
 _TIER_NUMBERS = frozenset(tier.value for tier in Tier)
-_REASONS = frozenset(reason.value for reason in Reason)
-
-
-class EventLike(Protocol):
-    """An event, as `fold` reads it."""
-
-    @property
-    def kind(self) -> str:
-        """The value of a `ledger.events.EventKind`."""
-
-    @property
-    def data(self) -> Mapping[str, Any]:
-        """The event's content."""
 
 
 class _Tally:
@@ -53,11 +40,11 @@ class _Tally:
     def __init__(self) -> None:
         self.increments: dict[SeriesKey, float] = {}
 
-    def add(self, metric: Metric, *values: str, by: float = 1) -> None:
-        self._add(metric.name, dict(zip(metric.labels, values, strict=True)), by)
+    def add(self, metric: Metric, *values: object, by: float = 1) -> None:
+        self._add(metric.name, _labels(metric, values), by)
 
-    def observe(self, metric: Metric, stored: int, *values: str) -> None:
-        labels = dict(zip(metric.labels, values, strict=True))
+    def observe(self, metric: Metric, stored: int, *values: object) -> None:
+        labels = _labels(metric, values)
         self._add(f"{metric.name}_bucket", labels | {"le": bucket_of(metric, stored / metric.scale)}, 1)
         self._add(f"{metric.name}_sum", labels, stored)
 
@@ -66,7 +53,14 @@ class _Tally:
         self.increments[key] = self.increments.get(key, 0) + by
 
 
-def fold(events: Iterable[EventLike]) -> dict[SeriesKey, float]:
+def _labels(metric: Metric, values: Iterable[object]) -> dict[str, str]:
+    return {
+        label: value if isinstance(value, str) and (not known or value in known) else metrics.OTHER
+        for (label, known), value in zip(metric.labels.items(), values, strict=True)
+    }
+
+
+def fold(events: Iterable[Event | Row[Any]]) -> dict[SeriesKey, float]:
     """Return the increments of the stored series; events of unknown kinds add nothing."""
     tally = _Tally()
     for event in events:
@@ -80,24 +74,12 @@ def tier_label(tier: object) -> str:
     return Tier(tier).name.lower() if tier in _TIER_NUMBERS else metrics.NONE
 
 
-def _closed(value: object, allowed: Container[str]) -> str:
-    return value if isinstance(value, str) and value in allowed else metrics.OTHER
-
-
 def _lower(value: object) -> object:
     return value.lower() if isinstance(value, str) else value
 
 
-def _queue(data: Mapping[str, Any]) -> str:
-    return _closed(data.get("queue"), metrics.QUEUE_NAMES)
-
-
-def _place(data: Mapping[str, Any]) -> tuple[str, str]:
-    return tier_label(data.get("tier")), _queue(data)
-
-
-def _reason(data: Mapping[str, Any]) -> str:
-    return _closed(data.get("reason"), _REASONS)
+def _place(data: Mapping[str, Any]) -> tuple[str, object]:
+    return tier_label(data.get("tier")), data.get("queue")
 
 
 def _name(value: object) -> str:
@@ -109,7 +91,7 @@ def _milliseconds(seconds: object) -> int:
 
 
 def _count_accepted(tally: _Tally, data: Mapping[str, Any]) -> None:
-    tally.add(metrics.JOBS_ACCEPTED, _closed(data.get("source"), metrics.SOURCES))
+    tally.add(metrics.JOBS_ACCEPTED, data.get("source"))
     if data.get("state") == State.CLARIFYING:
         tally.add(metrics.CLARIFICATIONS, *_confidence(data))
     elif data.get("state") != State.RECEIVED:  # otherwise the route is counted when intake decides
@@ -121,21 +103,27 @@ def _count_route(tally: _Tally, decision: Mapping[str, Any]) -> None:
         tally.add(metrics.ROUTES, *_confidence(decision), tier_label(decision.get("tier")))
 
 
-def _confidence(decision: Mapping[str, Any]) -> tuple[str, str]:
-    mode = _closed(_lower(decision["mode"]), metrics.MODES) if decision.get("mode") else metrics.NONE
-    return mode, _closed(_lower(decision.get("confidence") or metrics.NONE), metrics.CONFIDENCES)
+def _confidence(decision: Mapping[str, Any]) -> tuple[object, object]:
+    return _lower(decision.get("mode") or metrics.NONE), _lower(decision.get("confidence") or metrics.NONE)
+
+
+def _count_state(tally: _Tally, data: Mapping[str, Any]) -> None:
+    if isinstance(data.get("decision"), Mapping):
+        _count_route(tally, data["decision"])
+    if data.get("target") == State.CLARIFYING:
+        tally.add(metrics.CLARIFICATIONS, *_confidence(data))
 
 
 def _count_waiting(tally: _Tally, data: Mapping[str, Any]) -> None:
     tally.add(metrics.JOBS_ENQUEUED, *_place(data))
-    tally.add(metrics.QUEUE_DEPTH, _queue(data))
+    tally.add(metrics.QUEUE_DEPTH, data.get("queue"))
     _count_left(tally, data)
 
 
 def _count_left(tally: _Tally, data: Mapping[str, Any]) -> None:
     """Subtract a job that left its queue without a claim."""
     if data.get("left") is not None:
-        tally.add(metrics.QUEUE_DEPTH, _closed(data["left"], metrics.QUEUE_NAMES), by=-1)
+        tally.add(metrics.QUEUE_DEPTH, data["left"], by=-1)
 
 
 def _count_started(tally: _Tally, data: Mapping[str, Any]) -> None:
@@ -147,12 +135,12 @@ def _count_started(tally: _Tally, data: Mapping[str, Any]) -> None:
 
 
 def _count_attempt(tally: _Tally, data: Mapping[str, Any]) -> None:
-    tier, queue = _place(data)
-    tally.add(metrics.JOB_ATTEMPTS, tier, queue, _closed(data.get("outcome"), metrics.OUTCOMES), _reason(data))
-    tally.add(metrics.ATTEMPTS_RUNNING, tier, queue, by=-1)
-    tally.observe(metrics.ATTEMPT_DURATION, _milliseconds(data.get("seconds")), tier, queue)
+    place = _place(data)
+    tally.add(metrics.JOB_ATTEMPTS, *place, data.get("outcome"), data.get("reason"))
+    tally.add(metrics.ATTEMPTS_RUNNING, *place, by=-1)
+    tally.observe(metrics.ATTEMPT_DURATION, _milliseconds(data.get("seconds")), *place)
     if cost := int(data.get("cost_nanousd", 0)):
-        tally.add(metrics.ATTEMPT_COST, tier, queue, by=cost)
+        tally.add(metrics.ATTEMPT_COST, *place, by=cost)
     _count_waste(tally, data)
 
 
@@ -163,8 +151,8 @@ def _count_waste(tally: _Tally, data: Mapping[str, Any]) -> None:
 
 def _count_ended(tally: _Tally, data: Mapping[str, Any]) -> None:
     tier, queue = _place(data)
-    state = _closed(data.get("state"), metrics.OUTCOMES)
-    tally.add(metrics.JOBS_FINISHED, tier, queue, state, _reason(data))
+    state = data.get("state")
+    tally.add(metrics.JOBS_FINISHED, tier, queue, state, data.get("reason"))
     tally.add(metrics.JOBS_BY_BOX, tier, "used" if data.get("boxes") else metrics.NONE)
     tally.observe(metrics.JOB_DURATION, _milliseconds(data.get("seconds")), tier, state)
     tally.observe(metrics.JOB_COST, int(data.get("cost_nanousd", 0)), tier)
@@ -172,30 +160,20 @@ def _count_ended(tally: _Tally, data: Mapping[str, Any]) -> None:
         tally.observe(metrics.OUTPUT_BYTES, size, tier)
     if isinstance(gates := data.get("gates"), int):
         tally.observe(metrics.GATES_PER_RUN, gates, state)
-    _count_left(tally, data)
-    _count_waste(tally, data)
-    _count_run_tokens(tally, data)
-
-
-def _count_gate(tally: _Tally, data: Mapping[str, Any]) -> None:
-    kind = _closed(data.get("gate_kind"), metrics.GATE_KINDS)
-    tally.add(metrics.GATES, kind, _closed(data.get("state"), metrics.GATE_STATES))
-
-
-def _count_run_tokens(tally: _Tally, data: Mapping[str, Any]) -> None:
     for part, tokens in (data.get("run_tokens") or {}).items():
         if tokens:
-            tally.add(metrics.RUN_TOKENS, _closed(part, metrics.RUN_PARTS), by=int(tokens))
+            tally.add(metrics.RUN_TOKENS, part, by=int(tokens))
+    _count_left(tally, data)
+    _count_waste(tally, data)
 
 
 def _count_call(tally: _Tally, data: Mapping[str, Any]) -> None:
-    model = _name(data.get("model"))
-    provider = _name(data.get("provider"))
-    tally.add(metrics.COST, tier_label(data.get("tier")), model, provider, by=int(data.get("cost_nanousd", 0)))
+    tier, model, provider = tier_label(data.get("tier")), _name(data.get("model")), _name(data.get("provider"))
+    tally.add(metrics.COST, tier, model, provider, by=int(data.get("cost_nanousd", 0)))
     tally.add(metrics.PROVIDER_REQUESTS, provider, model, _code(data.get("status")))
     for kind in metrics.TOKEN_KINDS:
         if tokens := int(data.get(f"{kind}_tokens", 0)):
-            tally.add(metrics.TOKENS, tier_label(data.get("tier")), model, kind, by=tokens)
+            tally.add(metrics.TOKENS, tier, model, kind, by=tokens)
     _count_waste(tally, data)
 
 
@@ -207,21 +185,11 @@ def _code(status: object) -> str:
 
 def _count_circuit(tally: _Tally, data: Mapping[str, Any]) -> None:
     if data.get("change") == "opened":
-        circuit = (_name(data.get("provider")), _name(data.get("model")))
-        tally.add(metrics.CIRCUIT_OPENS, *circuit, _closed(data.get("reason"), metrics.CIRCUIT_REASONS))
-
-
-def _count_limit(tally: _Tally, data: Mapping[str, Any]) -> None:
-    tally.add(
-        metrics.LIMIT_HITS,
-        *_place(data),
-        _closed(data.get("limit"), metrics.LIMITS),
-        _closed(data.get("phase"), metrics.PHASES),
-    )
+        tally.add(metrics.CIRCUIT_OPENS, _name(data.get("provider")), _name(data.get("model")), data.get("reason"))
 
 
 def _count_escalation(tally: _Tally, data: Mapping[str, Any]) -> None:
-    tally.add(metrics.ESCALATIONS, tier_label(data.get("origin")), tier_label(data.get("target")), _reason(data))
+    tally.add(metrics.ESCALATIONS, tier_label(data.get("origin")), tier_label(data.get("target")), data.get("reason"))
 
 
 def _count_debate(tally: _Tally, data: Mapping[str, Any]) -> None:
@@ -229,37 +197,10 @@ def _count_debate(tally: _Tally, data: Mapping[str, Any]) -> None:
     tally.add(metrics.DEBATES, *(debate if debate in metrics.DEBATES_HELD else (metrics.OTHER, metrics.OTHER)))
 
 
-def _count_refused(tally: _Tally, data: Mapping[str, Any]) -> None:
-    tally.add(
-        metrics.REQUESTS_REFUSED,
-        _closed(data.get("source"), metrics.SOURCES),
-        _closed(data.get("field"), metrics.FIELDS),
-    )
-
-
-def _count_state(tally: _Tally, data: Mapping[str, Any]) -> None:
-    if isinstance(data.get("decision"), Mapping):
-        _count_route(tally, data["decision"])
-    if data.get("target") == State.CLARIFYING:
-        tally.add(metrics.CLARIFICATIONS, *_confidence(data))
-
-
-def _count_ladder(tally: _Tally, data: Mapping[str, Any]) -> None:
-    tally.add(
-        metrics.LADDER,
-        _closed(data.get("event"), metrics.LADDER_EVENTS),
-        _closed(data.get("reason"), metrics.LADDER_REASONS),
-    )
-
-
-def _count_box(tally: _Tally, data: Mapping[str, Any]) -> None:
-    tally.add(metrics.BOXES_OPENED, _queue(data), "warm" if data.get("warm") else "cold")
-
-
 def _count_step(tally: _Tally, data: Mapping[str, Any]) -> None:
     if isinstance(seconds := data.get("seconds"), int | float):
         name = str(data.get("step", "")).partition(":")[0]
-        tally.observe(metrics.STEP_SECONDS, _milliseconds(seconds), _closed(name, metrics.STEPS))
+        tally.observe(metrics.STEP_SECONDS, _milliseconds(seconds), name)
 
 
 def _count_reaped(tally: _Tally, data: Mapping[str, Any]) -> None:
@@ -268,12 +209,8 @@ def _count_reaped(tally: _Tally, data: Mapping[str, Any]) -> None:
             tally.add(metrics.ORPHANS_REAPED, sort, by=count)
 
 
-def _count_restored(tally: _Tally, data: Mapping[str, Any]) -> None:
-    tally.add(metrics.CALLS_RESTORED, _closed(data.get("lost"), metrics.LOST_OF_CALLS))
-
-
 def _count_mirror(tally: _Tally, data: Mapping[str, Any]) -> None:
-    tally.add(metrics.MIRROR_REQUESTS, _closed(data.get("result"), metrics.MIRROR_RESULTS), by=data.get("requests", 0))
+    tally.add(metrics.MIRROR_REQUESTS, data.get("result"), by=data.get("requests", 0))
     tally.add(metrics.MIRROR_BYTES, by=data.get("bytes", 0))
 
 
@@ -284,23 +221,27 @@ _COUNTING: dict[str, Callable[[_Tally, Mapping[str, Any]], None]] = {
     EventKind.ATTEMPT_ENDED: _count_attempt,
     EventKind.ENDED: _count_ended,
     EventKind.CALL: _count_call,
-    EventKind.CALL_RESTORED: _count_restored,
-    EventKind.LIMIT_HIT: _count_limit,
+    EventKind.CALL_RESTORED: lambda tally, data: tally.add(metrics.CALLS_RESTORED, data.get("lost")),
+    EventKind.LIMIT_HIT: lambda tally, data: tally.add(
+        metrics.LIMIT_HITS, *_place(data), data.get("limit"), data.get("phase")
+    ),
     EventKind.ESCALATED: _count_escalation,
     EventKind.DEBATED: _count_debate,
-    EventKind.FENCED: lambda tally, data: tally.add(metrics.DUPLICATES_FENCED, _queue(data)),
-    EventKind.UNREAD: lambda tally, data: tally.add(metrics.MESSAGES_UNREAD, _queue(data)),
+    EventKind.FENCED: lambda tally, data: tally.add(metrics.DUPLICATES_FENCED, data.get("queue")),
+    EventKind.UNREAD: lambda tally, data: tally.add(metrics.MESSAGES_UNREAD, data.get("queue")),
     EventKind.DROPPED: lambda tally, data: tally.add(
-        metrics.MESSAGES_DROPPED, _queue(data), by=int(data.get("messages", 0))
+        metrics.MESSAGES_DROPPED, data.get("queue"), by=int(data.get("messages", 0))
     ),
-    EventKind.REFUSED: _count_refused,
+    EventKind.REFUSED: lambda tally, data: tally.add(metrics.REQUESTS_REFUSED, data.get("source"), data.get("field")),
     EventKind.STATE: _count_state,
-    EventKind.LADDER: _count_ladder,
+    EventKind.LADDER: lambda tally, data: tally.add(metrics.LADDER, data.get("event"), data.get("reason")),
     EventKind.MIRROR: _count_mirror,
-    EventKind.BOX: _count_box,
+    EventKind.BOX: lambda tally, data: tally.add(
+        metrics.BOXES_OPENED, data.get("queue"), "warm" if data.get("warm") else "cold"
+    ),
     EventKind.REAPED: _count_reaped,
     EventKind.STEP: _count_step,
-    EventKind.GATE: _count_gate,
+    EventKind.GATE: lambda tally, data: tally.add(metrics.GATES, data.get("gate_kind"), data.get("state")),
     EventKind.CIRCUIT: _count_circuit,
 }
 

@@ -66,10 +66,7 @@ class Snapshot(NamedTuple):
 def read_snapshot(ledger: Ledger, policy: Policy, *, broker: Redis | None = None) -> Snapshot:
     """Fold pending events, then read everything for a scrape.
 
-    Args:
-        ledger: the source of nearly all metrics.
-        policy: limits and prices.
-        broker: without one its metrics have no series.
+    Without a broker its metrics have no series.
 
     Raises:
         ForeignMarkError: the operator's fault: the ledger was copied from another cluster without `rebase`.
@@ -84,10 +81,8 @@ def read_snapshot(ledger: Ledger, policy: Policy, *, broker: Redis | None = None
 def read_ledger(session: Session, policy: Policy) -> Snapshot:
     """Read the ledger's part of a scrape, at a cost that does not grow with the backlog."""
     series, recent, providers = read_series(session), read_recent_attempts(session), read_providers(session)
-    readings = read_gauges(session, policy, recent=recent, providers=providers)
-    for each in forecast_backlog(series, recent, policy):
-        readings.append(Reading("backlog_work_seconds", (each.queue,), each.work_seconds))
-        readings.append(Reading("backlog_usd", (each.queue,), each.usd))
+    gauges = read_gauges(session, policy, recent=recent, providers=providers)
+    readings = [*gauges, *forecast_backlog(series, recent, policy)]
     return Snapshot(series, readings, tuple(policy.prices), providers)
 
 
@@ -129,8 +124,7 @@ def _plain(
     metric: Metric, stored: Mapping[str, list[tuple[dict[str, str], float]]], open_labels: Mapping[str, tuple[str, ...]]
 ) -> Family:
     """Return a counter or gauge whose series exist from the start, since `increase` misses a first value."""
-    domains = {**open_labels, **metric.domains}
-    zeros = product(*(domains[label] for label in metric.labels)) if metric.domains else metric.zeros
+    zeros = metric.zeros or product(*(values or open_labels[label] for label, values in metric.labels.items()))
     values = dict.fromkeys((_values(zero) for zero in zeros), 0.0)
     for labels, value in stored.get(metric.name, ()):
         key = _in_order(metric, labels)  # a series from before a label existed may coincide with a newer one
@@ -156,7 +150,7 @@ def _in_order(metric: Metric, labels: Mapping[str, str]) -> LabelValues:
 
 def _family(metric: Metric, values: Mapping[LabelValues, float]) -> CounterMetricFamily | GaugeMetricFamily:
     kind = CounterMetricFamily if metric.kind == Kind.COUNTER else GaugeMetricFamily
-    family = kind(PREFIX + metric.name, metric.help, labels=metric.labels)
+    family = kind(PREFIX + metric.name, metric.help, labels=tuple(metric.labels))
     for labels, value in sorted(values.items()):
         family.add_metric(labels, value)
     return family
@@ -168,7 +162,7 @@ def _histogram(metric: Metric, stored: Mapping[str, list[tuple[dict[str, str], f
     for labels, value in stored.get(f"{metric.name}_bucket", ()):
         counts.setdefault(_in_order(metric, labels), dict.fromkeys(bounds, 0.0))[labels["le"]] = value
     sums = {_in_order(metric, labels): value for labels, value in stored.get(f"{metric.name}_sum", ())}
-    family = HistogramMetricFamily(PREFIX + metric.name, metric.help, labels=metric.labels)
+    family = HistogramMetricFamily(PREFIX + metric.name, metric.help, labels=tuple(metric.labels))
     for values, singles in sorted(counts.items()):
         total, cumulative = 0.0, []
         for bound in sorted(singles, key=float):
@@ -207,16 +201,13 @@ class ExporterApp:
             return 405, b"only GET and HEAD\n", plain
         try:
             if path == "/metrics":
-                return 200, self._render(), CONTENT_TYPE
+                return 200, render_metrics(self._ledger, policy=self._policy, broker=self._broker), CONTENT_TYPE
             with self._ledger.begin() as session:
                 session.execute(text("SELECT 1"))
         except (DBAPIError, ForeignMarkError):
             logger.warning("ledger_unreadable", exc_info=True)
             return 503, b"the ledger cannot be read\n", plain
         return 200, b"ok\n", plain
-
-    def _render(self) -> bytes:
-        return render_metrics(self._ledger, policy=self._policy, broker=self._broker)
 
 
 def fold_until(stopping: threading.Event, ledger: Ledger) -> None:

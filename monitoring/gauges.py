@@ -6,7 +6,7 @@ queue, and without any from its limits, so that an autoscaler starts the first w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from itertools import islice, product
 from typing import Any, NamedTuple
@@ -23,12 +23,13 @@ from ledger.operations.workers import fleet_slots, slots_by_queue
 from ledger.provider_circuits import circuits
 from ledger.tables import Tenant
 from monitoring.capacity.queueing import Demand, wanted_slots
-from monitoring.capacity.workload import default_wait_target, default_work
+from monitoring.capacity.workload import default_work
 from monitoring.event_metrics import fold_lag_seconds
 from monitoring.metrics import (
     ATTEMPT_COST,
     ATTEMPT_DURATION,
     MILLISECONDS,
+    OPEN,
     PLACES,
     QUEUE_DEPTH,
     SERVED,
@@ -43,7 +44,7 @@ from routing.broker import INTAKE_LISTS, list_of
 from routing.policy.platform import Policy
 from routing.policy.prices import NANOUSD_PER_USD
 from routing.provider_circuit import CircuitState
-from routing.queues import QueueName
+from routing.queues import QUEUES, QueueName
 from routing.scheduling import WaitReason
 
 MIN_RECENT_ATTEMPTS = 5
@@ -111,25 +112,15 @@ def lifetime_average(series: Mapping[SeriesKey, float], queue: str) -> AttemptAv
     return AttemptAverage(milliseconds / MILLISECONDS / attempts, nanousd / attempts) if attempts else None
 
 
-class BacklogForecast(NamedTuple):
-    """The expected work and cost of a queue's waiting jobs."""
-
-    queue: str
-    work_seconds: float
-    usd: float
-
-
 def forecast_backlog(
     series: Mapping[SeriesKey, float], recent: Mapping[str, RecentAttempts], policy: Policy
-) -> tuple[BacklogForecast, ...]:
-    """Return the forecast of every queue on which jobs wait."""
-    forecasts = []
+) -> Iterator[Reading]:
+    """Yield the expected work and cost of each queue's waiting jobs."""
     for queue in SERVED:
         waiting = max(0.0, series.get(series_key(QUEUE_DEPTH.name, {"queue_name": queue}), 0.0))
         attempt = _expected_attempt(queue, series, recent.get(queue), policy)
-        usd = waiting * attempt.nanousd / NANOUSD_PER_USD
-        forecasts.append(BacklogForecast(queue, waiting * attempt.seconds, usd))
-    return tuple(forecasts)
+        yield Reading("backlog_work_seconds", (queue,), waiting * attempt.seconds)
+        yield Reading("backlog_usd", (queue,), waiting * attempt.nanousd / NANOUSD_PER_USD)
 
 
 def _expected_attempt(
@@ -178,7 +169,7 @@ def read_wanted_slots(
             starts_per_second=_rate(newest, mean_seconds, in_a_minute=in_a_minute, is_whole=is_whole),
             is_paused=row.is_paused,
         )
-        wanted[queue] = wanted_slots(demand, target_seconds=default_wait_target(queue))
+        wanted[queue] = wanted_slots(demand, target_seconds=QUEUES[queue].target_seconds)
     return wanted
 
 
@@ -193,11 +184,8 @@ def _attempt_seconds(newest: RecentAttempts | None, policy: Policy, queue: Queue
 def _rate(newest: RecentAttempts | None, mean_seconds: float, *, in_a_minute: float, is_whole: bool) -> float:
     """Return starts per second over the shortest window that is long enough for such attempts.
 
-    Args:
-        newest: recent attempts, if there were any.
-        mean_seconds: the duration of an attempt.
-        in_a_minute: starts per second in the last minute, as counted by the dispatcher.
-        is_whole: whether `newest` reaches back far enough; a busier fleet has enough starts in a minute.
+    `in_a_minute` is the dispatcher's count of the last minute. `is_whole` says whether `newest` reaches back far
+    enough; a busier fleet has enough starts in a minute.
     """
     needed = _ATTEMPTS_IN_A_WINDOW * mean_seconds
     if needed <= 60 or not is_whole:
@@ -214,46 +202,50 @@ LOOKED_AT_MOST = 100
 """How many of a queue's oldest jobs are searched for a ready one."""
 
 _FLEET: tuple[Metric, ...] = (
-    gauge("workers", "Workers: serving, draining (stopping), or lost (silent without signing off).", "standing"),
+    gauge(
+        "workers", "Workers: serving, draining (stopping), or lost (silent without signing off).", {"standing": OPEN}
+    ),
     gauge("fleet_slots", "Slots of all serving workers."),
     gauge("fleet_slots_busy", "Busy slots of serving workers."),
-    gauge("slots", "Slots that serve a queue; one that serves several queues counts for each.", "queue_name"),
-    gauge("slots_busy", "Busy slots that serve a queue, whichever queue's jobs they run.", "queue_name"),
-    gauge("attempt_oldest_age_seconds", "Age of the longest-running attempt; 0 without one.", "queue_name"),
-    gauge("lease_age_seconds_max", "Longest time since a running attempt renewed its lease.", "queue_name"),
-    gauge("boxes_working", "Boxes with a running model session.", "queue_name"),
+    gauge("slots", "Slots that serve a queue; one that serves several queues counts for each.", {"queue_name": OPEN}),
+    gauge("slots_busy", "Busy slots that serve a queue, whichever queue's jobs they run.", {"queue_name": OPEN}),
+    gauge("attempt_oldest_age_seconds", "Age of the longest-running attempt; 0 without one.", {"queue_name": OPEN}),
+    gauge("lease_age_seconds_max", "Longest time since a running attempt renewed its lease.", {"queue_name": OPEN}),
+    gauge("boxes_working", "Boxes with a running model session.", {"queue_name": OPEN}),
     gauge("dispatcher_leader_present", "1 while a dispatcher leads."),
 )
 
 _WAITING: tuple[Metric, ...] = (
-    gauge("queue_oldest_age_seconds", "Age of the longest-waiting job; 0 for an empty queue.", "queue_name"),
+    gauge("queue_oldest_age_seconds", "Age of the longest-waiting job; 0 for an empty queue.", {"queue_name": OPEN}),
     gauge(
         "queue_ready_oldest_age_seconds",
         f"Age of the oldest ready job among the {LOOKED_AT_MOST} oldest; 0 without one.",
-        "queue_name",
+        {"queue_name": OPEN},
     ),
-    gauge("queue_paused", "1 while operators have paused the queue.", "queue_name"),
-    gauge("wanted_slots", "Slots that the queue wants now: the signal for autoscalers.", "queue_name"),
-    gauge("backlog_work_seconds", "Expected slot-seconds of the waiting jobs.", "queue_name"),
-    gauge("backlog_usd", "Expected cost of the waiting jobs in USD.", "queue_name"),
-    gauge("held_jobs", f"Waiting jobs that are not ready, by wait reason; counted to {COUNTED_AT_MOST}.", "reason"),
-    gauge("dead_letters", f"Open dead letters; counted to {COUNTED_AT_MOST}.", "queue_name"),
+    gauge("queue_paused", "1 while operators have paused the queue.", {"queue_name": OPEN}),
+    gauge("wanted_slots", "Slots that the queue wants now: the signal for autoscalers.", {"queue_name": OPEN}),
+    gauge("backlog_work_seconds", "Expected slot-seconds of the waiting jobs.", {"queue_name": OPEN}),
+    gauge("backlog_usd", "Expected cost of the waiting jobs in USD.", {"queue_name": OPEN}),
+    gauge(
+        "held_jobs", f"Waiting jobs that are not ready, by wait reason; counted to {COUNTED_AT_MOST}.", {"reason": OPEN}
+    ),
+    gauge("dead_letters", f"Open dead letters; counted to {COUNTED_AT_MOST}.", {"queue_name": OPEN}),
 )
 
 _MONEY: tuple[Metric, ...] = (
-    gauge("budget_limit_usd", "Today's budget; for tenants the sum over those that spent today.", "scope"),
-    gauge("budget_spent_usd", "Spent of today's budget.", "scope"),
-    gauge("budget_reserved_usd", "Reserved of today's budget by calls in progress.", "scope"),
-    gauge("budget_used_ratio_max", "The largest spent or reserved share of a budget of this scope.", "scope"),
+    gauge("budget_limit_usd", "Today's budget; for tenants the sum over those that spent today.", {"scope": OPEN}),
+    gauge("budget_spent_usd", "Spent of today's budget.", {"scope": OPEN}),
+    gauge("budget_reserved_usd", "Reserved of today's budget by calls in progress.", {"scope": OPEN}),
+    gauge("budget_used_ratio_max", "The largest spent or reserved share of a budget of this scope.", {"scope": OPEN}),
     gauge(
         "circuit_open_seconds",
         "Seconds for which the circuit of an account's model stays open; 0 while closed.",
-        "provider model",
+        {"provider": OPEN, "model": OPEN},
     ),
     gauge(
         "provider_breaker_state",
         "Circuit of an account's model: 0 closed, 1 half-open, 2 open.",
-        "provider model",
+        {"provider": OPEN, "model": OPEN},
     ),
 )
 
@@ -262,7 +254,7 @@ _BROKER: tuple[Metric, ...] = (
     gauge(
         "broker_messages",
         "Messages on the broker's lists; `unrouted` are served by nobody, `celery_intake` come from Celery clients.",
-        "queue_name",
+        {"queue_name": OPEN},
     ),
     gauge("broker_memory_used_bytes", "Memory used by the broker."),
     gauge("broker_memory_limit_bytes", "Memory limit of the broker; 0 for none."),
@@ -277,14 +269,14 @@ _LEDGER: tuple[Metric, ...] = (
     gauge(
         "webhooks_undelivered",
         "Callbacks that have waited for over a minute, or were given up within a day.",
-        "standing",
+        {"standing": OPEN},
     ),
 )
 
 _RECORD: tuple[Metric, ...] = (
     gauge("fold_lag_seconds", "Age of the oldest event not counted yet; 0 without one."),
     gauge("audit_unsealed_age_seconds", "Age of the oldest audit row not sealed yet; 0 without one."),
-    gauge("build_info", "Always 1.", "version policy prices_as_of"),
+    gauge("build_info", "Always 1.", {"version": OPEN, "policy": OPEN, "prices_as_of": OPEN}),
 )
 
 PROBED: tuple[Metric, ...] = (*_FLEET, *_WAITING, *_MONEY, *_BROKER, *_LEDGER, *_RECORD)
@@ -367,11 +359,7 @@ def read_gauges(
 ) -> list[Reading]:
     """Return the gauges read from the ledger.
 
-    Args:
-        session: the caller's transaction.
-        policy: limits and prices.
-        recent: the newest attempts by queue.
-        providers: accounts whose circuits have series from the start.
+    `providers` are accounts whose circuits have series from the start.
     """
     wanted = read_wanted_slots(session, policy, recent=recent)
     return [
@@ -396,30 +384,27 @@ def read_providers(session: Session) -> tuple[str, ...]:
     return tuple(name for name in session.scalars(named.order_by(col(Tenant.provider)).limit(MOST_PROVIDERS)) if name)
 
 
-def _read_workers(session: Session) -> list[Reading]:
+def _columns(names: Sequence[str], rows: Iterable[Iterable[Any]]) -> Iterator[Reading]:
+    """Yield one reading per column of rows that begin with their label; none is below 0."""
+    for label, *values in rows:
+        for name, value in zip(names, values, strict=True):
+            yield Reading(name, (label,), max(0.0, float(value)))
+
+
+def _read_workers(session: Session) -> Iterator[Reading]:
     fleet = fleet_slots(session)
-    readings = [
-        *(Reading("workers", (standing,), getattr(fleet, standing)) for standing in ("serving", "draining", "lost")),
-        Reading("fleet_slots", (), fleet.slots),
-        Reading("fleet_slots_busy", (), fleet.busy),
-    ]
-    served = {each.queue: each for each in slots_by_queue(session)}
-    for queue in SERVED:
-        here = served.get(queue)
-        readings.append(Reading("slots", (queue,), here.slots if here is not None else 0))
-        readings.append(Reading("slots_busy", (queue,), here.busy if here is not None else 0))
-    return readings
+    for standing in ("serving", "draining", "lost"):
+        yield Reading("workers", (standing,), getattr(fleet, standing))
+    yield Reading("fleet_slots", (), fleet.slots)
+    yield Reading("fleet_slots_busy", (), fleet.busy)
+    served = {each.queue: (each.slots, each.busy) for each in slots_by_queue(session)}
+    yield from _columns(("slots", "slots_busy"), ((queue, *served.get(queue, (0, 0))) for queue in SERVED))
 
 
-def _read_attempts(session: Session, lease_seconds: float) -> list[Reading]:
+def _read_attempts(session: Session, lease_seconds: float) -> Iterator[Reading]:
     running = {queue: values for queue, *values in session.execute(_ATTEMPTS, {"lease_seconds": lease_seconds})}
-    readings = []
-    for queue in SERVED:
-        oldest, lease_age, boxes = running.get(queue, (0.0, 0.0, 0))
-        readings.append(Reading("attempt_oldest_age_seconds", (queue,), max(0.0, oldest)))
-        readings.append(Reading("lease_age_seconds_max", (queue,), max(0.0, lease_age)))
-        readings.append(Reading("boxes_working", (queue,), boxes))
-    return readings
+    names = ("attempt_oldest_age_seconds", "lease_age_seconds_max", "boxes_working")
+    return _columns(names, ((queue, *running.get(queue, (0, 0, 0))) for queue in SERVED))
 
 
 def _read_counts(session: Session) -> list[Reading]:
@@ -432,13 +417,9 @@ def _read_counts(session: Session) -> list[Reading]:
     ]
 
 
-def _read_queues(session: Session) -> list[Reading]:
-    readings = []
-    for queue, age, ready_age, is_paused in session.execute(_QUEUES, {"queues": list(SERVED), "most": LOOKED_AT_MOST}):
-        readings.append(Reading("queue_oldest_age_seconds", (queue,), max(0.0, float(age))))
-        readings.append(Reading("queue_ready_oldest_age_seconds", (queue,), max(0.0, float(ready_age))))
-        readings.append(Reading("queue_paused", (queue,), float(is_paused)))
-    return readings
+def _read_queues(session: Session) -> Iterator[Reading]:
+    names = ("queue_oldest_age_seconds", "queue_ready_oldest_age_seconds", "queue_paused")
+    return _columns(names, session.execute(_QUEUES, {"queues": list(SERVED), "most": LOOKED_AT_MOST}))
 
 
 def _read_circuits(session: Session, possible: Iterable[tuple[str, str]]) -> list[Reading]:
@@ -454,14 +435,10 @@ def _read_circuits(session: Session, possible: Iterable[tuple[str, str]]) -> lis
     return readings
 
 
-def _read_budgets(session: Session) -> list[Reading]:
-    readings = []
-    for scope, limit, spent, reserved, used in session.execute(_BUDGETS):
-        readings.append(Reading("budget_limit_usd", (scope,), float(limit) / NANOUSD_PER_USD))
-        readings.append(Reading("budget_spent_usd", (scope,), float(spent) / NANOUSD_PER_USD))
-        readings.append(Reading("budget_reserved_usd", (scope,), float(reserved) / NANOUSD_PER_USD))
-        readings.append(Reading("budget_used_ratio_max", (scope,), float(used)))
-    return readings
+def _read_budgets(session: Session) -> Iterator[Reading]:
+    names = ("budget_limit_usd", "budget_spent_usd", "budget_reserved_usd", "budget_used_ratio_max")
+    for scope, *nanousd, used in session.execute(_BUDGETS):
+        yield from _columns(names, [(scope, *(float(amount) / NANOUSD_PER_USD for amount in nanousd), used)])
 
 
 def _read_ledger(session: Session) -> list[Reading]:

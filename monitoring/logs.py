@@ -96,10 +96,6 @@ def configure_logging(*, stream: TextIO | None = None, level: str = "INFO") -> N
     """Send all of this process's logs through the JSON formatter, replacing other handlers.
 
     The stream is resolved now: Celery later replaces `sys.stderr` with a logger, which would log to itself.
-
-    Args:
-        stream: the target, by default stderr.
-        level: the lowest level to log.
     """
     handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
     handler.setFormatter(JsonFormatter())

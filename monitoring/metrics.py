@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from itertools import product
 from typing import Any, NamedTuple
@@ -36,13 +36,6 @@ MILLISECONDS = 1000
 OTHER = "other"
 NONE = "none"
 
-_WAIT_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
-_ATTEMPT_BUCKETS = (0.1, 0.5, 1, 2.5, 5, 10, 15, 20, 25, 30, 45, 60, 90, 120, 180, 240, 280, 300, 330)
-_STEP_BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
-_JOB_BUCKETS = (1, 5, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 14_400, 86_400)
-_SIZE_BUCKETS = tuple(float(1024 * 4**step) for step in range(8))
-_GATE_BUCKETS = (0, 1, 2, 3, 5, 8, 13)
-_COST_BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10)
 
 TIERS = (NONE, *(tier.name.lower() for tier in Tier))
 QUEUE_NAMES = tuple(queue.value for queue in QueueName)
@@ -91,11 +84,10 @@ DEBATES_HELD = (
     *((DebateKind.FAILURE.value, outcome.value.lower()) for outcome in FailureOutcome),
 )
 """The pairs of kind and verdict that occur."""
-CODES = ("2xx", "4xx", "429", "5xx", "529", NONE)
+CODES = ("2xx", "3xx", "4xx", "429", "5xx", "529", NONE)
 """Providers' HTTP statuses; `none` without an answer."""
-CIRCUIT_REASONS = tuple(trouble.value for trouble in Trouble)
-LIMITS = ("time", "cost", "output", "wait")
 PHASES = ("admit", "run", "stream")
+REASONS = frozenset(reason.value for reason in Reason)
 LIMIT_HITS_KNOWN = (*product(("time", "cost", "output"), PHASES), ("wait", "admit"))
 """The pairs of limit and phase that occur."""
 SOURCES = tuple(source.value for source in Source)
@@ -103,19 +95,13 @@ MODES = tuple(mode.value.lower() for mode in Mode)
 CONFIDENCES = tuple(confidence.value.lower() for confidence in Confidence)
 TOKEN_KINDS = ("input", "output", "cache_write", "cache_read")
 FIELDS = (*JobRequest.model_fields, "tenant", "body", Reason.QUEUE_FULL.value, Reason.COST_CAP.value, OTHER)
-BOX_USES = (NONE, "used")
 BOX_STARTS = ("warm", "cold")
 STEPS = _words(
     "lock snapshot provision inject execute extract teardown build scan preview salvage apply render workspace judge"
     " commit model"
 )
 """The steps with their own series; every model call counts as `model`, a project's command as `other`."""
-GATE_KINDS = ("rule", "plan")
-GATE_STATES = ("open", "passed", "failed", "expired", "skipped")
-RUN_PARTS = ("orchestrator", OTHER)
-LOST_OF_CALLS = ("row", "attempt")
 ORPHANS = ("container", "network", "volume")
-MIRROR_RESULTS = ("hit", "fetched", "refused", "failed")
 LADDER_ENDS: tuple[tuple[str, str], ...] = (
     *((LadderEventName.BYPASSED, reason) for reason in BYPASS_REASONS),
     *((LadderEventName.LLM_CALLED, reason) for reason in AmbiguityReason),
@@ -135,6 +121,10 @@ class Kind(StrEnum):
     HISTOGRAM = "histogram"
 
 
+OPEN: Collection[str] = ()
+"""The values of a label that the installation decides: accounts, models."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Metric:
     """A metric and its initial series."""
@@ -143,14 +133,13 @@ class Metric:
     """Without prefix."""
     kind: Kind
     help: str
-    labels: tuple[str, ...] = ()
+    labels: Labels
+    """Each with its values; any other value of a label that is not `OPEN` counts as `other`."""
     scale: int = 1
     """Stored units per unit in the name."""
     buckets: tuple[float, ...] = ()
-    zeros: tuple[tuple[str, ...], ...] = ()
-    """Label values of the series that start at 0."""
-    domains: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Instead of `zeros` where some labels depend on the installation: the values of the others."""
+    zeros: tuple[tuple[str, ...], ...]
+    """Label values of the series that start at 0. With an open label there are none before its values are known."""
 
 
 class SeriesKey(NamedTuple):
@@ -160,83 +149,61 @@ class SeriesKey(NamedTuple):
     labels: str
 
 
-def counter(
-    name: str,
-    help_text: str,
-    labels: str = "",
-    *,
-    scale: int = 1,
-    zeros: Iterable[Any] = ((),),
-    domains: Mapping[str, tuple[str, ...]] | None = None,
-) -> Metric:
-    """Return a counter; `labels` are separated by spaces."""
-    return Metric(
-        name=name,
-        kind=Kind.COUNTER,
-        help=help_text,
-        labels=tuple(labels.split()),
-        scale=scale,
-        zeros=() if domains else tuple(zeros),
-        domains=domains or {},
-    )
+Labels = Mapping[str, Collection[str]]
+Zeros = Iterable[tuple[str, ...]] | None
 
 
-def gauge(name: str, help_text: str, labels: str = "", *, zeros: Iterable[Any] = ()) -> Metric:
-    """Return a gauge; `labels` are separated by spaces."""
-    return Metric(name=name, kind=Kind.GAUGE, help=help_text, labels=tuple(labels.split()), zeros=tuple(zeros))
+def _metric(kind: Kind, name: str, text: str, labels: Labels | None, zeros: Zeros, **how: Any) -> Metric:
+    starting = product(*(labels or {}).values()) if zeros is None else zeros
+    return Metric(name=name, kind=kind, help=text, labels=labels or {}, zeros=tuple(starting), **how)
+
+
+def counter(name: str, text: str, labels: Labels | None = None, *, scale: int = 1, zeros: Zeros = None) -> Metric:
+    """Return a counter; without `zeros` a series of every combination of labels starts at 0."""
+    return _metric(Kind.COUNTER, name, text, labels, zeros, scale=scale)
+
+
+def gauge(name: str, text: str, labels: Labels | None = None, *, zeros: Zeros = None) -> Metric:
+    """Return a gauge; see `counter`."""
+    return _metric(Kind.GAUGE, name, text, labels, zeros)
 
 
 def _histogram(
-    name: str, help_text: str, labels: str, *, scale: int, buckets: tuple[float, ...], zeros: Iterable[Any]
+    name: str, text: str, labels: Labels, buckets: tuple[float, ...], *, scale: int = 1, zeros: Zeros = None
 ) -> Metric:
-    return Metric(
-        name=name,
-        kind=Kind.HISTOGRAM,
-        help=help_text,
-        labels=tuple(labels.split()),
-        scale=scale,
-        buckets=buckets,
-        zeros=tuple(zeros),
-    )
+    return _metric(Kind.HISTOGRAM, name, text, labels, zeros, scale=scale, buckets=buckets)
 
 
-def _each(*values: Iterable[str]) -> list[tuple[str, ...]]:
-    return list(product(*values))
+_PLACE = {"tier": TIERS, "queue_name": QUEUE_NAMES}
+_CIRCUIT = {"provider": OPEN, "model": OPEN}
 
-
-JOBS_ACCEPTED = counter("jobs_accepted_total", "Jobs accepted.", "source", zeros=_each(SOURCES))
+JOBS_ACCEPTED = counter("jobs_accepted_total", "Jobs accepted.", {"source": SOURCES})
 REQUESTS_REFUSED = counter(
     "requests_refused_total",
     "Refused requests, by the first field that broke a rule.",
-    "source field",
-    zeros=_each((*SOURCES, OTHER), FIELDS),
+    {"source": (*SOURCES, OTHER), "field": FIELDS},
 )
 ROUTES = counter(
-    "routes_total",
-    "Final routes of accepted jobs.",
-    "mode confidence tier",
-    zeros=_each(MODES, CONFIDENCES, TIERS),
+    "routes_total", "Final routes of accepted jobs.", {"mode": MODES, "confidence": CONFIDENCES, "tier": TIERS}
 )
 CLARIFICATIONS = counter(
     "clarifications_total",
     "Questions to jobs' owners, by the decision in doubt.",
-    "mode confidence",
-    zeros=_each(MODES, CONFIDENCES),
+    {"mode": (*MODES, NONE), "confidence": CONFIDENCES},
+    zeros=product(MODES, CONFIDENCES),
 )
 LADDER = counter(
     "ladder_events_total",
     "Steps of the clarification ladder for replies, by reason (seed 004).",
-    "event reason",
+    {"event": LADDER_EVENTS, "reason": LADDER_REASONS},
     zeros=LADDER_ENDS,
 )
-JOBS_ENQUEUED = counter(
-    "jobs_enqueued_total", "Times a job started to wait for a worker.", "tier queue_name", zeros=PLACES
-)
-JOBS_STARTED = counter("jobs_started_total", "Attempts started.", "tier queue_name", zeros=PLACES)
+JOBS_ENQUEUED = counter("jobs_enqueued_total", "Times a job started to wait for a worker.", _PLACE, zeros=PLACES)
+JOBS_STARTED = counter("jobs_started_total", "Attempts started.", _PLACE, zeros=PLACES)
 JOB_ATTEMPTS = counter(
     "job_attempts_total",
     "Attempts ended.",
-    "tier queue_name outcome reason",
+    _PLACE | {"outcome": OUTCOMES, "reason": REASONS},
     zeros=[
         *(place + end for place in PLACES for end in ATTEMPT_ENDS),
         *(place + end for place in PLACES if place[1] in LEAVING_OPEN for end in product(WENT_ON, [Reason.DONE])),
@@ -245,187 +212,158 @@ JOB_ATTEMPTS = counter(
 JOBS_FINISHED = counter(
     "jobs_finished_total",
     "Jobs ended.",
-    "tier queue_name state reason",
+    _PLACE | {"state": OUTCOMES, "reason": REASONS},
     zeros=[place + end for place in PLACES for end in END_REASONS],
 )
 JOBS_BY_BOX = counter(
-    "jobs_by_box_total",
-    "Jobs ended, by whether they used a container.",
-    "tier box",
-    zeros=_each(TIERS, BOX_USES),
+    "jobs_by_box_total", "Jobs ended, by whether they used a container.", {"tier": TIERS, "box": (NONE, "used")}
 )
 JOB_DURATION = _histogram(
     "job_duration_seconds",
     "Seconds from acceptance to any end, including the wait for approval.",
-    "tier state",
+    {"tier": TIERS, "state": OUTCOMES},
+    (1, 5, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 14_400, 86_400),
     scale=MILLISECONDS,
-    buckets=_JOB_BUCKETS,
-    zeros=_each(TIERS, list(dict.fromkeys(state for state, _ in END_REASONS))),
+    zeros=product(TIERS, dict.fromkeys(state for state, _ in END_REASONS)),
 )
 QUEUE_WAIT = _histogram(
     "queue_wait_seconds",
     "Seconds from enqueueing to the start of the attempt.",
-    "queue_name tier",
+    {"queue_name": QUEUE_NAMES, "tier": TIERS},
+    (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800),
     scale=MILLISECONDS,
-    buckets=_WAIT_BUCKETS,
     zeros=[(queue, tier) for tier, queue in PLACES],
 )
 ATTEMPT_DURATION = _histogram(
     "attempt_duration_seconds",
     "Duration of attempts in seconds, whatever their outcome.",
-    "tier queue_name",
+    _PLACE,
+    (0.1, 0.5, 1, 2.5, 5, 10, 15, 20, 25, 30, 45, 60, 90, 120, 180, 240, 280, 300, 330),
     scale=MILLISECONDS,
-    buckets=_ATTEMPT_BUCKETS,
     zeros=PLACES,
 )
 COST = counter(
     "cost_usd_total",
     "USD charged for model calls.",
-    "tier model provider",
+    {"tier": TIERS, "model": OPEN, "provider": OPEN},
     scale=NANOUSD_PER_USD,
-    domains={"tier": TIERS},
 )
 COST_WASTED = counter(
     "cost_wasted_usd_total",
     "USD charged for attempts whose result was not used.",
-    "tier",
+    {"tier": TIERS},
     scale=NANOUSD_PER_USD,
-    zeros=_each(TIERS),
 )
 TOKENS = counter(
     "tokens_total",
     "Tokens of model calls, in four disjoint kinds.",
-    "tier model kind",
-    domains={"tier": TIERS, "kind": TOKEN_KINDS},
+    {"tier": TIERS, "model": OPEN, "kind": TOKEN_KINDS},
 )
 JOB_COST = _histogram(
     "job_cost_usd",
     "Cost of ended jobs in USD.",
-    "tier",
+    {"tier": TIERS},
+    (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10),
     scale=NANOUSD_PER_USD,
-    buckets=_COST_BUCKETS,
-    zeros=_each(TIERS),
 )
 OUTPUT_BYTES = _histogram(
     "output_bytes",
     "Output of ended jobs in bytes: of the answer or of all files.",
-    "tier",
-    scale=1,
-    buckets=_SIZE_BUCKETS,
-    zeros=_each(TIERS),
+    {"tier": TIERS},
+    tuple(float(1024 * 4**step) for step in range(8)),
 )
 LIMIT_HITS = counter(
     "limit_hits_total",
     "Limits hit before work (admit), during it (run) or during a model call (stream).",
-    "tier queue_name limit phase",
+    _PLACE | {"limit": ("time", "cost", "output", "wait"), "phase": PHASES},
     zeros=[place + hit for place in PLACES for hit in LIMIT_HITS_KNOWN],
 )
 ESCALATIONS = counter(
     "tier_escalations_total",
     "Jobs handed to a higher tier.",
-    "origin target reason",
+    {"origin": TIERS, "target": TIERS, "reason": REASONS},
     zeros=[
-        *_each(
-            ["spec"],
-            ["patch"],
-            [Reason.SPEC_INVALID, Reason.SPEC_POOR, Reason.NOT_SPEC_MANAGED, Reason.BEYOND_TIER],
+        *product(
+            ["spec"], ["patch"], [Reason.SPEC_INVALID, Reason.SPEC_POOR, Reason.NOT_SPEC_MANAGED, Reason.BEYOND_TIER]
         ),
-        *_each(["patch"], ["agent"], [Reason.PATCH_INVALID, Reason.BUILD_SLOW, Reason.BEYOND_TIER]),
+        *product(["patch"], ["agent"], [Reason.PATCH_INVALID, Reason.BUILD_SLOW, Reason.BEYOND_TIER]),
     ],
 )
-DEBATES = counter("debates_total", "Debates held, by verdict.", "kind verdict", zeros=DEBATES_HELD)
+DEBATES = counter("debates_total", "Debates held, by verdict.", {"kind": OPEN, "verdict": OPEN}, zeros=DEBATES_HELD)
 DUPLICATES_FENCED = counter(
-    "duplicates_fenced_total",
-    "Messages refused by the fence: their job had moved on.",
-    "queue_name",
-    zeros=_each(QUEUE_NAMES),
+    "duplicates_fenced_total", "Messages refused by the fence: their job had moved on.", {"queue_name": QUEUE_NAMES}
 )
 ATTEMPT_COST = counter(
-    "attempt_cost_usd_total",
-    "USD charged for ended attempts, by queue.",
-    "tier queue_name",
-    scale=NANOUSD_PER_USD,
-    zeros=PLACES,
+    "attempt_cost_usd_total", "USD charged for ended attempts, by queue.", _PLACE, scale=NANOUSD_PER_USD, zeros=PLACES
 )
 BOXES_OPENED = counter(
     "boxes_opened_total",
     "Boxes opened for work, by whether they were warm.",
-    "queue_name start",
-    zeros=_each([name for name, queue in QUEUES.items() if queue.needs_box], BOX_STARTS),
+    {"queue_name": QUEUE_NAMES, "start": BOX_STARTS},
+    zeros=product([name for name, queue in QUEUES.items() if queue.needs_box], BOX_STARTS),
 )
 STEP_SECONDS = _histogram(
     "step_seconds",
     "Duration of jobs' visible steps in seconds.",
-    "step",
+    {"step": (*STEPS, OTHER)},
+    (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300),
     scale=MILLISECONDS,
-    buckets=_STEP_BUCKETS,
-    zeros=_each([*STEPS, OTHER]),
 )
 MESSAGES_UNREAD = counter(
     "messages_unread_total",
     "Messages of a version unknown to the worker: an upgrade is in progress or stuck.",
-    "queue_name",
-    zeros=_each(QUEUE_NAMES),
+    {"queue_name": QUEUE_NAMES},
 )
 MESSAGES_DROPPED = counter(
     "messages_dropped_total",
     "Messages dropped because they are none of the fleet's; `unrouted` keeps a sample.",
-    "queue_name",
-    zeros=_each(QUEUE_NAMES),
+    {"queue_name": QUEUE_NAMES},
 )
 MIRROR_REQUESTS = counter(
     "mirror_requests_total",
     "Requests to the package mirror, by result.",
-    "result",
-    zeros=_each(MIRROR_RESULTS),
+    {"result": ("hit", "fetched", "refused", "failed")},
 )
 MIRROR_BYTES = counter("mirror_bytes_total", "Bytes sent into boxes by the package mirror.")
 GATES = counter(
     "run_gates_total",
     "Gates of runs opened and decided, by who required them.",
-    "kind state",
-    zeros=_each(GATE_KINDS, GATE_STATES),
+    {"kind": ("rule", "plan"), "state": ("open", "passed", "failed", "expired", "skipped")},
 )
 RUN_TOKENS = counter(
     "run_tokens_total",
     "Tokens of ended runs, of the orchestrator with its subtasks and of all other agents.",
-    "part",
-    zeros=_each(RUN_PARTS),
+    {"part": ("orchestrator", OTHER)},
 )
 GATES_PER_RUN = _histogram(
     "gates_per_run",
     "Gates per ended run.",
-    "state",
-    scale=1,
-    buckets=_GATE_BUCKETS,
-    zeros=_each([State.PUBLISHED, State.FAILED, State.CANCELLED]),
+    {"state": OUTCOMES},
+    (0, 1, 2, 3, 5, 8, 13),
+    zeros=[(State.PUBLISHED,), (State.FAILED,), (State.CANCELLED,)],
 )
 ORPHANS_REAPED = counter(
-    "orphans_reaped_total",
-    "Objects removed from an engine that a dead worker had left.",
-    "sort",
-    zeros=_each(ORPHANS),
+    "orphans_reaped_total", "Objects removed from an engine that a dead worker had left.", {"sort": ORPHANS}
 )
 CALLS_RESTORED = counter(
     "calls_restored_total",
     "Served calls that the ledger had lost and that a gateway booked again: their row, or their attempt with it.",
-    "lost",
-    zeros=_each(LOST_OF_CALLS),
+    {"lost": ("row", "attempt")},
 )
 PROVIDER_REQUESTS = counter(
     "provider_requests_total",
     "Model calls ended, by the provider's HTTP status, or `none`.",
-    "provider model code",
-    domains={"code": CODES},
+    _CIRCUIT | {"code": CODES},
 )
 CIRCUIT_OPENS = counter(
     "circuit_opens_total",
     "Times the circuit of an account's model opened for the whole fleet.",
-    "provider model reason",
-    domains={"reason": CIRCUIT_REASONS},
+    _CIRCUIT | {"reason": tuple(trouble.value for trouble in Trouble)},
 )
-QUEUE_DEPTH = gauge("queue_depth", "Jobs waiting for a worker.", "queue_name", zeros=_each(SERVED))
-ATTEMPTS_RUNNING = gauge("attempts_running", "Attempts started and not ended.", "tier queue_name", zeros=PLACES)
+QUEUE_DEPTH = gauge(
+    "queue_depth", "Jobs waiting for a worker.", {"queue_name": QUEUE_NAMES}, zeros=[(name,) for name in SERVED]
+)
+ATTEMPTS_RUNNING = gauge("attempts_running", "Attempts started and not ended.", _PLACE, zeros=PLACES)
 
 FOLDED = tuple(value for value in tuple(globals().values()) if isinstance(value, Metric))
 """The metrics computed from events."""

@@ -1,4 +1,4 @@
-"""The contract of a box, in which untrusted code runs, and the values around it.
+"""The contract of a box, in which untrusted code runs: its values, and its errors with whose fault each is.
 
 There are two implementations: a container (`sandbox.docker`), and a local directory without isolation for tests and
 machines without an engine (`sandbox.local_box`). One conformance suite runs against both.
@@ -27,6 +27,62 @@ EGRESS_HOST = "egress"
 """The forwarder's host name inside a box, from the hosts file: there is no DNS."""
 GATEWAY_PORT = 8080
 MIRROR_PORT = 8081
+
+
+class SandboxError(Exception):
+    """Base of all errors of this package."""
+
+
+class SandboxUnavailableError(SandboxError, ConnectionError):
+    """The engine or the image is missing (the operator's fault); `pointsman doctor` says more."""
+
+    def __init__(self, reason: str, hint: str) -> None:
+        super().__init__(reason, hint)
+        self.reason = reason
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"no box can be made: {self.reason}: {self.hint}"
+
+
+class SandboxStartupError(SandboxError):
+    """A box could not be started with its required posture, so it was not started (the engine's fault, or ours)."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(reason, detail)
+        self.reason = reason
+        self.detail = detail
+
+    def __str__(self) -> str:
+        return f"the box was not started: {self.reason}: {self.detail}"
+
+
+class BoxLostError(SandboxError, ConnectionError):
+    """A box, or the engine that runs it, is gone (the operator's fault, or transient)."""
+
+
+class BoxFrozenError(SandboxError):
+    """A frozen box was used (our fault)."""
+
+
+class UncontainedSessionError(SandboxError):
+    """A program without permission checks would have run outside a container (our fault, or the operator's)."""
+
+
+class RegistryConfigError(SandboxError, ValueError):
+    """The package manager's configuration is unreadable or names no usable registry (the operator's fault)."""
+
+
+class MirrorRefusedError(SandboxError):
+    """The mirror refused a request (below 500 the caller's fault, else the registry's)."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(status, message)
+        self.status = status
+        self.message = message
+
+    def __str__(self) -> str:
+        return self.message
 
 
 @dataclass(frozen=True)
@@ -213,10 +269,7 @@ class Box(Protocol):
         The next `run` of exactly this command continues it; any other ends it first. No outside data has reached it by
         then, so files may still be put.
 
-        Args:
-            argv: the command.
-            env: its environment.
-            token: a new secret in that environment, to be bound to the attempt that uses the box.
+        `token` is a new secret in `env`, to be bound to the attempt that uses the box.
 
         Raises:
             BoxLostError: the box is gone.
@@ -274,22 +327,6 @@ class Box(Protocol):
 
     def close(self) -> None:
         """Destroy the box and everything that belongs to it. Never fails; may be called again, at any time."""
-
-
-class BoxMaker(Protocol):
-    """Creates boxes of one spec."""
-
-    @property
-    def spec(self) -> BoxSpec:
-        """The spec of its boxes."""
-
-    def create(self) -> Box:
-        """Create and start a box.
-
-        Raises:
-            SandboxUnavailableError: no engine, or no image (the operator's fault); `pointsman doctor` says which.
-            SandboxStartupError: the engine refused something, or the box lacks the requested posture.
-        """
 
 
 def select_files(

@@ -169,42 +169,7 @@ class Watch:
         return ending, now - since >= self.clocks.grace_seconds + 1
 
 
-class FollowedCommand(NamedTuple):
-    """The result of a command, and whether part of it may still run."""
-
-    result: ExecResult
-    has_to_freeze: bool
-
-
 def follow(
-    channel: Channel,
-    *,
-    stdin: bytes,
-    clocks: Clocks,
-    limits: OutputLimits,
-    on_line: OnLine | None,
-    watch: Callable[[], None] | None = None,
-    now: Callable[[], float] = time.monotonic,
-) -> FollowedCommand:
-    """Follow a command to its end.
-
-    Args:
-        channel: the command's channel.
-        stdin: its whole input.
-        clocks: its time limits.
-        limits: its output limits.
-        on_line: takes its lines.
-        watch: called periodically while the command runs; it may raise.
-        now: a monotonic clock in seconds.
-    """
-    follower = _Follower(channel, stdin, clocks=clocks, seen=_Progress(limits, on_line), now=now)
-    while (ending := follower.step()) is None:
-        if watch is not None:
-            watch()
-    return FollowedCommand(follower.result(ending), follower.code is None and ending is not Ending.BOX_LOST)
-
-
-def run_to_end(
     channel: Channel,
     *,
     freeze: Callable[[], None],
@@ -212,18 +177,25 @@ def run_to_end(
     clocks: Clocks,
     limits: OutputLimits,
     on_line: OnLine | None,
-    watch: Callable[[], None] | None,
+    watch: Callable[[], None] | None = None,
+    now: Callable[[], float] = time.monotonic,
 ) -> ExecResult:
-    """Follow a command to its end, freeze the box if part of the command may still run, and close the channel."""
+    """Follow a command to its end, freeze the box if part of the command may still run, and close the channel.
+
+    `watch` is called periodically while the command runs; it may raise.
+    """
+    follower = _Follower(channel, stdin, clocks=clocks, seen=_Progress(limits, on_line), now=now)
     has_to_freeze = True
     try:
-        followed = follow(channel, stdin=stdin, clocks=clocks, limits=limits, on_line=on_line, watch=watch)
-        has_to_freeze = followed.has_to_freeze
+        while (ending := follower.step()) is None:
+            if watch is not None:
+                watch()
+        has_to_freeze = follower.code is None and ending is not Ending.BOX_LOST
+        return follower.result(ending)
     finally:
         if has_to_freeze:
             freeze()
         channel.close()
-    return followed.result
 
 
 class _Follower:

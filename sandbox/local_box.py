@@ -21,6 +21,8 @@ from pathlib import Path
 
 from sandbox.box import (
     WORKSPACE,
+    BoxFrozenError,
+    BoxLostError,
     BoxSpec,
     Clocks,
     CollectRules,
@@ -29,11 +31,9 @@ from sandbox.box import (
     Injected,
     OnLine,
     OutputLimits,
-    Target,
     select_files,
 )
-from sandbox.errors import BoxFrozenError, BoxLostError
-from sandbox.execution import Exchanged, Standby, run_to_end
+from sandbox.execution import Exchanged, Standby, follow
 from sandbox.tarball import stream_limit, unpack
 from sites.content_store import ContentStore, Manifest
 from sites.directories import write_directory
@@ -155,7 +155,7 @@ class LocalBox:
         if channel is None:
             clock = ["timeout", "--signal=INT", f"--kill-after={clocks.grace_seconds}", str(clocks.soft_seconds)]
             channel = self._start(argv, env=env or {}, cwd=cwd, clock=clock)
-        return run_to_end(
+        return follow(
             channel,
             freeze=self.freeze,
             stdin=stdin,
@@ -227,22 +227,3 @@ class LocalBox:
                 self._standby.dismiss()
             self._kill()
             shutil.rmtree(self._home, ignore_errors=True)
-
-
-class LocalBoxMaker:
-    """Creates boxes without isolation."""
-
-    def __init__(self, spec: BoxSpec | None = None) -> None:
-        self._spec = spec or BoxSpec(image="none", gateway=Target("", 8090))
-        self.made: list[LocalBox] = []
-
-    @property
-    def spec(self) -> BoxSpec:
-        """The nominal spec of its boxes."""
-        return self._spec
-
-    def create(self) -> LocalBox:
-        """Create a box."""
-        box = LocalBox(self._spec)
-        self.made.append(box)
-        return box

@@ -18,7 +18,18 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from sandbox.box import MEBIBYTE, Box, BoxLimits, BoxSpec, Target, current_owner, is_alive
+from sandbox.box import (
+    MEBIBYTE,
+    Box,
+    BoxLimits,
+    BoxSpec,
+    SandboxError,
+    SandboxStartupError,
+    SandboxUnavailableError,
+    Target,
+    current_owner,
+    is_alive,
+)
 from sandbox.config import BoxConfig
 from sandbox.docker.box import DockerMaker
 from sandbox.docker.engine import (
@@ -30,7 +41,6 @@ from sandbox.docker.engine import (
     translating_use_errors,
 )
 from sandbox.docker.recipe import DEADLINE, OWNER, SLOT, Slot, outer_network
-from sandbox.errors import SandboxError, SandboxStartupError, SandboxUnavailableError
 from sandbox.image.rootfs import image_reference
 
 logger = logging.getLogger(__name__)
@@ -53,7 +63,12 @@ class PooledMaker(Protocol):
         """The spec of its boxes."""
 
     def create(self) -> PooledBox:
-        """Create and start a box, as `BoxMaker.create` does."""
+        """Create and start a box.
+
+        Raises:
+            SandboxUnavailableError: no engine, or no image (the operator's fault); `pointsman doctor` says which.
+            SandboxStartupError: the engine refused something, or the box lacks the requested posture.
+        """
 
 
 Prepare = Callable[[PooledBox], None]
@@ -241,11 +256,6 @@ def build_maker(config: BoxConfig, engine: Engine) -> DockerMaker:
 def build_pool(config: BoxConfig, engine: Engine, *, prepare: Prepare = lambda box: None) -> Pool:
     """Return an empty pool of warm boxes for this process.
 
-    Args:
-        config: the settings.
-        engine: makes the boxes.
-        prepare: prepares each new box.
-
     Raises:
         SandboxUnavailableError: no engine, or no image (the operator's fault).
     """
@@ -279,12 +289,8 @@ def sweep_periodically(
 ) -> None:
     """Sweep now and periodically until `stopping` is set, even while the engine is away.
 
-    Args:
-        reaper: does the sweeps.
-        stopping: ends the loop.
-        seconds: between two sweeps.
-        before: called before each sweep, to release what is not worth keeping.
-        after: called with the result of each sweep that removed something.
+    `before` is called before each sweep, to release what is not worth keeping, and `after` with the result of each one
+    that removed something.
     """
     while True:
         before()
@@ -383,12 +389,7 @@ def check_boxes(config: BoxConfig) -> Iterator[Finding]:
 
 
 def engine_hint(error: SandboxError, *, is_installed: bool) -> str:
-    """Return what is wrong with an engine and what to do.
-
-    Args:
-        error: why it did not answer.
-        is_installed: whether the engine is installed on this machine.
-    """
+    """Return what is wrong with an engine and what to do."""
     if getattr(error, "reason", "") == "engine_forbidden":
         way = "have root add it to the group that owns the socket (`usermod -aG docker NAME`), log in again"
     elif is_installed:

@@ -67,11 +67,8 @@ def unpack(
 ) -> Manifest:
     """Store the files of a workspace's archive.
 
-    Args:
-        chunks: the raw stream; it is read no further than needed.
-        content_store: takes the content.
-        rules: what may come out.
-        max_stream_bytes: limit of the stream itself, counted as it arrives, because headers may lie (threat A8).
+    The stream is read no further than needed; `max_stream_bytes` is counted as it arrives, because headers may lie
+    (threat A8).
 
     Raises:
         PathRefusedError: a name breaks a rule.

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.box import WORKSPACE, BoxSpec, Clocks, ExecResult, OnLine, OutputLimits, Target
-from sandbox.claude_code.command import CLI_VERSION
-from sandbox.local_box import LocalBox, LocalBoxMaker
+from sandbox.claude_code import CLI_VERSION
+from sandbox.local_box import LocalBox
 
 PRELUDE = """
 import json, os, pathlib, sys, time, urllib.error, urllib.request
@@ -95,6 +95,25 @@ class PlayedBox(LocalBox):
     def close(self) -> None:
         self.is_closed = True
         super().close()
+
+
+class LocalBoxMaker:
+    """Creates boxes without isolation."""
+
+    def __init__(self, spec: BoxSpec | None = None) -> None:
+        self._spec = spec or BoxSpec(image="none", gateway=Target("", 8090))
+        self.made: list[LocalBox] = []
+
+    @property
+    def spec(self) -> BoxSpec:
+        """The nominal spec of its boxes."""
+        return self._spec
+
+    def create(self) -> LocalBox:
+        """Create a box."""
+        box = LocalBox(self._spec)
+        self.made.append(box)
+        return box
 
 
 class PlayedMaker(LocalBoxMaker):

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from ledger.attempts import new_token
 from monitoring import traces
-from sandbox.box import Box
-from sandbox.claude_code.command import SessionPlan, arguments, environment
+from sandbox.box import Box, SandboxError, SandboxUnavailableError
+from sandbox.claude_code import SessionPlan, arguments, environment
 from sandbox.config import BoxConfig
-from sandbox.errors import SandboxError, SandboxUnavailableError
 
 if TYPE_CHECKING:
     from sandbox.docker.engine import Engine

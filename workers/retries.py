@@ -29,7 +29,7 @@ from routing.errors import CallFailure
 from routing.failures import OUTAGES
 from routing.jobs import Reason, State
 from routing.scheduling import retry_delay_seconds
-from sandbox.errors import (
+from sandbox.box import (
     BoxFrozenError,
     BoxLostError,
     SandboxStartupError,

@@ -13,8 +13,7 @@ from ledger.events import EventKind
 from monitoring import traces
 from routing.policy.prices import BudgetExceeded
 from sandbox.box import Box, Clocks, ExecResult
-from sandbox.claude_code.command import SessionPlan, arguments, encode_prompt, environment
-from sandbox.claude_code.session import End, SessionReader, Verdict
+from sandbox.claude_code import End, SessionPlan, SessionReader, Verdict, arguments, encode_prompt, environment
 from workers.attempt import Attempt
 
 TOKEN_PLACEHOLDER = "[token]"

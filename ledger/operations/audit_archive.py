@@ -43,12 +43,7 @@ class Group:
 
 
 class Archive:
-    """The files of one archive, in the order of the chain: each is named after its first seal.
-
-    Args:
-        directory: created when missing.
-        max_file_bytes: size at which a new file is started.
-    """
+    """The files of one archive, in the order of the chain: each is named after its first seal."""
 
     def __init__(self, directory: Path, *, max_file_bytes: int = MAX_FILE_BYTES) -> None:
         self._directory = directory
@@ -99,12 +94,6 @@ class Archive:
 
 def archive_old(session: Session, archive: Archive, *, signing_key: bytes, days: float) -> int:
     """Move rows that were sealed this many days ago into the archive, and return how many left the ledger.
-
-    Args:
-        session: a transaction of its own, committed right after.
-        archive: where the rows go.
-        signing_key: the key of the seals.
-        days: how long rows stay in the ledger.
 
     Raises:
         ArchiveError: the archive does not fit the chain, or the chain does not verify; nothing was deleted.
@@ -164,11 +153,7 @@ def verify_with_archive(
 ) -> AuditVerdict:
     """Check the whole chain: first the archive, then the ledger.
 
-    Args:
-        session: the caller's transaction.
-        archive: holds what left the ledger.
-        signing_key: the key that the seals were signed with.
-        expected_head: a `head` that an earlier verification returned; the chain must still hold that seal.
+    `expected_head` is a `head` that an earlier verification returned; the chain must still hold that seal.
     """
     anchor = audit.anchor_of(session, signing_key=signing_key)
     reached = anchor.number if anchor is not None else 0

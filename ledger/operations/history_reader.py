@@ -201,10 +201,7 @@ class Horizon(NamedTuple):
 def examine(engine: Engine, rules: Retention, *, journal: Iterable[Served] = ()) -> Verdict:
     """Check the whole history against the rules, in one snapshot; work goes on meanwhile.
 
-    Args:
-        engine: the ledger's.
-        rules: what retention may have deleted.
-        journal: calls that gateways served.
+    `rules` say what retention may have deleted; `journal` holds calls that gateways served.
     """
     with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection, connection.begin():
         # A long history takes longer than the product's statement timeout.

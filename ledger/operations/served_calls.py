@@ -1,6 +1,9 @@
 """Calls that a gateway served and noted in its own journal: which of them this ledger lacks, and how it books them.
 
 A row is lost with a server that failed before a standby had it, or with a restore. Its money is owed all the same.
+
+A recording is what a tenant wants kept of a served call, so that it can be replayed offline. It is redacted before it
+is written and goes with its job, or earlier when the tenant's days are over.
 """
 
 from __future__ import annotations
@@ -11,9 +14,13 @@ from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
+from sqlmodel import Session, col, select
+
 from ledger.events import EventKind
 from ledger.money import BOOK, OF_THE_DAY, CapLimit, book_caps, open_caps
+from ledger.record_tables import RecordedCall
 from ledger.store import Statement, dump_json
+from ledger.tables import Job
 from routing.policy.prices import Usage
 
 _COLUMNS = """
@@ -135,10 +142,7 @@ def standing_of(served: Served) -> Statement:
 def book_lost(served: Served, *, is_known: bool) -> tuple[Statement, Statement]:
     """Return the two statements that book a call without a row; the second returns one, and raises the alarm.
 
-    Args:
-        served: the call.
-        is_known: whether its attempt is. Otherwise its job may be unknown, too, and it counts against the caps of its
-            day alone.
+    The job of an unknown attempt may be unknown, too: its call counts against the caps of its day alone.
     """
     caps = [cap for cap in served.caps if is_known or cap.scope in OF_THE_DAY]
     values = vars(served) | served.usage._asdict()
@@ -149,3 +153,27 @@ def book_lost(served: Served, *, is_known: bool) -> tuple[Statement, Statement]:
     }
     pairs = dump_json([[cap.scope, cap.key] for cap in caps])
     return open_caps(caps), Statement(_RESTORE if is_known else _ADOPT, values | told | {"pairs": pairs})
+
+
+RECORD = """
+INSERT INTO recorded_call (id, job_id, expires_at, request, reply)
+SELECT %(id)s, job.id, clock_timestamp() + make_interval(secs => tenant.recording_days * 86400), %(request)s, %(reply)s
+  FROM job JOIN tenant ON tenant.name = job.tenant
+ WHERE job.id = %(job_id)s AND tenant.recording_days > 0
+ON CONFLICT DO NOTHING
+RETURNING id
+"""
+
+
+def record_call(call_id: UUID, job_id: UUID, *, request: str, reply: str) -> Statement:
+    """Return the statement that keeps a call, unless its tenant wants none kept by now.
+
+    Request and reply are redacted JSON, the reply with its usage.
+    """
+    return Statement(RECORD, {"id": call_id, "job_id": job_id, "request": request, "reply": reply})
+
+
+def recordings_of(session: Session, root_id: UUID) -> Sequence[RecordedCall]:
+    """Return the recorded calls of a session's jobs, in the order they ended."""
+    query = select(RecordedCall).join(Job, col(Job.id) == col(RecordedCall.job_id))
+    return session.exec(query.where(col(Job.root_id) == root_id).order_by(col(RecordedCall.at))).all()

@@ -8,7 +8,7 @@ run's next advance to say (ruling A24).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
@@ -22,7 +22,8 @@ from ledger.errors import GateNotFoundError, GateRefusedError, JobNotFoundError,
 from ledger.events import EventKind, record
 from ledger.job_ends import AT_GATE, STARTED, owe_ticket_note
 from ledger.jobs import lock_job, move
-from ledger.runs.steps import GateSpec, wake_run
+from ledger.runs.specs import NewGate
+from ledger.runs.steps import wake_run
 from ledger.runs.tables import AgentExecution, Gate, Project, Run, RunStep
 from ledger.spending import booked_on_bill
 from ledger.store import after as in_future
@@ -84,21 +85,6 @@ class RunRows:
     def settled(self) -> Sequence[AgentExecution]:
         """Return the ended executions that are not merged yet, oldest first."""
         return [row for row in self.executions if row.settled_at is not None and row.absorbed_at is None]
-
-
-@dataclass(frozen=True)
-class RunChange:
-    """Changes that an advance makes to the run's row; None keeps a column."""
-
-    intent: str | None = None
-    plan: Mapping[str, Any] | None = None
-    """Appended to the adopted plans: round, origin, plan, notes."""
-    scan: str | None = None
-    scan_detail: str | None = None
-    base_commit: str | None = None
-    head_commit: str | None = None
-    estimate: Mapping[str, Any] | None = None
-    explanation: str | None = None
 
 
 def new_run(session: Session, job: Job, project: Project, *, estimate: Mapping[str, Any] | None = None) -> Run:
@@ -217,23 +203,12 @@ def _costs(session: Session, job: Job) -> dict[UUID, int]:
     return {job_id: int(cost) for job_id, cost in rows}
 
 
-def change_run(session: Session, run: Run, change: RunChange) -> None:
-    """Apply the changes of an advance to a run's row. The caller holds the run's job."""
-    for item in fields(change):
-        value = getattr(change, item.name)
-        if item.name != "plan" and value is not None:
-            setattr(run, item.name, dict(value) if isinstance(value, Mapping) else value)
-    if change.plan is not None:
-        run.plans = [*run.plans, dict(change.plan)]
-    session.flush()
-
-
 POLICY_ACTOR = "policy:autonomy"
 
 Verdict = Literal["passed", "failed"]
 
 
-def plan_gates(session: Session, job: Job, gates: Sequence[GateSpec]) -> None:
+def plan_gates(session: Session, job: Job, gates: Sequence[NewGate]) -> None:
     """Record the gates that a held run will come to. Existing gates stay as they are."""
     existing = set(session.scalars(select(col(Gate.key)).where(col(Gate.run_id) == job.id)))
     for spec in gates:
@@ -253,7 +228,7 @@ def plan_gates(session: Session, job: Job, gates: Sequence[GateSpec]) -> None:
 
 
 def open_gate(
-    session: Session, job: Job, spec: GateSpec, *, hours: float, facts: Mapping[str, Any] | None = None
+    session: Session, job: Job, spec: NewGate, *, hours: float, facts: Mapping[str, Any] | None = None
 ) -> Gate:
     """Open a gate of a held run, planned or not; a gate that was opened before stays as it is.
 
@@ -291,14 +266,8 @@ def decide_gate(
 ) -> Job:
     """Pass or fail a gate, as a person, and queue the run's advance.
 
-    Args:
-        session: the caller's transaction.
-        gate_id: the gate.
-        verdict: the person's decision.
-        actor: who decides.
-        policy: the platform's; where it wants four eyes, nobody passes a gate of a run that they requested.
-        note: why, in words.
-        tenant: if given, the only tenant whose gate it may be.
+    Where the policy wants four eyes, nobody passes a gate of a run that they requested. With `tenant`, it must be that
+    tenant's gate.
 
     Raises:
         GateNotFoundError: the caller's fault.

@@ -22,6 +22,7 @@ from ledger.dispatch_window import hold_back
 from ledger.errors import FencedError
 from ledger.events import EventKind, record
 from ledger.jobs import end, wait_on
+from ledger.runs.specs import NewStep
 from ledger.runs.tables import AgentExecution, Project, Run, RunStep
 from ledger.start_attempt import Claim
 from ledger.store import now, storable
@@ -32,31 +33,6 @@ from routing.policy.prices import BudgetExceeded, Usage
 from routing.queues import QueueName
 from routing.redaction import redact_all
 from routing.scheduling import WaitReason
-
-
-@dataclass(frozen=True, kw_only=True)
-class StepSpec:
-    """A step that is added to a run."""
-
-    key: str
-    agent: str | None
-    phase: str
-    task: str
-    round: int = 0
-    cycle: int = 0
-    context: Sequence[str] = ()
-    writes: Sequence[str] = ()
-    depends_on: Sequence[str] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class GateSpec:
-    """A gate of a run, open or planned."""
-
-    key: str
-    kind: str
-    reason: str
-    after: Sequence[str] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,20 +60,14 @@ class StepOrder:
     agent: str | None
     """None for the project's own build."""
     phase: str
-    round: int
-    cycle: int
     task: str
     context: tuple[str, ...]
     writes: tuple[str, ...]
-    depends_on: tuple[str, ...]
     base_commit: str | None
     """The commit whose files it gets; None for a run's first step, which fetches the project (`StepReport.base`)."""
     model: str | None
-    provider: str | None
     cap_nanousd: int | None
-    intent: str | None
     ticket: Mapping[str, Any]
-    project: str
     project_config: Mapping[str, Any]
     results: Mapping[str, Mapping[str, Any]]
     """Results of the completed steps that it depends on or has in its context, by step key."""
@@ -134,7 +104,7 @@ class StepOutcome(NamedTuple):
 _ADVANCES = frozenset({State.RUNNING, State.QUEUED, State.AWAITING_APPROVAL})
 
 
-def add_steps(session: Session, job: Job, steps: Sequence[StepSpec]) -> None:
+def add_steps(session: Session, job: Job, steps: Sequence[NewStep]) -> None:
     """Add steps to a run, to be shown and started in this order. Existing keys stay as they are."""
     if not steps:
         return
@@ -142,17 +112,10 @@ def add_steps(session: Session, job: Job, steps: Sequence[StepSpec]) -> None:
     first = 0 if last is None else last + 1
     rows = [
         {
+            **vars(step),
             "run_id": job.id,
-            "key": step.key,
             "position": first + place,
-            "agent": step.agent,
-            "phase": step.phase,
-            "round": step.round,
-            "cycle": step.cycle,
             "task": storable(step.task),
-            "context": list(step.context),
-            "writes": list(step.writes),
-            "depends_on": list(step.depends_on),
             "state": "pending",
             "tries": 0,
             "changed": [],
@@ -290,19 +253,13 @@ def step_order(session: Session, job: Job) -> StepOrder:
         attempt=execution.attempt,
         agent=step.agent,
         phase=step.phase,
-        round=step.round,
-        cycle=step.cycle,
         task=step.task,
         context=tuple(step.context),
         writes=tuple(step.writes),
-        depends_on=tuple(step.depends_on),
         base_commit=execution.base_commit,
         model=execution.model,
-        provider=execution.provider,
         cap_nanousd=execution.cap_nanousd,
-        intent=run.intent,
         ticket=run.ticket,
-        project=project.name,
         project_config=project.config,
         results=_results(session, step, [*step.depends_on, *step.context]),
     )
@@ -320,11 +277,8 @@ def _results(session: Session, step: RunStep, keys: Sequence[str]) -> dict[str, 
 def settle_step(session: Session, job: Job, report: StepReport, *, known_keys: tuple[str, ...] = ()) -> None:
     """End a held execution that completed. Failures end through the lifecycle, like any job's.
 
-    Args:
-        session: the transaction that also closes the attempt.
-        job: the execution's job, held by its attempt.
-        report: its result; secrets are redacted before it is stored (S-084).
-        known_keys: values of this installation's keys.
+    It belongs into the transaction that also closes the attempt. Secrets are redacted before the report is stored
+    (S-084).
     """
     job.result = {**job.result, **report.facts}
     session.execute(
@@ -349,12 +303,7 @@ def charge_unmetered_step(
 ) -> BudgetExceeded | None:
     """Book a step's full cost under every cap that its calls would count against.
 
-    Args:
-        session: the caller's transaction.
-        claimed: the attempt that executes the step.
-        nanousd: the most that the step may cost.
-        model: the model, for the record.
-        worker: recorded in place of a gateway.
+    `worker` is recorded in place of a gateway.
 
     Returns:
         The budget that has no room for it, in which case nothing is booked; otherwise None.

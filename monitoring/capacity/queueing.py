@@ -21,9 +21,7 @@ MOST_WANTED = 10_000
 def wait_probability(slots: int, offered: float) -> float:
     """Return the probability that a job has to wait (Erlang C); 1.0 if the slots are overloaded.
 
-    Args:
-        slots: at least 1.
-        offered: rate times mean duration, the mean number of busy slots (Erlang).
+    `offered` is rate times mean duration: the mean number of busy slots (Erlang).
     """
     if offered <= 0:
         return 0.0
@@ -78,10 +76,7 @@ def waits(load: Load, slots: int, *, pickup_seconds: float = 0.0) -> Waits:
     The probability of waiting is Erlang's, the mean wait that of M/M/c times half the sum of both variabilities (Allen
     and Cunneen), and nonzero waits are taken as exponentially distributed.
 
-    Args:
-        load: the load on the pool.
-        slots: at least 1.
-        pickup_seconds: the transit time of a message, which every attempt waits even for a free slot.
+    `pickup_seconds` is the transit time of a message, which every attempt waits even for a free slot.
     """
     if slots < 1 or load.offered >= slots:
         return NEVER
@@ -101,12 +96,7 @@ def slots_for(
 ) -> int | None:
     """Return the fewest slots whose p95 wait is within a target; None if `most` are not enough.
 
-    Args:
-        load: the load on the pool.
-        p95_seconds: the target.
-        most_busy: the highest utilisation allowed.
-        pickup_seconds: as for `waits`; no number of slots meets a target below it.
-        most: the largest pool considered.
+    No number of slots meets a target below `pickup_seconds`; `most_busy` is the highest utilisation allowed.
     """
     if pickup_seconds > p95_seconds:
         return None
@@ -155,9 +145,7 @@ def wanted_slots(demand: Demand, *, target_seconds: float) -> int:
     what the load of the last minutes needs, plus what works off the backlog within the queue's target: where slots are
     short, fewer jobs start than arrive, and the rest is backlog.
 
-    Args:
-        demand: the queue's state.
-        target_seconds: for the 95th percentile of its waits.
+    `target_seconds` is for the 95th percentile of the queue's waits.
     """
     if demand.is_paused:
         return min(demand.running, MOST_WANTED)

@@ -202,11 +202,6 @@ def default_work(policy: Policy, queue: QueueName) -> QueueWork:
     )
 
 
-def default_wait_target(queue: QueueName) -> float:
-    """Return the default target for the 95th percentile of a queue's waits, in seconds."""
-    return QUEUES[queue].target_seconds
-
-
 def _call_seconds(policy: Policy, call: ModelCall) -> tuple[float, float]:
     speed = policy.speeds[call.model]
     written = call.max_tokens / speed.tokens_per_second
@@ -338,11 +333,7 @@ class Measured(NamedTuple):
 def measure(ledger: Ledger, policy: Policy, *, hours: int, least: int = LEAST_ATTEMPTS) -> Measured:
     """Measure the fleet's last hours, from one snapshot and in bounded time.
 
-    Args:
-        ledger: read only.
-        policy: for the defaults.
-        hours: how far back.
-        least: the defaults are assumed for a queue with fewer attempts.
+    The defaults are assumed for a queue with fewer than `least` attempts.
 
     Raises:
         CapacityError: the caller's fault: too much to read in the time allowed.

@@ -22,11 +22,10 @@ from producers.commands.context import (
     print_json,
     print_table,
 )
-from routing.queues import QueueName
+from routing.queues import QUEUES, QueueName
 
 if TYPE_CHECKING:
-    from monitoring.capacity.limits import Component, Limits
-    from monitoring.capacity.plan import Plan, Question, QueuePlan
+    from monitoring.capacity.plan import Component, Limits, Plan, Question, QueuePlan
     from monitoring.capacity.queueing import Waits
     from monitoring.capacity.workload import Measured, Workload
     from producers.bootstrap import Installation
@@ -285,16 +284,14 @@ def answer(installation: Installation, options: CapacityOptions) -> Answer:
     Raises:
         CapacityError: the caller's fault: it names the field and the rule.
     """
-    from monitoring.capacity.limits import Instances, read_limits
-    from monitoring.capacity.plan import Question, make_plan
-    from monitoring.capacity.workload import default_wait_target
+    from monitoring.capacity.plan import Instances, Question, make_plan, read_limits
 
     policy = installation.policy
     measured = _read(installation, options.source, hours=options.hours)
     limits = read_limits(options.limits_file).override(parse_amounts("--limit", options.limits).named)
     arriving, peak = _arriving(measured.workload, options)
     waits = parse_amounts("--wait", options.waits)
-    targets = {queue: waits.for_all or default_wait_target(queue) for queue in policy.queues}
+    targets = {queue: waits.for_all or QUEUES[queue].target_seconds for queue in policy.queues}
     question = Question(
         arriving=arriving,
         p95_targets=targets | _by_queue("--wait", waits.named),

@@ -28,7 +28,7 @@ from producers.errors import ProducerError, UnknownTenantError
 from routing.config import read_settings
 from routing.errors import InvalidJobError, RoutingError
 from routing.jobs import Source, State
-from sandbox.errors import SandboxError
+from sandbox.box import SandboxError
 from sites.errors import SiteError, TreeRefusedError
 
 if TYPE_CHECKING:

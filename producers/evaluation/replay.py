@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict
 from sqlmodel import Session
 
 from ledger.jobs import find_job
-from ledger.operations.recordings import recordings_of
+from ledger.operations.served_calls import recordings_of
 from ledger.releases import rounds_of, verb_of
 from ledger.tables import Job, Release
 from producers.bootstrap import Installation

@@ -22,6 +22,8 @@ from sandbox.box import (
     KILLED,
     MIRROR_PORT,
     WORKSPACE,
+    BoxFrozenError,
+    BoxLostError,
     BoxSpec,
     Clocks,
     CollectRules,
@@ -30,14 +32,14 @@ from sandbox.box import (
     Injected,
     OnLine,
     OutputLimits,
+    SandboxStartupError,
     current_owner,
     select_files,
 )
 from sandbox.docker import recipe
 from sandbox.docker.engine import UNREACHABLE, Engine, translating_start_errors, translating_use_errors
 from sandbox.docker.recipe import TOOLS, Kind, Slot, check_box, check_forwarder, check_inner, check_volume
-from sandbox.errors import BoxFrozenError, BoxLostError, SandboxStartupError
-from sandbox.execution import Exchanged, Standby, run_to_end
+from sandbox.execution import Exchanged, Standby, follow
 from sandbox.tarball import pack, stream_limit, unpack
 from sites.content_store import ContentStore, Manifest
 from sites.files import is_planted
@@ -229,8 +231,10 @@ class DockerBox:
         self._slot = slot
         self._spec = spec
         self._parts = parts
-        self._container = parts.box
-        self._egress = egress
+        self.id = slot.id
+        self.container = parts.box
+        self.egress = egress
+        self.is_walled = True  # its posture is checked before it starts
         self._is_frozen = False
         self._is_closed = False
         self._has_run = False
@@ -239,26 +243,6 @@ class DockerBox:
         self.is_warm = False
         self.token: str | None = None
 
-    @property
-    def id(self) -> str:
-        """The slot's id, a label of all its objects."""
-        return self._slot.id
-
-    @property
-    def is_walled(self) -> bool:
-        """Always true: its posture is checked before it starts."""
-        return True
-
-    @property
-    def container(self) -> str:
-        """The container's id on the engine."""
-        return self._container
-
-    @property
-    def egress(self) -> Egress:
-        """The only way out."""
-        return self._egress
-
     def put(self, files: Mapping[str, bytes], *, planted: Callable[[str], bool] = is_planted) -> Injected:
         """Put files into the workspace before the first command."""
         self._check_usable()
@@ -266,7 +250,7 @@ class DockerBox:
             raise BoxFrozenError("files must be put before the first command")
         checked, injected = select_files(files, planted, limits=self._spec.limits)
         with translating_use_errors():
-            if not self._engine.client.api.put_archive(self._container, WORKSPACE, pack(checked, owner=self._slot.uid)):
+            if not self._engine.client.api.put_archive(self.container, WORKSPACE, pack(checked, owner=self._slot.uid)):
                 raise BoxLostError("the engine did not take the files")
         return injected
 
@@ -290,7 +274,7 @@ class DockerBox:
             with translating_use_errors():
                 channel = standby.hand_over(argv, env or {}, cwd) if standby is not None else None
                 channel = channel or self._exec(argv, env=env or {}, cwd=cwd, clocks=clocks)
-            result = run_to_end(
+            result = follow(
                 channel,
                 freeze=self._freeze_quietly,
                 stdin=stdin,
@@ -305,7 +289,7 @@ class DockerBox:
     def _with_oom_kills(self, result: ExecResult) -> ExecResult:
         """Ask the box's cgroup, as anything may end with that code."""
         with suppress(BoxLostError, ValueError), translating_use_errors():
-            _, said = run_quickly(self._engine.client.api, self._container, [f"{TOOLS}/oom-kills"])
+            _, said = run_quickly(self._engine.client.api, self.container, [f"{TOOLS}/oom-kills"])
             before, self._oom_kills = self._oom_kills, int(said)
             return replace(result, oom_kills=self._oom_kills - before)
         return result
@@ -321,7 +305,7 @@ class DockerBox:
     def _exec(self, argv: Sequence[str], *, env: Mapping[str, str], cwd: str, clocks: Clocks) -> ExecChannel:
         return ExecChannel(
             self._engine.client.api,
-            self._container,
+            self.container,
             argv,
             run_id=secrets.token_hex(4),
             env=env,
@@ -335,7 +319,7 @@ class DockerBox:
         self.freeze()
         limits = self._spec.limits
         longest = stream_limit(workspace_bytes=limits.workspace_bytes, workspace_files=limits.workspace_files)
-        with translating_use_errors(), self._engine.archive(self._container, WORKSPACE) as chunks:
+        with translating_use_errors(), self._engine.archive(self.container, WORKSPACE) as chunks:
             return unpack(chunks, content_store, rules, max_stream_bytes=longest)
 
     def freeze(self) -> None:
@@ -345,7 +329,7 @@ class DockerBox:
         if self._is_frozen:
             return
         with translating_use_errors():
-            self._engine.client.api.pause(self._container)
+            self._engine.client.api.pause(self.container)
         self._is_frozen = True
 
     def _freeze_quietly(self) -> None:
@@ -370,7 +354,7 @@ class DockerBox:
                     return False
                 if self._standby is not None:
                     return self._standby.channel.is_running()
-                return run_quickly(api, self._container, ["true"])[0] == 0
+                return run_quickly(api, self.container, ["true"])[0] == 0
         except BoxLostError:
             return False
 
@@ -392,17 +376,12 @@ class DockerMaker:
     def __init__(self, engine: Engine, spec: BoxSpec, *, waiting_seconds: int = 0) -> None:
         """Set the engine and the spec; `waiting_seconds` in a pool are added to a box's lifetime."""
         self._engine = engine
-        self._spec = spec
+        self.spec = spec
         self._waiting_seconds = waiting_seconds
-
-    @property
-    def spec(self) -> BoxSpec:
-        """The spec of its boxes."""
-        return self._spec
 
     def create(self) -> DockerBox:
         """Create and start a box."""
-        lifetime = self._spec.limits.lifetime_seconds + self._waiting_seconds
+        lifetime = self.spec.limits.lifetime_seconds + self._waiting_seconds
         uids = self._engine.uids
         slot = Slot.new(self._engine.install, current_owner(), lifetime_seconds=lifetime, uids=uids)
         is_made = False
@@ -417,7 +396,7 @@ class DockerMaker:
 
     def _create(self, slot: Slot, lifetime: int) -> DockerBox:
         client = self._engine.client
-        spec = self._spec
+        spec = self.spec
         is_elsewhere = bool(spec.gateway.host or (spec.mirror and spec.mirror.host))
         outer = self._engine.outer(has_masquerade=is_elsewhere)
         inner = self._engine.create_inner(slot)

@@ -19,9 +19,9 @@ import docker.errors
 import requests.exceptions
 import urllib3.exceptions
 
+from sandbox.box import BoxLostError, SandboxError, SandboxStartupError, SandboxUnavailableError
 from sandbox.docker import recipe
 from sandbox.docker.recipe import INSTALL, KIND, SLOT, Kind, Slot, check_given_outer
-from sandbox.errors import BoxLostError, SandboxError, SandboxStartupError, SandboxUnavailableError
 
 UNREACHABLE = (requests.exceptions.RequestException, urllib3.exceptions.HTTPError, ConnectionError, TimeoutError)
 _REASONS: tuple[tuple[str, str], ...] = (
@@ -169,8 +169,7 @@ class Engine:
     def outer(self, *, has_masquerade: bool) -> Outer:
         """Return the network between the forwarders and the gateway: the operator's, or our own.
 
-        Args:
-            has_masquerade: whether our own network leads further than the engine's host.
+        With `has_masquerade`, our own network leads further than the engine's host.
 
         Raises:
             SandboxUnavailableError: no engine.

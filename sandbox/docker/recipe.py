@@ -323,13 +323,8 @@ def forwarder_container(
 ) -> dict[str, Any]:
     """Return the arguments of a box's forwarder, which listens on the inner network only and leads to one or two ports.
 
-    Args:
-        slot: the box's slot.
-        spec: the box's spec, which names the targets.
-        outer: the outer network's name.
-        listen: the forwarder's address on the inner network.
-        host: the engine's host on the outer network, for targets without a host.
-        lifetime_seconds: the box's lifetime.
+    `listen` is its address on the inner network; `host` is the engine's host on the outer network, for targets without
+    a host.
     """
     routes = [f"{GATEWAY_PORT}={_address(spec.gateway, host)}"]
     if spec.mirror is not None:

@@ -23,9 +23,8 @@ from typing import BinaryIO, NamedTuple
 import docker
 import docker.errors
 
-from sandbox.box import WORKSPACE
+from sandbox.box import WORKSPACE, SandboxUnavailableError
 from sandbox.docker.engine import check_reachable, translating_start_errors
-from sandbox.errors import SandboxUnavailableError
 from sandbox.image.rootfs import (
     CLAUDE_VERSION,
     NODE_PACKAGE,
@@ -267,12 +266,7 @@ class Built(NamedTuple):
 def build(url: str, *, base_image: str, cache: Path, say: Progress, force: bool = False) -> Built:
     """Build the image, unless the engine already has it.
 
-    Args:
-        url: the engine.
-        base_image: the base to pull, if possible.
-        cache: keeps downloads and our own base.
-        say: takes one line per step.
-        force: whether to build it anyway.
+    `cache` keeps downloads and our own base; `force` builds it anyway.
 
     Raises:
         SandboxUnavailableError: the operator's fault; the hint says what to do.

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from sandbox.box import WORKSPACE
-from sandbox.claude_code.command import CLI_VERSION
+from sandbox.claude_code import CLI_VERSION
 from sandbox.docker.recipe import HOME, RUN, TOOLS
 
 FORMAT = 2
@@ -151,12 +151,7 @@ def is_kept(path: str) -> bool:
 def assemble(base: BinaryIO, out: BinaryIO, *, node_wheel: Path, claude: Path, files: Iterable[File]) -> None:
     """Write the image's layer.
 
-    Args:
-        base: an uncompressed tar of a Debian-like system.
-        out: takes the layer.
-        node_wheel: the wheel with Node and npm.
-        claude: npm's package of the Claude Code CLI for this platform.
-        files: our own files.
+    `base` is an uncompressed tar of a Debian-like system.
     """
     with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as layer:
         _copy_base(base, layer)

@@ -12,7 +12,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import suppress
+from contextlib import closing
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
@@ -27,13 +27,12 @@ from ledger import events, money
 from ledger.attempts import hash_token
 from monitoring.asgi import TimedHttpProtocol
 from routing.policy.platform import Policy
+from sandbox.box import MirrorRefusedError
 from sandbox.config import MirrorConfig
-from sandbox.errors import MirrorRefusedError
 from sandbox.package_mirror.packages import (
     SHORT,
     Description,
     Descriptions,
-    Digest,
     File,
     Incoming,
     Origin,
@@ -153,9 +152,9 @@ class Transfer:
             length = response.content_length
             if length is not None and length > config.package_bytes:
                 raise MirrorRefusedError(502, f"the file is longer than {config.package_bytes} bytes")
-            with _Keeper(store) as keeper:
-                pieces = keeper.watch(_bounded(response.content.iter_chunked(_CHUNK_BYTES), config.package_bytes))
-                if not await self._pass_on(pieces, length=length, keep=lambda: keeper.keep(self._origin.digest)):
+            with closing(Incoming(store)) as incoming:
+                pieces = incoming.watch(_bounded(response.content.iter_chunked(_CHUNK_BYTES), config.package_bytes))
+                if not await self._pass_on(pieces, length=length, keep=lambda: incoming.keep(self._origin.digest)):
                     raise MirrorRefusedError(502, "the file does not match the registry's digest")
 
     async def _pass_on(
@@ -185,50 +184,6 @@ class Transfer:
             await self._send({"type": "http.response.start", "status": 200, "headers": headers})
         await self._send({"type": "http.response.body", "body": piece, "more_body": not is_last})
         self.sent_bytes += len(piece)
-
-
-class _Keeper:
-    """Stores what passes through. A disk failure costs the cache entry, not the download."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._incoming: Incoming | None = None
-        try:
-            self._incoming = store.incoming()
-        except OSError as error:
-            self._give_up(error)
-
-    async def watch(self, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        async for piece in pieces:
-            try:
-                if self._incoming is not None:
-                    self._incoming.write(piece)
-            except OSError as error:
-                self._give_up(error)
-            yield piece
-
-    def keep(self, digest: Digest) -> None:
-        try:
-            if self._incoming is not None:
-                self._store.keep(self._incoming, digest)
-        except OSError as error:
-            self._give_up(error)
-
-    def _give_up(self, error: OSError) -> None:
-        logger.warning("package_not_kept", extra={"error": error.strerror})
-        self._close()
-
-    def _close(self) -> None:
-        if self._incoming is not None:
-            with suppress(OSError):
-                self._incoming.__exit__()
-            self._incoming = None
-
-    def __enter__(self) -> _Keeper:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._close()
 
 
 async def _pieces(file: BinaryIO) -> AsyncIterator[bytes]:

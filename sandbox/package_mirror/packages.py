@@ -10,17 +10,18 @@ import asyncio
 import base64
 import binascii
 import hashlib
+import logging
 import os
 import re
 import secrets
 import ssl
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, Self
+from typing import Any, BinaryIO, NamedTuple
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
 import aiohttp
@@ -29,9 +30,11 @@ from pydantic_core import from_json, to_json
 from gateway.errors import AddressRefusedError
 from gateway.network import public_socket
 from routing.addresses import refusal_of
+from sandbox.box import MirrorRefusedError, RegistryConfigError
 from sandbox.config import MirrorConfig
-from sandbox.errors import MirrorRefusedError, RegistryConfigError
 from sandbox.package_mirror.registries import Registries, host_of
+
+logger = logging.getLogger(__name__)
 
 _PART = r"[A-Za-z0-9~-][A-Za-z0-9._~-]{0,213}"
 _NAME = re.compile(rf"(?P<name>(?:@{_PART}/)?{_PART})")
@@ -122,11 +125,6 @@ class Packument:
 def read_packument(raw: bytes, *, name: str, public_url: str) -> Packument:
     """Parse a registry's metadata and drop versions whose file cannot be served.
 
-    Args:
-        raw: the metadata as received.
-        name: the requested package.
-        public_url: the mirror's URL for its callers.
-
     Raises:
         MirrorRefusedError: the registry's fault.
     """
@@ -182,33 +180,6 @@ def _digest(integrity: Any, shasum: Any) -> Digest | None:
     return None
 
 
-class Incoming:
-    """A file being written, invisible until the store keeps it."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file = path.open("xb")
-
-    def write(self, chunk: bytes) -> None:
-        """Append a chunk."""
-        self._file.write(chunk)
-
-    def keep(self, target: Path) -> int:
-        """Move the file to its place in the store, and return its size."""
-        self._file.close()
-        size = self._path.stat().st_size
-        target.parent.mkdir(exist_ok=True)
-        self._path.replace(target)
-        return size
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-        self._path.unlink(missing_ok=True)
-
-
 class Store:
     """A bounded cache on disk, addressed by content, so that no name from outside becomes a path.
 
@@ -217,18 +188,13 @@ class Store:
     """
 
     def __init__(self, root: Path, *, max_bytes: int) -> None:
-        self._root = root
+        self.root = root
         self._max_bytes = max_bytes
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
         for leftover in root.glob("*.part"):
             leftover.unlink(missing_ok=True)
         self._sizes = dict(sorted(_entries(root), key=lambda entry: entry[1][1]))
         self._bytes = sum(size for size, _ in self._sizes.values())
-
-    @property
-    def used_bytes(self) -> int:
-        """Total size of the entries."""
-        return self._bytes
 
     def open(self, digest: Digest) -> tuple[BinaryIO, int] | None:
         """Return an entry's open file and size, and mark it as used; None if there is no entry."""
@@ -243,15 +209,7 @@ class Store:
             os.utime(path)
         return file, os.fstat(file.fileno()).st_size
 
-    def incoming(self) -> Incoming:
-        """Return a new file to write to.
-
-        Raises:
-            OSError: the disk's fault.
-        """
-        return Incoming(self._root / f"{secrets.token_hex(8)}.part")
-
-    def keep(self, incoming: Incoming, digest: Digest) -> None:
+    def keep(self, part: Path, digest: Digest) -> None:
         """Add a verified file, and evict the least recently used entries beyond the size limit.
 
         Raises:
@@ -259,7 +217,9 @@ class Store:
         """
         path = self._path(digest)
         self._forget(path)
-        size = incoming.keep(path)
+        size = part.stat().st_size
+        path.parent.mkdir(exist_ok=True)
+        part.replace(path)
         self._sizes[path] = (size, 0.0)
         self._bytes += size
         while self._bytes > self._max_bytes and self._sizes:
@@ -279,7 +239,50 @@ class Store:
         self._bytes -= size
 
     def _path(self, digest: Digest) -> Path:
-        return self._root / f"{digest.algorithm}-{digest.hex[:2]}" / digest.hex
+        return self.root / f"{digest.algorithm}-{digest.hex[:2]}" / digest.hex
+
+
+class Incoming:
+    """A file on its way into the store, invisible until kept. A disk failure costs the entry, not the download."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._path = store.root / f"{secrets.token_hex(8)}.part"
+        self._file: BinaryIO | None = None
+        with self._sparing_the_download():
+            self._file = self._path.open("xb")
+
+    @contextmanager
+    def _sparing_the_download(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            logger.warning("package_not_kept", extra={"error": error.strerror})
+            self.close()
+
+    async def watch(self, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """Write pieces as they pass."""
+        async for piece in pieces:
+            with self._sparing_the_download():
+                if self._file is not None:
+                    self._file.write(piece)
+            yield piece
+
+    def keep(self, digest: Digest) -> None:
+        """Add the verified file to the store."""
+        with self._sparing_the_download():
+            if self._file is not None:
+                self._file.close()
+                self._store.keep(self._path, digest)
+
+    def close(self) -> None:
+        """Remove what was not kept."""
+        if self._file is not None:
+            with suppress(OSError):
+                self._file.close()
+            with suppress(OSError):
+                self._path.unlink(missing_ok=True)
+            self._file = None
 
 
 def _entries(root: Path) -> list[tuple[Path, tuple[int, float]]]:
@@ -317,10 +320,7 @@ class Outbound:
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Fetch a URL and follow allowed redirects.
 
-        Args:
-            url: the URL.
-            headers: request headers, none of which may come from a box.
-            is_raw: whether to return the body without decompressing it.
+        None of the `headers` may come from a box; `is_raw` returns the body without decompressing it.
 
         Raises:
             MirrorRefusedError: the registry's fault: unreachable, too slow, or leading to a forbidden address.

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from sandbox.errors import RegistryConfigError
+from sandbox.box import RegistryConfigError
 
 _SECONDS = 60
 _MAX_NPMRC_BYTES = 256 * 1024
@@ -77,11 +77,6 @@ def host_of(url: str) -> tuple[str, int]:
 def read_registries(npm: str, environment: Mapping[str, str], *, npmrc: Path | None = None) -> Registries:
     """Read the registries from npm, or from an npmrc.
 
-    Args:
-        npm: the npm program.
-        environment: its environment, which may hold configuration.
-        npmrc: a file to read instead.
-
     Raises:
         RegistryConfigError: the operator's fault.
     """
@@ -118,10 +113,7 @@ def _read_npmrc(path: Path, environment: Mapping[str, str]) -> Registries:
 def parse_registries(settings: Mapping[str, Any], npmrcs: Iterable[str], environment: Mapping[str, str]) -> Registries:
     """Parse npm's settings.
 
-    Args:
-        settings: the output of `npm config list --json`.
-        npmrcs: texts of its files, in order of increasing precedence.
-        environment: values of `${NAME}` in a file.
+    `npmrcs` are texts of npm's files, in order of increasing precedence, with values of `environment` as `${NAME}`.
 
     Raises:
         RegistryConfigError: the operator's fault.
@@ -193,13 +185,7 @@ def _read(path: Path) -> str:
 
 
 def check_mirror(npm: str, environment: Mapping[str, str], *, npmrc: Path | None = None) -> Iterator[tuple[str, str]]:
-    """Yield the mirror's requirements for `pointsman doctor`, each with what to do, without contacting a registry.
-
-    Args:
-        npm: the npm program.
-        environment: its environment.
-        npmrc: a file to read instead.
-    """
+    """Yield the mirror's requirements for `pointsman doctor`, each with what to do, without contacting a registry."""
     try:
         read_registries(npm, environment, npmrc=npmrc)
         yield "package registry", ""

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from monitoring.capacity.limits import read_limits
-from monitoring.capacity.plan import Plan, Question, make_plan
+from monitoring.capacity.plan import Plan, Question, make_plan, read_limits
 from monitoring.capacity.workload import Measured
 from routing.policy.platform import platform_policy
 from routing.queues import QueueName

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from sandbox.box import Box, BoxMaker, Clocks, CollectRules, Ending, OutputLimits
-from sandbox.errors import BoxFrozenError, BoxLostError
-from sandbox.local_box import LocalBoxMaker
+from sandbox.box import Box, BoxFrozenError, BoxLostError, Clocks, CollectRules, Ending, OutputLimits
+from sandbox.pool import PooledMaker
 from sites.content_store import ContentStore
 from sites.errors import PathRefusedError, TreeRefusedError
+from tests.played_cli import LocalBoxMaker
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -20,13 +20,13 @@ RULES = CollectRules(max_bytes=100_000)
 
 
 @pytest.fixture(params=["local", pytest.param("container", marks=pytest.mark.docker)])
-def any_maker(request: pytest.FixtureRequest) -> BoxMaker:
-    made: BoxMaker = LocalBoxMaker() if request.param == "local" else request.getfixturevalue("maker")
+def any_maker(request: pytest.FixtureRequest) -> PooledMaker:
+    made: PooledMaker = LocalBoxMaker() if request.param == "local" else request.getfixturevalue("maker")
     return made
 
 
 @pytest.fixture
-def any_box(any_maker: BoxMaker) -> Iterator[Box]:
+def any_box(any_maker: PooledMaker) -> Iterator[Box]:
     made = any_maker.create()
     yield made
     made.close()

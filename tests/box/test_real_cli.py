@@ -10,8 +10,7 @@ import pytest
 
 from routing.policy.platform import platform_policy
 from sandbox.box import Clocks, CollectRules, Ending
-from sandbox.claude_code.command import arguments, encode_prompt, environment
-from sandbox.claude_code.session import End, SessionReader
+from sandbox.claude_code import End, SessionReader, arguments, encode_prompt, environment
 from sandbox.docker.box import DockerBox
 from sandbox.docker.engine import Engine
 from sandbox.pool import build_maker

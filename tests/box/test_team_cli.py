@@ -11,12 +11,12 @@ import pytest
 from routing.policy.agents import RESULT_FILE, is_covered
 from routing.policy.platform import platform_policy
 from sandbox.box import WORKSPACE, Clocks, CollectRules, Ending
-from sandbox.claude_code.command import SessionPlan, arguments, encode_prompt, environment, ticket_role
+from sandbox.claude_code import SessionPlan, arguments, encode_prompt, environment, ticket_role
 from sandbox.docker.engine import Engine
 from sandbox.pool import build_maker
 from sites.content_store import ContentStore
 from tests.engine import Listener, TestEngine
-from workers.runs.runners.claude_code import put
+from workers.runs.cli_runners import put
 from workers.runs.scheduling.view import AgentResult, Status, parse_result
 from workers.runs.step_context import INSTRUCTIONS, StepBrief, claude_md, order_text
 

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.box import Clocks, CollectRules, Ending, OutputLimits
+from sandbox.box import BoxLostError, Clocks, CollectRules, Ending, OutputLimits
 from sandbox.docker.box import DockerBox, DockerMaker
 from sandbox.docker.engine import Engine
-from sandbox.errors import BoxLostError
 from sites.content_store import ContentStore
 from sites.errors import TreeRefusedError
 from tests.engine import HOST, Listener, TestEngine

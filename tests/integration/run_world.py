@@ -41,8 +41,7 @@ from workers.handlers.publish import run_control
 from workers.lifecycle import Resources, claim_job, run_attempt
 from workers.outcomes import Ended, Outcome
 from workers.runs.coordinator import Advance, Observe
-from workers.runs.git.sync import create_workspace
-from workers.runs.git.transport import Remote, RemoteRules
+from workers.runs.git.sync import Remote, RemoteRules, create_workspace
 from workers.runs.git.workspace import Step, Workspace
 
 FILES = {"README.md": b"# Shop\n", "src/app.ts": b"export {};\n", "package.json": b"{}\n"}

@@ -7,7 +7,8 @@ from typing import Any
 from uuid import UUID
 
 from ledger.jobs import lock_job
-from ledger.runs.steps import StepSpec, StepStart, add_steps, start_steps
+from ledger.runs.specs import NewStep
+from ledger.runs.steps import StepStart, add_steps, start_steps
 from ledger.runs.tables import AgentExecution, Run, RunStep
 from ledger.tables import Job
 from producers.dispatch.broker import Publisher
@@ -88,7 +89,7 @@ class StepYard:
         """Let a step have been done before, with the run's head where it left it."""
         with self.shop.ledger.begin() as session:
             job = lock_job(session, self.run_id)
-            add_steps(session, job, [StepSpec(key=key, agent="research", phase="work", task="t")])
+            add_steps(session, job, [NewStep(key=key, agent="research", phase="work", task="t")])
             step = session.get_one(RunStep, (self.run_id, key))
             step.state, step.result = "completed", dict(result)
             if head is not None:
@@ -99,7 +100,7 @@ class StepYard:
         phase = fields.pop("phase", "work" if agent else "check")
         with self.shop.ledger.begin() as session:
             job = lock_job(session, self.run_id)
-            add_steps(session, job, [StepSpec(key=key, agent=agent, phase=phase, task=task, **fields)])
+            add_steps(session, job, [NewStep(key=key, agent=agent, phase=phase, task=task, **fields)])
             tries = session.get_one(RunStep, (self.run_id, key)).tries
             (job_id,) = start_steps(session, job, [StepStart(key=key, attempt=tries + 1)])
         return job_id

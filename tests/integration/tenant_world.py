@@ -13,7 +13,7 @@ from sqlmodel import SQLModel, col, select
 from ledger.job_ends import cluster_name
 from ledger.jobs import lock_job
 from ledger.runs.run import open_gate
-from ledger.runs.steps import GateSpec
+from ledger.runs.specs import NewGate
 from ledger.runs.tables import Gate
 from routing.jobs import Reason, State
 from tests.integration.http_world import HOME, PAGES, World
@@ -66,7 +66,7 @@ def furnish(world: World, directory: Path) -> Belongings:
     assert ticket.status_code == 202, ticket.text
     run = UUID(ticket.json()["id"])
     with world.ledger.begin() as session:
-        spec = GateSpec(key="before-publish", kind="rule", reason="A person looks first.", after=())
+        spec = NewGate(key="before-publish", kind="rule", reason="A person looks first.", after=())
         open_gate(session, lock_job(session, run), spec, hours=1)
         gate = session.scalars(select(col(Gate.id)).where(col(Gate.run_id) == run)).one()
     return Belongings(offered, waiting, asking, answered, run, gate, active.id, earlier.id, dead)

@@ -20,7 +20,7 @@ from sqlmodel import col
 
 from ledger.jobs import lock_job
 from ledger.runs.run import open_gate
-from ledger.runs.steps import GateSpec
+from ledger.runs.specs import NewGate
 from ledger.runs.tables import Gate
 from ledger.store import Ledger
 from routing.jobs import Reason, State
@@ -221,7 +221,7 @@ def _answers(world: World, directory: Path) -> Iterator[tuple[str, Any]]:
     world.publish(again)
     yield "POST /v1/sites/{name}/rollback", _ask(world, "POST", "/v1/sites/cafe/rollback", {})
     with world.ledger.begin() as session:
-        spec = GateSpec(key="after-review", kind="rule", reason="A person looks once more.", after=())
+        spec = NewGate(key="after-review", kind="rule", reason="A person looks once more.", after=())
         open_gate(session, lock_job(session, has.run), spec, hours=1)
         gate = session.scalars(select(col(Gate.id)).where(col(Gate.run_id) == has.run, col(Gate.key) == spec.key)).one()
     failed = _ask(world, "POST", f"/v1/gates/{gate}/fail", {"reason": "Not like this."})

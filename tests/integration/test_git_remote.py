@@ -14,8 +14,7 @@ import pytest
 
 from tests.unit.workers.runs.repositories import make_project
 from workers.errors import RemoteError, WorkspaceError
-from workers.runs.git.sync import create_workspace, push
-from workers.runs.git.transport import Remote, RemoteRules
+from workers.runs.git.sync import Remote, RemoteRules, create_workspace, push
 from workers.runs.git.workspace import Step, Workspace
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="no git here")

@@ -10,7 +10,8 @@ from aiohttp import web
 
 from ledger.attempts import bind_egress
 from ledger.jobs import lock_job
-from ledger.runs.steps import StepSpec, StepStart, add_steps, start_steps
+from ledger.runs.specs import NewStep
+from ledger.runs.steps import StepStart, add_steps, start_steps
 from ledger.start_attempt import claim
 from ledger.store import Ledger
 from ledger.tables import Attempt
@@ -65,7 +66,7 @@ class Accounts:
         run_id = submitter.submit(asked, tenant="acme", source=Source.PYTHON, actor="ann").job.id
         with ledger.begin() as session:
             job = lock_job(session, run_id)
-            add_steps(session, job, [StepSpec(key="step", agent=agent, phase="work", task="t")])
+            add_steps(session, job, [NewStep(key="step", agent=agent, phase="work", task="t")])
             (job_id,) = start_steps(
                 session, job, [StepStart(key="step", attempt=1, model=mine.model, provider=account)]
             )

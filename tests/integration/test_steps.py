@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,8 +24,8 @@ from tests.threads import serve_gateway_in_thread
 from tests.unit.workers.runs.fake_runner import Played
 from workers.attempt import Attempt
 from workers.lifecycle import Resources
-from workers.runs.runners.api import ApiRunner
-from workers.runs.step import StepHandler
+from workers.runs.api_runner import run_api
+from workers.runs.step import run_step
 from workers.runs.step_context import AgentOrder, AgentRun, AgentRunner, Failed
 
 CANARY = "sk-ant-canary-of-the-steps-0123456789abcdef"
@@ -119,9 +120,9 @@ class Watched:
         self.orders: list[AgentOrder] = []
         self._runner = runner
 
-    def run(self, order: AgentOrder, attempt: Attempt) -> AgentRun:
+    def __call__(self, order: AgentOrder, attempt: Attempt) -> AgentRun:
         self.orders.append(order)
-        return self._runner.run(order, attempt)
+        return self._runner(order, attempt)
 
 
 @dataclass
@@ -269,14 +270,14 @@ def test_a_file_with_somebody_s_key_in_it_is_dropped_and_the_rest_is_taken(offic
 
 @pytest.mark.req("S-078", "S-082")
 def test_no_prompt_holds_a_key_that_somebody_put_into_a_task_or_a_result(office: Office) -> None:
-    watched = Watched(ApiRunner())
+    watched = Watched(run_api)
     office.yard.complete("before", {"status": "complete", "summary": f"Use {CANARY}", "issues": []})
     done = office.yard.do(
         "orchestrator:classify",
         f"Which? {CANARY} [rehearse:classify]",
         depends_on=("before",),
         context=("before",),
-        handler=StepHandler({"api": watched}),
+        handler=partial(run_step, runners={"api": watched}),
     )
 
     assert done.job.state == "answered"
@@ -300,7 +301,7 @@ def test_a_step_reads_what_the_steps_before_it_left(office: Office) -> None:
         key="second",
         depends_on=("first-done",),
         context=("first-done",),
-        handler=StepHandler({"api": watched}),
+        handler=partial(run_step, runners={"api": watched}),
     )
 
     assert done.job.state == "answered"
@@ -329,7 +330,7 @@ def test_an_agent_s_time_is_its_own_and_ends_it_in_the_middle_of_a_reply(office:
 def test_every_step_sees_one_workspace_in_which_the_places_to_talk_are_there(office: Office) -> None:
     watched = Watched(Played({".agent-result.json": b'{"status": "complete", "summary": "Seen."}'}))
     for key in ("one", "two"):
-        office.yard.do("research", "Look", key=key, handler=StepHandler({"api": watched}))
+        office.yard.do("research", "Look", key=key, handler=partial(run_step, runners={"api": watched}))
     first, second = (order.files for order in watched.orders)
 
     assert {path: data for path, data in first.items() if not path.startswith(".agent-context/")} == {
@@ -347,7 +348,10 @@ def test_a_step_that_would_write_where_its_plan_does_not_let_it_is_kept_to_its_p
         ".agent-result.json": b'{"status": "complete", "summary": "Done."}',
     }
     done = office.yard.do(
-        "research", "Look", writes=("artifacts/research/mine/", "src/"), handler=StepHandler({"api": Played(files)})
+        "research",
+        "Look",
+        writes=("artifacts/research/mine/", "src/"),
+        handler=partial(run_step, runners={"api": Played(files)}),
     )
 
     assert done.changes() == {"artifacts/research/mine/a.md": b"a"}
@@ -357,7 +361,7 @@ def test_a_step_that_would_write_where_its_plan_does_not_let_it_is_kept_to_its_p
 def test_what_was_written_when_time_ran_out_is_kept_for_people_and_not_for_the_run(office: Office) -> None:
     failed = Failed(State.TIMED_OUT, Reason.TIME_LIMIT, "its time was over")
     played = Played({"artifacts/research/a.md": b"half"}, failed=failed)
-    done = office.yard.do("research", "Look", handler=StepHandler({"api": played}))
+    done = office.yard.do("research", "Look", handler=partial(run_step, runners={"api": played}))
 
     assert (done.job.state, done.execution.status, done.execution.commit) == ("timed_out", "failed", None)
     assert "refs/steps/step/1" in (done.job.detail or "")
@@ -376,7 +380,9 @@ def test_what_was_written_when_time_ran_out_is_kept_for_people_and_not_for_the_r
 )
 @pytest.mark.req("S-051")
 def test_a_result_that_is_missing_or_invalid_fails_the_step(office: Office, result: bytes | None, says: str) -> None:
-    done = office.yard.do("research", "Look", handler=StepHandler({"api": Played({".agent-result.json": result})}))
+    done = office.yard.do(
+        "research", "Look", handler=partial(run_step, runners={"api": Played({".agent-result.json": result})})
+    )
 
     assert (done.job.state, done.job.reason) == ("failed", "agent_failed")
     assert says in (done.job.detail or "")
@@ -386,7 +392,7 @@ def test_a_result_that_is_missing_or_invalid_fails_the_step(office: Office, resu
 def test_every_artifact_that_a_result_names_is_there_and_others_are_reported(office: Office) -> None:
     result = {"status": "complete", "summary": "Done.", "artifacts": ["artifacts/research/a.md", "artifacts/gone.md"]}
     files = {"artifacts/research/a.md": b"a", ".agent-result.json": json.dumps(result).encode()}
-    done = office.yard.do("research", "Look", handler=StepHandler({"api": Played(files)}))
+    done = office.yard.do("research", "Look", handler=partial(run_step, runners={"api": Played(files)}))
 
     commit = done.execution.commit
     assert commit is not None
@@ -405,7 +411,7 @@ def test_too_much_output_ends_the_step(office: Office) -> None:
         "artifacts/research/big.md": b"x" * (limit + 1),
         ".agent-result.json": b'{"status": "complete", "summary": "Done."}',
     }
-    done = office.yard.do("research", "Look", handler=StepHandler({"api": Played(files)}))
+    done = office.yard.do("research", "Look", handler=partial(run_step, runners={"api": Played(files)}))
     assert (done.job.state, done.job.reason) == ("output_exceeded", "output_cap")
     assert str(limit) in str(done.job.detail)
 
@@ -417,7 +423,7 @@ def test_a_repository_that_cannot_be_had_ends_the_step_with_the_reason(office: O
 
 
 def test_codex_is_charged_its_whole_cap_on_the_run_s_bill(office: Office) -> None:
-    handler = StepHandler({"api": ChargesWhole()})
+    handler = partial(run_step, runners={"api": ChargesWhole()})
     done = office.yard.do("research", "Look", handler=handler)
 
     assert done.job.state == "answered"
@@ -433,7 +439,7 @@ def test_codex_is_charged_its_whole_cap_on_the_run_s_bill(office: Office) -> Non
 class ChargesWhole:
     """A runner whose calls nobody meters."""
 
-    def run(self, order: AgentOrder, attempt: Attempt) -> AgentRun:
+    def __call__(self, order: AgentOrder, attempt: Attempt) -> AgentRun:
         exceeded = attempt.charge_unmetered(15_000_000_000, order.model)
         failed = Failed(State.FAILED, Reason.AGENT_FAILED, exceeded.scope) if exceeded else None
         result = {".agent-result.json": b'{"status": "complete", "summary": "Done."}'}

@@ -12,7 +12,7 @@ import pytest
 
 from docs.generate_cli import cli_page
 from docs.generate_http import http_page
-from workers.runs.runners.codex import FALLBACK_FLAG
+from workers.runs.cli_runners import FALLBACK_FLAG
 
 ROOT = Path(__file__).parents[2]
 PAGES = (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"))

@@ -17,10 +17,8 @@ from routing.jobs import Reason, State
 from routing.policy.platform import Policy
 from routing.policy.prices import NANOUSD_PER_USD, BudgetExceeded
 from routing.queues import QueueName
-from sandbox.box import Box, Clocks, CollectRules
-from sandbox.claude_code.command import SITE, SessionPlan
-from sandbox.claude_code.session import End, Verdict
-from sandbox.errors import BoxLostError
+from sandbox.box import Box, BoxLostError, Clocks, CollectRules
+from sandbox.claude_code import SITE, End, SessionPlan, Verdict
 from sites.content_store import ChangeSet, Manifest, change_set, review_diff
 from sites.errors import PathRefusedError, TreeRefusedError
 from sites.releases import manifest_of

@@ -14,7 +14,7 @@ from gateway.client import Text, ToolCall
 from routing.jobs import Reason, State
 from routing.model_call import WAYS_OUT, load_prompt
 from routing.queues import CallPurpose, Tier
-from sandbox.errors import SandboxUnavailableError
+from sandbox.box import SandboxUnavailableError
 from sites.diff.apply import SITE, SOURCES, apply_diff
 from sites.diff.canonical import Applied
 from sites.diff.model import DiffRefusedError

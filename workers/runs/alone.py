@@ -33,39 +33,23 @@ from routing.errors import PolicyError
 from routing.policy.agents import RESULT_FILE, is_covered
 from routing.policy.platform import Policy, load_policy
 from routing.queues import QueueName
+from sandbox.box import SandboxError
 from sandbox.config import BoxConfig
-from sandbox.errors import SandboxError
 from sites.content_store import ContentStore
 from sites.directories import Worktree
 from sites.errors import PathRefusedError, SiteError, TreeRefusedError
 from sites.files import NameSet, is_planted
 from workers.attempt import Attempt
-from workers.boxes import Boxes, BoxPool, NoBoxes, PoolOnDemand, open_engine_pool
+from workers.boxes import BoxPool, NoBoxes, PoolOnDemand, open_engine_pool
 from workers.config import RunsConfig
 from workers.errors import ResultInvalidError, WorkerError
 from workers.runs.git.trees import LeftOut, Snapshot, TreeLimits
 from workers.runs.scheduling.view import parse_result
 from workers.runs.step import RUNNERS, collect_output
-from workers.runs.step_context import AgentOrder, StepBrief, claude_md, order_text, stage_context
+from workers.runs.step_context import StepBrief, agent_order
 
 _UNLIMITED_USD = 5.0
 _TENANT = "alone"
-
-
-@dataclass(frozen=True, kw_only=True)
-class AloneContext:
-    """What an agent alone works with."""
-
-    policy: Policy
-    url: str
-    """A Messages API: a gateway, or the fake provider."""
-    token: str
-    content_store: ContentStore
-    boxes: Boxes
-    runs: RunsConfig
-    environment: Mapping[str, str]
-    tell: Callable[[str], None]
-    """Prints one line of progress."""
 
 
 @dataclass(frozen=True)
@@ -90,16 +74,17 @@ class AloneResult:
         }
 
 
-def run_alone(name: str, *, task: str, project: Snapshot, place: AloneContext) -> AloneResult:
+def run_alone(name: str, *, task: str, project: Snapshot, attempt: Attempt) -> AloneResult:
     """Run one agent against a project's files; nothing is written.
 
     Raises:
         PolicyError: there is no such agent, or none of its instructions (the caller's fault).
         SandboxError: it could not be run (the operator's fault, or the model's).
     """
-    definition = place.policy.agents.get(name)
+    policy = attempt.policy
+    definition = policy.agents.get(name)
     if definition is None:
-        raise PolicyError(f"there is no agent {name!a}; there are {', '.join(sorted(place.policy.agents))}")
+        raise PolicyError(f"there is no agent {name!a}; there are {', '.join(sorted(policy.agents))}")
     brief = StepBrief(
         key="alone",
         agent=name,
@@ -109,20 +94,16 @@ def run_alone(name: str, *, task: str, project: Snapshot, place: AloneContext) -
         context=(),
         writes=definition.writes,
     )
-    staged = stage_context(brief, project, definition, most_bytes=place.policy.runs.context_bytes, redact=str)
-    order = AgentOrder(
-        name=name,
-        agent=definition,
-        model=definition.model,
-        instructions=claude_md(name, definition),
-        prompt=order_text(brief, redact=str),
-        files={**project.files, **staged.files},
-        writes=definition.writes,
+    order = agent_order(
+        brief,
+        project,
+        definition,
         cap_usd=definition.step_usd or _UNLIMITED_USD,
+        most_bytes=policy.runs.context_bytes,
+        redact=str,
     )
-    attempt = _attempt(place)
     try:
-        ran = RUNNERS[definition.runtime].run(order, attempt)
+        ran = RUNNERS[definition.runtime](order, attempt)
     finally:
         attempt.close()
     failure = ran.failed.detail if ran.failed is not None else None
@@ -133,7 +114,7 @@ def run_alone(name: str, *, task: str, project: Snapshot, place: AloneContext) -
         order.files,
         ran.files,
         may_write=lambda path: is_covered(path, definition.writes),
-        known_keys=(place.token,),
+        known_keys=attempt.secrets,
     )
     try:
         result = parse_result(ran.files.get(RESULT_FILE, b"")).model_dump(mode="json", exclude_none=True)
@@ -177,30 +158,33 @@ def _objection(path: str, names: NameSet) -> str | None:
         return error.reason
 
 
-def _attempt(place: AloneContext) -> Attempt:
-    """Return an attempt that exists in this process only."""
+def attempt_alone(
+    policy: Policy, *, url: str, token: str, runs: RunsConfig, tell: Callable[[str], None], **place: Any
+) -> Attempt:
+    """Return an attempt that exists in this process only; `tell` prints one line of progress.
+
+    `url` is a Messages API: a gateway, or the fake provider.
+    """
     queue = QueueName.STEPS.value
-    tenant = place.runs.codex_tenant or _TENANT
+    tenant = runs.codex_tenant or _TENANT
     job_id = uuid4()
     job = ClaimedJob(id=job_id, tenant=tenant, state="running", prompt="", root_id=job_id, queue=queue)
     row = ClaimedAttempt(uuid4(), job_id, 1, queue, None, 1, "alone", datetime.now(UTC))
 
     def report(kind: EventKind, data: Mapping[str, Any]) -> None:
         if kind is EventKind.PROGRESS:
-            place.tell(str(data.get("text", "")))
+            tell(str(data.get("text", "")))
 
     return Attempt(
-        claim=Claim(job, row, place.token, place.policy),
-        content_store=place.content_store,
-        gateway_url=place.url,
+        claim=Claim(job, row, token, policy),
+        gateway_url=url,
         check=lambda: None,
         report=report,
         budget_exceeded=lambda: None,
         bind_egress=lambda address, token: None,
-        boxes=place.boxes,
         charge_unmetered=lambda nanousd, model: None,
-        runs=place.runs,
-        environment=place.environment,
+        runs=runs,
+        **place,
     )
 
 
@@ -232,9 +216,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         settings = read_settings(AloneSettings, os.environ)
         worktree = Worktree(given.dir)
-        with _context(given, settings) as place:
-            project = read_project(worktree, TreeLimits(max_bytes=place.policy.runs.workspace_bytes))
-            alone = run_alone(given.name, task=given.task, project=project, place=place)
+        with _attempt(given, settings) as attempt:
+            project = read_project(worktree, TreeLimits(max_bytes=attempt.policy.runs.workspace_bytes))
+            alone = run_alone(given.name, task=given.task, project=project, attempt=attempt)
     except (PolicyError, TreeRefusedError, OSError) as error:
         sys.stderr.write(f"pointsman agent run: {error}\n")
         return 2
@@ -248,7 +232,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 @contextmanager
-def _context(given: argparse.Namespace, settings: AloneSettings) -> Iterator[AloneContext]:
+def _attempt(given: argparse.Namespace, settings: AloneSettings) -> Iterator[Attempt]:
     policy = load_policy(settings.policy.path)
     agent = policy.agents.get(given.name)
     needs_box = agent is not None and agent.needs_box
@@ -264,8 +248,8 @@ def _context(given: argparse.Namespace, settings: AloneSettings) -> Iterator[Alo
         if needs_box:
             boxes = PoolOnDemand(lambda: _open_pool(settings.box, url, is_here=given.url is None))
         stack.callback(boxes.close)
-        yield AloneContext(
-            policy=policy,
+        yield attempt_alone(
+            policy,
             url=url,
             token=token,
             content_store=ContentStore(Path(home)),

@@ -7,15 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pydantic_core import to_jsonable_python
 from sqlmodel import Session
 
 from ledger import audit
 from ledger.events import EventKind, record
 from ledger.job_control import cancel_steps
 from ledger.jobs import end, move, wait_on
-from ledger.runs.run import RunChange, RunRows, change_run, open_gate, plan_gates, skip_gate
-from ledger.runs.steps import GateSpec, StepSpec, StepStart, add_steps, skip_steps, start_steps
+from ledger.runs.run import RunRows, open_gate, plan_gates, skip_gate
+from ledger.runs.steps import StepStart, add_steps, skip_steps, start_steps
 from ledger.runs.tables import RunStep
 from ledger.tables import Job
 from routing.estimate import estimate_agents
@@ -24,20 +23,18 @@ from routing.policy.platform import Policy
 from routing.policy.prices import NANOUSD_PER_USD
 from routing.queues import QueueName
 from workers.retries import step_pause
-from workers.runs.scheduling.actions import (
+from workers.runs.scheduling.ending import (
     Action,
     AddSteps,
     AdoptPlan,
     CancelSteps,
     EndRun,
-    EscalationRecord,
     OpenGate,
     Publish,
     SkipGate,
     SkipSteps,
     StartStep,
 )
-from workers.runs.scheduling.view import NewGate, NewStep
 
 _MAX_FILES = 100
 _SUMMARY_CHARACTERS = 2_000
@@ -46,9 +43,7 @@ _SUMMARY_CHARACTERS = 2_000
 def gate_facts(rows: RunRows, *, after: Sequence[str]) -> dict[str, Any]:
     """Return what a person needs to decide at a gate.
 
-    Args:
-        rows: the run.
-        after: keys of the steps that precede the gate; empty for all.
+    `after` holds the keys of the steps that precede the gate; empty for all.
     """
     looked_at = [step for step in rows.steps if step.result is not None and (not after or step.key in after)]
     return {
@@ -62,13 +57,10 @@ def gate_facts(rows: RunRows, *, after: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def end_facts(rows: RunRows, state: State, record: EscalationRecord | None = None) -> dict[str, Any]:
+def end_facts(rows: RunRows, state: State, record: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return what a run's owner learns at its end, and what is kept whatever the end.
 
-    Args:
-        rows: the run.
-        state: the end.
-        record: what the person needs who takes over an escalated run (S-112).
+    `record` is for the person who takes over an escalated run (S-112).
     """
     results = [step.result for step in rows.steps if step.result is not None]
     done = [step.key for step in rows.steps if step.state == "completed"]
@@ -80,7 +72,7 @@ def end_facts(rows: RunRows, state: State, record: EscalationRecord | None = Non
         facts["summary"] = summary
     if record is not None:
         context = {"ticket": rows.run.ticket, "plans": rows.run.plans, "head": rows.run.head_commit}
-        facts["escalation"] = {**context, **to_jsonable_python(record)}
+        facts["escalation"] = {**context, **record}
     return facts
 
 
@@ -88,6 +80,7 @@ def _summary(step: RunStep) -> str:
     return str((step.result or {}).get("summary", ""))[:_SUMMARY_CHARACTERS]
 
 
+_GATES_PASSED = "policy:gates-passed"
 _AT_A_GATE = frozenset({State.REJECTED, State.EXPIRED})
 """Ends that come from a gate: a run that is still working stops at the gate first."""
 
@@ -115,7 +108,7 @@ def apply_action(scene: Scene, action: Action) -> None:
         case AdoptPlan():
             _adopt(scene, action)
         case AddSteps():
-            add_steps(session, job, [_spec(step) for step in action.steps])
+            add_steps(session, job, action.steps)
         case StartStep():
             _start(scene, action)
         case SkipSteps():
@@ -124,11 +117,11 @@ def apply_action(scene: Scene, action: Action) -> None:
             cancel_steps(session, job, keys=action.keys)
         case OpenGate():
             facts = gate_facts(scene.rows, after=action.gate.after)
-            open_gate(session, job, _gate_spec(action.gate), hours=scene.policy.runs.gate_hours, facts=facts)
+            open_gate(session, job, action.gate, hours=scene.policy.runs.gate_hours, facts=facts)
         case SkipGate():
             skip_gate(session, job, key=action.key, why=action.why)
         case Publish():
-            _publish(scene, action)
+            _publish(scene)
         case EndRun():
             _end(scene, action)
         case _:
@@ -136,12 +129,17 @@ def apply_action(scene: Scene, action: Action) -> None:
 
 
 def _adopt(scene: Scene, action: AdoptPlan) -> None:
-    plan = action.plan.model_dump(mode="json")
+    run, plan = scene.rows.run, action.plan.model_dump(mode="json")
     adopted = {"round": action.round, "origin": action.origin, "plan": plan, "notes": list(action.notes)}
-    change = RunChange(plan=adopted, **(_first_plan(scene, action) if action.round == 0 else {}))
-    change_run(scene.session, scene.rows.run, change)
-    add_steps(scene.session, scene.job, [_spec(step) for step in action.steps])
-    plan_gates(scene.session, scene.job, [_gate_spec(gate) for gate in action.gates])
+    run.plans = [*run.plans, adopted]
+    if action.round == 0:
+        agents = [step.agent for step in action.steps if step.agent is not None]
+        run.intent = action.plan.classification
+        planned = estimate_agents(scene.policy, agents, is_fix=run.intent == "fix", basis="plan")
+        run.estimate = {**run.estimate, "planned": planned}
+    scene.session.flush()
+    add_steps(scene.session, scene.job, action.steps)
+    plan_gates(scene.session, scene.job, action.gates)
     audit.append(
         scene.session,
         "plan_adopted",
@@ -151,13 +149,6 @@ def _adopt(scene: Scene, action: AdoptPlan) -> None:
         origin=action.origin,
         steps=[step.key for step in action.steps],
     )
-
-
-def _first_plan(scene: Scene, action: AdoptPlan) -> dict[str, Any]:
-    agents = [step.agent for step in action.steps if step.agent is not None]
-    is_fix = action.plan.classification == "fix"
-    planned = estimate_agents(scene.policy, agents, is_fix=is_fix, basis="plan")
-    return {"intent": action.plan.classification, "estimate": {**scene.rows.run.estimate, "planned": planned}}
 
 
 def _start(scene: Scene, action: StartStep) -> None:
@@ -171,16 +162,14 @@ def _start(scene: Scene, action: StartStep) -> None:
     start_steps(scene.session, scene.job, [start])
 
 
-def _publish(scene: Scene, action: Publish) -> None:
+def _publish(scene: Scene) -> None:
     """Write the approval record of ruling A24 and hand the run to publishing."""
     job = scene.job
     gates = {gate.key: gate.state for gate in scene.rows.gates}
-    audit.append(
-        scene.session, "approved", actor=action.approved_by, job=job, gates=gates, head=scene.rows.run.head_commit
-    )
+    audit.append(scene.session, "approved", actor=_GATES_PASSED, job=job, gates=gates, head=scene.rows.run.head_commit)
     job.lost_attempts = 0  # publishing is not the work that cost workers before
     move(scene.session, job, State.SCANNING, verdict=scene.rows.run.scan)
-    move(scene.session, job, State.PUBLISHING, actor=action.approved_by)
+    move(scene.session, job, State.PUBLISHING, actor=_GATES_PASSED)
     wait_on(scene.session, job, QueueName.CONTROL)
 
 
@@ -191,28 +180,11 @@ def _end(scene: Scene, action: EndRun) -> None:
     end(scene.session, scene.job, action.state, reason=action.reason, detail=action.detail, result=facts)
 
 
-def _spec(step: NewStep) -> StepSpec:
-    return StepSpec(
-        key=step.key,
-        agent=step.agent,
-        phase=step.phase.value,
-        task=step.task,
-        round=step.round,
-        cycle=step.cycle,
-        context=step.context,
-        writes=step.writes,
-        depends_on=step.depends_on,
-    )
-
-
-def _gate_spec(gate: NewGate) -> GateSpec:
-    return GateSpec(key=gate.key, kind=gate.kind.value, reason=gate.reason, after=gate.after)
-
-
 def record_explanation(scene: Scene, explanation: str) -> None:
     """Record, for people, why the run moves as it does."""
     if explanation != scene.rows.run.explanation:
-        change_run(scene.session, scene.rows.run, RunChange(explanation=explanation))
+        scene.rows.run.explanation = explanation
+        scene.session.flush()
         record(scene.session, EventKind.PROGRESS, job=scene.job, text=explanation)
 
 
@@ -226,10 +198,7 @@ def expected_nanousd(agent: str | None, policy: Policy, spent: Spent) -> int:
     The average of its steps in this run; before the first of them, as much of what ordinary work takes at most as other
     agents needed of that; at the start of a run, its share for one call.
 
-    Args:
-        agent: its name; None for the project's own build, which calls no model.
-        policy: as tenant and project leave it.
-        spent: by this run so far.
+    Without an agent it is the project's own build, which calls no model.
     """
     if agent is None or (definition := policy.agents.get(agent)) is None:
         return 0

@@ -16,7 +16,8 @@ from sqlmodel import Session
 
 from ledger.attempts import lock_owned_job
 from ledger.jobs import close_attempt, end, move
-from ledger.runs.run import RunChange, RunRows, change_run, ensure_run, load_run
+from ledger.runs.run import RunRows, ensure_run, load_run
+from ledger.runs.specs import GateKind, GateState, Phase, StepState
 from ledger.runs.steps import StepOutcome, absorb, wake_run
 from ledger.runs.tables import AgentExecution, Gate, Run, RunStep
 from ledger.start_attempt import Claim
@@ -34,19 +35,9 @@ from workers.handlers.build import build_commands
 from workers.lifecycle import Resources, clear_retries
 from workers.runs.apply_actions import Scene, apply_action, fits, record_explanation, spent_by_agent
 from workers.runs.git.workspace import Workspace
-from workers.runs.scheduling.actions import Decision, ScanChanges, StartStep
+from workers.runs.scheduling.ending import Decision, ScanChanges, StartStep
 from workers.runs.scheduling.schedule import next_actions
-from workers.runs.scheduling.view import (
-    AgentResult,
-    GateKind,
-    GateState,
-    GateView,
-    Phase,
-    Rulebook,
-    RunView,
-    StepState,
-    StepView,
-)
+from workers.runs.scheduling.view import AgentResult, GateView, Rulebook, RunView, StepView
 
 _PACKAGE = "package.json"
 
@@ -112,12 +103,7 @@ class ScanResult(NamedTuple):
 
 
 def scan_changes(changes: Mapping[str, bytes | None], *, known_keys: tuple[str, ...]) -> ScanResult:
-    """Scan the files that a run changed for secrets, plain or encoded, before any leave (S-080).
-
-    Args:
-        changes: contents by path; None for a deleted file.
-        known_keys: values of this installation's keys.
-    """
+    """Scan the files that a run changed for secrets, plain or encoded, before any leave (S-080)."""
     notes, budget = Notes(), SecretBudget()
     try:
         for path, data in sorted(changes.items()):
@@ -133,13 +119,7 @@ def scan_changes(changes: Mapping[str, bytes | None], *, known_keys: tuple[str, 
 
 
 def view_of(rows: RunRows, *, has_build: bool, budget_spent: bool) -> RunView:
-    """Convert a run's rows to the view that its schedule decides from.
-
-    Args:
-        rows: as they stand in this transaction.
-        has_build: the project has a build of its own.
-        budget_spent: nothing more fits the rest of the run's budget.
-    """
+    """Convert a run's rows to the view that its schedule decides from."""
     job, run = rows.job, rows.run
     return RunView(
         state=State(job.state),
@@ -200,8 +180,6 @@ logger = logging.getLogger(__name__)
 MAX_MOVES = 60
 """A schedule that has not settled after this many moves has a bug: the run ends, and the fleet goes on."""
 
-Decide = Callable[[RunView, Rulebook], Decision]
-
 
 class Point(StrEnum):
     """Moments of an advance, named when they are over; `deciding` is within a transaction."""
@@ -217,10 +195,6 @@ Observe = Callable[[Point], None]
 _Next = Literal["again", "scan", "over"]
 
 
-def _unobserved(_: Point) -> None:
-    return
-
-
 class Advance:
     """One advance of one run by the worker that holds its job."""
 
@@ -230,13 +204,11 @@ class Advance:
         resources: Resources,
         workspace: Workspace,
         *,
-        decide: Decide = next_actions,
-        observe: Observe = _unobserved,
+        observe: Observe = lambda point: None,
     ) -> None:
         self._claimed = claimed
         self._resources = resources
         self._workspace = workspace
-        self._decide = decide
         self._observe = observe
         self._known_keys = resources.known_keys
         self._has_build = False
@@ -306,7 +278,9 @@ class Advance:
 
     def _note(self, session: Session, job: Job, taken: MergedResults) -> None:
         run = session.get_one(Run, job.id, populate_existing=True)
-        change_run(session, run, RunChange(base_commit=taken.base_commit, head_commit=taken.head_commit))
+        run.base_commit = taken.base_commit or run.base_commit
+        run.head_commit = taken.head_commit or run.head_commit
+        session.flush()
         absorb(session, job, taken.absorbed)
 
     def _scene(self, session: Session, job: Job, rows: RunRows) -> Scene | None:
@@ -329,11 +303,11 @@ class Advance:
         rows, policy = scene.rows, scene.policy
         book = Rulebook(policy.runs, policy.agents, self._without_keys)
         left = rows.cap_nanousd - rows.spent_nanousd
-        decision = self._decide(view_of(rows, has_build=self._has_build, budget_spent=left <= 0), book)
+        decision = next_actions(view_of(rows, has_build=self._has_build, budget_spent=left <= 0), book)
         batch = [action.key for action in decision.actions if isinstance(action, StartStep)]
         if not batch or self._fits(batch, rows, policy, left=left):
             return decision
-        return self._decide(view_of(rows, has_build=self._has_build, budget_spent=True), book)
+        return next_actions(view_of(rows, has_build=self._has_build, budget_spent=True), book)
 
     def _without_keys(self, text: str) -> str:
         """Replace keys in a text, also those removed when a result was stored: neither may be in a plan."""
@@ -378,7 +352,7 @@ class Advance:
         with self._resources.ledger.begin() as session:
             job = lock_owned_job(session, self._claimed.attempt)
             run = session.get_one(Run, job.id, populate_existing=True)
-            change_run(session, run, RunChange(scan=result.verdict, scan_detail=result.detail))
+            run.scan, run.scan_detail = result.verdict, result.detail
 
     def _give_up(self, detail: str) -> None:
         logger.error("run_given_up", extra={"run_id": str(self._claimed.job.id), "detail": detail})

@@ -9,27 +9,27 @@ from __future__ import annotations
 
 import logging
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from gateway.errors import ForgeError
-from gateway.forge import PullRequest, neutralise, open_pull_request
+from gateway.forge import neutralise, open_pull_request
 from ledger.attempts import lock_owned_job
 from ledger.jobs import end
 from ledger.runs.run import RunRows, load_run
 from ledger.start_attempt import Claim
 from routing.jobs import Reason, State, Ticket
 from routing.policy.agents import Account
-from routing.policy.prices import NANOUSD_PER_USD, format_usd, nanousd_of
+from routing.policy.prices import format_usd, nanousd_of
 from routing.policy.project import GitHub, ProjectConfig
 from workers.errors import WorkspaceError
 from workers.lifecycle import Resources, retry_later
 from workers.retries import is_passing, unavailable_reason
 from workers.runs.apply_actions import end_facts
 from workers.runs.git.sync import push, remote_of, remote_rules
-from workers.runs.git.workspace import Workspace
+from workers.runs.git.workspace import RESERVED, Workspace
 
 MAX_TITLE = 200
 MAX_SUMMARY = 8_000
@@ -37,46 +37,7 @@ MAX_LISTED = 60
 _SLUG = re.compile(r"[^a-z0-9]+")
 
 
-@dataclass(frozen=True)
-class StepLine:
-    """One step, as a line of the table."""
-
-    key: str
-    agent: str
-    state: str
-    tries: int
-    cost_usd: float
-
-
-@dataclass(frozen=True)
-class GateLine:
-    """One decided gate."""
-
-    reason: str
-    state: str
-    actor: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class PullRequestFacts:
-    """What a pull request is described from."""
-
-    run_id: UUID
-    ticket: Ticket
-    summary: str
-    """The summary agent's words."""
-    steps: Sequence[StepLine]
-    gates: Sequence[GateLine] = ()
-    open_issues: Sequence[str] = ()
-    """Titles of the reviewers' findings that nobody fixed."""
-    changed: Sequence[str] = ()
-    cost_usd: float
-    estimate_usd: tuple[float, float] | None = None
-    """From and to."""
-
-
-@dataclass(frozen=True)
-class PullRequestText:
+class PullRequestText(NamedTuple):
     """Title and text for the forge."""
 
     title: str
@@ -89,23 +50,23 @@ def branch_of(ticket: Ticket, run_id: UUID) -> str:
     return f"pointsman/{slug}-{run_id.hex[:8]}"
 
 
-def describe(facts: PullRequestFacts) -> PullRequestText:
+def describe(rows: RunRows, ticket: Ticket) -> PullRequestText:
     """Return title and text of a run's pull request.
 
     Agents' sentences are quoted, and what the forge would act on (mentions, pictures, closing keywords) is neutralized,
     since the ticket's author may have planted it.
     """
-    ticket = facts.ticket
     name = _cell(ticket.key or "without a tracker")
     about = f"[{name}]({ticket.url})" if ticket.url else name
+    gates = [f"{gate.reason}: {gate.state} by {gate.actor or 'nobody'}" for gate in rows.gates]
     parts = [
         f"Made by Pointsman for the ticket {about}: {_cell(ticket.title)}",
-        _quoted(facts.summary),
-        _steps(facts.steps),
-        _bullets("Left open by the reviewers", facts.open_issues),
-        _bullets("Looked at by people", [f"{gate.reason}: {gate.state} by {gate.actor}" for gate in facts.gates]),
-        _bullets("Changed files", facts.changed),
-        _money(facts),
+        _quoted(str(end_facts(rows, State.PUBLISHED).get("summary", ""))),
+        _steps(rows),
+        _bullets("Left open by the reviewers", _open_issues(rows)),
+        _bullets("Looked at by people", gates),
+        _bullets("Changed files", _changed(rows)),
+        _money(rows),
         "Nothing was merged: that is up to you.",
     ]
     title = neutralise(" ".join(ticket.title.split()))[:MAX_TITLE]
@@ -117,13 +78,16 @@ def _quoted(text: str) -> str:
     return "\n".join(f"> {line}".rstrip() for line in lines)
 
 
-def _steps(steps: Sequence[StepLine]) -> str:
+def _steps(rows: RunRows) -> str:
+    costs = Counter[str]()
+    for execution in rows.executions:
+        costs[execution.step_key] += rows.costs.get(execution.job_id, 0)
     head = "| step | agent | state | tries | cost |\n|---|---|---|---:|---:|"
-    rows = [
-        f"| {_cell(step.key)} | {_cell(step.agent)} | {step.state} | {step.tries} | {_usd(step.cost_usd)} |"
-        for step in steps
+    lines = [
+        f"| {_cell(one.key)} | {_cell(one.agent or 'build')} | {one.state} | {one.tries} | {_usd(costs[one.key])} |"
+        for one in rows.steps
     ]
-    return "\n".join([head, *rows]) if rows else ""
+    return "\n".join([head, *lines]) if lines else ""
 
 
 def _bullets(title: str, items: Sequence[str]) -> str:
@@ -134,16 +98,17 @@ def _bullets(title: str, items: Sequence[str]) -> str:
     return "\n".join([f"**{title}**", "", *shown, *more])
 
 
-def _money(facts: PullRequestFacts) -> str:
-    text = f"It cost {_usd(facts.cost_usd)}"
-    if facts.estimate_usd is not None:
-        low, high = (format_usd(nanousd_of(usd), digits=2) for usd in facts.estimate_usd)
-        text += f" (the estimate was {low} to {high})"
-    return f"{text}. Run `{facts.run_id}`."
+def _money(rows: RunRows) -> str:
+    text = f"It cost {_usd(rows.spent_nanousd)}"
+    low, high = (rows.run.estimate.get(name) for name in ("low_usd", "high_usd"))
+    if low is not None and high is not None:
+        least, most = (format_usd(nanousd_of(float(usd)), digits=2) for usd in (low, high))
+        text += f" (the estimate was {least} to {most})"
+    return f"{text}. Run `{rows.job.id}`."
 
 
-def _usd(amount: float) -> str:
-    return format_usd(nanousd_of(amount), digits=4)
+def _usd(nanousd: int) -> str:
+    return format_usd(nanousd, digits=4)
 
 
 def _cell(text: str) -> str:
@@ -214,7 +179,10 @@ def _hand_over(
         return facts
     account = account_for(github, resources, tenant=rows.job.tenant)
     check()
-    pull = _open(rows, ticket, branch, config=config, github=github, account=account)
+    text, base = describe(rows, ticket), config.repo.branch
+    pull = open_pull_request(
+        account, repository=github.repository, branch=branch, base=base, title=text.title, body=text.body
+    )
     return {**facts, "pull_request": {"number": pull.number, "url": pull.url}}
 
 
@@ -228,15 +196,6 @@ def account_for(github: GitHub, resources: Resources, *, tenant: str) -> Account
     if account is None:
         raise ForgeError(f"this installation has no account {github.token!r} for the project", is_passing=False)
     return account
-
-
-def _open(
-    rows: RunRows, ticket: Ticket, branch: str, *, config: ProjectConfig, github: GitHub, account: Account
-) -> PullRequest:
-    text = describe(facts_of(rows, ticket))
-    return open_pull_request(
-        account, repository=github.repository, branch=branch, base=config.repo.branch, title=text.title, body=text.body
-    )
 
 
 def _squash(rows: RunRows, workspace: Workspace) -> str | None:
@@ -256,29 +215,6 @@ def ticket_of(rows: RunRows) -> Ticket:
     return Ticket.model_validate(fields)
 
 
-def facts_of(rows: RunRows, ticket: Ticket) -> PullRequestFacts:
-    """Return what a run's pull request is described from."""
-    costs: dict[str, int] = {}
-    for execution in rows.executions:
-        cost = rows.costs.get(execution.job_id, 0)
-        costs[execution.step_key] = costs.get(execution.step_key, 0) + cost
-    low, high = (rows.run.estimate.get(name) for name in ("low_usd", "high_usd"))
-    return PullRequestFacts(
-        run_id=rows.job.id,
-        ticket=ticket,
-        summary=str(end_facts(rows, State.PUBLISHED).get("summary", "")),
-        steps=[
-            StepLine(step.key, step.agent or "build", step.state, step.tries, costs.get(step.key, 0) / NANOUSD_PER_USD)
-            for step in rows.steps
-        ],
-        gates=[GateLine(gate.reason, gate.state, gate.actor or "nobody") for gate in rows.gates],
-        open_issues=_open_issues(rows),
-        changed=_changed(rows),
-        cost_usd=rows.spent_nanousd / NANOUSD_PER_USD,
-        estimate_usd=(float(low), float(high)) if low is not None and high is not None else None,
-    )
-
-
 def _open_issues(rows: RunRows) -> list[str]:
     """Return the titles of each agent's latest findings."""
     last = {step.agent: step.result for step in rows.steps if step.result is not None and step.agent is not None}
@@ -286,5 +222,4 @@ def _open_issues(rows: RunRows) -> list[str]:
 
 
 def _changed(rows: RunRows) -> list[str]:
-    reserved = ("artifacts/", ".agent-context/", ".agent-result.json")
-    return sorted({path for step in rows.steps for path in step.changed if not path.startswith(reserved)})
+    return sorted({path for step in rows.steps for path in step.changed if path.split("/")[0] not in RESERVED})

@@ -28,12 +28,11 @@ from sites.scan.secrets import SecretBudget, find_secrets
 from workers.attempt import Attempt
 from workers.errors import ResultInvalidError
 from workers.outcomes import Ended, Outcome
+from workers.runs.api_runner import run_api
+from workers.runs.cli_runners import run_check, run_claude_code, run_codex
 from workers.runs.git.sync import create_workspace, pack_limits, remote_of, remote_rules, tree_limits
 from workers.runs.git.trees import Snapshot
 from workers.runs.git.workspace import Step, Workspace
-from workers.runs.runners.api import ApiRunner
-from workers.runs.runners.claude_code import ClaudeCodeRunner, run_check
-from workers.runs.runners.codex import CodexRunner
 from workers.runs.scheduling.view import AgentResult, parse_result
 from workers.runs.step_context import (
     AgentOrder,
@@ -41,9 +40,7 @@ from workers.runs.step_context import (
     AgentRunner,
     Failed,
     StepBrief,
-    claude_md,
-    order_text,
-    stage_context,
+    agent_order,
 )
 
 _KNOWN_KEY = "known-key"
@@ -86,12 +83,8 @@ def collect_output(
 ) -> Accepted:
     """Decide which of an agent's files are accepted.
 
-    Args:
-        before: the commit that the step began with.
-        given: the files it was given, staged context included.
-        after: the whole workspace as it left it.
-        may_write: whether the step may write a path.
-        known_keys: values that no file may contain: keys of this installation, and the attempt's own token.
+    `given` has the staged context, too. `known_keys` are values that no file may contain: keys of this installation,
+    and the attempt's own token.
     """
     dropped: list[Dropped] = []
     changes: dict[str, bytes | None] = {}
@@ -178,12 +171,10 @@ class _SecretScan:
 
 
 RUNNERS: Mapping[Runtime, AgentRunner] = {
-    "api": ApiRunner(),
-    "claude_code": ClaudeCodeRunner(),
-    "codex_local": CodexRunner(),
+    "api": run_api,
+    "claude_code": run_claude_code,
+    "codex_local": run_codex,
 }
-HANDOFF_README = "artifacts/handoff/README.md"
-_HANDOFF = b"Documents for the next agent: `{from}-to-{to}.md`, where {from} is whoever writes it.\n"
 _CLONE_SECONDS = 60.0
 _MAX_SUBJECT = 72
 
@@ -209,39 +200,34 @@ class _Work:
     ran: AgentRun
 
 
-class StepHandler:
-    """Runs the steps of runs."""
+def run_step(attempt: Attempt, *, runners: Mapping[Runtime, AgentRunner] = RUNNERS) -> Outcome:
+    """Run one step: the handler of queue `steps`.
 
-    def __init__(self, runners: Mapping[Runtime, AgentRunner] = RUNNERS) -> None:
-        self._runners = runners
+    Raises:
+        SandboxError, WorkspaceError: the step ends by the table of retries (workers/retries.py).
+        CancelledByOwnerError, LeaseLostError: nobody's fault: nothing that was done counts.
+    """
+    if attempt.step_order is None:
+        return Ended(State.FAILED, Reason.INVALID_REQUEST, "only a run puts work on this queue")
+    try:
+        start = _start(attempt, attempt.step_order)
+        work = _work(start, attempt, runners)
+    except PolicyError as error:
+        return Ended(State.FAILED, Reason.NOT_AVAILABLE, str(error))
+    return _conclude(start, work, attempt)
 
-    def __call__(self, attempt: Attempt) -> Outcome:
-        """Run one step.
 
-        Raises:
-            SandboxError, WorkspaceError: the step ends by the table of retries (workers/retries.py).
-            CancelledByOwnerError, LeaseLostError: nobody's fault: nothing that was done counts.
-        """
-        if attempt.step_order is None:
-            return Ended(State.FAILED, Reason.INVALID_REQUEST, "only a run puts work on this queue")
-        try:
-            start = _start(attempt, attempt.step_order)
-            work = self._work(start, attempt)
-        except PolicyError as error:
-            return Ended(State.FAILED, Reason.NOT_AVAILABLE, str(error))
-        return _conclude(start, work, attempt)
-
-    def _work(self, start: _Start, attempt: Attempt) -> _Work:
-        if start.order.agent is None:
-            return _Work(start.snapshot.files, (), run_check(start.snapshot.files, attempt))
-        definition = start.policy.agents.get(start.order.agent)
-        if definition is None:
-            raise PolicyError(f"there is no agent {start.order.agent}")
-        runner = self._runners.get(definition.runtime)
-        if runner is None:
-            raise PolicyError(f"agents.{start.order.agent}: runtime {definition.runtime} is not available here")
-        order = _agent_order(start, start.order.agent, definition, attempt)
-        return _Work(order.files, order.writes, runner.run(order, attempt))
+def _work(start: _Start, attempt: Attempt, runners: Mapping[Runtime, AgentRunner]) -> _Work:
+    if start.order.agent is None:
+        return _Work(start.snapshot.files, (), run_check(start.snapshot.files, attempt))
+    definition = start.policy.agents.get(start.order.agent)
+    if definition is None:
+        raise PolicyError(f"there is no agent {start.order.agent}")
+    runner = runners.get(definition.runtime)
+    if runner is None:
+        raise PolicyError(f"agents.{start.order.agent}: runtime {definition.runtime} is not available here")
+    order = _agent_order(start, start.order.agent, definition, attempt)
+    return _Work(order.files, order.writes, runner(order, attempt))
 
 
 def _start(attempt: Attempt, order: StepOrder) -> _Start:
@@ -271,21 +257,15 @@ def _agent_order(start: _Start, name: str, definition: AgentDefinition, attempt:
         context=[part for part in order.context if part not in order.results],
         writes=order.writes or definition.writes,
     )
-
-    def clean(text: str) -> str:
-        return redact(text, known=attempt.secrets)
-
-    staged = stage_context(brief, start.snapshot, definition, most_bytes=start.policy.runs.context_bytes, redact=clean)
     cap = order.cap_nanousd if order.cap_nanousd is not None else attempt.claim.job.cap_nanousd
-    return AgentOrder(
-        name=name,
-        agent=definition,
-        model=order.model or definition.model,
-        instructions=claude_md(name, definition),
-        prompt=order_text(brief, redact=clean),
-        files={HANDOFF_README: _HANDOFF, **start.snapshot.files, **staged.files},
-        writes=tuple(brief.writes),
+    return agent_order(
+        brief,
+        start.snapshot,
+        definition,
+        model=order.model,
         cap_usd=cap / NANOUSD_PER_USD,
+        most_bytes=start.policy.runs.context_bytes,
+        redact=lambda text: redact(text, known=attempt.secrets),
     )
 
 
@@ -395,7 +375,3 @@ def _failure(detail: str) -> Failed:
 
 def _ended(failed: Failed, ran: AgentRun) -> Ended:
     return Ended(failed.state, failed.reason, failed.detail, ran.facts)
-
-
-run_step = StepHandler()
-"""The handler of queue `steps`."""

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
-from typing import Any, Protocol
+from typing import Any
 
 from routing.errors import PolicyError
 from routing.jobs import Reason, State
@@ -24,6 +24,9 @@ TICKET = f"{CONTEXT_DIRECTORY}ticket.md"
 TREE = f"{CONTEXT_DIRECTORY}files.txt"
 INSTRUCTIONS = f"{CONTEXT_DIRECTORY}CLAUDE.md"
 """The file of an agent's instructions, for runners that need one."""
+
+HANDOFF_README = "artifacts/handoff/README.md"
+_HANDOFF = b"Documents for the next agent: `{from}-to-{to}.md`, where {from} is whoever writes it.\n"
 
 _MAX_TREE_SHARE = 4
 """The list of the project's files may use one part in this many."""
@@ -51,27 +54,12 @@ class StepBrief:
     writes: Sequence[str]
 
 
-@dataclass(frozen=True)
-class Staged:
-    """The staged files."""
-
-    files: Mapping[str, bytes]
-    """By path, all within `.agent-context/`."""
-    listed: tuple[str, ...]
-    """What did not fit and is only listed."""
-
-
 def stage_context(
     brief: StepBrief, project: Snapshot, definition: AgentDefinition, *, most_bytes: int, redact: Callable[[str], str]
-) -> Staged:
-    """Return what goes into `.agent-context/`.
+) -> dict[str, bytes]:
+    """Return what goes into `.agent-context/`, by path; its index lists what did not fit.
 
-    Args:
-        brief: the step.
-        project: the files of its commit.
-        definition: its agent; `reads` says what it reads first.
-        most_bytes: limit of everything together.
-        redact: removes keys from a text; applied to everything (S-078).
+    `redact` removes keys, and is applied to everything (S-078).
     """
     staging = _Staging(most_bytes, redact)
     staging.take(TICKET, ticket_text(brief.ticket))
@@ -85,7 +73,7 @@ def stage_context(
                 staging.take(f"{CONTEXT_DIRECTORY}steps/{key}/{path}", data.decode("utf-8", "replace"))
     index = _index(brief, project, definition, staged=staging.files, listed=staging.listed)
     staging.files[INDEX] = staging.clean(index)
-    return Staged(staging.files, tuple(staging.listed))
+    return staging.files
 
 
 def order_text(brief: StepBrief, *, redact: Callable[[str], str]) -> str:
@@ -261,6 +249,34 @@ class AgentOrder:
     """The step's budget; the gateway has the last word."""
 
 
+def agent_order(
+    brief: StepBrief,
+    project: Snapshot,
+    agent: AgentDefinition,
+    *,
+    model: str | None = None,
+    cap_usd: float,
+    most_bytes: int,
+    redact: Callable[[str], str],
+) -> AgentOrder:
+    """Return the order of a step, with the context that it is given.
+
+    Raises:
+        PolicyError: the operator's fault: an agent that the product does not ship has no `instructions`.
+    """
+    staged = stage_context(brief, project, agent, most_bytes=most_bytes, redact=redact)
+    return AgentOrder(
+        name=brief.agent,
+        agent=agent,
+        model=model or agent.model,
+        instructions=claude_md(brief.agent, agent),
+        prompt=order_text(brief, redact=redact),
+        files={HANDOFF_README: _HANDOFF, **project.files, **staged},
+        writes=tuple(brief.writes),
+        cap_usd=cap_usd,
+    )
+
+
 @dataclass(frozen=True)
 class Failed:
     """Why an agent did not finish by itself."""
@@ -284,17 +300,9 @@ class AgentRun:
     """For the record: turns, seconds, tools, digests."""
 
 
-class AgentRunner(Protocol):
-    """Runs agents of one runtime.
+AgentRunner = Callable[[AgentOrder, Attempt], AgentRun]
+"""Runs an agent of one runtime to its end; a SandboxError ends or retries the step by the retry table.
 
-    A runner knows nothing of runs, plans or the ledger, and never decides which files are kept. Moving an agent to
-    another runtime changes the runner alone: its instructions and the service stay as they are (S-063).
-    """
-
-    def run(self, order: AgentOrder, attempt: Attempt) -> AgentRun:
-        """Run an agent to its end.
-
-        Raises:
-            SandboxError: the step ends or is retried by the retry table (workers/retries.py).
-            CancelledByOwnerError, LeaseLostError: nobody's fault: nothing that it did counts.
-        """
+A runner knows nothing of runs, plans or the ledger, and never decides which files are kept. Moving an agent to another
+runtime changes the runner alone: its instructions and the service stay as they are (S-063).
+"""

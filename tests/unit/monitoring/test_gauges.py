@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from monitoring.gauges import MIN_RECENT_ATTEMPTS, BacklogForecast, RecentAttempts, forecast_backlog
+from monitoring.gauges import MIN_RECENT_ATTEMPTS, RecentAttempts, forecast_backlog
 from monitoring.metrics import SeriesKey, series_key
 from routing.policy.platform import platform_policy
 from routing.queues import QueueName
@@ -31,27 +31,27 @@ def newest(ended: int) -> dict[str, RecentAttempts]:
     return {"spec": RecentAttempts(2 * ended, ended, 4.0, 1.0, 20_000_000, 0.1, 0.1)}
 
 
-def of_spec(series: dict[SeriesKey, float], recent: dict[str, RecentAttempts]) -> BacklogForecast:
-    (found,) = [each for each in forecast_backlog(series, recent, POLICY) if each.queue == "spec"]
-    return found
+def of_spec(series: dict[SeriesKey, float], recent: dict[str, RecentAttempts]) -> tuple[float, float]:
+    work_seconds, usd = (each.value for each in forecast_backlog(series, recent, POLICY) if each.labels == ("spec",))
+    return work_seconds, usd
 
 
 def test_a_backlog_is_what_waits_times_what_such_jobs_took_lately() -> None:
     found = of_spec(waiting(10) | ever(1000, seconds=90, usd=9), newest(MIN_RECENT_ATTEMPTS))
-    assert (found.work_seconds, found.usd) == (40.0, pytest.approx(0.2))
+    assert found == (40.0, pytest.approx(0.2))
 
 
 def test_a_queue_that_was_quiet_goes_by_what_its_jobs_ever_took() -> None:
     for recent in ({}, newest(MIN_RECENT_ATTEMPTS - 1)):
         found = of_spec(waiting(10) | ever(50, seconds=3, usd=0.01), recent)
-        assert (found.work_seconds, found.usd) == (pytest.approx(30), pytest.approx(0.1))
+        assert found == (pytest.approx(30), pytest.approx(0.1))
 
 
 def test_a_queue_on_which_nothing_was_tried_goes_by_its_limits() -> None:
     limits = POLICY.queues[QueueName.SPEC]
     found = of_spec(waiting(2), {})
-    assert (found.work_seconds, found.usd) == (2 * limits.soft_seconds, pytest.approx(2 * limits.llm_usd))
+    assert found == (2 * limits.soft_seconds, pytest.approx(2 * limits.llm_usd))
 
 
 def test_nothing_that_waits_is_worth_nothing() -> None:
-    assert {(each.work_seconds, each.usd) for each in forecast_backlog({}, {}, POLICY)} == {(0.0, 0.0)}
+    assert {each.value for each in forecast_backlog({}, {}, POLICY)} == {0.0}

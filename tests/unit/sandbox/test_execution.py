@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.box import Clocks, Ending, OnLine, OutputLimits
-from sandbox.execution import Exchanged, FollowedCommand, follow
+from sandbox.box import Clocks, Ending, ExecResult, OnLine, OutputLimits
+from sandbox.execution import Exchanged, follow
 
 LIMITS = OutputLimits(total_bytes=1000, line_bytes=100, stderr_tail_bytes=10)
 
@@ -57,9 +57,19 @@ class Script:
 
 def run(
     script: Script, *, stdin: bytes = b"", on_line: OnLine | None = None, limits: OutputLimits = LIMITS, **clocks: float
-) -> FollowedCommand:
+) -> tuple[ExecResult, bool]:
     times = Clocks(**({"soft_seconds": 50, "hard_seconds": 60, "grace_seconds": 3} | clocks))  # type: ignore[arg-type]
-    return follow(script, stdin=stdin, clocks=times, limits=limits, on_line=on_line, now=script.now)
+    frozen: list[bool] = []
+    result = follow(
+        script,
+        freeze=lambda: frozen.append(True),
+        stdin=stdin,
+        clocks=times,
+        limits=limits,
+        on_line=on_line,
+        now=script.now,
+    )
+    return result, bool(frozen)
 
 
 def test_a_command_that_ends_keeps_its_status_and_its_output() -> None:

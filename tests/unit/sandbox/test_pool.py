@@ -10,12 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.box import BoxSpec, Target, current_owner, is_alive
+from sandbox.box import (
+    BoxLostError,
+    BoxSpec,
+    SandboxStartupError,
+    SandboxUnavailableError,
+    Target,
+    current_owner,
+    is_alive,
+)
 from sandbox.config import BoxConfig
 from sandbox.docker.engine import Engine, Leftover
-from sandbox.errors import BoxLostError, SandboxStartupError, SandboxUnavailableError
-from sandbox.local_box import LocalBox, LocalBoxMaker
+from sandbox.local_box import LocalBox
 from sandbox.pool import Pool, PooledBox, Reaper, check_boxes, engine_hint, is_due, sweep_periodically
+from tests.played_cli import LocalBoxMaker
 from tests.services import wait_until
 
 

@@ -215,8 +215,6 @@ _MAX_NUMBER_BYTES = 10
 class PackLimits:
     """What a project's repository may contain."""
 
-    pack_bytes: int = 256 * MEBIBYTE
-    """As it is sent."""
     objects: int = 100_000
     object_bytes: int = 64 * MEBIBYTE
     """One object, unpacked."""

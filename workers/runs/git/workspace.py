@@ -248,12 +248,8 @@ class Workspace:
     ) -> str:
         """Write a step's changes as a commit on its own ref, and return its id.
 
-        Args:
-            base: the commit that the step was given.
-            changes: contents by checked path; None for a deleted file. `.agent-context/` is never among them.
-            step: whose changes they are.
-            message: what the step did.
-            when: Unix seconds; the same when the same commit is repeated.
+        `changes` has contents by checked path, None for a deleted file, and nothing of `.agent-context/`. `when` is in
+        Unix seconds: the same when the same commit is repeated.
 
         Raises:
             ObstructedError: a file cannot replace something else (the agent's fault).
@@ -275,12 +271,7 @@ class Workspace:
 
         What the step changed must be in `head` as it was in `base`, or already as the step wants it.
 
-        Args:
-            head: the run's head.
-            commit: the step's commit.
-            base: what the step was given.
-            message: of the merge commit.
-            when: Unix seconds; the same when the same merge is repeated.
+        `base` is what the step was given. `when` is in Unix seconds: the same when the same merge is repeated.
 
         Raises:
             WriteConflictError: somebody else changed the same files meanwhile (the plan's fault).

@@ -1,4 +1,7 @@
-"""Gates, and how a run ends: before its work is done, or well.
+"""The scheduler's decisions as values; gates, and how a run ends: before its work is done, or well.
+
+The coordinator applies all actions of one decision in one transaction, reloads the view and decides again, until a
+decision has none. Applying a decision changes the view so that the same decision is never made twice.
 
 Gates of the platform's and the project's rules are never skipped. Those that the orchestrator suggests are optional:
 with autonomy `auto`, low-risk tested work passes them without a person. A waiting gate holds up only the steps that
@@ -10,40 +13,154 @@ and are recorded (ruling A13); a run that a person stopped does not let them spe
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
+from ledger.runs.specs import GateKind, GateState, NewGate, NewStep, Phase, StepState
 from routing.jobs import Reason, State, is_end
 from routing.policy.agents import GateRule
 from routing.policy.prices import BudgetExceeded
-from workers.runs.scheduling import plan
-from workers.runs.scheduling import plan as keys
-from workers.runs.scheduling.actions import (
-    Action,
-    AddSteps,
-    CancelSteps,
-    Decision,
-    EndRun,
-    OpenGate,
-    Publish,
-    ScanChanges,
-    SkipGate,
-    SkipSteps,
-    escalation_record,
+from workers.runs.scheduling.plan import (
+    ANSWER,
+    SUMMARISER,
+    SUMMARY,
+    Plan,
+    find_ancestors,
+    service_key,
+    work_key,
+    writes_of,
 )
-from workers.runs.scheduling.plan import SUMMARISER, Plan, find_ancestors, writes_of
-from workers.runs.scheduling.view import (
-    Facts,
-    GateKind,
-    GateState,
-    GateView,
-    NewGate,
-    NewStep,
-    Phase,
-    Status,
-    StepState,
-    StepView,
-    find_final_reviews,
+from workers.runs.scheduling.view import Facts, GateView, Status, StepView, find_final_reviews
+
+
+def escalation_record(facts: Facts) -> dict[str, Any]:
+    """Return what a person gets with a run that the agents could not finish (S-112), as JSON.
+
+    `steps` are in the order of planning, rework included; `issues` are blocking findings that nobody fixed; `demands`
+    says how many results asked for rework, whether or not a cycle followed (S-109).
+    """
+    steps = facts.view.steps
+    results = [step.result for step in steps if step.result is not None]
+    issues = dict.fromkeys(issue for step in facts.latest_verdicts() for issue in facts.blocking(step))
+    return {
+        "steps": [
+            {
+                "key": step.key,
+                "agent": step.agent,
+                "task": step.task,
+                "state": step.state.value,
+                "status": step.result.status.value if step.result else None,
+                "summary": step.result.summary if step.result else step.detail,
+                "tries": step.tries,
+            }
+            for step in steps
+        ],
+        "issues": [issue.model_dump() for issue in issues],
+        "artifacts": list(dict.fromkeys(path for result in results for path in result.artifacts)),
+        "changed": list(facts.changed),
+        "demands": sum(result.status is Status.NEEDS_REWORK for result in results),
+        "rounds": facts.last_round,
+    }
+
+
+PlanOrigin = Literal["agent", "corrected", "template"]
+
+
+@dataclass(frozen=True)
+class AdoptPlan:
+    """Store a valid plan, and record its steps (pending) and gates (planned)."""
+
+    round: int
+    plan: Plan
+    origin: PlanOrigin
+    steps: tuple[NewStep, ...]
+    gates: tuple[NewGate, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What the service changed or why it used a template; for the run's events."""
+
+
+@dataclass(frozen=True)
+class AddSteps:
+    """Record the service's own steps (pending)."""
+
+    steps: tuple[NewStep, ...]
+
+
+@dataclass(frozen=True)
+class StartStep:
+    """Create the job of one attempt at a recorded step (running, tries = attempt). Unique by run, key and attempt."""
+
+    key: str
+    attempt: int
+    context: tuple[str, ...] = ()
+    """What to stage: keys of completed steps and paths; replaces the recorded context."""
+
+
+@dataclass(frozen=True)
+class SkipSteps:
+    """Mark pending steps as skipped: they never start."""
+
+    keys: tuple[str, ...]
+    why: str
+
+
+@dataclass(frozen=True)
+class CancelSteps:
+    """Request the cancellation of running steps (cancelling)."""
+
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class OpenGate:
+    """Ask a person (open, with an expiry of `gate_hours`). The gate may be recorded already."""
+
+    gate: NewGate
+
+
+@dataclass(frozen=True)
+class SkipGate:
+    """Pass an optional gate without a person (skipped)."""
+
+    key: str
+    why: str
+
+
+@dataclass(frozen=True)
+class ScanChanges:
+    """Scan the changed files without a model, and record the verdict (scan)."""
+
+
+@dataclass(frozen=True)
+class Publish:
+    """Write the approval record and hand the run to publishing."""
+
+
+@dataclass(frozen=True)
+class EndRun:
+    """End the run: nothing of it runs or is pending. Unanswered gates lapse."""
+
+    state: State
+    reason: Reason
+    detail: str
+    record: Mapping[str, Any] | None = None
+    """Of an escalated run only: see `escalation_record`."""
+
+
+Action = (
+    AdoptPlan | AddSteps | StartStep | SkipSteps | CancelSteps | OpenGate | SkipGate | ScanChanges | Publish | EndRun
 )
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The next move of a run. Without actions the run waits, or it is over."""
+
+    actions: tuple[Action, ...]
+    explanation: str
+    """Why, in one sentence for people: it goes into the run's events."""
+
 
 _PAST = frozenset({GateState.PASSED, GateState.SKIPPED})
 
@@ -53,10 +170,10 @@ def plan_gates(plan: Plan, steps: Sequence[NewStep], facts: Facts) -> tuple[NewG
     round = steps[0].round
     own = tuple(
         NewGate(
-            key=keys.service_key(round, "gate", number),
+            key=service_key(round, "gate", number),
             kind=GateKind.PLAN,
             reason=gate.reason,
-            after=_place((keys.work_key(round, gate.after),), steps, facts),
+            after=_place((work_key(round, gate.after),), steps, facts),
         )
         for number, gate in enumerate(plan.gates, start=1)
     )
@@ -136,7 +253,7 @@ def _rules(facts: Facts) -> Iterator[GateRule]:
 
 
 def _end_gate(rule: GateRule) -> NewGate:
-    return NewGate(keys.service_key(0, "rule", rule.name), GateKind.RULE, rule.reason)
+    return NewGate(service_key(0, "rule", rule.name), GateKind.RULE, rule.reason)
 
 
 def _rule_gate(rule: GateRule, steps: Sequence[NewStep], facts: Facts) -> NewGate:
@@ -204,7 +321,7 @@ def escalate(facts: Facts, reason: Reason, why: str) -> Decision:
 
 def decide_answer(facts: Facts) -> Decision | None:
     """End a question, or an order that only looks, once its one step is done."""
-    step = facts.by_key.get(plan.ANSWER)
+    step = facts.by_key.get(ANSWER)
     if not is_answered_only(facts) or step is None or step.state is not StepState.COMPLETED:
         return None
     if step.result is not None and step.result.status is Status.BLOCKED:
@@ -215,7 +332,7 @@ def decide_answer(facts: Facts) -> Decision | None:
 def is_answered_only(facts: Facts) -> bool:
     """Whether the run is a single answer: no other kind of run starts with that key."""
     work = facts.select(0, Phase.WORK)
-    return len(work) == 1 and work[0].key == plan.ANSWER and not facts.select(0, Phase.PLAN)
+    return len(work) == 1 and work[0].key == ANSWER and not facts.select(0, Phase.PLAN)
 
 
 def decide_end(facts: Facts) -> Decision:
@@ -228,10 +345,10 @@ def decide_end(facts: Facts) -> Decision:
     gate = due_at_end(facts)
     if gate is not None:
         return gate
-    if plan.SUMMARY not in facts.by_key:
+    if SUMMARY not in facts.by_key:
         done = tuple(step.key for step in view.steps if step.state is StepState.COMPLETED and _is_work(step))
         step = NewStep(
-            key=plan.SUMMARY,
+            key=SUMMARY,
             agent=SUMMARISER,
             task=_SUMMARY,
             phase=Phase.SUMMARY,
@@ -251,7 +368,7 @@ def _is_work(step: StepView) -> bool:
 
 def _is_last_done(facts: Facts) -> bool:
     """Whether nothing is left that would cost money."""
-    summary = facts.by_key.get(plan.SUMMARY)
+    summary = facts.by_key.get(SUMMARY)
     if summary is not None:
         return summary.state is StepState.COMPLETED
     return decide_answer(facts) is not None

@@ -185,9 +185,7 @@ def expand_template(choice: BuildChoice | FixChoice | SequentialChoice) -> Plan:
 def choose_template(intent: Intent, *, agents: Collection[str]) -> BuildChoice | FixChoice:
     """Choose the template that replaces a refused plan (ruling A38).
 
-    Args:
-        intent: build or fix.
-        agents: those that the refused plans named: all that is known of what the ticket needs.
+    `agents` are those that the refused plans named: all that is known of what the ticket needs.
     """
     if intent is Intent.FIX:
         scopes = tuple(scope for scope, agent in SCOPES.items() if agent in agents)

@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from ledger.runs.specs import NewStep, Phase, StepState
 from routing.decision.router import Intent
 from routing.jobs import Reason, State
 from routing.policy.agents import AgentDefinition, check_path_rule
 from sites.errors import PathRefusedError
 from sites.files import check_path
 from workers.runs.scheduling import plan as keys
-from workers.runs.scheduling.actions import AddSteps, AdoptPlan, Decision, EndRun, PlanOrigin
-from workers.runs.scheduling.ending import escalate, plan_gates
+from workers.runs.scheduling.ending import AddSteps, AdoptPlan, Decision, EndRun, PlanOrigin, escalate, plan_gates
 from workers.runs.scheduling.plan import (
     CLASSIFIER,
     PLANNER,
@@ -45,7 +45,7 @@ from workers.runs.scheduling.plan import (
     writes_of,
 )
 from workers.runs.scheduling.remedies import is_reviewed, plain_rework
-from workers.runs.scheduling.view import Facts, NewStep, Phase, Rulebook, Status, StepState, StepView
+from workers.runs.scheduling.view import Facts, Rulebook, Status, StepView
 
 MAX_PROBLEMS = 30
 

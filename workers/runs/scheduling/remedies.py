@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from ledger.runs.specs import NewStep, Phase, StepState
 from routing.decision.router import Intent
 from routing.jobs import Reason
 from routing.policy.agents import is_covered
 from workers.runs.scheduling import plan
-from workers.runs.scheduling.actions import AddSteps, Decision
-from workers.runs.scheduling.ending import escalate
+from workers.runs.scheduling.ending import AddSteps, Decision, escalate
 from workers.runs.scheduling.plan import PLANNER, Plan, PlanStep, find_overlap, is_plannable, judges, makes, writes_of
-from workers.runs.scheduling.view import Facts, NewStep, Phase, StepState, StepView
+from workers.runs.scheduling.view import Facts, StepView
 
 _MAX_LISTED = 40
 """Findings that a task lists; all of them are in the results that are staged for the step."""

@@ -7,9 +7,12 @@ settled; and when all are settled, the end. Every view leads to exactly one deci
 
 from __future__ import annotations
 
+from ledger.runs.specs import NewStep, Phase, StepState
 from routing.jobs import Reason, State
-from workers.runs.scheduling.actions import Decision, EndRun, StartStep
 from workers.runs.scheduling.ending import (
+    Decision,
+    EndRun,
+    StartStep,
     decide_answer,
     decide_end,
     decide_stop,
@@ -21,7 +24,7 @@ from workers.runs.scheduling.ending import (
 from workers.runs.scheduling.plan import makes
 from workers.runs.scheduling.planning import decide_plan
 from workers.runs.scheduling.remedies import begin_rework, decide_check, decide_reviews
-from workers.runs.scheduling.view import Facts, NewStep, Phase, Rulebook, RunView, StepState, StepView
+from workers.runs.scheduling.view import Facts, Rulebook, RunView, StepView
 
 _AFTER_ANY_RESULT = frozenset({Phase.PLAN, Phase.REPAIR})
 """They deal with bad results: it is enough that what they depend on has ended."""

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from ledger.runs.specs import GateState, NewGate, NewStep, Phase, StepState
 from routing.decision.router import Intent
 from routing.jobs import Reason, State
 from routing.policy.agents import ARTIFACTS, AgentDefinition, RunRules
@@ -114,81 +115,6 @@ def _rule(item: Any) -> str:
     return f"{place}: {rule.removeprefix('Value error, ')}"
 
 
-class Phase(StrEnum):
-    """The purpose of a step."""
-
-    CLASSIFY = "classify"
-    PLAN = "plan"
-    """Of pass 0: the plan of the run. Of a later pass: the rework for the steps that it depends on."""
-    WORK = "work"
-    """A step of a plan, reviewers included."""
-    CHECK = "check"
-    """The project's own build; it has no agent. A failing build is a completed step: its errors are the blocking issues
-    of its result. The step itself fails only where the build could not be tried.
-    """
-    REPAIR = "repair"
-    """The one targeted fix after a failed build (P-031)."""
-    REMEDY = "remedy"
-    """A developer fixes what reviewers found."""
-    REVIEW = "review"
-    """The reviewers look again."""
-    SUMMARY = "summary"
-
-
-class StepState(StrEnum):
-    """The state of a step. `failed` is that of its last attempt: the scheduler decides whether another one follows."""
-
-    PENDING = "pending"
-    """Recorded, without a job yet."""
-    RUNNING = "running"
-    """Its current attempt is a job that has not ended."""
-    COMPLETED = "completed"
-    FAILED = "failed"
-    SKIPPED = "skipped"
-
-
-class GateState(StrEnum):
-    """The state of a gate."""
-
-    PLANNED = "planned"
-    OPEN = "open"
-    PASSED = "passed"
-    FAILED = "failed"
-    EXPIRED = "expired"
-    SKIPPED = "skipped"
-    """An optional one on the auto-approve path (S-104)."""
-
-
-class GateKind(StrEnum):
-    """Who wants a gate."""
-
-    RULE = "rule"
-    """The platform's or the project's rules: never skipped."""
-    PLAN = "plan"
-    """Suggested by the orchestrator: the only optional kind (ruling A24)."""
-
-
-@dataclass(frozen=True)
-class NewStep:
-    """A step to be recorded; it starts later."""
-
-    key: str
-    """Unique in its run, of `a-z0-9_-` only: it names files and git references."""
-    agent: str | None
-    """None for the build check."""
-    task: str
-    phase: Phase
-    round: int = 0
-    """0 for the run's own plan, k for the k-th cycle of rework."""
-    cycle: int = 0
-    """Of remediation within the round; for phase plan, how often the plan was refused."""
-    depends_on: tuple[str, ...] = ()
-    context: tuple[str, ...] = ()
-    """What it is to read: keys of steps, and paths."""
-    writes: tuple[str, ...] = ()
-    """Path rules (routing.policy.agents), within what the agent may write."""
-
-
 @dataclass(frozen=True)
 class StepView(NewStep):
     """A step and how it went so far. A run's steps are in the order of recording."""
@@ -206,17 +132,6 @@ class StepView(NewStep):
     """Paths that its commit changed, `artifacts/` included."""
     cancelling: bool = False
     """Its running attempt was asked to stop, or has ended by itself: there is nothing to cancel."""
-
-
-@dataclass(frozen=True)
-class NewGate:
-    """A gate to be recorded."""
-
-    key: str
-    kind: GateKind
-    reason: str
-    after: tuple[str, ...] = ()
-    """It opens once these steps are done, and blocks what depends on them; empty: before the run is published."""
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,19 @@
 """Plans: pools that keep their targets, what they cost, and what gives out next."""
 
+from __future__ import annotations
+
+import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ledger.errors import CapacityError
-from monitoring.capacity.limits import NAMES, Instances, Limits, read_limits
-from monitoring.capacity.plan import Plan, Question, make_plan
-from monitoring.capacity.workload import Workload, default_wait_target, default_workload
+from monitoring.capacity.plan import NAMES, Instances, Limits, Plan, Question, make_plan, read_limits
+from monitoring.capacity.workload import Workload, default_workload
 from routing.policy.platform import Policy, platform_policy
+from routing.queues import QUEUES
 from tests.unit.monitoring.capacity.test_workload import HAIKU, SPEC, WORKLOAD_PATCH, workload
 
 BOUNDLESS = read_limits(None).override(dict.fromkeys((*NAMES[:6], "ledger_connections"), 1e9))
@@ -112,7 +116,7 @@ def test_more_gateways_bear_more() -> None:
 def test_millions_of_jobs_a_day_are_planned_and_their_bottleneck_is_named() -> None:
     work = default_workload(platform_policy())
     policy = boundless_policy()
-    targets = {queue: default_wait_target(queue) for queue in policy.queues}
+    targets = {queue: QUEUES[queue].target_seconds for queue in policy.queues}
     asked = Question(arriving=work.arriving(5e6 / 86_400), p95_targets=targets, ceiling_usd=1e9)
     plan = make_plan(work, asked, limits=read_limits(None), policy=policy)
     assert plan.jobs_per_day == pytest.approx(5e6)
@@ -142,3 +146,17 @@ def test_a_long_tail_is_named() -> None:
 def test_a_target_that_no_pool_can_keep_is_missed_and_not_refused() -> None:
     plan = planned(question(), work=workload(pickup_seconds=4.0))
     assert [queue.is_met for queue in plan.queues] == [False, True]
+
+
+LIMITS = read_limits(None).override({"api_submits_per_second": 1e9})
+
+
+def test_limits_are_read_from_a_file_and_changed_one_by_one(tmp_path: Path) -> None:
+    path = tmp_path / "limits.json"
+    path.write_text(json.dumps(LIMITS.model_dump()))
+    assert read_limits(path) == LIMITS
+    path.write_text(json.dumps(LIMITS.model_dump() | {"api_submits_per_second": 0}))
+    with pytest.raises(CapacityError, match="api_submits_per_second: Input should be greater than 0"):
+        read_limits(path)
+    with pytest.raises(CapacityError, match="there is no lunch; there are api_submits"):
+        LIMITS.override({"lunch": 1})

@@ -17,14 +17,13 @@ from monitoring.capacity.workload import (
     QueueWork,
     Workload,
     _lognormal,
-    default_wait_target,
     default_workload,
     describe,
     handover,
     read_workload,
 )
 from routing.policy.platform import platform_policy
-from routing.queues import QueueName
+from routing.queues import QUEUES, QueueName
 
 PATCH = QueueName.PATCH
 
@@ -126,7 +125,7 @@ def test_every_queue_has_a_default_within_its_limits(queue: QueueName) -> None:
     assert work.source == "default"
     assert 0 < work.mean_seconds < policy.queues[queue].soft_seconds
     assert 0 < work.variability < 5
-    assert 1 <= default_wait_target(queue) <= 60
+    assert 1 <= QUEUES[queue].target_seconds <= 60
 
 
 def test_the_way_between_two_attempts_takes_a_slot_s_time() -> None:

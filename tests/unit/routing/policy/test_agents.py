@@ -17,7 +17,7 @@ from routing.policy.agents import AgentDefinition, AgentRole, check_path_rule, i
 from routing.policy.platform import Policy, parse_policy, platform_policy
 from routing.policy.prices import nanousd_per_token
 from routing.queues import QueueName
-from sandbox.claude_code.command import MAX_OUTPUT_TOKENS
+from sandbox.claude_code import MAX_OUTPUT_TOKENS
 
 ROOT = Path(__file__).parents[4]
 AGENTS = platform_policy().agents

@@ -19,7 +19,7 @@ from routing.policy.platform import (
 )
 from routing.policy.prices import Usage, cost_nanousd, nanousd_per_token
 from routing.queues import Limits, QueueName, Tier
-from sandbox.claude_code.command import MAX_OUTPUT_TOKENS
+from sandbox.claude_code import MAX_OUTPUT_TOKENS
 from workers.handlers.build import CLOSING_SECONDS, GRACE_SECONDS
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from routing.jobs import Reason, State
 from routing.policy.prices import BudgetExceeded
-from sandbox.claude_code.session import End, Verdict
+from sandbox.claude_code import End, Verdict
 from sites.errors import PathRefusedError, TreeRefusedError
 from workers.handlers.agent import Session, end_of
 

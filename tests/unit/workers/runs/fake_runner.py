@@ -13,6 +13,6 @@ class Played:
         self._files = files
         self._failed = failed
 
-    def run(self, order: AgentOrder, attempt: Attempt) -> AgentRun:
+    def __call__(self, order: AgentOrder, attempt: Attempt) -> AgentRun:
         files = {**order.files, **self._files}
         return AgentRun({path: data for path, data in files.items() if data is not None}, self._failed)

@@ -13,8 +13,9 @@ from routing.policy.platform import platform_policy
 from sites.content_store import ContentStore
 from sites.directories import Worktree
 from tests.played_cli import PlayedMaker
+from workers.attempt import Attempt
 from workers.config import RunsConfig
-from workers.runs.alone import AloneContext, read_project, run_alone
+from workers.runs.alone import attempt_alone, read_project, run_alone
 from workers.runs.git.trees import Snapshot, TreeLimits
 
 FILES = {"README.md": b"# Shop\n", "package.json": b"{}\n", "src/app.js": b"export const a = 1;\n"}
@@ -27,7 +28,7 @@ def model() -> Iterator[str]:
         yield address.url
 
 
-def place_in(home: Path, model: str) -> AloneContext:
+def place_in(home: Path, model: str) -> Attempt:
     maker = PlayedMaker(home / "programs", is_walled=True)
     maker.program(
         "claude",
@@ -35,8 +36,8 @@ def place_in(home: Path, model: str) -> AloneContext:
         "write('artifacts/everywhere.md', 'x')\n"
         'write(".agent-result.json", json.dumps({"status": "complete", "summary": "Played."}))\nresult()',
     )
-    return AloneContext(
-        policy=platform_policy(),
+    return attempt_alone(
+        platform_policy(),
         url=model,
         token="t",
         content_store=ContentStore(home / "content-store"),
@@ -50,7 +51,7 @@ def place_in(home: Path, model: str) -> AloneContext:
 @pytest.mark.req("P-061")
 @pytest.mark.parametrize("name", AGENTS)
 def test_an_agent_runs_alone_and_leaves_a_valid_result(name: str, model: str, tmp_path: Path) -> None:
-    alone = run_alone(name, task="Add a header", project=Snapshot(FILES), place=place_in(tmp_path, model))
+    alone = run_alone(name, task="Add a header", project=Snapshot(FILES), attempt=place_in(tmp_path, model))
 
     assert alone.failure is None
     assert alone.result is not None
@@ -60,7 +61,7 @@ def test_an_agent_runs_alone_and_leaves_a_valid_result(name: str, model: str, tm
 
 def test_an_agent_that_nobody_defined_is_named_with_those_that_are_there(model: str, tmp_path: Path) -> None:
     with pytest.raises(PolicyError, match="frontend-dev"):
-        run_alone("painter", task="t", project=Snapshot({}), place=place_in(tmp_path, model))
+        run_alone("painter", task="t", project=Snapshot({}), attempt=place_in(tmp_path, model))
 
 
 def test_a_directory_is_read_under_the_rules_of_a_repository(tmp_path: Path) -> None:

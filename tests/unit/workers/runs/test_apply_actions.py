@@ -8,7 +8,7 @@ import pytest
 
 from routing.policy.platform import platform_policy
 from workers.runs.apply_actions import apply_action, expected_nanousd, fits, spent_by_agent
-from workers.runs.scheduling.actions import ScanChanges
+from workers.runs.scheduling.ending import ScanChanges
 
 POLICY = platform_policy()
 USD = 10**9

@@ -1,33 +1,63 @@
 """The words of a pull request."""
 
-from dataclasses import replace
-from uuid import UUID
+from typing import Any
+from uuid import UUID, uuid4
 
 import pytest
 
 from gateway.forge import neutralise
+from ledger.runs.run import RunRows
+from ledger.runs.tables import AgentExecution, Gate, Project, Run, RunStep
+from ledger.tables import Job
 from routing.jobs import Ticket
-from workers.runs.publishing import MAX_LISTED, GateLine, PullRequestFacts, StepLine, branch_of, describe
+from workers.runs.publishing import MAX_LISTED, branch_of, describe
 
 RUN = UUID("0190a0a0-0000-7000-8000-00000000abcd")
 TICKET = Ticket(
     source="github", key="a/shop#12", title="Cart total is wrong", url="https://f.example/12", reference="a/shop#12"
 )
-FACTS = PullRequestFacts(
-    run_id=RUN,
-    ticket=TICKET,
-    summary="The total adds quantities.",
-    steps=[StepLine("fix", "backend-dev", "completed", 2, 0.41), StepLine("qa", "qa", "completed", 1, 0.2)],
-    gates=[GateLine("P0 needs a person after QA", "passed", "key:ada")],
-    open_issues=["The icon is blurred"],
-    changed=["src/cart.ts", "tests/cart.test.ts"],
-    cost_usd=0.6123,
-    estimate_usd=(2.0, 4.0),
-)
+
+
+def rows_of(
+    summary: str = "The total adds quantities.",
+    *,
+    issue: str | None = "The icon is blurred",
+    changed: list[str] | None = None,
+    estimate: dict[str, Any] | None = None,
+    gates: bool = True,
+    first: str = "fix",
+) -> RunRows:
+    issues = [{"title": issue}] if issue is not None else []
+    files = changed if changed is not None else ["src/cart.ts", "tests/cart.test.ts"]
+    steps = [
+        RunStep(run_id=RUN, key=first, position=0, agent="backend-dev", phase="work", state="completed", tries=2),
+        RunStep(run_id=RUN, key="qa", position=1, agent="qa", phase="work", state="completed", tries=1),
+        RunStep(run_id=RUN, key="summary_1", position=2, phase="summary", state="completed", tries=1),
+    ]
+    steps[0].changed, steps[1].result, steps[2].result = files, {"issues": issues}, {"summary": summary}
+    job_id = uuid4()
+    decided = Gate(run_id=RUN, key="rule", kind="rule", reason="P0 needs a person after QA", state="passed")
+    decided.actor = "key:ada"
+    return RunRows(
+        job=Job(id=RUN),
+        run=Run(job_id=RUN, estimate={"low_usd": 2.0, "high_usd": 4.0} if estimate is None else estimate),
+        project=Project(tenant="acme", name="shop"),
+        steps=steps,
+        executions=[AgentExecution(job_id=job_id, run_id=RUN, step_key=first, attempt=1)],
+        gates=[decided] if gates else [],
+        cancelling=frozenset(),
+        costs={job_id: 410_000_000},
+        spent_nanousd=612_300_000,
+        cap_nanousd=0,
+    )
+
+
+def body_of(**fields: Any) -> str:
+    return describe(rows_of(**fields), TICKET).body
 
 
 def test_a_reviewer_reads_what_was_done_by_whom_and_at_what_cost() -> None:
-    text = describe(FACTS)
+    text = describe(rows_of(), TICKET)
     assert text.title == "Cart total is wrong"
     for part in (
         "(https://f.example/12)",
@@ -44,7 +74,7 @@ def test_a_reviewer_reads_what_was_done_by_whom_and_at_what_cost() -> None:
 
 
 def test_a_run_without_gates_or_leftovers_has_no_empty_chapters() -> None:
-    body = describe(replace(FACTS, gates=(), open_issues=(), estimate_usd=None)).body
+    body = body_of(gates=False, issue=None, estimate={})
     assert "**Looked" not in body
     assert "**Left" not in body
     assert "\n\n\n" not in body
@@ -65,8 +95,8 @@ def test_a_run_without_gates_or_leftovers_has_no_empty_chapters() -> None:
 @pytest.mark.threat("D7")
 def test_what_an_agent_says_makes_the_forge_do_nothing(said: str, acts: str) -> None:
     assert acts not in neutralise(said)
-    for facts in (replace(FACTS, summary=said), replace(FACTS, open_issues=[said]), replace(FACTS, changed=[said])):
-        assert acts not in describe(facts).body
+    for fields in ({"summary": said}, {"issue": said}, {"changed": [said]}):
+        assert acts not in body_of(**fields)
 
 
 def test_ordinary_words_stay_as_they_are() -> None:
@@ -75,18 +105,18 @@ def test_ordinary_words_stay_as_they_are() -> None:
 
 
 def test_a_summary_cannot_leave_its_quotation() -> None:
-    body = describe(replace(FACTS, summary="one\n\n| a | b |\n# Title\r\ntwo\x0bthree")).body
+    body = body_of(summary="one\n\n| a | b |\n# Title\r\ntwo\x0bthree")
     quoted = [line for line in body.splitlines() if line.startswith(">")]
     assert quoted == ["> one", ">", "> | a | b |", "> # Title", "> two three"]
 
 
 def test_a_cell_cannot_add_columns_or_lines() -> None:
-    body = describe(replace(FACTS, steps=[StepLine("a|b\nc", "x", "completed", 1, 0)])).body
-    assert "| a\\|b c | x |" in body
+    body = body_of(first="a|b\nc")
+    assert "| a\\|b c | backend-dev |" in body
 
 
 def test_long_lists_are_cut_and_say_so() -> None:
-    body = describe(replace(FACTS, changed=[f"f{number}.ts" for number in range(MAX_LISTED + 5)])).body
+    body = body_of(changed=[f"f{number}.ts" for number in range(MAX_LISTED + 5)])
     assert "- and 5 more" in body
 
 

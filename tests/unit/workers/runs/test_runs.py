@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
+from ledger.runs.specs import GateState
 from routing.decision.router import Intent
 from routing.jobs import Reason, State
 from tests.unit.gateway.fake_provider.agent_workspace import FEATURE, FIX, MIXED, PROJECT, AgentWorkspace
 from tests.unit.workers.runs.scheduling.fake_run import BOOK, Game, Outcome, blocking, done, make_view
-from workers.runs.scheduling.view import GateState, RunView, StepView
+from workers.runs.scheduling.view import RunView, StepView
 
 
 @dataclass

@@ -160,7 +160,7 @@ def staged(words: StepBrief = WORDS, project: Snapshot = PROJECT, *, agent: str 
 
 @pytest.mark.req("S-052")
 def test_the_outputs_of_the_steps_before_are_staged_and_the_project_is_listed() -> None:
-    files = staged().files
+    files = staged()
 
     assert all(path.startswith(".agent-context/") for path in files)
     assert json.loads(files[".agent-context/steps/research/result.json"])["summary"] == "Specified."
@@ -200,7 +200,7 @@ def test_the_outputs_of_the_steps_before_are_staged_and_the_project_is_listed() 
 )
 def test_each_role_is_told_to_read_first_what_it_needs(agent: str, needs: str) -> None:
     words = replace(WORDS, context=())
-    first = staged(words, agent=agent).files[INDEX].decode().partition("## Read first")[2]
+    first = staged(words, agent=agent)[INDEX].decode().partition("## Read first")[2]
 
     assert f"- {needs}\n" in first
 
@@ -211,12 +211,12 @@ def test_what_does_not_fit_is_listed_and_no_size_is_passed() -> None:
     large = Snapshot({**files, "artifacts/research/spec.md": b"x" * 50_000})
     found = staged(project=large, most=20_000)
 
-    assert sum(len(data) for path, data in found.files.items() if path != INDEX) <= 20_000
-    assert found.listed == (".agent-context/steps/research/artifacts/research/spec.md",)
-    assert ".agent-context/steps/research/artifacts/research/spec.md" in found.files[INDEX].decode()
-    assert "more files" in found.files[TREE].decode()
-    assert len(found.files[INDEX]) < 10_000
-    assert b"".join(found.files.values()).count(b"file.ts") < 300
+    assert sum(len(data) for path, data in found.items() if path != INDEX) <= 20_000
+    too_large = found[INDEX].decode().partition("## Too large to stage")[2].partition("##")[0]
+    assert too_large.splitlines()[2:-1] == ["- .agent-context/steps/research/artifacts/research/spec.md"]
+    assert "more files" in found[TREE].decode()
+    assert len(found[INDEX]) < 10_000
+    assert b"".join(found.values()).count(b"file.ts") < 300
 
 
 @pytest.mark.req("S-050")
@@ -255,7 +255,7 @@ def test_no_key_is_in_anything_that_an_agent_is_told() -> None:
     )
     project = Snapshot({**PROJECT.files, "artifacts/research/spec.md": KEY.encode()})
     told = [order_text(words, redact=lambda text: redact(text, known=(KEY,))).encode()]
-    told += staged(words, project).files.values()
+    told += staged(words, project).values()
 
     assert not any(KEY.encode() in text or b"sk-ant-a1" in text for text in told)
 
@@ -272,4 +272,4 @@ def test_an_order_is_bounded_however_much_the_steps_before_said() -> None:
 def test_a_ticket_that_holds_no_text_at_all_is_no_error() -> None:
     words = replace(WORDS, ticket={"title": None, "body": 5}, results={"x": {}}, context=(), writes=())
     assert "Nowhere" in order_text(words, redact=lambda text: text)
-    assert staged(words).files[TICKET] == b"# Ticket\n\n\n"
+    assert staged(words)[TICKET] == b"# Ticket\n\n\n"

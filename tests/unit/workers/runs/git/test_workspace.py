@@ -23,8 +23,7 @@ from tests.unit.workers.runs.repositories import (
     write_tree,
 )
 from workers.errors import ObstructedError, RepositoryRefusedError, WorkspaceMissingError, WriteConflictError
-from workers.runs.git.sync import create_workspace, push
-from workers.runs.git.transport import Remote, RemoteRules
+from workers.runs.git.sync import Remote, RemoteRules, create_workspace, push
 from workers.runs.git.trees import LeftOut, TreeLimits
 from workers.runs.git.workspace import Step, Workspace
 
@@ -332,7 +331,7 @@ started = []
 sys.addaudithook(lambda event, args: started.append(event) if event in
     ("subprocess.Popen", "os.exec", "os.posix_spawn", "os.fork", "os.forkpty", "os.system") else None)
 from workers.runs.git.sync import create_workspace, push
-from workers.runs.git.transport import Remote, RemoteRules
+from workers.runs.git.sync import Remote, RemoteRules
 from workers.runs.git.workspace import Step, Workspace
 rules = RemoteRules(schemes={"file"}, files_below=place / "remotes")
 remote = Remote(url=f"file://{place}/remotes/shop.git", branch="main")

@@ -12,11 +12,12 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
+from ledger.runs.specs import GateState, NewStep, Phase, StepState
 from routing.decision.router import Intent
 from routing.jobs import Reason, State, is_end
 from routing.policy.platform import platform_policy
 from routing.redaction import redact
-from workers.runs.scheduling.actions import (
+from workers.runs.scheduling.ending import (
     Action,
     AddSteps,
     AdoptPlan,
@@ -32,17 +33,7 @@ from workers.runs.scheduling.actions import (
 )
 from workers.runs.scheduling.plan import find_overlap
 from workers.runs.scheduling.schedule import next_actions
-from workers.runs.scheduling.view import (
-    AgentResult,
-    GateState,
-    GateView,
-    NewStep,
-    Phase,
-    Rulebook,
-    RunView,
-    StepState,
-    StepView,
-)
+from workers.runs.scheduling.view import AgentResult, GateView, Rulebook, RunView, StepView
 
 MAX_MOVES = 3_000
 _VIEWS = TypeAdapter(RunView)

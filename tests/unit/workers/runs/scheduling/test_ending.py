@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from ledger.runs.specs import GateKind, GateState, Phase
 from routing.jobs import Reason, State
 from routing.policy.agents import GateRule, MandatoryRules
 from tests.unit.workers.runs.scheduling.fake_run import (
@@ -19,8 +20,8 @@ from tests.unit.workers.runs.scheduling.fake_run import (
     play,
     step,
 )
-from workers.runs.scheduling.actions import AdoptPlan, OpenGate, ScanChanges, StartStep
-from workers.runs.scheduling.view import GateKind, GateState, Phase, Rulebook, StepView
+from workers.runs.scheduling.ending import AdoptPlan, OpenGate, ScanChanges, StartStep
+from workers.runs.scheduling.view import Rulebook, StepView
 
 PLAN = plan_of(step("design", "architect"), step("dev", "backend-dev", "design"), step("test", "qa", "dev"))
 SUGGESTED = {**PLAN, "gates": [{"after": "test", "reason": "it touches payment"}]}

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from ledger.runs.specs import Phase
 from routing.decision.router import Intent
 from routing.jobs import Reason, State
 from tests.unit.workers.runs.scheduling.fake_run import (
@@ -20,8 +21,7 @@ from tests.unit.workers.runs.scheduling.fake_run import (
     step,
 )
 from tests.unit.workers.runs.scheduling.test_scheduling import contexts_of
-from workers.runs.scheduling.actions import AdoptPlan
-from workers.runs.scheduling.view import Phase
+from workers.runs.scheduling.ending import AdoptPlan
 
 REVIEWERS = ("code-review", "qa", "security")
 
@@ -313,8 +313,8 @@ def test_every_demand_for_rework_is_counted() -> None:
 
     assert game.end is not None
     assert game.end.record is not None
-    assert game.end.record.demands == 8
-    assert game.end.record.rounds == 3
+    assert game.end.record["demands"] == 8
+    assert game.end.record["rounds"] == 3
 
 
 @pytest.mark.req("S-111", "S-113")
@@ -351,11 +351,11 @@ def test_a_person_gets_plan_results_findings_artifacts_and_changes() -> None:
     assert game.end is not None
     record = game.end.record
     assert record is not None
-    assert [one.key for one in record.steps] == [one.key for one in game.view.steps]
-    assert {one.summary for one in record.steps if one.agent == "qa"} == {"still wrong"}
-    assert [issue.title for issue in record.issues] == ["finding 0"]
-    assert record.artifacts == ("artifacts/qa/report.md",)
-    assert "src/fix-frontend.ts" in record.changed
+    assert [one["key"] for one in record["steps"]] == [one.key for one in game.view.steps]
+    assert {one["summary"] for one in record["steps"] if one["agent"] == "qa"} == {"still wrong"}
+    assert [issue["title"] for issue in record["issues"]] == ["finding 0"]
+    assert record["artifacts"] == ["artifacts/qa/report.md"]
+    assert "src/fix-frontend.ts" in record["changed"]
 
 
 def test_a_finding_that_was_mended_is_not_in_the_escalation() -> None:
@@ -363,7 +363,7 @@ def test_a_finding_that_was_mended_is_not_in_the_escalation() -> None:
 
     assert game.end is not None
     assert game.end.record is not None
-    assert [issue.title for issue in game.end.record.issues] == ["finding 0"]
+    assert [issue["title"] for issue in game.end.record["issues"]] == ["finding 0"]
 
 
 def test_what_remediation_leaves_over_is_planned_as_rework() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from ledger.runs.specs import GateKind, GateState, Phase, StepState
 from routing.decision.router import Intent
 from routing.jobs import MOVES, Reason, State, is_end
 from tests.unit.workers.runs.scheduling.fake_run import (
@@ -20,9 +21,9 @@ from tests.unit.workers.runs.scheduling.fake_run import (
     play,
     step,
 )
-from workers.runs.scheduling.actions import CancelSteps, StartStep
+from workers.runs.scheduling.ending import CancelSteps, StartStep
 from workers.runs.scheduling.schedule import next_actions
-from workers.runs.scheduling.view import NOT_RETRIED, GateKind, GateState, GateView, Phase, StepState, StepView
+from workers.runs.scheduling.view import NOT_RETRIED, GateView, StepView
 
 FIX = Players(plan=FIX_CHOICE)
 

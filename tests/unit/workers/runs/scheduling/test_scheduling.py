@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from ledger.runs.specs import GateKind, GateState, Phase, StepState
 from routing.decision.router import Intent
 from routing.jobs import JobMessage, Reason, State, is_end
 from tests.unit.gateway.fake_provider.agent_workspace import FEATURE, MIXED
@@ -37,11 +38,11 @@ from tests.unit.workers.runs.scheduling.fake_run import (
     step,
 )
 from tests.unit.workers.runs.test_runs import play as play_in_theatre
-from workers.runs.scheduling.actions import StartStep
+from workers.runs.scheduling.ending import StartStep
 from workers.runs.scheduling.plan import BuildChoice, Plan, PlanStep, SequentialChoice, expand_template, find_overlap
 from workers.runs.scheduling.planning import PlanContext, judge_plan
 from workers.runs.scheduling.schedule import next_actions
-from workers.runs.scheduling.view import AgentResult, GateKind, GateState, GateView, Phase, RunView, StepState, StepView
+from workers.runs.scheduling.view import AgentResult, GateView, RunView, StepView
 from workers.runs.step_context import StepBrief, order_text
 
 AGENTS = [
@@ -450,7 +451,7 @@ def test_changes_that_the_scan_refuses_are_neither_shown_to_a_person_nor_publish
 
 
 ROOT = Path(__file__).parents[5]
-DECISIONS = ("actions", "ending", "plan", "planning", "remedies", "schedule", "view")
+DECISIONS = ("ending", "plan", "planning", "remedies", "schedule", "view")
 """Where the service decides."""
 OUTSIDE = (
     "anthropic",

@@ -1,34 +1,43 @@
-"""Runtime `claude_code`: the Claude Code CLI in a box of its own, for agents that write source and run commands.
+"""Agents that are command-line programs, and the project's own build.
 
-The box is the wall (ruling A18), so the CLI asks for no permission. The instructions are in the workspace as
+Runtime `claude_code` runs the Claude Code CLI in a box of its own, for agents that write source and run commands. The
+box is the wall (ruling A18), so the CLI asks for no permission. The instructions are in the workspace as
 `.agent-context/CLAUDE.md`, placed before anything has run in the box; the CLI reads them once, as it starts. An image
 could hold them for the shipped agents only.
+
+Runtime `codex_local` runs the Codex CLI as a process of the worker's own machine, with ADR-013's guarded retry. Nothing
+isolates it and no gateway sees its calls. So it is off unless the operator names the installation's one tenant, it is
+charged its whole step budget before it starts, and its environment is an explicit list.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import re
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from ledger.events import EventKind
 from routing.jobs import Reason, State
 from routing.policy.agents import RESULT_FILE
-from routing.policy.prices import BudgetExceeded
-from sandbox.box import WORKSPACE, Box, Clocks, CollectRules, Ending, ExecResult
-from sandbox.claude_code.command import SessionPlan, ticket_role
-from sandbox.claude_code.session import End, Verdict
-from sandbox.errors import BoxLostError
+from routing.policy.prices import BudgetExceeded, nanousd_of
+from sandbox.box import WORKSPACE, Box, BoxLostError, BoxSpec, Clocks, CollectRules, Ending, ExecResult, Target
+from sandbox.claude_code import End, SessionPlan, Verdict, ticket_role
+from sandbox.local_box import LocalBox
 from sites.errors import PathRefusedError, TreeRefusedError
 from sites.files import is_planted
 from workers.attempt import Attempt
 from workers.handlers.agent import ENDS, TOO_LARGE
 from workers.handlers.build import build_commands
-from workers.runs.runners.api import session_seconds
+from workers.runs.api_runner import session_seconds
 from workers.runs.scheduling.view import MAX_ISSUES
 from workers.runs.step_context import INSTRUCTIONS, AgentOrder, AgentRun, Failed
 from workers.session import SessionResult, hold_session, obstacle_to
+
+logger = logging.getLogger(__name__)
 
 _IGNORED = frozenset({"node_modules", ".next", ".turbo", ".cache"})
 """Directories that commands fill by themselves; they are skipped unread."""
@@ -79,38 +88,33 @@ _GRACE_SECONDS = 8.0
 _LEAST_SECONDS = 5.0
 
 
-class ClaudeCodeRunner:
-    """Runs agents of runtime `claude_code`."""
+def run_claude_code(order: AgentOrder, attempt: Attempt) -> AgentRun:
+    """Run an agent of runtime `claude_code`: a session in a box.
 
-    def run(self, order: AgentOrder, attempt: Attempt) -> AgentRun:
-        """Run an agent's session in a box.
-
-        Raises:
-            SandboxUnavailableError: there is no engine, or no image (the operator's fault).
-            UncontainedSessionError: the box is no container (the operator's fault); nothing was started.
-            ProviderBusyError, GatewayUnreachableError: nobody's fault: the step waits, and begins anew.
-        """
-        attempt.await_circuit(order.model)
-        given = {**order.files, INSTRUCTIONS: order.instructions.encode()}
-        with attempt.step("provision"):
-            box = attempt.boxes.acquire()
-        try:
-            attempt.enter(box)
-            with attempt.step("inject"):
-                put(box, given)
-            with attempt.step("execute"):
-                held = hold_session(
-                    attempt, box, _plan(order), prompt=order.prompt, clocks=session_clocks(order, attempt)
-                )
-            exceeded = attempt.budget_exceeded() if held.verdict.end in (End.FAILED, End.BUDGET) else None
-            obstacle = obstacle_to(attempt, held.verdict, model=order.model, exceeded=exceeded)
-            if obstacle is not None:
-                raise obstacle
-            with attempt.step("extract"):
-                return _extract(attempt, box, held, order, exceeded=exceeded)
-        finally:
-            with attempt.step("teardown"):
-                box.close()
+    Raises:
+        SandboxUnavailableError: there is no engine, or no image (the operator's fault).
+        UncontainedSessionError: the box is no container (the operator's fault); nothing was started.
+        ProviderBusyError, GatewayUnreachableError: nobody's fault: the step waits, and begins anew.
+    """
+    attempt.await_circuit(order.model)
+    given = {**order.files, INSTRUCTIONS: order.instructions.encode()}
+    with attempt.step("provision"):
+        box = attempt.boxes.acquire()
+    try:
+        attempt.enter(box)
+        with attempt.step("inject"):
+            put(box, given)
+        with attempt.step("execute"):
+            held = hold_session(attempt, box, _plan(order), prompt=order.prompt, clocks=session_clocks(order, attempt))
+        exceeded = attempt.budget_exceeded() if held.verdict.end in (End.FAILED, End.BUDGET) else None
+        obstacle = obstacle_to(attempt, held.verdict, model=order.model, exceeded=exceeded)
+        if obstacle is not None:
+            raise obstacle
+        with attempt.step("extract"):
+            return _extract(attempt, box, held, order, exceeded=exceeded)
+    finally:
+        with attempt.step("teardown"):
+            box.close()
 
 
 def _plan(order: AgentOrder) -> SessionPlan:
@@ -227,3 +231,115 @@ def _issue(command: Sequence[str], result: ExecResult, files: Mapping[str, bytes
 def _result(files: Mapping[str, bytes], summary: str, issues: Sequence[Mapping[str, Any]]) -> AgentRun:
     result = {"status": "complete", "summary": summary, "issues": list(issues[:MAX_ISSUES])}
     return AgentRun({**files, RESULT_FILE: json.dumps(result).encode()}, facts={"how": "the project's build"})
+
+
+FALLBACK_FLAG = "SPRINTFOUNDRY_ENABLE_CODEX_HOME_AUTH_FALLBACK"
+"""With the value 1, and no other, a process that failed because of Codex's own home is retried once without it."""
+AUTH_SIGNATURE = b"401 Unauthorized: Missing bearer or basic authentication in header"
+"""Trusted on stderr alone: a model writes to stdout, and must not decide about an environment."""
+CODEX_HOME = ".codex-home"
+"""Within the workspace; never part of what the agent left."""
+
+_PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "SSL_CERT_FILE")
+_CODEX_SHOWN_CHARS = 400
+
+
+def run_codex(order: AgentOrder, attempt: Attempt) -> AgentRun:
+    """Run an agent of runtime `codex_local`."""
+    if (refused := _codex_refusal(order, attempt)) is not None:
+        return AgentRun(None, refused)
+    box = LocalBox(BoxSpec(image="none", gateway=Target("", 1)))
+    try:
+        home = {f"{CODEX_HOME}/config.toml": b""}
+        box.put({**order.files, **home}, planted=lambda path: False)
+        result, retried = _with_codex_retry(box, order, attempt)
+        files, refused = collect(box, attempt, order.files)
+    finally:
+        box.close()
+    facts = {
+        "how": "codex on the worker's machine",
+        "status": result.exit_code,
+        "seconds": round(result.seconds, 1),
+        "auth_retry": retried,
+        "tokens": "unknown",
+    }
+    failed = _codex_failure(result, attempt.environment) or refused
+    if files is None:
+        return AgentRun(None, failed, facts=facts)
+    kept = {path: data for path, data in files.items() if not path.startswith(f"{CODEX_HOME}/")}
+    return AgentRun(kept, failed, facts=facts)
+
+
+def _codex_refusal(order: AgentOrder, attempt: Attempt) -> Failed | None:
+    """Return why Codex may not run here; nothing was started."""
+    tenant = attempt.runs.codex_tenant
+    if not tenant:
+        return Failed(State.FAILED, Reason.NOT_AVAILABLE, "runtime codex_local is off in this installation")
+    if attempt.claim.job.tenant != tenant:
+        detail = "runtime codex_local is not isolated: it is for the installation's one tenant only"
+        return Failed(State.FAILED, Reason.NOT_AVAILABLE, detail)
+    exceeded = attempt.charge_unmetered(nanousd_of(order.cap_usd), order.model)
+    return Failed(State.BUDGET_EXCEEDED, Reason.COST_CAP, str(exceeded)) if exceeded is not None else None
+
+
+def codex_arguments(order: AgentOrder, *, command: str) -> tuple[str, ...]:
+    """Return Codex's command line; the prompt goes over stdin."""
+    return (
+        command,
+        "exec",
+        f"--model={order.model}",
+        "--sandbox=workspace-write",
+        "--skip-git-repo-check",
+        "--color=never",
+        "-",
+    )
+
+
+def codex_environment(inherited: Mapping[str, str], *, home: Path | None) -> dict[str, str]:
+    """Return Codex's environment: a few of the worker's variables, and none of Pointsman's.
+
+    Without `home`, Codex's home within the workspace, it is the environment of the retry (S-133).
+    """
+    passed_on = {name: inherited[name] for name in _PASSED_ON if name in inherited}
+    return passed_on if home is None else {**passed_on, "CODEX_HOME": str(home)}
+
+
+def may_retry_codex(result: ExecResult, inherited: Mapping[str, str]) -> bool:
+    """Whether ADR-013 allows the one retry: its flag is set, the process failed, its signature is on stderr."""
+    has_failed = result.ending is Ending.EXITED and result.exit_code != 0
+    return inherited.get(FALLBACK_FLAG) == "1" and has_failed and AUTH_SIGNATURE in result.stderr
+
+
+def _with_codex_retry(box: LocalBox, order: AgentOrder, attempt: Attempt) -> tuple[ExecResult, bool]:
+    result = _run_codex(box, order, attempt, home=box.workspace / CODEX_HOME)
+    if not may_retry_codex(result, attempt.environment):
+        return result, False
+    logger.warning("codex_auth_fallback", extra={"agent": order.name})
+    attempt.report(EventKind.PROGRESS, {"text": "codex had no authentication in its home: tried once without it"})
+    return _run_codex(box, order, attempt, home=None), True
+
+
+def _run_codex(box: LocalBox, order: AgentOrder, attempt: Attempt, *, home: Path | None) -> ExecResult:
+    attempt.check()
+    soft = max(session_seconds(order, attempt) - _GRACE_SECONDS, _LEAST_SECONDS)
+    return box.run(
+        codex_arguments(order, command=attempt.runs.codex_command),
+        clocks=Clocks(soft_seconds=soft, hard_seconds=soft + _GRACE_SECONDS + 2, grace_seconds=_GRACE_SECONDS),
+        stdin=f"{order.instructions}\n\n{order.prompt}".encode("utf-8", "replace"),
+        env=codex_environment(attempt.environment, home=home),
+        watch=attempt.watcher(),
+    )
+
+
+def _codex_failure(result: ExecResult, inherited: Mapping[str, str]) -> Failed | None:
+    if result.ending is not Ending.EXITED:
+        is_late = result.ending in (Ending.SOFT_TIMEOUT, Ending.HARD_TIMEOUT)
+        state, reason = (State.TIMED_OUT, Reason.TIME_LIMIT) if is_late else (State.OUTPUT_EXCEEDED, Reason.OUTPUT_CAP)
+        return Failed(state, reason, f"codex was cut off: {result.ending.value}")
+    if result.exit_code == 0:
+        return None
+    said = result.stderr[-_CODEX_SHOWN_CHARS:].decode("utf-8", "replace").strip()
+    hint = ""
+    if AUTH_SIGNATURE in result.stderr and inherited.get(FALLBACK_FLAG) != "1":
+        hint = f" (the operator can allow one retry without CODEX_HOME by {FALLBACK_FLAG}=1)"
+    return Failed(State.FAILED, Reason.AGENT_FAILED, f"codex ended with status {result.exit_code}{hint}: {said}")

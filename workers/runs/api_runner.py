@@ -71,10 +71,7 @@ class _Write(_Input):
 class FileTools:
     """A workspace in memory and the tools that work in it.
 
-    Args:
-        files: contents by path, staged context included.
-        writes: path rules of what may be written.
-        most_bytes: limit of all written files together.
+    `most_bytes` limits all written files together.
     """
 
     def __init__(self, files: Mapping[str, bytes], *, writes: Sequence[str], most_bytes: int) -> None:
@@ -195,24 +192,21 @@ _GO_ON = f"You used no tool. Go on with your task, or end your step with the too
 _CUT = "Your reply was longer than it may be and was cut. Nothing of this call was done; write less at a time."
 
 
-class ApiRunner:
-    """Runs agents of runtime `api`."""
+def run_api(order: AgentOrder, attempt: Attempt) -> AgentRun:
+    """Let an agent of runtime `api` work until it finishes or has to stop.
 
-    def run(self, order: AgentOrder, attempt: Attempt) -> AgentRun:
-        """Let an agent work until it finishes or has to stop.
-
-        Raises:
-            GatewayError: a model call failed for good.
-            CancelledByOwnerError, LeaseLostError: nobody's fault.
-        """
-        conversation = _Conversation(order, attempt)
-        failed = conversation.hold()
-        return AgentRun(
-            files=conversation.workspace.files,
-            failed=failed,
-            refused=tuple(conversation.workspace.refused),
-            facts={"turns": conversation.turns, "tools_used": conversation.tools_used, "tokens": conversation.tokens},
-        )
+    Raises:
+        GatewayError: a model call failed for good.
+        CancelledByOwnerError, LeaseLostError: nobody's fault.
+    """
+    conversation = _Conversation(order, attempt)
+    failed = conversation.hold()
+    return AgentRun(
+        files=conversation.workspace.files,
+        failed=failed,
+        refused=tuple(conversation.workspace.refused),
+        facts={"turns": conversation.turns, "tools_used": conversation.tools_used, "tokens": conversation.tokens},
+    )
 
 
 def session_seconds(order: AgentOrder, attempt: Attempt, *, closing: float = _CLOSING_SECONDS) -> float:

@@ -23,8 +23,16 @@ from routing.policy.project import ProjectConfig
 from tests.unit.workers.runs.repositories import files_of, make_project
 from workers.config import RunsConfig
 from workers.errors import RemoteError, RepositoryRefusedError
-from workers.runs.git.sync import create_workspace, push, remote_of, remote_rules
-from workers.runs.git.transport import Credentials, Remote, RemoteRules, check_url
+from workers.runs.git.sync import (
+    Credentials,
+    Remote,
+    RemoteRules,
+    check_url,
+    create_workspace,
+    push,
+    remote_of,
+    remote_rules,
+)
 from workers.runs.git.trees import PackLimits
 from workers.runs.git.workspace import Step, Workspace
 

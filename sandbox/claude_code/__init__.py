@@ -1,1 +1,0 @@
-"""The Claude Code CLI as a program that is driven, read and not trusted."""
