@@ -73,6 +73,15 @@ class SlowModel:
         finally:
             self._loop.call_soon_threadsafe(self._loop.stop)
             thread.join()
+            self._loop.run_until_complete(self._close(server))
+            self._loop.close()
+
+    async def _close(self, server: asyncio.Server) -> None:
+        server.close()
+        replies = asyncio.all_tasks() - {asyncio.current_task()}
+        for reply in replies:
+            reply.cancel()
+        await asyncio.gather(*replies, return_exceptions=True)
 
     async def _reply(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(asyncio.IncompleteReadError, ConnectionError):
