@@ -253,7 +253,8 @@ class SeenTenant:
         if request.site is not None:
             if not self.signals:
                 return None
-            signals = self.signals.get(request.site, next(iter(self.signals.values())))
+            if (signals := self.signals.get(request.site)) is None:
+                signals = next(iter(self.signals.copy().values()))  # another thread may learn of a site meanwhile
             sites[request.site] = SiteSnapshot(_UNKNOWN, is_shown=True, is_locked=False, signals=signals)
         return SubmissionContext(self.overrides, datetime.now(UTC), sites, {}, tenant, {})
 
