@@ -101,6 +101,20 @@ def test_a_migration_keeps_every_row_and_the_audit_chain(old: Shop) -> None:
     assert (verdict.ok, verdict.seals, verdict.rows > 40, verdict.unsealed) == (True, 1, True, 1)
 
 
+def test_renamed_labels_go_on_counting(old: Shop) -> None:
+    renamed = {
+        '{"door":"http"}': '{"source":"http"}',
+        '{"door":"http","field":"x"}': '{"field":"x","source":"http"}',
+        '{"outcome":"parked_kept","queue":"spec"}': '{"outcome":"deferred_kept","queue":"spec"}',
+        '{"outcome":"resting"}': '{"outcome":"retrying"}',
+        '{"outcome":"done"}': '{"outcome":"done"}',
+    }
+    for before, after in renamed.items():
+        old.execute("INSERT INTO rollup (name, labels, value) VALUES (:name, :labels, 1)", name=after, labels=before)
+    migrate(old.ledger.engine)
+    assert set(old.rows("SELECT name FROM rollup WHERE name = labels")) >= {(after,) for after in renamed.values()}
+
+
 def test_what_old_code_writes_still_fits_after_a_migration(old: Shop) -> None:
     migrate(old.ledger.engine, to=RENAMED)
     before = columns(old)

@@ -32,6 +32,12 @@ _VALUES = (
     "UPDATE event SET kind = 'circuit', data = jsonb_set(data, '{change}', to_jsonb("
     "CAST(CASE data ->> 'change' WHEN 'parked' THEN 'opened' ELSE 'closed' END AS text))) WHERE kind = 'lane'",
     "UPDATE event SET data = data - 'door' || jsonb_build_object('source', data -> 'door') WHERE data ? 'door'",
+    r"""UPDATE rollup SET labels = regexp_replace(labels, '"door":("[^"]*"),?(.*)\}$', CASE
+        WHEN labels ~ '"door":"[^"]*"\}' THEN '"source":\1}' ELSE '\2,"source":\1}' END)
+        WHERE labels LIKE '{"door":%'""",
+    """UPDATE rollup SET labels = replace(replace(labels, '"outcome":"parked', '"outcome":"deferred'),
+        '"outcome":"resting"', '"outcome":"retrying"')
+        WHERE labels LIKE '%"outcome":"parked%' OR labels LIKE '%"outcome":"resting"%'""",
 )
 
 

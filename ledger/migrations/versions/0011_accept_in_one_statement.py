@@ -1,7 +1,6 @@
 """Jobs are accepted with their events and audit rows derived from them, by one statement for all.
 
-`pointsman_accept_1`, which is handed all three, stays for processes of the version before. One row is asked for in the
-order of an index, not EXISTS: without that the planner reads another.
+One row is asked for in the order of an index, not EXISTS: without that the planner reads another.
 """
 
 from alembic import op
