@@ -31,7 +31,7 @@ from workers.errors import CancelledByOwnerError, LeaseLostError
 from workers.handlers.publish import run_control
 from workers.heartbeat import WorkerHeartbeat
 from workers.lifecycle import Handler, Resources, install_interrupts, run_attempt
-from workers.outcomes import Answered, Candidate, Ended, Escalate, Outcome
+from workers.outcomes import Answered, Candidate, Deferred, Ended, Escalate, Outcome
 from workers.pool import PoolHooks
 
 HOME = b"<!doctype html><html lang=en><head><title>Bakery</title></head><body><h1>Bread</h1></body></html>"
@@ -674,3 +674,15 @@ def test_failure_at_any_step_before_publish_leaves_the_active_release_and_frees_
     assert (rig.shop.active(site), rig.shown(site), rig.is_free(site)) == (active, FILES, True)
     assert rig.shop.scalar("SELECT count(*) FROM audit WHERE action = 'job_ended' AND job_id = :id", id=job.id) == 1
     assert rig.shop.scalar("SELECT count(*) FROM notification WHERE job_id = :id", id=job.id) == 1
+
+
+@pytest.mark.req("H-085")
+def test_whoever_waits_for_a_provider_frees_no_site_but_its_own(rig: Rig) -> None:
+    site = rig.site()
+    busy = returns(Deferred(Reason.PROVIDER_BUSY, "busy"))
+    writer = rig.run(rig.shop.accept(site_id=site), busy)
+    assert (writer.state, rig.is_free(site)) == ("queued", True)
+    holder = waiting(rig, site)
+    reader = rig.run(rig.shop.accept(site_id=site, tier=None), busy)
+    assert (reader.site_id, reader.state) == (site, "queued")
+    assert rig.shop.find(Site, site).lock_job_id == holder.id

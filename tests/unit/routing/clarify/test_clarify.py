@@ -188,6 +188,14 @@ def test_must_ask_the_model_in_every_unresolved_state(said: str) -> None:
     assert len(talk.asked) == 1
 
 
+@pytest.mark.req("L-070")
+@pytest.mark.parametrize("reason", AmbiguityReason)
+def test_must_ask_the_model_whatever_the_reason(reason: AmbiguityReason) -> None:
+    talk = Conversation()
+    talk.say("Links Panel D", known=reason)
+    assert [request.reason for request in talk.asked] == [reason]
+
+
 @pytest.mark.req("L-036", "L-044")
 @pytest.mark.parametrize("cue", ["from chat", "in chat"])
 def test_must_read_a_scope_cue_before_any_widget_bypass(cue: str) -> None:

@@ -436,14 +436,14 @@ def test_the_kill_switch_is_on_for_exactly_true() -> None:
     assert read_ladder_flags({CLARIFICATION_LLM_FLAG: "true"}) == LadderFlags(llm_enabled=True)
 
 
-@pytest.mark.req("L-140", "L-147", "L-128")
+@pytest.mark.req("L-140", "L-147", "L-125", "L-128")
 def test_with_the_switch_off_a_certain_answer_only_re_orders() -> None:
     talk = Conversation(reply=sure("a2", 1.0), auto=False)
     result = talk.say(MISSPELT)
     assert (result.outcome, result.order, talk.executed) == (Outcome.CLARIFY, A2_FIRST, [])
 
 
-@pytest.mark.req("L-142")
+@pytest.mark.req("L-142", "L-125")
 def test_the_flags_are_read_for_every_decision() -> None:
     environment = {CLARIFICATION_LLM_FLAG: "true", AUTO_EXECUTE_FLAG: "true"}
 

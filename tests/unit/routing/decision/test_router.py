@@ -102,7 +102,7 @@ def test_each_question_pattern_of_the_document_asks_where_it_begins_the_message(
     assert unbound(f"Update the page to say {case(pattern)} HPOS").mode is Mode.ACTION
 
 
-@pytest.mark.req("R-014", "R-018", "R-022", "R-077", "R-078", "R-083")
+@pytest.mark.req("R-012", "R-014", "R-018", "R-022", "R-077", "R-078", "R-083")
 @pytest.mark.parametrize(
     "prompt",
     [

@@ -90,7 +90,9 @@ def test_whoever_runs_commands_or_writes_source_has_a_box_and_nobody_else_has_a_
     assert boxed == {"frontend-dev", "backend-dev", "styling", "qa"}
     for name, agent in AGENTS.items():
         assert ("Bash" in agent.tools) == agent.needs_box, name
+        assert not agent.needs_box or {"Read", "Write", "Edit"} <= agent.tools, name
         assert (agent.image is not None) == agent.needs_box, name
+    assert "runtime api has no Bash" in refusal("qa", runtime="api", image=None)
 
 
 @pytest.mark.req("S-087")

@@ -18,6 +18,7 @@ from sandbox.docker.recipe import (
     SECURITY,
     Kind,
     Slot,
+    box_container,
     check_box,
     check_forwarder,
     check_given_outer,
@@ -174,7 +175,10 @@ def network() -> dict[str, Any]:
         "Attachable": False,
         "Ingress": False,
         "Labels": dict(wanted["labels"]),
-        "Options": dict(wanted["options"]),
+        "Options": {
+            "com.docker.network.bridge.inhibit_ipv4": "true",
+            "com.docker.network.bridge.name": "pm-0123",
+        },
         "IPAM": {"Config": [{"Subnet": "10.0.0.0/29"}]},
         "Containers": {},
     }
@@ -191,6 +195,16 @@ WEAKER_NETWORK: dict[str, Callable[[dict[str, Any]], None]] = {
     "somebody_is_there": lambda found: found.update(Containers={"x": {}}),
     "of_another_slot": lambda found: found["Labels"].update({"pointsman.slot": "x"}),
 }
+
+
+@pytest.mark.req("H-111")
+def test_a_box_is_asked_for_in_its_own_network_which_leads_nowhere() -> None:
+    wanted = inner_network(SLOT, "10.0.0.0/29")
+    asked = box_container(SLOT, SPEC, forwarder="10.0.0.2", lifetime_seconds=9)
+
+    assert asked["network"] == wanted["name"] == INNER
+    assert "network_mode" not in asked
+    assert (wanted["internal"], wanted["attachable"], wanted["enable_ipv6"]) == (True, False, False)
 
 
 @pytest.mark.threat("A14", "B2")
