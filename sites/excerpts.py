@@ -89,7 +89,7 @@ def show_text(files: Mapping[str, bytes], prompt: str, *, max_bytes: int = MAX_R
     wanted = _Wanted.of(prompt)
     shown, left = [], []
     for path in sorted(texts, key=lambda path: (-wanted.score(path, texts[path]), path)):
-        page = read_page(texts[path])
+        page = read_page(texts[path]) if max_bytes >= 0 else ""
         max_bytes -= len(page.encode())
         if max_bytes < 0:
             left.append(path)

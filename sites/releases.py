@@ -231,7 +231,8 @@ class Sweeper:
         """
         swept = Swept()
         for site in _below(self._root / "sites"):
-            self._sweep_site(site, kept.sites.get(site.name, Shown()), older_than, is_dry_run, swept)
+            if not site.is_symlink():
+                self._sweep_site(site, kept.sites.get(site.name, Shown()), older_than, is_dry_run, swept)
         for shard in _below(self._root / "blobs"):
             with self._disk.excluding(self._root):
                 self._sweep_shard(shard, kept.blobs, older_than, is_dry_run, swept)
@@ -286,7 +287,8 @@ def _in_use(site: Path) -> Path:
 
 
 def _below(directory: Path) -> Iterator[Path]:
-    if directory.is_dir():
+    """Yield what is in a directory of the store; a link leads out of it."""
+    if directory.is_dir() and not directory.is_symlink():
         yield from sorted(directory.iterdir())
 
 

@@ -16,6 +16,7 @@ import os
 import pickle
 import queue
 import resource
+import select
 import signal
 import socket
 import threading
@@ -94,6 +95,12 @@ class Child:
         self._connection.send_bytes(call)
         reply = self._connection.recv_bytes()
         return reply[1:], reply[:1] == _GOES_ON
+
+    def is_over(self) -> bool:
+        """Whether it ended while it was idle."""
+        ends = select.poll()
+        ends.register(self._pidfd if self._pidfd is not None else -1, select.POLLIN)
+        return bool(ends.poll(0))
 
     def kill(self) -> None:
         """Kill it, from any thread."""
@@ -178,14 +185,22 @@ class Children:
         while True:
             work.check()
             with suppress(queue.Empty):
-                return self._places.get(timeout=_PATIENCE_SECONDS)
+                child = self._places.get(timeout=_PATIENCE_SECONDS)
+                if child is None or not child.is_over():
+                    return child
+                child.close()
+                return None
 
     def _fork_child(self) -> Child:
         ours, theirs = socket.socketpair()
         with theirs, self._forking:
             try:
                 socket.send_fds(self._orders, [b"."], [theirs.fileno()])
-                _, (pidfd,), _, _ = socket.recv_fds(self._orders, 1, 1)
+                answer, pidfds, _, _ = socket.recv_fds(self._orders, 1, 1)
+                if answer == _NO_ROOM:
+                    ours.close()
+                    raise ComputeChildLost("it could not be forked")
+                (pidfd,) = pidfds
             except (OSError, ValueError):
                 logger.exception("keeper_of_compute_children_lost")
                 ours.close()
@@ -202,8 +217,14 @@ class Children:
             with suppress(ChildProcessError):
                 while os.waitpid(-1, os.WNOHANG)[0]:
                     pass
-            pid = self._fork(partial(self._serve, orders, descriptors[0]))
-            os.close(descriptors[0])
+            try:
+                pid = self._fork(partial(self._serve, orders, descriptors[0]))
+            except OSError:  # no more tasks or memory: the other children go on
+                logger.exception("compute_child_not_forked")
+                orders.send(_NO_ROOM)
+                continue
+            finally:
+                os.close(descriptors[0])
             pidfd = os.pidfd_open(pid)
             socket.send_fds(orders, [b"."], [pidfd])
             os.close(pidfd)
@@ -233,6 +254,7 @@ class Children:
 
 
 _GOES_ON, _IS_LAST = b"+", b"-"
+_NO_ROOM = b"-"
 
 
 class _Reply(NamedTuple):
@@ -250,7 +272,16 @@ def _reply(call: bytes) -> bytes:
         return pickle.dumps(_Reply(steps, value, None), pickle.HIGHEST_PROTOCOL)
     except Exception as error:  # noqa: BLE001  # it is raised in the worker
         error.add_note(traceback.format_exc())
-        return pickle.dumps(_Reply(steps, None, error), pickle.HIGHEST_PROTOCOL)
+        return _failure(steps, error)
+
+
+def _failure(steps: list[Step], error: Exception) -> bytes:
+    try:
+        reply = pickle.dumps(_Reply(steps, None, error), pickle.HIGHEST_PROTOCOL)
+        pickle.loads(reply)
+    except Exception:  # noqa: BLE001  # an error that does not travel is still no death
+        return pickle.dumps(_Reply(steps, None, RuntimeError(f"{error!r}")), pickle.HIGHEST_PROTOCOL)
+    return reply
 
 
 def _resident_kib() -> int:

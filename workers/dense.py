@@ -192,7 +192,12 @@ class DensePool(BasePool):  # type: ignore[misc]
             if not is_abandoned:
                 self._report(report)
 
-        threading.Thread(target=run, name="attempt", daemon=True).start()
+        try:
+            threading.Thread(target=run, name="attempt", daemon=True).start()
+        except RuntimeError as error:  # no more tasks or memory: the others go on
+            with self._lock:
+                del self._works[work]
+            self._report(_broken_off(error, error_callback))
         return work
 
     def hand_back(self, seconds: float) -> None:
@@ -256,14 +261,18 @@ def _outcome(
     """Run a task, and return what tells Celery how it ended."""
     try:
         value = run()
-    except BaseException as error:
-        logger.exception("task_broke_off")
-        try:
-            raise WorkerLostError(repr(error))
-        except WorkerLostError:
-            info = ExceptionInfo()
-        return lambda: error_callback(info)
+    except BaseException as error:  # noqa: BLE001  # it is logged there
+        return _broken_off(error, error_callback)
     return lambda: callback(value)
+
+
+def _broken_off(error: BaseException, error_callback: Callable[[ExceptionInfo], None]) -> Callable[[], None]:
+    logger.error("task_broke_off", exc_info=error)
+    try:
+        raise WorkerLostError(repr(error))
+    except WorkerLostError:
+        info = ExceptionInfo()
+    return lambda: error_callback(info)
 
 
 def allow_files(concurrency: int) -> None:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sites.excerpts import MAX_FOUND, Hidden, excerpts, hidden_text, show_tree
+from sites import excerpts as module
+from sites.excerpts import MAX_FOUND, Hidden, excerpts, hidden_text, read_page, show_text, show_tree
 
 SITE = {
     "index.html": b"<h1>Welcome</h1>\n<p>Open daily</p>\n",
@@ -36,6 +37,19 @@ def test_the_file_that_holds_the_quoted_text_comes_before_others() -> None:
 def test_questions_of_style_bring_the_stylesheet_and_of_behaviour_the_script() -> None:
     assert "css/site.css" in paths("bigger hover colour")[:2]
     assert "js/app.js" in paths("fix the javascript")[:2]
+
+
+def test_pages_that_have_no_room_any_more_are_named_and_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+
+    def note(source: str) -> str:
+        read.append(source)
+        return read_page(source)
+
+    monkeypatch.setattr(module, "read_page", note)
+    shown = show_text({f"{number}.html": b"<p>Open daily</p>" for number in range(9)}, "When?", max_bytes=25)
+    assert len(read) == 3, "two have room, and the third has not"
+    assert shown.endswith("Other pages: 2.html, 3.html, 4.html, 5.html, 6.html, 7.html, 8.html")
 
 
 def test_only_text_is_shown_and_everything_is_listed() -> None:

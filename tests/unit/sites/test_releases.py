@@ -52,6 +52,20 @@ def test_what_is_not_kept_goes_and_what_is_stays_byte_for_byte(tmp_path: Path) -
     assert [path.name for path in (tmp_path / "sites" / SITE / "releases").iterdir()] == ["r2"]
 
 
+@pytest.mark.parametrize(
+    "place", ["blobs/ab", f"{VERDICTS}/ab", "sites/shop/trees", "sites/shop/releases", "sites/shop"]
+)
+def test_a_link_does_not_lead_a_sweep_out_of_the_store(place: str, tmp_path: Path) -> None:
+    other = tmp_path / "other" / "trees" / "file"
+    other.mkdir(parents=True)
+    link = tmp_path / "store" / place
+    link.parent.mkdir(parents=True)
+    link.symlink_to(other.parent if place != "sites/shop" else other.parent.parent)
+    os.utime(other, (LONG_AGO, LONG_AGO))
+    Sweeper(tmp_path / "store").sweep(Kept(frozenset()), older_than=LONG_AGO + 1)
+    assert other.exists()
+
+
 def test_a_verdict_of_the_scan_goes_when_nobody_has_made_it_anew_for_long(tmp_path: Path) -> None:
     old, young = tmp_path / VERDICTS / "ab" / "ab1", tmp_path / VERDICTS / "ab" / "ab2"
     old.parent.mkdir(parents=True)

@@ -1,16 +1,20 @@
 """Children that compute for a pool of threads."""
 
 import os
+import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from workers.compute import Child, Children
+from workers.errors import ComputeChildLost, HandBack
 
 ROUNDS = 40
 
@@ -51,8 +55,117 @@ def fork_side_by_side() -> int:
     return len(wrong)
 
 
+def run_alone(probe: str) -> int:
+    """Return what a function of this module returns in a process of one thread."""
+    script = f"import sys; from {__name__} import {probe}; sys.exit({probe}())"
+    return subprocess.run([sys.executable, "-c", script], timeout=60, check=False).returncode
+
+
+def await_end(pid: int) -> None:
+    """Wait until a process has ended, reaped or not."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        while Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z":
+            time.sleep(0.01)
+
+
+def outlive_an_idle_child() -> int:
+    """Return 0 if the next call is computed all the same."""
+    children = Children(lambda: None, most_calls=9, most_kib=1 << 30)
+    children.start()
+    died = children.run([], Watching(), (os.getpid, (), {}))  # type: ignore[arg-type]
+    os.kill(died, signal.SIGKILL)
+    await_end(died)
+    return int(children.run([], Watching(), (os.getpid, (), {})) == died)  # type: ignore[arg-type]
+
+
+def hand_back_after_the_keeper_died() -> int:
+    """Return 0 if an attempt that has not begun to compute is handed back, and its worker told to stop."""
+    stops: list[int] = []
+    signal.signal(signal.SIGQUIT, lambda signum, _: stops.append(signum))
+    children = Children(lambda: None, most_calls=9, most_kib=1 << 30)
+    children.start()
+    [keeper] = map(int, Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
+    computed = children.run([], Watching(), (os.getpid, (), {}))  # type: ignore[arg-type]
+    os.kill(keeper, signal.SIGKILL)
+    os.kill(computed, signal.SIGKILL)  # as its own death signal does
+    os.waitpid(keeper, 0)
+    await_end(computed)
+    try:
+        children.run([], Watching(), (os.getpid, (), {}))  # type: ignore[arg-type]
+    except HandBack:
+        return 0 if stops else 1
+    return 2
+
+
+def outlive_a_fork_that_fails() -> int:
+    """Return 0 if a fork that fails costs one call, and nothing else."""
+    fork, tries = os.fork, iter((False, True, False))
+
+    def fork_sometimes() -> int:
+        if next(tries):
+            raise BlockingIOError
+        return fork()
+
+    def prepare() -> None:
+        os.fork = fork_sometimes
+
+    children = Children(prepare, most_calls=1, most_kib=1 << 30)
+    children.start()
+    lost = 0
+    for _ in range(3):
+        try:
+            children.run([], Watching(), (os.getpid, (), {}))  # type: ignore[arg-type]
+        except ComputeChildLost:
+            lost += 1
+    return abs(lost - 1)
+
+
+class UntoldError(Exception):
+    """An error that does not pickle."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lock = threading.Lock()
+
+
+class UnreadError(Exception):
+    """An error that pickles, and cannot be read again."""
+
+    def __init__(self, one: int, other: int) -> None:
+        super().__init__(one + other)
+
+
+def fail(error: str) -> NoReturn:
+    raise UntoldError if error == "untold" else UnreadError(1, 2)
+
+
+def tell_what_does_not_pickle() -> int:
+    """Return 0 if a call's error is told, and not taken for its child's death or for another one."""
+    children = Children(lambda: None, most_calls=9, most_kib=1 << 30)
+    children.start()
+    told = []
+    for error in ("untold", "unread"):
+        try:
+            children.run([], Watching(), (fail, (error,), {}))  # type: ignore[arg-type]
+        except RuntimeError as why:
+            told.append(str(why))
+    return 0 if told == ["UntoldError()", "UnreadError(3)"] else 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "probe",
+    [
+        outlive_an_idle_child,
+        hand_back_after_the_keeper_died,
+        outlive_a_fork_that_fails,
+        tell_what_does_not_pickle,
+    ],
+)
+def test_a_call_fails_only_by_what_happens_to_itself(probe: Callable[[], int]) -> None:
+    assert run_alone(probe.__name__) == 0
+
+
 @pytest.mark.slow
 def test_an_attempt_kills_its_own_child_and_no_other() -> None:
-    script = f"import sys; from {__name__} import fork_side_by_side; sys.exit(fork_side_by_side())"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert run_alone(fork_side_by_side.__name__) == 0
