@@ -24,11 +24,13 @@ import yaml
 
 from monitoring.exporter import CONTENT_TYPE, render_metrics
 from producers.local.supervisor import free_port
+from routing.config import read_settings
 from routing.policy.platform import platform_policy
 from routing.queues import QUEUES
 from tests.factories import Shop
 from tests.services import wait_until
 from workers.config import WorkerConfig
+from workers.main import WorkerSettings
 from workers.pool import LET_GO_SECONDS
 
 KEDA = Path(__file__).parents[2] / "compose" / "keda"
@@ -77,6 +79,17 @@ def test_a_pod_counts_for_as_many_slots_as_its_worker_has(queue: str) -> None:
     assert trigger(queue)["metricType"] == "AverageValue"
     assert trigger(queue)["metadata"]["ignoreNullValues"] == "false", "no metrics must not mean no workers"
     assert SCALED[queue]["spec"]["fallback"]["replicas"] >= 1
+
+
+@pytest.mark.parametrize("queue", sorted(SCALED))
+def test_a_pod_s_settings_are_its_worker_s_and_name_what_it_mounts(queue: str) -> None:
+    (worker,) = pod(queue)["containers"]
+    settings = read_settings(WorkerSettings, {one["name"]: one["value"] for one in worker["env"]})
+    mounted = {one["name"]: Path(one["mountPath"]) for one in worker["volumeMounts"]}
+    assert mounted.get("content-store", settings.content_store.root) == settings.content_store.root
+    assert mounted.get("runs", settings.runs.root) == settings.runs.root
+    limit = int(worker["resources"]["limits"]["memory"].removesuffix("Mi")) * 1024
+    assert settings.worker.most_memory_kib_per_child < limit, "a runaway job ends alone"
 
 
 @pytest.mark.parametrize("queue", sorted(SCALED))

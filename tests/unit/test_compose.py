@@ -17,6 +17,8 @@ from producers.config import ApiConfig
 from routing.config import PREFIX, SECTIONS, read_settings
 from routing.queues import QUEUES
 from sandbox.config import MirrorConfig
+from sites.spec.edit import MAX_CHUNKS
+from workers.compute import CHILDREN
 from workers.config import WorkerConfig
 
 COMPOSE = Path(__file__).parents[2] / "compose"
@@ -93,6 +95,13 @@ def test_a_worker_gets_twenty_seconds_more_than_its_jobs_to_stop() -> None:
     for name, service in SERVICES.items():
         if name.startswith("worker-"):
             assert int(service["stop_grace_period"].removesuffix("s")) >= WorkerConfig().stop_seconds + 20
+
+
+def test_a_worker_has_room_for_the_threads_of_all_its_jobs() -> None:
+    for name, queue in QUEUES.items():
+        service = SERVICES[f"worker-{name.value}"]
+        each = 1 + (MAX_CHUNKS if queue.is_model_bound else 0)
+        assert service["pids_limit"] > int(service["command"][-1]) * each + 2 * CHILDREN + 10, name
 
 
 def test_processes_wait_for_the_migration_and_nobody_else_makes_one() -> None:
