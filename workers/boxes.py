@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
@@ -64,6 +65,8 @@ class PoolOnDemand:
     def __init__(self, open_pool: Callable[[], BoxPool]) -> None:
         self._open_pool = open_pool
         self._pool: BoxPool | None = None
+        self._failed: tuple[float, SandboxError] = (0.0, SandboxError())
+        """When it could not be opened, on the monotonic clock, and why."""
         self._lock = threading.Lock()
 
     def acquire(self) -> Box:
@@ -82,9 +85,16 @@ class PoolOnDemand:
             logger.warning("boxes_unavailable", extra={"reason": getattr(error, "reason", type(error).__name__)})
 
     def _opened(self) -> BoxPool:
+        asked = time.monotonic()
         with self._lock:
-            if self._pool is None:
-                self._pool = self._open_pool()
+            at, error = self._failed
+            if self._pool is None and at > asked:
+                raise error  # one after the other, threads would wait for a silent engine beyond their hard limits
+            try:
+                self._pool = self._pool or self._open_pool()
+            except SandboxError as failed:
+                self._failed = (time.monotonic(), failed)
+                raise
             return self._pool
 
     def close(self) -> None:
