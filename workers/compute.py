@@ -197,9 +197,9 @@ class Children:
             try:
                 socket.send_fds(self._orders, [b"."], [theirs.fileno()])
                 answer, pidfds, _, _ = socket.recv_fds(self._orders, 1, 1)
-                if answer == _NO_ROOM:
+                if answer and not pidfds:
                     ours.close()
-                    raise ComputeChildLost("it could not be forked")
+                    raise ComputeChildLost("it could not be forked, or its descriptor not be opened here")
                 (pidfd,) = pidfds
             except (OSError, ValueError):
                 logger.exception("keeper_of_compute_children_lost")
@@ -221,7 +221,7 @@ class Children:
                 pid = self._fork(partial(self._serve, orders, descriptors[0]))
             except OSError:  # no more tasks or memory: the other children go on
                 logger.exception("compute_child_not_forked")
-                orders.send(_NO_ROOM)
+                orders.send(b".")
                 continue
             finally:
                 os.close(descriptors[0])
@@ -254,7 +254,6 @@ class Children:
 
 
 _GOES_ON, _IS_LAST = b"+", b"-"
-_NO_ROOM = b"-"
 
 
 class _Reply(NamedTuple):

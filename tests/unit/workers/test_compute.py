@@ -1,6 +1,7 @@
 """Children that compute for a pool of threads."""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -120,6 +121,22 @@ def outlive_a_fork_that_fails() -> int:
     return abs(lost - 1)
 
 
+def outlive_a_lack_of_files() -> int:
+    """Return 0 if a child whose descriptor cannot be opened costs one call, and nothing else."""
+    children = Children(lambda: None, most_calls=1, most_kib=1 << 30)
+    children.start()
+    usual, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.dup(0)
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free + 2, most))  # room for both ends of its connection
+    try:
+        children.run([], Watching(), (os.getpid, (), {}))  # type: ignore[arg-type]
+    except ComputeChildLost:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (usual, most))
+        return int(children.run([], Watching(), (os.getpid, (), {})) == 0)  # type: ignore[arg-type]
+    return 2
+
+
 class UntoldError(Exception):
     """An error that does not pickle."""
 
@@ -159,6 +176,7 @@ def tell_what_does_not_pickle() -> int:
         outlive_an_idle_child,
         hand_back_after_the_keeper_died,
         outlive_a_fork_that_fails,
+        outlive_a_lack_of_files,
         tell_what_does_not_pickle,
     ],
 )
