@@ -24,9 +24,10 @@ from gateway import messages as messages_api
 from gateway.admission import Admission, Caller, CircuitReporter, logged_path
 from gateway.config import GatewayConfig
 from gateway.errors import LedgerUnreachableError
-from gateway.journal import Journal, Reconciliation
+from gateway.journal import Journal
 from gateway.ledger_client import Ledger
 from gateway.messages import Code, ModelRequest, RefusedError
+from gateway.reconciliation import Reconciliation
 from gateway.relay import CLIENT_GONE, OpenCall, OpenCalls, Relay, open_session, read_up_to, trace_call
 from monitoring.asgi import Server, TimedHttpProtocol
 from routing.policy.platform import Policy

@@ -10,7 +10,6 @@ from tests.chaos.suites import run_tests
 
 PATHS = (
     "tests/integration/test_pitfalls.py",
-    "tests/integration/test_pools.py",
     "tests/integration/test_stopping.py",
     "tests/integration/test_alerts.py",
     "tests/integration/test_panels_of_history.py",

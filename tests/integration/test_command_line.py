@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -135,3 +137,10 @@ def test_the_shell_completes_sites_and_jobs_of_the_tenant(shop: Shop) -> None:
     assert completed(shop, "pointsman submit x --site b") == ["bakery", "bookshop"]
     assert completed(shop, f"pointsman job {job_id[:4]}") == [str(UUID(job_id))]
     assert completed(shop, "pointsman submit x --site s") == []
+
+
+def test_a_worker_s_pool_and_number_of_jobs_are_those_of_the_command_line() -> None:
+    worker = [sys.executable, "-m", "producers.cli", "worker", "control"]
+    for options, refused in ((("--pool", "none"), "'none'"), (("--pool", "dense"), "the dense pool serves only")):
+        done = subprocess.run([*worker, *options], capture_output=True, text=True, timeout=60)
+        assert (done.returncode, refused in done.stderr) == (2, True)

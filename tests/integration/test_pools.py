@@ -20,8 +20,6 @@ from tests.integration.worker_world import World
 from tests.services import Valkey, wait_until
 
 BOTH_POOLS = pytest.mark.parametrize("pool", ["prefork", "dense"])
-DENSE_FIRST = pytest.mark.parametrize("pool", [pytest.param("prefork", marks=pytest.mark.long), "dense"])
-"""In CI the pool of processes shows the same in `test_hard_limit`, `test_recovery` and `test_lifecycle`."""
 MODEL_BOUND = (QueueName.ANSWER, QueueName.SPEC, QueueName.PATCH)
 LIMITS = {"soft_seconds": 3, "hard_seconds": 9, "output_bytes": 1000}
 LONG = {"soft_seconds": 200, "hard_seconds": 250}
@@ -86,7 +84,7 @@ def ask_each(world: World, prompt: str) -> dict[QueueName, UUID]:
     return {queue: world.ask(f"{prompt} {queue.value}", queue) for queue in MODEL_BOUND}
 
 
-@DENSE_FIRST
+@BOTH_POOLS
 def test_every_limit_ends_its_job_on_every_model_bound_queue_and_the_worker_goes_on(
     strict: World, pool: str, gateway_url: str
 ) -> None:
@@ -127,7 +125,7 @@ def test_a_computation_s_steps_and_error_are_its_attempt_s(patient: World, pool:
         assert data["seconds"] < LONG["soft_seconds"]
 
 
-@DENSE_FIRST
+@BOTH_POOLS
 def test_a_computation_that_dies_ends_its_own_job_alone(patient: World, pool: str) -> None:
     world = patient
     worker = world.start(*MODEL_BOUND, pool=pool, concurrency=9, worker__most_memory_kib_per_child=600_000)
@@ -155,7 +153,7 @@ def test_a_cancel_reaches_a_running_job(patient: World, pool: str) -> None:
         assert world.ended(job_id).state == "cancelled"
 
 
-@DENSE_FIRST
+@BOTH_POOLS
 def test_the_jobs_of_a_killed_worker_run_once_more(patient: World, pool: str) -> None:
     world = patient
     killed = world.start(*MODEL_BOUND, pool=pool, concurrency=6)

@@ -12,9 +12,10 @@ import pytest
 from aiohttp import web
 from typer.testing import CliRunner
 
-from gateway import journal as journal_module
-from gateway.journal import Reconciliation, read_journal
+from gateway import reconciliation
+from gateway.journal import read_journal
 from gateway.ledger_client import Ledger as LedgerClient
+from gateway.reconciliation import Reconciliation
 from ledger.operations.history import Rule
 from ledger.operations.history_reader import examine
 from ledger.record_tables import Epoch
@@ -63,7 +64,7 @@ def named(ledger: Ledger) -> None:
 
 @pytest.fixture(autouse=True)
 def settles_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal_module, "_SETTLING_SECONDS", 0.0)
+    monkeypatch.setattr(reconciliation, "_SETTLING_SECONDS", 0.0)
 
 
 @contextmanager

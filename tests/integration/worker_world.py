@@ -190,7 +190,7 @@ class World:
             lambda: (job := self.shop.job(job_id)).ended_at and job, seconds=seconds, what="the job has ended"
         )
 
-    def running(self, worker: Worker, prompt: str, *, seconds: float = 45) -> int:
+    def running(self, worker: Worker, prompt: str, *, seconds: float = 20) -> int:
         """Wait until a job is worked on, and return the pool child that does."""
         wait_until(lambda: worker.started(prompt), seconds=seconds, what=f"{prompt!r} is worked on")
         return worker.started(prompt)[-1]

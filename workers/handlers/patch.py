@@ -93,9 +93,9 @@ def patch_files(attempt: Attempt) -> Outcome:
 
 def _show(inputs: Inputs) -> _Shown:
     files = sources_of(inputs.files)  # the next build would undo a change of its output
-    is_one = is_built(files)
-    intro = _BUILT if is_one else _PLAIN
-    return _Shown(f"{limits_of(inputs)}\n\n{intro}\n{show_tree(files, inputs.words)}", is_one)
+    has_build = is_built(files)
+    intro = _BUILT if has_build else _PLAIN
+    return _Shown(f"{limits_of(inputs)}\n\n{intro}\n{show_tree(files, inputs.words)}", has_build)
 
 
 def _patch(attempt: Attempt, shown: _Shown) -> Outcome:
@@ -131,16 +131,16 @@ class _Refused:
 def _apply(inputs: Inputs, reply: Mapping[str, Any], *, may_mend: bool) -> Candidate | Ended | Escalate | _Refused:
     """Apply a model's patch; what the scan will refuse is sent back while the model may mend it."""
     files = sources_of(inputs.files)
-    is_one = is_built(files)
+    has_build = is_built(files)
     try:
         with timed("apply"):
-            applied = apply_diff(files, str(reply.get("patch", "")), policy=SOURCES if is_one else SITE)
+            applied = apply_diff(files, str(reply.get("patch", "")), policy=SOURCES if has_build else SITE)
     except DiffRefusedError as error:
         if not error.is_repairable:
             return _end_of(error)
         return _Refused(error.feedback, f"the last patch did not apply: {error}")
     candidate = _candidate(applied, files, summary=str(reply.get("summary") or "Edited by a patch."))
-    if may_mend and not is_one and (refusal := refused_by_scan(inputs, candidate)):
+    if may_mend and not has_build and (refusal := refused_by_scan(inputs, candidate)):
         return _Refused(refusal)
     return candidate
 
