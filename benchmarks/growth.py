@@ -21,7 +21,7 @@ from benchmarks.past import fill
 from benchmarks.progress import say
 from benchmarks.race import Turn, interleave
 from ledger import audit
-from ledger.jobs import list_jobs
+from ledger.job_search import JobFilter
 from ledger.start_attempt import Claim, claim, finish
 from ledger.store import Ledger, create_ledger_engine
 from ledger.submission import accept
@@ -30,7 +30,7 @@ from monitoring.exporter import render_metrics
 from producers.dispatch.broker import Publisher
 from producers.dispatch.sweeping import RowSweeper
 from producers.intake.submit import Submitter
-from producers.use_cases.jobs import summarise
+from producers.use_cases.jobs import page_of_jobs
 from routing.broker import create_app
 from routing.jobs import JobMessage, JobRequest, Reason, Source, State
 from routing.policy.platform import platform_policy
@@ -189,8 +189,8 @@ class Bench:
         self, *, tenant: str, states: Sequence[State] = (), site_id: UUID | None = None, limit: int = 50
     ) -> None:
         with self._ledger.begin() as session:
-            found = list_jobs(session, tenant=tenant, states=states, site_id=site_id, limit=limit)
-            assert summarise(session, found)
+            wanted = JobFilter(tenant=tenant, states=states, site_id=site_id)
+            assert page_of_jobs(session, wanted, limit=limit).jobs
 
     def _tidy(self) -> None:
         """End what a step left open, so that the next one finds what this one found."""

@@ -5,12 +5,12 @@ Every move and every end is recorded as events, which metrics count. An end also
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
-from sqlalchemy import ColumnElement, bindparam, cast, func, select, union_all
+from sqlalchemy import bindparam, cast, func, select
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlmodel import Session, col
 
@@ -269,43 +269,6 @@ def lock_job(session: Session, job_id: UUID, *, tenant: str | None = None, attem
     for observe in lock_observers:
         observe(job)
     return job
-
-
-def list_jobs(
-    session: Session,
-    *,
-    tenant: str | None = None,
-    states: Sequence[State] = (),
-    site_id: UUID | None = None,
-    limit: int = 50,
-) -> Sequence[Job]:
-    """Return jobs, newest first, without the steps of runs: a run lists its own."""
-    newest = col(Job.created_at).desc()
-    conditions = [col(Job.queue) != QueueName.STEPS.value]
-    if tenant is not None:
-        conditions.append(col(Job.tenant) == tenant)
-    if site_id is not None:
-        conditions.append(col(Job.site_id) == site_id)
-    if states:
-        ids = (
-            select(col(Job.id)).where(*conditions, in_states).order_by(newest).limit(limit)
-            for in_states in _states(states)
-        )
-        conditions = [col(Job.id).in_(union_all(*ids))]
-    return session.scalars(select(Job).where(*conditions).order_by(newest).limit(limit)).all()
-
-
-def _states(states: Sequence[State]) -> Iterator[ColumnElement[bool]]:
-    """Yield conditions that select jobs in these states, each matching an index that is ordered by age.
-
-    Without them the few jobs in a rare state would be searched for among all jobs ever accepted.
-    """
-    ended_at = col(Job.ended_at)
-    open_states = [state.value for state in states if state not in ENDS]
-    if open_states:
-        yield ended_at.is_(None) & col(Job.state).in_(open_states)
-    for state in ENDS.intersection(states):
-        yield ended_at.is_not(None) & (col(Job.state) == state.value)
 
 
 def move(session: Session, job: Job, target: State, *, reason: Reason | None = None, **data: Any) -> None:

@@ -103,6 +103,7 @@ def create_app(wiring: Resources, *, console: Console | None = None) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
         telemetry=NO_TELEMETRY,
+        generate_unique_id_function=lambda route: route.name,
     )
     _serve_docs(app)
     app.state.resources = wiring

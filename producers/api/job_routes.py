@@ -10,11 +10,12 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
 from starlette.concurrency import run_in_threadpool
 
 from ledger.job_control import Seen, approve, reject, request_cancel
-from ledger.jobs import find_job, list_jobs, lock_job
+from ledger.job_search import JobFilter
+from ledger.jobs import find_job, lock_job
 from ledger.releases import find_site
 from ledger.submission import Accepted, KnownKey
 from ledger.tables import Job
@@ -42,17 +43,19 @@ from producers.api.requests import (
 from producers.errors import BodyTooLargeError, BrokenBodyError
 from producers.intake.submit import Submitted
 from producers.use_cases.clarify import MAX_REPLY_CHARACTERS
-from producers.use_cases.jobs import JobSummary, JobView, describe, summarise, tier_name
+from producers.use_cases.jobs import JobsPage, JobView, describe, page_of_jobs, tier_name
 from producers.use_cases.rounds import ResumeOrder, ReviseOrder
 from producers.use_cases.sites import Comparison, changes_of_job
 from producers.use_cases.tenants import Caller, Scope
 from routing.errors import FieldError, InvalidJobError
 from routing.jobs import SiteName, Source, State, parse_as
 from routing.policy.prices import decimal_usd
+from routing.queues import TierName, parse_tier
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
 Body = Annotated[bytes, Depends(read_body)]
+Cursor = Annotated[str | None, Query(max_length=2000, description="`next_cursor` of the previous page.")]
 Key = Annotated[
     str | None,
     Header(description="The same key and body return the same job.", json_schema_extra=KEY_LENGTH),
@@ -215,18 +218,30 @@ def _rule_of(error: Exception) -> str:
 
 
 @router.get("")
-def get_jobs(
+def list_jobs(
     resources: ResourcesDep,
     caller: Reader,
     state: Annotated[list[State] | None, Query(description="Only jobs in these states; repeatable.")] = None,
+    tier: Annotated[list[TierName] | None, Query(description="Only jobs on these tiers; repeatable.")] = None,
     site: Annotated[SiteName | None, Query(description="Only jobs of this site.")] = None,
+    text: Annotated[str, Query(max_length=200, description="Words of the prompt, or the start of an id.")] = "",
+    since: Annotated[AwareDatetime | None, Query(description="Only jobs accepted at this time or later.")] = None,
+    until: Annotated[AwareDatetime | None, Query(description="Only jobs accepted before this time.")] = None,
+    cursor: Cursor = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
-) -> list[JobSummary]:
+) -> JobsPage:
     """List the tenant's jobs, newest first."""
     with resources.ledger.begin() as session:
-        site_id = find_site(session, caller.tenant, site).id if site is not None else None
-        jobs = list_jobs(session, tenant=caller.tenant, states=state or (), site_id=site_id, limit=limit)
-        return summarise(session, jobs)
+        wanted = JobFilter(
+            tenant=caller.tenant,
+            states=state or (),
+            tiers=[parse_tier(name) for name in tier or ()],
+            site_id=find_site(session, caller.tenant, site).id if site is not None else None,
+            text=text.strip(),
+            since=since,
+            until=until,
+        )
+        return page_of_jobs(session, wanted, cursor=cursor, limit=limit)
 
 
 @router.get("/{job_id}")
@@ -236,7 +251,7 @@ def get_job(resources: ResourcesDep, caller: Reader, job_id: UUID) -> JobView:
 
 
 @router.get("/{job_id}/diff")
-def get_diff(resources: ResourcesDep, caller: Reader, job_id: UUID) -> Comparison:
+def get_job_diff(resources: ResourcesDep, caller: Reader, job_id: UUID) -> Comparison:
     """Return what a job's release changes, with unified diffs of text."""
     return changes_of_job(resources.ledger, resources.content_store, job_id, tenant=caller.tenant)
 
@@ -257,7 +272,7 @@ def get_diff(resources: ResourcesDep, caller: Reader, job_id: UUID) -> Compariso
         503: {"description": "The process has as many streams open as it may; `Retry-After` says when to come back."},
     },
 )
-async def get_events(
+async def get_job_events(
     resources: ResourcesDep,
     caller: Reader,
     job_id: UUID,

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ledger.notifications import Wanted
 from ledger.store import serves
 from monitoring import traces
-from producers.api.job_routes import Body
+from producers.api.job_routes import Body, Cursor
 from producers.api.openapi import body_of
 from producers.api.problems import problem
 from producers.api.requests import Reader, ResourcesDep, SubmitCaller, asker_of, parse_json
@@ -37,20 +37,21 @@ logger = logging.getLogger(__name__)
 router = APIRouter(prefix="/v1")
 health_router = APIRouter(tags=["health"])
 
-Cursor = Annotated[str | None, Query(max_length=2000, description="`next_cursor` of the previous page.")]
 Limit = Annotated[int, Query(ge=1, le=200)]
 ClusterName = Annotated[str, Path(pattern="^[0-9a-f]{10}$", description="A cluster's short name.")]
 _EXAMPLE = {"signature": "2f1d0c9b8a", "limit": 50}
 
 
 @router.get("/dead-letters", tags=["dead letters"])
-def get_clusters(resources: ResourcesDep, caller: Reader, cursor: Cursor = None, limit: Limit = 50) -> ClustersPage:
+def list_dead_letter_clusters(
+    resources: ResourcesDep, caller: Reader, cursor: Cursor = None, limit: Limit = 50
+) -> ClustersPage:
     """List the tenant's dead letters by failure signature, the largest cluster first."""
     return resources.dead_letters.clusters(caller.tenant, cursor=cursor, limit=limit)
 
 
 @router.get("/dead-letters/{cluster}", tags=["dead letters"])
-def get_cluster(
+def list_dead_letters(
     resources: ResourcesDep, caller: Reader, cluster: ClusterName, cursor: Cursor = None, limit: Limit = 50
 ) -> DeadLettersPage:
     """List the dead letters of one cluster, the oldest first."""
@@ -58,7 +59,7 @@ def get_cluster(
 
 
 @router.post("/dead-letters/replay", tags=["dead letters"], openapi_extra=body_of(ReplayOrder, _EXAMPLE))
-def replay(resources: ResourcesDep, caller: SubmitCaller, raw: Body) -> Verdicts:
+def replay_dead_letters(resources: ResourcesDep, caller: SubmitCaller, raw: Body) -> Verdicts:
     """Resubmit dead letters: routed by today's policy, from the current release, on their existing bill.
 
     Each job succeeds or fails on its own. Replaying a job twice creates no second job.
@@ -68,21 +69,21 @@ def replay(resources: ResourcesDep, caller: SubmitCaller, raw: Body) -> Verdicts
 
 
 @router.post("/dead-letters/dismiss", tags=["dead letters"], openapi_extra=body_of(DeadLetterOrder, _EXAMPLE))
-def dismiss(resources: ResourcesDep, caller: SubmitCaller, raw: Body) -> Verdicts:
+def dismiss_dead_letters(resources: ResourcesDep, caller: SubmitCaller, raw: Body) -> Verdicts:
     """Mark dead letters as dealt with."""
     order = parse_as(DeadLetterOrder, parse_json(raw) if raw.strip() else {})
     return resources.dead_letters.dismiss(order, requester=asker_of(caller))
 
 
 @router.get("/queues", tags=["queues"])
-def get_queues(resources: ResourcesDep, caller: Reader) -> list[QueueView]:
+def list_queues(resources: ResourcesDep, caller: Reader) -> list[QueueView]:
     """Tell how many of the tenant's jobs wait on each queue, and how long the oldest has."""
     with resources.ledger.begin() as session:
         return queue_depths(session, caller.tenant)
 
 
 @router.get("/notifications", tags=["notifications"])
-def get_notifications(
+def list_notifications(
     resources: ResourcesDep,
     caller: Reader,
     state: Annotated[Wanted, Query(description="Given up, or still being retried.")] = "undelivered",

@@ -69,7 +69,7 @@ class RevokedView(BaseModel):
 
 
 @router.get("/sites", tags=["sites"])
-def get_sites(resources: ResourcesDep, caller: Reader) -> list[SiteView]:
+def list_sites(resources: ResourcesDep, caller: Reader) -> list[SiteView]:
     """List the tenant's sites by name."""
     return [site_view(site, pages_url=resources.pages_url) for site in resources.sites.all(caller.tenant)]
 
@@ -84,7 +84,7 @@ def create_site(resources: ResourcesDep, caller: Admin, raw: Body, response: Res
 
 
 @router.get("/sites/{name}/releases", tags=["sites"])
-def get_releases(
+def list_releases(
     resources: ResourcesDep, caller: Reader, name: SiteName, limit: Annotated[int, Query(ge=1, le=200)] = 50
 ) -> list[ReleaseView]:
     """List a site's published releases, newest first."""
@@ -93,7 +93,7 @@ def get_releases(
 
 
 @router.post("/sites/{name}/rollback", tags=["sites"], openapi_extra=body_of(RollbackBody, {}))
-def roll_back(resources: ResourcesDep, caller: Approver, name: SiteName, raw: Body) -> ReleaseView:
+def roll_back_site(resources: ResourcesDep, caller: Approver, name: SiteName, raw: Body) -> ReleaseView:
     """Make an earlier release the active one again."""
     body = parse_model(RollbackBody, raw)
     release = resources.sites.rollback(caller.tenant, name, to=body.release_id, actor=caller.actor)
@@ -109,7 +109,7 @@ def revoke_previews(resources: ResourcesDep, caller: Approver, name: SiteName, r
 
 
 @router.get("/sites/{name}/diff", tags=["sites"])
-def get_diff(
+def get_site_diff(
     resources: ResourcesDep,
     caller: Reader,
     name: SiteName,
@@ -187,7 +187,7 @@ class AcceptedRunView(BaseModel):
 
 
 @router.get("/projects", tags=["projects"])
-def get_projects(resources: ResourcesDep, caller: Reader) -> list[ProjectView]:
+def list_projects(resources: ResourcesDep, caller: Reader) -> list[ProjectView]:
     """List the tenant's code projects by name."""
     return list(resources.projects.all(caller.tenant))
 
@@ -241,7 +241,7 @@ def get_run(resources: ResourcesDep, caller: Reader, job_id: UUID) -> RunView:
 
 
 @router.get("/gates", tags=["runs"])
-def get_gates(resources: ResourcesDep, caller: Reader) -> list[GateView]:
+def list_gates(resources: ResourcesDep, caller: Reader) -> list[GateView]:
     """List the open gates, the oldest first."""
     with resources.ledger.begin() as session:
         return [*map(GateView.of, open_gates(session, caller.tenant))]
@@ -306,7 +306,7 @@ class DeliveryView(BaseModel):
         413: {"description": "The delivery is too long."},
     },
 )
-def take_delivery(
+def receive_ticket(
     tracker: Tracker,
     tenant: str,
     project: str,

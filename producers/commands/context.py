@@ -322,11 +322,11 @@ def complete_sites(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def complete_jobs(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     """Return the tenant's newest jobs whose ids start with this, each with its state and prompt."""
-    from ledger.jobs import list_jobs
+    from ledger.job_search import JobFilter, find_jobs
 
     def read(session: Session) -> list[tuple[str, str]]:
-        jobs = list_jobs(session, tenant=_tenant_in(ctx), limit=_MAX_COMPLETIONS)
-        items = ((str(job.id), f"{job.state}: {' '.join(job.prompt.split())[:60]}") for job in jobs)
+        found = find_jobs(session, JobFilter(tenant=_tenant_in(ctx)), limit=_MAX_COMPLETIONS)
+        items = ((str(job.id), f"{job.state}: {' '.join(job.prompt.split())[:60]}") for job in found.jobs)
         return [item for item in items if item[0].startswith(incomplete)]
 
     return _complete(ctx, read)

@@ -139,12 +139,11 @@ def list_jobs(
 ) -> None:
     """List jobs, newest first."""
     with installed(ctx) as installation:
-        from ledger import jobs as ledger_jobs
-        from producers.use_cases.jobs import summarise
+        from ledger.job_search import JobFilter
+        from producers.use_cases.jobs import page_of_jobs
 
         with installation.ledger.begin() as session:
-            jobs = ledger_jobs.list_jobs(session, tenant=tenant, states=state or (), limit=limit)
-            views = summarise(session, jobs)
+            views = page_of_jobs(session, JobFilter(tenant=tenant, states=state or ()), limit=limit).jobs
     rows = ((v.id, v.state, f"${v.spent_usd}", v.site or v.project or "", " ".join(v.prompt.split())) for v in views)
     print_rows(views, ("job", "state", "cost", "site or project", "prompt"), rows, as_json=as_json)
 

@@ -5,21 +5,22 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from fastapi import APIRouter, Form, Header, Query, Request
-from sqlalchemy import String, cast, select
-from sqlmodel import Session, col
+from sqlmodel import Session
 from sse_starlette import ServerSentEvent
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from ledger.attempts import effective_policy
+from ledger.errors import SiteNotFoundError
 from ledger.job_control import Seen, approve, reject, request_cancel
+from ledger.job_search import JobFilter
 from ledger.jobs import find_job, lock_job
-from ledger.tables import Job, Site
+from ledger.releases import find_site
+from ledger.tables import Job
 from producers.api.event_streams import News, read_events
 from producers.api.requests import asker_of
 from producers.console.job_page import events_of, facts_of
@@ -35,7 +36,7 @@ from producers.console.web import (
     render,
 )
 from producers.use_cases.clarify import MAX_REPLY_CHARACTERS
-from producers.use_cases.jobs import JobSummary, summarise
+from producers.use_cases.jobs import JobsPage, page_of_jobs
 from producers.use_cases.rounds import ResumeOrder, ReviseOrder
 from routing.decision.explanation import Explanation, explain
 from routing.decision.router import CLASSIFIER, Route, SiteSignals, signals_of
@@ -43,68 +44,10 @@ from routing.errors import InvalidJobError
 from routing.jobs import Source, State, parse_as, parse_request, read_stored
 from routing.policy.platform import Policy
 from routing.prompt.vocabulary import Vocabularies
-from routing.queues import QueueName, TierName
+from routing.queues import TierName
 from routing.rounds import WORK_SO_FAR
 
 PAGE = 40
-MAX_SEARCHED = 20_000
-"""How far back a search goes; there is no index on prompts."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Filter:
-    """Which jobs to list."""
-
-    states: tuple[State, ...] = ()
-    site: str = ""
-    text: str = ""
-    """Words of the prompt, or the start of a job's id."""
-    before: datetime | None = None
-    """Only jobs accepted before this, where the previous page ended."""
-
-
-@dataclass(frozen=True)
-class Page:
-    """Some jobs, and where the next page begins."""
-
-    jobs: tuple[JobSummary, ...]
-    next_before: datetime | None
-    is_cut: bool
-    """Whether the search stopped at its bound and may have missed older jobs."""
-
-
-def page_of(session: Session, tenant: str, wanted: Filter) -> Page:
-    """Return a page of a tenant's jobs that match a filter."""
-    newest = select(Job).where(col(Job.tenant) == tenant, col(Job.queue) != QueueName.STEPS.value)
-    if wanted.before is not None:
-        newest = newest.where(col(Job.created_at) < wanted.before)
-    if wanted.states:
-        newest = newest.where(col(Job.state).in_([state.value for state in wanted.states]))
-    if wanted.site:
-        named = select(col(Site.id)).where(col(Site.tenant) == tenant, col(Site.name) == wanted.site)
-        newest = newest.where(col(Job.site_id).in_(named))
-    newest = newest.order_by(col(Job.created_at).desc())
-    if not wanted.text:
-        found = session.scalars(newest.limit(PAGE + 1)).all()
-        return _page(session, found, is_cut=False)
-    recent = newest.limit(MAX_SEARCHED).subquery()
-    like = f"%{_escaped(wanted.text)}%"
-    begins = f"{_escaped(wanted.text.lower())}%"
-    matches = recent.c.prompt.ilike(like, escape="\\") | cast(recent.c.id, String).like(begins, escape="\\")
-    ids = session.scalars(select(recent.c.id).where(matches).order_by(recent.c.created_at.desc()).limit(PAGE + 1)).all()
-    found = session.scalars(select(Job).where(col(Job.id).in_(ids)).order_by(col(Job.created_at).desc())).all()
-    is_cut = len(found) <= PAGE and session.scalars(newest.offset(MAX_SEARCHED).limit(1)).first() is not None
-    return _page(session, found, is_cut=is_cut)
-
-
-def _page(session: Session, found: Sequence[Job], *, is_cut: bool) -> Page:
-    shown = found[:PAGE]
-    following = shown[-1].created_at if len(found) > PAGE else None
-    return Page(tuple(summarise(session, shown)), following, is_cut=is_cut)
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
 
 
 _DECIDED = ("mode", "tier", "rule")
@@ -208,15 +151,25 @@ def show_jobs(
     state: Annotated[list[State | Literal[""]] | None, Query()] = None,
     site: Annotated[str, Query(max_length=64)] = "",
     text: Annotated[str, Query(max_length=200)] = "",
-    before: Annotated[datetime | None, Query()] = None,
+    cursor: Annotated[str | None, Query(max_length=2000)] = None,
 ) -> Response:
     """List the tenant's jobs, newest first, filtered by state, site and words of the prompt."""
-    states = tuple(one for one in state or () if one)
-    wanted = Filter(states=states, site=site.strip(), text=text.strip(), before=before)
-    with resources.ledger.begin() as session:
-        page = page_of(session, viewer.caller.tenant, wanted)
-    sites = [one.name for one in resources.sites.all(viewer.caller.tenant)] if not is_part(request) else []
-    return render(request, "jobs.html", viewer=viewer, page=page, wanted=wanted, states=tuple(State), sites=sites)
+    tenant, states, site, text = (
+        viewer.caller.tenant,
+        tuple(one for one in state or () if one),
+        site.strip(),
+        text.strip(),
+    )
+    try:
+        with refusals_on("/jobs"), resources.ledger.begin() as session:
+            site_id = find_site(session, tenant, site).id if site else None
+            wanted = JobFilter(tenant=tenant, states=states, site_id=site_id, text=text)
+            page = page_of_jobs(session, wanted, cursor=cursor, limit=PAGE)
+    except SiteNotFoundError:
+        page = JobsPage(jobs=[], next_cursor=None)
+    sites = [one.name for one in resources.sites.all(tenant)] if not is_part(request) else []
+    asked = {"states": states, "site": site, "text": text, "is_later": cursor is not None}
+    return render(request, "jobs.html", viewer=viewer, page=page, wanted=asked, states=tuple(State), sites=sites)
 
 
 @router.post("/jobs")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from uuid import UUID
@@ -15,6 +15,7 @@ from sqlalchemy import Select, func, select
 from sqlmodel import Session, col
 
 from ledger.job_ends import is_step, rejection_starts_debate
+from ledger.job_search import JobFilter, ListMark, find_jobs
 from ledger.money import Bill, bill_of
 from ledger.record_tables import Event
 from ledger.releases import rounds_of, successor_of, verb_of
@@ -196,6 +197,19 @@ class JobSummary(View):
     ended_at: datetime | None
 
 
+class Page(BaseModel):
+    """Base of the pages of lists."""
+
+    next_cursor: str | None
+    """Give it as `cursor` for the next page; null on the last one."""
+
+
+class JobsPage(Page):
+    """A page of jobs, the newest first. One of a search for words may be short and still have a next one."""
+
+    jobs: list[JobSummary]
+
+
 class EventView(View):
     """Something that happened to a job."""
 
@@ -259,6 +273,17 @@ def describe(session: Session, job: Job, *, links: PreviewLinks | None = None) -
         attempts=tuple(_attempt_view(attempt) for attempt in session.scalars(attempts)),
         seconds=seconds_between(job.created_at, job.ended_at),
     )
+
+
+def page_of_jobs(session: Session, wanted: JobFilter, *, cursor: str | None = None, limit: int = 50) -> JobsPage:
+    """Return a page of a list of jobs.
+
+    Raises:
+        InvalidJobError: the caller's fault: this list never issued such a cursor.
+    """
+    found = find_jobs(session, replace(wanted, after=mark_of(ListMark, cursor)), limit=limit)
+    more = cursor_of(found.more) if found.more is not None else None
+    return JobsPage(jobs=summarise(session, found.jobs), next_cursor=more)
 
 
 def summarise(session: Session, jobs: Sequence[Job]) -> list[JobSummary]:
@@ -379,13 +404,6 @@ def _text_of(route: Mapping[str, Any], key: str) -> str | None:
 
 MarkT = TypeVar("MarkT")
 _MAX_CURSOR = 2_000
-
-
-class Page(BaseModel):
-    """Base of the pages of lists."""
-
-    next_cursor: str | None
-    """Give it as `cursor` for the next page; null on the last one."""
 
 
 def cursor_of(mark: object) -> str:

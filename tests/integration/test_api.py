@@ -7,16 +7,18 @@ import secrets
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 from uuid import UUID, uuid4
 
 import pytest
 from fastapi.routing import iter_route_contexts
 from fastapi.testclient import TestClient
-from sqlalchemy import event, func, select
+from sqlalchemy import event, func, select, update
 from sqlmodel import col
 
+from ledger import job_search
 from ledger.record_tables import AuditRow, Backlog, Event, Notification
-from ledger.store import Ledger, create_ledger_engine
+from ledger.store import Ledger, create_ledger_engine, now
 from ledger.tables import ApiKey, Approval, Job
 from producers.api.app import create_app
 from producers.api.requests import Resources
@@ -110,15 +112,48 @@ def test_jobs_are_listed_newest_first_and_filtered(world: World, tmp_path: Path)
     world.finish(first, State.ANSWERED, answer="Food.")
 
     def ids(query: str) -> list[str]:
-        return [item["id"] for item in world.call("GET", f"/v1/jobs{query}").json()]
+        return [item["id"] for item in world.call("GET", f"/v1/jobs{query}").json()["jobs"]]
 
     assert ids("") == [str(third), str(second), str(first)]
     assert ids("?state=answered") == [str(first)]
     assert ids("?state=answered&state=queued&limit=2") == [str(third), str(second)]
-    assert ids("?site=bakery") == [str(second)]
+    assert ids("?site=bakery") == ids("?tier=spec") == [str(second)]
+    assert ids("?text=ARE you") == ids(f"?text={str(third)[:13]}") == [str(third)]
+    moment = quote(world.call("GET", f"/v1/jobs/{second}").json()["created_at"])
+    assert ids(f"?since={moment}") == [str(third), str(second)]
+    assert ids(f"?until={moment}") == [str(first)]
     assert world.call("GET", "/v1/jobs?site=nowhere").status_code == 404
     assert problem_of(world.call("GET", "/v1/jobs?limit=0"))["errors"][0]["field"] == "limit"
     assert problem_of(world.call("GET", "/v1/jobs?state=lost"))["errors"][0]["field"] == "state.0"
+    assert problem_of(world.call("GET", "/v1/jobs?since=2026-01-01T00:00:00"))["errors"][0]["field"] == "since"
+    assert problem_of(world.call("GET", "/v1/jobs?cursor=none"))["errors"][0]["field"] == "cursor"
+
+
+def test_pages_of_jobs_that_were_accepted_at_one_time_show_each_once(world: World) -> None:
+    world.call("POST", "/v1/jobs/batch", json={"jobs": [{"prompt": f"What is bread {n}?"} for n in range(7)]})
+    with world.ledger.begin() as session:
+        session.execute(update(Job).where(col(Job.tenant) == world.tenant).values(created_at=now()))
+    sizes, shown, cursor = [], [], ""
+    while cursor is not None:
+        page = world.call("GET", f"/v1/jobs?limit=3{cursor and f'&cursor={cursor}'}").json()
+        sizes.append(len(page["jobs"]))
+        shown += [job["prompt"] for job in page["jobs"]]
+        cursor = page["next_cursor"]
+    assert sizes == [3, 3, 1]
+    assert sorted(shown) == [f"What is bread {n}?" for n in range(7)]
+
+
+def test_a_search_for_words_goes_on_where_a_page_stopped(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_search, "MOST_SEARCHED", 2)
+    rye = world.submit(prompt="What is rye?")
+    for number in range(3):
+        world.submit(prompt=f"What is 100% bread {number}?")
+    first = world.call("GET", "/v1/jobs?text=rye").json()
+    assert (first["jobs"], bool(first["next_cursor"])) == ([], True)
+    second = world.call("GET", f"/v1/jobs?text=rye&cursor={first['next_cursor']}").json()
+    assert [job["id"] for job in second["jobs"]] == [str(rye)]
+    assert len(world.call("GET", "/v1/jobs?text=100%25").json()["jobs"]) == 2
+    assert world.call("GET", "/v1/jobs?text=1_0").json()["jobs"] == []
 
 
 # ---------------------------------------------------------------- idempotency

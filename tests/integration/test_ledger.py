@@ -24,7 +24,8 @@ from ledger.attempts import (
 )
 from ledger.errors import FencedError, IdempotencyConflictError, JobNotFoundError, PublishConflictError, WrongStateError
 from ledger.job_control import approve, approved_release, await_approval, expire, overdue_jobs, reject, request_cancel
-from ledger.jobs import end, find_job, list_jobs, move
+from ledger.job_search import JobFilter, find_jobs
+from ledger.jobs import end, find_job, move
 from ledger.operations.migrate import migrate
 from ledger.releases import activate, add_release
 from ledger.start_attempt import claim
@@ -81,11 +82,12 @@ def test_a_list_by_states_holds_the_newest_that_are_in_any_of_them(shop: Shop, c
                 state = State.FAILED if number % 4 == 2 else State.ANSWERED
                 shop.end(claimed, state, reason=Reason.INTERNAL_ERROR if state is State.FAILED else Reason.DONE)
     with shop.ledger.begin() as session:
-        everything = [(job.id, State(job.state)) for job in list_jobs(session, tenant="acme")]
+        everything = [(job.id, State(job.state)) for job in find_jobs(session, JobFilter(tenant="acme"), limit=50).jobs]
         assert {state for _, state in everything} == {State.QUEUED, State.RUNNING, State.FAILED, State.ANSWERED}
         for states in combinations((State.QUEUED, State.RUNNING, State.FAILED, State.ANSWERED), count):
             for limit in (3, 50):
-                found = [job.id for job in list_jobs(session, tenant="acme", states=states, limit=limit)]
+                wanted = JobFilter(tenant="acme", states=states)
+                found = [job.id for job in find_jobs(session, wanted, limit=limit).jobs]
                 assert found == [job_id for job_id, state in everything if state in states][:limit]
 
 

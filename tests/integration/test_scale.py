@@ -11,7 +11,7 @@ from ledger import dispatch_window
 from ledger.attempts import find_lapsed_attempts, stale_jobs
 from ledger.dispatch_window import look, pushed_jobs, release_due, release_sites, top_up
 from ledger.job_control import overdue_jobs
-from ledger.jobs import list_jobs
+from ledger.job_search import JobFilter
 from ledger.money import presume_lost_calls
 from ledger.runs.run import overdue_gates
 from ledger.runs.steps import find_unmerged_runs
@@ -19,7 +19,7 @@ from ledger.store import Ledger, Statement, create_ledger_engine
 from ledger.submission import accept_all
 from producers.dispatch.sweeping import _ODDMENTS
 from producers.intake.decisions import limits_of
-from producers.use_cases.jobs import summarise
+from producers.use_cases.jobs import page_of_jobs
 from routing.jobs import State
 from routing.policy.platform import DispatchWindow
 from routing.queues import QueueName
@@ -134,7 +134,7 @@ def test_a_list_of_jobs_looks_at_what_it_shows_however_many_there_ever_were(crow
     wanted = dict(asked)
     if (site := wanted.pop("site", None)) is not None:
         wanted["site_id"] = crowd.scalar("SELECT id FROM site WHERE tenant = 't3' AND name = :name", name=site)
-    looks = looks_of(crowd, lambda s: summarise(s, list_jobs(s, tenant="t3", **wanted)))
+    looks = looks_of(crowd, lambda s: page_of_jobs(s, JobFilter(tenant="t3", **wanted)))
     for look_at in looks:
         assert not look_at.scanned & BIG, look_at.sql
         assert look_at.rows < 500, look_at.sql

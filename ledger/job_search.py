@@ -1,0 +1,127 @@
+"""Find a tenant's jobs, newest first, in pages that neither miss a job nor show one twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, Select, String, cast, select, tuple_, union_all
+from sqlmodel import Session, col
+
+from ledger.tables import Job
+from routing.jobs import ENDS, State
+from routing.queues import QueueName, Tier
+
+MOST_SEARCHED = 20_000
+"""Jobs in which one page looks for words; there is no index on prompts."""
+
+
+_NEWEST = (col(Job.created_at).desc(), col(Job.id).desc())
+
+
+class ListMark(NamedTuple):
+    """Where a page ended: jobs that were accepted together have one time."""
+
+    created_at: datetime
+    id: UUID
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobFilter:
+    """Which jobs to find. The steps of runs are none: a run lists its own."""
+
+    tenant: str
+    states: Sequence[State] = ()
+    tiers: Sequence[Tier] = ()
+    site_id: UUID | None = None
+    text: str = ""
+    """Words of the prompt as they stand there, or the start of an id."""
+    since: datetime | None = None
+    """Accepted at this time or later."""
+    until: datetime | None = None
+    """Accepted before this time."""
+    after: ListMark | None = None
+    """Where the previous page ended."""
+
+
+class FoundJobs(NamedTuple):
+    """A page."""
+
+    jobs: Sequence[Job]
+    more: ListMark | None
+    """Where the next page starts. A page of a search for words may be short and still have a next one."""
+
+
+def find_jobs(session: Session, wanted: JobFilter, *, limit: int) -> FoundJobs:
+    """Return a page of at most `limit` jobs."""
+    if wanted.text:
+        return _find_words(session, wanted, limit)
+    ids = _newest(wanted, limit + 1).with_only_columns(col(Job.id))
+    jobs = session.scalars(select(Job).where(col(Job.id).in_(ids)).order_by(*_NEWEST)).all()
+    return FoundJobs(jobs[:limit], _mark(jobs[limit - 1]) if len(jobs) > limit else None)
+
+
+def _find_words(session: Session, wanted: JobFilter, limit: int) -> FoundJobs:
+    recent = _newest(wanted, MOST_SEARCHED).subquery()
+    text = wanted.text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    is_meant = recent.c.prompt.ilike(f"%{text}%", escape="\\") | cast(recent.c.id, String).like(
+        f"{text.lower()}%", escape="\\"
+    )
+    newest = (recent.c.created_at.desc(), recent.c.id.desc())
+    ids = session.scalars(select(recent.c.id).where(is_meant).order_by(*newest).limit(limit + 1)).all()
+    jobs = session.scalars(select(Job).where(col(Job.id).in_(ids)).order_by(*_NEWEST)).all()
+    if len(jobs) > limit:
+        return FoundJobs(jobs[:limit], _mark(jobs[limit - 1]))
+    last = session.execute(
+        select(recent.c.created_at, recent.c.id).order_by(*newest).offset(MOST_SEARCHED - 1).limit(1)
+    ).first()
+    return FoundJobs(jobs, ListMark(*last) if last is not None else None)
+
+
+def _newest(wanted: JobFilter, limit: int) -> Select[UUID, datetime, str]:
+    """Select the newest jobs that match everything but the words."""
+    conditions = list(_conditions(wanted))
+    if wanted.states:
+        ids = (
+            select(col(Job.id)).where(*conditions, in_states).order_by(*_NEWEST).limit(limit)
+            for in_states in _in_states(wanted.states)
+        )
+        conditions = [col(Job.id).in_(union_all(*ids))]
+    columns = select(col(Job.id), col(Job.created_at), col(Job.prompt))
+    return columns.where(*conditions).order_by(*_NEWEST).limit(limit)
+
+
+def _conditions(wanted: JobFilter) -> Iterator[ColumnElement[bool]]:
+    created_at = col(Job.created_at)
+    yield col(Job.queue) != QueueName.STEPS.value
+    yield col(Job.tenant) == wanted.tenant
+    if wanted.tiers:
+        yield col(Job.tier).in_([tier.value for tier in wanted.tiers])
+    if wanted.site_id is not None:
+        yield col(Job.site_id) == wanted.site_id
+    if wanted.since is not None:
+        yield created_at >= wanted.since
+    if wanted.until is not None:
+        yield created_at < wanted.until
+    if wanted.after is not None:
+        yield tuple_(created_at, col(Job.id)) < tuple_(*wanted.after)
+
+
+def _in_states(states: Sequence[State]) -> Iterator[ColumnElement[bool]]:
+    """Yield conditions that select jobs in these states, each matching an index that is ordered by age.
+
+    Without them the few jobs in a rare state would be searched for among all jobs ever accepted.
+    """
+    ended_at = col(Job.ended_at)
+    open_states = [state.value for state in states if state not in ENDS]
+    if open_states:
+        yield ended_at.is_(None) & col(Job.state).in_(open_states)
+    for state in ENDS.intersection(states):
+        yield ended_at.is_not(None) & (col(Job.state) == state.value)
+
+
+def _mark(job: Job) -> ListMark:
+    return ListMark(job.created_at, job.id)
