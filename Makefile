@@ -8,11 +8,11 @@ PYTEST_ARGS ?=
 .PHONY: docs native providers setup fmt lint types imports spell audit advisories system test quick collect check chaos compose runs bench demo up clean
 setup: $(STAMP) ## make .venv/ with the pinned dependencies
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml clients/python/pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "pointsman: installing into $(VENV)/ (once; about a minute)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1' 2>$(VENV)/pip.log || (cat $(VENV)/pip.log; exit 1)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --group dev -e . 2>$(VENV)/pip.log || (cat $(VENV)/pip.log; exit 1)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --group dev -e . -e clients/python 2>$(VENV)/pip.log || (cat $(VENV)/pip.log; exit 1)
 	@touch $(STAMP)
 
 fmt: setup ## format the code
@@ -83,12 +83,13 @@ native: setup ## a wheel in dist/ whose diff engine is compiled, by mypyc; needs
 clean:
 	rm -rf $(VENV) build dist *.egg-info
 
-docs: setup ## what is generated from the code: pages, compose's workers, KEDA's files
+docs: setup ## what is generated from the code: pages, what the clients offer, compose's workers, KEDA's files
 	$(BIN)/python docs/generate.py > docs/configuration.md
 	$(BIN)/python docs/generate_metrics.py > docs/metrics.md
 	$(BIN)/python docs/generate_http.py > docs/reference/http.md
 	$(BIN)/python docs/generate_cli.py > docs/reference/cli.md
 	$(BIN)/python -m docs.generate_queues
+	$(BIN)/python -m docs.generate_clients
 
 .PHONY: routing-model
 routing-model: setup ## train the second opinion on tiers from all labelled prompts; ten seconds

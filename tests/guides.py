@@ -31,6 +31,7 @@ def environment_of(embedded: Embedded) -> dict[str, str]:
         "PYTHONPATH": str(ROOT),
         "PM_URL": embedded.api_url,
         "PM_BROKER": embedded.broker_url,
+        "PM_CHECKOUT": str(ROOT),
     }
 
 

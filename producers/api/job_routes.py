@@ -43,7 +43,7 @@ from producers.api.requests import (
 from producers.errors import BodyTooLargeError, BrokenBodyError
 from producers.intake.submit import Submitted
 from producers.use_cases.clarify import MAX_REPLY_CHARACTERS
-from producers.use_cases.jobs import JobsPage, JobView, describe, page_of_jobs, tier_name
+from producers.use_cases.jobs import EventView, JobsPage, JobView, describe, page_of_jobs, tier_name
 from producers.use_cases.rounds import ResumeOrder, ReviseOrder
 from producers.use_cases.sites import Comparison, changes_of_job
 from producers.use_cases.tenants import Caller, Scope
@@ -258,13 +258,13 @@ def get_job_diff(resources: ResourcesDep, caller: Reader, job_id: UUID) -> Compa
 
 @router.get(
     "/{job_id}/events",
+    response_model=list[EventView],
     response_class=JSONResponse,
     responses={
         200: {
             "description": "The events, as a stream or as one list.",
             "content": {
                 "text/event-stream": {"example": EVENT_STREAM},
-                "application/json": {"schema": {"type": "array"}},
             },
         },
         204: {"description": "The job has ended and the client has every event: do not reconnect."},

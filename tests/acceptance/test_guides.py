@@ -145,3 +145,26 @@ def running(argv: list[str], directory: Path, environment: Mapping[str, str], *,
         finally:
             program.send_signal(signal.SIGINT)
             program.wait(60)
+
+
+@pytest.mark.long
+def test_the_python_client_s_wheel_installs_alone_and_works(installation: Installation, tmp_path: Path) -> None:
+    def run(*arguments: str) -> str:
+        done = subprocess.run(arguments, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    shutil.copytree(ROOT / "clients" / "python", tmp_path / "source")
+    run(sys.executable, "-m", "build", "--wheel", "--outdir", "dist", "source")
+    run(sys.executable, "-m", "venv", "alone")
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    run("alone/bin/pip", "install", "--quiet", "-c", str(ROOT / "constraints.txt"), str(wheel))
+    (tmp_path / "trial.py").write_text(
+        "import sys\nfrom pointsman_client import Client\n"
+        "with Client(*sys.argv[1:]) as client:\n"
+        "    job = client.wait_for_job(client.submit_job('What is on the menu?').id, timeout=60)\n"
+        "    print(job.state, [event.kind for event in client.follow_job(job.id)][-1], bool(client.list_queues()))\n"
+    )
+    said = run("alone/bin/python", "trial.py", installation.embedded.api_url, installation.embedded.api_key)
+    assert said.split() == ["answered", "ended", "True"]
+    assert "pointsman " not in run("alone/bin/pip", "list").lower()

@@ -1,0 +1,75 @@
+"""One call: what is sent, whether it may be sent again, and what its answer means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, TypeVar, cast
+from uuid import uuid4
+
+from pydantic import TypeAdapter
+from pydantic_core import to_json
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Call:
+    """A request."""
+
+    method: str
+    path: str
+    query: dict[str, Any] = field(default_factory=dict)
+    content: bytes | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+    has_key: bool = False
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether sending it twice does no more than sending it once."""
+        return self.method == "GET" or self.has_key
+
+    @classmethod
+    def of(
+        cls,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, Any] | None,
+        body: Mapping[str, Any] | None,
+        takes_key: bool,
+    ) -> Call:
+        """Return the call of an operation; what is None is left out."""
+        given = {name: value for name, value in (body or {}).items() if value is not None}
+        if "jobs" in given:
+            given["jobs"] = [_keyed(job.model_dump(exclude_none=True)) for job in given["jobs"]]
+        elif takes_key:
+            given = _keyed(given)
+        asked = {name: _text(value) for name, value in (query or {}).items() if value is not None}
+        content = None if body is None else to_json(given, exclude_none=True)
+        headers = {} if body is None else {"Content-Type": "application/json"}
+        return cls(method, path, asked, content, headers, has_key=takes_key)
+
+
+def read_answer(kind: type[T], content: bytes) -> T:
+    """Return an answer's body as an object."""
+    return cast(T, content) if kind is bytes else TypeAdapter(kind).validate_json(content)
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds that an answer asks to wait."""
+    given = headers.get("Retry-After", "")
+    return float(given) if given.isdecimal() else None
+
+
+def _keyed(body: dict[str, Any]) -> dict[str, Any]:
+    return {"idempotency_key": str(uuid4()), **body}
+
+
+def _text(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, list | tuple):
+        return [_text(item) for item in value]
+    return value if isinstance(value, bool) else str(value)

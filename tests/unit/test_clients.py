@@ -1,0 +1,283 @@
+"""The clients, each against a server that answers as a test says."""
+
+import asyncio
+import json
+import shutil
+import subprocess
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+from uuid import UUID, uuid4
+
+import pytest
+from pointsman_client import (
+    AsyncClient,
+    Client,
+    ConflictError,
+    InvalidRequestError,
+    NoRoomError,
+    UnreachableError,
+    WebhookRefusedError,
+    verify_webhook,
+)
+from pointsman_client.models import JobRequest, State
+from standardwebhooks.webhooks import Webhook
+
+from docs.generate_clients import CLIENTS, files
+from producers.api.app import create_app
+from producers.api.requests import Resources
+
+JOB = {"id": str(uuid4()), "state": "queued", "mode": None, "tier": None, "queue": "spec", "rule": None, "why": None}
+ACCEPTED = JOB | {"is_new": True, "url": "/v1/jobs/1", "events_url": "/v1/jobs/1/events"}
+NO_ROOM = {"type": "urn:pointsman:problem:queue_full", "title": "", "status": 429, "detail": "the queue is full"}
+INVALID = {"type": "x", "title": "", "status": 422, "detail": "no", "errors": [{"field": "site", "rule": "is unknown"}]}
+CUT = object()
+"""An answer that never comes: the connection is closed."""
+
+
+class Asked(NamedTuple):
+    """A request that the server got."""
+
+    method: str
+    path: str
+    body: Any
+    headers: dict[str, str]
+
+
+@contextmanager
+def answering(*answers: Any) -> Iterator[tuple[str, list[Asked]]]:
+    """Serve these answers, each `(status, body, headers)` or CUT, one a request; gives URL and what was asked."""
+    asked: list[Asked] = []
+    left = list(answers)
+
+    class Handler(BaseHTTPRequestHandler):
+        def _answer(self) -> None:
+            raw = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            asked.append(Asked(self.command, self.path, json.loads(raw) if raw else None, headers))
+            if (answer := left.pop(0)) is CUT:
+                self.close_connection = True
+                return
+            status, body, given = answer
+            content = body.encode() if isinstance(body, str) else json.dumps(body).encode()
+            self.send_response(status)
+            for name, value in {"Content-Length": str(len(content)), **given}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, format: str, *args: Any) -> None: ...
+
+    for method in ("GET", "POST"):
+        setattr(Handler, f"do_{method}", Handler._answer)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", asked
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def sync(url: str, call: Callable[[Any], Any]) -> Any:
+    with Client(url, "pmk_x", longest_pause=1) as client:
+        return call(client)
+
+
+def aio(url: str, call: Callable[[Any], Any]) -> Any:
+    async def run() -> Any:
+        async with AsyncClient(url, "pmk_x", longest_pause=1) as client:
+            return await call(client)
+
+    return asyncio.run(run())
+
+
+both = pytest.mark.parametrize("run", [sync, aio])
+Run = Callable[[str, Callable[[Any], Any]], Any]
+
+
+def test_both_clients_offer_what_the_api_does() -> None:
+    for path, text in files(create_app(cast(Resources, None)).openapi()).items():
+        assert (CLIENTS / path).read_text() == text, f"{path}: `make docs` writes it anew"
+
+
+@both
+def test_a_job_is_submitted_once_however_often_it_is_sent(run: Run) -> None:
+    with answering(CUT, (503, {}, {"Retry-After": "0"}), (202, ACCEPTED, {})) as (url, asked):
+        accepted = run(
+            url, lambda client: client.submit_job("Bigger, please", site="bakery", start_at=datetime.now(UTC))
+        )
+    assert (accepted.id, accepted.state) == (UUID(JOB["id"]), State.QUEUED)
+    assert [(one.method, one.path) for one in asked] == [("POST", "/v1/jobs")] * 3
+    assert asked[0].headers["authorization"] == "Bearer pmk_x"
+    assert asked[0].body == asked[2].body
+    assert set(asked[0].body) == {"prompt", "site", "start_at", "idempotency_key"}
+
+
+@both
+def test_jobs_of_a_batch_have_a_key_each(run: Run) -> None:
+    jobs = [JobRequest(prompt="One"), JobRequest(prompt="Two", idempotency_key="mine")]
+    with answering(CUT, (200, {"accepted": 2, "refused": 0, "jobs": []}, {})) as (url, asked):
+        assert run(url, lambda client: client.submit_jobs(jobs)).accepted == 2
+    assert asked[0].body == asked[1].body
+    first, second = asked[0].body["jobs"]
+    assert (len(first["idempotency_key"]), second["idempotency_key"]) == (36, "mine")
+
+
+@both
+def test_what_cannot_be_known_to_have_failed_is_not_sent_again(run: Run) -> None:
+    with answering(CUT) as (url, asked), pytest.raises(UnreachableError):
+        run(url, lambda client: client.approve_job(uuid4()))
+    assert len(asked) == 1
+
+
+@both
+def test_a_full_queue_is_asked_again_when_it_says_so_and_no_later_than_the_caller_wants(run: Run) -> None:
+    again = (429, NO_ROOM, {"Retry-After": "0"})
+    with answering(again, (202, ACCEPTED, {})) as (url, _):
+        assert run(url, lambda client: client.submit_job("x")).is_new
+    with answering((429, NO_ROOM, {"Retry-After": "60"})) as (url, _), pytest.raises(NoRoomError) as caught:
+        run(url, lambda client: client.submit_job("x"))
+    assert caught.value.retry_after == 60
+    with answering(*[again] * 5) as (url, asked), pytest.raises(NoRoomError):
+        run(url, lambda client: client.submit_job("x"))
+    assert len(asked) == 5
+
+
+@both
+def test_an_error_names_field_and_rule_and_a_proxy_s_page_is_one_too(run: Run) -> None:
+    with answering((422, INVALID, {})) as (url, _), pytest.raises(InvalidRequestError, match="site: is unknown"):
+        run(url, lambda client: client.submit_job("x", site="nowhere"))
+    with answering((409, "<h1>Conflict</h1>", {})) as (url, _), pytest.raises(ConflictError, match="<h1>Conflict"):
+        run(url, lambda client: client.cancel_job(uuid4()))
+
+
+@both
+def test_a_query_is_sent_as_the_api_reads_it(run: Run) -> None:
+    page = {"jobs": [], "next_cursor": None}
+    with answering((200, page, {})) as (url, asked):
+        run(url, lambda client: client.list_jobs(state=[State.QUEUED, State.RUNNING], text="a&b", limit=5))
+    assert asked[0].path == "/v1/jobs?state=queued&state=running&text=a%26b&limit=5"
+
+
+def test_a_name_is_never_a_part_of_the_path() -> None:
+    with answering((200, [], {})) as (url, asked):
+        sync(url, lambda client: client.list_releases("../../v1/gates?x"))
+    assert asked[0].path == "/v1/sites/..%2F..%2Fv1%2Fgates%3Fx/releases"
+
+
+def _sent(*ids: int) -> str:
+    facts = {"at": "2026-11-25T09:30:00Z", "kind": "state", "data": {}}
+    return "".join(f"id: {one}\nevent: state\ndata: {json.dumps(facts | {'id': one})}\n\n: ping\n\n" for one in ids)
+
+
+STREAM = {"Content-Type": "text/event-stream"}
+STREAMS: Sequence[Any] = (
+    (200, _sent(3, 4), STREAM),
+    CUT,
+    (429, NO_ROOM, {"Retry-After": "0"}),
+    (200, _sent(7), STREAM),
+    (204, "", {}),
+)
+
+
+def test_events_go_on_where_a_stream_was_cut() -> None:
+    with answering(*STREAMS) as (url, asked):
+        assert sync(url, lambda client: [one.id for one in client.follow_job(uuid4())]) == [3, 4, 7]
+    assert [one.headers["last-event-id"] for one in asked] == ["0", "4", "4", "4", "7"]
+
+    async def read(client: AsyncClient) -> list[int]:
+        return [one.id async for one in client.follow_job(uuid4(), after=2)]
+
+    with answering(*STREAMS) as (url, asked):
+        assert aio(url, read) == [3, 4, 7]
+    assert asked[0].headers["last-event-id"] == "2"
+
+
+def test_a_state_that_only_a_newer_server_knows_is_kept() -> None:
+    with answering((202, ACCEPTED | {"state": "resting", "more": 1}, {})) as (url, _):
+        assert sync(url, lambda client: client.submit_job("x")).state == "resting"
+
+
+SECRET = "whsec_" + "c2VjcmV0LXNlY3JldC1zZWNyZXQ="
+MESSAGE = json.dumps({"type": "job.ended", "job_id": JOB["id"], "state": "published", "reason": "done"})
+
+
+def signed(*, at: datetime | None = None, body: str = MESSAGE) -> dict[str, str]:
+    at = at or datetime.now(UTC)
+    return {
+        "Webhook-Id": "msg_1",
+        "webhook-timestamp": str(int(at.timestamp())),
+        "webhook-signature": f"v1,AAAA {Webhook(SECRET).sign('msg_1', at, body)}",
+    }
+
+
+def test_a_webhook_is_read_if_the_installation_has_signed_it_just_now() -> None:
+    assert verify_webhook(SECRET, signed(), MESSAGE.encode()).state is State.PUBLISHED
+    old = datetime.fromtimestamp(1_700_000_000, UTC)
+    for headers, body in (
+        (signed(), MESSAGE.replace("published", "answered")),
+        (signed(at=old), MESSAGE),
+        (signed() | {"webhook-signature": "v1,"}, MESSAGE),
+        (signed(body="{}"), "{}"),
+        ({}, MESSAGE),
+    ):
+        with pytest.raises(WebhookRefusedError):
+            verify_webhook(SECRET, headers, body.encode())
+
+
+TRIAL = """
+import { Client, ApiError, UnreachableError, WebhookRefusedError, verifyWebhook } from "%s/index.js";
+const [url, secret, headers, message] = JSON.parse(process.argv[2]);
+const client = new Client({ url, key: "pmk_x", longestPauseSeconds: 1 });
+const name = (call) => call.then(() => "no error", (error) => error.constructor.name);
+const said = [];
+said.push((await client.submitJob({ prompt: "Bigger", site: "bakery" })).state);
+said.push((await client.submitJobs({ jobs: [{ prompt: "One" }] })).accepted);
+said.push(await name(client.approveJob("1", { release_id: null })));
+said.push(await name(client.submitJob({ prompt: "x" })));
+said.push(await name(client.submitJob({ prompt: "x" })));
+await client.listJobs({ state: ["queued", "running"], text: "a&b", limit: 5 });
+await client.listReleases("../x");
+for await (const event of client.followJob("1")) said.push(event.id);
+said.push(verifyWebhook(secret, headers, message).state);
+try { verifyWebhook(secret, headers, message + " "); } catch (error) { said.push(error.constructor.name); }
+console.log(JSON.stringify(said));
+"""
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="no Node.js")
+def test_the_client_for_node_does_the_same(tmp_path: Path) -> None:
+    (tmp_path / "trial.mjs").write_text(TRIAL % (CLIENTS / "typescript"))
+    answers = [
+        *(CUT, (503, {}, {"Retry-After": "0"}), (202, ACCEPTED, {})),
+        *(CUT, (200, {"accepted": 1, "refused": 0, "jobs": []}, {})),
+        CUT,
+        (429, NO_ROOM, {"Retry-After": "60"}),
+        (422, INVALID, {}),
+        (200, {"jobs": [], "next_cursor": None}, {}),
+        (200, [], {}),
+        *STREAMS,
+    ]
+    with answering(*answers) as (url, asked):
+        given = json.dumps([url, SECRET, signed(), MESSAGE])
+        done = subprocess.run(
+            ["node", "trial.mjs", given], cwd=tmp_path, capture_output=True, text=True, timeout=30, check=False
+        )
+    assert done.returncode == 0, done.stderr
+    errors = ["UnreachableError", "ApiError", "ApiError"]
+    assert json.loads(done.stdout) == ["queued", 1, *errors, 3, 4, 7, "published", "WebhookRefusedError"]
+    assert asked[0].body == asked[2].body
+    assert set(asked[0].body) == {"prompt", "site", "idempotency_key"}
+    assert asked[3].body == asked[4].body
+    assert "idempotency_key" in asked[3].body["jobs"][0]
+    paths = [one.path for one in asked]
+    assert "/v1/jobs?state=queued&state=running&text=a%26b&limit=5" in paths
+    assert "/v1/sites/..%2Fx/releases" in paths
+    assert [one.headers["last-event-id"] for one in asked[-5:]] == ["0", "4", "4", "4", "7"]
