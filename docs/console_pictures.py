@@ -62,6 +62,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as scratch, open_stage(Path(scratch)) as stage, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         if len(sys.argv) > 1:
+            Path(sys.argv[1]).mkdir(parents=True, exist_ok=True)
             every = [(name, width, scheme) for name in stage.pages for width in WIDTHS for scheme in ("light", "dark")]
             for (name, width, scheme), png in shoot(browser, stage, every).items():
                 (Path(sys.argv[1]) / f"{name}-{width}-{scheme}.png").write_bytes(png)

@@ -1,4 +1,5 @@
-// Stands first in a page that the console frames, and tells it what goes wrong with the page's scripts and files.
+// Stands first in a page that the console frames: tells it what goes wrong with the page's scripts and files, outlines
+// what changed, and scrolls along with the page beside it.
 (() => {
   // A browser may deny a frame its storage. Visitors have it at the site's own origin, so the frame gets one in memory.
   const inMemory = () => {
@@ -37,4 +38,24 @@
   addEventListener("unhandledrejection", (event) => tell(event.reason));
   addEventListener("securitypolicyviolation", (event) =>
     tell(`not allowed: ${event.blockedURI} (${event.effectiveDirective})`));
+
+  const say = (pointsman, more) => parent.postMessage({ pointsman, ...more }, "*");
+  let told = -1;
+  addEventListener("message", ({ source, data }) => {
+    if (source !== parent) return;
+    if (data?.pointsman === "mark") {
+      const found = data.marks.map((selector) => document.querySelector(selector)).filter(Boolean);
+      for (const { style } of found) [style.outline, style.outlineOffset] = ["3px solid #d6409f", "2px"];
+      const box = data.isFirst && found[0]?.getBoundingClientRect(); // scrollIntoView would scroll the console, too
+      if (box) scrollTo({ top: scrollY + box.top - Math.max(0, innerHeight - box.height) / 2, behavior: "instant" });
+    } else if (data?.pointsman === "scroll") {
+      told = data.top;
+      scrollTo({ top: told, behavior: "instant" });
+    }
+  });
+  addEventListener("scroll", () => {
+    if (Math.abs(scrollY - told) > 1) say("scrolled", { top: scrollY });
+    told = -1;
+  });
+  addEventListener("load", () => say("ready"));
 })();

@@ -6,11 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
+from urllib.parse import quote
 from uuid import UUID
 
 from sqlmodel import Session
 
 from ledger.events import EventKind, newest_events, newest_of_kinds
+from ledger.job_search import JobFilter, find_jobs
 from ledger.jobs import find_job
 from ledger.money import calls_of
 from ledger.tables import Approval, Call, Job, Release
@@ -21,6 +23,8 @@ from producers.use_cases.sites import compare_releases, releases_of_job
 from routing.jobs import State
 from routing.policy.prices import decimal_usd
 from routing.rounds import Verb, can_go_on
+from sites.page_changes import PageChange, changed_pages
+from sites.releases import manifest_of
 
 _PEOPLE = {State.CLARIFYING.value: "question", State.AWAITING_APPROVAL.value: "review"}
 _WAITS = {State.RECEIVED.value: "intake", State.DEBATING.value: "debate", State.QUEUED.value: "queue"}
@@ -37,6 +41,7 @@ CUTS = (
     EventKind.ENDED,
 )
 """The kinds of events that begin or end a phase."""
+_MOST_WAITING = 200
 MOST_CUTS = 8 * _MOST_PHASES
 """Enough of the newest events for the phases that are shown."""
 
@@ -166,12 +171,29 @@ class CallLine:
         return decimal_usd(self.cost_nanousd)
 
 
-@dataclass(frozen=True)
-class Frames:
-    """Previews of the site before and after a job, for frames."""
+@dataclass(frozen=True, kw_only=True)
+class Review:
+    """What a job changed, page by page, and one of these pages as it was and is."""
 
+    pages: Sequence[PageChange]
+    shown: PageChange | None
+    """The page in the frames; None where no page differs: then they show the first page."""
     before: str | None
+    """Link to it before the job, for a frame."""
     after: str | None
+
+    @property
+    def hidden(self) -> Sequence[PageChange]:
+        """Pages that differ in what nobody sees, such as their title."""
+        return [page for page in self.pages if not page.is_visible]
+
+
+class Inbox(NamedTuple):
+    """The previews that wait for a decision, around one job."""
+
+    waiting: int
+    newer: UUID | None
+    older: UUID | None
 
 
 @dataclass(frozen=True)
@@ -192,8 +214,8 @@ class EventPage:
         return self.events[-1].id if self.events else 0
 
 
-def facts_of(resources: Resources, job_id: UUID, *, tenant: str) -> dict[str, Any]:
-    """Return the variables of the templates of a job's page.
+def facts_of(resources: Resources, job_id: UUID, *, tenant: str, path: str = "") -> dict[str, Any]:
+    """Return the variables of the templates of a job's page, whose frames show the changed page at `path`.
 
     Raises:
         JobNotFoundError: the caller's fault: the tenant has no such job.
@@ -207,13 +229,15 @@ def facts_of(resources: Resources, job_id: UUID, *, tenant: str) -> dict[str, An
         before, after = releases_of_job(session, job)
         approval = session.get(Approval, job_id)
         instead = tiers_instead(job) if view.continued_as is None else ()
+        inbox = _inbox(session, job)
     until = view.ended_at or datetime.now(UTC)
     is_there = after is not None and after.swept_at is None and (before is None or before.swept_at is None)
     return {
         "job": view,
         "page": page,
         "lines": lines,
-        "frames": _frames(job, before, after, resources),
+        "review": _review(job, before, after, resources, path),
+        "inbox": inbox,
         "approval": approval,
         "instead": instead,
         "until": until,
@@ -271,14 +295,39 @@ def _actions(view: JobView) -> dict[str, bool]:
     }
 
 
-def _frames(job: Job, before: Release | None, after: Release | None, resources: Resources) -> Frames:
+def _inbox(session: Session, job: Job) -> Inbox:
+    waiting = JobFilter(tenant=job.tenant, states=(State.AWAITING_APPROVAL,))
+    ids = [one.id for one in find_jobs(session, waiting, limit=_MOST_WAITING).jobs]
+    if job.id not in ids:
+        return Inbox(len(ids), None, ids[0] if ids else None)
+    place = ids.index(job.id)
+    return Inbox(len(ids), ids[place - 1] if place else None, ids[place + 1] if place + 1 < len(ids) else None)
+
+
+def _review(job: Job, before: Release | None, after: Release | None, resources: Resources, path: str) -> Review | None:
+    """Return what to look at; None where nothing may be shown, or its files are gone."""
     is_offered = job.state in (State.AWAITING_APPROVAL, State.PUBLISHING)
-    if after is None or not (is_offered or after.published_at is not None):
-        return Frames(None, None)
-    was_live = before is not None and before.published_at is not None
-    return Frames(frame_of(resources, before) if before and was_live else None, frame_of(resources, after))
+    if after is None or after.swept_at is not None or not (is_offered or after.published_at is not None):
+        return None
+    old = before if before is not None and before.swept_at is None and before.published_at is not None else None
+    was, now = ({} if one is None else _served(one) for one in (old, after))
+    pages = changed_pages(was, now, resources.content_store.get)
+    shown = next((page for page in pages if page.path == path), pages[0] if pages else None)
+    at = shown.path if shown is not None else ""
+    return Review(
+        pages=pages,
+        shown=shown,
+        before=frame_of(resources, old, at) if old is not None and (not at or at in was) else None,
+        after=frame_of(resources, after, at) if not at or at in now else None,
+    )
 
 
-def frame_of(resources: Resources, release: Release) -> str | None:
-    """Return a preview link for a frame; None if the files are gone."""
-    return None if release.swept_at is not None else resources.links.url_of(release, audience=CONSOLE_AUDIENCE)
+def _served(release: Release) -> dict[str, str]:
+    return {path: entry.sha256 for path, entry in manifest_of(release).served.items()}
+
+
+def frame_of(resources: Resources, release: Release, path: str = "") -> str | None:
+    """Return a preview link of a page for a frame; None if the files are gone."""
+    if release.swept_at is not None:
+        return None
+    return resources.links.url_of(release, audience=CONSOLE_AUDIENCE) + quote(path)

@@ -195,9 +195,15 @@ def submit(
 
 
 @router.get("/jobs/{job_id}")
-def show_job(request: Request, resources: ConsoleResources, viewer: ViewerDep, job_id: UUID) -> Response:
-    """Show one job, its question or preview first."""
-    facts = facts_of(resources, job_id, tenant=viewer.caller.tenant)
+def show_job(
+    request: Request,
+    resources: ConsoleResources,
+    viewer: ViewerDep,
+    job_id: UUID,
+    page: Annotated[str, Query(max_length=500)] = "",
+) -> Response:
+    """Show one job, its question or preview first; `page` is the changed page in its frames."""
+    facts = facts_of(resources, job_id, tenant=viewer.caller.tenant, path=page)
     return render(request, "job.html", viewer=viewer, **facts)
 
 

@@ -121,8 +121,19 @@ def test_a_reviewer_submits_follows_looks_approves_and_goes_back(installation: I
         submit(page, "Change the hero heading to 'Seen in the console'", site="counter")
         badge(page, "awaiting approval")  # told by the event stream: nobody reloads the page
         expect(page.locator("#events")).to_contain_text("awaiting approval")
-        after = page.frame_locator("figure:last-of-type iframe")
+        before, after = (
+            page.frame_locator("figure:first-of-type iframe"),
+            page.frame_locator("figure:last-of-type iframe"),
+        )
         expect(after.locator("h1")).to_have_text("Seen in the console", timeout=SECONDS)
+        for side in (before, after):  # what changed is outlined, and nothing else
+            expect(side.locator("[style*=outline]")).to_have_count(1)
+            expect(side.locator("h1[style*=outline]")).to_be_in_viewport()
+        after.locator("html").evaluate("() => scrollTo(0, document.body.scrollHeight)")
+        expect(before.locator("footer")).to_be_in_viewport()
+        assert page.evaluate("scrollY") == 0, "frames scroll by themselves"
+        page.get_by_role("button", name="Slider").click()
+        expect(page.get_by_label("How much of the new page")).to_be_visible()
         page.get_by_role("button", name="Phone 390").click()
         expect(page.locator("#previews")).to_have_attribute("data-frames", "390")
         assert after.locator("html").evaluate("element => element.clientWidth") == 390
@@ -146,7 +157,8 @@ def test_a_preview_is_rejected_revised_and_done_over(installation: Installation,
         enter(page, installation)
         first = submit(page, "Change the hero heading to 'One'", site="desk")
         badge(page, "awaiting approval")
-        page.get_by_label("Revise").fill("Change the hero heading to 'Two'")
+        page.keyboard.press("v")
+        page.get_by_label("What to change; a new round").fill("Change the hero heading to 'Two'")
         page.get_by_role("button", name="Revise").click()
         expect(page.get_by_role("status").first).to_contain_text("continues the previous one")
         assert job_of(page) != first
@@ -157,11 +169,44 @@ def test_a_preview_is_rejected_revised_and_done_over(installation: Installation,
         expect(page.locator(".crumbs").first).to_contain_text("patch")
         page.wait_for_timeout(500)
         badge(page, "awaiting approval")
-        page.get_by_label("Reject because").fill("Neither one nor two")
-        page.get_by_role("button", name="Reject", exact=True).click()
+        page.keyboard.press("r")
+        page.keyboard.type("Neither one nor two")
+        page.keyboard.press("Enter")
         badge(page, "rejected")
         expect(page.locator("#job .head")).to_contain_text("Neither one nor two")
-        expect(page.get_by_role("status").first).to_contain_text("stays as it is")
+        expect(page.get_by_role("status").first).to_contain_text("the live site is unchanged")
+
+
+@pytest.mark.long
+def test_twenty_previews_are_decided_by_keyboard_alone(installation: Installation, browser: Browser) -> None:
+    edits = {}
+    for number in range(20):
+        installation.embedded.import_site(f"corner-{number}")
+        prompt = f"Change the hero heading to 'Number {number}'"
+        edits[installation.submit(prompt, site=f"corner-{number}")] = number
+    for job_id in edits:
+        installation.wait_for(job_id, "awaiting_approval")
+    with open_page(browser) as page:
+        enter(page, installation)
+        page.goto(f"{installation.embedded.api_url}/console/jobs/{list(edits)[-1]}")
+        for place in range(20):
+            here = job_of(page)
+            expect(page.locator("#approve")).to_be_visible()
+            if edits[here] % 5 == 0:
+                page.keyboard.press("r")
+                page.keyboard.type("Not this one")
+                page.keyboard.press("Enter")
+                badge(page, "rejected")
+            else:
+                page.keyboard.press("a")
+                badge(page, "published")
+            if place < 19:
+                page.keyboard.press("j")
+                page.wait_for_url(lambda url, here=here: str(here) not in url)
+    for job_id, number in edits.items():
+        assert installation.job(job_id)["state"] == ("published" if number % 5 else "rejected")
+        live = installation.http.get(f"{installation.embedded.pages_url}/live/demo/corner-{number}/").text
+        assert (f"Number {number}" in live) == bool(number % 5)
 
 
 @pytest.mark.long
@@ -203,7 +248,9 @@ def test_everything_is_reached_and_done_by_keyboard_alone(stage: Stage, browser:
         for _ in range(160):  # the links of the two previews are among them
             page.keyboard.press("Tab")
             reached.add(page.evaluate("document.activeElement.id || document.activeElement.name || ''"))
-        assert {"approve", "reason", "width-390", "revise", "instead", "cancel"} <= reached
+        assert {"approve", "width-390", "view-slider", "instead", "cancel"} <= reached
+        page.keyboard.press("?")
+        expect(page.get_by_role("dialog")).to_contain_text("next and previous preview")
         page.goto(f"{stage.url}/console/")
         page.locator("#tile-dead").focus()
         with page.expect_response(lambda response: response.url.endswith("/console/")):

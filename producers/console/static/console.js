@@ -12,13 +12,34 @@ function fit() {
   }
 }
 
+// A group of buttons sets what the previews beside them show: their width, or how two pages are compared.
 document.addEventListener("click", (event) => {
-  const button = event.target.closest("[data-width]");
+  const button = event.target.closest("[data-width], [data-view]");
   if (!button) return;
-  const card = button.closest(".card");
-  card.querySelector(".previews").dataset.frames = button.dataset.width;
-  for (const other of card.querySelectorAll("[data-width]")) other.setAttribute("aria-pressed", String(other === button));
+  const previews = button.closest(".card").querySelector(".previews");
+  if (button.dataset.width) previews.dataset.frames = button.dataset.width;
+  else previews.dataset.view = button.dataset.view;
+  for (const other of button.parentElement.children) other.setAttribute("aria-pressed", String(other === button));
   fit();
+});
+
+document.addEventListener("input", (event) => {
+  if (!event.target.matches("[data-cut]")) return;
+  event.target.closest(".card").querySelector(".previews").style.setProperty("--cut", `${event.target.value}%`);
+});
+
+// The pages of a comparison outline what changed and scroll together.
+window.addEventListener("message", (event) => {
+  const frames = [...document.querySelectorAll(".previews iframe[data-marks]")];
+  const frame = frames.find((each) => each.contentWindow === event.source);
+  const { pointsman, top } = event.data ?? {};
+  if (!frame) return;
+  if (pointsman === "ready") {
+    const isFirst = frame === frames.findLast((each) => each.dataset.marks !== "[]");
+    event.source.postMessage({ pointsman: "mark", marks: JSON.parse(frame.dataset.marks), isFirst }, "*");
+  } else if (pointsman === "scrolled" && Number.isFinite(top)) {
+    for (const other of frames) if (other !== frame) other.contentWindow.postMessage({ pointsman: "scroll", top }, "*");
+  }
 });
 
 // What a framed page says about its own scripts is shown below the frame, as text: the page may have made it up.
@@ -41,15 +62,19 @@ window.addEventListener("message", (event) => {
   list.append(Object.assign(document.createElement("li"), { textContent: shown }));
 });
 
-// "/" leads to the page's search, as in the tools that people come from.
+// A key focuses the field, opens the form, follows the link or presses the button that is named by it.
 document.addEventListener("keydown", (event) => {
   const isTyping = event.target.matches("input, textarea, select");
   if (isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
-  const field = document.querySelector(`[data-key="${CSS.escape(event.key)}"]`);
-  if (field) {
-    event.preventDefault();
-    field.focus();
-  }
+  const meant = document.querySelector(`[data-key="${CSS.escape(event.key)}"]`);
+  if (!meant) return;
+  event.preventDefault();
+  if (meant.matches("dialog")) meant.showModal();
+  else if (meant.matches("details")) {
+    meant.open = true;
+    meant.querySelector("input:not([type=hidden]), textarea").focus();
+  } else if (meant.matches("input")) meant.focus();
+  else meant.click();
 });
 
 // A refreshed part keeps what a person typed, chose or opened in it, and the pages that stand in its frames.
