@@ -395,8 +395,9 @@ def pause_queue(session: Session, queue: QueueName, *, is_paused: bool) -> None:
 
 
 def depths(session: Session, *, tenant: str | None = None) -> Sequence[Depth]:
-    """Return the backlog of each queue that has one, for one tenant or for all."""
-    age = func.greatest(0, func.extract("epoch", now() - func.min(col(Job.waiting_since))))
+    """Return the backlog of each queue that has one, for one tenant or for all; what is held grows no age."""
+    oldest = func.min(col(Job.waiting_since)).filter(col(Job.held_for).is_(None))
+    age = func.greatest(0, func.coalesce(func.extract("epoch", now() - oldest), 0))
     waits = select(col(Job.queue), func.count(), age).where(col(Job.waiting_since).is_not(None))
     if tenant is not None:
         waits = waits.where(col(Job.tenant) == tenant)

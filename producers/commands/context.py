@@ -112,7 +112,7 @@ def clear_errors() -> Iterator[None]:
     try:
         yield
     except InvalidJobError as error:
-        fail("\n  ".join(["the job was refused", *(f"{item.field}: {item.rule}" for item in error.errors)]), code=USAGE)
+        fail("\n  ".join(["refused", *(f"{item.field}: {item.rule}" for item in error.errors)]), code=USAGE)
     except (RoutingError, UnknownTenantError, SchemaMismatchError, TracingUnavailableError) as error:
         fail(str(error), code=USAGE)
     except TreeRefusedError as error:

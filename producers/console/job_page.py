@@ -17,12 +17,14 @@ from ledger.jobs import find_job
 from ledger.money import calls_of
 from ledger.tables import Approval, Call, Job, Release
 from producers.api.requests import Resources
+from producers.console.presentation import what_it_waits_for
 from producers.use_cases.jobs import CONSOLE_AUDIENCE, EventView, JobView, describe, describe_events
 from producers.use_cases.rounds import tiers_instead
 from producers.use_cases.sites import compare_releases, releases_of_job
 from routing.jobs import State
 from routing.policy.prices import decimal_usd
 from routing.rounds import Verb, can_go_on
+from routing.scheduling import WaitReason
 from sites.page_changes import PageChange, changed_pages
 from sites.releases import manifest_of
 
@@ -74,14 +76,17 @@ class Timeline(NamedTuple):
     """Whether there were earlier phases."""
 
 
-def timeline_of(events: Sequence[EventView], *, until: datetime) -> Timeline:
+def timeline_of(events: Sequence[EventView], *, until: datetime, held_for: str | None = None) -> Timeline:
     """Return a job's last phases with the layout of their bars.
 
-    They come of the job's events of the kinds in `CUTS`, oldest first, at most the newest `MOST_CUTS`.
+    They come of the job's events of the kinds in `CUTS`, oldest first, at most the newest `MOST_CUTS`. `held_for` is
+    what it waits for now besides its turn: a job that waits for its site has no event of it.
     """
     builder = _PhaseBuilder()
     for event in events:
         builder.add(event)
+    if held_for == WaitReason.SITE and builder.phases and builder.phases[-1].ended is None:
+        builder.phases[-1] = replace(builder.phases[-1], note="for its site, which another job holds")
     is_cut = len(builder.phases) > _MOST_PHASES
     return Timeline(_lay_out(builder.phases[-_MOST_PHASES:], until), is_cut)
 
@@ -98,7 +103,7 @@ class _PhaseBuilder:
             case EventKind.ACCEPTED:
                 self._enter(str(data.get("state", "")), at, str(data.get("queue", "")))
             case EventKind.WAITING:
-                self._begin("wait", "Waits", f"for a worker of {data.get('queue')}", at)
+                self._begin("wait", "Waits", what_it_waits_for(data), at)
             case EventKind.STARTED:
                 self._begin("work", f"Attempt {data.get('attempt')}", f"on {data.get('queue')}", at)
             case EventKind.ATTEMPT_ENDED:
@@ -241,7 +246,7 @@ def facts_of(resources: Resources, job_id: UUID, *, tenant: str, path: str = "")
         "approval": approval,
         "instead": instead,
         "until": until,
-        "timeline": timeline_of(cuts, until=until),
+        "timeline": timeline_of(cuts, until=until, held_for=view.held_for),
         "changes": compare_releases(resources.content_store, before, after) if after is not None and is_there else None,
         **_actions(view),
     }

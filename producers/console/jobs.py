@@ -22,12 +22,13 @@ from ledger.jobs import find_job, lock_job
 from ledger.releases import find_site
 from ledger.tables import Job
 from producers.api.event_streams import News, read_events
-from producers.api.requests import asker_of
+from producers.api.requests import Resources, asker_of
 from producers.console.job_page import events_of, facts_of
 from producers.console.web import (
     Approver,
     ConsoleResources,
     Submitter,
+    Viewer,
     ViewerDep,
     is_part,
     load_templates,
@@ -35,6 +36,7 @@ from producers.console.web import (
     refusals_on,
     render,
 )
+from producers.errors import ActionRefusedError
 from producers.use_cases.clarify import MAX_REPLY_CHARACTERS
 from producers.use_cases.jobs import JobsPage, page_of_jobs
 from producers.use_cases.rounds import ResumeOrder, ReviseOrder
@@ -154,22 +156,36 @@ def show_jobs(
     cursor: Annotated[str | None, Query(max_length=2000)] = None,
 ) -> Response:
     """List the tenant's jobs, newest first, filtered by state, site and words of the prompt."""
-    tenant, states, site, text = (
-        viewer.caller.tenant,
-        tuple(one for one in state or () if one),
-        site.strip(),
-        text.strip(),
-    )
+    states = tuple(one for one in state or () if one)
+    wanted = {"states": states, "site": site.strip(), "text": text.strip(), "is_later": cursor is not None}
+    return _list(request, resources, viewer, wanted, cursor=cursor)
+
+
+def _list(
+    request: Request,
+    resources: Resources,
+    viewer: Viewer,
+    wanted: Mapping[str, Any],
+    *,
+    cursor: str | None,
+    draft: Mapping[str, str] | None = None,
+    refusal: str = "",
+) -> Response:
+    """Show a page of jobs, with the form that was refused."""
+    tenant, site = viewer.caller.tenant, wanted["site"]
     try:
         with refusals_on("/jobs"), resources.ledger.begin() as session:
             site_id = find_site(session, tenant, site).id if site else None
-            wanted = JobFilter(tenant=tenant, states=states, site_id=site_id, text=text)
-            page = page_of_jobs(session, wanted, cursor=cursor, limit=PAGE)
+            found = JobFilter(tenant=tenant, states=wanted["states"], site_id=site_id, text=wanted["text"])
+            page = page_of_jobs(session, found, cursor=cursor, limit=PAGE)
     except SiteNotFoundError:
         page = JobsPage(jobs=[], next_cursor=None)
     sites = [one.name for one in resources.sites.all(tenant)] if not is_part(request) else []
-    asked = {"states": states, "site": site, "text": text, "is_later": cursor is not None}
-    return render(request, "jobs.html", viewer=viewer, page=page, wanted=asked, states=tuple(State), sites=sites)
+    shown = {"page": page, "wanted": wanted, "states": tuple(State), "sites": sites, "draft": draft, "refusal": refusal}
+    return render(request, "jobs.html", viewer=viewer, status=200 if draft is None else 422, **shown)
+
+
+_EVERYTHING = {"states": (), "site": "", "text": "", "is_later": False}
 
 
 @router.post("/jobs")
@@ -182,15 +198,18 @@ def submit(
     tier: Annotated[str, Form()] = "",
     budget: Annotated[str, Form()] = "",
 ) -> Response:
-    """Submit a job from the form."""
+    """Submit a job from the form, which keeps what was written in it when it is refused."""
     body = {"prompt": prompt, "site": site.strip(), "tier": tier, "budget_usd": budget}
-    with refusals_on("/jobs"):
-        accepted = resources.submitter.submit(
-            {name: value for name, value in body.items() if value},
-            tenant=viewer.caller.tenant,
-            source=Source.HTTP,
-            actor=viewer.caller.actor,
-        )
+    try:
+        with refusals_on("/jobs"):
+            accepted = resources.submitter.submit(
+                {name: value for name, value in body.items() if value},
+                tenant=viewer.caller.tenant,
+                source=Source.HTTP,
+                actor=viewer.caller.actor,
+            )
+    except ActionRefusedError as refused:
+        return _list(request, resources, viewer, _EVERYTHING, cursor=None, draft=body, refusal=refused.why)
     return redirect(request, f"/jobs/{accepted.job.id}")
 
 

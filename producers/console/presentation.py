@@ -70,6 +70,8 @@ def duration(seconds: float | None) -> str:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 2 * _MINUTE:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    if seconds < 10 * _MINUTE and (rest := round(seconds % _MINUTE)) not in (0, _MINUTE):
+        return f"{seconds // _MINUTE:.0f} min {rest} s"
     if seconds < 2 * _HOUR:
         return f"{seconds / _MINUTE:.0f} min"
     return f"{seconds / _HOUR:.0f} h" if seconds < 2 * _DAY else f"{seconds / _DAY:.0f} d"
@@ -115,6 +117,18 @@ def excerpt(text: str, length: int = 120) -> str:
     """Return the start of a text on one line."""
     line = " ".join(text.split())
     return line if len(line) <= length else f"{line[: length - 1]}…"
+
+
+def plain(value: object) -> str:
+    """Return a value of JSON in words, however deep it is."""
+    match value:
+        case bool():
+            return "yes" if value else "no"
+        case Mapping():
+            return ", ".join(f"{words(name)} {plain(each)}" for name, each in value.items() if each is not None)
+        case list() | tuple():
+            return ", ".join(map(plain, value))
+    return "–" if value is None else str(value)
 
 
 def usd(amount: float) -> str:
@@ -203,8 +217,17 @@ def _started(data: Mapping[str, Any]) -> str:
 
 
 def _call(data: Mapping[str, Any]) -> str:
-    tokens = [f"{data[name]:,} {word}" for name, word in _TOKENS if isinstance(data.get(name), int) and data[name]]
-    return _join(data.get("model"), ", ".join(tokens) and f"{', '.join(tokens)} tokens", _cost(data))
+    counts = [(sum(data.get(name) or 0 for name in names), word) for names, word in _TOKENS]
+    tokens = ", ".join(f"{count:,} {word}" for count, word in counts if count)
+    return _join(data.get("model"), tokens and f"{tokens} tokens", _cost(data))
+
+
+def what_it_waits_for(data: Mapping[str, Any]) -> str:
+    """Return why a job waits, from its event."""
+    if "held_for" not in data:
+        return f"for a worker of {data.get('queue')}"
+    why = {"time": "before its next try", "provider": "for its provider"}
+    return _join(f"{duration(data.get('held_seconds'))} {why.get(data['held_for'], '')}", words(data.get("reason", "")))
 
 
 def _plan(data: Mapping[str, Any]) -> str:
@@ -219,13 +242,14 @@ def _anything(data: Mapping[str, Any]) -> str:
     )
 
 
-_TOKENS = (("input_tokens", "in"), ("output_tokens", "out"))
+_TOKENS = ((("input_tokens", "cache_write_tokens", "cache_read_tokens"), "in"), (("output_tokens",), "out"))
+"""As the bill counts them."""
 _LINES: Mapping[str, tuple[str, Callable[[Mapping[str, Any]], str]]] = {
     EventKind.ACCEPTED: (
         "Accepted",
         lambda data: _join(f"by {data.get('source')}", words(data.get("mode")), f"queue {data.get('queue')}"),
     ),
-    EventKind.WAITING: ("Waits", lambda data: f"for a worker of {data.get('queue')}"),
+    EventKind.WAITING: ("Waits", lambda data: what_it_waits_for(data)),
     EventKind.STARTED: ("Started", _started),
     EventKind.ATTEMPT_ENDED: ("Attempt over", _attempt_ended),
     EventKind.STATE: ("State", lambda data: f"{words(data.get('origin'))} → {words(data.get('target'))}"),
@@ -255,7 +279,7 @@ FILTERS: Mapping[str, Callable[..., Any]] = {"tier": tier_name} | {
     each.__name__: each
     for each in (
         *(tone, words, duration, ago, moment, size, short, excerpt, dollars, column, diff_lines, share, cents, plural),
-        *(count, usd, event_line, offset),
+        *(count, usd, event_line, offset, plain),
     )
 }
 """Of the templates, by name."""

@@ -427,8 +427,10 @@ def test_everyone_but_an_operator_sees_the_audit_rows_of_their_tenant_alone(worl
 def test_a_submission_that_breaks_a_rule_says_which(world: World) -> None:
     browser = Browser(world)
     browser.get("/jobs")
-    browser.post("/jobs", prompt="Make it red", site="nowhere")
+    browser.post("/jobs", prompt="Make it <red>", site="nowhere", budget="0.20")
     assert "site: no site of this name belongs to the tenant" in browser.text
+    for kept in (">Make it &lt;red&gt;</textarea>", 'value="nowhere"', 'value="0.20"'):
+        assert kept in browser.page.text, "what was written is not lost"
     browser.get("/jobs")
     browser.post("/jobs", prompt="What does the page say?")
     assert "What does the page say?" in browser.text

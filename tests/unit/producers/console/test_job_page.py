@@ -101,6 +101,11 @@ def test_two_hours_of_review_leave_the_seconds_of_work_most_of_the_width() -> No
     assert phases[-1].left + phases[-1].width == pytest.approx(100, abs=1)
 
 
+def test_what_waits_for_its_site_waits_for_no_worker() -> None:
+    assert timeline_of(EDIT[:2], until=at(9)).phases[-1].note == "for a worker of spec"
+    assert "another job holds" in timeline_of(EDIT[:2], until=at(9), held_for="site").phases[-1].note
+
+
 def test_what_has_not_ended_lasts_until_now() -> None:
     phases = timeline_of(EDIT[:3], until=at(9)).phases
     assert [phase.seconds(at(9)) for phase in phases] == [1, 8]

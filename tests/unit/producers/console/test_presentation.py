@@ -19,6 +19,7 @@ from producers.console.presentation import (
     event_line,
     graph,
     notice,
+    plain,
     plural,
     share,
 )
@@ -106,8 +107,21 @@ def test_an_event_without_any_data_still_makes_a_line(kind: EventKind) -> None:
 
 
 def test_a_call_tells_its_model_tokens_and_cost() -> None:
-    line = event_line(event("call", model="haiku", input_tokens=1200, output_tokens=30, cost_nanousd=1_500_000))
+    tokens = {"input_tokens": 200, "cache_write_tokens": 900, "cache_read_tokens": 100, "output_tokens": 30}
+    line = event_line(event("call", model="haiku", cost_nanousd=1_500_000, **tokens))
     assert line == ("Model call", "haiku · 1,200 in, 30 out tokens · $0.0015")
+
+
+def test_a_job_that_waits_says_for_what() -> None:
+    assert event_line(event("waiting", queue="spec")).text == "for a worker of spec"
+    held = {"queue": "spec", "held_seconds": 300.0, "reason": "provider_busy"}
+    assert event_line(event("waiting", held_for="provider", **held)).text == "5 min for its provider · provider busy"
+    assert event_line(event("waiting", held_for="time", **held)).text.startswith("5 min before its next try")
+
+
+def test_details_of_the_audit_trail_are_words_and_no_code() -> None:
+    value = {"scopes": ["read", "submit"], "is_new": True, "limits": {"day_usd": 5, "none": None}}
+    assert plain(value) == "scopes read, submit, is new yes, limits day usd 5"
 
 
 def test_a_long_text_is_one_line_of_bounded_length() -> None:
@@ -130,7 +144,17 @@ def test_small_amounts_keep_the_digits_that_model_calls_need(nanousd: int, shown
 
 @pytest.mark.parametrize(
     ("seconds", "shown"),
-    [(None, "–"), (0.25, "250 ms"), (3.14159, "3.1 s"), (90, "90 s"), (600, "10 min"), (90_000, "25 h")],
+    [
+        (None, "–"),
+        (0.25, "250 ms"),
+        (3.14159, "3.1 s"),
+        (90, "90 s"),
+        (280, "4 min 40 s"),
+        (300, "5 min"),
+        (359.8, "6 min"),
+        (600, "10 min"),
+        (90_000, "25 h"),
+    ],
 )
 def test_spans_of_time_are_as_short_as_they_can_be_told(seconds: float | None, shown: str) -> None:
     assert duration(seconds) == shown
