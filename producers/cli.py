@@ -57,7 +57,7 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
         'pointsman submit "A one-page site for a bike repair shop" --new-site bikes --budget 0.10 --json',
     ),
     "jobs": ("pointsman jobs --state awaiting_approval", "pointsman jobs --json --limit 100"),
-    "job": ("pointsman job ID", "pointsman job ID --diff"),
+    "job": ("pointsman job ID", "pointsman job ID --diff", "pointsman job ID --scan"),
     "watch": ("pointsman watch ID",),
     "reply": ('pointsman reply ID "the second one"',),
     "cancel": ("pointsman cancel ID",),

@@ -6,6 +6,7 @@ export const OPERATIONS = {
   listJobs: { method: "GET", path: "/v1/jobs", query: ["state", "tier", "site", "text", "since", "until", "cursor", "limit"] },
   getJob: { method: "GET", path: "/v1/jobs/{job_id}", query: [] },
   getJobDiff: { method: "GET", path: "/v1/jobs/{job_id}/diff", query: [] },
+  getJobScan: { method: "GET", path: "/v1/jobs/{job_id}/scan", query: [] },
   cancelJob: { method: "POST", path: "/v1/jobs/{job_id}/cancel", query: [] },
   replyToJob: { method: "POST", path: "/v1/jobs/{job_id}/reply", query: [], hasBody: true },
   approveJob: { method: "POST", path: "/v1/jobs/{job_id}/approve", query: [], hasBody: true },

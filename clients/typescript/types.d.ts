@@ -229,6 +229,17 @@ export interface FileChange {
   is_served?: boolean;
 }
 
+/** A rule of the scan that a release breaks, at one place. */
+export interface FindingView {
+  gate: string;
+  rule: string;
+  file: string;
+  line: number;
+  message: string;
+  /** What to do about it. */
+  fix: string;
+}
+
 /** A decision that a person has to make. */
 export interface GateView {
   id: string;
@@ -527,6 +538,22 @@ export interface RunView {
   ended_at: string | null;
 }
 
+/** The scan report of a release, to which an approval is bound. */
+export interface ScanView {
+  release_id: string;
+  report_digest: string;
+  passed: boolean;
+  /** The publish profile that it was scanned under. */
+  profile: string;
+  /** Whether each gate passed. */
+  gates: Record<string, unknown>;
+  findings: FindingView[];
+  /** The Content-Security-Policy that the pages are served with. */
+  csp: string;
+  js_bytes: number;
+  js_gzip_bytes: number;
+}
+
 /** A site. */
 export interface SiteView {
   name: string;
@@ -679,6 +706,9 @@ export interface Operations {
 
   /** Return what a job's release changes, with unified diffs of text. */
   getJobDiff(job_id: string): Promise<Comparison>;
+
+  /** Return the scan report of a job's release: what a reviewer approves, or why there is no preview. */
+  getJobScan(job_id: string): Promise<ScanView>;
 
   /** Cancel a job: at once if it waits, otherwise at its next model call or step. */
   cancelJob(job_id: string): Promise<JobView>;

@@ -45,7 +45,7 @@ from producers.intake.submit import Submitted
 from producers.use_cases.clarify import MAX_REPLY_CHARACTERS
 from producers.use_cases.jobs import EventView, JobsPage, JobView, describe, page_of_jobs, tier_name
 from producers.use_cases.rounds import ResumeOrder, ReviseOrder
-from producers.use_cases.sites import Comparison, changes_of_job
+from producers.use_cases.sites import Comparison, ScanView, changes_of_job, scan_of_job
 from producers.use_cases.tenants import Caller, Scope
 from routing.errors import FieldError, InvalidJobError
 from routing.jobs import SiteName, Source, State, parse_as
@@ -254,6 +254,13 @@ def get_job(resources: ResourcesDep, caller: Reader, job_id: UUID) -> JobView:
 def get_job_diff(resources: ResourcesDep, caller: Reader, job_id: UUID) -> Comparison:
     """Return what a job's release changes, with unified diffs of text."""
     return changes_of_job(resources.ledger, resources.content_store, job_id, tenant=caller.tenant)
+
+
+@router.get("/{job_id}/scan")
+def get_job_scan(resources: ResourcesDep, caller: Reader, job_id: UUID) -> ScanView:
+    """Return the scan report of a job's release: what a reviewer approves, or why there is no preview."""
+    with resources.ledger.begin() as session:
+        return scan_of_job(session, find_job(session, job_id, tenant=caller.tenant))
 
 
 @router.get(

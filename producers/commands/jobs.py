@@ -27,6 +27,7 @@ from producers.commands.context import (
     complete_sites,
     err,
     fail,
+    harmless,
     installed,
     print_facts,
     print_json,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from ledger.tables import Job
     from producers.bootstrap import Installation
     from producers.use_cases.jobs import EventView, JobView, RoundView
+    from producers.use_cases.sites import ScanView
 
 
 app = typer.Typer(no_args_is_help=True)
@@ -153,6 +155,7 @@ def job(
     ctx: typer.Context,
     job_id: JobId,
     diff: Annotated[bool, typer.Option("--diff", help="Show what its release changes as unified diffs.")] = False,
+    scan: Annotated[bool, typer.Option("--scan", help="Show the scan report of its release.")] = False,
     as_json: AsJson = False,
     tenant: Tenant = "demo",
 ) -> None:
@@ -164,8 +167,28 @@ def job(
             changes = changes_of_job(installation.ledger, installation.content_store, job_id, tenant=tenant)
             print_json(changes) if as_json else show_comparison(changes)
             return
+        if scan:
+            report = _read_scan(installation, job_id, tenant)
+            print_json(report) if as_json else _show_scan(report)
+            return
         status = read_status(installation, job_id, tenant)
     _show_job(status, as_json=as_json)
+
+
+def _read_scan(installation: Installation, job_id: UUID, tenant: str) -> ScanView:
+    from ledger.jobs import find_job
+    from producers.use_cases.sites import scan_of_job
+
+    with installation.ledger.begin() as session:
+        return scan_of_job(session, find_job(session, job_id, tenant=tenant))
+
+
+def _show_scan(report: ScanView) -> None:
+    gates = ", ".join(f"{name} {'passed' if is_passed else 'FAILED'}" for name, is_passed in report.gates.items())
+    print_facts((("scan", "passed" if report.passed else "refused"), ("profile", report.profile), ("gates", gates)))
+    for found in report.findings:
+        place = f"{found.file}, line {found.line}: " if found.file else ""
+        print_facts((("finding", harmless(f"{place}{found.message}")), ("fix", found.fix)))
 
 
 @app.command()

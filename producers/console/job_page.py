@@ -20,7 +20,7 @@ from producers.api.requests import Resources
 from producers.console.presentation import what_it_waits_for
 from producers.use_cases.jobs import CONSOLE_AUDIENCE, EventView, JobView, describe, describe_events
 from producers.use_cases.rounds import tiers_instead
-from producers.use_cases.sites import compare_releases, releases_of_job
+from producers.use_cases.sites import compare_releases, releases_of_job, scan_view
 from routing.jobs import State
 from routing.policy.prices import decimal_usd
 from routing.rounds import Verb, can_go_on
@@ -243,6 +243,7 @@ def facts_of(resources: Resources, job_id: UUID, *, tenant: str, path: str = "")
         "lines": lines,
         "review": _review(job, before, after, resources, path),
         "inbox": inbox,
+        "scan": scan_view(after) if after is not None else None,
         "approval": approval,
         "instead": instead,
         "until": until,

@@ -30,7 +30,7 @@ TONES: Mapping[str, str] = MappingProxyType(
     {
         **dict.fromkeys((State.ANSWERED, State.PUBLISHED, "passed", "done", "complete", "completed"), "good"),
         **dict.fromkeys((State.AWAITING_APPROVAL, State.CLARIFYING, "open", "escalated", "needs_rework"), "ask"),
-        **dict.fromkeys((*FAILURES, "lost", "blocked"), "bad"),
+        **dict.fromkeys((*FAILURES, "lost", "blocked", "refused"), "bad"),
         **dict.fromkeys((State.REJECTED, State.EXPIRED, State.CANCELLED, "planned", "pending", "skipped"), "still"),
         **dict.fromkeys(("closed", "waiting", "deferred", "deferred_kept"), "still"),
     }

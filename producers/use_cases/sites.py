@@ -158,6 +158,52 @@ def changes_of_job(ledger: Ledger, content_store: ContentStore, job_id: UUID, *,
     return compare_releases(content_store, before, after)
 
 
+class FindingView(View):
+    """A rule of the scan that a release breaks, at one place."""
+
+    gate: str
+    rule: str
+    file: str
+    line: int
+    message: str
+    fix: str
+    """What to do about it."""
+
+
+class ScanView(View):
+    """The scan report of a release, to which an approval is bound."""
+
+    release_id: UUID
+    report_digest: str
+    passed: bool
+    profile: str
+    """The publish profile that it was scanned under."""
+    gates: dict[str, bool]
+    """Whether each gate passed."""
+    findings: tuple[FindingView, ...]
+    csp: str
+    """The Content-Security-Policy that the pages are served with."""
+    js_bytes: int
+    js_gzip_bytes: int
+
+
+def scan_view(release: Release) -> ScanView:
+    """Return a release's scan report."""
+    return ScanView.model_validate({**release.scan, "release_id": release.id})
+
+
+def scan_of_job(session: Session, job: Job) -> ScanView:
+    """Return the scan report of a job's release.
+
+    Raises:
+        ReleaseNotFoundError: the caller's fault: the job has made no release so far.
+    """
+    _, release = releases_of_job(session, job)
+    if release is None:
+        raise ReleaseNotFoundError
+    return scan_view(release)
+
+
 def releases_of_job(session: Session, job: Job) -> tuple[Release | None, Release | None]:
     """Return a job's base release and its own, each None if there is none."""
     after = session.get(Release, job.release_id) if job.release_id is not None else None

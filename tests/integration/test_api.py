@@ -19,7 +19,7 @@ from sqlmodel import col
 from ledger import job_search
 from ledger.record_tables import AuditRow, Backlog, Event, Notification
 from ledger.store import Ledger, create_ledger_engine, now
-from ledger.tables import ApiKey, Approval, Job
+from ledger.tables import ApiKey, Approval, Job, Release
 from producers.api.app import create_app
 from producers.api.requests import Resources
 from producers.intake.submit import Submitter
@@ -154,6 +154,24 @@ def test_a_search_for_words_goes_on_where_a_page_stopped(world: World, monkeypat
     assert [job["id"] for job in second["jobs"]] == [str(rye)]
     assert len(world.call("GET", "/v1/jobs?text=100%25").json()["jobs"]) == 2
     assert world.call("GET", "/v1/jobs?text=1_0").json()["jobs"] == []
+
+
+def test_the_scan_report_of_a_release_is_shown_to_whoever_decides_and_of_none_there_is_none(
+    world: World, tmp_path: Path
+) -> None:
+    world.site("bakery", PAGES, tmp_path)
+    job_id = world.submit(**EDIT)
+    assert world.call("GET", f"/v1/jobs/{job_id}/scan").status_code == 404
+    release = world.offer(job_id, {**PAGES, "index.html": HOME.replace(b"Bread", b"Rye")})
+    report = world.call("GET", f"/v1/jobs/{job_id}/scan").json()
+    assert (report["release_id"], report["passed"], report["findings"]) == (str(release.id), True, [])
+    assert report["report_digest"] == world.call("GET", f"/v1/jobs/{job_id}").json()["report_digest"]
+    assert all(report["gates"].values())
+    finding = {"gate": "secrets", "rule": "x", "file": "a.html", "line": 3, "message": "a key", "fix": "Remove it."}
+    with world.ledger.begin() as session:
+        row = session.get_one(Release, release.id)
+        row.scan = {**row.scan, "passed": False, "findings": [finding]}
+    assert world.call("GET", f"/v1/jobs/{job_id}/scan").json()["findings"] == [finding]
 
 
 # ---------------------------------------------------------------- idempotency
@@ -305,6 +323,7 @@ SCOPES = {
     ("GET", "/v1/jobs"): "read",
     ("GET", "/v1/jobs/{job_id}"): "read",
     ("GET", "/v1/jobs/{job_id}/diff"): "read",
+    ("GET", "/v1/jobs/{job_id}/scan"): "read",
     ("GET", "/v1/jobs/{job_id}/events"): "read",
     ("POST", "/v1/jobs/{job_id}/cancel"): "submit",
     ("POST", "/v1/jobs/{job_id}/reply"): "submit",

@@ -174,6 +174,7 @@ def _answers(world: World, directory: Path) -> Iterator[tuple[str, Any]]:
         ("GET", "/v1/jobs", "/v1/jobs?limit=2", None),
         ("GET", "/v1/jobs/{job_id}", f"/v1/jobs/{has.offered}", None),
         ("GET", "/v1/jobs/{job_id}/diff", f"/v1/jobs/{has.offered}/diff", None),
+        ("GET", "/v1/jobs/{job_id}/scan", f"/v1/jobs/{has.offered}/scan", None),
         ("GET", "/v1/jobs/{job_id}/events", f"/v1/jobs/{has.answered}/events?format=json", None),
         ("GET", "/v1/jobs/{job_id}/notification", f"/v1/jobs/{told}/notification", None),
         ("POST", "/v1/jobs/{job_id}/notification/replay", f"/v1/jobs/{told}/notification/replay", None),

@@ -296,6 +296,18 @@ class FileChange(Model):
     """False for a source of a built site, which visitors never see."""
 
 
+class FindingView(Model):
+    """A rule of the scan that a release breaks, at one place."""
+
+    gate: str
+    rule: str
+    file: str
+    line: int
+    message: str
+    fix: str
+    """What to do about it."""
+
+
 class GateView(Model):
     """A decision that a person has to make."""
 
@@ -610,6 +622,23 @@ class RunView(Model):
     seconds: float
     created_at: datetime
     ended_at: datetime | None
+
+
+class ScanView(Model):
+    """The scan report of a release, to which an approval is bound."""
+
+    release_id: UUID
+    report_digest: str
+    passed: bool
+    profile: str
+    """The publish profile that it was scanned under."""
+    gates: dict[str, Any]
+    """Whether each gate passed."""
+    findings: list[FindingView]
+    csp: str
+    """The Content-Security-Policy that the pages are served with."""
+    js_bytes: int
+    js_gzip_bytes: int
 
 
 class SiteView(Model):

@@ -29,6 +29,7 @@ from pointsman_client.models import (
     ReplyView,
     RevokedView,
     RunView,
+    ScanView,
     SiteView,
     State,
     Ticket,
@@ -158,6 +159,10 @@ class Operations(Protocol):
     def get_job_diff(self, job_id: UUID) -> Comparison:
         """Return what a job's release changes, with unified diffs of text."""
         return self._call(Comparison, "GET", f"/v1/jobs/{job_id}/diff")
+
+    def get_job_scan(self, job_id: UUID) -> ScanView:
+        """Return the scan report of a job's release: what a reviewer approves, or why there is no preview."""
+        return self._call(ScanView, "GET", f"/v1/jobs/{job_id}/scan")
 
     def cancel_job(self, job_id: UUID) -> JobView:
         """Cancel a job: at once if it waits, otherwise at its next model call or step."""
@@ -544,6 +549,10 @@ class AsyncOperations(Protocol):
     async def get_job_diff(self, job_id: UUID) -> Comparison:
         """Return what a job's release changes, with unified diffs of text."""
         return await self._call(Comparison, "GET", f"/v1/jobs/{job_id}/diff")
+
+    async def get_job_scan(self, job_id: UUID) -> ScanView:
+        """Return the scan report of a job's release: what a reviewer approves, or why there is no preview."""
+        return await self._call(ScanView, "GET", f"/v1/jobs/{job_id}/scan")
 
     async def cancel_job(self, job_id: UUID) -> JobView:
         """Cancel a job: at once if it waits, otherwise at its next model call or step."""
