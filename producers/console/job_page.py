@@ -15,7 +15,7 @@ from ledger.events import EventKind, newest_events, newest_of_kinds
 from ledger.job_search import JobFilter, find_jobs
 from ledger.jobs import find_job
 from ledger.money import calls_of
-from ledger.tables import Approval, Call, Job, Release
+from ledger.tables import Approval, Call, Job, Release, Site
 from producers.api.requests import Resources
 from producers.console.presentation import what_it_waits_for
 from producers.use_cases.jobs import CONSOLE_AUDIENCE, EventView, JobView, describe, describe_events
@@ -235,6 +235,7 @@ def facts_of(resources: Resources, job_id: UUID, *, tenant: str, path: str = "")
         approval = session.get(Approval, job_id)
         instead = tiers_instead(job) if view.continued_as is None else ()
         inbox = _inbox(session, job)
+        back_to = _back_to(session, before, after)
     until = view.ended_at or datetime.now(UTC)
     is_there = after is not None and after.swept_at is None and (before is None or before.swept_at is None)
     return {
@@ -243,6 +244,7 @@ def facts_of(resources: Resources, job_id: UUID, *, tenant: str, path: str = "")
         "lines": lines,
         "review": _review(job, before, after, resources, path),
         "inbox": inbox,
+        "back_to": back_to,
         "scan": scan_view(after) if after is not None else None,
         "approval": approval,
         "instead": instead,
@@ -308,6 +310,13 @@ def _inbox(session: Session, job: Job) -> Inbox:
         return Inbox(len(ids), None, ids[0] if ids else None)
     place = ids.index(job.id)
     return Inbox(len(ids), ids[place - 1] if place else None, ids[place + 1] if place + 1 < len(ids) else None)
+
+
+def _back_to(session: Session, before: Release | None, after: Release | None) -> UUID | None:
+    """Return the release that this job's replaced, while the job's is live and the other one can be shown again."""
+    if before is None or after is None or before.swept_at is not None or before.published_at is None:
+        return None
+    return before.id if session.get_one(Site, after.site_id).active_release_id == after.id else None
 
 
 def _review(job: Job, before: Release | None, after: Release | None, resources: Resources, path: str) -> Review | None:

@@ -289,8 +289,15 @@ def test_an_approval_publishes_exactly_what_the_page_showed(world: World, offere
     assert 'role="alert"' in wrong.text
     browser.post(f"/jobs/{offered}/approve", release_id=release.group(1), report_digest=digest.group(1))
     assert "Approved" in browser.text
+    before = world.active("bakery")
     world.publish(offered)
     assert str(world.active("bakery")) == release.group(1)
+    back = re.search(r'rollback">.*?name="release_id" value="([^"]+)"', browser.get(f"/jobs/{offered}").text)
+    assert back is not None
+    assert back.group(1) == str(before)
+    browser.post("/sites/bakery/rollback", release_id=back.group(1))
+    assert world.active("bakery") == before
+    assert "rollback" not in browser.get(f"/jobs/{offered}").text, "what is not live cannot be taken back"
 
 
 def test_a_rejection_needs_a_reason_and_leaves_the_site_as_it_is(world: World, offered: UUID) -> None:
