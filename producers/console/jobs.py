@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
+from urllib.parse import urlencode
 from uuid import UUID
 
 from fastapi import APIRouter, Form, Header, Query, Request
@@ -38,15 +40,16 @@ from producers.console.web import (
 )
 from producers.errors import ActionRefusedError
 from producers.use_cases.clarify import MAX_REPLY_CHARACTERS
-from producers.use_cases.jobs import JobsPage, page_of_jobs
+from producers.use_cases.fleet import ASKING
+from producers.use_cases.jobs import JobsPage, open_jobs_by_state, page_of_jobs
 from producers.use_cases.rounds import ResumeOrder, ReviseOrder
 from routing.decision.explanation import Explanation, explain
 from routing.decision.router import CLASSIFIER, Route, SiteSignals, signals_of
 from routing.errors import InvalidJobError
-from routing.jobs import Source, State, parse_as, parse_request, read_stored
+from routing.jobs import ENDS, FAILURES, Source, State, parse_as, parse_request, read_stored
 from routing.policy.platform import Policy
 from routing.prompt.vocabulary import Vocabularies
-from routing.queues import TierName
+from routing.queues import TierName, parse_tier
 from routing.rounds import WORK_SO_FAR
 
 PAGE = 40
@@ -145,47 +148,96 @@ _REFRESH_SECONDS = 0.7
 """Shortest time between two refreshes of a page."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """Which jobs a page lists, as its URL says it."""
+
+    states: tuple[State, ...] = ()
+    tier: TierName | Literal[""] = ""
+    site: str = ""
+    text: str = ""
+    period: str = ""
+    """A key of `PERIODS`: how long ago the oldest may have been accepted."""
+    cursor: str | None = None
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether it leaves out any job."""
+        return self != Wanted()
+
+    def query(self, **changed: Any) -> str:
+        """Return the query of the page's URL with some values changed."""
+        facts = {**vars(self), "cursor": None, **changed}
+        facts["state"] = facts.pop("states")
+        return urlencode({name: value for name, value in facts.items() if value}, doseq=True)
+
+
+PERIODS = {"1h": timedelta(hours=1), "24h": timedelta(days=1), "7d": timedelta(days=7)}
+GROUPS: Mapping[str, tuple[State, ...]] = {
+    "all": (),
+    "needs a person": ASKING,
+    "under way": tuple(state for state in State if state not in ENDS and state not in ASKING),
+    "published": (State.PUBLISHED,),
+    "answered": (State.ANSWERED,),
+    "failed": tuple(state for state in State if state in FAILURES),
+    "given up": (State.REJECTED, State.EXPIRED, State.CANCELLED),
+}
+
+
 @router.get("/jobs")
 def show_jobs(
     request: Request,
     resources: ConsoleResources,
     viewer: ViewerDep,
     state: Annotated[list[State | Literal[""]] | None, Query()] = None,
+    tier: Annotated[TierName | Literal[""], Query()] = "",
     site: Annotated[str, Query(max_length=64)] = "",
     text: Annotated[str, Query(max_length=200)] = "",
+    period: Annotated[Literal["", "1h", "24h", "7d"], Query()] = "",
     cursor: Annotated[str | None, Query(max_length=2000)] = None,
 ) -> Response:
-    """List the tenant's jobs, newest first, filtered by state, site and words of the prompt."""
+    """List the tenant's jobs, newest first, filtered by state, tier, site, time and words of the prompt."""
     states = tuple(one for one in state or () if one)
-    wanted = {"states": states, "site": site.strip(), "text": text.strip(), "is_later": cursor is not None}
-    return _list(request, resources, viewer, wanted, cursor=cursor)
+    wanted = Wanted(states=states, tier=tier, site=site.strip(), text=text.strip(), period=period, cursor=cursor)
+    return _list(request, resources, viewer, wanted)
 
 
 def _list(
     request: Request,
     resources: Resources,
     viewer: Viewer,
-    wanted: Mapping[str, Any],
+    wanted: Wanted,
     *,
-    cursor: str | None,
     draft: Mapping[str, str] | None = None,
     refusal: str = "",
 ) -> Response:
     """Show a page of jobs, with the form that was refused."""
-    tenant, site = viewer.caller.tenant, wanted["site"]
+    tenant = viewer.caller.tenant
     try:
         with refusals_on("/jobs"), resources.ledger.begin() as session:
-            site_id = find_site(session, tenant, site).id if site else None
-            found = JobFilter(tenant=tenant, states=wanted["states"], site_id=site_id, text=wanted["text"])
-            page = page_of_jobs(session, found, cursor=cursor, limit=PAGE)
+            counts = open_jobs_by_state(session, tenant)
+            found = JobFilter(
+                tenant=tenant,
+                states=wanted.states,
+                tiers=(parse_tier(wanted.tier),) if wanted.tier else (),
+                site_id=find_site(session, tenant, wanted.site).id if wanted.site else None,
+                text=wanted.text,
+                since=datetime.now(UTC) - PERIODS[wanted.period] if wanted.period else None,
+            )
+            page = page_of_jobs(session, found, cursor=wanted.cursor, limit=PAGE)
     except SiteNotFoundError:
         page = JobsPage(jobs=[], next_cursor=None)
-    sites = [one.name for one in resources.sites.all(tenant)] if not is_part(request) else []
-    shown = {"page": page, "wanted": wanted, "states": tuple(State), "sites": sites, "draft": draft, "refusal": refusal}
+    shown = {
+        "page": page,
+        "wanted": wanted,
+        "states": tuple(State),
+        "periods": PERIODS,
+        "groups": [(name, states, sum(counts.get(state, 0) for state in states)) for name, states in GROUPS.items()],
+        "sites": [one.name for one in resources.sites.all(tenant)] if not is_part(request) else [],
+        "draft": draft,
+        "refusal": refusal,
+    }
     return render(request, "jobs.html", viewer=viewer, status=200 if draft is None else 422, **shown)
-
-
-_EVERYTHING = {"states": (), "site": "", "text": "", "is_later": False}
 
 
 @router.post("/jobs")
@@ -209,7 +261,7 @@ def submit(
                 actor=viewer.caller.actor,
             )
     except ActionRefusedError as refused:
-        return _list(request, resources, viewer, _EVERYTHING, cursor=None, draft=body, refusal=refused.why)
+        return _list(request, resources, viewer, Wanted(), draft=body, refusal=refused.why)
     return redirect(request, f"/jobs/{accepted.job.id}")
 
 

@@ -24,7 +24,7 @@ from ledger.tables import Attempt, Call, Job, Release, Site
 from routing.errors import FieldError, InvalidJobError
 from routing.jobs import PAID_REPLIES, State, read_stored
 from routing.policy.prices import decimal_usd
-from routing.queues import Tier
+from routing.queues import QueueName, Tier
 
 if TYPE_CHECKING:
     from sites.preview import PreviewSigner
@@ -284,6 +284,13 @@ def page_of_jobs(session: Session, wanted: JobFilter, *, cursor: str | None = No
     found = find_jobs(session, replace(wanted, after=mark_of(ListMark, cursor)), limit=limit)
     more = cursor_of(found.more) if found.more is not None else None
     return JobsPage(jobs=summarise(session, found.jobs), next_cursor=more)
+
+
+def open_jobs_by_state(session: Session, tenant: str) -> dict[State, int]:
+    """Return how many of a tenant's jobs that have not ended are in each state, steps of runs left out."""
+    is_open = (col(Job.tenant) == tenant, col(Job.ended_at).is_(None), col(Job.queue) != QueueName.STEPS.value)
+    rows = session.execute(select(col(Job.state), func.count()).where(*is_open).group_by(col(Job.state)))
+    return {State(state): count for state, count in rows}
 
 
 def summarise(session: Session, jobs: Sequence[Job]) -> list[JobSummary]:

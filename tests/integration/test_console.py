@@ -4,6 +4,7 @@ import re
 import secrets
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -379,7 +380,17 @@ def test_jobs_are_found_by_words_state_site_and_the_beginning_of_their_id(world:
     assert found("site=bakery") == {str(red), str(blue)}
     assert found("site=other") == set()
     assert found("state=published") == set()
-    assert found("state=&text=&site=") == {str(red), str(blue)}
+    assert found("state=&text=&site=&tier=&period=") == {str(red), str(blue)}
+    assert found("tier=spec&period=1h") == {str(red), str(blue)}
+    assert found("tier=agent") == set()
+    chip = re.search(r'href="/console(/jobs\?[^"]+)"[^>]*>under way <b>2</b>', browser.get("/jobs?text=blue").text)
+    assert chip is not None
+    assert found(unescape(chip.group(1)).removeprefix("/jobs?")) == {str(blue)}, "a chip keeps the other filters"
+    with world.ledger.begin() as session:
+        session.execute(
+            sql_update(Job).where(col(Job.id) == blue).values(created_at=datetime.now(UTC) - timedelta(hours=2))
+        )
+    assert found("period=1h") == {str(red)}
 
 
 def test_the_list_goes_on_where_the_page_before_ended(world: World) -> None:
