@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
+from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from ledger.events import EventKind
@@ -129,6 +130,19 @@ def plain(value: object) -> str:
         case list() | tuple():
             return ", ".join(map(plain, value))
     return "–" if value is None else str(value)
+
+
+_MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table").disable(["image", "link", "autolink"])
+"""An answer quotes pages that strangers wrote, so nothing in it is a link or loads anything."""
+
+
+def markdown(text: str) -> Markup:
+    """Return a model's text as HTML: emphasis, lists, tables and code; its headings stand below the page's own."""
+    tokens = _MARKDOWN.parse(text)
+    for token in tokens:
+        if token.type in ("heading_open", "heading_close"):
+            token.tag = "h3"
+    return Markup(_MARKDOWN.renderer.render(tokens, _MARKDOWN.options, {}))
 
 
 def usd(amount: float) -> str:
@@ -279,7 +293,7 @@ FILTERS: Mapping[str, Callable[..., Any]] = {"tier": tier_name} | {
     each.__name__: each
     for each in (
         *(tone, words, duration, ago, moment, size, short, excerpt, dollars, column, diff_lines, share, cents, plural),
-        *(count, usd, event_line, offset, plain),
+        *(count, usd, event_line, offset, plain, markdown),
     )
 }
 """Of the templates, by name."""

@@ -18,6 +18,7 @@ from producers.console.presentation import (
     duration,
     event_line,
     graph,
+    markdown,
     notice,
     plain,
     plural,
@@ -158,6 +159,16 @@ def test_small_amounts_keep_the_digits_that_model_calls_need(nanousd: int, shown
 )
 def test_spans_of_time_are_as_short_as_they_can_be_told(seconds: float | None, shown: str) -> None:
     assert duration(seconds) == shown
+
+
+def test_an_answer_has_emphasis_and_lists_and_nothing_that_leads_or_loads() -> None:
+    shown = markdown(
+        "# Hours\n\nOpen **daily**:\n\n- [here](https://evil.example)\n- <https://evil.example>\n- ![x](//e/x.png)"
+    )
+    assert "<h3>Hours</h3>" in shown
+    assert "<strong>daily</strong>" in shown
+    assert not {tag for tag in ("<a", "<img", "href=", "src=") if tag in shown}
+    assert "&lt;script&gt;" in markdown("<script>alert(1)</script>")
 
 
 def test_shares_stay_between_nothing_and_all() -> None:
