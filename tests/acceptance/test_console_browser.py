@@ -173,7 +173,7 @@ def test_a_preview_is_rejected_revised_and_done_over(installation: Installation,
         page.keyboard.type("Neither one nor two")
         page.keyboard.press("Enter")
         badge(page, "rejected")
-        expect(page.locator("#job .head")).to_contain_text("Neither one nor two")
+        expect(page.locator("#job .head").first).to_contain_text("Neither one nor two")
         expect(page.get_by_role("status").first).to_contain_text("the live site is unchanged")
 
 
