@@ -70,12 +70,12 @@ class _Renderer:
 
     def __call__(self, nodes: tuple[Node, ...], level: int) -> list[Html]:
         """Return elements as markup; `level` is that of their own headings, the page's first one apart."""
-        markup = []
+        markup, level = [], max(level, 2)
         for node in nodes:
             component = self._catalog[node.type]
-            own_level = 1 if node is self._first else max(level, 2)
+            own_level = 1 if node is self._first else level
             context = RenderContext(node, node.id, own_level, self._path, self._lang, self)
-            markup.append(component.render(props_of(node, component), context))
+            markup.append(component.render(node.checked or props_of(node, component), context))
         return markup
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import re
 import subprocess
 import sys
@@ -61,6 +62,14 @@ def test_a_site_that_was_checked_is_neither_checked_nor_resolved_again(monkeypat
 
     assert render(checked) == made
     assert checked == demo_site()  # what is known about a value is no part of it
+
+
+def test_a_rendered_page_leaves_no_cycles_for_the_garbage_collector() -> None:
+    render(accept(demo_text()))
+    gc.collect()
+    render(accept(demo_text()))
+
+    assert gc.collect() == 0
 
 
 def test_a_change_of_a_checked_site_is_checked_anew() -> None:
