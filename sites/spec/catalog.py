@@ -233,11 +233,15 @@ class Component:
 
     render: Callable[[Any, RenderContext], Html] = field(init=False)
     props: type[Props] = field(init=False)
+    check: Callable[[JsonObject], Props] = field(init=False)
+    """Returns the model of some props, or raises pydantic's error: `props.model_validate` without the way there."""
 
     def __call__(self, render: Callable[[Any, RenderContext], Html]) -> Component:
         """Register the decorated function as renderer, and the type of its `props` as the schema."""
         object.__setattr__(self, "render", render)
-        object.__setattr__(self, "props", get_type_hints(render)["props"])
+        props = get_type_hints(render)["props"]
+        object.__setattr__(self, "props", props)
+        object.__setattr__(self, "check", props.__pydantic_validator__.validate_python)
         return self
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sites.errors import refuse
@@ -187,7 +188,6 @@ def _units_of_static(value: Any) -> int | None:
     """Return the cost of passing on a literal value; None for a value with an expression in it."""
     units, items = 0, [value]
     for item in items:
-        units += UNITS_A_VALUE
         if isinstance(item, str):
             units += len(item)
         elif isinstance(item, dict):
@@ -196,7 +196,7 @@ def _units_of_static(value: Any) -> int | None:
             items += item.values()
         elif isinstance(item, list):
             items += item
-    return units
+    return units + UNITS_A_VALUE * len(items)
 
 
 def _resolve_parts(value: Any, scope: Scope) -> Any:
@@ -285,6 +285,9 @@ _UNITS_A_NODE: Final = 100
 _ALWAYS: Final = RepeatCondition(True, True)
 
 
+_NO_SLOTS: Final[Mapping[str, tuple[Node, ...]]] = MappingProxyType({})
+
+
 @dataclass(slots=True)
 class Node:
     """One element to render; only `checked` ever changes."""
@@ -296,8 +299,8 @@ class Node:
     """The path of the element's page."""
     key: str
     props: JsonObject
-    children: tuple[Node, ...] = ()
-    slots: Mapping[str, tuple[Node, ...]] = field(default_factory=dict)
+    children: tuple[Node, ...]
+    slots: Mapping[str, tuple[Node, ...]]
     checked: Props | None = field(default=None, init=False, compare=False, repr=False)
     """The props as their component's model, once validated."""
 
@@ -340,7 +343,7 @@ class _Resolver:
         if self._made > MAX_NODES:
             raise refuse("too_many_nodes", "", f"repeats may unroll a page to at most {MAX_NODES} elements")
         props = resolve(element.get("props", {}), scope)
-        slots = {}
+        slots = _NO_SLOTS
         if "slots" in element:
             slots = {name: self._all(page, keys, scope, suffix) for name, keys in sorted(element["slots"].items())}
         if "repeat" in element:

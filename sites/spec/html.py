@@ -121,6 +121,7 @@ _WEB = re.compile(
 )
 _MAIL = re.compile(r"mailto:[^@:/]+@[a-z0-9.-]+(?:\?(?:subject|body)=[^&]*(?:&(?:subject|body)=[^&]*)?)?", re.I)
 _PHONE = re.compile(r"tel:\+?[0-9().-]{3,24}", re.I)
+_BY_SCHEME: Final = {"https": _WEB, "http": _WEB, "mailto": _MAIL, "tel": _PHONE}
 MAX_URL_CHARS = 1000
 
 
@@ -131,7 +132,7 @@ def complaint_about_link(url: str) -> str | None:
     scheme = _SCHEME.match(url)
     if scheme is None:
         return _complaint_about_relative(url)
-    pattern = {"https": _WEB, "http": _WEB, "mailto": _MAIL, "tel": _PHONE}.get(scheme[1].lower())
+    pattern = _BY_SCHEME.get(scheme[1].lower())
     if pattern is None:
         return "links go to https:, http:, mailto: and tel: addresses, to pages of the site and to #sections"
     return None if pattern.fullmatch(url) else f"this is not a plain {scheme[1].lower()}: address"
@@ -177,7 +178,7 @@ def _complaint_about_text(url: str) -> str | None:
 def _complaint_about_relative(url: str) -> str | None:
     if url.startswith("//"):
         return "an address that starts with // leaves the site"
-    path = unquote(re.split(r"[?#]", url, maxsplit=1)[0])
+    path = unquote(url.partition("#")[0].partition("?")[0])
     if ".." in path.split("/") or "\\" in path or ":" in path or "\x00" in path:
         return "a path stays inside the site"
     return None

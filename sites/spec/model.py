@@ -15,7 +15,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from sites.errors import SpecError, refuse, shown
 
@@ -135,8 +135,8 @@ def _read_if_plain(text: str | bytes) -> Any:
     """Parse JSON at full speed; None if it may break a rule, which `_read_carefully` then finds."""
     try:
         decoded = text.decode("utf-8") if isinstance(text, bytes) else text
-        value = json.loads(decoded)
-    except (ValueError, RecursionError):
+        value = from_json(decoded)  # takes nothing that `json.loads` refuses, and reads the rest alike
+    except (ValueError, TypeError):  # the latter for lone surrogates
         return None
     texts = _texts_if_plain(value)
     return value if texts is not None and len(texts) == _count_texts(decoded) else None

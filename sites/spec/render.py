@@ -59,20 +59,30 @@ def contrast_notes(site: Site) -> tuple[str, ...]:
     return tuple(f"{path}: {note}" for path, note in notes.items() if note)
 
 
+class _Renderer:
+    """Renders the elements of a page; a closure would hold itself, and so the page, until garbage is collected."""
+
+    __slots__ = ("_catalog", "_first", "_lang", "_path")
+
+    def __init__(self, path: str, lang: str, first: Node | None) -> None:
+        self._path, self._lang, self._first = path, lang, first
+        self._catalog = components()
+
+    def __call__(self, nodes: tuple[Node, ...], level: int) -> list[Html]:
+        """Return elements as markup; `level` is that of their own headings, the page's first one apart."""
+        markup, level = [], max(level, 2)
+        for node in nodes:
+            component = self._catalog[node.type]
+            own_level = 1 if node is self._first else level
+            context = RenderContext(node, node.id, own_level, self._path, self._lang, self)
+            markup.append(component.render(node.checked or props_of(node, component), context))
+        return markup
+
+
 def _document(path: str, root: Node, props: PageProps, *, theme: Theme | None, base: Theme) -> bytes:
     catalog = components()
     first = _first_heading(root, catalog)
-
-    def render_each(nodes: tuple[Node, ...], level: int) -> list[Html]:
-        """Return elements as markup; `level` is that of their own headings, the page's first one apart."""
-        markup = []
-        for node in nodes:
-            component = catalog[node.type]
-            own_level = 1 if node is first else max(level, 2)
-            context = RenderContext(node, node.id, own_level, path, props.lang, render_each)
-            markup.append(component.render(props_of(node, component), context))
-        return markup
-
+    render_each = _Renderer(path, props.lang, first)
     regions: dict[str, list[Html]] = {"header": [], "main": [], "footer": []}
     for node, markup in zip(root.children, render_each(root.children, 2), strict=True):
         regions[catalog[node.type].place].append(markup)

@@ -215,7 +215,7 @@ def check_page(page: JsonObject, catalog: Mapping[str, Component], *, base: str)
     for key, element in elements.items():
         for rule in rules:
             findings += rule(key, element, base=base)
-        findings += _check_catalog(key, page, catalog, base=base)
+        findings += _check_catalog(key, element, page, catalog, base=base)
     if root in elements:
         if elements[root]["type"] != PAGE_TYPE:
             findings.append(
@@ -289,7 +289,7 @@ def _check_element_types(key: str, element: Any, *, base: str) -> Iterator[Findi
 
 
 def _is_key_list(value: Any) -> bool:
-    return isinstance(value, list) and not [item for item in value if not isinstance(item, str)]
+    return isinstance(value, list) and (not value or not [item for item in value if not isinstance(item, str)])
 
 
 def _is_slots(value: Any) -> bool:
@@ -357,8 +357,9 @@ def _check_actions(key: str, element: JsonObject, *, base: str) -> Iterator[Find
             yield Finding(f"{name}_unsupported", base + pointer("elements", key, name), rule)
 
 
-def _check_catalog(key: str, page: JsonObject, catalog: Mapping[str, Component], *, base: str) -> Iterator[Finding]:
-    element = page["elements"][key]
+def _check_catalog(
+    key: str, element: JsonObject, page: JsonObject, catalog: Mapping[str, Component], *, base: str
+) -> Iterator[Finding]:
     component = catalog.get(element["type"])
     if component is None:
         rule = f"{shown(element['type'])} is no component of the catalog"

@@ -35,7 +35,9 @@ _CODES = {
 
 def validate(site: Site) -> list[Finding]:
     """Return the findings on a site, errors and warnings, at most 100; never raises."""
-    return _examine(site).findings[:_MAX_FINDINGS]
+    found = _examine(site)
+    findings = found.findings if errors_of(found.findings) else found.findings + _check_links(site, found.trees)
+    return findings[:_MAX_FINDINGS]
 
 
 def require_valid(site: Site) -> Mapping[str, Node]:
@@ -50,8 +52,8 @@ def require_valid(site: Site) -> Mapping[str, Node]:
     if site.trees is not None:
         return site.trees
     found = _examine(site)
-    if errors := errors_of(found.findings[:_MAX_FINDINGS]):
-        raise SpecError(errors)
+    if errors := errors_of(found.findings):
+        raise SpecError(errors[:_MAX_FINDINGS])
     object.__setattr__(site, "trees", found.trees)
     return found.trees
 
@@ -134,7 +136,7 @@ def props_of(node: Node, component: Component) -> Props:
     """
     if node.checked is None:
         try:
-            node.checked = component.props.model_validate(node.props)
+            node.checked = component.check(node.props)
         except ValidationError as error:
             raise SpecError(tuple(_findings_of(error, node, component))) from None
     return node.checked
@@ -167,7 +169,7 @@ def _shared_elements(site: Site) -> list[tuple[str, JsonObject, str]]:
 
 
 class _Examined(NamedTuple):
-    """The findings, and the trees of the pages if there is no error."""
+    """All findings but those on links, and the trees of the pages if there is no error."""
 
     findings: list[Finding]
     trees: Mapping[str, Node] = MappingProxyType({})
@@ -188,18 +190,12 @@ def _examine(site: Site) -> _Examined:
         shown_trees = resolve_site(site) if may_hide else trees
     except SpecError as error:
         return _Examined([*findings, *error.findings])
-    nodes = {path: walk(tree) for path, tree in trees.items()}
-    shown_nodes = nodes if shown_trees is trees else {path: walk(tree) for path, tree in shown_trees.items()}
-    return _Examined(findings + (_check_resolved(site, nodes, catalog) or _check_links(site, shown_nodes)), shown_trees)
+    return _Examined(findings + _check_resolved(site, trees, catalog), shown_trees)
 
 
-_Nodes = Mapping[str, list[Node]]
-"""By page: the nodes of its tree, in document order."""
-
-
-def _check_resolved(site: Site, nodes: _Nodes, catalog: Mapping[str, Component]) -> list[Finding]:
+def _check_resolved(site: Site, trees: Mapping[str, Node], catalog: Mapping[str, Component]) -> list[Finding]:
     findings: dict[Finding, None] = {}
-    for node in chain.from_iterable(nodes.values()):
+    for node in chain.from_iterable(map(walk, trees.values())):
         try:
             props_of(node, catalog[node.type])
         except SpecError as error:
@@ -222,9 +218,10 @@ def _findings_of(error: ValidationError, node: Node, component: Component) -> It
         yield Finding(code, where[:300], f"{message[0].lower()}{message[1:300]}")
 
 
-def _check_links(site: Site, nodes: _Nodes) -> list[Finding]:
+def _check_links(site: Site, trees: Mapping[str, Node]) -> list[Finding]:
     """Warn about links to missing pages and sections, which may still exist outside the spec."""
     findings: dict[Finding, None] = {}
+    nodes = {path: walk(tree) for path, tree in trees.items()}
     ids = {path: {node.id for node in below} for path, below in nodes.items()}
     links = [
         (path, node, place, href)

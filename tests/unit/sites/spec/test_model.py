@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sites.errors import SpecError
+from sites.spec import model
 from sites.spec.model import INDEX, MAX_JSON_DEPTH, MAX_SITE_BYTES, Site, check_json, loads_strict, parse_site
 from tests.unit.sites.spec.samples import as_text, demo_site, demo_text, element, page, reordered
 
@@ -183,3 +184,18 @@ def test_the_demo_site_has_at_least_eight_sections_on_two_pages() -> None:
     pages = parse_site(demo_text()).pages
     assert len(pages) == 2
     assert all(len(spec["elements"]) > 8 for spec in pages.values())
+
+
+_PIECES = (
+    r'{ } [ ] : , " "a" "b": \ \u0000 \ud83d\ude00 -0 0.1 1e999 01 9007199254740993 NaN -Infinity null true [[[[ '
+    '{"a":1,"a":2} {"__proto__":[]}'
+)
+json_like = st.lists(st.sampled_from([*_PIECES.split(), *" \n\x00\x7f\u202e\ufeff\ud800"]), max_size=8).map("".join)
+
+
+@given(json_like | st.recursive(st.none() | st.floats() | st.integers() | quoted, st.lists).map(json.dumps))
+@settings(max_examples=300, deadline=None)
+def test_what_the_quick_reader_takes_the_careful_one_reads_alike(text: str) -> None:
+    quick = model._read_if_plain(text)
+
+    assert quick is None or repr(quick) == repr(model._read_carefully(text))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import re
 import subprocess
 import sys
@@ -16,7 +17,8 @@ from lxml import etree, html
 from sites.direct_edit.direct import apply_direct, parse_direct
 from sites.errors import DetachedPagesError, SpecError
 from sites.spec import validate
-from sites.spec.catalog import Props, components
+from sites.spec.catalog import components
+from sites.spec.expressions import walk
 from sites.spec.model import INDEX, Site, check_json, parse_site
 from sites.spec.render import STYLESHEET, contrast_notes, detached_files, referenced_assets, render, render_onto
 from sites.spec.validate import accept
@@ -55,10 +57,19 @@ def test_a_site_that_was_checked_is_neither_checked_nor_resolved_again(monkeypat
     made = render(fresh)
     monkeypatch.setattr(validate, "check_page", pytest.fail)
     monkeypatch.setattr(validate, "resolve_site", pytest.fail)
-    monkeypatch.setattr(Props, "model_validate", pytest.fail)
+    assert checked.trees is not None
+    assert all(node.checked for tree in checked.trees.values() for node in walk(tree))
 
     assert render(checked) == made
     assert checked == demo_site()  # what is known about a value is no part of it
+
+
+def test_a_rendered_page_leaves_no_cycles_for_the_garbage_collector() -> None:
+    render(accept(demo_text()))
+    gc.collect()
+    render(accept(demo_text()))
+
+    assert gc.collect() == 0
 
 
 def test_a_change_of_a_checked_site_is_checked_anew() -> None:

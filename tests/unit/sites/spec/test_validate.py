@@ -251,6 +251,16 @@ def test_an_orphan_is_a_warning() -> None:
     assert [(finding.code, finding.severity) for finding in findings(spec)] == [("orphaned_element", "warning")]
 
 
+def test_no_number_of_warnings_hides_an_error() -> None:
+    orphans = {f"orphan-{number}": element("Heading", text="Alone") for number in range(120)}
+    spec = page(hero=element("Hero", heading=1))
+    spec["elements"] |= orphans
+
+    with pytest.raises(SpecError) as caught:
+        accept(spec)
+    assert {finding.severity for finding in caught.value.findings} == {"error"}
+
+
 def test_props_of_hidden_elements_are_checked_too() -> None:
     assert "unknown_prop" in codes(page(hero={**element("Hero", heading="x", evil=1), "visible": False}))
 
