@@ -14,14 +14,14 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from select import POLLIN, poll
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 from psycopg.rows import namedtuple_row
@@ -29,7 +29,7 @@ from sqlalchemy import ColumnElement, Connection, Engine, create_engine, event, 
 from sqlalchemy.exc import DBAPIError, InterfaceError, InvalidatePoolError, OperationalError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm.attributes import set_committed_value
-from sqlalchemy.pool import NullPool
+from sqlalchemy.pool import NullPool, QueuePool
 from sqlmodel import Session, SQLModel
 
 from ledger.errors import SchemaMismatchError
@@ -41,6 +41,8 @@ WORK_CHANNEL = "pointsman_work"
 """NOTIFY channel that wakes the dispatcher."""
 _WAKE = f"SELECT set_config('synchronous_commit', 'off', true), pg_notify('{WORK_CHANNEL}', '')"
 _WAKES = "wakes_dispatcher"
+_CURSOR = "cursor"
+"""A connection keeps its cursor: to make one takes as long as to use it."""
 
 
 def wake_dispatcher(session: Session) -> None:
@@ -65,14 +67,16 @@ class Statement:
             DBAPIError: as SQLAlchemy raises it; the message names no parameters.
         """
         connection = where.connection() if isinstance(where, Session) else where
-        driver: Any = connection.connection.driver_connection
+        pooled = connection.connection
+        driver: Any = pooled.driver_connection
         values = self.values if values is None else values
         try:
-            with driver.cursor(row_factory=namedtuple_row) as cursor:
-                # Listeners that count or explain SQLAlchemy's statements hear of this one, too.
-                connection.dispatch.before_cursor_execute(connection, cursor, self.sql, values, None, False)
-                cursor.execute(self.sql, values)
-                return cursor.fetchall() if cursor.description else []
+            if (cursor := pooled.info.get(_CURSOR)) is None:
+                cursor = pooled.info[_CURSOR] = driver.cursor(row_factory=namedtuple_row)
+            # Listeners that count or explain SQLAlchemy's statements hear of this one, too.
+            connection.dispatch.before_cursor_execute(connection, cursor, self.sql, values, None, False)
+            cursor.execute(self.sql, values)
+            return cursor.fetchall() if cursor.description else []
         except psycopg.Error as error:
             raise self._as_dbapi_error(error, connection, is_lost=driver.closed) from error
 
@@ -218,6 +222,8 @@ class Ledger:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self._looking = engine.execution_options(isolation_level="AUTOCOMMIT")
+        self._idle: list[Connection] = []
+        self._most_idle = engine.pool.size() if isinstance(engine.pool, QueuePool) else 0
 
     @contextmanager
     def begin(self) -> Iterator[Session]:
@@ -238,12 +244,35 @@ class Ledger:
 
     @contextmanager
     def look(self) -> Iterator[Connection]:
-        """Open a connection on which each statement commits by itself, without the round trips of a transaction."""
-        with self._looking.connect() as connection:
+        """Open a connection on which each statement commits by itself, without the round trips of a transaction.
+
+        Up to half of the pool's connections stay as they are for the next look: to take one out of the pool and to put
+        it back costs more than to send a statement.
+        """
+        connection = self._take()
+        try:
             yield connection
+        finally:
+            if connection.invalidated or len(self._idle) >= self._most_idle:
+                connection.close()
+            else:
+                self._idle.append(connection)
+
+    def _take(self) -> Connection:
+        with suppress(IndexError):
+            while connection := self._idle.pop():
+                try:
+                    _check_alive(cast("psycopg.Connection", connection.connection.driver_connection))
+                    return connection
+                except InvalidatePoolError:
+                    connection.invalidate()
+                    connection.close()
+        return self._looking.connect()
 
     def close(self) -> None:
         """Close every connection."""
+        while self._idle:
+            self._idle.pop().close()
         self.engine.dispose()
 
 
