@@ -29,7 +29,7 @@ from sqlalchemy import ColumnElement, Connection, Engine, create_engine, event, 
 from sqlalchemy.exc import DBAPIError, InterfaceError, InvalidatePoolError, OperationalError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm.attributes import set_committed_value
-from sqlalchemy.pool import NullPool, QueuePool
+from sqlalchemy.pool import ManagesConnection, NullPool, QueuePool
 from sqlmodel import Session, SQLModel
 
 from ledger.errors import SchemaMismatchError
@@ -41,8 +41,8 @@ WORK_CHANNEL = "pointsman_work"
 """NOTIFY channel that wakes the dispatcher."""
 _WAKE = f"SELECT set_config('synchronous_commit', 'off', true), pg_notify('{WORK_CHANNEL}', '')"
 _WAKES = "wakes_dispatcher"
-_CURSOR = "cursor"
-"""A connection keeps its cursor: to make one takes as long as to use it."""
+_CURSOR, _INPUT = "cursor", "input"
+"""What a pooled connection keeps: to make a cursor takes as long as to use it."""
 
 
 def wake_dispatcher(session: Session) -> None:
@@ -138,10 +138,13 @@ def storable(text: str) -> str:
 
 def dump_json(value: Any) -> str:
     """Serialize to JSON that `jsonb` accepts; ids and times become text."""
-    text = json.dumps(value, default=str)
+    text = _encode(value)
     if "\\u0000" in text or "\\ud" in text:
-        text = json.dumps(_storable_value(value), default=str)
+        text = _encode(_storable_value(value))
     return text
+
+
+_encode = json.JSONEncoder(default=str).encode
 
 
 def _storable_value(value: Any) -> Any:
@@ -201,14 +204,15 @@ def create_ledger_engine(url: str, *, pool_size: int = 4, application: str = "po
     return engine
 
 
-def _check_alive(connection: psycopg.Connection, *_: object) -> None:
+def _check_alive(connection: psycopg.Connection, place: ManagesConnection, *_: object) -> None:
     """Check a pooled connection for input that arrived while it was idle.
 
     A server that went away has closed its end, which shows without a round trip for each transaction.
     """
     try:
-        waiting = poll()
-        waiting.register(connection.fileno(), POLLIN)
+        if (waiting := place.info.get(_INPUT)) is None:
+            waiting = place.info[_INPUT] = poll()
+            waiting.register(connection.fileno(), POLLIN)
         if waiting.poll(0):
             connection.execute("SELECT 1")
             connection.rollback()
@@ -262,7 +266,8 @@ class Ledger:
         with suppress(IndexError):
             while connection := self._idle.pop():
                 try:
-                    _check_alive(cast("psycopg.Connection", connection.connection.driver_connection))
+                    pooled = connection.connection
+                    _check_alive(cast("psycopg.Connection", pooled.driver_connection), pooled)
                     return connection
                 except InvalidatePoolError:
                     connection.invalidate()

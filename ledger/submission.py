@@ -7,9 +7,9 @@ there is backlog. A queue can therefore exceed its limit by what is accepted bet
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -71,7 +71,8 @@ def accept(session: Session, new: NewJob, *, actor: str | None = None) -> Accept
     return Accepted(same, is_new=False)
 
 
-class Limits(NamedTuple):
+@dataclass(frozen=True)
+class Limits:
     """How many jobs may wait and stand in the broker, and what a day may cost, for the tenant of a batch."""
 
     waiting_per_tenant: int
@@ -84,6 +85,11 @@ class Limits(NamedTuple):
     fleet_day: int
     cheapest: Mapping[QueueName, int]
     """The least that one model call of a queue costs, in nanodollars; without those that call no model."""
+
+    @cached_property
+    def json(self) -> str:
+        """They as the ledger reads them."""
+        return dump_json(asdict(self))
 
 
 class Receipt(NamedTuple):
@@ -139,7 +145,7 @@ def accept_all(
         "jobs": dump_json(sorted(jobs, key=lambda facts: facts.get("idempotency_key", ""))),
         "routes": dump_json([*routes.values()]),
         "shown": dump_json(shown),
-        "limits": dump_json(limits._asdict()) if limits is not None else None,
+        "limits": limits.json if limits is not None else None,
         "seen": dump_json(seen) if seen is not None else None,
     }
     told = _ACCEPT.scalar(where, values)

@@ -347,7 +347,10 @@ def digest_request(request: JobRequest) -> str:
 def digest_body(body: Mapping[str, Any]) -> str:
     """Return the same of a request's JSON."""
     asked = {name: value for name, value in body.items() if name != "idempotency_key"}
-    return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(_encode_sorted(asked).encode()).hexdigest()
+
+
+_encode_sorted = json.JSONEncoder(sort_keys=True).encode
 
 
 class Attempt(SQLModel, table=True):
