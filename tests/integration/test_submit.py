@@ -9,10 +9,8 @@ from uuid import UUID, uuid4
 import pytest
 from redis import Redis
 
-from ledger import submission
 from ledger.dispatch_window import pause_queue
 from ledger.errors import IdempotencyConflictError
-from ledger.store import Statement
 from ledger.tables import Job
 from producers.dispatch.broker import Publisher
 from producers.errors import UnknownTenantError
@@ -250,12 +248,3 @@ def test_a_task_id_that_is_no_uuid_is_dropped_with_a_word_in_the_log(
 def test_a_message_for_no_known_tenant_is_dropped(shop: Shop, submitter: Submitter, tenant: Any) -> None:
     take({"prompt": QUESTION, "tenant": tenant}, str(uuid4()), submitter)
     assert shop.scalar("SELECT count(*) FROM job") == 0
-
-
-def test_earlier_jobs_are_found_by_their_ids_and_keys_alone(shop: Shop) -> None:
-    asked = {name: ["x"] for name in ("sites", "sessions", "keys")} | {name: "x" for name in ("tenant", "kind", "stop")}
-    with shop.ledger.begin() as session:
-        Statement("SET LOCAL enable_seqscan = off").all(session)
-        plan = Statement(f"EXPLAIN {submission._CONTEXT.sql}").scalars(session, asked | {"ids": [uuid4()]})
-    assert any("uq_job_key" in line for line in plan), plan
-    assert not any("Seq Scan on job" in line for line in plan), plan

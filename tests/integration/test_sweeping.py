@@ -368,16 +368,6 @@ def test_the_look_for_ended_jobs_reads_an_index_and_no_younger_job(shop: Shop) -
     assert "ended_at >=" in condition
 
 
-@pytest.mark.parametrize("statement", [sweeping._LOCK, sweeping._MEMBERS, sweeping._NEEDED])
-def test_the_jobs_of_a_bill_are_found_by_indexes(shop: Shop, statement: Statement) -> None:
-    asked = {"roots": [uuid4()], "seconds": 1, "dead_seconds": 1, "mark": 1}
-    with shop.ledger.begin() as session:
-        Statement("SET LOCAL enable_seqscan = off").all(session)
-        plan = Statement(f"EXPLAIN {statement.sql}").scalars(session, asked)
-    assert any("ix_job_bill" in line for line in plan), plan
-    assert not any("Seq Scan on job" in line for line in plan), plan
-
-
 @contextlib.contextmanager
 def refusing(shop: Shop, table: str, condition: str) -> Iterator[None]:
     """While it lasts, rows for which the condition holds cannot be removed."""
