@@ -231,8 +231,7 @@ _CONTEXT = Statement(f"""
            ) AS debated, (
                SELECT jsonb_agg(jsonb_build_array({", ".join(AcceptedJob._fields)})) FROM job
                 WHERE id = ANY(CAST(%(ids)s AS uuid[]))
-                   OR job.tenant = %(tenant)s AND idempotency_key IS NOT NULL
-                      AND idempotency_key = ANY(CAST(%(keys)s AS text[]))
+                   OR job.tenant = %(tenant)s AND idempotency_key = ANY(CAST(%(keys)s AS text[]))
            ) AS known
       FROM tenant WHERE tenant.name = %(tenant)s
 """)
