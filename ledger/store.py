@@ -253,14 +253,15 @@ class Ledger:
         Up to half of the pool's connections stay as they are for the next look: to take one out of the pool and to put
         it back costs more than to send a statement.
         """
-        connection = self._take()
+        connection, is_kept = self._take(), False
         try:
             yield connection
+            is_kept = len(self._idle) < self._most_idle  # not after an error, which may have cut a statement off
         finally:
-            if connection.invalidated or len(self._idle) >= self._most_idle:
-                connection.close()
-            else:
+            if is_kept:
                 self._idle.append(connection)
+            else:
+                connection.close()
 
     def _take(self) -> Connection:
         with suppress(IndexError):

@@ -1,6 +1,7 @@
 """The way into the ledger: what its connections and its errors are like."""
 
 import traceback
+from contextlib import suppress
 
 import pytest
 from sqlalchemy import text
@@ -97,6 +98,11 @@ def test_a_look_keeps_its_connection_commits_by_itself_and_leaves_half_of_the_po
             assert whose.one(session).pid != kept
         with ledger.look() as looking:
             assert whose.one(looking).pid == kept
+        with suppress(TimeoutError), ledger.look() as looking:
+            looking.connection.driver_connection.pgconn.send_query(b"SELECT pg_sleep(0.3)")
+            raise TimeoutError  # as a limit of a worker's does in the middle of a statement
+        with ledger.look() as looking:
+            kept = whose.one(looking).pid
         shop.execute(f"SELECT pg_terminate_backend({kept}, 5000)")
         with ledger.look() as looking:
             replaced = whose.one(looking).pid

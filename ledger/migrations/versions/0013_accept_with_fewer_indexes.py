@@ -162,7 +162,6 @@ END $$
 
 
 def upgrade() -> None:
-    op.execute(ACCEPT)
     for name, columns, where in (
         ("ix_job_bill", ["root_id"], "root_id <> id"),
         ("ix_job_at_site", ["site_id", "queue", "held_for"], "site_id IS NOT NULL AND ended_at IS NULL"),
@@ -173,6 +172,6 @@ def upgrade() -> None:
     op.create_index("uq_job_next", "job", ["parent_id"], unique=True, postgresql_where=has_parent)
     for name in ("uq_job_parent", "ix_job_root_id", "ix_job_site_next", "ix_job_open_site"):
         op.drop_index(name, "job")
-    op.drop_constraint("job_tenant_idempotency_key_key", "job", type_="unique")
-    op.drop_constraint("job_tenant_fkey", "job", type_="foreignkey")
-    op.drop_constraint("job_site_id_fkey", "job", type_="foreignkey")
+    op.execute(ACCEPT)
+    for name in ("job_tenant_idempotency_key_key", "job_tenant_fkey", "job_site_id_fkey"):
+        op.drop_constraint(name, "job", if_exists=True)
