@@ -131,13 +131,14 @@ def accept_all(
         for new in batch
         if (facts := redacted(new.prompt, id(new.route)) | ({"mode": None} if new.keeps_route else {}))
     }
-    jobs = [new.row() | {"place": place, "route": numbers[id(new.route)]} for place, new in enumerate(batch, 1)]
+    jobs = []
     written: set[tuple[str, UUID | None]] = set()
-    for new, facts in zip(batch, jobs, strict=True):
-        facts["is_placed"] = limits is not None and new.clarification is None
-        facts["writes"] = facts["is_placed"] and new.held_for is None and new.queue in WRITING_QUEUES
-        if facts["writes"]:
-            facts["follows"] = (new.queue, new.site_id) in written
+    for place, new in enumerate(batch, 1):
+        jobs.append(facts := new.row())
+        facts["place"], facts["route"] = place, numbers[id(new.route)]
+        facts["is_placed"] = is_placed = limits is not None and new.clarification is None
+        if is_placed and new.held_for is None and new.queue in WRITING_QUEUES:
+            facts["writes"], facts["follows"] = True, (new.queue, new.site_id) in written
             written.add((new.queue, new.site_id))
     values = {
         "tenant": batch[0].tenant,

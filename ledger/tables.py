@@ -333,7 +333,8 @@ class NewJob:
         row["root_id"] = self.root_id or self.id
         if self.clarification is not None:
             row["open_seconds"] = self.clarify_hours * 3600
-        return row | {"waits": self.waits, "is_pushed": self.is_pushed}
+        row["waits"], row["is_pushed"] = self.waits, self.is_pushed
+        return row
 
 
 NewJob.COLUMNS = tuple({field.name for field in fields(NewJob)} & set(Job.model_fields) - {"request", "route"})
