@@ -256,7 +256,7 @@ def _bind(session: Session, job: Job, site: Site, *, policy: Policy, rules: Rout
         return
     job.expires_at = None
     job.fence += 1  # intake's attempt is over, if this was one
-    job.route = route.model_dump(mode="json")
+    job.route = route.stored()
     job.mode = route.mode.value
     job.tier = route.tier.value if route.tier else None
     if job.state != stage.state:

@@ -139,14 +139,14 @@ _CROWDED = Statement(f"""
      WHERE site.lock_job_id IS DISTINCT FROM asked.job_id
        AND (site.lock_job_id IS NOT NULL
             OR EXISTS (SELECT FROM job WHERE job.site_id = asked.site_id AND job.queue = %(queue)s
-                          AND job.held_for IS NULL AND {IS_PUSHED}))
+                          AND job.held_for IS NULL AND ended_at IS NULL AND {IS_PUSHED}))
 """)
 
 _WAIT_FOR_SITES = Statement(f"""
     WITH crowd AS (
         SELECT next.id FROM unnest(CAST(%(sites)s AS uuid[])) AS busy (site_id) CROSS JOIN LATERAL (
             SELECT job.id FROM job
-             WHERE job.site_id = busy.site_id AND job.queue = %(queue)s AND {IS_READY}
+             WHERE job.site_id = busy.site_id AND job.queue = %(queue)s AND ended_at IS NULL AND {IS_READY}
                AND job.id <> ALL(CAST(%(kept)s AS uuid[]))
                AND job.id IS DISTINCT FROM (SELECT lock_job_id FROM site WHERE site.id = busy.site_id) LIMIT %(limit)s
         ) AS next LIMIT %(limit)s
@@ -498,7 +498,8 @@ _HEADS = Statement("""
     ), free AS (
         SELECT lines.site_id, lines.queue FROM lines JOIN site ON site.id = lines.site_id AND site.lock_job_id IS NULL
          WHERE NOT EXISTS (SELECT FROM job AS next WHERE next.site_id = lines.site_id AND next.queue = lines.queue
-                              AND next.waiting_since IS NOT NULL AND next.held_for IS NULL)
+                              AND next.waiting_since IS NOT NULL AND next.held_for IS NULL
+                              AND next.ended_at IS NULL)
          LIMIT %(limit)s
     ), head AS (
         SELECT first.id FROM free CROSS JOIN LATERAL (

@@ -24,7 +24,7 @@ from ledger.jobs import end, lock_job, move, wait_on
 from ledger.runs.steps import has_live_attempt
 from ledger.runs.tables import AgentExecution
 from ledger.store import after, moment, now, storable
-from ledger.tables import Approval, ClaimedJob, Job, NewJob, Release, Site
+from ledger.tables import Approval, ClaimedJob, Job, NewJob, Release, Site, on_bill
 from routing.jobs import ENDS, Reason, State
 from routing.policy.platform import Policy
 from routing.queues import QueueName
@@ -149,7 +149,7 @@ def send_back(session: Session, job: Job, *, actor: str, text: str, successor: N
 
 def _has_requested(session: Session, job: Job, actor: str) -> bool:
     """Whether an actor requested any round of the session whose work is up for approval."""
-    requested = select(col(Job.id)).where(col(Job.root_id) == job.root_id, col(Job.requested_by) == actor)
+    requested = select(col(Job.id)).where(on_bill(job.root_id), col(Job.requested_by) == actor)
     return session.scalar(requested.limit(1)) is not None
 
 

@@ -289,7 +289,7 @@ def move(session: Session, job: Job, target: State, *, reason: Reason | None = N
 
 def route_job(session: Session, job: Job, route: Route) -> None:
     """Queue a locked job that intake has finished with, by its route."""
-    job.route = route.model_dump(mode="json")
+    job.route = route.stored()
     job.mode = route.mode.value
     job.tier = route.tier.value if route.tier else None
     job.fence += 1  # as in `await_approval`: intake's attempt is over

@@ -26,7 +26,7 @@ from ledger.errors import (
 )
 from ledger.spending import booked_on_bill
 from ledger.store import Statement, now
-from ledger.tables import Job, Release, Site
+from ledger.tables import Job, Release, Site, on_bill
 from routing.decision.router import SiteSignals
 from routing.jobs import read_stored
 from routing.policy.platform import Retention
@@ -323,9 +323,7 @@ def is_about_earlier_work(job: Job) -> bool:
 
 def rounds_of(session: Session, root_id: UUID) -> Sequence[Job]:
     """Return the jobs of a session in order."""
-    return session.scalars(
-        select(Job).where(col(Job.root_id) == root_id, _IS_ROUND).order_by(col(Job.created_at))
-    ).all()
+    return session.scalars(select(Job).where(on_bill(root_id), _IS_ROUND).order_by(col(Job.created_at))).all()
 
 
 def continued_work(start: Release, made_by: Sequence[Job] = ()) -> Work:
@@ -358,7 +356,7 @@ def load_round_context(session: Session, job: Job, *, keeps_work: bool = True) -
     child = successor_of(session, job.id)
     if child is not None:
         raise NotContinuableError(job.id, "continued", str(child))
-    rounds = session.scalar(select(func.count()).where(col(Job.root_id) == job.root_id, _IS_ROUND)) or 0
+    rounds = session.scalar(select(func.count()).where(on_bill(job.root_id), _IS_ROUND)) or 0
     if rounds >= MAX_ROUNDS:
         raise NotContinuableError(job.id, "too_many_rounds", MAX_ROUNDS)
     site = lock_site(session, job.site_id) if job.site_id is not None else None

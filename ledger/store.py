@@ -14,14 +14,14 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from select import POLLIN, poll
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 from psycopg.rows import namedtuple_row
@@ -29,7 +29,7 @@ from sqlalchemy import ColumnElement, Connection, Engine, create_engine, event, 
 from sqlalchemy.exc import DBAPIError, InterfaceError, InvalidatePoolError, OperationalError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm.attributes import set_committed_value
-from sqlalchemy.pool import NullPool
+from sqlalchemy.pool import ManagesConnection, NullPool, QueuePool
 from sqlmodel import Session, SQLModel
 
 from ledger.errors import SchemaMismatchError
@@ -41,6 +41,8 @@ WORK_CHANNEL = "pointsman_work"
 """NOTIFY channel that wakes the dispatcher."""
 _WAKE = f"SELECT set_config('synchronous_commit', 'off', true), pg_notify('{WORK_CHANNEL}', '')"
 _WAKES = "wakes_dispatcher"
+_CURSOR, _INPUT = "cursor", "input"
+"""What a pooled connection keeps: to make a cursor takes as long as to use it."""
 
 
 def wake_dispatcher(session: Session) -> None:
@@ -65,14 +67,16 @@ class Statement:
             DBAPIError: as SQLAlchemy raises it; the message names no parameters.
         """
         connection = where.connection() if isinstance(where, Session) else where
-        driver: Any = connection.connection.driver_connection
+        pooled = connection.connection
+        driver: Any = pooled.driver_connection
         values = self.values if values is None else values
         try:
-            with driver.cursor(row_factory=namedtuple_row) as cursor:
-                # Listeners that count or explain SQLAlchemy's statements hear of this one, too.
-                connection.dispatch.before_cursor_execute(connection, cursor, self.sql, values, None, False)
-                cursor.execute(self.sql, values)
-                return cursor.fetchall() if cursor.description else []
+            if (cursor := pooled.info.get(_CURSOR)) is None:
+                cursor = pooled.info[_CURSOR] = driver.cursor(row_factory=namedtuple_row)
+            # Listeners that count or explain SQLAlchemy's statements hear of this one, too.
+            connection.dispatch.before_cursor_execute(connection, cursor, self.sql, values, None, False)
+            cursor.execute(self.sql, values)
+            return cursor.fetchall() if cursor.description else []
         except psycopg.Error as error:
             raise self._as_dbapi_error(error, connection, is_lost=driver.closed) from error
 
@@ -134,10 +138,13 @@ def storable(text: str) -> str:
 
 def dump_json(value: Any) -> str:
     """Serialize to JSON that `jsonb` accepts; ids and times become text."""
-    text = json.dumps(value, default=str)
+    text = _encode(value)
     if "\\u0000" in text or "\\ud" in text:
-        text = json.dumps(_storable_value(value), default=str)
+        text = _encode(_storable_value(value))
     return text
+
+
+_encode = json.JSONEncoder(default=str).encode
 
 
 def _storable_value(value: Any) -> Any:
@@ -197,14 +204,15 @@ def create_ledger_engine(url: str, *, pool_size: int = 4, application: str = "po
     return engine
 
 
-def _check_alive(connection: psycopg.Connection, *_: object) -> None:
+def _check_alive(connection: psycopg.Connection, place: ManagesConnection, *_: object) -> None:
     """Check a pooled connection for input that arrived while it was idle.
 
     A server that went away has closed its end, which shows without a round trip for each transaction.
     """
     try:
-        waiting = poll()
-        waiting.register(connection.fileno(), POLLIN)
+        if (waiting := place.info.get(_INPUT)) is None:
+            waiting = place.info[_INPUT] = poll()
+            waiting.register(connection.fileno(), POLLIN)
         if waiting.poll(0):
             connection.execute("SELECT 1")
             connection.rollback()
@@ -218,6 +226,8 @@ class Ledger:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self._looking = engine.execution_options(isolation_level="AUTOCOMMIT")
+        self._idle: list[Connection] = []
+        self._most_idle = engine.pool.size() if isinstance(engine.pool, QueuePool) else 0
 
     @contextmanager
     def begin(self) -> Iterator[Session]:
@@ -238,12 +248,37 @@ class Ledger:
 
     @contextmanager
     def look(self) -> Iterator[Connection]:
-        """Open a connection on which each statement commits by itself, without the round trips of a transaction."""
-        with self._looking.connect() as connection:
+        """Open a connection on which each statement commits by itself, without the round trips of a transaction.
+
+        Up to half of the pool's connections stay as they are for the next look: to take one out of the pool and to put
+        it back costs more than to send a statement.
+        """
+        connection, is_kept = self._take(), False
+        try:
             yield connection
+            is_kept = len(self._idle) < self._most_idle  # not after an error, which may have cut a statement off
+        finally:
+            if is_kept:
+                self._idle.append(connection)
+            else:
+                connection.close()
+
+    def _take(self) -> Connection:
+        with suppress(IndexError):
+            while connection := self._idle.pop():
+                try:
+                    pooled = connection.connection
+                    _check_alive(cast("psycopg.Connection", pooled.driver_connection), pooled)
+                    return connection
+                except InvalidatePoolError:
+                    connection.invalidate()
+                    connection.close()
+        return self._looking.connect()
 
     def close(self) -> None:
         """Close every connection."""
+        while self._idle:
+            self._idle.pop().close()
         self.engine.dispose()
 
 

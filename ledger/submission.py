@@ -7,9 +7,9 @@ there is backlog. A queue can therefore exceed its limit by what is accepted bet
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -28,7 +28,7 @@ from routing.redaction import may_hide, redact, redact_all
 from routing.scheduling import Admission, retry_after_seconds
 
 _ACCEPT = Statement("""
-    SELECT * FROM pointsman_accept_2(
+    SELECT pointsman_accept_3(
         %(tenant)s, %(actor)s, CAST(%(jobs)s AS jsonb), CAST(%(routes)s AS jsonb), CAST(%(shown)s AS jsonb),
         CAST(%(limits)s AS jsonb), CAST(%(seen)s AS jsonb))
 """)
@@ -71,7 +71,8 @@ def accept(session: Session, new: NewJob, *, actor: str | None = None) -> Accept
     return Accepted(same, is_new=False)
 
 
-class Limits(NamedTuple):
+@dataclass(frozen=True)
+class Limits:
     """How many jobs may wait and stand in the broker, and what a day may cost, for the tenant of a batch."""
 
     waiting_per_tenant: int
@@ -84,6 +85,11 @@ class Limits(NamedTuple):
     fleet_day: int
     cheapest: Mapping[QueueName, int]
     """The least that one model call of a queue costs, in nanodollars; without those that call no model."""
+
+    @cached_property
+    def json(self) -> str:
+        """They as the ledger reads them."""
+        return dump_json(asdict(self))
 
 
 class Receipt(NamedTuple):
@@ -125,25 +131,33 @@ def accept_all(
         for new in batch
         if (facts := redacted(new.prompt, id(new.route)) | ({"mode": None} if new.keeps_route else {}))
     }
+    jobs = []
+    written: set[tuple[str, UUID | None]] = set()
+    for place, new in enumerate(batch, 1):
+        jobs.append(facts := new.row())
+        facts["place"], facts["route"] = place, numbers[id(new.route)]
+        facts["is_placed"] = is_placed = limits is not None and new.clarification is None
+        if is_placed and new.held_for is None and new.queue in WRITING_QUEUES:
+            facts["writes"], facts["follows"] = True, (new.queue, new.site_id) in written
+            written.add((new.queue, new.site_id))
     values = {
         "tenant": batch[0].tenant,
         "actor": actor or f"tenant:{batch[0].tenant}",
-        "jobs": dump_json([_facts(new, numbers[id(new.route)], is_placed=limits is not None) for new in batch]),
+        "jobs": dump_json(sorted(jobs, key=lambda facts: facts.get("idempotency_key", ""))),
         "routes": dump_json([*routes.values()]),
         "shown": dump_json(shown),
-        "limits": dump_json(limits._asdict()) if limits is not None else None,
+        "limits": limits.json if limits is not None else None,
         "seen": dump_json(seen) if seen is not None else None,
     }
+    told = _ACCEPT.scalar(where, values)
+    if told is None:
+        return []
+    made = frozenset(told["new"] or ())
     return [
-        Receipt(row.is_new, row.is_pushed, Headroom.read(new.queue, row.shortage) if row.shortage else None)
-        for new, row in zip(batch, _ACCEPT.all(where, values), strict=False)
+        Receipt(str(new.id) in made, is_pushed, Headroom.read(new.queue, shortage) if shortage else None)
+        for place, (new, is_pushed) in enumerate(zip(batch, told["pushed"], strict=True), 1)
+        for shortage in [told["shortages"].get(str(place))]
     ]
-
-
-def _facts(new: NewJob, route: int, *, is_placed: bool) -> dict[str, Any]:
-    is_placed = is_placed and new.clarification is None
-    is_writing = is_placed and new.held_for is None and new.queue in WRITING_QUEUES
-    return new.row() | {"route": route, "is_placed": is_placed, "writes": is_writing}
 
 
 def _redacted(prompt: str, route: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,9 +16,20 @@ from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 from uuid import UUID, uuid4
 
-from sqlalchemy import BigInteger, CheckConstraint, DateTime, Index, Text, UniqueConstraint, text
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    ColumnElement,
+    DateTime,
+    Index,
+    Text,
+    UniqueConstraint,
+    and_,
+    or_,
+    text,
+)
 from sqlalchemy.dialects.postgresql import JSONB
-from sqlmodel import Field, SQLModel
+from sqlmodel import Field, SQLModel, col
 
 from routing.jobs import JobRequest, Source, State
 from routing.queues import QueueName
@@ -110,7 +121,13 @@ class Job(SQLModel, table=True):
 
     __tablename__ = "job"
     __table_args__ = (
-        UniqueConstraint("tenant", "idempotency_key"),
+        Index(
+            "uq_job_key",
+            "tenant",
+            "idempotency_key",
+            unique=True,
+            postgresql_where=text("idempotency_key IS NOT NULL"),
+        ),
         Index(
             "ix_job_waiting",
             "queue",
@@ -136,12 +153,12 @@ class Job(SQLModel, table=True):
             postgresql_where=text("held_for = 'site'"),
         ),
         Index(
-            "ix_job_site_next",
+            "ix_job_at_site",
             "site_id",
             "queue",
-            postgresql_where=text("waiting_since IS NOT NULL AND held_for IS NULL"),
+            "held_for",
+            postgresql_where=text("site_id IS NOT NULL AND ended_at IS NULL"),
         ),
-        Index("ix_job_open_site", "site_id", postgresql_where=text("site_id IS NOT NULL AND ended_at IS NULL")),
         Index(
             "ix_job_supersede",
             "tenant",
@@ -167,11 +184,18 @@ class Job(SQLModel, table=True):
         Index("ix_job_tenant_ended", "tenant", "state", "created_at", postgresql_where=text("ended_at IS NOT NULL")),
         Index("ix_job_created_site", "site_id", "created_at", postgresql_where=text("site_id IS NOT NULL")),
         Index("ix_job_expiring", "expires_at", postgresql_where=text("expires_at IS NOT NULL")),
-        Index("uq_job_parent", "parent_id", unique=True, postgresql_where=text("queue <> 'steps'")),
+        Index(
+            "uq_job_next",
+            "parent_id",
+            unique=True,
+            postgresql_where=text("parent_id IS NOT NULL AND queue <> 'steps'"),
+        ),
+        Index("ix_job_bill", "root_id", postgresql_where=text("root_id <> id")),
     )
 
     id: UUID = Field(primary_key=True)
-    tenant: str = Field(foreign_key="tenant.name")
+    tenant: str
+    """Read by what writes the row, as its site is; neither is ever deleted, so there is no foreign key to check."""
     source: str
     requested_by: str = Field(default="", sa_column_kwargs={"server_default": ""})
     """The actor who asked, as in the audit trail; where policy wants four eyes, somebody else has to approve."""
@@ -182,10 +206,10 @@ class Job(SQLModel, table=True):
     request_digest: str
     idempotency_key: str | None = None
     priority: str = "P2"
-    site_id: UUID | None = Field(default=None, foreign_key="site.id")
+    site_id: UUID | None = None
     parent_id: UUID | None = None
     """The job that this one continues. At most one job continues another: a session is a chain."""
-    root_id: UUID = Field(index=True)
+    root_id: UUID
     """The job whose bill this one adds to: itself, or the first of its session."""
     route: dict[str, Any] = json_column(dict)
     """The decision, made before any model or container call (H-006, H-007, H-009)."""
@@ -229,6 +253,11 @@ class Job(SQLModel, table=True):
     created_at: datetime = when_column(nullable=False, default_now=True)
     started_at: datetime | None = when_column()
     ended_at: datetime | None = when_column()
+
+
+def on_bill(root_id: UUID) -> ColumnElement[bool]:
+    """Return what is true of the jobs of a bill; each half has an index, that of the others leaves most jobs out."""
+    return or_(col(Job.id) == root_id, and_(col(Job.root_id) == root_id, col(Job.root_id) != col(Job.id)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -304,7 +333,8 @@ class NewJob:
         row["root_id"] = self.root_id or self.id
         if self.clarification is not None:
             row["open_seconds"] = self.clarify_hours * 3600
-        return row | {"waits": self.waits, "is_pushed": self.is_pushed}
+        row["waits"], row["is_pushed"] = self.waits, self.is_pushed
+        return row
 
 
 NewJob.COLUMNS = tuple({field.name for field in fields(NewJob)} & set(Job.model_fields) - {"request", "route"})
@@ -318,7 +348,10 @@ def digest_request(request: JobRequest) -> str:
 def digest_body(body: Mapping[str, Any]) -> str:
     """Return the same of a request's JSON."""
     asked = {name: value for name, value in body.items() if name != "idempotency_key"}
-    return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(_encode_sorted(asked).encode()).hexdigest()
+
+
+_encode_sorted = json.JSONEncoder(sort_keys=True).encode
 
 
 class Attempt(SQLModel, table=True):

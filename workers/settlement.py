@@ -114,7 +114,7 @@ def _ask(attempt: Attempt, outcome: Asked) -> Settlement:
         if outcome.debate is not None:
             add_debate(session, job, outcome.debate)
         if outcome.route is not None:
-            job.route = outcome.route.model_dump(mode="json")
+            job.route = outcome.route.stored()
         ask_owner(session, job, redact(storable(outcome.question)), policy=attempt.policy)
 
     return settle

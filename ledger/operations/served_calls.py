@@ -20,7 +20,7 @@ from ledger.events import EventKind
 from ledger.money import BOOK, OF_THE_DAY, CapLimit, book_caps, open_caps
 from ledger.record_tables import RecordedCall
 from ledger.store import Statement, dump_json
-from ledger.tables import Job
+from ledger.tables import Job, on_bill
 from routing.policy.prices import Usage
 
 _COLUMNS = """
@@ -176,4 +176,4 @@ def record_call(call_id: UUID, job_id: UUID, *, request: str, reply: str) -> Sta
 def recordings_of(session: Session, root_id: UUID) -> Sequence[RecordedCall]:
     """Return the recorded calls of a session's jobs, in the order they ended."""
     query = select(RecordedCall).join(Job, col(Job.id) == col(RecordedCall.job_id))
-    return session.exec(query.where(col(Job.root_id) == root_id).order_by(col(RecordedCall.at))).all()
+    return session.exec(query.where(on_bill(root_id)).order_by(col(RecordedCall.at))).all()

@@ -31,16 +31,17 @@ _ENDED = Statement("""
      ORDER BY ended_at, id LIMIT %(limit)s
 """)
 
-_LOCK = Statement("""
-    SELECT id, root_id FROM job WHERE root_id = ANY(%(roots)s) ORDER BY id FOR UPDATE SKIP LOCKED
-""")
+_ON_BILLS = "(job.id = ANY(%(roots)s) OR job.root_id = ANY(%(roots)s) AND job.root_id <> job.id)"
+"""As `tables.on_bill`."""
 
-_MEMBERS = Statement("SELECT root_id, count(*) FROM job WHERE root_id = ANY(%(roots)s) GROUP BY root_id")
+_LOCK = Statement(f"SELECT id, root_id FROM job WHERE {_ON_BILLS} ORDER BY id FOR UPDATE SKIP LOCKED")
+
+_MEMBERS = Statement(f"SELECT root_id, count(*) FROM job WHERE {_ON_BILLS} GROUP BY root_id")
 
 # A release that still has files is needed: to be shown, rolled back to, or continued.
-_NEEDED = Statement("""
+_NEEDED = Statement(f"""
     SELECT DISTINCT job.root_id FROM job
-     WHERE job.root_id = ANY(%(roots)s) AND (
+     WHERE {_ON_BILLS} AND (
         job.ended_at IS NULL
         OR job.ended_at >= clock_timestamp() - make_interval(secs => %(seconds)s)
         OR (job.failure_signature IS NOT NULL AND job.dismissed_at IS NULL

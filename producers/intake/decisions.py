@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -170,16 +169,13 @@ Decide = Callable[[Signals], tuple[Route, Stage]]
 
 
 def decider(policy: Policy, vocabulary: Vocabulary, *, switches: Mapping[str, str]) -> Decide:
-    """Return what decides for one tenant, and once for requests that look alike: one prompt often comes for many sites.
-
-    `switches` are those of routing, from the environment.
-    """
+    """Return what decides for one tenant; `switches` are those of routing, from the environment."""
 
     def decide_alone(signals: Signals) -> tuple[Route, Stage]:
         route = decide(signals, policy, vocabulary)
         return route, first_stage(route, policy, environment=switches)
 
-    return cache(decide_alone)
+    return decide_alone
 
 
 def decide_on(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
@@ -290,7 +291,7 @@ class Submitter:
         decision = decide_on_seen(item, context, policy=seen.policy, decide=decide)
         if decision is None:
             return None
-        new = _new_job(decision, origin, decision.route.model_dump(mode="json"), site_id=None)
+        new = _new_job(decision, origin, decision.route.stored(), site_id=None)
         with self._ledger.look() as connection:
             receipts = accept_all(connection, [new], limits=seen.limits, seen=context.seen(item.request.site, key))
         if not receipts or not receipts[0].is_new:
@@ -307,7 +308,7 @@ class Submitter:
             routed = self._decide(session, batch, origin, batch_outcomes)
             try:
                 distinct = {id(one.route): one.route for one in routed}
-                routes = {key: route.model_dump(mode="json") for key, route in distinct.items()}
+                routes = {key: route.stored() for key, route in distinct.items()}
                 jobs = [
                     _new_job(one, origin, routes[id(one.route)], site_id=_site_of(session, one, origin.tenant))
                     for one in routed
@@ -345,7 +346,7 @@ class Submitter:
             outcomes |= dict.fromkeys((item.place for item in batch), error)
             return []
         self._seen[tenant] = SeenTenant.learn(self._seen.get(tenant), context, policy)
-        decide = self._decider(tenant, policy)
+        decide = cache(self._decider(tenant, policy))  # one prompt often comes for many sites
         routed = []
         for item in batch:
             try:

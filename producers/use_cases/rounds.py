@@ -149,7 +149,7 @@ class _Continuation:
             queue=stage.queue,
             mode=route.mode.value,
             tier=route.tier.value if route.tier else None,
-            route=route.model_dump(mode="json"),
+            route=route.stored(),
             start_release_id=start.id if start is not None else None,
             cap_nanousd=cap_nanousd,
             result=result,

@@ -128,6 +128,10 @@ class Route(_Value):
     argv: tuple[str, ...] = ()
     """Argument vector of a trivial command, run without a shell."""
 
+    def stored(self) -> dict[str, Any]:
+        """Return it as JSON without defaults: job and audit trail hold it, and each move of the job writes it anew."""
+        return self.model_dump(mode="json", exclude_defaults=True)
+
 
 def decide(signals: Signals, policy: Policy, vocabulary: Vocabulary | None = None) -> Route:
     """Return the route of a request; the shipped vocabulary is the default."""

@@ -314,7 +314,7 @@ def test_a_failed_job_has_at_most_one_debate(rig: Rig, broker_url: str) -> None:
     rig.site()
     fail(rig, broker_url)
     child = child_of(rig, fail(rig, broker_url))
-    with pytest.raises(Exception, match="uq_job_parent"):
+    with pytest.raises(Exception, match="uq_job_next"):
         rig.shop.execute(
             "INSERT INTO job SELECT (jsonb_populate_record(job, jsonb_build_object('id', gen_random_uuid()))).*"
             " FROM job WHERE id = :id",

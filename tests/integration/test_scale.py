@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlmodel import Session
 
-from ledger import dispatch_window
+from ledger import dispatch_window, submission
 from ledger.attempts import find_lapsed_attempts, stale_jobs
 from ledger.dispatch_window import look, pushed_jobs, release_due, release_sites, top_up
 from ledger.job_control import overdue_jobs
@@ -17,7 +17,7 @@ from ledger.runs.run import overdue_gates
 from ledger.runs.steps import find_unmerged_runs
 from ledger.store import Ledger, Statement, create_ledger_engine
 from ledger.submission import accept_all
-from producers.dispatch.sweeping import _ODDMENTS
+from producers.dispatch import sweeping
 from producers.intake.decisions import limits_of
 from producers.use_cases.jobs import page_of_jobs
 from routing.jobs import State
@@ -113,6 +113,9 @@ KEPT = {
     "crowded": dispatch_window._CROWDED,
     "hold for sites": dispatch_window._WAIT_FOR_SITES,
     "mark": dispatch_window._MARK,
+    "known by id or key": submission._CONTEXT,
+    "lock bills": sweeping._LOCK,
+    "members of bills": sweeping._MEMBERS,
 }
 
 
@@ -141,7 +144,7 @@ def test_a_list_of_jobs_looks_at_what_it_shows_however_many_there_ever_were(crow
 
 
 def test_a_sweep_finds_the_releases_that_have_no_files_any_more_without_a_look_at_the_others(crowd: Shop) -> None:
-    (statement,) = (each for each in _ODDMENTS if "DELETE FROM release" in each.sql)
+    (statement,) = (each for each in sweeping._ODDMENTS if "DELETE FROM release" in each.sql)
     crowd.execute("""
         INSERT INTO release (id, site_id, digest, manifest, signals, scan, scan_passed, scan_digest, total_bytes)
         SELECT gen_random_uuid(), (SELECT id FROM site LIMIT 1), 'd', '{}', '{}', '{}', true, 'd', 1

@@ -1,6 +1,7 @@
 """The way into the ledger: what its connections and its errors are like."""
 
 import traceback
+from contextlib import suppress
 
 import pytest
 from sqlalchemy import text
@@ -81,3 +82,36 @@ def test_a_connection_that_breaks_under_it_is_replaced(shop: Shop) -> None:
             assert whose.one(session).pid != before
     finally:
         ledger.close()
+
+
+def test_a_look_keeps_its_connection_commits_by_itself_and_leaves_half_of_the_pool_to_transactions(shop: Shop) -> None:
+    ledger, whose = Ledger(create_ledger_engine(shop.url, pool_size=1)), Statement("SELECT pg_backend_pid() AS pid")
+    try:
+        with ledger.look() as first, ledger.look() as second:
+            before = whose.one(first).pid
+            assert whose.one(second).pid != before
+            Statement("CREATE TABLE looked_at ()").all(first)
+            assert shop.scalar("SELECT count(*) FROM looked_at") == 0
+            shop.execute("DROP TABLE looked_at")
+        with ledger.look() as looking, ledger.begin() as session:
+            kept = whose.one(looking).pid
+            assert whose.one(session).pid != kept
+        with ledger.look() as looking:
+            assert whose.one(looking).pid == kept
+        with suppress(TimeoutError), ledger.look() as looking:
+            looking.connection.driver_connection.pgconn.send_query(b"SELECT pg_sleep(0.3)")
+            raise TimeoutError  # as a limit of a worker's does in the middle of a statement
+        with ledger.look() as looking:
+            kept = whose.one(looking).pid
+        shop.execute(f"SELECT pg_terminate_backend({kept}, 5000)")
+        with ledger.look() as looking:
+            replaced = whose.one(looking).pid
+            assert replaced != kept
+            shop.execute(f"SELECT pg_terminate_backend({replaced}, 5000)")
+            with pytest.raises(OperationalError):
+                whose.all(looking)
+        with ledger.look() as looking:
+            assert whose.one(looking).pid != replaced
+    finally:
+        ledger.close()
+    assert shop.scalar(f"SELECT count(*) FROM pg_stat_activity WHERE pid = {replaced}") == 0
