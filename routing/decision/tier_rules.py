@@ -55,7 +55,7 @@ _SHOWN_REACH = 6
 _PAUSES = (Kind.STOP, Kind.QUESTION)
 _TURNING = _WISHING | {"that", "which", "with", "when", "while", "if", "so", "then", "into", "by", "is", "are"}
 _ADDRESSES = frozenset({Kind.URL, Kind.DOMAIN})
-_CODES, _FENCES = frozenset({Kind.CODE}), frozenset({Kind.FENCE})
+_CODES, _MARKUP = frozenset({Kind.CODE}), frozenset({Kind.FENCE, Kind.TAG})
 _CODE_KINDS = frozenset({Kind.PATH, Kind.CODE})
 _BESIDE = frozenset(
     {"of", "about", "to", "on", "in", "for", "under", "above", "below", "beside", "near", "behind", "before", "after"}
@@ -112,7 +112,7 @@ def matching_rules(parsed: ParsedPrompt, *, explicit: bool, is_new: bool, asks_o
 def _opinion(parsed: ParsedPrompt, *, least: float) -> Choice | None:
     """Return the second opinion, if it is sure enough that the page spec does not do."""
     tier, probability = shipped_model().tier(parsed)
-    if tier is Tier.SPEC or probability < least:
+    if probability < least:
         return None
     return Choice(tier, OPINION, "requests in such words mostly need it", "default")
 
@@ -242,9 +242,8 @@ def _light(parsed: ParsedPrompt) -> _Cause | None:
 
 def _code(parsed: ParsedPrompt) -> _Cause | None:
     """Return the source code in the prompt, quoted or named, or None."""
-    fenced = _tokens(parsed, _FENCES, lambda word: True)
-    if fenced:
-        return _Cause("markup", fenced)
+    if shown := _tokens(parsed, _MARKUP, lambda word: True):
+        return _Cause("markup", shown)
     named = _tokens(parsed, _CODE_KINDS, lambda word: word.endswith(_SOURCE_CODE))
     if not named and _CSS_RULE.search(parsed.text.shown):
         return _Cause("style_code", ())

@@ -157,7 +157,7 @@ def test_the_second_opinion_finds_tiers_of_unseen_prompts_that_the_rules_do_not(
     policy = platform_policy()
     without = policy.model_copy(update={"assist": Assist(second_opinion=False)})
     assert _right_tiers(without) < 0.80
-    assert _right_tiers(policy) >= 0.85
+    assert _right_tiers(policy) >= 0.87
 
 
 @pytest.mark.usefixtures("only_tuned")
@@ -165,8 +165,8 @@ def test_what_owners_type_every_day_is_routed_as_well_as_measured() -> None:
     held = [line for line in samples(DATA / EVERYDAY) if line["split"] == "held"]
     report = evaluate(held)
     assert report.false_answers == []
-    assert report.accuracy("mode") >= 0.90
-    assert report.accuracy("tier") >= 0.78
+    assert report.accuracy("mode") >= 0.92
+    assert report.accuracy("tier") >= 0.80
 
 
 @pytest.mark.req("R-110")
@@ -175,7 +175,7 @@ def test_unseen_prompts_get_the_right_mode_and_tier(halves: Halves, half: tuple[
     score = halves[half]
     assert score.total >= 150
     assert score.mode >= 0.95
-    assert score.tier >= (0.91 if half == HARDEST else 0.94)
+    assert score.tier >= (0.90 if half == HARDEST else 0.94)
     assert score.intent >= (0.94 if half == HARDEST else 0.95)
 
 

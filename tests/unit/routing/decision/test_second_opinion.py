@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[4]
 POLICY = platform_policy()
 RULES_ALONE = POLICY.model_copy(update={"assist": Assist(second_opinion=False)})
 SITE = SiteSignals(files=4)
-UNDECIDED = "Der Text in der Tabelle bricht falsch um"
+UNDECIDED = "Der Kasten mit den Zeiten klebt schief am Rand"
 """No rule knows its words; the labelled prompts hold its like."""
 ASKED = "Duzen oder siezen auf der Seite einer Yogaschule?"
 """Likewise, of a question."""
