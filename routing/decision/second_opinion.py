@@ -24,7 +24,7 @@ from zlib import crc32
 
 from routing.prompt.intents import SentenceIntent
 from routing.prompt.parsed_prompt import ParsedPrompt, parse_prompt
-from routing.prompt.tokens import WORD, Kind
+from routing.prompt.tokens import COMMA, WORD, Kind
 from routing.prompt.vocabulary import shipped_vocabulary
 from routing.queues import Tier
 
@@ -61,15 +61,8 @@ _CLOSE_ENOUGH = 0.01
 """The error of a probability that is not worth another step."""
 
 
-class _Features(NamedTuple):
-    """What is seen of a token: its word, which is the same wherever it stands, and buckets of how it stands there."""
-
-    word: str
-    places: list[int]
-
-
-_Seen = dict[int, _Features]
-"""The features of a prompt by token."""
+_Seen = dict[int, tuple[str, list[int]]]
+"""What is seen of a prompt, by token: its word, which is the same wherever it stands, and buckets of how it stands."""
 
 
 class _Linear:
@@ -159,12 +152,14 @@ def _features(parsed: ParsedPrompt) -> _Seen:
     Courtesies, small talk, and wording meant for the page say nothing.
     """
     tokens, copied = parsed.tokens, parsed.copied
-    colon = next((at for at, token in enumerate(tokens) if token.word == ":" and at >= _FEWEST_BEFORE), len(tokens))
+    end = len(tokens)
+    if COMMA in parsed.kinds:
+        end = next((at for at, token in enumerate(tokens) if token.word == ":" and at >= _FEWEST_BEFORE), end)
     words = [
         at
         for sentence, intent in zip(parsed.sentences, parsed.intents, strict=True)
         if intent is not SentenceIntent.CHAT
-        for at in range(sentence.first, min(sentence.end, colon))
+        for at in range(sentence.first, min(sentence.end, end))
         if tokens[at].kind not in _CONTENT and at not in copied
     ]
     found: _Seen = {}
@@ -173,7 +168,7 @@ def _features(parsed: ParsedPrompt) -> _Seen:
         word = tokens[at].word[:_MOST_WORD_CHARACTERS]
         data, checksum, _ = _parts_of(word)
         places: list[int] = []
-        found[at] = _Features(word, places)
+        found[at] = word, places
         if two is not None:
             places.append(crc32(data, two) & _MASK)
         if one is not None:
@@ -184,7 +179,7 @@ def _features(parsed: ParsedPrompt) -> _Seen:
     meant = parsed.vocabulary.because
     for group, hits in parsed.hits.items():
         if meant[group]:
-            found.setdefault(hits[0].first, _Features("", [])).places.append(_bucket_of_group(group))
+            found.setdefault(hits[0].first, ("", []))[1].append(_bucket_of_group(group))
     return found
 
 
@@ -197,7 +192,7 @@ def _mode_features(parsed: ParsedPrompt) -> _Seen:
         words = [at for at in range(sentence.first, sentence.end) if tokens[at].kind is WORD]
         for place, at in enumerate(words[:_MOST_WORDS]):
             word = tokens[at].word
-            marks = found.setdefault(at, _Features("", [])).places
+            marks = found.setdefault(at, ("", []))[1]
             marks.append(crc32(_parts_of(word[:_MOST_WORD_CHARACTERS]).data, said) & _MASK)
             if place < _OPENING:
                 opening = crc32(word.encode(), opening)
@@ -205,7 +200,7 @@ def _mode_features(parsed: ParsedPrompt) -> _Seen:
                 opening = crc32(b" ", opening)
         if words:
             length, intent = min(len(words), 12) // 3, parsed.intents[number].encode()
-            found[words[0]].places.extend((crc32(b"%b#%d" % (kind, length)) & _MASK, crc32(kind + intent) & _MASK))
+            found[words[0]][1].extend((crc32(b"%b#%d" % (kind, length)) & _MASK, crc32(kind + intent) & _MASK))
     return found
 
 

@@ -219,8 +219,9 @@ def may_only_ask(parsed: ParsedPrompt) -> bool:
         return False
     if SentenceIntent.QUESTION in parsed.intents and parsed.intents[-1] is SentenceIntent.STATEMENT:
         return False  # `why is this here? one is enough`
-    quotes = sum(token.kind is Kind.QUOTE for token in parsed.tokens)
-    return quotes < _QUOTED_PAIR and not parsed.found(*_WANTED, *_WRONGS)
+    if parsed.found(*_WANTED, *_WRONGS):
+        return False
+    return Kind.QUOTE not in parsed.kinds or sum(token.kind is Kind.QUOTE for token in parsed.tokens) < _QUOTED_PAIR
 
 
 def _is_background(parsed: ParsedPrompt, sentence: Sentence) -> bool:

@@ -78,10 +78,10 @@ class _Node:
     """A node of the tree of phrases, in which each word leads to what may follow it."""
 
     ended: tuple[_Begun, ...]
-    gapped: tuple[_Begun, ...]
-    """The phrases that continue with a gap."""
+    gapped: tuple[tuple[_Begun, Words], ...]
+    """The phrases that continue with a gap, each with the words of which one must follow it."""
     behind: Words
-    """Words after these gaps; if the prompt has none of them, no such phrase matches."""
+    """All of these words; if the prompt has none of them, no such phrase matches."""
     following: Mapping[str, _Node]
     """By the next word."""
 
@@ -91,27 +91,22 @@ def _node(phrases: tuple[_Begun, ...], made: dict[tuple[_Begun, ...], _Node]) ->
     if phrases in made:
         return made[phrases]
     ended: list[_Begun] = []
-    gapped: list[_Begun] = []
+    gapped: list[tuple[_Begun, Words]] = []
     following: dict[str, list[_Begun]] = {}
     for phrase in phrases:
         place, group, left = phrase
         if not left:
             ended.append(phrase)
         elif left[0] is None:
-            gapped.append(phrase)
+            gapped.append((phrase, next(wanted for wanted in left if wanted is not None)))
         else:
             begun = _Begun(place, group, left[1:])
             for word in left[0]:
                 following.setdefault(word, []).append(begun)
-    behind = frozenset().union(*map(_behind_gap, gapped))
+    behind = frozenset().union(*(words for _, words in gapped))
     further = {word: _node(tuple(rest), made) for word, rest in following.items()}
     made[phrases] = _Node(tuple(ended), tuple(gapped), behind, further)
     return made[phrases]
-
-
-def _behind_gap(phrase: _Begun) -> Words:
-    """Return the words of which one must follow the gap."""
-    return next(wanted for wanted in phrase.left if wanted is not None)
 
 
 def _read_on(node: _Node, keys: Sequence[tuple[str, ...]], at: int, present: set[str], found: list[_Found]) -> None:
@@ -119,11 +114,11 @@ def _read_on(node: _Node, keys: Sequence[tuple[str, ...]], at: int, present: set
     for place, group, _ in node.ended:
         found.append((place, group, at))
     if node.gapped and not node.behind.isdisjoint(present):
-        for phrase in node.gapped:
-            if not _behind_gap(phrase).isdisjoint(present):
-                last = _match(keys, at, phrase.left)
+        for (place, group, left), words in node.gapped:
+            if not words.isdisjoint(present):
+                last = _match(keys, at, left)
                 if last >= 0:
-                    found.append((phrase.place, phrase.group, last))
+                    found.append((place, group, last))
     for name in keys[at + 1]:
         if (further := node.following.get(name)) is not None:
             _read_on(further, keys, at + 1, present, found)
@@ -214,11 +209,15 @@ class Vocabulary:
         openings = self.phrases.following
         for at, names in enumerate(keys):
             for name in names:
-                if (opening := openings.get(name)) is not None:
-                    found: list[_Found] = []
-                    _read_on(opening, keys, at, present, found)
-                    if found:
-                        _note(hits, at, found)
+                opening = openings.get(name)
+                if opening is None or (
+                    not (opening.ended or opening.gapped) and opening.following.keys().isdisjoint(keys[at + 1])
+                ):
+                    continue
+                found: list[_Found] = []
+                _read_on(opening, keys, at, present, found)
+                if found:
+                    _note(hits, at, found)
         if not shown.isascii() and UNSPACED.search(shown):
             self._find_unspaced(tokens, hits)
         return hits
