@@ -24,7 +24,7 @@ from zlib import crc32
 
 from routing.prompt.intents import SentenceIntent
 from routing.prompt.parsed_prompt import ParsedPrompt, parse_prompt
-from routing.prompt.tokens import COMMA, WORD, Kind
+from routing.prompt.tokens import COMMA, Kind
 from routing.prompt.vocabulary import shipped_vocabulary
 from routing.queues import Tier
 
@@ -49,6 +49,8 @@ _UNSIGNED = bytes((byte + _ZERO) % 256 for byte in range(256))
 _MOST_SAID = 3
 _MOST_WORDS = 150
 _MOST_WORD_CHARACTERS = 24
+_MARKS = ("?", ".")
+"""Before a word that is asked or said."""
 _OPENING = 3
 """Words at the beginning of a sentence that count together."""
 _FEWEST_BEFORE = 3
@@ -184,23 +186,23 @@ def _features(parsed: ParsedPrompt) -> _Seen:
 
 
 def _mode_features(parsed: ParsedPrompt) -> _Seen:
-    """Return the features by token, and where it stands: in a question or a statement, and how that begins."""
-    found, tokens = _features(parsed), parsed.tokens
-    for number, sentence in enumerate(parsed.sentences):
-        kind = b"?" if sentence.asks else b"."
-        said, opening = crc32(kind + b"~"), crc32(kind + b"^")
-        words = [at for at in range(sentence.first, sentence.end) if tokens[at].kind is WORD]
-        for place, at in enumerate(words[:_MOST_WORDS]):
-            word = tokens[at].word
-            marks = found.setdefault(at, ("", []))[1]
-            marks.append(crc32(_parts_of(word[:_MOST_WORD_CHARACTERS]).data, said) & _MASK)
-            if place < _OPENING:
-                opening = crc32(word.encode(), opening)
-                marks.append(opening & _MASK)
-                opening = crc32(b" ", opening)
-        if words:
-            length, intent = min(len(words), 12) // 3, parsed.intents[number].encode()
-            found[words[0]][1].extend((crc32(b"%b#%d" % (kind, length)) & _MASK, crc32(kind + intent) & _MASK))
+    """Return the features by token, each word with whether it is asked or said, and how its sentence begins."""
+    found = _features(parsed)
+    for sentence, intent in zip(parsed.sentences, parsed.intents, strict=True):
+        words = [at for at in range(sentence.first, sentence.end) if at in found]
+        if not words:
+            continue
+        mark = "?" if sentence.asks else "."
+        opening = crc32(mark.encode())
+        for at in words[:_OPENING]:
+            word, places = found[at]
+            opening = crc32(_parts_of(word).data, opening)
+            places.append(opening & _MASK)
+        form = f"{mark}{intent}#{min(len(words), 12) // 3}"
+        found[words[0]][1].append(crc32(form.encode()) & _MASK)
+        for at in words:
+            word, places = found[at]
+            found[at] = mark + word, places
     return found
 
 
@@ -219,10 +221,14 @@ class _Parts(NamedTuple):
 
 @lru_cache(maxsize=8192)
 def _parts_of(word: str) -> _Parts:
-    data = word.encode()
+    mark = word[:1] if word[:1] in _MARKS else ""
+    data = word[len(mark) :].encode()
+    if not data:
+        return _Parts(data, 0, ())
     padded = b"^" + data + b"$"
-    parts = {crc32(padded[at : at + size], size) & _MASK for size in (3, 4, 5) for at in range(len(padded) - size + 1)}
-    return _Parts(data, crc32(data + b" "), (crc32(data) & _MASK, *sorted(parts)) if word else ())
+    parts = {crc32(padded[at : at + size], size) for size in (3, 4, 5) for at in range(len(padded) - size + 1)}
+    marked = (crc32(word.encode()) & _MASK,) if mark else ()
+    return _Parts(data, crc32(data + b" "), (crc32(data) & _MASK, *marked, *sorted(part & _MASK for part in parts)))
 
 
 def _softmax(logits: Sequence[float]) -> list[float]:

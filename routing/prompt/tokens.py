@@ -73,7 +73,6 @@ def fold_word(word: str) -> str:
     return "".join(character for character in decomposed if not unicodedata.combining(character))
 
 
-@lru_cache(maxsize=8192)
 def singular(word: str) -> str:
     """Return the word without a plural or possessive ending, judged by spelling."""
     if word.endswith("'s"):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from importlib import resources
 from itertools import chain, product
@@ -132,11 +132,9 @@ def _note(hits: dict[str, list[Hit]], first: int, found: list[_Found]) -> None:
             group_hits.append(Hit(first, last))
 
 
-@lru_cache(maxsize=8192)
-def _names(word: str) -> tuple[str, ...]:
-    """Return a word and its singular."""
-    single = singular(word)
-    return (word,) if single == word else (word, single)
+_Entry = tuple[tuple[str, ...], tuple[_Node, ...]]
+"""A word and its singular, and the nodes of the phrases that begin with them."""
+_MOST_ENTRIES = 8192
 
 
 def _keys_of_mark(token: Token) -> tuple[str, ...]:
@@ -199,28 +197,48 @@ class Vocabulary:
     known: frozenset[str]
     """All its words, including some that only look misspelt."""
     version: str
+    _entries: dict[str, _Entry] = field(default_factory=dict, compare=False, repr=False)
+    """Of the words met so far: one look-up tells a word's names and the phrases that begin with it."""
 
     def find(self, tokens: Sequence[Token], shown: str) -> dict[str, list[Hit]]:
         """Return every phrase found, by group, in the order of the text."""
         hits: dict[str, list[Hit]] = {}
-        keys = [_names(token.word) if token.kind is WORD else _keys_of_mark(token) for token in tokens]
+        keys: list[tuple[str, ...]] = []
+        begun: list[tuple[int, tuple[_Node, ...]]] = []
+        for at, token in enumerate(tokens):
+            if token.kind is WORD:
+                names, openings = self._entries.get(token.word) or self._enter(token.word)
+            else:
+                names = _keys_of_mark(token)
+                openings = self._openings(names)
+            keys.append(names)
+            if openings:
+                begun.append((at, openings))
         keys.append(_END)
         present = set(chain.from_iterable(keys))
-        openings = self.phrases.following
-        for at, names in enumerate(keys):
-            for name in names:
-                opening = openings.get(name)
-                if opening is None or (
-                    not (opening.ended or opening.gapped) and opening.following.keys().isdisjoint(keys[at + 1])
-                ):
-                    continue
-                found: list[_Found] = []
-                _read_on(opening, keys, at, present, found)
-                if found:
-                    _note(hits, at, found)
+        for at, openings in begun:
+            following = keys[at + 1]
+            for opening in openings:
+                if opening.ended or opening.gapped or not opening.following.keys().isdisjoint(following):
+                    found: list[_Found] = []
+                    _read_on(opening, keys, at, present, found)
+                    if found:
+                        _note(hits, at, found)
         if not shown.isascii() and UNSPACED.search(shown):
             self._find_unspaced(tokens, hits)
         return hits
+
+    def _openings(self, names: tuple[str, ...]) -> tuple[_Node, ...]:
+        openings = self.phrases.following
+        return tuple(openings[name] for name in names if name in openings)
+
+    def _enter(self, word: str) -> _Entry:
+        if len(self._entries) >= _MOST_ENTRIES:
+            self._entries.clear()
+        single = singular(word)
+        names = (word,) if single == word else (word, single)
+        self._entries[word] = entry = names, self._openings(names)
+        return entry
 
     def _find_unspaced(self, tokens: Sequence[Token], hits: dict[str, list[Hit]]) -> None:
         for at, token in enumerate(tokens):
@@ -408,8 +426,8 @@ class _Reader:
 
     def read_group(self, name: str, node: yaml.Node) -> None:
         fields = dict(self.pairs(node, name))
-        for field in fields.keys() - {"because", "match"}:
-            raise self.refuse(fields[field], f"{name}: `{field}` is not a field; there are because and match")
+        for other in fields.keys() - {"because", "match"}:
+            raise self.refuse(fields[other], f"{name}: `{other}` is not a field; there are because and match")
         if "match" not in fields:
             raise self.refuse(node, f"{name}: the list `match` is missing")
         self._read_meaning(name, node, fields.get("because"))
