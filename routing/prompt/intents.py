@@ -118,7 +118,9 @@ class IntentReader:
         return at
 
     def _is_only_filler(self, head: int) -> bool:
-        return self._tokens[head].word in self._words["politeness"] or self._tokens[head].kind is COMMA
+        if self._tokens[head].word in self._words["politeness"]:
+            return not self._at("question", head)  # `por favor`, not `por qué`
+        return self._tokens[head].kind is COMMA
 
     def _only_shows_code(self, sentence: Sentence) -> bool:
         """Return whether the sentence is a bare code block, which other sentences refer to."""

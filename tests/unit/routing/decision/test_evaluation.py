@@ -157,16 +157,19 @@ def test_the_second_opinion_finds_tiers_of_unseen_prompts_that_the_rules_do_not(
     policy = platform_policy()
     without = policy.model_copy(update={"assist": Assist(second_opinion=False)})
     assert _right_tiers(without) < 0.80
-    assert _right_tiers(policy) >= 0.87
+    assert _right_tiers(policy) >= 0.85
 
 
 @pytest.mark.usefixtures("only_tuned")
-def test_what_owners_type_every_day_is_routed_as_well_as_measured() -> None:
-    held = [line for line in samples(DATA / EVERYDAY) if line["split"] == "held"]
-    report = evaluate(held)
-    assert report.false_answers == []
-    assert report.accuracy("mode") >= 0.92
-    assert report.accuracy("tier") >= 0.80
+@pytest.mark.parametrize(
+    ("file", "mode", "tier"), [(EVERYDAY, 0.92, 0.80), ("routing_blind5.jsonl", 0.94, 0.85)], ids=["everyday", "blind5"]
+)
+def test_what_owners_type_every_day_is_routed_as_well_as_measured(file: str, mode: float, tier: float) -> None:
+    score = _score(file, "held")
+    assert score.total >= 150
+    assert score.false_answers == 0
+    assert score.mode >= mode
+    assert score.tier >= tier
 
 
 @pytest.mark.req("R-110")
