@@ -88,6 +88,9 @@ FILES = ("routing_blind.jsonl", "routing_blind3.jsonl", "routing_blind4.jsonl")
 TIERS = "routing_tiers.jsonl"
 EVERYDAY = "routing_everyday.jsonl"
 """As owners of small businesses type, in five languages, by people who have seen no rule: the hardest of all."""
+BLIND5 = "routing_blind5.jsonl"
+"""Written before its writer had seen a rule; the same hand then wrote `routing_owners.jsonl`, which is trained on, so
+its held half flatters more than that of `EVERYDAY`."""
 HALVES = [(file, half) for file in FILES for half in ("tune", "held")]
 HARDEST = ("routing_blind4.jsonl", "held")
 """Three quarters of it are edits whose tier must be told, in wordings of a trade each; it stands below the aim."""
@@ -162,7 +165,7 @@ def test_the_second_opinion_finds_tiers_of_unseen_prompts_that_the_rules_do_not(
 
 @pytest.mark.usefixtures("only_tuned")
 @pytest.mark.parametrize(
-    ("file", "mode", "tier"), [(EVERYDAY, 0.92, 0.80), ("routing_blind5.jsonl", 0.94, 0.85)], ids=["everyday", "blind5"]
+    ("file", "mode", "tier"), [(EVERYDAY, 0.92, 0.80), (BLIND5, 0.94, 0.85)], ids=["everyday", "blind5"]
 )
 def test_what_owners_type_every_day_is_routed_as_well_as_measured(file: str, mode: float, tier: float) -> None:
     score = _score(file, "held")
@@ -178,7 +181,7 @@ def test_unseen_prompts_get_the_right_mode_and_tier(halves: Halves, half: tuple[
     score = halves[half]
     assert score.total >= 150
     assert score.mode >= 0.95
-    assert score.tier >= (0.90 if half == HARDEST else 0.94)
+    assert score.tier >= (0.91 if half == HARDEST else 0.94)
     assert score.intent >= (0.94 if half == HARDEST else 0.95)
 
 
