@@ -13,7 +13,7 @@ import random
 import struct
 import sys
 from array import array
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, lru_cache
 from hashlib import sha256
 from importlib import resources
@@ -24,21 +24,23 @@ from zlib import crc32
 
 from routing.prompt.intents import SentenceIntent
 from routing.prompt.parsed_prompt import ParsedPrompt, parse_prompt
-from routing.prompt.tokens import WORD, Kind
+from routing.prompt.tokens import COMMA, Kind
 from routing.prompt.vocabulary import shipped_vocabulary
 from routing.queues import Tier
 
-CONFIDENT = 0.7
+CONFIDENT = 0.75
 """The least probability of an opinion that replaces the default."""
-SURE = 0.9
+SURE = 0.93
 """The least probability of one that replaces the rule that only saw words of the page (V1-4)."""
-ASKING = 0.9
+ASKING = 0.85
 """The least probability of a question in what no rule finds an order in: an order that is answered is not done."""
 _FILE = "second_opinion.bin"
 _BUCKETS = 1 << 16
 _MASK = _BUCKETS - 1
 _TIERS = tuple(Tier)
+_BEYOND_SPEC = (Tier.PATCH, Tier.AGENT)
 _MODES = ("ACTION", "ANSWER")
+_ANSWER = _MODES.index("ANSWER")
 _CLASSES = (len(_TIERS), len(_MODES))
 """Of the two models, one after the other in the file: the scale of the weights, the bias of each class, the weights."""
 _ZERO = 128
@@ -47,6 +49,8 @@ _UNSIGNED = bytes((byte + _ZERO) % 256 for byte in range(256))
 _MOST_SAID = 3
 _MOST_WORDS = 150
 _MOST_WORD_CHARACTERS = 24
+_MARKS = ("?", ".")
+"""Before a word that is asked or said."""
 _OPENING = 3
 """Words at the beginning of a sentence that count together."""
 _FEWEST_BEFORE = 3
@@ -59,11 +63,8 @@ _CLOSE_ENOUGH = 0.01
 """The error of a probability that is not worth another step."""
 
 
-class Opinion(NamedTuple):
-    """The likeliest class of a prompt."""
-
-    best: int
-    probability: float
+_Seen = dict[int, tuple[str, list[int]]]
+"""What is seen of a prompt, by token: its word, which is the same wherever it stands, and buckets of how it stands."""
 
 
 class _Linear:
@@ -74,28 +75,42 @@ class _Linear:
         self._scale, *self._biases = head.unpack_from(data)
         weights = data[head.size :].translate(_UNSIGNED)
         self._weights = [weights[at * _BUCKETS : (at + 1) * _BUCKETS] + bytes([_ZERO]) for at in range(classes)]
+        self._of_word = lru_cache(maxsize=8192)(self._weigh_word)
 
-    def judge(self, seen: Collection[int]) -> Opinion:
-        """Return the likeliest class of these features."""
-        share = self._scale / math.sqrt(len(seen) or 1)
-        weigh = _weigher(seen)
-        chances = _softmax(
-            [bias + share * weigh(weights) for bias, weights in zip(self._biases, self._weights, strict=True)]
+    def judge(self, seen: _Seen) -> list[float]:
+        """Return the probability of each class of a prompt."""
+        places = [_BUCKETS, _BUCKETS]  # `itemgetter` wants two at least
+        of_words = []
+        for word, here in seen.values():
+            of_words.append(self._of_word(word))
+            places += here
+        pick = itemgetter(*places)
+        *sums, count = map(sum, zip(*of_words, strict=True)) if of_words else [0] * (len(self._biases) + 1)
+        share = self._scale / math.sqrt(count + len(places) - 2 or 1)
+        # All classes have the same number of places, so what `_ZERO` adds to each changes no probability.
+        return _softmax(
+            [
+                bias + share * (sum(pick(weights)) + votes)
+                for bias, weights, votes in zip(self._biases, self._weights, sums, strict=True)
+            ]
         )
-        best = max(range(len(chances)), key=chances.__getitem__)
-        return Opinion(best, chances[best])
 
-    def weightiest(self, parts: Mapping[int, Collection[int]]) -> tuple[int, ...]:
-        """Return the tokens that speak most for the likeliest class, the weightiest first."""
-        weights = self._weights[self.judge(_seen(parts)).best]
-        votes = sorted(((_weigher(features)(weights), at) for at, features in parts.items()), reverse=True)
+    def weightiest(self, seen: _Seen, which: int) -> tuple[int, ...]:
+        """Return the tokens that speak most for a class, the weightiest first."""
+        weights = self._weights[which]
+        votes = sorted(
+            (
+                (self._of_word(word)[which] + sum(weights[place] - _ZERO for place in places), at)
+                for at, (word, places) in seen.items()
+            ),
+            reverse=True,
+        )
         return tuple(at for vote, at in votes[:_MOST_SAID] if vote > 0)
 
-
-def _weigher(features: Collection[int]) -> Callable[[bytes], int]:
-    """Return the sum of the weights of some features; one `itemgetter` reads them several times faster than a loop."""
-    pick, zeros = itemgetter(_BUCKETS, _BUCKETS, *features), _ZERO * (len(features) + 2)
-    return lambda weights: sum(pick(weights)) - zeros
+    def _weigh_word(self, word: str) -> tuple[int, ...]:
+        """Return the votes of a word for each class, and the number of its features."""
+        parts = _parts_of(word).buckets
+        return *(sum(weights[part] - _ZERO for part in parts) for weights in self._weights), len(parts)
 
 
 class Model:
@@ -110,22 +125,21 @@ class Model:
         self.version = sha256(data).hexdigest()[:12]
 
     def tier(self, parsed: ParsedPrompt) -> tuple[Tier, float]:
-        """Return the likeliest tier of a prompt, and its probability."""
-        best, probability = self._tiers.judge(_seen(_features(parsed)))
-        return _TIERS[best], probability
+        """Return the tier of a prompt if the page spec does not do, and how probable it is that it does not."""
+        spec, *others = self._tiers.judge(_features(parsed))
+        return _BEYOND_SPEC[others.index(max(others))], 1 - spec
 
     def asks(self, parsed: ParsedPrompt) -> float:
         """Return how probable it is that a prompt is only a question."""
-        best, probability = self._modes.judge(_seen(_mode_features(parsed)))
-        return probability if _MODES[best] == "ANSWER" else 1 - probability
+        return self._modes.judge(_mode_features(parsed))[_ANSWER]
 
     def tier_evidence(self, parsed: ParsedPrompt) -> tuple[int, ...]:
-        """Return the tokens that speak most for the tier, the weightiest first."""
-        return self._tiers.weightiest(_features(parsed))
+        """Return the tokens that speak most for that tier, the weightiest first."""
+        return self._tiers.weightiest(_features(parsed), _TIERS.index(self.tier(parsed)[0]))
 
     def mode_evidence(self, parsed: ParsedPrompt) -> tuple[int, ...]:
-        """Return the tokens that speak most for the mode, the weightiest first."""
-        return self._modes.weightiest(_mode_features(parsed))
+        """Return the tokens that speak most for a question, the weightiest first."""
+        return self._modes.weightiest(_mode_features(parsed), _ANSWER)
 
 
 @cache
@@ -134,66 +148,87 @@ def shipped_model() -> Model:
     return Model((resources.files("routing.decision") / _FILE).read_bytes())
 
 
-def _features(parsed: ParsedPrompt) -> dict[int, list[int]]:
-    """Return by token the buckets of its word, with those before it, and of its parts.
+def _features(parsed: ParsedPrompt) -> _Seen:
+    """Return by token its word, and the buckets of that with those before it and of the rules' phrases there.
 
     Courtesies, small talk, and wording meant for the page say nothing.
     """
     tokens, copied = parsed.tokens, parsed.copied
-    colon = next((at for at, token in enumerate(tokens) if token.word == ":" and at >= _FEWEST_BEFORE), len(tokens))
+    end = len(tokens)
+    if COMMA in parsed.kinds:
+        end = next((at for at, token in enumerate(tokens) if token.word == ":" and at >= _FEWEST_BEFORE), end)
     words = [
         at
         for sentence, intent in zip(parsed.sentences, parsed.intents, strict=True)
         if intent is not SentenceIntent.CHAT
-        for at in range(sentence.first, min(sentence.end, colon))
+        for at in range(sentence.first, min(sentence.end, end))
         if tokens[at].kind not in _CONTENT and at not in copied
     ]
-    found: dict[int, list[int]] = {}
+    found: _Seen = {}
     one = two = None  # checksums of the last word, and of the last two, each with a blank
     for at in words[:_MOST_WORDS]:
-        data, checksum, parts = _parts_of(tokens[at].word[:_MOST_WORD_CHARACTERS])
-        found[at] = features = [*parts]
+        word = tokens[at].word[:_MOST_WORD_CHARACTERS]
+        data, checksum, _ = _parts_of(word)
+        places: list[int] = []
+        found[at] = word, places
         if two is not None:
-            features.append(crc32(data, two) & _MASK)
+            places.append(crc32(data, two) & _MASK)
         if one is not None:
             pair = crc32(data, one)
-            features.append(pair & _MASK)
+            places.append(pair & _MASK)
             two = crc32(b" ", pair)
         one = checksum
+    meant = parsed.vocabulary.because
+    for group, hits in parsed.hits.items():
+        if meant[group]:
+            found.setdefault(hits[0].first, ("", []))[1].append(_bucket_of_group(group))
     return found
 
 
-def _mode_features(parsed: ParsedPrompt) -> dict[int, list[int]]:
-    """Return the features by token, and where it stands: in a question or a statement, and how that begins."""
-    found, tokens = _features(parsed), parsed.tokens
-    for sentence in parsed.sentences:
-        kind = b"?" if sentence.asks else b"."
-        said, opening = crc32(kind + b"~"), crc32(kind + b"^")
-        words = [at for at in range(sentence.first, sentence.end) if tokens[at].kind is WORD]
-        for place, at in enumerate(words[:_MOST_WORDS]):
-            word = tokens[at].word
-            marks = found.setdefault(at, [])
-            marks.append(crc32(_parts_of(word[:_MOST_WORD_CHARACTERS])[0], said) & _MASK)
-            if place < _OPENING:
-                opening = crc32(word.encode(), opening)
-                marks.append(opening & _MASK)
-                opening = crc32(b" ", opening)
-        if words:
-            found[words[0]].append(crc32(b"%b#%d" % (kind, min(len(words), 12) // 3)) & _MASK)
+def _mode_features(parsed: ParsedPrompt) -> _Seen:
+    """Return the features by token, each word with whether it is asked or said, and how its sentence begins."""
+    found = _features(parsed)
+    for sentence, intent in zip(parsed.sentences, parsed.intents, strict=True):
+        words = [at for at in range(sentence.first, sentence.end) if at in found]
+        if not words:
+            continue
+        mark = "?" if sentence.asks else "."
+        opening = crc32(mark.encode())
+        for at in words[:_OPENING]:
+            word, places = found[at]
+            opening = crc32(_parts_of(word).data, opening)
+            places.append(opening & _MASK)
+        form = f"{mark}{intent}#{min(len(words), 12) // 3}"
+        found[words[0]][1].append(crc32(form.encode()) & _MASK)
+        for at in words:
+            word, places = found[at]
+            found[at] = mark + word, places
     return found
 
 
-def _seen(parts: Mapping[int, Collection[int]]) -> set[int]:
-    return set().union(*parts.values())
+@lru_cache(maxsize=512)
+def _bucket_of_group(name: str) -> int:
+    return crc32(b"@" + name.encode()) & _MASK
 
 
-@lru_cache(maxsize=4096)
-def _parts_of(word: str) -> tuple[bytes, int, tuple[int, ...]]:
-    """Return a word as bytes, its checksum with a blank, and the buckets of itself and of three to five bytes of it."""
-    data = word.encode()
+class _Parts(NamedTuple):
+    """A word as bytes, its checksum with a blank, and the buckets of itself and of three to five bytes of it."""
+
+    data: bytes
+    checksum: int
+    buckets: tuple[int, ...]
+
+
+@lru_cache(maxsize=8192)
+def _parts_of(word: str) -> _Parts:
+    mark = word[:1] if word[:1] in _MARKS else ""
+    data = word[len(mark) :].encode()
+    if not data:
+        return _Parts(data, 0, ())
     padded = b"^" + data + b"$"
-    parts = (crc32(padded[at : at + size], size) for size in (3, 4, 5) for at in range(len(padded) - size + 1))
-    return data, crc32(data + b" "), (crc32(data) & _MASK, *(part & _MASK for part in parts))
+    parts = {crc32(padded[at : at + size], size) for size in (3, 4, 5) for at in range(len(padded) - size + 1)}
+    marked = (crc32(word.encode()) & _MASK,) if mark else ()
+    return _Parts(data, crc32(data + b" "), (crc32(data) & _MASK, *marked, *sorted(part & _MASK for part in parts)))
 
 
 def _softmax(logits: Sequence[float]) -> list[float]:
@@ -209,10 +244,14 @@ def train(rows: Iterable[Mapping[str, Any]]) -> bytes:
     modes: list[_Row] = []
     for row in rows:
         parsed, expected = parse_prompt(row["prompt"], shipped_vocabulary()), row["expect"]
-        modes.append((sorted(_seen(_mode_features(parsed))), _MODES.index(expected["mode"])))
+        modes.append((_buckets(_mode_features(parsed)), _MODES.index(expected["mode"])))
         if (tier := _tier_that_words_decide(row)) is not None:
-            tiers.append((sorted(_seen(_features(parsed))), _TIERS.index(tier)))
+            tiers.append((_buckets(_features(parsed)), _TIERS.index(tier)))
     return b"".join(_fit(labelled, classes) for labelled, classes in zip((tiers, modes), _CLASSES, strict=True))
+
+
+def _buckets(seen: _Seen) -> list[int]:
+    return [bucket for word, places in seen.values() for bucket in (*_parts_of(word).buckets, *places)]
 
 
 _Row = tuple[list[int], int]

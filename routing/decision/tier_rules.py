@@ -55,7 +55,7 @@ _SHOWN_REACH = 6
 _PAUSES = (Kind.STOP, Kind.QUESTION)
 _TURNING = _WISHING | {"that", "which", "with", "when", "while", "if", "so", "then", "into", "by", "is", "are"}
 _ADDRESSES = frozenset({Kind.URL, Kind.DOMAIN})
-_CODES, _FENCES = frozenset({Kind.CODE}), frozenset({Kind.FENCE})
+_CODES, _MARKUP = frozenset({Kind.CODE}), frozenset({Kind.FENCE, Kind.TAG})
 _CODE_KINDS = frozenset({Kind.PATH, Kind.CODE})
 _BESIDE = frozenset(
     {"of", "about", "to", "on", "in", "for", "under", "above", "below", "beside", "near", "behind", "before", "after"}
@@ -87,7 +87,9 @@ def choose_tier(parsed: ParsedPrompt, *, explicit: bool, is_new: bool, asks_opin
 def matching_rules(parsed: ParsedPrompt, *, explicit: bool, is_new: bool, asks_opinion: bool) -> Iterator[Choice]:
     """Yield the matching rules in binding order; the first decides, and the last always matches."""
     because = parsed.vocabulary.because
-    power = tuple(hit for hit in parsed.hits.get("power", ()) if not _is_refused(parsed, hit))
+    power: tuple[Hit, ...] = ()
+    if "power" in parsed.hits:
+        power = tuple(hit for hit in parsed.hits["power"] if not _is_refused(parsed, hit))
     if explicit or power:
         yield Choice(Tier.AGENT, "V1-1", because["power"], "explicit", evidence=power)
     if heavy := _heavy(parsed, is_new=is_new):
@@ -96,7 +98,7 @@ def matching_rules(parsed: ParsedPrompt, *, explicit: bool, is_new: bool, asks_o
     light = None if is_new else _light(parsed)
     if light:
         yield Choice(Tier.PATCH, "V1-3", because[light.group], "rule", evidence=light.evidence)
-    group = "new_site" if is_new else "copy_fix" if parsed.found("copy_fix") else "spec"
+    group = "new_site" if is_new else "copy_fix" if "copy_fix" in parsed.hits else "spec"
     evidence = tuple(parsed.hits.get(group, ()))
     if asks_opinion and not (is_new or light) and (opinion := _opinion(parsed, least=SURE if evidence else CONFIDENT)):
         yield opinion
@@ -112,7 +114,7 @@ def matching_rules(parsed: ParsedPrompt, *, explicit: bool, is_new: bool, asks_o
 def _opinion(parsed: ParsedPrompt, *, least: float) -> Choice | None:
     """Return the second opinion, if it is sure enough that the page spec does not do."""
     tier, probability = shipped_model().tier(parsed)
-    if tier is Tier.SPEC or probability < least:
+    if probability < least:
         return None
     return Choice(tier, OPINION, "requests in such words mostly need it", "default")
 
@@ -120,7 +122,8 @@ def _opinion(parsed: ParsedPrompt, *, least: float) -> Choice | None:
 def _heavy(parsed: ParsedPrompt, *, is_new: bool) -> _Cause | None:
     """Return why the edit needs the agent, or None."""
     groups = [group for group in _HEAVY if group in parsed.hits and not (is_new and group == "structural")]
-    lighter = (*parsed.hits.get("inline_script", ()), *parsed.hits.get("markup", ()))  # `Open Graph` draws no graph
+    # `Open Graph` draws no graph.
+    lighter = (*parsed.hits.get("inline_script", ()), *parsed.hits.get("markup", ())) if groups else ()
     for group in groups:
         for hit in _unquoted_hits(parsed, group):
             if any(_covers(exception, hit) for exception in lighter) or _is_refused(parsed, hit):
@@ -230,21 +233,20 @@ def _stands_beside(parsed: ParsedPrompt, at: int) -> bool:
 def _light(parsed: ParsedPrompt) -> _Cause | None:
     """Return why the edit needs a patch, or None."""
     if not parsed.found("copy_fix", "copy_stale"):
-        if parsed.found("defect") or SentenceIntent.DEFECT in parsed.intents:
+        if "defect" in parsed.hits or SentenceIntent.DEFECT in parsed.intents:
             return _Cause("defect", tuple(parsed.hits.get("defect") or parsed.hits.get("behaves") or ()))
         if repair := _ordered_repair(parsed):
             return _Cause("repair", (repair,))
     for group in ("inline_script", "style_code", "markup"):
-        if said := _unquoted_hits(parsed, group):
+        if group in parsed.hits and (said := _unquoted_hits(parsed, group)):
             return _Cause(group, tuple(said))
     return _code(parsed)
 
 
 def _code(parsed: ParsedPrompt) -> _Cause | None:
     """Return the source code in the prompt, quoted or named, or None."""
-    fenced = _tokens(parsed, _FENCES, lambda word: True)
-    if fenced:
-        return _Cause("markup", fenced)
+    if shown := _tokens(parsed, _MARKUP, lambda word: True):
+        return _Cause("markup", shown)
     named = _tokens(parsed, _CODE_KINDS, lambda word: word.endswith(_SOURCE_CODE))
     if not named and _CSS_RULE.search(parsed.text.shown):
         return _Cause("style_code", ())

@@ -247,7 +247,7 @@ def plan_debate(
         is_new: whether there is no site yet, so that nobody's access is at stake.
     """
     only_looks = read_only and not _ignores_case(parsed)
-    if only_looks or debated or parsed.found("insist"):
+    if only_looks or debated or "insist" in parsed.hits:
         return Plan(Debate.BYPASS)
     high = tuple(
         name
@@ -255,7 +255,7 @@ def plan_debate(
             ("destructive", _destroys(parsed)),
             ("deployment", _deploys(parsed)),
             ("security", _is_sensitive(parsed)),
-            ("access", not is_new and parsed.found("access")),
+            ("access", not is_new and "access" in parsed.hits),
         )
         if holds
     )
@@ -278,9 +278,10 @@ def changes_much(parsed: ParsedPrompt) -> bool:
 
 
 def _destroys(parsed: ParsedPrompt) -> bool:
-    if any(_ends_clause(parsed, hit) for hit in parsed.hits.get("destructive_stated", ())):
+    stated = parsed.hits.get("destructive_stated")
+    if stated and any(_ends_clause(parsed, hit) for hit in stated):
         return True
-    if not parsed.found("destructive"):
+    if "destructive" not in parsed.hits:
         return False
     harmless = {at for hit in parsed.hits.get("harmless_removal", ()) for at in range(hit.first, hit.last + 1)}
     return any(
@@ -334,7 +335,7 @@ def _takes_only_dressing(parsed: ParsedPrompt, hit: Hit) -> bool:
 
 
 def _deploys(parsed: ParsedPrompt) -> bool:
-    if not parsed.found("deployment"):
+    if "deployment" not in parsed.hits:
         return False
     excluded = {hit.first for hit in parsed.hits.get("deployment_noun", ())}
     for hit in parsed.hits["deployment"]:
@@ -347,9 +348,10 @@ def _deploys(parsed: ParsedPrompt) -> bool:
 
 
 def _is_sensitive(parsed: ParsedPrompt) -> bool:
-    harmless = {at for hit in parsed.hits.get("harmless_key", ()) for at in range(hit.first, hit.last + 1)}
-    if any(not harmless.issuperset(range(hit.first, hit.last + 1)) for hit in parsed.hits.get("security", ())):
-        return True
+    if hits := parsed.hits.get("security"):
+        harmless = {at for hit in parsed.hits.get("harmless_key", ()) for at in range(hit.first, hit.last + 1)}
+        if not all(harmless.issuperset(range(hit.first, hit.last + 1)) for hit in hits):
+            return True
     return Kind.PATH in parsed.kinds and any(
         token.kind is Kind.PATH and _SENSITIVE_FILES.intersection(token.word.replace(".", "/").split("/"))
         for token in parsed.tokens
@@ -358,13 +360,14 @@ def _is_sensitive(parsed: ParsedPrompt) -> bool:
 
 def is_bulk(parsed: ParsedPrompt) -> bool:
     """Return whether the request concerns all of something on the site."""
-    excluded = {at for hit in parsed.hits.get("not_bulk", ()) for at in range(hit.first, hit.last + 1)}
-    if any(hit.first not in excluded for hit in parsed.hits.get("bulk", ())):
-        return True
+    if hits := parsed.hits.get("bulk"):
+        excluded = {at for hit in parsed.hits.get("not_bulk", ()) for at in range(hit.first, hit.last + 1)}
+        if any(hit.first not in excluded for hit in hits):
+            return True
     return Kind.PATH in parsed.kinds and any(token.kind is Kind.PATH and "*" in token.word for token in parsed.tokens)
 
 
 def _is_vague(parsed: ParsedPrompt) -> bool:
-    if parsed.found("clear_target") or not parsed.found("vague"):
+    if "vague" not in parsed.hits or "clear_target" in parsed.hits:
         return False
     return SentenceIntent.DEFECT not in parsed.intents

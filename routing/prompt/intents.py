@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from routing.prompt.tokens import COMMA, WORD, Kind, Token
+from routing.prompt.tokens import COMMA, FENCE, WORD, Kind, Token
 from routing.prompt.vocabulary import Hit, Vocabulary, union
 
 
@@ -57,6 +57,8 @@ _HOW = frozenset({"how", "why", "what", "when", "whether"})
 _SECTION_NAMES = frozenset(
     {"section", "page", "block", "banner", "card", "cards", "heading", "area", "strip", "tab", "row", "button", "list"}
 )
+_ASKING_GROUPS = frozenset({"cleft", "suggestion", "question_002", "question"})
+"""Without these and a question mark a sentence does not ask."""
 _NAMING_HEADS = frozenset({"why", "who", "how"})
 
 
@@ -78,6 +80,7 @@ class IntentReader:
         self._verbs = union(vocabulary.words["order"], vocabulary.words["read"])
         self._lead_ends = {hit.last for hit in hits.get("lead", ())}
         self._holds = {at for hit in hits.get("hold", ()) for at in range(hit.first, hit.last + 1)}
+        self._may_ask = not hits.keys().isdisjoint(_ASKING_GROUPS)
         self._starts: dict[str, dict[int, Hit]] = {}
 
     def read(self, sentence: Sentence) -> tuple[SentenceIntent, tuple[int, ...]]:
@@ -115,16 +118,20 @@ class IntentReader:
         return at
 
     def _is_only_filler(self, head: int) -> bool:
-        return self._tokens[head].word in self._words["politeness"] or self._tokens[head].kind is COMMA
+        if self._tokens[head].word in self._words["politeness"]:
+            return not self._at("question", head)  # `por favor`, not `por qué`
+        return self._tokens[head].kind is COMMA
 
     def _only_shows_code(self, sentence: Sentence) -> bool:
         """Return whether the sentence is a bare code block, which other sentences refer to."""
-        return all(self._tokens[at].kind is Kind.FENCE for at in range(sentence.first, sentence.end))
+        if self._tokens[sentence.first].kind is not FENCE:
+            return False
+        return all(self._tokens[at].kind is FENCE for at in range(sentence.first, sentence.end))
 
     # -- orders
 
     def _orders(self, sentence: Sentence, head: int) -> list[int]:
-        asks = self._at("question_002", head) is not None or self._at("question", head) is not None
+        asks = self._may_ask and (self._at("question_002", head) or self._at("question", head)) is not None
         tokens, verbs = self._tokens, self._verbs
         return [
             at
@@ -191,6 +198,8 @@ class IntentReader:
 
     def _question(self, sentence: Sentence, head: int, orders: tuple[int, ...]) -> SentenceIntent | None:
         """Return the intent of a sentence with the form of a question; None for any other form."""
+        if not (self._may_ask or sentence.asks):
+            return None
         if self._at("cleft", head) and not sentence.asks:
             return SentenceIntent.ORDER
         if self._checks_hearsay(sentence, head):
@@ -315,7 +324,7 @@ class IntentReader:
     # -- statements
 
     def _statement(self, sentence: Sentence, head: int, orders: tuple[int, ...]) -> SentenceIntent:
-        for at in (sentence.first, head):
+        for at in (sentence.first, head) if "chat" in self._hits else ():
             chat = self._at("chat", at)
             if chat and self._is_chat(chat, sentence, orders):
                 return SentenceIntent.CHAT

@@ -80,6 +80,8 @@ _QUOTED = frozenset({Kind.QUOTE, Kind.CODE})
 _CLOSING_WORDS = frozenset({"with", "below", "above", "under", "after", "before", "and", "in", "to"})
 _WRONGS = ("defect", "repair", "destructive_stated", "copy_fix")
 """Groups that a statement about oneself must avoid to be mere background of a question."""
+_WANTED = ("wish", "asks_for_it", "vague", "bulk", "destructive", "deployment")
+"""Groups with which no second opinion may find a mere question."""
 _TELLING = frozenset({"tell", "give", "say", "explain", "suggest", "recommend", "describe", "have"})
 _OTHERS = frozenset({"people", "they", "he", "she", "someone", "somebody", "everybody", "everyone", "some", "most"})
 _EDITS = (
@@ -97,7 +99,7 @@ _LABEL_WORDS = 3
 _PROHIBITING = frozenset({"don't", "dont"})
 _RESUMING = frozenset({"please", "then", "also"})
 _WITH_EXCEPTIONS = (
-    *("defect", "copy_fix", "copy_to_stop", "style_code", "inline_script"),
+    *("defect", "copy_fix", "copy_to_stop", "style_code", "inline_script", "markup"),
     *("structural", "package", "technique", "logic", "vague"),
 )
 """Groups with exceptions in a group `not_<group>`."""
@@ -173,7 +175,7 @@ def parse_as_spelled(prompt: str, vocabulary: Vocabulary) -> ParsedPrompt:
 def _parse(text: Text, tokens: tuple[Token, ...], vocabulary: Vocabulary) -> ParsedPrompt:
     sentences = tuple(_trimmed(sentence, tokens, vocabulary.words) for sentence in _split(tokens))
     hits = _without_exceptions(vocabulary.find(tokens, text.shown))
-    _drop_prohibitions(hits, tokens, sentences, filler=vocabulary.words["filler"])
+    _drop_orders_and_trades(hits, tokens, sentences, filler=vocabulary.words["filler"])
     copied = _copied(tokens, sentences, hits, vocabulary=vocabulary)
     if copied:
         hits = _without(hits, copied)
@@ -215,8 +217,11 @@ def may_only_ask(parsed: ParsedPrompt) -> bool:
         return False
     if not {SentenceIntent.ORDER, SentenceIntent.DEFECT}.isdisjoint(parsed.intents):
         return False
-    quotes = sum(token.kind is Kind.QUOTE for token in parsed.tokens)
-    return quotes < _QUOTED_PAIR and not parsed.found("wish", "asks_for_it", *_WRONGS)
+    if SentenceIntent.QUESTION in parsed.intents and parsed.intents[-1] is SentenceIntent.STATEMENT:
+        return False  # `why is this here? one is enough`
+    if parsed.found(*_WANTED, *_WRONGS):
+        return False
+    return Kind.QUOTE not in parsed.kinds or sum(token.kind is Kind.QUOTE for token in parsed.tokens) < _QUOTED_PAIR
 
 
 def _is_background(parsed: ParsedPrompt, sentence: Sentence) -> bool:
@@ -372,16 +377,25 @@ def _without_exceptions(hits: dict[str, list[Hit]]) -> dict[str, list[Hit]]:
     return hits
 
 
-def _drop_prohibitions(
+def _drop_orders_and_trades(
     hits: dict[str, list[Hit]], tokens: Sequence[Token], sentences: Sequence[Sentence], *, filler: frozenset[str]
 ) -> None:
-    """Drop defects that are orders: `don't let people send it empty`, not `the form doesn't let people send it`."""
+    """Drop defects that are orders or somebody's trade.
+
+    `don't let people send it empty` orders, `the form doesn't let people send it` does not; `we repair broken zips`
+    names what is offered.
+    """
     if "defect" not in hits:
         return
     defects = hits.pop("defect")
     starts = {sentence.first for sentence in sentences}
+    mended = [
+        (trade.first, sentences[_sentence_of(sentences, trade.first)].end) for trade in hits.get("own_repairs", ())
+    ]
     left = []
     for hit in defects:
+        if any(first <= hit.first < end for first, end in mended):
+            continue
         at = hit.first
         while at not in starts and tokens[at - 1].word in filler:
             at -= 1

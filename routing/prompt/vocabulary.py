@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from importlib import resources
 from itertools import chain, product
@@ -78,10 +78,10 @@ class _Node:
     """A node of the tree of phrases, in which each word leads to what may follow it."""
 
     ended: tuple[_Begun, ...]
-    gapped: tuple[_Begun, ...]
-    """The phrases that continue with a gap."""
+    gapped: tuple[tuple[_Begun, Words], ...]
+    """The phrases that continue with a gap, each with the words of which one must follow it."""
     behind: Words
-    """Words after these gaps; if the prompt has none of them, no such phrase matches."""
+    """All of these words; if the prompt has none of them, no such phrase matches."""
     following: Mapping[str, _Node]
     """By the next word."""
 
@@ -91,27 +91,22 @@ def _node(phrases: tuple[_Begun, ...], made: dict[tuple[_Begun, ...], _Node]) ->
     if phrases in made:
         return made[phrases]
     ended: list[_Begun] = []
-    gapped: list[_Begun] = []
+    gapped: list[tuple[_Begun, Words]] = []
     following: dict[str, list[_Begun]] = {}
     for phrase in phrases:
         place, group, left = phrase
         if not left:
             ended.append(phrase)
         elif left[0] is None:
-            gapped.append(phrase)
+            gapped.append((phrase, next(wanted for wanted in left if wanted is not None)))
         else:
             begun = _Begun(place, group, left[1:])
             for word in left[0]:
                 following.setdefault(word, []).append(begun)
-    behind = frozenset().union(*map(_behind_gap, gapped))
+    behind = frozenset().union(*(words for _, words in gapped))
     further = {word: _node(tuple(rest), made) for word, rest in following.items()}
     made[phrases] = _Node(tuple(ended), tuple(gapped), behind, further)
     return made[phrases]
-
-
-def _behind_gap(phrase: _Begun) -> Words:
-    """Return the words of which one must follow the gap."""
-    return next(wanted for wanted in phrase.left if wanted is not None)
 
 
 def _read_on(node: _Node, keys: Sequence[tuple[str, ...]], at: int, present: set[str], found: list[_Found]) -> None:
@@ -119,11 +114,11 @@ def _read_on(node: _Node, keys: Sequence[tuple[str, ...]], at: int, present: set
     for place, group, _ in node.ended:
         found.append((place, group, at))
     if node.gapped and not node.behind.isdisjoint(present):
-        for phrase in node.gapped:
-            if not _behind_gap(phrase).isdisjoint(present):
-                last = _match(keys, at, phrase.left)
+        for (place, group, left), words in node.gapped:
+            if not words.isdisjoint(present):
+                last = _match(keys, at, left)
                 if last >= 0:
-                    found.append((phrase.place, phrase.group, last))
+                    found.append((place, group, last))
     for name in keys[at + 1]:
         if (further := node.following.get(name)) is not None:
             _read_on(further, keys, at + 1, present, found)
@@ -137,11 +132,9 @@ def _note(hits: dict[str, list[Hit]], first: int, found: list[_Found]) -> None:
             group_hits.append(Hit(first, last))
 
 
-@lru_cache(maxsize=8192)
-def _names(word: str) -> tuple[str, ...]:
-    """Return a word and its singular."""
-    single = singular(word)
-    return (word,) if single == word else (word, single)
+_Entry = tuple[tuple[str, ...], tuple[_Node, ...]]
+"""A word and its singular, and the nodes of the phrases that begin with them."""
+_MOST_ENTRIES = 8192
 
 
 def _keys_of_mark(token: Token) -> tuple[str, ...]:
@@ -204,17 +197,29 @@ class Vocabulary:
     known: frozenset[str]
     """All its words, including some that only look misspelt."""
     version: str
+    _entries: dict[str, _Entry] = field(default_factory=dict, compare=False, repr=False)
+    """Of the words met so far: one look-up tells a word's names and the phrases that begin with it."""
 
     def find(self, tokens: Sequence[Token], shown: str) -> dict[str, list[Hit]]:
         """Return every phrase found, by group, in the order of the text."""
         hits: dict[str, list[Hit]] = {}
-        keys = [_names(token.word) if token.kind is WORD else _keys_of_mark(token) for token in tokens]
+        keys: list[tuple[str, ...]] = []
+        begun: list[tuple[int, tuple[_Node, ...]]] = []
+        for at, token in enumerate(tokens):
+            if token.kind is WORD:
+                names, openings = self._entries.get(token.word) or self._enter(token.word)
+            else:
+                names = _keys_of_mark(token)
+                openings = self._openings(names)
+            keys.append(names)
+            if openings:
+                begun.append((at, openings))
         keys.append(_END)
         present = set(chain.from_iterable(keys))
-        openings = self.phrases.following
-        for at, names in enumerate(keys):
-            for name in names:
-                if (opening := openings.get(name)) is not None:
+        for at, openings in begun:
+            following = keys[at + 1]
+            for opening in openings:
+                if opening.ended or opening.gapped or not opening.following.keys().isdisjoint(following):
                     found: list[_Found] = []
                     _read_on(opening, keys, at, present, found)
                     if found:
@@ -222,6 +227,18 @@ class Vocabulary:
         if not shown.isascii() and UNSPACED.search(shown):
             self._find_unspaced(tokens, hits)
         return hits
+
+    def _openings(self, names: tuple[str, ...]) -> tuple[_Node, ...]:
+        openings = self.phrases.following
+        return tuple(openings[name] for name in names if name in openings)
+
+    def _enter(self, word: str) -> _Entry:
+        if len(self._entries) >= _MOST_ENTRIES:
+            self._entries.clear()
+        single = singular(word)
+        names = (word,) if single == word else (word, single)
+        self._entries[word] = entry = names, self._openings(names)
+        return entry
 
     def _find_unspaced(self, tokens: Sequence[Token], hits: dict[str, list[Hit]]) -> None:
         for at, token in enumerate(tokens):
@@ -409,8 +426,8 @@ class _Reader:
 
     def read_group(self, name: str, node: yaml.Node) -> None:
         fields = dict(self.pairs(node, name))
-        for field in fields.keys() - {"because", "match"}:
-            raise self.refuse(fields[field], f"{name}: `{field}` is not a field; there are because and match")
+        for other in fields.keys() - {"because", "match"}:
+            raise self.refuse(fields[other], f"{name}: `{other}` is not a field; there are because and match")
         if "match" not in fields:
             raise self.refuse(node, f"{name}: the list `match` is missing")
         self._read_meaning(name, node, fields.get("because"))

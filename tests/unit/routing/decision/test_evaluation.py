@@ -88,6 +88,9 @@ FILES = ("routing_blind.jsonl", "routing_blind3.jsonl", "routing_blind4.jsonl")
 TIERS = "routing_tiers.jsonl"
 EVERYDAY = "routing_everyday.jsonl"
 """As owners of small businesses type, in five languages, by people who have seen no rule: the hardest of all."""
+BLIND5 = "routing_blind5.jsonl"
+"""Written before its writer had seen a rule; the same hand then wrote `routing_owners.jsonl`, which is trained on, so
+its held half flatters more than that of `EVERYDAY`."""
 HALVES = [(file, half) for file in FILES for half in ("tune", "held")]
 HARDEST = ("routing_blind4.jsonl", "held")
 """Three quarters of it are edits whose tier must be told, in wordings of a trade each; it stands below the aim."""
@@ -161,12 +164,15 @@ def test_the_second_opinion_finds_tiers_of_unseen_prompts_that_the_rules_do_not(
 
 
 @pytest.mark.usefixtures("only_tuned")
-def test_what_owners_type_every_day_is_routed_as_well_as_measured() -> None:
-    held = [line for line in samples(DATA / EVERYDAY) if line["split"] == "held"]
-    report = evaluate(held)
-    assert report.false_answers == []
-    assert report.accuracy("mode") >= 0.90
-    assert report.accuracy("tier") >= 0.78
+@pytest.mark.parametrize(
+    ("file", "mode", "tier"), [(EVERYDAY, 0.92, 0.80), (BLIND5, 0.94, 0.85)], ids=["everyday", "blind5"]
+)
+def test_what_owners_type_every_day_is_routed_as_well_as_measured(file: str, mode: float, tier: float) -> None:
+    score = _score(file, "held")
+    assert score.total >= 150
+    assert score.false_answers == 0
+    assert score.mode >= mode
+    assert score.tier >= tier
 
 
 @pytest.mark.req("R-110")

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[4]
 POLICY = platform_policy()
 RULES_ALONE = POLICY.model_copy(update={"assist": Assist(second_opinion=False)})
 SITE = SiteSignals(files=4)
-UNDECIDED = "Der Text in der Tabelle bricht falsch um"
+UNDECIDED = "Der Kasten mit den Zeiten klebt schief am Rand"
 """No rule knows its words; the labelled prompts hold its like."""
 ASKED = "Duzen oder siezen auf der Seite einer Yogaschule?"
 """Likewise, of a question."""
@@ -130,3 +130,16 @@ def test_the_shipped_file_is_small_and_made_from_the_labels_in_the_repository() 
 def test_a_file_of_another_shape_is_refused() -> None:
     with pytest.raises(ValueError, match="has 327708 bytes"):
         Model(b"\0" * 100)
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "¿Por qué sale esto dos veces? Basta con una",
+        "okay va bene, mettilo online",
+        "tu peux rendre ça un peu plus joli ?",
+        "Supprime la partie presse",
+    ],
+)
+def test_no_opinion_is_asked_whether_a_wish_that_rules_know_is_a_question(prompt: str) -> None:
+    assert not may_only_ask(parse_prompt(prompt, shipped_vocabulary()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from routing.decision.evaluation import batch_line
+from routing.policy.platform import Assist, platform_policy
 
 SITE = {"files": 4, "has_js": False, "has_build": False}
 
@@ -44,3 +45,84 @@ def test_a_new_thing_beside_one_that_is_there_is_still_new(prompt: str) -> None:
 
 def test_live_data_that_stopped_is_a_fault_of_what_is_there() -> None:
     assert tier("the live scores from the api are broken") == 2
+
+
+RULES_ALONE = platform_policy().model_copy(update={"assist": Assist(second_opinion=False)})
+
+
+def by_rules(prompt: str) -> tuple[int | None, str]:
+    """Return tier and reason without the second opinion, which could be right by chance."""
+    decided = batch_line({"id": "t", "prompt": prompt, "site": SITE}, RULES_ALONE)
+    return decided["tier"], decided["reason"]
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "keep the navigation at the top while people scroll",
+        "sticky header, please",
+        "the menu should stay visible when you scroll down",
+        "let the gallery photos open large when somebody clicks them",
+        "a lightbox for the photos of the hall",
+    ],
+)
+def test_what_the_catalog_pins_and_enlarges_needs_no_script(prompt: str) -> None:
+    assert by_rules(prompt)[0] == 1
+
+
+@pytest.mark.parametrize("prompt", ["keep the button at the top while people scroll", "a lightbox for the login form"])
+def test_what_the_catalog_does_not_know_still_needs_one(prompt: str) -> None:
+    assert by_rules(prompt)[0] in (2, 3)
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "We repair cracked screens and broken hinges",
+        "Wir reparieren Mixer, deren Motor nicht mehr läuft",
+        "nous réparons les lampes cassées",
+        "Reparamos relojes rotos y radios que no funcionan",
+        "ripariamo orologi rotti",
+    ],
+)
+def test_what_the_owner_repairs_is_no_defect_of_the_page(prompt: str) -> None:
+    assert by_rules(prompt)[0] == 1
+
+
+def test_a_defect_in_another_sentence_than_the_trade_is_one() -> None:
+    assert by_rules("We repair clocks. The menu is broken")[0] == 2
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "Expertenmodus, dann die Farbe ändern",
+        "en mode développeur : change le titre",
+        "modo avanzado: cambia el título",
+        "con l'agente di codice, cambia il titolo",
+        "give this to a real developer: another title",
+    ],
+)
+def test_a_tier_asked_for_in_one_s_own_words_is_taken(prompt: str) -> None:
+    assert by_rules(prompt) == (3, "Code agent: you asked for an advanced edit.")
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "Kunden sollen einen Termin selbst buchen",
+        "les membres doivent pouvoir se connecter",
+        "Los socios deben poder reservar la sala",
+        "i clienti devono poter pagare",
+    ],
+)
+def test_what_visitors_do_by_themselves_is_logic_in_any_language(prompt: str) -> None:
+    assert by_rules(prompt)[0] == 3
+
+
+def test_a_field_of_a_form_is_no_logic() -> None:
+    assert by_rules("Kunden sollen im Formular die Uhrzeit wählen")[0] == 1
+
+
+def test_a_tag_is_markup() -> None:
+    assert by_rules("paste this in the head <script src=x></script>")[0] == 2

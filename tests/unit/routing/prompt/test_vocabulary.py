@@ -210,3 +210,13 @@ def test_a_fault_in_a_project_s_words_names_its_file_and_line(tmp_path: Path) ->
 def test_a_directory_without_words_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PolicyError, match="no YAML file"):
         load_vocabularies(tmp_path)
+
+
+def test_words_met_so_far_are_kept_up_to_a_bound_and_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("routing.prompt.vocabulary._MOST_ENTRIES", 2)
+    words = vocabulary("red page")
+    for _ in range(3):
+        for text in ("one two three", "the red pages", "four five"):
+            hits = words.find(canonicalise(text).tokens, text)
+            assert hits == ({"g": [(1, 2)]} if "red" in text else {})
+            assert len(words._entries) <= 2
