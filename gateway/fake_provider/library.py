@@ -23,6 +23,7 @@ from pydantic_core import from_json
 from gateway.errors import GatewayError
 from gateway.fake_provider.request import Request, RequestError
 from gateway.fake_provider.wire import Reply, Text, ToolUse, Written
+from routing.model_call import TODAY
 from routing.policy.prices import Usage
 from routing.redaction import redact_all
 
@@ -240,9 +241,9 @@ class Recordings:
 
 
 def _key_of(request: Mapping[str, Any]) -> str:
-    """Return the key under which a request's recorded reply is found; redacted or not, it is the same."""
+    """Return the key under which a request's recorded reply is found; redacted or not, on any day, it is the same."""
     asked = redact_all({name: value for name, value in request.items() if name not in _NO_PART})
-    return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(TODAY.sub("", json.dumps(asked, sort_keys=True)).encode()).hexdigest()
 
 
 def _written(block: Mapping[str, Any]) -> Written:

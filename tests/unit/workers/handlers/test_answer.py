@@ -1,11 +1,13 @@
 """A question's model reads the release through two tools, a few times, and can change nothing."""
 
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gateway.client import ModelReply, Stop, ToolResult, ToolUse, Turn
+from gateway.client import ModelReply, Stop, Text, ToolResult, ToolUse, Turn
 from gateway.errors import ProviderBusyError
 from routing.decision.router import Signals, decide
 from routing.jobs import Reason, State
@@ -29,6 +31,10 @@ def use(name: str, arguments: Any = None) -> ToolUse:
     return ToolUse("t1", name, arguments if arguments is not None else {})
 
 
+QUESTION = "Today is Saturday 2027-01-02.\n\nThe owner asks:\nWhat is on the page?"
+"""With the day in UTC on which the ledger says that the attempt began."""
+
+
 class FakeModels:
     """Plays replies in turn and keeps what it was asked."""
 
@@ -45,6 +51,8 @@ class FakeModels:
 
 def ask(models: FakeModels, files: dict[str, bytes] | None = None) -> Any:
     attempt = make_attempt(prompt="What is on the page?", queue=QueueName.ANSWER, files=files)
+    begun = attempt.claim.attempt._replace(started_at=datetime(2027, 1, 1, 23, tzinfo=timezone(timedelta(hours=-3))))
+    attempt = replace(attempt, claim=replace(attempt.claim, attempt=begun))
     attempt.__dict__["models"] = models
     return answer_question(attempt)
 
@@ -52,7 +60,7 @@ def ask(models: FakeModels, files: dict[str, bytes] | None = None) -> Any:
 def test_an_answer_without_a_tool_takes_one_call() -> None:
     models = FakeModels(said("Bread.\nAnd cake."))
     assert ask(models) == Answered("Bread.\nAnd cake.", {"model_turns": 1})
-    assert models.asked[0]["conversation"] == ["What is on the page?"]
+    assert models.asked[0]["conversation"] == [[Text(QUESTION)]]
     assert not models.asked[0]["tools"], "a job without a release has no files to offer"
 
 
@@ -73,7 +81,7 @@ def test_a_question_comes_with_what_the_pages_say_and_not_with_their_source() ->
         "</file>",
         "Other pages: big.html",
     ]
-    assert question.text == "What is on the page?"
+    assert question.text == QUESTION
     assert models.asked[0]["system"] == load_prompt("direct_answer")
 
 
