@@ -1,6 +1,5 @@
 """A question's model reads the release through two tools, a few times, and can change nothing."""
 
-from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -50,9 +49,8 @@ class FakeModels:
 
 
 def ask(models: FakeModels, files: dict[str, bytes] | None = None) -> Any:
-    attempt = make_attempt(prompt="What is on the page?", queue=QueueName.ANSWER, files=files)
-    begun = attempt.claim.attempt._replace(started_at=datetime(2027, 1, 1, 23, tzinfo=timezone(timedelta(hours=-3))))
-    attempt = replace(attempt, claim=replace(attempt.claim, attempt=begun))
+    began = datetime(2027, 1, 1, 23, tzinfo=timezone(timedelta(hours=-3)))
+    attempt = make_attempt(prompt="What is on the page?", queue=QueueName.ANSWER, files=files, started_at=began)
     attempt.__dict__["models"] = models
     return answer_question(attempt)
 
