@@ -375,10 +375,19 @@ def evaluate(
     keep: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Where runs are kept; by default the state directory.")
     ] = None,
-    pictures: Annotated[bool, typer.Option(help="Pictures before and after, where Chromium is installed.")] = False,
+    browser: Annotated[
+        bool | None,
+        typer.Option(
+            "--browser/--no-browser",
+            help="Look at the results in Chromium: scripts, axe, places that look different. "
+            "By default where it and the extra `eval` are installed.",
+        ),
+    ] = None,
+    pictures: Annotated[bool, typer.Option(help="Pictures before and after; needs the browser.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Run cases from router to preview, and report how many came out right. Exit 1 if any did not."""
+    from producers.evaluation.browser import can_browse
     from producers.evaluation.report import evaluate_cases
     from producers.evaluation.run import Plan
     from producers.local.embedded import account_in
@@ -388,6 +397,9 @@ def evaluate(
         account = account_in(environment, provider)
     if account is not None and budget is None:
         fail(f"eval: --provider {provider} needs a --budget", code=USAGE)
+    browser = can_browse() if browser is None else browser
+    if (browser or pictures) and not (can_browse() and browser):
+        fail("eval: a browser needs Chromium and `pip install pointsman[eval]`", code=USAGE)
     logging.disable(logging.WARNING)
     with clear_errors():
         report = evaluate_cases(
@@ -402,6 +414,7 @@ def evaluate(
             only=only,
             kept=keep,
             resume=resume,
+            browser=browser,
             pictures=pictures,
             environment=environment,
             tell=(lambda line: None) if as_json else (lambda line: out.print(line, markup=False)),

@@ -17,8 +17,8 @@ from ledger.releases import rounds_of, verb_of
 from ledger.tables import Job, Release
 from producers.bootstrap import Installation
 from producers.errors import InvalidInputError
-from producers.evaluation.cases import Case, Reply, Round
-from producers.evaluation.run import Plan, StepResult, digest_of, installed_for
+from producers.evaluation.cases import Case, Reply, Round, digest_of
+from producers.evaluation.run import Plan, StepResult, installed_for
 from producers.use_cases.sites import SPEC_FILE
 from routing.jobs import ANSWERS
 from sites.content_store import ContentStore

@@ -6,6 +6,7 @@ import json
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
@@ -16,6 +17,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader
 
+from producers.evaluation.browser import Browser
 from producers.evaluation.cases import Case, read_cases
 from producers.evaluation.run import CaseResult, Plan, StepResult, installed_for
 from producers.local.supervisor import state_home
@@ -44,6 +46,7 @@ def evaluate_cases(
     only: str,
     kept: Path | None,
     resume: bool,
+    browser: bool,
     pictures: bool,
     environment: Mapping[str, str],
     tell: Callable[[str], None],
@@ -51,7 +54,7 @@ def evaluate_cases(
     """Run cases on an installation of their own, keep the results, and tell of them.
 
     `only` is a glob of ids. Runs are kept in `kept`, by default the state directory; `resume` continues the last one if
-    it did not end.
+    it did not end. A `browser` also looks at the results.
 
     Raises:
         CaseError, PolicyError, InstallationError: the caller's fault.
@@ -62,6 +65,7 @@ def evaluate_cases(
         "provider": plan.account.name if plan.account else "fake",
         "model": plan.model,
         "policy": load_policy(plan.policy).version,
+        "browser": browser,
     }
     directory = _directory(runs, settings=settings, resume=resume)
     done = {result.id: result for result in _read_results(directory / RESULTS)}
@@ -82,8 +86,9 @@ def evaluate_cases(
             with (
                 tempfile.TemporaryDirectory(prefix="pointsman-eval-") as home,
                 installed_for(plan, home=Path(home), environment=environment) as runner,
+                Browser(takes_pictures=pictures).running() if browser else nullcontext() as opened,
             ):
-                runner.run(left, keep, pictures=directory if pictures else None)
+                runner.run(left, keep, browser=opened, pictures=directory if pictures else None)
     results = [done[case.id] for case in cases]
     before = _last_summary(runs, but=directory)
     known = frozenset(case.id for case in cases if case.known_fault)
@@ -131,6 +136,7 @@ def summarise(
     ran = [result for result in results if not result.skipped]
     routes = {step.wanted for result in ran for step in result.steps}
     models = {model for result in ran for step in result.steps for model in step.models}
+    prompts = {prompt for result in ran for step in result.steps for prompt in step.prompts}
     steps = [(result, step) for result in ran for step in result.steps]
     return {
         **settings,
@@ -143,6 +149,9 @@ def summarise(
         "cost_usd": decimal_usd(sum(step.cost_nanousd for _, step in steps)),
         "by_route": {route: _figures([step for _, step in steps if step.wanted == route]) for route in sorted(routes)},
         "by_model": {model: _figures([step for _, step in steps if model in step.models]) for model in sorted(models)},
+        "by_prompt": {
+            prompt: _figures([step for _, step in steps if prompt in step.prompts]) for prompt in sorted(prompts)
+        },
         "by_kind": {
             kind: _figures([step for result, step in steps if result.kind == kind])
             for kind in sorted({result.kind for result in ran})

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import shutil
-import subprocess
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,7 +21,8 @@ from sqlmodel import col, select
 from gateway.fake_provider.config import FakeProviderConfig, read_log
 from ledger.store import Ledger, create_ledger_engine
 from ledger.tables import Call, Release
-from producers.evaluation.cases import Case, Files, Reply, Round, changed_places, check, site_directory
+from producers.evaluation.browser import Browser, differences, write_pictures
+from producers.evaluation.cases import Case, Files, Reply, Round, Then, check, digest_of, site_directory
 from producers.local.embedded import Account, Embedded, Options
 from producers.local.preparation import TENANT
 from producers.use_cases.sites import Sites
@@ -63,6 +60,8 @@ class StepResult(BaseModel):
     tries: int = 0
     """Edits that a model wrote, over all tiers."""
     models: tuple[str, ...] = ()
+    prompts: tuple[str, ...] = ()
+    """The prompts of its calls with their versions, as the job's record names them: `spec_edit@1a2b3c4d`."""
     cost_nanousd: int = 0
     seconds: float = 0.0
     digest: str = ""
@@ -70,7 +69,7 @@ class StepResult(BaseModel):
     said: str = ""
     """The answer, the question to the owner, or the report."""
     pictures: tuple[str, ...] = ()
-    """File names of pictures of the first page that changed, before and after."""
+    """File names of pictures of the first page that looks different, before and after."""
 
     @property
     def is_repaired(self) -> bool:
@@ -181,12 +180,6 @@ def policy_with_model(policy: Path | None, model: str | None, *, home: Path) -> 
     return path
 
 
-def digest_of(files: Files) -> str:
-    """Return the digest of files and their paths; empty for none."""
-    parts = sorted(f"{path}\0{hashlib.sha256(data).hexdigest()}" for path, data in files.items())
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest() if parts else ""
-
-
 class Runner:
     """Runs cases on one installation."""
 
@@ -201,6 +194,7 @@ class Runner:
         self._sites = Sites(self._ledger, self._content_store, self._policy)
         self._has_boxes = not embedded.boxes.off
         self._request_log = embedded.request_log
+        self._browser: Browser | None = None
         self._pictures: Path | None = None
         self._http = httpx2.Client(
             base_url=embedded.api_url,
@@ -215,10 +209,22 @@ class Runner:
         self._ledger.close()
 
     def run(
-        self, cases: Sequence[Case], tell: Callable[[CaseResult], None], *, pictures: Path | None = None
+        self,
+        cases: Sequence[Case],
+        tell: Callable[[CaseResult], None],
+        *,
+        browser: Browser | None = None,
+        pictures: Path | None = None,
     ) -> list[CaseResult]:
-        """Run cases, and tell of each as it ends; `pictures` is where to put those of pages before and after."""
-        self._pictures = pictures
+        """Run cases, and tell of each as it ends.
+
+        Args:
+            cases: what to run.
+            tell: called with each result.
+            browser: opens the results; without one, nothing is said about their looks and scripts.
+            pictures: where to put its pictures of pages before and after; None for none.
+        """
+        self._browser, self._pictures = browser, pictures
 
         def one(case: Case) -> CaseResult:
             result = self._run(case)
@@ -290,9 +296,12 @@ class Runner:
         report = str(view["result"].get("summary") or "")
         said = view["answer"] or question
         events = self._http.get(f"/v1/jobs/{view['id']}/events", params={"format": "json"}).json()
-        tries = sum(event["data"].get("step") in _EDITS for event in events if event["kind"] == "step")
+        steps = [event["data"] for event in events if event["kind"] == "step"]
+        tries = sum(data.get("step") in _EDITS for data in steps)
+        prompts = {f"{data['step'].removeprefix('model:')}@{data['prompt']}" for data in steps if data.get("prompt")}
         route = "clarify" if view["state"] == "clarifying" else view["tier"] or view["queue"]
-        findings = []
+        findings: list[str] = []
+        pictures: tuple[str, ...] = ()
         wanted = RIGHT_END.get(step.route, "awaiting_approval")
         if view["state"] != wanted:
             findings.append(f"came to {view['state']}, not {wanted}: {view['detail'] or view['reason'] or ''}")
@@ -300,6 +309,8 @@ class Runner:
             findings.append(f"was done by {route}, not {step.route}: {view['why']}")
         if view["state"] == wanted:
             findings += check(step.then, before, after if after else before, said=said, summary=report)
+            looked, pictures = self._look(step.then, before, after, view, name=f"{name}-{view['round']}")
+            findings += looked
         with self._ledger.begin() as session:
             calls = session.scalars(select(Call).where(col(Call.job_id) == UUID(view["id"]))).all()
             models, cost = tuple(sorted({call.model for call in calls})), sum(call.cost_nanousd for call in calls)
@@ -315,17 +326,23 @@ class Runner:
             calls=len(calls),
             tries=tries,
             models=models,
+            prompts=tuple(sorted(prompts)),
             cost_nanousd=cost,
             seconds=view["seconds"],
             digest=digest_of(after),
             said=said or report,
-            pictures=self._take_pictures(before, after, f"{name}-{view['round']}"),
+            pictures=pictures,
         )
 
-    def _take_pictures(self, before: Files, after: Files, name: str) -> tuple[str, ...]:
-        if self._pictures is None or not after:
-            return ()
-        return tuple(take_pictures(before, after, self._pictures / name))
+    def _look(
+        self, then: Then, before: Files, after: Files, view: Mapping[str, Any], *, name: str
+    ) -> tuple[list[str], tuple[str, ...]]:
+        """Return what is wrong with a result in a browser, and the file names of pictures."""
+        if self._browser is None or not after:
+            return [], ()
+        looks = self._browser.compare(before, after)
+        pictures = write_pictures(looks, self._pictures / name) if self._pictures is not None else ()
+        return [*differences(then, looks), *self._browser.visit(view["preview_url"], then.visits)], pictures
 
     def _improvised(self, calls: set[str]) -> Iterator[str]:
         """Yield what the fake provider had no recorded reply to: it says nothing about a model."""
@@ -363,43 +380,3 @@ def installed_for(plan: Plan, *, home: Path, environment: Mapping[str, str]) -> 
             yield runner
         finally:
             runner.close()
-
-
-_WINDOW = "1280,1600"
-_SECONDS = 30.0
-
-
-def take_pictures(before: Mapping[str, bytes], after: Mapping[str, bytes], out: Path) -> Sequence[str]:
-    """Write pictures of the first page that changed, and return their file names: before, if it was there, and after.
-
-    `out` is their path without `-before.png`.
-    """
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    changed = {place.split(" ")[0] for place in changed_places(before, after)}
-    pages = [path for path in ("index.html", *sorted(changed)) if path in changed and path.endswith(".html")]
-    page = next((path for path in pages if path in after), "index.html")
-    sides = {name: files for name, files in (("before", before), ("after", after)) if page in files}
-    taken = []
-    for name, files in sides.items() if chromium is not None else ():
-        picture = out.with_name(f"{out.name}-{name}.png")
-        with tempfile.TemporaryDirectory(prefix="pointsman-picture-") as folder:
-            for path, data in files.items():
-                (place := Path(folder) / "site" / path).parent.mkdir(parents=True, exist_ok=True)
-                place.write_bytes(data)
-            argv = [
-                str(chromium),
-                "--headless",
-                "--hide-scrollbars",
-                "--host-resolver-rules=MAP * ~NOTFOUND",
-                f"--user-data-dir={folder}/profile",
-                f"--window-size={_WINDOW}",
-                f"--screenshot={picture}",
-                *(["--no-sandbox"] if os.geteuid() == 0 else []),
-                f"file://{folder}/site/{page}",
-            ]
-            try:
-                subprocess.run(argv, capture_output=True, timeout=_SECONDS, check=False)
-            except subprocess.TimeoutExpired:
-                continue
-        taken += [picture.name] if picture.exists() else []
-    return tuple(taken)
