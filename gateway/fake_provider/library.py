@@ -198,6 +198,9 @@ _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 class Recordings:
     """Recorded calls, whose replies are given again, bit for bit, in the order in which they were recorded.
 
+    Our own calls get the reply to exactly the same request. Claude Code's hold names, times and outputs of its box, and
+    get the next reply to a call with the same model, tools and number of messages.
+
     Args:
         path: JSON lines with `request` and `reply`.
 
@@ -206,7 +209,7 @@ class Recordings:
     """
 
     def __init__(self, path: Path) -> None:
-        self._replies: dict[str, list[dict[str, Any]]] = {}
+        self._replies: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
         try:
             for line in path.read_text(encoding="utf-8").splitlines():
                 call = from_json(line)
@@ -240,10 +243,13 @@ class Recordings:
         )
 
 
-def _key_of(request: Mapping[str, Any]) -> str:
+def _key_of(request: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return the key under which a request's recorded reply is found; redacted or not, on any day, it is the same."""
+    if "metadata" in request:  # the CLI names its session there; our own client sends none
+        names = sorted(str(tool.get("name")) for tool in request.get("tools", ()))
+        return request["model"], *names, len(request["messages"])
     asked = redact_all({name: value for name, value in request.items() if name not in _NO_PART})
-    return hashlib.sha256(TODAY.sub("", json.dumps(asked, sort_keys=True)).encode()).hexdigest()
+    return (hashlib.sha256(TODAY.sub("", json.dumps(asked, sort_keys=True)).encode()).hexdigest(),)
 
 
 def _written(block: Mapping[str, Any]) -> Written:

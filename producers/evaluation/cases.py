@@ -137,6 +137,8 @@ class Case(Round):
     kind: Kind
     site: str | None = None
     """A shipped site, or a directory beside the file; None for a question or site without one."""
+    profile: str = "default"
+    """The site's publish profile."""
     new_site: bool = False
     lang: str = Field(default="en", pattern=r"^[a-z]{2}$")
     marks: tuple[str, ...] = ()

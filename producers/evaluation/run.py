@@ -255,6 +255,7 @@ class Runner:
         if case.site is not None:
             directory = site_directory(case, beside=self._plan.cases, sites=self._plan.sites)
             self._sites.import_site(TENANT, site, directory, actor="pointsman eval")
+            self._sites.set_profile(TENANT, site, case.profile)
         place = {"new_site": site} if case.new_site else {"site": site} if case.site else {}
         left, job = cap_nanousd, None
         for step in case.steps:

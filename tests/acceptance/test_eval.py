@@ -116,16 +116,25 @@ def test_a_recorded_job_is_replayed_bit_for_bit_and_a_changed_reply_shows(instal
     assert (code, "no model call of it was recorded" in said) == (1, True)
 
     assert pointsman("tenant", "record", "demo", "7", environment=environment)[0] == 0
-    assert pointsman("site", "import", "replayed", str(BAKERY), environment=environment)[0] == 0
+    for site in ("replayed", "replayed-low"):
+        assert pointsman("site", "import", site, str(BAKERY), environment=environment)[0] == 0
     request = "Change the price of the dark rye to €6.10 and of the walnut wreath to €7.90."
     first = installation.submit(request, site="replayed")
     installation.wait_for(first, "awaiting_approval")
     answer = installation.http.post(f"/v1/jobs/{first}/revise", json={"text": "Make the headline shorter."})
     second = answer.json()["id"]
     installation.wait_for(second, "awaiting_approval")
+    database = installation.embedded.environment["POINTSMAN_LEDGER__URL"].replace("+psycopg", "")
+    with psycopg.connect(database) as ledger:
+        lower = json.dumps({"queues": {"spec": {"output_bytes": 1000}}})
+        ledger.execute("UPDATE tenant SET overrides = %s", (lower,))
+        ledger.commit()
+        limited = installation.wait_for(installation.submit(request, site="replayed-low"), "output_exceeded")["id"]
+        assert pointsman("replay", "--recorded", limited, environment=environment)[0] == 0, "its limits hold"
+        ledger.execute("UPDATE tenant SET overrides = '{}'")
     assert pointsman("tenant", "record", "demo", "0", environment=environment)[0] == 0
 
-    with psycopg.connect(installation.embedded.environment["POINTSMAN_LEDGER__URL"].replace("+psycopg", "")) as ledger:
+    with psycopg.connect(database) as ledger:
         rows = ledger.execute("SELECT id, reply FROM recorded_call WHERE job_id = %s", (second,)).fetchall()
         for call, reply in rows:
             message = json.loads(reply)

@@ -96,6 +96,13 @@ def test_recorded_calls_are_given_again_in_order_and_to_their_own_request_only(t
     assert [recordings.take(each).message_id for each in (later, asked)] == ["msg_1", "msg_2"]
     with pytest.raises(RequestError, match="no reply is recorded"):
         recordings.take(asked)
+    cli = asked.raw | {"metadata": {"user_id": "session-1"}, "tools": [EDIT]}
+    path.write_text(json.dumps({"request": cli, "reply": reply}) + "\n")
+    again = request("Hello from another box, at another time.", tools=(EDIT,))
+    with pytest.raises(RequestError, match="no reply is recorded"):
+        Recordings(path).take(again)
+    again.raw["metadata"] = {"user_id": "session-2"}
+    assert Recordings(path).take(again).message_id == "msg_1"
     path.write_text('{"request": {}}\n')
     with pytest.raises(CaseError, match=r"calls\.jsonl"):
         Recordings(path)
