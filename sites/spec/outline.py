@@ -54,6 +54,7 @@ class OutlinedTheme(_Outlined):
     preset: PresetName = "slate"
     primary: Colour | None = None
     accent: Colour | None = None
+    background: Colour | None = None
     font: FontName | None = None
     headings: FontName | None = None
     art: ArtName | None = None
