@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -39,7 +40,8 @@ RECORDED = ("recorded", "replayed")
 """The fake provider's rules that play recorded replies."""
 _LOOK_SECONDS = 0.1
 _LONGEST_SECONDS = 600.0
-_LEAST_USD = 0.01
+_CLOCK_SECONDS = 0.005
+"""How exactly the ledger notes when a call ended and what it took."""
 
 
 class StepResult(BaseModel):
@@ -180,6 +182,18 @@ def policy_with_model(policy: Path | None, model: str | None, *, home: Path) -> 
     return path
 
 
+def count_tries(calls: Iterable[tuple[float, float]]) -> int:
+    """Return how many calls, by when they ended and how long they took, began after those before them had ended.
+
+    Calls side by side, as for the parts of a long translation, are one try. Times are in seconds.
+    """
+    tries, ended = 0, float("-inf")
+    for end, seconds in sorted(calls, key=lambda call: call[0] - call[1]):
+        tries += end - seconds > ended - _CLOCK_SECONDS
+        ended = max(ended, end)
+    return tries
+
+
 class Runner:
     """Runs cases on one installation."""
 
@@ -298,7 +312,11 @@ class Runner:
         said = view["answer"] or question
         events = self._http.get(f"/v1/jobs/{view['id']}/events", params={"format": "json"}).json()
         steps = [event["data"] for event in events if event["kind"] == "step"]
-        tries = sum(data.get("step") in _EDITS for data in steps)
+        tries = count_tries(
+            (datetime.fromisoformat(event["at"]).timestamp(), float(event["data"].get("seconds") or 0))
+            for event in events
+            if event["kind"] == "step" and event["data"].get("step") in _EDITS
+        )
         prompts = {f"{data['step'].removeprefix('model:')}@{data['prompt']}" for data in steps if data.get("prompt")}
         route = "clarify" if view["state"] == "clarifying" else view["tier"] or view["queue"]
         findings: list[str] = []

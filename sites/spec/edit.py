@@ -329,8 +329,8 @@ MAX_CHUNKS: Final = 4
 _TRANSLATE: Final = re.compile(
     r"\b(?:translat(?:e|ion|ing)|übersetz\w*|uebersetz\w*|tradu(?:is\w*|ire|ction|ce|cir|cción|zca|ci|rre|zione|z|zir|ção)|"
     r"vertaal\w*|vertaling|przetłumacz\w*|tłumacz\w*)\b|"
-    r"\b(?:put|turn|bring|convert|switch)\b.{1,60}\b(?:in)?to (?:english|german|french|spanish|italian|dutch|portuguese|"
-    r"polish)\b|"
+    r"\b(?:put|turn|bring|convert|switch)\b.{1,60}\b(?:in)?to (?:english|german|french|spanish|italian|dutch|polish|"
+    r"portuguese)\b|"
     r"\bauf (?:englisch|deutsch|französisch|spanisch|italienisch|niederländisch|portugiesisch|polnisch) "
     r"(?:um)?stell|"
     r"\b(?:met(?:s|tez|tre|ti|tere|ta)|pas(?:s?a|sez?|ser|sare)|pon(?:er|ga)?)\b.{1,60}\b(?:en|in) (?:anglais|allemand|"
