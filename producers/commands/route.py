@@ -384,6 +384,10 @@ def evaluate(
         ),
     ] = None,
     pictures: Annotated[bool, typer.Option(help="Pictures before and after; needs the browser.")] = False,
+    judge: Annotated[
+        str | None,
+        typer.Option(metavar="MODEL", help="A model that scores the results by a rubric, at the provider's account."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Run cases from router to preview, and report how many came out right. Exit 1 if any did not."""
@@ -397,6 +401,8 @@ def evaluate(
         account = account_in(environment, provider)
     if account is not None and budget is None:
         fail(f"eval: --provider {provider} needs a --budget", code=USAGE)
+    if judge is not None and account is None:
+        fail("eval: --judge needs a --provider that is not fake", code=USAGE)
     browser = can_browse() if browser is None else browser
     if (browser or pictures) and not (can_browse() and browser):
         fail("eval: a browser needs Chromium and `pip install pointsman[eval]`", code=USAGE)
@@ -408,6 +414,7 @@ def evaluate(
                 model=model,
                 policy=policy,
                 budget_usd=budget,
+                judge=judge,
                 jobs=jobs,
                 cases=tuple(path.absolute() for path in cases or ()),
             ),

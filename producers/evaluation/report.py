@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from importlib import resources
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader
@@ -66,6 +66,7 @@ def evaluate_cases(
         "model": plan.model,
         "policy": load_policy(plan.policy).version,
         "browser": browser,
+        "judge": plan.judge,
     }
     directory = _directory(runs, settings=settings, resume=resume)
     done = {result.id: result for result in _read_results(directory / RESULTS)}
@@ -174,6 +175,7 @@ def _figures(steps: Sequence[StepResult]) -> dict[str, Any]:
         "refused": sum(step.is_refused for step in steps),
         "calls": sum(step.calls for step in steps),
         "cost_usd": decimal_usd(sum(step.cost_nanousd for step in steps)),
+        "judged": round(mean(judged), 1) if (judged := [s.judgement.lowest for s in steps if s.judgement]) else None,
         "median_seconds": round(median([step.seconds for step in steps]), 2) if steps else 0.0,
     }
 
@@ -188,7 +190,7 @@ def _line(case: Case, result: CaseResult) -> str:
     return f"{_mark(result):<9} {result.id:<36} {'; '.join(filter(None, [*known, *why]))}".rstrip()
 
 
-_COLUMNS = ("requests", "passed", "first_try", "repaired", "refused", "calls", "cost_usd", "median_seconds")
+_COLUMNS = ("requests", "passed", "first_try", "repaired", "refused", "calls", "judged", "cost_usd", "median_seconds")
 
 
 def _rows(summary: Mapping[str, Any], before: Mapping[str, Any]) -> list[tuple[str, ...]]:
@@ -215,6 +217,7 @@ def _verdict(summary: Mapping[str, Any], before: Mapping[str, Any]) -> str:
 
 
 def _beside(now: Any, last: Any) -> str:
+    now = "" if now is None else now
     return str(now) if last is None or last == now else f"{now} ({last})"
 
 

@@ -24,6 +24,7 @@ from ledger.store import Ledger, create_ledger_engine
 from ledger.tables import Call, Release
 from producers.evaluation.browser import Browser, differences, write_pictures
 from producers.evaluation.cases import Case, Files, Reply, Round, Then, check, digest_of, site_directory
+from producers.evaluation.judge import Judge, Judgement
 from producers.local.embedded import Account, Embedded, Options
 from producers.local.preparation import TENANT
 from producers.use_cases.sites import Sites
@@ -70,6 +71,8 @@ class StepResult(BaseModel):
     """Of the files of its result; empty without any."""
     said: str = ""
     """The answer, the question to the owner, or the report."""
+    judgement: Judgement | None = None
+    """What the judging model thinks of it."""
     pictures: tuple[str, ...] = ()
     """File names of pictures of the first page that looks different, before and after."""
 
@@ -120,6 +123,8 @@ class Plan:
     """For all cases together; None for no limit but the policy's."""
     recorded: Path | None = None
     """Recorded calls that are replayed instead of the cases' replies."""
+    judge: str | None = None
+    """A model that judges the results, at the same account."""
     jobs: int = 4
     cases: tuple[Path, ...] = ()
     """Where the cases come from, besides the shipped ones."""
@@ -208,6 +213,9 @@ class Runner:
         self._sites = Sites(self._ledger, self._content_store, self._policy)
         self._has_boxes = not embedded.boxes.off
         self._request_log = embedded.request_log
+        self._judging_model = (
+            Judge(plan.account, plan.judge, self._policy.prices) if plan.account and plan.judge else None
+        )
         self._browser: Browser | None = None
         self._pictures: Path | None = None
         self._http = httpx2.Client(
@@ -321,6 +329,7 @@ class Runner:
         route = "clarify" if view["state"] == "clarifying" else view["tier"] or view["queue"]
         findings: list[str] = []
         pictures: tuple[str, ...] = ()
+        judgement, judging = None, 0
         wanted = RIGHT_END.get(step.route, "awaiting_approval")
         if view["state"] != wanted:
             findings.append(f"came to {view['state']}, not {wanted}: {view['detail'] or view['reason'] or ''}")
@@ -330,6 +339,12 @@ class Runner:
             findings += check(step.then, before, after if after else before, said=said, summary=report)
             looked, pictures = self._look(step.then, before, after, view, name=f"{name}-{view['round']}")
             findings += looked
+            if self._judging_model is not None:
+                shown = [(self._pictures / each).read_bytes() for each in pictures] if self._pictures else []
+                asked_for = step.request if isinstance(step, Round) else step.answer
+                judgement, judging = self._judging_model.judge(
+                    asked_for, before, after or before, said=said or report, pictures=shown
+                )
         with self._ledger.begin() as session:
             calls = session.scalars(select(Call).where(col(Call.job_id) == UUID(view["id"]))).all()
             models, cost = tuple(sorted({call.model for call in calls})), sum(call.cost_nanousd for call in calls)
@@ -346,10 +361,11 @@ class Runner:
             tries=tries,
             models=models,
             prompts=tuple(sorted(prompts)),
-            cost_nanousd=cost,
+            cost_nanousd=cost + judging,
             seconds=view["seconds"],
             digest=digest_of(after),
             said=said or report,
+            judgement=judgement,
             pictures=pictures,
         )
 
