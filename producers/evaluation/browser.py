@@ -58,7 +58,8 @@ _PLACES = """async () => {
   const facts = (element, origin) => {
     const box = element.getBoundingClientRect(), style = getComputedStyle(element);
     if (!box.width || !box.height || style.display === "none") return null;
-    const text = [...element.childNodes].filter(node => node.nodeType === 3).map(node => node.data.trim()).join(" ");
+    const texts = [...element.childNodes].filter(node => node.nodeType === 3).map(node => node.data.trim());
+    const text = texts.filter(Boolean).join(" ");
     const place = origin ? [round(box.left - origin.left), round(box.top - origin.top), round(box.height)] : [];
     const source = element.currentSrc ? new URL(element.currentSrc).pathname : "";
     return [element.tagName, text, source, ...place, round(box.width),

@@ -213,7 +213,16 @@ def _table(summary: Mapping[str, Any], before: Mapping[str, Any]) -> list[str]:
 def _verdict(summary: Mapping[str, Any], before: Mapping[str, Any]) -> str:
     now = f"{summary['passed']} of {summary['ran']} cases came out right, {summary['first_try']} at the first try"
     last = f"; last run: {before['passed']} of {before['ran']}, {before['first_try']}" if before else ""
-    return f"{now}, for ${summary['cost_usd']}{last}"
+    return f"{now}, for ${summary['cost_usd']}{last}{_moves(summary, before)}"
+
+
+def _moves(summary: Mapping[str, Any], before: Mapping[str, Any]) -> str:
+    """Return which cases came out otherwise than in the last run, in which they may not have run."""
+    if not before:
+        return ""
+    wrong, was = set(summary["wrong"]), set(before["wrong"])
+    moves = {"newly wrong": wrong - was, "right again": was - wrong - set(summary["skipped"])}
+    return "".join(f"; {what}: {', '.join(sorted(names))}" for what, names in moves.items() if names)
 
 
 def _beside(now: Any, last: Any) -> str:
