@@ -379,7 +379,7 @@ def evaluate(
         bool | None,
         typer.Option(
             "--browser/--no-browser",
-            help="Look at the results in Chromium: scripts, axe, places that look different. "
+            help="Look (or not: --no-browser) at the results in Chromium: scripts, axe, places that look different. "
             "By default where it and the extra `eval` are installed.",
         ),
     ] = None,

@@ -333,8 +333,9 @@ _TRANSLATE: Final = re.compile(
     r"portuguese)\b|"
     r"\bauf (?:englisch|deutsch|französisch|spanisch|italienisch|niederländisch|portugiesisch|polnisch) "
     r"(?:um)?stell|"
-    r"\b(?:met(?:s|tez|tre|ti|tere|ta)|pas(?:s?a|sez?|ser|sare)|pon(?:er|ga)?)\b.{1,60}\b(?:en|in) (?:anglais|allemand|"
-    r"français|espagnol|italien|inglés|alemán|francés|español|italiano|inglese|tedesco|francese|spagnolo)\b",
+    r"\b(?:mets|mettez|mettre|metti|mettere|passe|passez|passer|passa|passare|pon|ponga|poner)\b.{1,60}\b(?:en|in) "
+    r"(?:anglais|allemand|français|espagnol|italien|inglés|alemán|francés|español|italiano|inglese|tedesco|francese|"
+    r"spagnolo)\b",
     re.I,
 )
 _KEPT: Final = frozenset({"email", "phone"})
