@@ -90,6 +90,7 @@ def with_dead_script(folder: Path) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.browser
+@pytest.mark.timeout(300)
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="no Chromium: `make test SYSTEM=1` as root installs it")
 def test_a_browser_does_what_visitors_do_and_sees_what_a_dead_script_and_a_faint_heading_are(tmp_path: Path) -> None:
     cases = with_dead_script(tmp_path)
