@@ -6,9 +6,11 @@ Replies are untrusted until validated, and their texts are single lines of bound
 from __future__ import annotations
 
 import json
+import re
 import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cache
 from importlib import resources
 from typing import Annotated, Any, TypeVar
@@ -122,6 +124,16 @@ def way_out(reply: Mapping[str, Any], name: str) -> str:
     """Return the reason (`cannot`) or the question (`ask`) in an edit tool's input as one line, empty if none."""
     text = reply.get(name)
     return one_line(text)[:MAX_QUESTION_CHARACTERS] if isinstance(text, str) else ""
+
+
+_TODAY = "Today is {}."
+TODAY = re.compile(_TODAY.format(r"\w+ \d{4}-\d\d-\d\d"))
+"""The line of a prompt that names the day. A replay on another day asks the same but for it."""
+
+
+def today_line(now: datetime) -> str:
+    """Return the line of a prompt that names the day, in UTC."""
+    return _TODAY.format(now.astimezone(UTC).strftime("%A %Y-%m-%d"))
 
 
 def excerpt(text: str, *, limit_bytes: int) -> str:

@@ -195,12 +195,13 @@ def make_attempt(
     queue: QueueName = QueueName.TOOLS,
     policy: Policy | None = None,
     files: dict[str, bytes] | None = None,
+    started_at: datetime | None = None,
     **fields: Any,
 ) -> WorkerAttempt:
     """What a handler sees, without any ledger: its reports go nowhere and nothing cancels it."""
     place = {"tenant": "acme", "state": "running", "queue": queue.value}
     job = ClaimedJob(id=uuid4(), root_id=uuid4(), prompt=prompt, **(place | fields))
-    attempt = ClaimedAttempt(uuid4(), job.id, 1, queue.value, job.tier, 1, "w", datetime.now(UTC))
+    attempt = ClaimedAttempt(uuid4(), job.id, 1, queue.value, job.tier, 1, "w", started_at or datetime.now(UTC))
     made = WorkerAttempt(
         claim=Claim(job, attempt, "token", policy or platform_policy(), base=Release() if files else None),
         content_store=ContentStore(Path("/none")),

@@ -98,10 +98,7 @@ file.close()
 
 
 def run_cases(dialect: str) -> bool:
-    """Run the shipped cases through one dialect.
-
-    OpenAI's joins the texts of a turn, by which the fake provider tells a question from the site: answers do not count.
-    """
+    """Run the shipped cases through one dialect; return whether all came out right."""
     with running_fake_provider(FakeProviderConfig(speed="max")) as upstream, dialects(upstream.url) as server:
         account = {
             "openai": {"API": "openai", "BASE_URL": f"{server.url}/openai/v1", "API_KEY": BEARER},
@@ -114,14 +111,22 @@ def run_cases(dialect: str) -> bool:
             "vertex": {"API": "vertex", "BASE_URL": server.url + PROJECT, "API_KEY": SERVICE_ACCOUNT},
         }[dialect]
         settings = {f"{_PREFIX}{name}": value for name, value in account.items()}
-        argv = [sys.executable, "-m", "producers.cli", "eval", "--provider", "other", "--budget", "20", "--json"]
+        argv = [
+            sys.executable,
+            "-m",
+            "producers.cli",
+            "eval",
+            "--provider",
+            "other",
+            "--budget",
+            "20",
+            "--json",
+            "--no-browser",
+        ]
         ran = subprocess.run(argv, env=os.environ | settings, check=False, stdout=subprocess.PIPE)
     summary = json.loads(ran.stdout)
     print(f"{summary['passed']} of {summary['ran']} cases for ${summary['cost_usd']}")
-    answers = summary["by_route"].pop("answer")
-    if dialect != "openai":
-        summary["by_route"]["answer"] = answers
-    return all(counts["passed"] == counts["requests"] for counts in summary["by_route"].values())
+    return bool(summary["passed"] == summary["ran"])
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from ledger.start_attempt import Claim
 from ledger.tables import Release, Site
 from monitoring import traces
 from routing.jobs import ANSWERS, MAX_QUESTIONS, PAID_REPLIES
+from routing.model_call import today_line
 from routing.policy.agents import AccountsConfig
 from routing.policy.platform import ModelCall, Policy
 from routing.policy.prices import BudgetExceeded
@@ -111,6 +112,11 @@ class Inputs:
         keep_to = f"Keep to this: {self.instruction}" if self.instruction else ""
         begun = brief_worker(self.claim.job.result.get("begun") or {})
         return "\n\n".join(part for part in (self.prompt, quote_answers(self.answers), begun, keep_to) if part)
+
+    @property
+    def asked(self) -> str:
+        """The order as edits and answers put it to a model, with the day that the ledger recorded for the attempt."""
+        return f"{today_line(self.claim.attempt.started_at)}\n\nThe owner asks:\n{self.order}"
 
     @property
     def start(self) -> Release | None:

@@ -23,6 +23,7 @@ from pydantic_core import from_json
 from gateway.errors import GatewayError
 from gateway.fake_provider.request import Request, RequestError
 from gateway.fake_provider.wire import Reply, Text, ToolUse, Written
+from routing.model_call import TODAY
 from routing.policy.prices import Usage
 from routing.redaction import redact_all
 
@@ -197,6 +198,9 @@ _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 class Recordings:
     """Recorded calls, whose replies are given again, bit for bit, in the order in which they were recorded.
 
+    Our own calls get the reply to exactly the same request. Claude Code's hold names, times and outputs of its box, and
+    get the next reply to a call with the same model, tools and number of messages.
+
     Args:
         path: JSON lines with `request` and `reply`.
 
@@ -205,7 +209,7 @@ class Recordings:
     """
 
     def __init__(self, path: Path) -> None:
-        self._replies: dict[str, list[dict[str, Any]]] = {}
+        self._replies: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
         try:
             for line in path.read_text(encoding="utf-8").splitlines():
                 call = from_json(line)
@@ -239,10 +243,13 @@ class Recordings:
         )
 
 
-def _key_of(request: Mapping[str, Any]) -> str:
-    """Return the key under which a request's recorded reply is found; redacted or not, it is the same."""
+def _key_of(request: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the key under which a request's recorded reply is found; redacted or not, on any day, it is the same."""
+    if "metadata" in request:  # the CLI names its session there; our own client sends none
+        names = sorted(str(tool.get("name")) for tool in request.get("tools", ()))
+        return request["model"], *names, len(request["messages"])
     asked = redact_all({name: value for name, value in request.items() if name not in _NO_PART})
-    return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
+    return (hashlib.sha256(TODAY.sub("", json.dumps(asked, sort_keys=True)).encode()).hexdigest(),)
 
 
 def _written(block: Mapping[str, Any]) -> Written:

@@ -375,10 +375,23 @@ def evaluate(
     keep: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Where runs are kept; by default the state directory.")
     ] = None,
-    pictures: Annotated[bool, typer.Option(help="Pictures before and after, where Chromium is installed.")] = False,
+    browser: Annotated[
+        bool | None,
+        typer.Option(
+            "--browser/--no-browser",
+            help="Look (or not: --no-browser) at the results in Chromium: scripts, axe, places that look different. "
+            "By default where it and the extra `eval` are installed.",
+        ),
+    ] = None,
+    pictures: Annotated[bool, typer.Option(help="Pictures before and after; needs the browser.")] = False,
+    judge: Annotated[
+        str | None,
+        typer.Option(metavar="MODEL", help="A model that scores the results by a rubric, at the provider's account."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Run cases from router to preview, and report how many came out right. Exit 1 if any did not."""
+    from producers.evaluation.browser import can_browse
     from producers.evaluation.report import evaluate_cases
     from producers.evaluation.run import Plan
     from producers.local.embedded import account_in
@@ -388,6 +401,11 @@ def evaluate(
         account = account_in(environment, provider)
     if account is not None and budget is None:
         fail(f"eval: --provider {provider} needs a --budget", code=USAGE)
+    if judge is not None and account is None:
+        fail("eval: --judge needs a --provider that is not fake", code=USAGE)
+    browser = can_browse() if browser is None else browser
+    if (browser or pictures) and not (can_browse() and browser):
+        fail("eval: a browser needs Chromium and `pip install pointsman[eval]`", code=USAGE)
     logging.disable(logging.WARNING)
     with clear_errors():
         report = evaluate_cases(
@@ -396,12 +414,14 @@ def evaluate(
                 model=model,
                 policy=policy,
                 budget_usd=budget,
+                judge=judge,
                 jobs=jobs,
                 cases=tuple(path.absolute() for path in cases or ()),
             ),
             only=only,
             kept=keep,
             resume=resume,
+            browser=browser,
             pictures=pictures,
             environment=environment,
             tell=(lambda line: None) if as_json else (lambda line: out.print(line, markup=False)),

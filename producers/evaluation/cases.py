@@ -7,9 +7,12 @@ pure functions from files before and after to findings in words.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from fnmatch import fnmatchcase
 from importlib import resources
 from pathlib import Path
@@ -17,7 +20,7 @@ from typing import Annotated, Any, Literal
 from urllib.parse import unquote, urlsplit
 
 from lxml import etree, html
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from gateway.fake_provider.library import CaseError, RecordedReply, library_path, read_documents
 
@@ -31,6 +34,48 @@ SHIPPED_SITES: Mapping[str, str] = {"bakery": "producers.local/demo_site"}
 
 class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class VisitStep(_Section):
+    """What a visitor does, or sees then.
+
+    Exactly one field is given; elements are named by Playwright's selectors, where possible by what visitors go by:
+    `role=button[name="Accept"]`.
+    """
+
+    open: str | None = None
+    """A page, also to load it again."""
+    click: str | None = None
+    hover: str | None = None
+    press: str | None = None
+    """A key."""
+    fill: tuple[str, str] | None = None
+    choose: tuple[str, str] | None = None
+    """A list and the label of one of its options."""
+    scroll: int | None = None
+    """Pixels from the top."""
+    width: int | None = None
+    """Of the window, in pixels."""
+    clock: datetime | None = None
+    """From now on it is that time."""
+    scrolled: int | None = None
+    """How far the page comes to be scrolled."""
+    sees: str | None = None
+    misses: str | None = None
+    """An element that is not to be seen."""
+    reads: tuple[str, str] | None = None
+    """An element, and a regular expression that its text matches."""
+    style: tuple[str, str, str] | None = None
+    """An element, a CSS property, and a regular expression that its computed value matches."""
+
+    @model_validator(mode="after")
+    def _check_single(self) -> VisitStep:
+        if len(self.model_fields_set) != 1:
+            raise ValueError("a step of a visit has exactly one field")
+        return self
+
+    def __str__(self) -> str:
+        return json.dumps(self.model_dump(exclude_defaults=True, mode="json"), ensure_ascii=False)
 
 
 class Then(_Section):
@@ -50,6 +95,10 @@ class Then(_Section):
     only: Texts | None = None
     """Globs of all places that may change: files, or `PAGE PLACE` with the id of a section, `header`, `footer`, `head`
     or `body`. None for no such limit."""
+    looks: Texts | None = None
+    """Globs of all places that may look different in a browser, as in `only`, which they are where this is None."""
+    visits: tuple[tuple[VisitStep, ...], ...] = ()
+    """What visitors do in a browser and see then, each with an empty storage."""
     loses: Texts = ()
     """Regular expressions of visible copy that may go; all other copy of the site has to be there still. `.*` for all.
     """
@@ -88,6 +137,8 @@ class Case(Round):
     kind: Kind
     site: str | None = None
     """A shipped site, or a directory beside the file; None for a question or site without one."""
+    profile: str = "default"
+    """The site's publish profile."""
     new_site: bool = False
     lang: str = Field(default="en", pattern=r"^[a-z]{2}$")
     marks: tuple[str, ...] = ()
@@ -156,7 +207,7 @@ def check(then: Then, before: Files, after: Files, *, said: str = "", summary: s
 
     `said` is the answer or the question to the owner, `summary` the report. A question leaves `after` as it was.
     """
-    pages = {path: _parse(data) for path, data in after.items() if _is_page(path)}
+    pages = {path: _parse(data) for path, data in after.items() if is_page(path)}
     copy = {path: " ".join(_lines(page)) for path, page in pages.items()}
     findings = [*_texts(then, copy), *_sources(then, after), *_matches("the answer", then.answer, said)]
     findings += _matches("the summary", then.summary, summary)
@@ -169,7 +220,8 @@ def _parse(data: bytes) -> Any:
     return html.document_fromstring(data.decode("utf-8", "replace") or "<html></html>")
 
 
-def _is_page(path: str) -> bool:
+def is_page(path: str) -> bool:
+    """Whether a file is a page."""
     return path.endswith((".html", ".htm"))
 
 
@@ -248,7 +300,7 @@ def _lost_copy(then: Then, before: Files, copy: Mapping[str, str]) -> Iterator[s
     now = " ".join(copy.values()).casefold()
     gone = [_plain(text).casefold() for texts in then.gone.values() for text in texts]
     for path, data in sorted(before.items()):
-        for line in dict.fromkeys(_lines(_parse(data))) if _is_page(path) else ():
+        for line in dict.fromkeys(_lines(_parse(data))) if is_page(path) else ():
             is_meant = any(text in line.casefold() for text in gone) or any(re.search(one, line) for one in then.loses)
             if not is_meant and line.casefold() not in now:
                 yield f"{path} lost its copy {line[:_SHOWN]!r}"
@@ -262,6 +314,12 @@ def _other_changes(then: Then, before: Files, after: Files) -> Iterator[str]:
             yield f"{place} changed, which nobody asked for"
 
 
+def digest_of(files: Files) -> str:
+    """Return the digest of files and their paths; empty for none."""
+    parts = sorted(f"{path}\0{hashlib.sha256(data).hexdigest()}" for path, data in files.items())
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest() if parts else ""
+
+
 def changed_places(before: Files, after: Files) -> set[str]:
     """Return the places that differ: files, and in pages that both have, `PAGE PLACE`."""
     changed: set[str] = set()
@@ -269,7 +327,7 @@ def changed_places(before: Files, after: Files) -> set[str]:
         old, new = before.get(path), after.get(path)
         if old == new:
             continue
-        if old is None or new is None or not _is_page(path):
+        if old is None or new is None or not is_page(path):
             changed.add(path)
             continue
         was, now = _places(_parse(old)), _places(_parse(new))

@@ -8,19 +8,22 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import yaml
 from pydantic import BaseModel, ConfigDict
 from sqlmodel import Session
 
+from ledger.attempts import effective_policy
 from ledger.jobs import find_job
 from ledger.operations.served_calls import recordings_of
 from ledger.releases import rounds_of, verb_of
-from ledger.tables import Job, Release
+from ledger.tables import Job, Release, Site
 from producers.bootstrap import Installation
 from producers.errors import InvalidInputError
-from producers.evaluation.cases import Case, Reply, Round
-from producers.evaluation.run import Plan, StepResult, digest_of, installed_for
+from producers.evaluation.cases import Case, Reply, Round, digest_of
+from producers.evaluation.run import Plan, StepResult, installed_for
 from producers.use_cases.sites import SPEC_FILE
 from routing.jobs import ANSWERS
+from routing.policy.platform import load_policy
 from sites.content_store import ContentStore
 from sites.directories import write_directory
 from sites.releases import manifest_of
@@ -29,8 +32,8 @@ from sites.spec.render import render
 
 _OPTIONS = ("tier", "pin", "advanced_edit", "preference")
 """Fields of a request that say how it is done."""
-_ROUTES = ("tools", "answer", "spec", "patch")
-"""Queues of work that is replayed: what ran in a box depends on more than its model."""
+_ROUTES = ("tools", "answer", "spec", "patch", "agent")
+"""Queues of work that is replayed."""
 
 
 class ReplayedStep(BaseModel):
@@ -84,9 +87,14 @@ def replay_recorded(
             calls.write_text("".join(lines), encoding="utf-8")
             recorded = [_came_out(session, job, installation.content_store) for job in jobs]
             case = _case_of(session, jobs, installation.content_store, cases)
-        plan = Plan(recorded=calls, jobs=1, policy=installation.settings.policy.path, sites=cases)
+            policy = effective_policy(session, tenant, load_policy(installation.settings.policy.path))
+            rules = Path(folder) / "policy.yaml"
+            rules.write_text(yaml.safe_dump(policy.model_dump(mode="json")), encoding="utf-8")
+        plan = Plan(recorded=calls, jobs=1, policy=rules, sites=cases)
         with installed_for(plan, home=Path(folder) / "home", environment=environment) as runner:
             (result,) = runner.run([case], lambda result: None)
+        if result.skipped:
+            raise InvalidInputError("recorded", result.skipped)
     ended = list({step.job: step for step in result.steps}.values())
     steps = tuple(
         ReplayedStep(job=was.job, differences=_differences(was, now))
@@ -132,6 +140,7 @@ def _case_of(session: Session, jobs: Sequence[Job], content_store: ContentStore,
         lang="en",
         site=name if base is not None else None,
         new_site=first.request.get("new_site") is not None,
+        profile=site.profile if (site := session.get(Site, first.site_id)) else "default",
         rounds=tuple(rounds),
     )
 
@@ -140,7 +149,7 @@ def _steps_of(jobs: Sequence[Job]) -> Iterator[Round | Reply]:
     told = 0
     for job in jobs:
         if verb_of(job) not in (None, "revise") or job.queue not in _ROUTES:
-            raise InvalidInputError("recorded", f"job {job.id} ran in a box, or was continued otherwise than by revise")
+            raise InvalidInputError("recorded", f"job {job.id} is a run's, or was continued otherwise than by revise")
         answers = [str(each["answer"]) for each in job.result.get(ANSWERS, ())][told:]
         told += len(answers)
         options = {name: job.request[name] for name in _OPTIONS if job.request.get(name)}

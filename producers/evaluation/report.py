@@ -6,16 +6,18 @@ import json
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from importlib import resources
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader
 
+from producers.evaluation.browser import Browser
 from producers.evaluation.cases import Case, read_cases
 from producers.evaluation.run import CaseResult, Plan, StepResult, installed_for
 from producers.local.supervisor import state_home
@@ -44,6 +46,7 @@ def evaluate_cases(
     only: str,
     kept: Path | None,
     resume: bool,
+    browser: bool,
     pictures: bool,
     environment: Mapping[str, str],
     tell: Callable[[str], None],
@@ -51,7 +54,7 @@ def evaluate_cases(
     """Run cases on an installation of their own, keep the results, and tell of them.
 
     `only` is a glob of ids. Runs are kept in `kept`, by default the state directory; `resume` continues the last one if
-    it did not end.
+    it did not end. A `browser` also looks at the results.
 
     Raises:
         CaseError, PolicyError, InstallationError: the caller's fault.
@@ -62,6 +65,8 @@ def evaluate_cases(
         "provider": plan.account.name if plan.account else "fake",
         "model": plan.model,
         "policy": load_policy(plan.policy).version,
+        "browser": browser,
+        "judge": plan.judge,
     }
     directory = _directory(runs, settings=settings, resume=resume)
     done = {result.id: result for result in _read_results(directory / RESULTS)}
@@ -82,8 +87,9 @@ def evaluate_cases(
             with (
                 tempfile.TemporaryDirectory(prefix="pointsman-eval-") as home,
                 installed_for(plan, home=Path(home), environment=environment) as runner,
+                Browser(takes_pictures=pictures).running() if browser else nullcontext() as opened,
             ):
-                runner.run(left, keep, pictures=directory if pictures else None)
+                runner.run(left, keep, browser=opened, pictures=directory if pictures else None)
     results = [done[case.id] for case in cases]
     before = _last_summary(runs, but=directory)
     known = frozenset(case.id for case in cases if case.known_fault)
@@ -131,6 +137,7 @@ def summarise(
     ran = [result for result in results if not result.skipped]
     routes = {step.wanted for result in ran for step in result.steps}
     models = {model for result in ran for step in result.steps for model in step.models}
+    prompts = {prompt for result in ran for step in result.steps for prompt in step.prompts}
     steps = [(result, step) for result in ran for step in result.steps]
     return {
         **settings,
@@ -143,6 +150,9 @@ def summarise(
         "cost_usd": decimal_usd(sum(step.cost_nanousd for _, step in steps)),
         "by_route": {route: _figures([step for _, step in steps if step.wanted == route]) for route in sorted(routes)},
         "by_model": {model: _figures([step for _, step in steps if model in step.models]) for model in sorted(models)},
+        "by_prompt": {
+            prompt: _figures([step for _, step in steps if prompt in step.prompts]) for prompt in sorted(prompts)
+        },
         "by_kind": {
             kind: _figures([step for result, step in steps if result.kind == kind])
             for kind in sorted({result.kind for result in ran})
@@ -165,6 +175,7 @@ def _figures(steps: Sequence[StepResult]) -> dict[str, Any]:
         "refused": sum(step.is_refused for step in steps),
         "calls": sum(step.calls for step in steps),
         "cost_usd": decimal_usd(sum(step.cost_nanousd for step in steps)),
+        "judged": round(mean(judged), 1) if (judged := [s.judgement.lowest for s in steps if s.judgement]) else None,
         "median_seconds": round(median([step.seconds for step in steps]), 2) if steps else 0.0,
     }
 
@@ -179,7 +190,7 @@ def _line(case: Case, result: CaseResult) -> str:
     return f"{_mark(result):<9} {result.id:<36} {'; '.join(filter(None, [*known, *why]))}".rstrip()
 
 
-_COLUMNS = ("requests", "passed", "first_try", "repaired", "refused", "calls", "cost_usd", "median_seconds")
+_COLUMNS = ("requests", "passed", "first_try", "repaired", "refused", "calls", "judged", "cost_usd", "median_seconds")
 
 
 def _rows(summary: Mapping[str, Any], before: Mapping[str, Any]) -> list[tuple[str, ...]]:
@@ -202,10 +213,20 @@ def _table(summary: Mapping[str, Any], before: Mapping[str, Any]) -> list[str]:
 def _verdict(summary: Mapping[str, Any], before: Mapping[str, Any]) -> str:
     now = f"{summary['passed']} of {summary['ran']} cases came out right, {summary['first_try']} at the first try"
     last = f"; last run: {before['passed']} of {before['ran']}, {before['first_try']}" if before else ""
-    return f"{now}, for ${summary['cost_usd']}{last}"
+    return f"{now}, for ${summary['cost_usd']}{last}{_moves(summary, before)}"
+
+
+def _moves(summary: Mapping[str, Any], before: Mapping[str, Any]) -> str:
+    """Return which cases came out otherwise than in the last run, in which they may not have run."""
+    if not before:
+        return ""
+    wrong, was = set(summary["wrong"]), set(before["wrong"])
+    moves = {"newly wrong": wrong - was, "right again": was - wrong - set(summary["skipped"])}
+    return "".join(f"; {what}: {', '.join(sorted(names))}" for what, names in moves.items() if names)
 
 
 def _beside(now: Any, last: Any) -> str:
+    now = "" if now is None else now
     return str(now) if last is None or last == now else f"{now} ({last})"
 
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import shutil
-import subprocess
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -25,7 +22,9 @@ from sqlmodel import col, select
 from gateway.fake_provider.config import FakeProviderConfig, read_log
 from ledger.store import Ledger, create_ledger_engine
 from ledger.tables import Call, Release
-from producers.evaluation.cases import Case, Files, Reply, Round, changed_places, check, site_directory
+from producers.evaluation.browser import Browser, differences, write_pictures
+from producers.evaluation.cases import Case, Files, Reply, Round, Then, check, digest_of, site_directory
+from producers.evaluation.judge import Judge, Judgement
 from producers.local.embedded import Account, Embedded, Options
 from producers.local.preparation import TENANT
 from producers.use_cases.sites import Sites
@@ -42,7 +41,8 @@ RECORDED = ("recorded", "replayed")
 """The fake provider's rules that play recorded replies."""
 _LOOK_SECONDS = 0.1
 _LONGEST_SECONDS = 600.0
-_LEAST_USD = 0.01
+_CLOCK_SECONDS = 0.005
+"""How exactly the ledger notes when a call ended and what it took."""
 
 
 class StepResult(BaseModel):
@@ -63,14 +63,18 @@ class StepResult(BaseModel):
     tries: int = 0
     """Edits that a model wrote, over all tiers."""
     models: tuple[str, ...] = ()
+    prompts: tuple[str, ...] = ()
+    """The prompts of its calls with their versions, as the job's record names them: `spec_edit@1a2b3c4d`."""
     cost_nanousd: int = 0
     seconds: float = 0.0
     digest: str = ""
     """Of the files of its result; empty without any."""
     said: str = ""
     """The answer, the question to the owner, or the report."""
+    judgement: Judgement | None = None
+    """What the judging model thinks of it."""
     pictures: tuple[str, ...] = ()
-    """File names of pictures of the first page that changed, before and after."""
+    """File names of pictures of the first page that looks different, before and after."""
 
     @property
     def is_repaired(self) -> bool:
@@ -119,6 +123,8 @@ class Plan:
     """For all cases together; None for no limit but the policy's."""
     recorded: Path | None = None
     """Recorded calls that are replayed instead of the cases' replies."""
+    judge: str | None = None
+    """A model that judges the results, at the same account."""
     jobs: int = 4
     cases: tuple[Path, ...] = ()
     """Where the cases come from, besides the shipped ones."""
@@ -181,10 +187,16 @@ def policy_with_model(policy: Path | None, model: str | None, *, home: Path) -> 
     return path
 
 
-def digest_of(files: Files) -> str:
-    """Return the digest of files and their paths; empty for none."""
-    parts = sorted(f"{path}\0{hashlib.sha256(data).hexdigest()}" for path, data in files.items())
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest() if parts else ""
+def count_tries(calls: Iterable[tuple[float, float]]) -> int:
+    """Return how many calls, by when they ended and how long they took, began after those before them had ended.
+
+    Calls side by side, as for the parts of a long translation, are one try. Times are in seconds.
+    """
+    tries, ended = 0, float("-inf")
+    for end, seconds in sorted(calls, key=lambda call: call[0] - call[1]):
+        tries += end - seconds > ended - _CLOCK_SECONDS
+        ended = max(ended, end)
+    return tries
 
 
 class Runner:
@@ -201,6 +213,10 @@ class Runner:
         self._sites = Sites(self._ledger, self._content_store, self._policy)
         self._has_boxes = not embedded.boxes.off
         self._request_log = embedded.request_log
+        self._judging_model = (
+            Judge(plan.account, plan.judge, self._policy.prices) if plan.account and plan.judge else None
+        )
+        self._browser: Browser | None = None
         self._pictures: Path | None = None
         self._http = httpx2.Client(
             base_url=embedded.api_url,
@@ -215,10 +231,22 @@ class Runner:
         self._ledger.close()
 
     def run(
-        self, cases: Sequence[Case], tell: Callable[[CaseResult], None], *, pictures: Path | None = None
+        self,
+        cases: Sequence[Case],
+        tell: Callable[[CaseResult], None],
+        *,
+        browser: Browser | None = None,
+        pictures: Path | None = None,
     ) -> list[CaseResult]:
-        """Run cases, and tell of each as it ends; `pictures` is where to put those of pages before and after."""
-        self._pictures = pictures
+        """Run cases, and tell of each as it ends.
+
+        Args:
+            cases: what to run.
+            tell: called with each result.
+            browser: opens the results; without one, nothing is said about their looks and scripts.
+            pictures: where to put its pictures of pages before and after; None for none.
+        """
+        self._browser, self._pictures = browser, pictures
 
         def one(case: Case) -> CaseResult:
             result = self._run(case)
@@ -249,6 +277,7 @@ class Runner:
         if case.site is not None:
             directory = site_directory(case, beside=self._plan.cases, sites=self._plan.sites)
             self._sites.import_site(TENANT, site, directory, actor="pointsman eval")
+            self._sites.set_profile(TENANT, site, case.profile)
         place = {"new_site": site} if case.new_site else {"site": site} if case.site else {}
         left, job = cap_nanousd, None
         for step in case.steps:
@@ -290,9 +319,17 @@ class Runner:
         report = str(view["result"].get("summary") or "")
         said = view["answer"] or question
         events = self._http.get(f"/v1/jobs/{view['id']}/events", params={"format": "json"}).json()
-        tries = sum(event["data"].get("step") in _EDITS for event in events if event["kind"] == "step")
+        steps = [event["data"] for event in events if event["kind"] == "step"]
+        tries = count_tries(
+            (datetime.fromisoformat(event["at"]).timestamp(), float(event["data"].get("seconds") or 0))
+            for event in events
+            if event["kind"] == "step" and event["data"].get("step") in _EDITS
+        )
+        prompts = {f"{data['step'].removeprefix('model:')}@{data['prompt']}" for data in steps if data.get("prompt")}
         route = "clarify" if view["state"] == "clarifying" else view["tier"] or view["queue"]
-        findings = []
+        findings: list[str] = []
+        pictures: tuple[str, ...] = ()
+        judgement, judging = None, 0
         wanted = RIGHT_END.get(step.route, "awaiting_approval")
         if view["state"] != wanted:
             findings.append(f"came to {view['state']}, not {wanted}: {view['detail'] or view['reason'] or ''}")
@@ -300,6 +337,14 @@ class Runner:
             findings.append(f"was done by {route}, not {step.route}: {view['why']}")
         if view["state"] == wanted:
             findings += check(step.then, before, after if after else before, said=said, summary=report)
+            looked, pictures = self._look(step.then, before, after, view, name=f"{name}-{view['round']}")
+            findings += looked
+            if self._judging_model is not None:
+                shown = [(self._pictures / each).read_bytes() for each in pictures] if self._pictures else []
+                asked_for = step.request if isinstance(step, Round) else step.answer
+                judgement, judging = self._judging_model.judge(
+                    asked_for, before, after or before, said=said or report, pictures=shown
+                )
         with self._ledger.begin() as session:
             calls = session.scalars(select(Call).where(col(Call.job_id) == UUID(view["id"]))).all()
             models, cost = tuple(sorted({call.model for call in calls})), sum(call.cost_nanousd for call in calls)
@@ -315,17 +360,24 @@ class Runner:
             calls=len(calls),
             tries=tries,
             models=models,
-            cost_nanousd=cost,
+            prompts=tuple(sorted(prompts)),
+            cost_nanousd=cost + judging,
             seconds=view["seconds"],
             digest=digest_of(after),
             said=said or report,
-            pictures=self._take_pictures(before, after, f"{name}-{view['round']}"),
+            judgement=judgement,
+            pictures=pictures,
         )
 
-    def _take_pictures(self, before: Files, after: Files, name: str) -> tuple[str, ...]:
-        if self._pictures is None or not after:
-            return ()
-        return tuple(take_pictures(before, after, self._pictures / name))
+    def _look(
+        self, then: Then, before: Files, after: Files, view: Mapping[str, Any], *, name: str
+    ) -> tuple[list[str], tuple[str, ...]]:
+        """Return what is wrong with a result in a browser, and the file names of pictures."""
+        if self._browser is None or not after:
+            return [], ()
+        looks = self._browser.compare(before, after)
+        pictures = write_pictures(looks, self._pictures / name) if self._pictures is not None else ()
+        return [*differences(then, looks), *self._browser.visit(view["preview_url"], then.visits)], pictures
 
     def _improvised(self, calls: set[str]) -> Iterator[str]:
         """Yield what the fake provider had no recorded reply to: it says nothing about a model."""
@@ -363,43 +415,3 @@ def installed_for(plan: Plan, *, home: Path, environment: Mapping[str, str]) -> 
             yield runner
         finally:
             runner.close()
-
-
-_WINDOW = "1280,1600"
-_SECONDS = 30.0
-
-
-def take_pictures(before: Mapping[str, bytes], after: Mapping[str, bytes], out: Path) -> Sequence[str]:
-    """Write pictures of the first page that changed, and return their file names: before, if it was there, and after.
-
-    `out` is their path without `-before.png`.
-    """
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    changed = {place.split(" ")[0] for place in changed_places(before, after)}
-    pages = [path for path in ("index.html", *sorted(changed)) if path in changed and path.endswith(".html")]
-    page = next((path for path in pages if path in after), "index.html")
-    sides = {name: files for name, files in (("before", before), ("after", after)) if page in files}
-    taken = []
-    for name, files in sides.items() if chromium is not None else ():
-        picture = out.with_name(f"{out.name}-{name}.png")
-        with tempfile.TemporaryDirectory(prefix="pointsman-picture-") as folder:
-            for path, data in files.items():
-                (place := Path(folder) / "site" / path).parent.mkdir(parents=True, exist_ok=True)
-                place.write_bytes(data)
-            argv = [
-                str(chromium),
-                "--headless",
-                "--hide-scrollbars",
-                "--host-resolver-rules=MAP * ~NOTFOUND",
-                f"--user-data-dir={folder}/profile",
-                f"--window-size={_WINDOW}",
-                f"--screenshot={picture}",
-                *(["--no-sandbox"] if os.geteuid() == 0 else []),
-                f"file://{folder}/site/{page}",
-            ]
-            try:
-                subprocess.run(argv, capture_output=True, timeout=_SECONDS, check=False)
-            except subprocess.TimeoutExpired:
-                continue
-        taken += [picture.name] if picture.exists() else []
-    return tuple(taken)

@@ -317,9 +317,14 @@ def _read_rules(module: ModuleType) -> list[tuple[str, str]]:
     return list(zip(parts[::2], parts[1::2], strict=True))
 
 
+def _required(component: Component) -> str:
+    names = [name for name, field in component.props.model_fields.items() if field.is_required()]
+    return f"; requires {', '.join(names)}" if names else ""
+
+
 def catalog_prompt() -> str:
     """Return the system prompt for an edit by the model: the rules of a site document and every component."""
-    lines = [f"- {component.name}: {component.summary}" for component in components().values()]
+    lines = [f"- {component.name}: {component.summary}{_required(component)}" for component in components().values()]
     example = components()["Features"]
     element = {"type": example.name, "props": example.example, "children": []}
     return (

@@ -328,7 +328,14 @@ MAX_CHUNKS: Final = 4
 """Calls side by side; a site with more texts is edited like any other."""
 _TRANSLATE: Final = re.compile(
     r"\b(?:translat(?:e|ion|ing)|übersetz\w*|uebersetz\w*|tradu(?:is\w*|ire|ction|ce|cir|cción|zca|ci|rre|zione|z|zir|ção)|"
-    r"vertaal\w*|vertaling|przetłumacz\w*|tłumacz\w*)\b",
+    r"vertaal\w*|vertaling|przetłumacz\w*|tłumacz\w*)\b|"
+    r"\b(?:put|turn|bring|convert|switch)\b.{1,60}\b(?:in)?to (?:english|german|french|spanish|italian|dutch|polish|"
+    r"portuguese)\b|"
+    r"\bauf (?:englisch|deutsch|französisch|spanisch|italienisch|niederländisch|portugiesisch|polnisch) "
+    r"(?:um)?stell|"
+    r"\b(?:mets|mettez|mettre|metti|mettere|passe|passez|passer|passa|passare|pon|ponga|poner)\b.{1,60}\b(?:en|in) "
+    r"(?:anglais|allemand|français|espagnol|italien|inglés|alemán|francés|español|italiano|inglese|tedesco|francese|"
+    r"spagnolo)\b",
     re.I,
 )
 _KEPT: Final = frozenset({"email", "phone"})

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from routing.model_call import WAYS_OUT
 from sites.errors import Finding, SpecError, refuse, shown
 from sites.spec.catalog import Business, Component, Email, ImageUrl, Link, OutlineSection, Phone, Tone, components
 from sites.spec.html import ArtName, say
@@ -53,6 +54,7 @@ class OutlinedTheme(_Outlined):
     preset: PresetName = "slate"
     primary: Colour | None = None
     accent: Colour | None = None
+    background: Colour | None = None
     font: FontName | None = None
     headings: FontName | None = None
     art: ArtName | None = None
@@ -269,10 +271,11 @@ def outline_kinds() -> list[str]:
 
 def outline_tool() -> JsonObject:
     """Return the tool that a model is forced to call for a new site."""
+    schema = outline_schema()
     return {
         "name": "write_outline",
         "description": "Hand over the outline of the new site.",
-        "input_schema": outline_schema(),
+        "input_schema": schema | {"properties": {**schema["properties"], **WAYS_OUT}},
     }
 
 
@@ -300,7 +303,13 @@ def left_out(outline: object) -> tuple[str, ...]:
 
 def _parse(outline: object) -> Outline:
     try:
-        parsed = Outline.model_validate(_without_blanks(deepcopy_checked(outline)))
+        checked = deepcopy_checked(outline)
+        given = (
+            {name: value for name, value in checked.items() if name not in WAYS_OUT}
+            if isinstance(checked, dict)
+            else checked
+        )
+        parsed = Outline.model_validate(_without_blanks(given))
     except ValidationError as error:
         raise SpecError(
             tuple(

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from importlib import resources
 from typing import Any
 from uuid import UUID
 
@@ -25,7 +24,7 @@ pytestmark = [
     ),
 ]
 QUIET = ("--no-sandbox", "--disable-background-networking", "--disable-component-update", "--disable-sync")
-AXE = "axe-core@4.10.3"
+AXE = resources.files("axe_playwright_python") / "axe.min.js"
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 SECONDS = 30_000
 
@@ -42,22 +41,6 @@ def browser() -> Iterator[Browser]:
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     with open_stage(tmp_path_factory.mktemp("stage")) as made:
         yield made
-
-
-@pytest.fixture(scope="module")
-def axe(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The checker as its makers publish it: fetched for the test, and no part of the product."""
-    if shutil.which("npm") is None:
-        pytest.skip("no npm: `make test SYSTEM=1` as root installs it")
-    home = tmp_path_factory.mktemp("axe")
-    install = ["npm", "install", "--ignore-scripts", "--no-audit", "--no-fund", "--fetch-retries=1", AXE]
-    try:
-        done = subprocess.run(install, cwd=home, capture_output=True, text=True, timeout=120)
-    except subprocess.TimeoutExpired:
-        pytest.skip(f"npm could not fetch {AXE} within 120 s")
-    if done.returncode != 0:
-        pytest.skip(f"npm could not fetch {AXE}: {done.stderr[-300:]}")
-    return home / "node_modules" / "axe-core" / "axe.min.js"
 
 
 @contextmanager
@@ -102,9 +85,9 @@ def submit(page: Page, prompt: str, *, site: str = "", tier: str = "") -> UUID:
     return job_of(page)
 
 
-def complaints_of(page: Page, axe: Path) -> list[str]:
+def complaints_of(page: Page) -> list[str]:
     """Run axe in the page; the debugger's own evaluation is not held to the page's policy."""
-    page.evaluate(axe.read_text())
+    page.evaluate(AXE.read_text(encoding="utf-8"))
     options = {"runOnly": RULES, "iframes": False, "resultTypes": ["violations"]}
     result = page.evaluate("options => axe.run(document, options)", options)
     return [
@@ -275,14 +258,14 @@ def test_no_page_is_wider_than_its_window_whatever_stands_in_it(stage: Stage, br
 @pytest.mark.node
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1440])
-def test_axe_finds_nothing_on_any_page(stage: Stage, browser: Browser, axe: Path, scheme: str, width: int) -> None:
+def test_axe_finds_nothing_on_any_page(stage: Stage, browser: Browser, scheme: str, width: int) -> None:
     with open_page(browser, width=width, scheme=scheme) as page:
         page.goto(f"{stage.url}/console/login")
-        found = {"login": complaints_of(page, axe)}
+        found = {"login": complaints_of(page)}
         log_in(page, stage)
         for name, path in stage.pages.items():
             page.goto(f"{stage.url}/console{path}", wait_until="load")
-            found[name] = complaints_of(page, axe)
+            found[name] = complaints_of(page)
     assert {name: wrong for name, wrong in found.items() if wrong} == {}
 
 

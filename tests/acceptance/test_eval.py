@@ -1,6 +1,7 @@
 """`pointsman eval` over the shipped cases and their recorded replies, and jobs replayed from recorded calls."""
 
 import json
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
@@ -43,7 +44,7 @@ def with_mistakes(folder: Path) -> Path:
 @pytest.mark.slow
 def test_every_shipped_case_comes_out_right_at_the_first_try_and_a_wrong_one_is_named(tmp_path: Path) -> None:
     shipped, runs, mistakes = read_cases(), tmp_path / "runs", with_mistakes(tmp_path)
-    arguments = ("eval", str(library_path()), str(mistakes), "--out", str(runs), "--jobs", "3")
+    arguments = ("eval", str(library_path()), str(mistakes), "--out", str(runs), "--jobs", "3", "--no-browser")
     code, summary, said = pointsman(*arguments)
     assert (code, summary["skipped"], summary["repaired"]) == (1, {}, []), said
     assert summary["wrong"].keys() == {"wrong", "unknown"}, summary["wrong"]
@@ -63,6 +64,52 @@ def test_every_shipped_case_comes_out_right_at_the_first_try_and_a_wrong_one_is_
     assert (code, again["wrong"], again["ran"]) == (1, summary["wrong"], summary["ran"])
 
 
+def with_dead_script(folder: Path) -> Path:
+    """Write the shipped cases that visit a result, and one whose script fails, restyles the page and hides a text."""
+    shipped = [case for path in library_path().glob("*.yaml") for case in yaml.safe_load(path.read_text())]
+    visited = [case for case in shipped if "visits" in case.get("then", {})]
+    patch = """index.html
+<<<<<<< SEARCH
+  <script src="js/site.js"></script>
+=======
+  <style>h2 { color: #ccc }</style>
+  <script>localStorage.seen = 1; openMenu()</script>
+  <script src="js/site.js"></script>
+>>>>>>> REPLACE
+"""
+    dead = next(case for case in visited if case["id"] == "salon-badge") | {
+        "id": "dead",
+        "request": "Put a small menu script on the home page.",
+        "then": {"only": ["index.html body"], "looks": [], "visits": [[{"open": "index.html"}, {"sees": "role=menu"}]]},
+        "replies": [{"patch_files": {"patch": patch, "summary": "A menu."}}],
+    }
+    file = folder / "cases.yaml"
+    file.write_text(yaml.safe_dump([*visited, dead], allow_unicode=True))
+    return file
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="no Chromium: `make test SYSTEM=1` as root installs it")
+def test_a_browser_does_what_visitors_do_and_sees_what_a_dead_script_and_a_faint_heading_are(tmp_path: Path) -> None:
+    cases = with_dead_script(tmp_path)
+    code, summary, said = pointsman("eval", str(cases), "--out", str(tmp_path / "runs"), "--pictures")
+    assert code == 1, said
+    assert summary["browser"]
+    found = summary["wrong"].pop("dead")
+    assert summary["wrong"] == {}
+    for part in (
+        "script: openMenu is not defined",
+        "axe: color-contrast",
+        "body looks different",
+        'a visitor\'s step 2, {"sees"',
+    ):
+        assert any(part in finding for finding in found), found
+    (run,) = (tmp_path / "runs").iterdir()
+    assert {path.name for path in run.glob("dead-1-*.png")} == {"dead-1-before.png", "dead-1-after.png"}
+
+
 def test_a_recorded_job_is_replayed_bit_for_bit_and_a_changed_reply_shows(installation: Installation) -> None:
     environment = {**installation.embedded.environment, **NO_ENGINE}
     asked = installation.wait_for(installation.submit("What is a sourdough starter?"), "answered")
@@ -70,16 +117,25 @@ def test_a_recorded_job_is_replayed_bit_for_bit_and_a_changed_reply_shows(instal
     assert (code, "no model call of it was recorded" in said) == (1, True)
 
     assert pointsman("tenant", "record", "demo", "7", environment=environment)[0] == 0
-    assert pointsman("site", "import", "replayed", str(BAKERY), environment=environment)[0] == 0
+    for site in ("replayed", "replayed-low"):
+        assert pointsman("site", "import", site, str(BAKERY), environment=environment)[0] == 0
     request = "Change the price of the dark rye to €6.10 and of the walnut wreath to €7.90."
     first = installation.submit(request, site="replayed")
     installation.wait_for(first, "awaiting_approval")
     answer = installation.http.post(f"/v1/jobs/{first}/revise", json={"text": "Make the headline shorter."})
     second = answer.json()["id"]
     installation.wait_for(second, "awaiting_approval")
+    database = installation.embedded.environment["POINTSMAN_LEDGER__URL"].replace("+psycopg", "")
+    with psycopg.connect(database) as ledger:
+        lower = json.dumps({"queues": {"spec": {"output_bytes": 1000}}})
+        ledger.execute("UPDATE tenant SET overrides = %s", (lower,))
+        ledger.commit()
+        limited = installation.wait_for(installation.submit(request, site="replayed-low"), "output_exceeded")["id"]
+        assert pointsman("replay", "--recorded", limited, environment=environment)[0] == 0, "its limits hold"
+        ledger.execute("UPDATE tenant SET overrides = '{}'")
     assert pointsman("tenant", "record", "demo", "0", environment=environment)[0] == 0
 
-    with psycopg.connect(installation.embedded.environment["POINTSMAN_LEDGER__URL"].replace("+psycopg", "")) as ledger:
+    with psycopg.connect(database) as ledger:
         rows = ledger.execute("SELECT id, reply FROM recorded_call WHERE job_id = %s", (second,)).fetchall()
         for call, reply in rows:
             message = json.loads(reply)

@@ -354,6 +354,14 @@ def test_a_model_that_says_what_its_tool_cannot_do_hands_the_job_on_after_one_ca
     assert (data["reason"], data["detail"]) == ("beyond_tier", "No component counts down.")
 
 
+@pytest.mark.parametrize(("tag", "then"), [("cannot", ("queued", "patch")), ("vague", ("clarifying", "spec"))])
+def test_a_model_may_decline_the_outline_of_a_new_site(rig: Rig, tag: str, then: tuple[str, str]) -> None:
+    job_id = rig.shop.accept(prompt=f"A site for us [rehearse:{tag}]", site_id=rig.shop.site("fresh"), tier=Tier.SPEC)
+    job = rig.run(job_id, edit_spec)
+    assert (job.state, job.queue) == then
+    assert len(rig.calls()) == 1
+
+
 @pytest.mark.parametrize("tier", [Tier.SPEC, Tier.PATCH])
 def test_a_vague_request_is_asked_back_and_goes_on_with_the_answer_on_the_same_bill(rig: Rig, tier: Tier) -> None:
     site = rig.site()

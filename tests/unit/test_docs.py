@@ -96,9 +96,8 @@ def _is_known(line: str, command: Any) -> bool:
             return False
         elif word.startswith("--"):
             options.add(word.strip("[]"))
-    known = {
-        name for each in (command, *getattr(command, "commands", {}).values()) for p in each.params for name in p.opts
-    }
+    below = getattr(command, "commands", {}).values()
+    known = {name for each in (command, *below) for p in each.params for name in (*p.opts, *p.secondary_opts)}
     return options <= known | {"--help"}
 
 

@@ -43,8 +43,8 @@ _FILE_TOOLS: list[dict[str, Any]] = [
 
 def answer_question(attempt: Attempt) -> Outcome:
     """Ask the model, serve its file tools, return its text."""
-    question = attempt.compute(_question) if attempt.start is not None else attempt.order
-    tools = [] if isinstance(question, str) else _FILE_TOOLS
+    question = attempt.compute(_question) if attempt.start is not None else [Text(attempt.asked)]
+    tools = _FILE_TOOLS if len(question) > 1 else []
     conversation: list[Turn] = [question]
     for turn in range(1, MAX_TURNS + 1):
         reply = _ask(attempt, conversation, tools=tools if turn < MAX_TURNS else [])
@@ -54,13 +54,13 @@ def answer_question(attempt: Attempt) -> Outcome:
     return Answered(reply.text, {"model_turns": turn})
 
 
-def _question(inputs: Inputs) -> str | list[Text]:
+def _question(inputs: Inputs) -> list[Text]:
     """Return the question, below what the pages say: cached, as every turn and the next question read it again."""
     if not inputs.files:
-        return inputs.order
+        return [Text(inputs.asked)]
     site = inputs.site.name if inputs.site is not None else ""
     pages = f"The site {site!r}, {len(inputs.files)} files. The text of its pages:\n"
-    return [Text(pages + show_text(inputs.files, inputs.prompt), ends_prefix=True), Text(inputs.order)]
+    return [Text(pages + show_text(inputs.files, inputs.prompt), ends_prefix=True), Text(inputs.asked)]
 
 
 def _serve_tools(inputs: Inputs, uses: Sequence[ToolUse]) -> list[ToolResult]:

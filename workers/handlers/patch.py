@@ -153,7 +153,7 @@ def _end_of(error: DiffRefusedError) -> Ended | Escalate:
 
 
 def _ask(attempt: Attempt, shown: _Shown, *, refused: str, last: str) -> ToolCall:
-    parts = [Text(shown.text, ends_prefix=True), Text(f"The owner asks:\n{attempt.order}")]
+    parts = [Text(shown.text, ends_prefix=True), Text(attempt.asked)]
     if refused:
         again = f"Your last patch was refused:\n{last[:MAX_QUOTED_PATCH]}\n\nWhy:\n{refused}\nSend it whole again."
         parts.append(Text(again))

@@ -181,7 +181,7 @@ def decline(inputs: Inputs, reply: Mapping[str, Any], *, to: Tier) -> Asked | Es
     return ""
 
 
-_CUT = _Poor(Reason.SPEC_INVALID, "the model's reply was cut off at its token limit")
+_CUT = _Poor(Reason.SPEC_INVALID, "the model's reply was cut off at its token limit: write less")
 
 
 @dataclass(frozen=True)
@@ -234,7 +234,7 @@ def _edit_task(inputs: Inputs, site: Site, detached: frozenset[str]) -> _Task:
     return _Task(
         "spec_edit",
         catalog_prompt,
-        [[Text(document, ends_prefix=True), Text(f"{fixed}The owner asks:\n{inputs.order}")]],
+        [[Text(document, ends_prefix=True), Text(f"{fixed}{inputs.asked}")]],
         edit_tool,
         _edited,
     )
@@ -273,7 +273,7 @@ def _translation_task(inputs: Inputs, parts: Sequence[str]) -> _Task:
     return _Task(
         "spec_edit",
         partial(read_prompt, "translate.md"),
-        [[Text(f"The site's texts:\n{part}"), Text(f"The owner asks:\n{inputs.order}")] for part in parts],
+        [[Text(f"The site's texts:\n{part}"), Text(inputs.asked)] for part in parts],
         translate_tool,
         _translated,
     )
@@ -298,6 +298,8 @@ def _translated(inputs: Inputs, replies: Sequence[Mapping[str, Any]]) -> Outcome
 
 def _created(inputs: Inputs, replies: Sequence[Mapping[str, Any]]) -> Outcome | _Poor:
     reply = replies[0]
+    if not reply.get("sections") and (declined := decline(inputs, reply, to=Tier.PATCH)):
+        return _Poor(Reason.SPEC_POOR, declined) if isinstance(declined, str) else declined
     try:
         site = expand_outline(reply)
     except SpecError as error:

@@ -79,7 +79,9 @@ def test_a_damaged_file_is_refused_by_name(tmp_path: Path, text: str) -> None:
 
 
 def test_recorded_calls_are_given_again_in_order_and_to_their_own_request_only(tmp_path: Path) -> None:
-    asked = request("Hello, key sk-ant-REDACTME", system="Be short.")
+    hello = "Hello, key sk-ant-REDACTME"
+    asked = request("Today is Friday 2026-07-31.", hello, system="Be short.")
+    later = request("Today is Monday 2026-08-03.", hello, system="Be short.")
     reply = {
         "id": "msg_1",
         "model": "claude-haiku-4-5-20251001",
@@ -91,9 +93,16 @@ def test_recorded_calls_are_given_again_in_order_and_to_their_own_request_only(t
     path = tmp_path / "calls.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     recordings = Recordings(path)
-    assert [recordings.take(asked).message_id for _ in lines] == ["msg_1", "msg_2"]
+    assert [recordings.take(each).message_id for each in (later, asked)] == ["msg_1", "msg_2"]
     with pytest.raises(RequestError, match="no reply is recorded"):
         recordings.take(asked)
+    cli = asked.raw | {"metadata": {"user_id": "session-1"}, "tools": [EDIT]}
+    path.write_text(json.dumps({"request": cli, "reply": reply}) + "\n")
+    again = request("Hello from another box, at another time.", tools=(EDIT,))
+    with pytest.raises(RequestError, match="no reply is recorded"):
+        Recordings(path).take(again)
+    again.raw["metadata"] = {"user_id": "session-2"}
+    assert Recordings(path).take(again).message_id == "msg_1"
     path.write_text('{"request": {}}\n')
     with pytest.raises(CaseError, match=r"calls\.jsonl"):
         Recordings(path)

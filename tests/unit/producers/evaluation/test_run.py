@@ -5,11 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from producers.evaluation.run import Purse, policy_with_model
+from producers.evaluation.run import Purse, count_tries, policy_with_model
 from routing.errors import PolicyError
 from routing.policy.platform import load_policy
 
 USD = 10**9
+
+
+def test_calls_side_by_side_are_one_try() -> None:
+    assert count_tries([]) == 0
+    assert count_tries([(10.0, 2.0)]) == 1
+    assert count_tries([(10.0, 2.0), (10.5, 2.4), (9.0, 1.0)]) == 1
+    assert count_tries([(10.0, 2.0), (12.001, 2.003)]) == 2
 
 
 def test_a_case_waits_for_money_that_another_puts_back_and_is_skipped_when_it_is_spent() -> None:

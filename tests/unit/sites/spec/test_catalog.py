@@ -70,7 +70,7 @@ def test_a_component_registered_in_one_place_is_in_catalog_prompt_validation_ren
     files = render(site)
     assert '<p class="coupon" id="one">RYE&lt;10&gt;</p>' in files[INDEX].decode()
     assert b".coupon { color" in files[STYLESHEET]
-    assert "- Coupon: a coupon: code" in catalog_prompt()
+    assert "- Coupon: a coupon: code; requires code" in catalog_prompt()
     assert "- Coupon: heading = code" in outline_prompt()
     outline = {"name": "Bakery", "sections": [{"kind": "Coupon", "heading": "RYE10"}]}
     assert b'class="coupon" id="coupon">RYE10<' in render(expand_outline(outline))[INDEX]

@@ -317,11 +317,20 @@ TEXTS = entries_of(demo_site())
 
 
 @pytest.mark.parametrize(
-    "wish", ["Translate the page to French", "Bitte übersetze die Seite", "Traduis tout en anglais"]
+    "wish",
+    [
+        "Translate the page to French",
+        "Bitte übersetze die Seite",
+        "Traduis tout en anglais",
+        "Can you put the classes page into French?",
+        "Die ganze Seite auf Englisch umstellen",
+        "Pon toda la página en inglés",
+    ],
 )
 def test_a_translation_is_known_by_its_verb(wish: str) -> None:
     assert is_translation(wish)
-    assert not is_translation("Say that our translators are certified")
+    for other in ("Say that our translators are certified", "Put a sentence in French below the menu"):
+        assert not is_translation(other)
 
 
 def test_a_site_s_own_texts_change_nothing_and_fit_few_calls() -> None:

@@ -1,11 +1,12 @@
 """A question's model reads the release through two tools, a few times, and can change nothing."""
 
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gateway.client import ModelReply, Stop, ToolResult, ToolUse, Turn
+from gateway.client import ModelReply, Stop, Text, ToolResult, ToolUse, Turn
 from gateway.errors import ProviderBusyError
 from routing.decision.router import Signals, decide
 from routing.jobs import Reason, State
@@ -29,6 +30,10 @@ def use(name: str, arguments: Any = None) -> ToolUse:
     return ToolUse("t1", name, arguments if arguments is not None else {})
 
 
+QUESTION = "Today is Saturday 2027-01-02.\n\nThe owner asks:\nWhat is on the page?"
+"""With the day in UTC on which the ledger says that the attempt began."""
+
+
 class FakeModels:
     """Plays replies in turn and keeps what it was asked."""
 
@@ -44,7 +49,8 @@ class FakeModels:
 
 
 def ask(models: FakeModels, files: dict[str, bytes] | None = None) -> Any:
-    attempt = make_attempt(prompt="What is on the page?", queue=QueueName.ANSWER, files=files)
+    began = datetime(2027, 1, 1, 23, tzinfo=timezone(timedelta(hours=-3)))
+    attempt = make_attempt(prompt="What is on the page?", queue=QueueName.ANSWER, files=files, started_at=began)
     attempt.__dict__["models"] = models
     return answer_question(attempt)
 
@@ -52,7 +58,7 @@ def ask(models: FakeModels, files: dict[str, bytes] | None = None) -> Any:
 def test_an_answer_without_a_tool_takes_one_call() -> None:
     models = FakeModels(said("Bread.\nAnd cake."))
     assert ask(models) == Answered("Bread.\nAnd cake.", {"model_turns": 1})
-    assert models.asked[0]["conversation"] == ["What is on the page?"]
+    assert models.asked[0]["conversation"] == [[Text(QUESTION)]]
     assert not models.asked[0]["tools"], "a job without a release has no files to offer"
 
 
@@ -73,7 +79,7 @@ def test_a_question_comes_with_what_the_pages_say_and_not_with_their_source() ->
         "</file>",
         "Other pages: big.html",
     ]
-    assert question.text == "What is on the page?"
+    assert question.text == QUESTION
     assert models.asked[0]["system"] == load_prompt("direct_answer")
 
 
