@@ -17,7 +17,7 @@ from sites.errors import Finding, SpecError, refuse, shown
 from sites.spec.catalog import Business, Component, Email, ImageUrl, Link, OutlineSection, Phone, Tone, components
 from sites.spec.html import ArtName, say
 from sites.spec.model import INDEX, JsonObject, Site, deepcopy_checked, parse_site, pointer
-from sites.spec.theme import Colour, FontName, PresetName
+from sites.spec.theme import Colour, FontChoice, PresetName
 from sites.spec.trades import TRADES, Trade, trade_of
 from sites.spec.validate import require_valid
 
@@ -54,8 +54,8 @@ class OutlinedTheme(_Outlined):
     preset: PresetName | None = None
     primary: Colour | None = None
     accent: Colour | None = None
-    font: FontName | None = None
-    headings: FontName | None = None
+    font: FontChoice | None = None
+    headings: FontChoice | None = None
     art: ArtName | None = None
     """The drawing in the opening."""
 
@@ -168,7 +168,8 @@ def _theme(outline: Outline) -> JsonObject:
     if trade is None or "preset" in chosen:
         return {"preset": "slate", **chosen}
     headings = {} if "font" in chosen else {"headings": trade.headings}
-    return {"preset": trade.preset, **headings, **chosen}
+    mode = {"mode": trade.mode} if trade.mode != "auto" else {}
+    return {"preset": trade.preset, **headings, **mode, **chosen}
 
 
 def _navigation(pages: Mapping[str, tuple[str, list[OutlinedSection]]], lang: str) -> list[Link]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pkgutil
 import re
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import yaml
 
@@ -19,6 +19,7 @@ class Trade(NamedTuple):
     headings: FontName
     art: ArtName
     words: re.Pattern[str]
+    mode: Literal["auto", "dark"]
 
 
 _MIN_COMPOUND_CHARS: Final = 5
@@ -26,13 +27,13 @@ _MIN_COMPOUND_CHARS: Final = 5
 
 
 def _pattern(words: str) -> re.Pattern[str]:
-    parts = (re.escape(word) if len(word) >= _MIN_COMPOUND_CHARS else rf"\b{re.escape(word)}\b" for word in words.split())
+    parts = (word if len(word) >= _MIN_COMPOUND_CHARS else rf"\b{word}\b" for word in words.split())
     return re.compile("|".join(parts), re.IGNORECASE)
 
 
 _DATA: Final[dict[str, Any]] = yaml.safe_load(pkgutil.get_data(__name__, "trades.yaml") or b"")
 TRADES: Final = {
-    name: Trade(entry["preset"], entry["headings"], entry["art"], _pattern(entry["words"]))
+    name: Trade(entry["preset"], entry["headings"], entry["art"], _pattern(entry["words"]), entry.get("mode", "auto"))
     for name, entry in _DATA.items()
 }
 

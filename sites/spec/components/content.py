@@ -79,7 +79,7 @@ def _outline_hero(section: OutlineSection, business: Business) -> JsonObject:
 
 
 def _art_for(business: Business) -> str:
-    """Return the drawing of the owner's choice or trade, else one by the name, so that two new sites seldom open alike."""
+    """Return the drawing of the choice or trade, else one by the name, so that two new sites seldom open alike."""
     return business.art or _ANY_ART[sum(business.name.encode()) % len(_ANY_ART)]
 
 
