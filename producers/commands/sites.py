@@ -303,8 +303,8 @@ def render(
     from sites.directories import write_directory
     from sites.errors import SpecError
     from sites.spec.model import MAX_SITE_BYTES
-    from sites.spec.render import contrast_notes
     from sites.spec.render import render as render_site
+    from sites.spec.render import theme_notes
     from sites.spec.validate import accept
 
     text = read_plain_file(spec, command="render", limit=MAX_SITE_BYTES + 1)
@@ -316,7 +316,7 @@ def render(
             fail(f"render: {spec}: {error}")
         write_directory(files, directory)
     sizes = {path: len(data) for path, data in sorted(files.items())}
-    notes = contrast_notes(site)
+    notes = theme_notes(site)
     if as_json:
         print_json({"ok": True, "files": sizes, "notes": notes})
         return

@@ -24,7 +24,7 @@ from sites.spec.catalog import Business, Link, components
 from sites.spec.expressions import SHARED_TYPE
 from sites.spec.model import INDEX, JsonObject, Site
 from sites.spec.structure import children_of
-from sites.spec.theme import COLOUR_NAMES, PRESETS
+from sites.spec.theme import COLOUR_NAMES, FAMILIES, PRESETS
 
 
 def business_of(site: Site) -> Business:
@@ -347,7 +347,7 @@ def _colour(target: str, word: str, site: Site) -> Iterator[DirectEdit]:
 
 
 def _font(target: str, word: str, site: Site) -> Iterator[DirectEdit]:
-    match, font = _FONT.fullmatch(target), by_name(VOCABULARY.fonts).get(word)
+    match, font = _FONT.fullmatch(target), by_name(VOCABULARY.fonts).get(word) or (word if word in FAMILIES else None)
     if not match or font is None or (match["role"] and match["of"]):
         return
     role = match["role"] or match["of"] or match["words"] or ""

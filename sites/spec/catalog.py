@@ -331,7 +331,7 @@ def catalog_prompt() -> str:
         read_prompt("edit.md").replace("EXAMPLE", json.dumps(element, ensure_ascii=False))
         + "\n".join(lines)
         + f"\nicon: {' '.join(get_args(IconName))}"
-        + f"\npreset: {' '.join(PRESETS)}\nfont, headings: {' '.join(FONTS)}"
+        + f"\npreset: {' '.join(PRESETS)}\nfont, headings: {' '.join(FONTS)}, or a family by name"
     )
 
 

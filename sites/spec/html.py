@@ -268,7 +268,23 @@ def _inline(text: str) -> Html:
 # Icons and drawings are inline SVG, hidden from assistive technology. Their shapes only name classes, so they follow
 # the theme and its dark scheme.
 
-ArtName = Literal["tiles", "orbit", "hills", "waves", "rays", "arches", "dashboard"]
+ArtName = Literal[
+    "tiles",
+    "orbit",
+    "hills",
+    "waves",
+    "rays",
+    "arches",
+    "dashboard",
+    "room",
+    "bread",
+    "table",
+    "tooth",
+    "bicycle",
+    "camera",
+    "columns",
+    "stage",
+]
 ART_NAMES: Final[tuple[str, ...]] = get_args(ArtName)
 
 

@@ -18,7 +18,8 @@ from sites.errors import Finding, SpecError, refuse, shown
 from sites.spec.catalog import Business, Component, Email, ImageUrl, Link, OutlineSection, Phone, Tone, components
 from sites.spec.html import ArtName, say
 from sites.spec.model import INDEX, JsonObject, Site, deepcopy_checked, parse_site, pointer
-from sites.spec.theme import Colour, FontName, PresetName
+from sites.spec.theme import Colour, FontChoice, PresetName
+from sites.spec.trades import TRADES, Trade, trade_of
 from sites.spec.validate import require_valid
 
 MAX_SECTIONS: Final = 14
@@ -49,14 +50,14 @@ class OutlinedSection(_Outlined):
 
 
 class OutlinedTheme(_Outlined):
-    """The look."""
+    """The look, as far as it is not the trade's."""
 
-    preset: PresetName = "slate"
+    preset: PresetName | None = None
     primary: Colour | None = None
     accent: Colour | None = None
     background: Colour | None = None
-    font: FontName | None = None
-    headings: FontName | None = None
+    font: FontChoice | None = None
+    headings: FontChoice | None = None
     art: ArtName | None = None
     """The drawing in the opening."""
 
@@ -76,6 +77,8 @@ class Outline(_Outlined):
     tagline: Annotated[str, Field(max_length=60)] | None = None
     description: Annotated[str, Field(max_length=300)] | None = None
     lang: Annotated[str, Field(pattern=r"^[a-z]{2,3}$")] = "en"
+    trade: Annotated[str, Field(max_length=40)] | None = None
+    """A name of `TRADES`, which sets the look and the drawing; any other is none."""
     theme: OutlinedTheme = OutlinedTheme()
     contact: OutlinedContact = OutlinedContact()
     sections: Annotated[tuple[OutlinedSection, ...], Field(min_length=1, max_length=MAX_SECTIONS)]
@@ -151,8 +154,24 @@ def _business(outline: Outline, pages: Mapping[str, tuple[str, list[OutlinedSect
         links=tuple(_navigation(pages, outline.lang)),
         contact_href=f"{where}#contact" if where else direct,
         lang=outline.lang,
-        art=outline.theme.art,
+        art=outline.theme.art or (trade.art if (trade := _trade(outline)) else None),
     )
+
+
+def _trade(outline: Outline) -> Trade | None:
+    """Return the trade that the outline states, else the one that its words name."""
+    return TRADES.get(outline.trade or "") or trade_of(outline.name, outline.tagline, outline.description)
+
+
+def _theme(outline: Outline) -> JsonObject:
+    """Return the theme: the trade's pairing of palette and headings, unless the outline chooses a preset."""
+    chosen = outline.theme.model_dump(exclude_none=True, exclude={"art"})
+    trade = _trade(outline)
+    if trade is None or "preset" in chosen:
+        return {"preset": "slate", **chosen}
+    headings = {} if "font" in chosen else {"headings": trade.headings}
+    mode = {"mode": trade.mode} if trade.mode != "auto" else {}
+    return {"preset": trade.preset, **headings, **mode, **chosen}
 
 
 def _navigation(pages: Mapping[str, tuple[str, list[OutlinedSection]]], lang: str) -> list[Link]:
@@ -181,7 +200,7 @@ def _page(path: str, name: str, sections: list[OutlinedSection], outline: Outlin
     if outline.description and path == INDEX:
         root["description"] = outline.description
     if path == INDEX:
-        root["theme"] = outline.theme.model_dump(exclude_none=True, exclude={"art"})
+        root["theme"] = _theme(outline)
     page = {"type": "Page", "props": root, "children": list(elements)}
     return {"root": "page", "elements": {"page": page, **elements}}
 
@@ -261,6 +280,7 @@ def outline_schema() -> JsonObject:
     schema = Outline.model_json_schema()
     inlined: JsonObject = _inline(schema, schema.get("$defs", {}))
     inlined["properties"]["sections"]["items"]["properties"]["kind"] = {"type": "string", "enum": outline_kinds()}
+    inlined["properties"]["trade"] = {"type": "string", "enum": list(TRADES)}
     return inlined
 
 

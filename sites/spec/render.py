@@ -16,7 +16,7 @@ from sites.spec.components.page import PageProps
 from sites.spec.expressions import Node, resolve_page, walk
 from sites.spec.html import Html, is_external, relative_to, say, tag
 from sites.spec.model import INDEX, Site
-from sites.spec.theme import Theme, contrast_note, stylesheet, theme_class
+from sites.spec.theme import Theme, contrast_note, font_notes, stylesheet, theme_class
 from sites.spec.validate import props_of, require_valid
 
 STYLESHEET = "styles.css"
@@ -52,11 +52,15 @@ def referenced_assets(site: Site) -> frozenset[str]:
     return frozenset(found - set(site.pages))
 
 
-def contrast_notes(site: Site) -> tuple[str, ...]:
-    """Return notes on chosen colours that are not used for text because it would be unreadable."""
-    themes = {path: _page_props(resolve_page(site, path)).theme for path in sorted(site.pages)}
-    notes = {path: contrast_note(theme) for path, theme in themes.items() if theme}
-    return tuple(f"{path}: {note}" for path, note in notes.items() if note)
+def theme_notes(site: Site) -> tuple[str, ...]:
+    """Return notes on what is not as the theme says: fonts by look, and colours that would make words unreadable."""
+    notes: list[str] = []
+    for path in sorted(site.pages):
+        root = resolve_page(site, path)
+        if theme := _page_props(root).theme:
+            found = (*font_notes(root.props["theme"]), contrast_note(theme))
+            notes += [f"{path}: {note}" for note in found if note]
+    return tuple(notes)
 
 
 class _Renderer:

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -89,6 +89,16 @@ class Font(NamedTuple):
 
 
 FONTS: Final = {name: Font(**font) for name, font in _CHOICES["fonts"].items()}
+FAMILIES: Final = {family: font for font, families in _CHOICES["families"].items() for family in families}
+"""The font of the catalog that is nearest in look, by the lower-case name of a family that people ask for."""
+
+
+def _nearest_font(value: object) -> object:
+    return FAMILIES.get(value.casefold(), value) if isinstance(value, str) else value
+
+
+FontChoice = Annotated[FontName, BeforeValidator(_nearest_font)]
+"""A font of the catalog, also by the name of a family that looks like it."""
 MIN_TEXT_CONTRAST: Final = 4.5
 _DEEP_CONTRAST: Final = 11
 """From this contrast with white on, a colour is dark enough for whole sections."""
@@ -113,8 +123,8 @@ class Theme(BaseModel):
     primary: Colour | None = None
     accent: Colour | None = None
     background: Colour | None = None
-    font: FontName | None = None
-    headings: FontName | None = None
+    font: FontChoice | None = None
+    headings: FontChoice | None = None
     radius: Literal["none", "small", "medium", "large"] | None = None
     spacing: Literal["compact", "regular", "airy"] | None = None
     cards: CardStyle | None = None
@@ -197,6 +207,16 @@ def _ground(colour: str, background: str) -> str:
     end = max((BLACK, WHITE), key=lambda candidate: contrast(candidate, background))
     steps = (mix(colour, background, step / 10) for step in range(11))
     return next((ground for ground in steps if contrast(end, ground) >= MIN_TEXT_CONTRAST + 0.05), background)
+
+
+def font_notes(theme: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return a note for each family that a theme, as it is written, names and a site has only the like of."""
+    named = dict.fromkeys(str(theme[role]) for role in ("font", "headings") if theme.get(role))
+    return tuple(
+        f"{name} is set in the {FAMILIES[name.casefold()]} fonts of the visitor's device, the nearest in look"
+        for name in named
+        if name.casefold() in FAMILIES
+    )
 
 
 def contrast_note(theme: Theme) -> str | None:

@@ -12,6 +12,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from docs.pictures import BAKERY, SITES, build
 from sites.spec.catalog import components
 from sites.spec.model import parse_site
+from sites.spec.outline import expand_outline
 from sites.spec.render import render
 from tests.unit.sites.spec.samples import every_component, with_every_text
 
@@ -138,4 +139,23 @@ def test_no_text_makes_any_component_stick_out_of_any_screen(text: str, tmp_path
     for width in (320, 390, 768, 1024, 1440):
         page.set_viewport_size({"width": width, "height": 900})
         assert page.evaluate("document.documentElement.scrollWidth") <= width, f"at {width}"
+    page.close()
+
+
+def test_a_name_beside_a_button_on_a_phone_is_never_cut_inside_a_word(tmp_path: Path, browser: Browser) -> None:
+    outline = {
+        "name": "Hotel Bergblick",
+        "lang": "de",
+        "trade": "hotel",
+        "contact": {"email": "a@b.example"},
+        "sections": [{"kind": "Hero", "heading": "Ruhe"}, {"kind": "RichText", "heading": "Haus", "text": "Alt."}],
+    }
+    for name, data in render(expand_outline(outline)).items():
+        (tmp_path / name).write_bytes(data)
+    page = browser.new_page(viewport={"width": 390, "height": 800})
+    page.goto((tmp_path / "index.html").as_uri())
+    lines = """() => { const range = document.createRange(), name = document.querySelector(".brand-name");
+      range.selectNodeContents(name); return range.getClientRects().length; }"""
+    assert page.evaluate(lines) <= 2
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
     page.close()

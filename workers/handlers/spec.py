@@ -41,7 +41,7 @@ from sites.spec.edit import (
 from sites.spec.model import Site
 from sites.spec.outline import expand_outline, left_out, outline_tool
 from sites.spec.quality import is_unchanged, loses_copy, lost_change
-from sites.spec.render import contrast_notes, detached_files, render, render_onto
+from sites.spec.render import detached_files, render, render_onto, theme_notes
 from workers.attempt import Attempt, Inputs
 from workers.compute import timed
 from workers.outcomes import Asked, Candidate, Escalate, Outcome
@@ -322,7 +322,7 @@ def _candidate(inputs: Inputs, site: Site, *, before: Site | None, summary: str,
                 return Escalate(Tier.PATCH, Reason.NOT_SPEC_MANAGED, str(error))
     changed = {path for path, data in files.items() if inputs.files.get(path) != data}
     facts = {"how": how, "pages": pages_fact(changed, "spec-managed")}
-    old = contrast_notes(before) if before is not None else ()
-    notes = [note for note in contrast_notes(site) if note not in old]
+    old = theme_notes(before) if before is not None else ()
+    notes = [note for note in theme_notes(site) if note not in old]
     summary = " ".join([summary, *(f"Note: {note}." for note in notes)])
     return Candidate(files=files, summary=summary, spec=site.canonical().encode(), facts=facts)

@@ -42,7 +42,7 @@ from sites.spec.html import (
 )
 from sites.spec.model import JsonObject
 
-_ANY_ART = tuple(name for name in ART_NAMES if name != "dashboard")
+_ANY_ART: Final = ("tiles", "orbit", "waves", "rays", "arches")
 """Drawings that suit any trade."""
 
 
@@ -79,7 +79,7 @@ def _outline_hero(section: OutlineSection, business: Business) -> JsonObject:
 
 
 def _art_for(business: Business) -> str:
-    """Return the chosen drawing, else one by the name, so that two new sites seldom open alike."""
+    """Return the drawing of the choice or trade, else one by the name, so that two new sites seldom open alike."""
     return business.art or _ANY_ART[sum(business.name.encode()) % len(_ANY_ART)]
 
 

@@ -104,6 +104,7 @@ THEMES = [
     ("The primary color should be crimson", "primary", "crimson"),
     ("Use a serif font for the headings", "headings", "serif"),
     ("change the font to sans-serif", "font", "sans"),
+    ("Use Playfair Display font for the headings", "headings", "playfair display"),
     ("set the body font to humanist", "font", "humanist"),
     ("switch to a monospace font", "font", "mono"),
     ("use square corners", "radius", "none"),

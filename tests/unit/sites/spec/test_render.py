@@ -20,7 +20,7 @@ from sites.spec import validate
 from sites.spec.catalog import components
 from sites.spec.expressions import walk
 from sites.spec.model import INDEX, Site, check_json, parse_site
-from sites.spec.render import STYLESHEET, contrast_notes, detached_files, referenced_assets, render, render_onto
+from sites.spec.render import STYLESHEET, detached_files, referenced_assets, render, render_onto, theme_notes
 from sites.spec.validate import accept
 from tests.unit.sites.direct_edit.direct_corpus import spec_site
 from tests.unit.sites.spec.samples import (
@@ -319,12 +319,25 @@ def test_a_page_with_a_theme_of_its_own_shares_the_one_stylesheet() -> None:
     assert f":root.{name[1]} {{" in files[STYLESHEET].decode()
 
 
+def test_a_family_asked_for_by_name_is_set_in_the_nearest_fonts_and_the_reply_says_so() -> None:
+    spec, plain = page(), page()
+    spec["elements"]["page"]["props"]["theme"] = {"headings": "EB Garamond", "font": "Lato"}
+    plain["elements"]["page"]["props"]["theme"] = {"headings": "serif", "font": "humanist"}
+    named, known = (parse_site({"pages": {INDEX: each}}) for each in (spec, plain))
+    assert render(named)[STYLESHEET] == render(known)[STYLESHEET]
+    assert [note.partition(" fonts")[0] for note in theme_notes(named)] == [
+        "index.html: Lato is set in the humanist",
+        "index.html: EB Garamond is set in the serif",
+    ]
+    assert theme_notes(known) == ()
+
+
 def test_a_site_whose_colour_is_mended_says_so_page_by_page() -> None:
     spec = page()
     spec["elements"]["page"]["props"]["theme"] = {"primary": "gold"}
-    (note,) = contrast_notes(parse_site({"pages": {INDEX: spec, "b.html": page()}}))
+    (note,) = theme_notes(parse_site({"pages": {INDEX: spec, "b.html": page()}}))
     assert note.startswith("index.html: words in gold are set in #")
-    assert contrast_notes(demo_site()) == ()
+    assert theme_notes(demo_site()) == ()
 
 
 YOGA = spec_site("yoga")

@@ -1,0 +1,47 @@
+"""The look of a new site by its trade: data in `trades.yaml`, chosen by the model or by the words of the business."""
+
+from __future__ import annotations
+
+import pkgutil
+import re
+from typing import Any, Final, Literal, NamedTuple
+
+import yaml
+
+from sites.spec.html import ArtName
+from sites.spec.theme import FontName, PresetName
+
+
+class Trade(NamedTuple):
+    """What sites of a trade open with."""
+
+    preset: PresetName
+    headings: FontName
+    art: ArtName
+    words: re.Pattern[str]
+    mode: Literal["auto", "dark"]
+
+
+_MIN_COMPOUND_CHARS: Final = 5
+"""Shorter words are only found alone: a barber is no bar."""
+
+
+def _pattern(words: str) -> re.Pattern[str]:
+    parts = (word if len(word) >= _MIN_COMPOUND_CHARS else rf"\b{word}\b" for word in words.split())
+    return re.compile("|".join(parts), re.IGNORECASE)
+
+
+_DATA: Final[dict[str, Any]] = yaml.safe_load(pkgutil.get_data(__name__, "trades.yaml") or b"")
+TRADES: Final = {
+    name: Trade(entry["preset"], entry["headings"], entry["art"], _pattern(entry["words"]), entry.get("mode", "auto"))
+    for name, entry in _DATA.items()
+}
+
+
+def trade_of(*texts: str | None) -> Trade | None:
+    """Return the trade that some texts name, the first text that names one deciding; None if none does."""
+    for text in texts:
+        hits = {name: len(trade.words.findall(text or "")) for name, trade in TRADES.items()}
+        if any(hits.values()):
+            return TRADES[max(hits, key=lambda name: hits[name])]
+    return None
