@@ -11,6 +11,7 @@ lock that nobody will ever release.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import pickle
@@ -23,22 +24,24 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 from monitoring import traces
 from workers.errors import ComputeChildLost, HandBack
-
-if TYPE_CHECKING:
-    from workers.dense import Work
+from workers.machine import usable_cpus, usable_memory
 
 logger = logging.getLogger(__name__)
 
-CHILDREN = min(4, max(2, os.cpu_count() or 1))
-"""Of one worker, at most: they come with work."""
+MOST_CHILDREN = 4
+"""Of one worker; they come with work."""
+FORK_SECONDS = 10.0
+"""In which a keeper forks a child, or counts as lost."""
+_END_MILLISECONDS = 200
+"""By which the end of a keeper may show later than that of its children, which it causes."""
 _PATIENCE_SECONDS = 1.0
 """Between two looks at whether an attempt that waits for a child is interrupted."""
 _IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
@@ -78,6 +81,12 @@ def collecting(steps: list[Step]) -> Iterator[None]:
         _steps.reset(before)
 
 
+def children_within(cpus: float, memory_bytes: int | None, *, most_kib: int) -> int:
+    """Return how many children a worker may have: with itself, each may grow to `most_kib` between two calls."""
+    fit = MOST_CHILDREN if memory_bytes is None else memory_bytes // (most_kib * 1024) - 1
+    return max(1, min(MOST_CHILDREN, max(2, int(cpus)), fit))
+
+
 class Child:
     """A process that computes."""
 
@@ -98,9 +107,7 @@ class Child:
 
     def is_over(self) -> bool:
         """Whether it ended while it was idle."""
-        ends = select.poll()
-        ends.register(self._pidfd if self._pidfd is not None else -1, select.POLLIN)
-        return bool(ends.poll(0))
+        return self._pidfd is None or _has_ended(self._pidfd)
 
     def kill(self) -> None:
         """Kill it, from any thread."""
@@ -116,6 +123,16 @@ class Child:
                 os.close(self._pidfd)
             self._pidfd = None
         self._connection.close()
+
+
+class Caller(Protocol):
+    """Whose call it is: an attempt that may be interrupted."""
+
+    def check(self) -> None:
+        """Raise what interrupts it, if anything does."""
+
+    def holding(self, child: Child) -> AbstractContextManager[None]:
+        """Let an interruption kill the child in this block."""
 
 
 class Children:
@@ -134,29 +151,31 @@ class Children:
         self._forking = threading.Lock()
         """An order and its answer belong together: another's descriptor would kill another's child."""
         self._places: queue.LifoQueue[Child | None] = queue.LifoQueue()
-        for _ in range(CHILDREN):
+        for _ in range(children_within(usable_cpus(), usable_memory(), most_kib=most_kib)):
             self._places.put(None)
 
     def start(self) -> None:
-        """Fork the keeper. The process must be of one thread."""
+        """Fork the keeper. The process must be of one thread; the less it has done yet, the more pages they share."""
         self._orders, theirs = socket.socketpair()
+        gc.freeze()
 
         def keep() -> None:
             self._orders.close()
-            traces.stop()  # its thread; what children time is traced in the worker
             self._keep(theirs)
 
-        self._fork(keep)
+        self._keeper = os.pidfd_open(self._fork(keep))
         theirs.close()
+        self._orders.settimeout(FORK_SECONDS)
 
-    def run(self, steps: list[Step], work: Work, call: tuple[Callable[..., Any], Any, Any]) -> Any:
+    def run(self, steps: list[Step], caller: Caller, call: tuple[Callable[..., Any], Any, Any]) -> Any:
         """Return what a call computes in a child, and append what it timed to `steps`.
 
         Raises:
             ComputeChildLost: the child died.
+            HandBack: all children are lost, and the worker stops.
             BaseException: what the call raised, or what interrupted the attempt.
         """
-        reply, at = pickle.loads(self._ask(pickle.dumps(call, pickle.HIGHEST_PROTOCOL), work)), traces.current()
+        reply, at = pickle.loads(self._ask(pickle.dumps(call, pickle.HIGHEST_PROTOCOL), caller)), traces.current()
         for step in reply.steps:
             traces.past(step.name, at, began=step.began, ended=step.began + step.seconds)
         steps += reply.steps
@@ -164,15 +183,17 @@ class Children:
             raise reply.error
         return reply.value
 
-    def _ask(self, call: bytes, work: Work) -> bytes:
-        child, goes_on = self._take(work), False
+    def _ask(self, call: bytes, caller: Caller) -> bytes:
+        child, goes_on = self._take(caller), False
         try:
             child = child or self._fork_child()
-            with work.holding(child):
+            with caller.holding(child):
                 reply, is_young = child.ask(call)
             goes_on = is_young
         except (EOFError, OSError) as error:
-            work.check()
+            caller.check()
+            if _has_ended(self._keeper, milliseconds=_END_MILLISECONDS):
+                self._lose_keeper()
             raise ComputeChildLost from error
         finally:
             if child is not None and not goes_on:
@@ -180,10 +201,10 @@ class Children:
             self._places.put(child if goes_on else None)
         return reply
 
-    def _take(self, work: Work) -> Child | None:
+    def _take(self, caller: Caller) -> Child | None:
         """Wait for a place: an idle child, or None for one that is yet to be forked."""
         while True:
-            work.check()
+            caller.check()
             with suppress(queue.Empty):
                 child = self._places.get(timeout=_PATIENCE_SECONDS)
                 if child is None or not child.is_over():
@@ -201,12 +222,16 @@ class Children:
                     ours.close()
                     raise ComputeChildLost("it could not be forked, or its descriptor not be opened here")
                 (pidfd,) = pidfds
-            except (OSError, ValueError):
-                logger.exception("keeper_of_compute_children_lost")
+            except (OSError, ValueError):  # or it takes too long
                 ours.close()
-                os.kill(os.getpid(), signal.SIGQUIT)  # stops without grace, for its supervisor to start a fresh one
-                raise HandBack from None
+                self._orders.close()  # who waits behind this one need not wait as long
+                self._lose_keeper()
         return Child(Connection(ours.detach()), pidfd)
+
+    def _lose_keeper(self) -> NoReturn:
+        logger.error("keeper_of_compute_children_lost")
+        os.kill(os.getpid(), signal.SIGQUIT)  # stops without grace, for its supervisor to start a fresh one
+        raise HandBack
 
     def _keep(self, orders: socket.socket) -> None:
         """Fork a child for each connection that comes, and hand back a descriptor of its process."""
@@ -245,12 +270,19 @@ class Children:
         try:
             for signum in _IGNORED:
                 signal.signal(signum, signal.SIG_IGN)
+            gc.enable()
             self._prepare()
             run()
         except BaseException:
             logger.exception("compute_process_broke_off")
         finally:
             os._exit(0)
+
+
+def _has_ended(pidfd: int, *, milliseconds: int = 0) -> bool:
+    ends = select.poll()
+    ends.register(pidfd, select.POLLIN)
+    return bool(ends.poll(milliseconds))
 
 
 _GOES_ON, _IS_LAST = b"+", b"-"
