@@ -6,7 +6,7 @@ pickle. A child has a pool child's limits of memory and of tasks. It is killed w
 takes with it nothing but that attempt's call.
 
 The children are forked by a keeper, itself forked before there was a second thread: a fork of many threads may copy a
-lock that nobody will ever release.
+lock that nobody will ever release. Where a fork server runs the worker, it forks the keeper as well, when it is needed.
 """
 
 from __future__ import annotations
@@ -142,10 +142,21 @@ class Children:
         prepare: called in each process right after its fork.
         most_calls: after which a child is replaced.
         most_kib: of resident memory, above which it is replaced.
+        order_keeper: has another process fork the keeper, which calls `keep` with the given socket, and returns a
+            descriptor of it; by default this process forks it.
     """
 
-    def __init__(self, prepare: Callable[[], None], *, most_calls: int, most_kib: int) -> None:
+    def __init__(
+        self,
+        prepare: Callable[[], None],
+        *,
+        most_calls: int,
+        most_kib: int,
+        order_keeper: Callable[[socket.socket], int] | None = None,
+    ) -> None:
         self._prepare = prepare
+        self._order_keeper = order_keeper
+        self._keeper: int | None = None
         self._most_calls = most_calls
         self._most_kib = most_kib
         self._forking = threading.Lock()
@@ -155,17 +166,26 @@ class Children:
             self._places.put(None)
 
     def start(self) -> None:
-        """Fork the keeper. The process must be of one thread; the less it has done yet, the more pages they share."""
-        self._orders, theirs = socket.socketpair()
-        gc.freeze()
+        """Fork the keeper, unless another process does, once there is something to compute.
 
+        The process must be of one thread; the less it has done yet, the more pages they share.
+        """
+        if self._order_keeper is None:
+            gc.freeze()
+            self._start_keeper(self._fork_keeper)
+
+    def _start_keeper(self, fork: Callable[[socket.socket], int]) -> None:
+        self._orders, theirs = socket.socketpair()
+        self._orders.settimeout(FORK_SECONDS)
+        with theirs:
+            self._keeper = fork(theirs)
+
+    def _fork_keeper(self, orders: socket.socket) -> int:
         def keep() -> None:
             self._orders.close()
-            self._keep(theirs)
+            self.keep(orders)
 
-        self._keeper = os.pidfd_open(self._fork(keep))
-        theirs.close()
-        self._orders.settimeout(FORK_SECONDS)
+        return os.pidfd_open(self._fork(keep))
 
     def run(self, steps: list[Step], caller: Caller, call: tuple[Callable[..., Any], Any, Any]) -> Any:
         """Return what a call computes in a child, and append what it timed to `steps`.
@@ -192,7 +212,7 @@ class Children:
             goes_on = is_young
         except (EOFError, OSError) as error:
             caller.check()
-            if _has_ended(self._keeper, milliseconds=_END_MILLISECONDS):
+            if self._keeper is not None and _has_ended(self._keeper, milliseconds=_END_MILLISECONDS):
                 self._lose_keeper()
             raise ComputeChildLost from error
         finally:
@@ -216,6 +236,8 @@ class Children:
         ours, theirs = socket.socketpair()
         with theirs, self._forking:
             try:
+                if self._keeper is None and self._order_keeper is not None:
+                    self._start_keeper(self._order_keeper)
                 socket.send_fds(self._orders, [b"."], [theirs.fileno()])
                 answer, pidfds, _, _ = socket.recv_fds(self._orders, 1, 1)
                 if answer and not pidfds:
@@ -233,7 +255,7 @@ class Children:
         os.kill(os.getpid(), signal.SIGQUIT)  # stops without grace, for its supervisor to start a fresh one
         raise HandBack
 
-    def _keep(self, orders: socket.socket) -> None:
+    def keep(self, orders: socket.socket) -> None:
         """Fork a child for each connection that comes, and hand back a descriptor of its process."""
         while True:
             _, descriptors, _, _ = socket.recv_fds(orders, 1, 1)
@@ -268,8 +290,7 @@ class Children:
         if pid := os.fork():
             return pid
         try:
-            for signum in _IGNORED:
-                signal.signal(signum, signal.SIG_IGN)
+            ignore_stops()
             gc.enable()
             self._prepare()
             run()
@@ -277,6 +298,12 @@ class Children:
             logger.exception("compute_process_broke_off")
         finally:
             os._exit(0)
+
+
+def ignore_stops() -> None:
+    """Let no signal stop this process: it ends with the worker that it works for."""
+    for signum in _IGNORED:
+        signal.signal(signum, signal.SIG_IGN)
 
 
 def _has_ended(pidfd: int, *, milliseconds: int = 0) -> bool:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import argparse
 import gc
+import json
 import logging
 import os
 import socket
 import sys
+import tempfile
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -41,7 +43,7 @@ from sites.config import ContentStoreConfig
 from sites.content_store import ContentStore
 from sites.spec.edit import MAX_CHUNKS
 from workers.boxes import BoxPool, NoBoxes, PoolOnDemand, open_engine_pool
-from workers.compute import Children
+from workers.compute import FORK_SECONDS, Children, ignore_stops
 from workers.config import RunsConfig, WorkerConfig
 from workers.dense import allow_files, pool_with
 from workers.errors import TooFewFilesError
@@ -206,15 +208,38 @@ def build_worker(
 
 def start_children(settings: WorkerSettings) -> Children:
     """Start what computes for a pool of threads."""
+    children = _children(settings)
+    children.start()
+    return children
+
+
+def _children(settings: WorkerSettings) -> Children:
     config = settings.worker
 
     def prepare() -> None:
         logs.configure_logging(level=settings.logs.level)
         become_pool_child(config.most_memory_kib_per_child)
 
-    children = Children(prepare, most_calls=config.max_tasks_per_child, most_kib=config.max_memory_kib_per_child)
-    children.start()
-    return children
+    return Children(
+        prepare,
+        most_calls=config.max_tasks_per_child,
+        most_kib=config.max_memory_kib_per_child,
+        order_keeper=None if config.fork_server is None else partial(_order_keeper, config.fork_server),
+    )
+
+
+def _order_keeper(fork_server: int, orders: socket.socket) -> int:
+    """Have a keeper forked that is this program with other arguments; returns a descriptor of its process."""
+    environment = {**os.environ, "TMPDIR": tempfile.gettempdir()}
+    order = {"name": "worker-compute", "argv": ["workers.main", "--compute"], "environment": environment}
+    server, (ours, theirs) = socket.socket(fileno=os.dup(fork_server)), socket.socketpair()
+    with server, ours, theirs:
+        socket.send_fds(server, [b"1"], [theirs.fileno(), sys.stderr.fileno(), orders.fileno()])
+        theirs.close()
+        ours.settimeout(FORK_SECONDS)
+        ours.sendall(f"{json.dumps(order)}\n".encode())
+        _, [keeper], _, _ = socket.recv_fds(ours, 64, 1)
+    return keeper
 
 
 def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -232,9 +257,14 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--idle-children", type=int, help="processes that the pool keeps while it has nothing to do (default all)"
     )
+    parser.add_argument("--compute", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--check", action="store_true", help="exit 0 if this machine's worker is well")
     arguments = parser.parse_args(argv)
-    if not arguments.check and not (arguments.queues and set(arguments.queues) <= set(served)):
+    if (
+        not arguments.check
+        and arguments.compute is None
+        and not (arguments.queues and set(arguments.queues) <= set(served))
+    ):
         parser.error(f"name one or several queues of {', '.join(served)}")
     is_bound = set(arguments.queues) <= set(bound)
     arguments.pool = arguments.pool or ("dense" if is_bound else "prefork")
@@ -254,6 +284,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         settings = read_settings(WorkerSettings, os.environ)
         if arguments.check:
             return check(settings.worker)
+        if arguments.compute is not None:
+            ignore_stops()
+            _children(settings).keep(socket.socket(fileno=arguments.compute))
+            return 0
         create_scratch()
         children = None
         if arguments.pool == "dense":
