@@ -4,6 +4,7 @@ import ctypes
 import os
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -138,6 +139,39 @@ def hand_back_after_the_keeper_hung() -> int:
     return 2
 
 
+def order_a_keeper_with_the_first_call() -> int:
+    """Return 0 if the process that forks for this one does so once, when there is something to compute."""
+    ordered: list[int] = []
+
+    def fork(orders: socket.socket) -> int:
+        ordered.append(orders.fileno())
+        return children._fork_keeper(orders)
+
+    children = Children(lambda: None, most_calls=1, most_kib=1 << 30, order_keeper=fork)
+    children.start()
+    if ordered:
+        return 1
+    computed = {children.run([], Watching(), (os.getpid, (), {})) for _ in range(3)}
+    return 0 if len(ordered) == 1 and len(computed) == 3 else 2
+
+
+def hand_back_when_no_keeper_comes() -> int:
+    """Return 0 if a process that forks nothing in time is a lost keeper."""
+    stops: list[int] = []
+    signal.signal(signal.SIGQUIT, lambda signum, _: stops.append(signum))
+
+    def fail(orders: socket.socket) -> NoReturn:
+        raise TimeoutError
+
+    children = Children(lambda: None, most_calls=1, most_kib=1 << 30, order_keeper=fail)
+    children.start()
+    try:
+        children.run([], Watching(), (os.getpid, (), {}))
+    except HandBack:
+        return 0 if stops else 1
+    return 2
+
+
 def outlive_a_fork_that_fails() -> int:
     """Return 0 if a fork that fails costs one call, and nothing else."""
     fork, tries = os.fork, iter((False, True, False))
@@ -217,6 +251,8 @@ def tell_what_does_not_pickle() -> int:
         hand_back_after_the_keeper_died,
         hand_back_when_the_keeper_dies_at_work,
         hand_back_after_the_keeper_hung,
+        hand_back_when_no_keeper_comes,
+        order_a_keeper_with_the_first_call,
         outlive_a_fork_that_fails,
         outlive_a_lack_of_files,
         tell_what_does_not_pickle,
