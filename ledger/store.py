@@ -192,6 +192,7 @@ def create_ledger_engine(url: str, *, pool_size: int = 4, application: str = "po
         connect_args=connect_args,
         json_serializer=dump_json,
         hide_parameters=True,
+        use_native_hstore=False,  # it would be asked for with every engine's first connection
         **(pool if pool_size else {"poolclass": NullPool}),
     )
     event.listen(engine, "checkout", _check_alive)
