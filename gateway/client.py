@@ -18,7 +18,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from io import BufferedReader
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
@@ -48,6 +50,8 @@ MAX_REPLY_BYTES = 32 * 1024 * 1024
 """Of one stream: 150 times what the policy's `max_output_tokens` take, one event each."""
 _MAX_ERROR_BYTES = 64 * 1024
 _CHUNK_BYTES = 64 * 1024
+_BUFFER_BYTES = 1024
+"""For the head and the chunks' sizes; data is read past it."""
 _CONNECT_SECONDS = 5.0
 _HEALTH_SECONDS = 2.0
 """Less than what a soft time limit leaves before the hard one."""
@@ -382,13 +386,24 @@ def is_away(gateway_url: str, *, within_seconds: float) -> bool:
         return True
 
 
+class _Response(HTTPResponse):
+    """A response that is read through a small buffer: a thousand of them wait in one process."""
+
+    def __init__(self, sock: socket.socket, *arguments: Any, **options: Any) -> None:
+        super().__init__(sock, *arguments, **options)
+        self.fp.close()
+        self.fp = BufferedReader(sock.makefile("rb", buffering=0), _BUFFER_BYTES)
+
+
 def _connection(url: str, *, timeout_seconds: float) -> tuple[HTTPConnection, str]:
     """Return a connection that is yet to be opened, and what to put before every path."""
     parts = urlsplit(url)
     host, path = parts.hostname or "", parts.path.rstrip("/")
-    if parts.scheme == "https":
-        return HTTPSConnection(host, parts.port, timeout=timeout_seconds, context=authorities()), path
-    return HTTPConnection(host, parts.port, timeout=timeout_seconds), path
+    is_secure = parts.scheme == "https"
+    kind = partial(HTTPSConnection, context=authorities()) if is_secure else HTTPConnection
+    connection = kind(host, parts.port, timeout=timeout_seconds)
+    connection.response_class = _Response
+    return connection, path
 
 
 def _body_of(response: HTTPResponse) -> object:

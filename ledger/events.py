@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import select
+from sqlalchemy import Connection, select
 from sqlmodel import Session, col
 
 from ledger.record_tables import Event
@@ -104,14 +104,14 @@ class EventPage(NamedTuple):
 NewEvent = tuple[EventKind, Mapping[str, Any]]
 
 
-def record(session: Session, kind: EventKind, *, job: Job | ClaimedJob | None = None, **data: Any) -> None:
-    """Append one event in the caller's transaction, with secrets redacted."""
-    record_all(session, [(kind, data)], job=job)
+def record(where: Session | Connection, kind: EventKind, *, job: Job | ClaimedJob | None = None, **data: Any) -> None:
+    """Append one event in the caller's transaction, or by itself (`Ledger.look`), with secrets redacted."""
+    record_all(where, [(kind, data)], job=job)
 
 
-def record_all(session: Session, happened: Iterable[NewEvent], *, job: Job | ClaimedJob | None) -> None:
+def record_all(where: Session | Connection, happened: Iterable[NewEvent], *, job: Job | ClaimedJob | None) -> None:
     """Append events of a job in one statement, in this order."""
-    _APPEND.all(session, {"events": dump_json(event_rows(happened, job))})
+    _APPEND.all(where, {"events": dump_json(event_rows(happened, job))})
 
 
 def event_rows(happened: Iterable[NewEvent], job: Job | ClaimedJob | None) -> list[dict[str, Any]]:

@@ -178,7 +178,8 @@ def create_ledger_engine(url: str, *, pool_size: int = 4, application: str = "po
 
     Args:
         url: the ledger's URL.
-        pool_size: connections kept open; 0 opens one for each transaction (for a process that forks).
+        pool_size: connections kept open, of as many again and four at least; 0 opens one for each transaction (for a
+            process that forks).
         application: the name that the database shows for these connections.
     """
     driver_url = url.replace("postgresql://", "postgresql+psycopg://", 1)
@@ -190,7 +191,7 @@ def create_ledger_engine(url: str, *, pool_size: int = 4, application: str = "po
         **SILENCE,
     }
     # The connection used last is used next, so that those of a busy hour are closed when it is over.
-    pool: dict[str, Any] = {"pool_size": pool_size, "max_overflow": pool_size, "pool_use_lifo": True}
+    pool: dict[str, Any] = {"pool_size": pool_size, "max_overflow": max(3, pool_size), "pool_use_lifo": True}
     if pool_size:
         connect_args["options"] += f" -c idle_session_timeout={IDLE_SESSION_TIMEOUT_MS}"
     engine = create_engine(
@@ -198,6 +199,7 @@ def create_ledger_engine(url: str, *, pool_size: int = 4, application: str = "po
         connect_args=connect_args,
         json_serializer=dump_json,
         hide_parameters=True,
+        use_native_hstore=False,  # it would be asked for with every engine's first connection
         **(pool if pool_size else {"poolclass": NullPool}),
     )
     event.listen(engine, "checkout", _check_alive)

@@ -47,6 +47,8 @@ class BoxConfig(Section):
     (compose/). Empty for a network that the workers create and that leads to the engine's host."""
     warm: int = Field(default=1, ge=0, le=16)
     """Boxes that each worker process keeps ready."""
+    at_once: int = Field(default=4, ge=1, le=64)
+    """Boxes in use at once in each worker process; further jobs wait for one, within their time."""
     warm_sessions: bool = True
     """Whether the CLI waits for its job in them already: some 160 MiB each."""
     spare_seconds: int = Field(default=1800, ge=10)

@@ -10,13 +10,14 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from ledger.attempts import new_token
 from monitoring import traces
 from sandbox.box import Box, SandboxError, SandboxUnavailableError
 from sandbox.claude_code import SessionPlan, arguments, environment
 from sandbox.config import BoxConfig
+from workers import dense
 
 if TYPE_CHECKING:
     from sandbox.docker.engine import Engine
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 
 logger = logging.getLogger(__name__)
+
+_PATIENCE_SECONDS = 0.5
+"""Between two looks at whether an attempt that waits for a place is interrupted."""
 
 
 class Boxes(Protocol):
@@ -60,19 +64,30 @@ class NoBoxes:
 
 
 class PoolOnDemand:
-    """This process's pool, opened once the engine is reachable: an engine that is away must not stop a worker."""
+    """This process's pool, opened once the engine is reachable: an engine that is away must not stop a worker.
 
-    def __init__(self, open_pool: Callable[[], BoxPool]) -> None:
+    No more than `most` boxes are in use at once, however many jobs there are; who comes later waits.
+    """
+
+    def __init__(self, open_pool: Callable[[], BoxPool], *, most: int = 1) -> None:
         self._open_pool = open_pool
+        self._places = threading.Semaphore(most)
         self._pool: BoxPool | None = None
         self._failed: tuple[float, SandboxError] = (0.0, SandboxError())
         """When it could not be opened, on the monotonic clock, and why."""
         self._lock = threading.Lock()
 
     def acquire(self) -> Box:
-        """Return an unused box; raises as `Boxes.acquire` does."""
+        """Return an unused box; raises as `Boxes.acquire` does, and what interrupts the attempt that waits."""
         with traces.span("box open"):
-            return self._opened().acquire()
+            pool = self._opened()
+            while not self._places.acquire(timeout=_PATIENCE_SECONDS):
+                dense.check()
+            try:
+                return cast("Box", _Placed(pool.acquire(), self._places.release))
+            except BaseException:
+                self._places.release()
+                raise
 
     def prepare(self) -> None:
         """Open the pool in the background, so that the first job finds a box ready."""
@@ -103,6 +118,25 @@ class PoolOnDemand:
             pool, self._pool = self._pool, None
         if pool is not None:
             pool.close()
+
+
+class _Placed:
+    """A box that gives up its place when it is closed."""
+
+    def __init__(self, box: Box, give_up: Callable[[], None]) -> None:
+        self._box = box
+        self._give_up: Callable[[], None] | None = give_up
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._box, name)
+
+    def close(self) -> None:
+        try:
+            self._box.close()
+        finally:
+            give_up, self._give_up = self._give_up, None
+            if give_up is not None:
+                give_up()
 
 
 class EnginePool:

@@ -45,3 +45,5 @@ class WorkerConfig(Section):
     """
     heartbeat: OptionalPath = None
     """A file that the worker writes while it consumes, for `pointsman worker --check`; empty for none."""
+    fork_server: int | None = None
+    """The descriptor of a socket to a process that forks for this one; `pointsman up` sets it."""

@@ -18,11 +18,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 from billiard.einfo import ExceptionInfo
 from billiard.exceptions import WorkerLostError
-from celery import signals
 from celery.concurrency.base import BasePool
 
 from workers.compute import Child, Children, Step, collecting
@@ -103,16 +103,17 @@ class Work:
         self.check()
 
 
-_here = threading.local()
+_work: ContextVar[Work | None] = ContextVar("work", default=None)
+"""Also of the threads that an attempt starts in copies of its context."""
 
 
 def current() -> Work | None:
-    """Return the work of the calling thread; None outside this pool."""
-    return getattr(_here, "work", None)
+    """Return the work of the calling context; None outside this pool."""
+    return _work.get()
 
 
 def check() -> None:
-    """Raise what interrupts the calling thread's attempt, if anything does."""
+    """Raise what interrupts the calling context's attempt, if anything does."""
     if (work := current()) is not None:
         work.check()
 
@@ -140,15 +141,10 @@ class DensePool(BasePool):  # type: ignore[misc]
     limit: int
     signal_safe = False
     body_can_be_buffer = True
+    children: Children
 
     def on_start(self) -> None:
-        """Start what forks the children, and then the watchdog."""
-        self._children = Children(
-            lambda: signals.worker_process_init.send(sender=None),
-            most_calls=self.options["maxtasksperchild"],
-            most_kib=self.options["max_memory_per_child"],
-        )
-        self._children.start()
+        """Start the watchdog."""
         threading.stack_size(STACK_BYTES)
         self._works: dict[Work, Callable[[], None]] = {}
         """Each with what reports its hard limit."""
@@ -178,13 +174,13 @@ class DensePool(BasePool):  # type: ignore[misc]
         **_: Any,
     ) -> Work:
         """Start a task. The consumer takes no more messages than there are threads."""
-        work = Work(self._children, soft_seconds=soft_timeout, hard_seconds=timeout)
+        work = Work(self.children, soft_seconds=soft_timeout, hard_seconds=timeout)
         accept_callback(os.getpid(), time.monotonic())
         with self._lock:
             self._works[work] = lambda: timeout_callback(False, timeout or 0.0)
 
         def run() -> None:
-            _here.work = work
+            _work.set(work)
             report = _outcome(lambda: target(*args, **(kwargs or {})), callback, error_callback)
             with self._lock:
                 is_abandoned = self._works.pop(work, None) is None
@@ -255,6 +251,11 @@ class DensePool(BasePool):  # type: ignore[misc]
             self._reports.popleft()()
 
 
+def pool_with(children: Children) -> type[DensePool]:
+    """Return the pool whose tasks compute in these children: Celery makes its pool itself, of a class."""
+    return type("DensePool", (DensePool,), {"children": children})
+
+
 def _outcome(
     run: Callable[[], Any], callback: Callable[[Any], None], error_callback: Callable[[ExceptionInfo], None]
 ) -> Callable[[], None]:
@@ -275,15 +276,17 @@ def _broken_off(error: BaseException, error_callback: Callable[[ExceptionInfo], 
     return lambda: error_callback(info)
 
 
-def allow_files(concurrency: int) -> None:
+def allow_files(concurrency: int, *, sockets: int) -> None:
     """Raise this process's limit of open files as far as it may, and check that the pool's sockets fit.
+
+    Args:
+        concurrency: jobs at once.
+        sockets: that one job may have open at once.
 
     Raises:
         TooFewFilesError: the operator's fault: they do not.
     """
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    if most < concurrency + _SPARE_FILES:
-        raise TooFewFilesError(
-            f"{concurrency} jobs at once need {concurrency + _SPARE_FILES} open files, the limit is {most}"
-        )
+    if most < (needed := concurrency * sockets + _SPARE_FILES):
+        raise TooFewFilesError(f"{concurrency} jobs at once need {needed} open files, the limit is {most}")

@@ -11,21 +11,21 @@ from types import TracebackType
 from typing import Self
 from uuid import UUID
 
-from sqlalchemy import select
 from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
-from sqlmodel import col
 
 from ledger.attempts import renew_all
 from ledger.start_attempt import Claim
-from ledger.store import Ledger
-from ledger.tables import Attempt, Job
+from ledger.store import Ledger, Statement
 from workers import dense
 from workers.errors import CancelledByOwnerError, LeaseLostError
 
 logger = logging.getLogger(__name__)
 
-
+_HELD = Statement("""
+    SELECT job.cancel_requested_at FROM attempt JOIN job ON job.id = attempt.job_id AND job.fence = attempt.fence
+     WHERE attempt.id = %(attempt)s
+""")
 _TOGETHER = 0.2
 """The part of its interval by which a lease may be renewed early, so that many are renewed in one statement."""
 
@@ -129,12 +129,9 @@ class Lease:
             SoftTimeLimit, HandBack: the pool of threads interrupts the attempt.
         """
         dense.check()
-        held = select(col(Job.cancel_requested_at)).join(
-            Attempt, (col(Attempt.job_id) == col(Job.id)) & (col(Attempt.fence) == col(Job.fence))
-        )
         try:
-            with self._ledger.begin() as session:
-                found = session.execute(held.where(col(Attempt.id) == self._claim.attempt.id)).one_or_none()
+            with self._ledger.look() as connection:
+                found = _HELD.one(connection, {"attempt": self._claim.attempt.id})
         except (OperationalError, InterfaceError, PoolTimeoutError):
             logger.warning("checked_without_ledger")
             return

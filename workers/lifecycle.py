@@ -296,7 +296,7 @@ def _step_order(claimed: Claim, resources: Resources) -> StepOrder:
 
 
 class _LedgerReporter:
-    """An attempt's reads and writes of the ledger while it works, each in its own transaction."""
+    """An attempt's reads and writes of the ledger while it works, each by itself."""
 
     def __init__(self, resources: Resources, claimed: Claim) -> None:
         self._ledger = resources.ledger
@@ -305,8 +305,8 @@ class _LedgerReporter:
 
     def report(self, kind: EventKind, data: Mapping[str, Any]) -> None:
         try:
-            with self._ledger.begin() as session:
-                record(session, kind, job=self._claimed.job, **data)
+            with self._ledger.look() as connection:
+                record(connection, kind, job=self._claimed.job, **data)
         except LEDGER_UNREACHABLE:  # a lost progress report is not worth losing the work
             logger.warning("report_not_recorded", exc_info=True, extra={"kind": kind.value})
 

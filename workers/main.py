@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import argparse
 import gc
+import json
 import logging
 import os
 import socket
 import sys
+import tempfile
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,7 +28,7 @@ from ledger.errors import SchemaMismatchError, TracingUnavailableError
 from ledger.events import EventKind, record
 from ledger.operations.workers import WorkerStatus
 from ledger.store import Ledger, await_schema, create_ledger_engine
-from monitoring import traces
+from monitoring import logs, traces
 from monitoring.config import LedgerConfig, LogsConfig, TracingConfig
 from monitoring.heartbeat import beat, is_well
 from routing.broker import create_app, list_of
@@ -39,14 +41,16 @@ from routing.queues import QUEUES, QueueName
 from sandbox.config import BoxConfig
 from sites.config import ContentStoreConfig
 from sites.content_store import ContentStore
+from sites.spec.edit import MAX_CHUNKS
 from workers.boxes import BoxPool, NoBoxes, PoolOnDemand, open_engine_pool
+from workers.compute import FORK_SECONDS, Children, ignore_stops
 from workers.config import RunsConfig, WorkerConfig
-from workers.dense import allow_files
+from workers.dense import allow_files, pool_with
 from workers.errors import TooFewFilesError
 from workers.handlers.agent import session_plan
 from workers.heartbeat import WorkerHeartbeat, install_heartbeat
 from workers.lifecycle import Handler, Resources
-from workers.pool import PoolHooks, create_scratch
+from workers.pool import PoolHooks, become_pool_child, create_scratch
 from workers.tasks import HANDLERS, register_tasks
 
 if TYPE_CHECKING:
@@ -57,8 +61,6 @@ logger = logging.getLogger(__name__)
 
 _CONCURRENCY = {"prefork": 2, "dense": 50}
 """Jobs at once, unless the operator says otherwise."""
-POOLS = {"prefork": "prefork", "dense": "workers.dense:DensePool"}
-"""Celery's names of our pools."""
 _CONNECTIONS = {"prefork": 2, "dense": 8}
 """To the ledger that a process keeps open; it opens as many again when they are busy."""
 
@@ -96,7 +98,7 @@ class ProcessResources:
         self._has_spares = any(queue.box == "warm" for queue in served)
         # A worker whose queues need no box never loads the engine's client (H-088, H-119).
         needs_box = any(queue.needs_box for queue in served)
-        self._boxes = PoolOnDemand(self._open_pool) if needs_box else NoBoxes()
+        self._boxes = PoolOnDemand(self._open_pool, most=settings.box.at_once) if needs_box else NoBoxes()
 
     def __call__(self) -> Resources:
         """Return this process's resources."""
@@ -153,10 +155,14 @@ def build_worker(
     worker: str,
     queues: Collection[str] = (),
     concurrency: int = _CONCURRENCY["prefork"],
-    pool: str = "prefork",
+    children: Children | None = None,
     handlers: Mapping[QueueName, Handler] = HANDLERS,
 ) -> tuple[Celery, PoolHooks]:
-    """Return a worker's application with the tasks of every queue, and the hooks that must stay alive with it."""
+    """Return a worker's application with the tasks of every queue, and the hooks that must stay alive with it.
+
+    With `children`, which compute for it, it works in threads.
+    """
+    pool = "prefork" if children is None else "dense"
     configure_mappers()  # once here: in a pool child it takes as long as a dozen small jobs
     policy = load_policy(settings.policy.path)
     takes_in = QueueName.INTAKE in queues  # 16 MiB of words that no other queue's work looks for
@@ -164,7 +170,7 @@ def build_worker(
     app = create_app(
         settings.broker.url,
         broker_use_ssl=settings.broker.tls,
-        worker_pool=POOLS[pool],
+        worker_pool="prefork" if children is None else pool_with(children),
         worker_max_tasks_per_child=settings.worker.max_tasks_per_child,
         worker_max_memory_per_child=settings.worker.max_memory_kib_per_child,
     )
@@ -200,6 +206,42 @@ def build_worker(
     return app, hooks
 
 
+def start_children(settings: WorkerSettings) -> Children:
+    """Start what computes for a pool of threads."""
+    children = _children(settings)
+    children.start()
+    return children
+
+
+def _children(settings: WorkerSettings) -> Children:
+    config = settings.worker
+
+    def prepare() -> None:
+        logs.configure_logging(level=settings.logs.level)
+        become_pool_child(config.most_memory_kib_per_child)
+
+    return Children(
+        prepare,
+        most_calls=config.max_tasks_per_child,
+        most_kib=config.max_memory_kib_per_child,
+        order_keeper=None if config.fork_server is None else partial(_order_keeper, config.fork_server),
+    )
+
+
+def _order_keeper(fork_server: int, orders: socket.socket) -> int:
+    """Have a keeper forked that is this program with other arguments; returns a descriptor of its process."""
+    environment = {**os.environ, "TMPDIR": tempfile.gettempdir()}
+    order = {"name": "worker-compute", "argv": ["workers.main", "--compute"], "environment": environment}
+    server, (ours, theirs) = socket.socket(fileno=os.dup(fork_server)), socket.socketpair()
+    with server, ours, theirs:
+        socket.send_fds(server, [b"1"], [theirs.fileno(), sys.stderr.fileno(), orders.fileno()])
+        theirs.close()
+        ours.settimeout(FORK_SECONDS)
+        ours.sendall(f"{json.dumps(order)}\n".encode())
+        _, [keeper], _, _ = socket.recv_fds(ours, 64, 1)
+    return keeper
+
+
 def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="pointsman worker", description="Work on one or several queues.")
@@ -209,15 +251,20 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     bound = [name.value for name, queue in QUEUES.items() if queue.is_model_bound]
     parser.add_argument(
         "--pool",
-        choices=tuple(POOLS),
+        choices=tuple(_CONCURRENCY),
         help=f"a process for each job, or a thread (dense: only {', '.join(bound)}, and the default there)",
     )
     parser.add_argument(
         "--idle-children", type=int, help="processes that the pool keeps while it has nothing to do (default all)"
     )
+    parser.add_argument("--compute", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--check", action="store_true", help="exit 0 if this machine's worker is well")
     arguments = parser.parse_args(argv)
-    if not arguments.check and not (arguments.queues and set(arguments.queues) <= set(served)):
+    if (
+        not arguments.check
+        and arguments.compute is None
+        and not (arguments.queues and set(arguments.queues) <= set(served))
+    ):
         parser.error(f"name one or several queues of {', '.join(served)}")
     is_bound = set(arguments.queues) <= set(bound)
     arguments.pool = arguments.pool or ("dense" if is_bound else "prefork")
@@ -237,10 +284,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         settings = read_settings(WorkerSettings, os.environ)
         if arguments.check:
             return check(settings.worker)
-        traces.start(settings.tracing, program="worker")
+        if arguments.compute is not None:
+            ignore_stops()
+            _children(settings).keep(socket.socket(fileno=arguments.compute))
+            return 0
         create_scratch()
+        children = None
         if arguments.pool == "dense":
-            allow_files(arguments.concurrency)
+            children = start_children(settings)
+            allow_files(arguments.concurrency, sockets=MAX_CHUNKS if QueueName.SPEC in arguments.queues else 1)
+        traces.start(settings.tracing, program="worker")
         await_schema(settings.ledger.url.get_secret_value(), patience_seconds=settings.ledger.migration_wait_seconds)
         with _frozen_heap():
             app, hooks = build_worker(
@@ -248,7 +301,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 worker=worker,
                 queues=arguments.queues,
                 concurrency=arguments.concurrency,
-                pool=arguments.pool,
+                children=children,
             )
     except (TooFewFilesError, PolicyError, SchemaMismatchError, TracingUnavailableError) as error:
         print(f"pointsman worker: {error}", file=sys.stderr)

@@ -117,7 +117,7 @@ _PR_SET_PDEATHSIG = 1
 def lead_process_group() -> None:
     """Make a pool child the leader of its own group, so that the hard limit kills its children with it.
 
-    Called in each child as it starts. The child also dies with its parent, which alone enforces its time limits.
+    It also dies with its parent, which alone enforces its time limits.
     """
     os.setpgrp()
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -128,6 +128,13 @@ def limit_memory(kib: int) -> None:
     _, most = resource.getrlimit(resource.RLIMIT_DATA)
     limit = kib * 1024
     resource.setrlimit(resource.RLIMIT_DATA, (limit if most < 0 else min(limit, most), most))
+
+
+def become_pool_child(most_memory_kib: int | None) -> None:
+    """Call this in each process that works for a pool, right after its fork."""
+    lead_process_group()
+    if most_memory_kib is not None:
+        limit_memory(most_memory_kib)
 
 
 class PoolHooks:
@@ -172,10 +179,8 @@ class PoolHooks:
 
     def on_process_init(self, **_: Any) -> None:
         """Prepare a pool child right after its fork."""
-        lead_process_group()
+        become_pool_child(self._most_memory_kib)
         install_interrupts()
-        if self._most_memory_kib is not None:
-            limit_memory(self._most_memory_kib)
         self._prepare()
 
     def on_ready(self, sender: Any = None, **_: Any) -> None:

@@ -12,11 +12,10 @@ from datetime import datetime
 from typing import Literal
 
 from sqlalchemy import delete
-from sqlalchemy.dialects.postgresql import insert
 from sqlmodel import Session, col
 
 from ledger.record_tables import Worker
-from ledger.store import Statement, after, now
+from ledger.store import Statement, after, dump_json
 
 BEAT_SECONDS = 10.0
 """Interval of the heartbeats."""
@@ -81,6 +80,16 @@ class FleetSlots:
     busy: int
 
 
+_BEAT = Statement("""
+    INSERT INTO worker (id, host, pid, queues, slots, is_draining)
+    VALUES (%(id)s, %(host)s, %(pid)s, CAST(%(queues)s AS jsonb), %(slots)s, %(is_draining)s)
+    ON CONFLICT (id) DO UPDATE SET host = excluded.host, pid = excluded.pid, queues = excluded.queues,
+                                   slots = excluded.slots, is_draining = excluded.is_draining,
+                                   seen_at = clock_timestamp()
+""")
+_REMOVE = Statement("DELETE FROM worker WHERE id = %(id)s")
+
+
 def record_heartbeat(
     session: Session, sign: WorkerStatus, *, is_first: bool = False, is_draining: bool = False
 ) -> None:
@@ -90,15 +99,13 @@ def record_heartbeat(
     """
     if is_first:
         remove_worker(session, sign.id)
-    values = {"host": sign.host, "pid": sign.pid, "queues": list(sign.queues), "slots": sign.slots}
-    values["is_draining"] = is_draining
-    beat = insert(Worker).values(id=sign.id, **values)
-    session.execute(beat.on_conflict_do_update(index_elements=["id"], set_={**values, "seen_at": now()}))
+    values = {**vars(sign), "queues": dump_json(sign.queues), "is_draining": is_draining}
+    _BEAT.all(session, values)
 
 
 def remove_worker(session: Session, worker: str) -> None:
     """Remove a worker that stopped cleanly."""
-    session.execute(delete(Worker).where(col(Worker.id) == worker))
+    _REMOVE.all(session, {"id": worker})
 
 
 def sweep_workers(session: Session, *, silent_seconds: float = SWEPT_SECONDS) -> int:

@@ -366,7 +366,7 @@ class Embedded:
             Program(
                 "dispatcher",
                 python_module(cli, "dispatcher", "--metrics"),
-                environment={} if self.options.idle_children is None else {"POINTSMAN_LEDGER__POOL_SIZE": "2"},
+                environment={} if self.options.idle_children is None else {"POINTSMAN_LEDGER__POOL_SIZE": "1"},
                 ready_url=f"{self.exporter_url}/healthz",
             ),
         ]

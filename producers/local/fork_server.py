@@ -1,8 +1,9 @@
 """Forks the Python programs of an installation from one process, so that what they import is in memory once.
 
 `python -m producers.local.fork_server DATABASE MODULE...` imports the modules, and forks for each message of
-its supervisor, with which come a socket and the descriptor of a log. The child reads its command and environment from
-the socket itself: this process never sees a program's secrets, so its later children do not inherit them.
+its supervisor or of a program, with which come a socket and the descriptor of a log; numbers of further descriptors are
+appended to the command. The child reads its command and environment from the socket itself: this process never sees a
+program's secrets, so its later children do not inherit them.
 
 It ends when its supervisor tells it to or is killed. In the second case it ends the programs and stops the database,
 which has detached itself from its parent; otherwise the supervisor does.
@@ -14,6 +15,7 @@ import ctypes
 import gc
 import json
 import os
+import select
 import signal
 import socket
 import sys
@@ -41,27 +43,46 @@ class ForkServer:
         self._database = database
         self._orders = socket.socket(fileno=0)
         self._running: dict[int, socket.socket] = {}
+        self._programs: set[socket.socket] = set()
+        """Over which programs order."""
         self._is_stopping = False
 
-    def serve(self) -> socket.socket:
-        """Fork a program for each order; returns in every child, with its socket. Ends the process otherwise."""
+    def serve(self) -> tuple[socket.socket, list[int]]:
+        """Fork a program for each order. Ends the process otherwise.
+
+        Returns in every child, with its socket and the descriptors that it was given, or made for it to order.
+        """
         signal.signal(signal.SIGCHLD, lambda *_: self._reap())
         signal.signal(signal.SIGTERM, lambda *_: self._stop(is_orphan=True))
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _OWN_SIGNALS)
         while True:
-            order, descriptors, _, _ = socket.recv_fds(self._orders, 1, 2)
-            if order != FORK:
-                self._stop(is_orphan=order != END)
-            program, log = socket.socket(fileno=descriptors[0]), descriptors[1]
-            signal.pthread_sigmask(signal.SIG_BLOCK, _OWN_SIGNALS)
-            if (pid := os.fork()) == 0:
-                self._become_program(log)
-                return program
-            os.close(log)
-            self._running[pid] = program
-            with open(os.pidfd_open(pid), "rb") as handle:  # opened here, where no other program has its number yet
-                socket.send_fds(program, [f"{pid}\n".encode()], [handle.fileno()])
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, _OWN_SIGNALS)
+            for source in select.select([self._orders, *self._programs], [], [])[0]:
+                order, descriptors, _, _ = socket.recv_fds(source, 1, 3)
+                if order == FORK:
+                    if (given := self._fork(*descriptors)) is not None:
+                        return given
+                elif source is self._orders:
+                    self._stop(is_orphan=order != END)
+                else:
+                    self._programs.remove(source)
+                    source.close()
+
+    def _fork(self, descriptor: int, log: int, *more: int) -> tuple[socket.socket, list[int]] | None:
+        program, (ours, theirs) = socket.socket(fileno=descriptor), socket.socketpair()
+        signal.pthread_sigmask(signal.SIG_BLOCK, _OWN_SIGNALS)
+        if (pid := os.fork()) == 0:
+            ours.close()
+            self._become_program(log)
+            return program, [*more, theirs.detach()]
+        for each in (log, *more):
+            os.close(each)
+        theirs.close()
+        self._programs.add(ours)
+        self._running[pid] = program
+        with open(os.pidfd_open(pid), "rb") as handle:  # opened here, where no other program has its number yet
+            socket.send_fds(program, [f"{pid}\n".encode()], [handle.fileno()])
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _OWN_SIGNALS)
+        return None
 
     def _become_program(self, log: int) -> None:
         os.setsid()
@@ -71,7 +92,7 @@ class ForkServer:
         for number in _OWN_SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _OWN_SIGNALS)
-        for other in (self._orders, *self._running.values()):
+        for other in (self._orders, *self._running.values(), *self._programs):
             other.close()
         nothing = os.open(os.devnull, os.O_RDONLY)
         for descriptor, target in ((nothing, 0), (log, 1), (log, 2)):
@@ -123,13 +144,15 @@ def main(argv: Sequence[str]) -> int:
     if orm := sys.modules.get("sqlalchemy.orm"):
         orm.configure_mappers()
     gc.freeze()
-    with ForkServer(Path(database)).serve() as program, program.makefile() as orders:
+    program, (*given, server) = ForkServer(Path(database)).serve()
+    with program, program.makefile() as orders:
         order = json.loads(orders.readline())
     gc.enable()
     _LIBC.prctl(_PR_SET_NAME, order["name"].encode()[:15])
     os.environ.clear()  # noqa: TID251 - the program reads it, as its own composition root
     os.environ.update(order["environment"])  # noqa: TID251
-    sys.argv = order["argv"]
+    os.environ["POINTSMAN_WORKER__FORK_SERVER"] = str(server)  # noqa: TID251
+    sys.argv = [*order["argv"], *map(str, given)]
     return int(import_module(sys.argv[0]).main() or 0)
 
 

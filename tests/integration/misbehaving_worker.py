@@ -15,7 +15,7 @@ from sites.errors import TreeRefusedError
 from workers import dense
 from workers.attempt import Attempt, Inputs
 from workers.compute import timed
-from workers.main import WorkerSettings, build_worker, run_worker
+from workers.main import WorkerSettings, build_worker, run_worker, start_children
 from workers.outcomes import Answered, Outcome
 from workers.tasks import HANDLERS
 
@@ -94,12 +94,13 @@ def misbehave(words: list[str]) -> None:
 if __name__ == "__main__":
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: nothing of a broken-off test run stays
     name = f"misbehaving@test.{os.getpid()}"
+    settings = read_settings(WorkerSettings, os.environ)
     app, hooks = build_worker(
-        read_settings(WorkerSettings, os.environ),
+        settings,
         worker=name,
         queues=sys.argv[3:],
         concurrency=int(sys.argv[2]),
-        pool=sys.argv[1],
+        children=start_children(settings) if sys.argv[1] == "dense" else None,
         handlers={**HANDLERS, **dict.fromkeys(OBEYING, obey)},
     )
     # Whatever a visibility timeout can do, it does here within a second; half-open connections are noticed soon.

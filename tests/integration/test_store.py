@@ -1,7 +1,7 @@
 """The way into the ledger: what its connections and its errors are like."""
 
 import traceback
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 import pytest
 from sqlalchemy import text
@@ -29,6 +29,17 @@ def test_a_connection_that_the_server_closed_while_it_rested_is_replaced_unnotic
         shop.execute(f"SELECT pg_terminate_backend({before}, 5000)")
         with ledger.begin() as session:
             assert session.scalar(whose) != before
+    finally:
+        ledger.close()
+
+
+def test_a_process_that_keeps_one_connection_has_four_while_it_needs_them(shop: Shop) -> None:
+    ledger = Ledger(create_ledger_engine(shop.url, pool_size=1))
+    try:
+        with ExitStack() as stack:
+            at_once = [stack.enter_context(ledger.look()) for _ in range(4)]
+            assert len({connection.scalar(text("SELECT pg_backend_pid()")) for connection in at_once}) == 4
+        assert ledger.engine.pool.checkedin() == 1  # type: ignore[attr-defined]
     finally:
         ledger.close()
 

@@ -19,7 +19,7 @@ from routing.config import PREFIX, SECTIONS, read_settings
 from routing.queues import QUEUES
 from sandbox.config import MirrorConfig
 from sites.spec.edit import MAX_CHUNKS
-from workers.compute import CHILDREN
+from workers.compute import MOST_CHILDREN
 from workers.config import WorkerConfig
 
 COMPOSE = Path(__file__).parents[2] / "compose"
@@ -111,7 +111,7 @@ def test_a_worker_has_room_for_the_threads_of_all_its_jobs() -> None:
     for name, queue in QUEUES.items():
         service = SERVICES[f"worker-{name.value}"]
         each = 1 + (MAX_CHUNKS if queue.is_model_bound else 0)
-        assert service["pids_limit"] > int(service["command"][-1]) * each + 2 * CHILDREN + 10, name
+        assert service["pids_limit"] > int(service["command"][-1]) * each + 2 * MOST_CHILDREN + 10, name
 
 
 def test_processes_wait_for_the_migration_and_nobody_else_makes_one() -> None:

@@ -2,12 +2,14 @@
 
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
 from sandbox.box import SandboxUnavailableError
+from workers import dense
 from workers.boxes import PoolOnDemand
+from workers.errors import SoftTimeLimit
 
 
 def test_who_waits_while_an_engine_is_asked_in_vain_does_not_ask_it_again() -> None:
@@ -26,3 +28,47 @@ def test_who_waits_while_an_engine_is_asked_in_vain_does_not_ask_it_again() -> N
     with pytest.raises(SandboxUnavailableError):
         boxes.acquire()
     assert len(asked) == 2, "who comes later asks anew"
+
+
+class Counting:
+    """A pool that counts its boxes in use; every second one cannot be had."""
+
+    def __init__(self) -> None:
+        self.in_use, self.most, self.asked = 0, 0, 0
+
+    def acquire(self) -> Any:
+        self.asked += 1
+        if self.asked % 2 == 0:
+            raise SandboxUnavailableError("engine_unreachable", "silent")
+        self.in_use += 1
+        self.most = max(self.most, self.in_use)
+        return self
+
+    def close(self) -> None:
+        self.in_use -= 1
+
+
+def test_no_more_boxes_are_in_use_than_a_worker_may_have_however_many_jobs_want_one() -> None:
+    pool = Counting()
+    boxes = PoolOnDemand(lambda: pool, most=2)
+
+    def use() -> None:
+        box = boxes.acquire()
+        time.sleep(0.01)
+        box.close()
+
+    with ThreadPoolExecutor(12) as threads:
+        uses = [threads.submit(use) for _ in range(24)]
+    assert (pool.asked, pool.in_use, pool.most) == (24, 0, 2)
+    assert sum(each.exception() is None for each in uses) == 12
+
+
+def test_who_waits_for_a_box_can_be_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt() -> NoReturn:
+        raise SoftTimeLimit
+
+    boxes = PoolOnDemand(Counting, most=1)
+    boxes.acquire()
+    monkeypatch.setattr(dense, "check", interrupt)
+    with pytest.raises(SoftTimeLimit):
+        boxes.acquire()

@@ -1,8 +1,10 @@
 """Children that compute for a pool of threads."""
 
+import ctypes
 import os
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -14,7 +16,8 @@ from typing import NoReturn
 
 import pytest
 
-from workers.compute import Child, Children
+from workers import compute
+from workers.compute import Child, Children, children_within
 from workers.errors import ComputeChildLost, HandBack
 
 ROUNDS = 40
@@ -44,7 +47,7 @@ def fork_side_by_side() -> int:
     def call_often() -> None:
         for _ in range(ROUNDS):
             attempt = Watching()
-            computed = children.run([], attempt, (os.getpid, (), {}))  # type: ignore[arg-type]
+            computed = children.run([], attempt, (os.getpid, (), {}))
             if computed != attempt.killable:
                 wrong.append(computed)
 
@@ -73,26 +76,97 @@ def outlive_an_idle_child() -> int:
     """Return 0 if the next call is computed all the same."""
     children = Children(lambda: None, most_calls=9, most_kib=1 << 30)
     children.start()
-    died = children.run([], Watching(), (os.getpid, (), {}))  # type: ignore[arg-type]
+    died = children.run([], Watching(), (os.getpid, (), {}))
     os.kill(died, signal.SIGKILL)
     await_end(died)
-    return int(children.run([], Watching(), (os.getpid, (), {})) == died)  # type: ignore[arg-type]
+    return int(children.run([], Watching(), (os.getpid, (), {})) == died)
 
 
 def hand_back_after_the_keeper_died() -> int:
     """Return 0 if an attempt that has not begun to compute is handed back, and its worker told to stop."""
-    stops: list[int] = []
-    signal.signal(signal.SIGQUIT, lambda signum, _: stops.append(signum))
-    children = Children(lambda: None, most_calls=9, most_kib=1 << 30)
-    children.start()
-    [keeper] = map(int, Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
-    computed = children.run([], Watching(), (os.getpid, (), {}))  # type: ignore[arg-type]
+    children, keeper, stops = start_kept()
+    computed = children.run([], Watching(), (os.getpid, (), {}))
     os.kill(keeper, signal.SIGKILL)
     os.kill(computed, signal.SIGKILL)  # as its own death signal does
     os.waitpid(keeper, 0)
     await_end(computed)
     try:
-        children.run([], Watching(), (os.getpid, (), {}))  # type: ignore[arg-type]
+        children.run([], Watching(), (os.getpid, (), {}))
+    except HandBack:
+        return 0 if stops else 1
+    return 2
+
+
+def start_kept() -> tuple[Children, int, list[int]]:
+    """Return children, the process that keeps them, and what will tell their worker to stop."""
+    stops: list[int] = []
+    signal.signal(signal.SIGQUIT, lambda signum, _: stops.append(signum))
+    children = Children(lambda: None, most_calls=9, most_kib=1 << 30)
+    children.start()
+    [keeper] = map(int, Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
+    return children, keeper, stops
+
+
+def hand_back_when_the_keeper_dies_at_work() -> int:
+    """Return 0 if an attempt whose child died with the keeper is handed back, as no fault of its own."""
+    children, keeper, stops = start_kept()
+    children.run([], Watching(), (os.getpid, (), {}))
+    threading.Timer(0.3, os.kill, (keeper, signal.SIGKILL)).start()
+    try:
+        children.run([], Watching(), (compute_on, (), {}))
+    except HandBack:
+        return 0 if stops else 1
+    return 2
+
+
+def compute_on() -> None:
+    """Compute until the keeper dies, as a pool child does."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    time.sleep(30)
+
+
+def hand_back_after_the_keeper_hung() -> int:
+    """Return 0 if a keeper that answers nobody costs no more than the time it has."""
+    compute.FORK_SECONDS = 0.3
+    children, keeper, stops = start_kept()
+    os.kill(keeper, signal.SIGSTOP)
+    try:
+        children.run([], Watching(), (os.getpid, (), {}))
+    except HandBack:
+        return 0 if stops else 1
+    finally:
+        os.kill(keeper, signal.SIGKILL)
+    return 2
+
+
+def order_a_keeper_with_the_first_call() -> int:
+    """Return 0 if the process that forks for this one does so once, when there is something to compute."""
+    ordered: list[int] = []
+
+    def fork(orders: socket.socket) -> int:
+        ordered.append(orders.fileno())
+        return children._fork_keeper(orders)
+
+    children = Children(lambda: None, most_calls=1, most_kib=1 << 30, order_keeper=fork)
+    children.start()
+    if ordered:
+        return 1
+    computed = {children.run([], Watching(), (os.getpid, (), {})) for _ in range(3)}
+    return 0 if len(ordered) == 1 and len(computed) == 3 else 2
+
+
+def hand_back_when_no_keeper_comes() -> int:
+    """Return 0 if a process that forks nothing in time is a lost keeper."""
+    stops: list[int] = []
+    signal.signal(signal.SIGQUIT, lambda signum, _: stops.append(signum))
+
+    def fail(orders: socket.socket) -> NoReturn:
+        raise TimeoutError
+
+    children = Children(lambda: None, most_calls=1, most_kib=1 << 30, order_keeper=fail)
+    children.start()
+    try:
+        children.run([], Watching(), (os.getpid, (), {}))
     except HandBack:
         return 0 if stops else 1
     return 2
@@ -115,7 +189,7 @@ def outlive_a_fork_that_fails() -> int:
     lost = 0
     for _ in range(3):
         try:
-            children.run([], Watching(), (os.getpid, (), {}))  # type: ignore[arg-type]
+            children.run([], Watching(), (os.getpid, (), {}))
         except ComputeChildLost:
             lost += 1
     return abs(lost - 1)
@@ -130,10 +204,10 @@ def outlive_a_lack_of_files() -> int:
     os.close(free)
     resource.setrlimit(resource.RLIMIT_NOFILE, (free + 2, most))  # room for both ends of its connection
     try:
-        children.run([], Watching(), (os.getpid, (), {}))  # type: ignore[arg-type]
+        children.run([], Watching(), (os.getpid, (), {}))
     except ComputeChildLost:
         resource.setrlimit(resource.RLIMIT_NOFILE, (usual, most))
-        return int(children.run([], Watching(), (os.getpid, (), {})) == 0)  # type: ignore[arg-type]
+        return int(children.run([], Watching(), (os.getpid, (), {})) == 0)
     return 2
 
 
@@ -163,7 +237,7 @@ def tell_what_does_not_pickle() -> int:
     told = []
     for error in ("untold", "unread"):
         try:
-            children.run([], Watching(), (fail, (error,), {}))  # type: ignore[arg-type]
+            children.run([], Watching(), (fail, (error,), {}))
         except RuntimeError as why:
             told.append(str(why))
     return 0 if told == ["UntoldError()", "UnreadError(3)"] else 1
@@ -175,6 +249,10 @@ def tell_what_does_not_pickle() -> int:
     [
         outlive_an_idle_child,
         hand_back_after_the_keeper_died,
+        hand_back_when_the_keeper_dies_at_work,
+        hand_back_after_the_keeper_hung,
+        hand_back_when_no_keeper_comes,
+        order_a_keeper_with_the_first_call,
         outlive_a_fork_that_fails,
         outlive_a_lack_of_files,
         tell_what_does_not_pickle,
@@ -187,3 +265,14 @@ def test_a_call_fails_only_by_what_happens_to_itself(probe: Callable[[], int]) -
 @pytest.mark.slow
 def test_an_attempt_kills_its_own_child_and_no_other() -> None:
     assert run_alone(fork_side_by_side.__name__) == 0
+
+
+@pytest.mark.parametrize(
+    ("cpus", "mebibytes", "children"),
+    [(64, None, 4), (3, None, 3), (0.5, None, 2), (64, 1536, 2), (64, 2560, 4), (64, 1024, 1), (64, 300, 1)],
+)
+def test_a_worker_and_its_children_fit_into_what_their_container_may_use(
+    cpus: float, mebibytes: int | None, children: int
+) -> None:
+    memory = None if mebibytes is None else mebibytes << 20
+    assert children_within(cpus, memory, most_kib=512 << 10) == children

@@ -232,6 +232,33 @@ def test_programs_outlive_no_fork_server_and_come_back_with_a_new_one(forking: S
     assert is_alive(forking.pids()["one"])
 
 
+ORDERING = """
+import json, os, socket, sys
+def main():
+    if sys.argv[1] == "write":
+        os.write(int(sys.argv[2]), f"{os.getppid()} {os.environ['OWN']}".encode())
+        return 0
+    server = socket.socket(fileno=int(os.environ["POINTSMAN_WORKER__FORK_SERVER"]))
+    (ours, theirs), (reads, writes) = socket.socketpair(), os.pipe()
+    socket.send_fds(server, [b"1"], [theirs.fileno(), 2, writes])
+    order = {"name": "two", "argv": ["played", "write"], "environment": {"OWN": "own"}}
+    ours.sendall(f"{json.dumps(order)}\\n".encode())
+    socket.recv_fds(ours, 64, 1)
+    print("it wrote", os.read(reads, 99).decode(), flush=True)
+    return 0
+"""
+
+
+def test_a_program_has_another_one_forked_and_gives_it_a_descriptor(forking: Supervisor, tmp_path: Path) -> None:
+    (tmp_path / "played.py").write_text(ORDERING)
+    forking.start(played("order"))
+    forking.start(played("order", "other"))  # what the first has ordered by ends with it
+    server = psutil.Process(forking._fork_server().process.pid)
+    wait_for_log(tmp_path, f"it wrote {server.pid} own")
+    wait_for_log(tmp_path, f"it wrote {server.pid} own", "other")
+    wait_until(lambda: not server.children(), seconds=5, what="all have ended and are reaped")
+
+
 @pytest.mark.slow
 def test_a_killed_supervisor_leaves_neither_programs_nor_the_database(tmp_path: Path) -> None:
     code = (
