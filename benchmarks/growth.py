@@ -21,7 +21,6 @@ from benchmarks.past import fill
 from benchmarks.progress import say
 from benchmarks.race import Turn, interleave
 from ledger import audit
-from ledger.job_search import JobFilter
 from ledger.start_attempt import Claim, claim, finish
 from ledger.store import Ledger, create_ledger_engine
 from ledger.submission import accept
@@ -30,6 +29,7 @@ from monitoring.exporter import render_metrics
 from producers.dispatch.broker import Publisher
 from producers.dispatch.sweeping import RowSweeper
 from producers.intake.submit import Submitter
+from producers.use_cases.job_search import JobFilter
 from producers.use_cases.jobs import page_of_jobs
 from routing.broker import create_app
 from routing.jobs import JobMessage, JobRequest, Reason, Source, State

@@ -14,7 +14,6 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validato
 from starlette.concurrency import run_in_threadpool
 
 from ledger.job_control import Seen, approve, reject, request_cancel
-from ledger.job_search import JobFilter
 from ledger.jobs import find_job, lock_job
 from ledger.releases import find_site
 from ledger.submission import Accepted, KnownKey
@@ -43,6 +42,7 @@ from producers.api.requests import (
 from producers.errors import BodyTooLargeError, BrokenBodyError
 from producers.intake.submit import Submitted
 from producers.use_cases.clarify import MAX_REPLY_CHARACTERS
+from producers.use_cases.job_search import JobFilter
 from producers.use_cases.jobs import EventView, JobsPage, JobView, describe, page_of_jobs, tier_name
 from producers.use_cases.rounds import ResumeOrder, ReviseOrder
 from producers.use_cases.sites import Comparison, ScanView, changes_of_job, scan_of_job

@@ -322,7 +322,7 @@ def complete_sites(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def complete_jobs(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     """Return the tenant's newest jobs whose ids start with this, each with its state and prompt."""
-    from ledger.job_search import JobFilter, find_jobs
+    from producers.use_cases.job_search import JobFilter, find_jobs
 
     def read(session: Session) -> list[tuple[str, str]]:
         found = find_jobs(session, JobFilter(tenant=_tenant_in(ctx)), limit=_MAX_COMPLETIONS)

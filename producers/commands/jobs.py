@@ -141,7 +141,7 @@ def list_jobs(
 ) -> None:
     """List jobs, newest first."""
     with installed(ctx) as installation:
-        from ledger.job_search import JobFilter
+        from producers.use_cases.job_search import JobFilter
         from producers.use_cases.jobs import page_of_jobs
 
         with installation.ledger.begin() as session:

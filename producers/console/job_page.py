@@ -12,12 +12,12 @@ from uuid import UUID
 from sqlmodel import Session
 
 from ledger.events import EventKind, newest_events, newest_of_kinds
-from ledger.job_search import JobFilter, find_jobs
 from ledger.jobs import find_job
 from ledger.money import calls_of
 from ledger.tables import Approval, Call, Job, Release, Site
 from producers.api.requests import Resources
 from producers.console.presentation import what_it_waits_for
+from producers.use_cases.job_search import JobFilter, find_jobs
 from producers.use_cases.jobs import CONSOLE_AUDIENCE, EventView, JobView, describe, describe_events
 from producers.use_cases.rounds import tiers_instead
 from producers.use_cases.sites import compare_releases, releases_of_job, scan_view

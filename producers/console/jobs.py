@@ -19,7 +19,6 @@ from starlette.responses import Response
 from ledger.attempts import effective_policy
 from ledger.errors import SiteNotFoundError
 from ledger.job_control import Seen, approve, reject, request_cancel
-from ledger.job_search import JobFilter
 from ledger.jobs import find_job, lock_job
 from ledger.releases import find_site
 from ledger.tables import Job
@@ -41,6 +40,7 @@ from producers.console.web import (
 from producers.errors import ActionRefusedError
 from producers.use_cases.clarify import MAX_REPLY_CHARACTERS
 from producers.use_cases.fleet import ASKING
+from producers.use_cases.job_search import JobFilter
 from producers.use_cases.jobs import JobsPage, open_jobs_by_state, page_of_jobs
 from producers.use_cases.rounds import ResumeOrder, ReviseOrder
 from routing.decision.explanation import Explanation, explain

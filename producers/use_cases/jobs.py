@@ -15,12 +15,12 @@ from sqlalchemy import Select, func, select
 from sqlmodel import Session, col
 
 from ledger.job_ends import is_step, rejection_starts_debate
-from ledger.job_search import JobFilter, ListMark, find_jobs
 from ledger.money import Bill, bill_of
 from ledger.record_tables import Event
 from ledger.releases import rounds_of, successor_of, verb_of
 from ledger.runs.tables import AgentExecution
 from ledger.tables import Attempt, Call, Job, Release, Site
+from producers.use_cases.job_search import JobFilter, ListMark, find_jobs
 from routing.errors import FieldError, InvalidJobError
 from routing.jobs import PAID_REPLIES, State, read_stored
 from routing.policy.prices import decimal_usd

@@ -16,13 +16,13 @@ from fastapi.testclient import TestClient
 from sqlalchemy import event, func, select, update
 from sqlmodel import col
 
-from ledger import job_search
 from ledger.record_tables import AuditRow, Backlog, Event, Notification
 from ledger.store import Ledger, create_ledger_engine, now
 from ledger.tables import ApiKey, Approval, Job, Release
 from producers.api.app import create_app
 from producers.api.requests import Resources
 from producers.intake.submit import Submitter
+from producers.use_cases import job_search
 from producers.use_cases.tenants import hash_secret, revoke
 from routing.jobs import State
 from routing.policy.platform import platform_policy

@@ -24,7 +24,6 @@ from ledger.attempts import (
 )
 from ledger.errors import FencedError, IdempotencyConflictError, JobNotFoundError, PublishConflictError, WrongStateError
 from ledger.job_control import approve, approved_release, await_approval, expire, overdue_jobs, reject, request_cancel
-from ledger.job_search import JobFilter, find_jobs
 from ledger.jobs import end, find_job, move
 from ledger.operations.migrate import migrate
 from ledger.releases import activate, add_release
@@ -32,6 +31,7 @@ from ledger.start_attempt import claim
 from ledger.store import Fit, Ledger, fit
 from ledger.submission import accept
 from ledger.tables import Approval, Attempt, Job, Release, Site
+from producers.use_cases.job_search import JobFilter, find_jobs
 from routing.errors import RoutingError
 from routing.jobs import ENDS, JobMessage, Reason, State
 from routing.queues import QueueName, Tier

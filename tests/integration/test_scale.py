@@ -11,7 +11,6 @@ from ledger import dispatch_window, submission
 from ledger.attempts import find_lapsed_attempts, stale_jobs
 from ledger.dispatch_window import look, pushed_jobs, release_due, release_sites, top_up
 from ledger.job_control import overdue_jobs
-from ledger.job_search import JobFilter
 from ledger.money import presume_lost_calls
 from ledger.runs.run import overdue_gates
 from ledger.runs.steps import find_unmerged_runs
@@ -19,6 +18,7 @@ from ledger.store import Ledger, Statement, create_ledger_engine
 from ledger.submission import accept_all
 from producers.dispatch import sweeping
 from producers.intake.decisions import limits_of
+from producers.use_cases.job_search import JobFilter
 from producers.use_cases.jobs import page_of_jobs
 from routing.jobs import State
 from routing.policy.platform import DispatchWindow
