@@ -201,6 +201,9 @@ def watch(
             session.connection().execute(
                 text("UPDATE tenant SET auto_approve = true WHERE name = :name"), {"name": TENANT}
             )
+        with ledger.look() as connection:  # a minute, as it is, is longer than rows are kept here
+            connection.execute(text(f"ALTER SYSTEM SET autovacuum_naptime = {KEPT_SECONDS / 9:.0f}"))
+            connection.execute(text("SELECT pg_reload_conf()"))
         watcher = Watcher(embedded, ledger, every_seconds=every_seconds, say=say)
         callers = Callers(embedded, jobs=jobs, seed=seed, ended=lambda: watcher.ended_jobs)
         threads = [threading.Thread(target=callers.run, daemon=True) for _ in range(2)]
