@@ -416,7 +416,7 @@ def _least_tokens(policy: Policy, request: ModelRequest) -> int:
 
 
 def _today() -> str:
-    return f"{datetime.now(UTC):%Y-%m-%d}"
+    return datetime.now(UTC).date().isoformat()
 
 
 def _lowered(policy: Policy, overrides: str) -> Policy:

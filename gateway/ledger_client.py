@@ -43,6 +43,7 @@ from ledger.money import (
     CapsMissing,
     CircuitMissing,
     CircuitRefusal,
+    CircuitShut,
     Ended,
     Reserved,
 )
@@ -132,10 +133,13 @@ class Ledger:
         Raises:
             LedgerUnreachableError: the reservation may or may not have been made.
         """
-        for _ in range(3):
-            rows = await self.run(money.reserve(bearer, call, caps))
+        is_gated = call.circuit.is_metered
+        for _ in range(4):
+            rows = await self.run(money.reserve(bearer, call, caps, is_gated=is_gated))
             outcome = money.read_reserve(rows[0], call)
-            if isinstance(outcome, CapsMissing):
+            if isinstance(outcome, CircuitShut):
+                is_gated = True
+            elif isinstance(outcome, CapsMissing):
                 await self.run(money.open_caps(caps))
             elif isinstance(outcome, CircuitMissing):
                 await self.run(provider_circuits.open_row(call.circuit.account, call.model))

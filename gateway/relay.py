@@ -49,8 +49,9 @@ Check = Callable[[], Coroutine[Any, Any, None]]
 _MAX_REPLY_BYTES = 32 * 1024 * 1024
 _MAX_ERROR_BYTES = 64 * 1024
 _DRAIN_SECONDS = 1.0
-_IDLE_SECONDS = 15.0
-"""Idle connections are dropped after this, before any provider closes them."""
+_IDLE_SECONDS = 4.0
+"""Idle connections are dropped after this, before a provider closes them: uvicorn and Node do so after 5 s. A call sent
+at that moment is broken off, and paid for as if it had been made."""
 _OK = 200
 _WAITING = frozenset({b"retry-after", b"x-should-retry"})
 _STILL_SECONDS = 5.0

@@ -73,12 +73,42 @@ ON CONFLICT DO NOTHING
 RETURNING scope
 """
 
+# The circuit's row is locked after the caps, and only when it has buckets or is to be tested: one gateway alone gets to
+# test it, and a call takes from a bucket together with its reserve.
+_GATE = f""", gate AS MATERIALIZED (
+    SELECT provider_circuit.open_until IS NOT NULL AS is_test, provider_circuit.reason, {OPEN_SECONDS} AS open_seconds,
+           {FILLED_REQUESTS} AS requests, {FILLED_TOKENS} AS tokens,
+           %(input_tokens)s::float + verdict.tokens AS needed
+    FROM verdict CROSS JOIN provider_circuit
+    WHERE verdict.has_all_caps AND verdict.tokens >= %(least_tokens)s::bigint
+      AND provider_circuit.provider = %(account)s AND provider_circuit.model = %(model)s
+      AND (%(is_metered)s::bool OR EXISTS (SELECT FROM seen WHERE is_shut))
+    FOR UPDATE OF provider_circuit
+), shortage AS MATERIALIZED (
+    SELECT greatest((1 - requests) * 60 / %(requests_per_minute)s::float,
+                    (least(needed, %(tokens_per_minute)s::float) - tokens) * 60 / %(tokens_per_minute)s::float
+           ) AS seconds
+    FROM gate
+), passed AS (
+    UPDATE provider_circuit SET probing_until = CASE WHEN gate.is_test THEN
+                        clock_timestamp() + make_interval(secs => %(probe_seconds)s::float) END,
+                    requests = coalesce(gate.requests - 1, provider_circuit.requests),
+                    tokens = coalesce(gate.tokens - gate.needed, provider_circuit.tokens),
+                    filled_at = CASE WHEN %(is_metered)s::bool THEN clock_timestamp()
+                                     ELSE provider_circuit.filled_at END
+    FROM gate CROSS JOIN shortage
+    WHERE provider_circuit.provider = %(account)s AND provider_circuit.model = %(model)s
+      AND coalesce(gate.open_seconds, 0) <= 0 AND coalesce(shortage.seconds, 0) <= 0
+    RETURNING gate.is_test
+)"""
+
+
 # The job is locked before the caps: the call's foreign keys lock it anyway, and a worker that holds it must not make
 # the whole fleet wait for a cap. What the lookup found may be seconds old, so everything in it that can change comes
 # along by value and must still hold. Limits come with the call, so a changed policy applies at once. An open
-# circuit is noticed before any cap is locked. Its row is locked last, and only when it has buckets or is to be tested:
-# one gateway alone gets to test it, and a call takes from a bucket together with its reserve.
-RESERVE = f"""
+# circuit is noticed before any cap is locked. What the gate makes of a statement is a fifth of its cost.
+def _reserve(*, gate: str = "", passes: str, told: str, joins: str = "") -> str:
+    return f"""
 WITH seen AS MATERIALIZED (
     SELECT open_until IS NOT NULL AS is_shut, failures, reason, {OPEN_SECONDS} AS wait
     FROM provider_circuit WHERE provider = %(account)s AND model = %(model)s
@@ -105,41 +135,15 @@ WITH seen AS MATERIALIZED (
                  (least(min(room), %(call_limit)s::bigint) - %(input_nanousd)s::bigint)
                      / %(token_nanousd)s::bigint) AS tokens
     FROM held
-), gate AS MATERIALIZED (
-    SELECT provider_circuit.open_until IS NOT NULL AS is_test, provider_circuit.reason, {OPEN_SECONDS} AS open_seconds,
-           {FILLED_REQUESTS} AS requests, {FILLED_TOKENS} AS tokens,
-           %(input_tokens)s::float + verdict.tokens AS needed
-    FROM verdict CROSS JOIN provider_circuit
-    WHERE verdict.has_all_caps AND verdict.tokens >= %(least_tokens)s::bigint
-      AND provider_circuit.provider = %(account)s AND provider_circuit.model = %(model)s
-      AND (%(is_metered)s::bool OR EXISTS (SELECT FROM seen WHERE is_shut))
-    FOR UPDATE OF provider_circuit
-), shortage AS MATERIALIZED (
-    SELECT greatest((1 - requests) * 60 / %(requests_per_minute)s::float,
-                    (least(needed, %(tokens_per_minute)s::float) - tokens) * 60 / %(tokens_per_minute)s::float
-           ) AS seconds
-    FROM gate
-), passed AS (
-    UPDATE provider_circuit SET probing_until = CASE WHEN gate.is_test THEN
-                        clock_timestamp() + make_interval(secs => %(probe_seconds)s::float) END,
-                    requests = coalesce(gate.requests - 1, provider_circuit.requests),
-                    tokens = coalesce(gate.tokens - gate.needed, provider_circuit.tokens),
-                    filled_at = CASE WHEN %(is_metered)s::bool THEN clock_timestamp()
-                                     ELSE provider_circuit.filled_at END
-    FROM gate CROSS JOIN shortage
-    WHERE provider_circuit.provider = %(account)s AND provider_circuit.model = %(model)s
-      AND coalesce(gate.open_seconds, 0) <= 0 AND coalesce(shortage.seconds, 0) <= 0
-    RETURNING gate.is_test
-), opened AS (
+){gate}, opened AS (
     INSERT INTO call (id, job_id, attempt_id, caps, state, provider, model, key_hash, gateway, lease_until,
                       max_tokens, reserved_nanousd, cost_nanousd, prices_as_of,
                       input_tokens, output_tokens, cache_write_tokens, cache_read_tokens)
     SELECT %(id)s, %(job_id)s, %(attempt_id)s,
-           (SELECT jsonb_agg(jsonb_build_array(scope, key) ORDER BY place) FROM wanted),
-           'reserved', %(provider)s, %(model)s, %(key_hash)s, %(gateway)s, {AFTER_LEASE},
+           %(pairs)s::jsonb, 'reserved', %(provider)s, %(model)s, %(key_hash)s, %(gateway)s, {AFTER_LEASE},
            tokens, %(input_nanousd)s::bigint + tokens * %(token_nanousd)s::bigint, 0, %(prices_as_of)s, 0, 0, 0, 0
     FROM verdict WHERE has_all_caps AND tokens >= %(least_tokens)s::bigint
-      AND (NOT (%(is_metered)s::bool OR EXISTS (SELECT FROM seen WHERE is_shut)) OR EXISTS (SELECT FROM passed))
+      AND {passes}
     RETURNING max_tokens, reserved_nanousd
 ), taken AS (
     UPDATE cap SET reserved_nanousd = cap.reserved_nanousd + opened.reserved_nanousd, limit_nanousd = held.amount
@@ -148,16 +152,27 @@ WITH seen AS MATERIALIZED (
 )
 SELECT EXISTS (SELECT FROM bearer) AS holds, verdict.has_all_caps, tightest.scope, tightest.room,
        opened.max_tokens, opened.reserved_nanousd,
-       seen.failures, coalesce(passed.is_test, false) AS is_test, coalesce(gate.reason, seen.reason) AS reason,
-       greatest(seen.wait, gate.open_seconds) AS open_seconds, shortage.seconds AS short
+       seen.failures, {told}
 FROM verdict
 LEFT JOIN (SELECT scope, room FROM held ORDER BY room LIMIT 1) AS tightest ON true
 LEFT JOIN opened ON true
 LEFT JOIN seen ON true
-LEFT JOIN gate ON true
-LEFT JOIN shortage ON true
-LEFT JOIN passed ON true
+{joins}
 """
+
+
+RESERVE = _reserve(
+    passes="NOT EXISTS (SELECT FROM seen WHERE is_shut)",
+    told="coalesce(seen.is_shut, false) AS is_test, seen.reason, seen.wait AS open_seconds, NULL::float AS short",
+)
+RESERVE_GATED = _reserve(
+    gate=_GATE,
+    passes="""(NOT (%(is_metered)s::bool OR EXISTS (SELECT FROM seen WHERE is_shut))
+           OR EXISTS (SELECT FROM passed))""",
+    told="""coalesce(passed.is_test, false) AS is_test, coalesce(gate.reason, seen.reason) AS reason,
+       greatest(seen.wait, gate.open_seconds) AS open_seconds, shortage.seconds AS short""",
+    joins="LEFT JOIN gate ON true LEFT JOIN shortage ON true LEFT JOIN passed ON true",
+)
 
 WASTED = ", ".join(f"'{outcome}'" for outcome in sorted(WASTED_OUTCOMES))
 USED = ", ".join(f"'{state}'" for state in sorted(USED_ENDS))
@@ -394,6 +409,10 @@ class CircuitMissing(NamedTuple):
     """A metered circuit has no row yet: open it and retry."""
 
 
+class CircuitShut(NamedTuple):
+    """The circuit may have to be tested: reserve through its gate."""
+
+
 class CapsMissing(NamedTuple):
     """A cap has no row yet: open the caps and retry."""
 
@@ -416,7 +435,7 @@ class BearerGone(NamedTuple):
     """What the lookup found does not hold any more: look again."""
 
 
-ReserveOutcome = Reserved | BudgetExceeded | CircuitRefusal | CapsMissing | CircuitMissing | BearerGone
+ReserveOutcome = Reserved | BudgetExceeded | CircuitRefusal | CircuitShut | CapsMissing | CircuitMissing | BearerGone
 
 
 def bearer_of(token_hash: str) -> Statement:
@@ -460,11 +479,12 @@ def open_caps(caps: Sequence[CapLimit]) -> Statement:
     return Statement(OPEN_CAPS, {"caps": _cap_rows(tuple(caps))})
 
 
-def reserve(bearer: Bearer, call: CallStart, caps: Sequence[CapLimit]) -> Statement:
+def reserve(bearer: Bearer, call: CallStart, caps: Sequence[CapLimit], *, is_gated: bool = True) -> Statement:
     """Return the statement that reserves a call's worst case under every cap and opens its row, or does nothing.
 
     It does nothing either when what the bearer says is no longer so: fence, deadline, address, token, budget, provider.
-    When the caps lack room for all requested output tokens, the call gets what fits, down to `least_tokens`.
+    When the caps lack room for all requested output tokens, the call gets what fits, down to `least_tokens`. Without
+    the gate, which only a metered circuit always needs, a circuit that is to be tested takes no call (`CircuitShut`).
     """
     rules = call.circuit.rules
     values = (
@@ -474,12 +494,13 @@ def reserve(bearer: Bearer, call: CallStart, caps: Sequence[CapLimit]) -> Statem
             "call_limit": call.call_limit_nanousd,
             "lease_seconds": CALL_LEASE_SECONDS,
             "caps": _cap_rows(tuple(caps)),
+            "pairs": cap_pairs(tuple(caps)),
         }
     )
     circuit = vars(call.circuit) | {"is_metered": call.circuit.is_metered}
     limits = {"requests_per_minute": rules.requests_per_minute, "tokens_per_minute": rules.tokens_per_minute}
     pauses = {"probe_seconds": rules.probe_seconds, "pause_seconds": rules.pause_seconds}
-    return Statement(RESERVE, {**values, **circuit, **limits, **pauses})
+    return Statement(RESERVE_GATED if is_gated else RESERVE, {**values, **circuit, **limits, **pauses})
 
 
 def read_reserve(row: Sequence[Any], call: CallStart) -> ReserveOutcome:
@@ -495,6 +516,8 @@ def read_reserve(row: Sequence[Any], call: CallStart) -> ReserveOutcome:
         return CircuitRefusal(float(short), None)
     if call.circuit.is_metered and failures is None:
         return CircuitMissing()
+    if is_test:
+        return CircuitShut()
     if not has_all_caps:
         return CapsMissing()
     of_call = BudgetExceeded("call", call.call_limit_nanousd)
@@ -578,6 +601,12 @@ def _cap_rows(caps: tuple[CapLimit, ...]) -> str:
         for place, cap in enumerate(caps)
     ]
     return dump_json(rows)
+
+
+@lru_cache(maxsize=1024)
+def cap_pairs(caps: tuple[CapLimit, ...]) -> str:
+    """Return how a call's row names its caps."""
+    return dump_json([[cap.scope, cap.key] for cap in caps])
 
 
 _IS_LIVE_ADDRESS = """

@@ -21,14 +21,19 @@ class Server(uvicorn.Server):
             await asyncio.sleep(_TICK_SECONDS)
 
 
-_TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+def _refusal(status: str) -> bytes:
+    return f"HTTP/1.1 {status}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".encode()
+
+
+_TOO_SLOW = _refusal("408 Request Timeout")
+_TOO_LARGE = _refusal("431 Request Header Fields Too Large")
 
 
 class TimedHttpProtocol(HttpToolsProtocol):
-    """HTTP/1.1 for strangers: a connection with a deadline for the head of each request, and one for its body.
+    """HTTP/1.1 for strangers: each request's head has a deadline and a size, and its body a deadline.
 
     uvicorn limits the pause between two requests and nothing else: each begun and never finished one would hold its
-    connection, and a buffer, for ever.
+    connection, and a buffer that grows with whatever comes, for ever.
     """
 
     head_seconds = 10.0
@@ -36,12 +41,16 @@ class TimedHttpProtocol(HttpToolsProtocol):
     body_seconds = 20.0
     """For a body, and a second more for each `body_bytes` that have come."""
     body_bytes = 16_384
+    head_bytes = 65_536
+    """The most, and what came with it in one read, that is neither a whole head nor body: of trailers, too."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._timer: TimerHandle | None = None
         self._due = 0.0
         self._has_begun = False
+        self._unread = 0
+        """Bytes of a head, or of trailers, that is not whole yet."""
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         """Wait for the first request."""
@@ -58,22 +67,27 @@ class TimedHttpProtocol(HttpToolsProtocol):
         if self._timer is None:
             self._wait(self.head_seconds)
         self._has_begun = True
+        self._unread += len(data)
         super().data_received(data)
+        if self._unread > self.head_bytes:
+            self._refuse(_TOO_LARGE)
 
     def on_headers_complete(self) -> None:
         """Wait for the body."""
+        self._unread = 0
         super().on_headers_complete()
         self._wait(self.body_seconds)
 
     def on_body(self, body: bytes) -> None:
         """Allow a long body more time."""
+        self._unread = 0
         self._due += len(body) / self.body_bytes
         super().on_body(body)
 
     def on_message_complete(self) -> None:
         """Stop waiting."""
         self._stop_waiting()
-        self._has_begun = False
+        self._has_begun, self._unread = False, 0
         super().on_message_complete()
 
     def _wait(self, seconds: float) -> None:
@@ -92,7 +106,10 @@ class TimedHttpProtocol(HttpToolsProtocol):
         if self._due > self.loop.time():
             self._timer = self.loop.call_at(self._due, self._give_up)
             return
+        self._refuse(_TOO_SLOW)
+
+    def _refuse(self, why: bytes) -> None:
         is_answering = self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete
         if self._has_begun and not is_answering:
-            self.transport.write(_TOO_SLOW)
+            self.transport.write(why)
         self.transport.close()

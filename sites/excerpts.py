@@ -28,6 +28,8 @@ _GENERATED: Final = ("package-lock.json", "npm-shrinkwrap.json")
 """Large text that nobody edits by hand."""
 MAX_READ_BYTES: Final = 24 * 1024
 """Of the pages' text that a question comes with."""
+_MOST_SOURCE_CHARS: Final = 2 * _MAX_SEARCHED_BYTES
+"""Of the pages that this text is sought in: reading them takes half a second."""
 _SILENT: Final = frozenset({"script", "style", "template", "svg", "noscript"})
 _CELLS: Final = frozenset({"td", "th"})
 _INLINE_TEXT: Final = _CELLS | {"b", "em", "i", "small", "span", "strong", "time", "u", "mark", "cite", "code"}
@@ -84,16 +86,18 @@ def show_text(files: Mapping[str, bytes], prompt: str, *, max_bytes: int = MAX_R
     """Return what visitors read on a site's pages, the most relevant page first, up to `max_bytes` of UTF-8.
 
     A page costs a model a fraction of its source so; one without room is named, to be read by a tool.
+    At most `_MOST_SOURCE_CHARS` are looked at.
     """
     texts = {path: text for path, data in files.items() if path.endswith(".html") and (text := _text_of(path, data))}
-    wanted = _Wanted.of(prompt)
+    wanted, looked_at = _Wanted.of(prompt), 0
     shown, left = [], []
     for path in sorted(texts, key=lambda path: (-wanted.score(path, texts[path]), path)):
-        page = read_page(texts[path]) if max_bytes >= 0 else ""
-        max_bytes -= len(page.encode())
-        if max_bytes < 0:
+        looked_at += len(texts[path])
+        page = read_page(texts[path]) if max_bytes > 0 and looked_at <= _MOST_SOURCE_CHARS else None
+        if page is None or (size := len(page.encode())) > max_bytes:
             left.append(path)
         else:
+            max_bytes -= size
             shown.append(Excerpt(path, page, 1, 1, 1).shown())
     rest = [f"Other pages: {', '.join(left[:_MAX_LISTED])}"] if left else []
     return "\n".join(shown + rest)

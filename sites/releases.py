@@ -240,7 +240,7 @@ class Sweeper:
             for verdict in _doomed(shard, frozenset(), older_than):  # the next scan makes it anew
                 swept.leftovers += 1
                 if not is_dry_run:
-                    self._disk.discard(verdict)
+                    self._remove(verdict)
         return swept
 
     def _sweep_site(self, site: Path, shown: Shown, older_than: float, is_dry_run: bool, swept: Swept) -> None:
@@ -249,7 +249,7 @@ class Sweeper:
             in_use = _in_use(site)
             if not is_dry_run:
                 for link in _doomed(site / "releases", shown.releases | {in_use.name}, older_than):
-                    self._disk.discard(link)
+                    self._remove(link)
             for tree in _doomed(site / "trees", shown.trees | {in_use.resolve().name}, older_than):
                 if tree.name.startswith("."):
                     swept.leftovers += 1
@@ -259,7 +259,7 @@ class Sweeper:
                     doomed.append(tree.with_name(f"{_SWEPT}{secrets.token_hex(8)}"))
                     self._disk.replace(tree, doomed[-1])  # so that no reader meets half a tree
         for tree in doomed:
-            shutil.rmtree(tree)
+            self._remove(tree)
 
     def _sweep_shard(
         self, shard: Path, blobs: frozenset[str], older_than: float, is_dry_run: bool, swept: Swept
@@ -269,9 +269,16 @@ class Sweeper:
                 swept.leftovers += 1
             else:
                 swept.blobs += 1
-                swept.blob_bytes += blob.stat().st_size
+                swept.blob_bytes += blob.lstat().st_size
             if not is_dry_run:
-                self._disk.discard(blob)
+                self._remove(blob)
+
+    def _remove(self, path: Path) -> None:
+        """Remove a file, or a directory: a planted one is no reason to stop."""
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            self._disk.discard(path)
 
 
 def _doomed(directory: Path, kept: frozenset[str], older_than: float) -> Iterator[Path]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlmodel import Session
 
@@ -31,6 +31,7 @@ from workers.attempt import Attempt, Inputs
 from workers.compute import timed
 from workers.outcomes import Answered, Asked, Candidate, Deferred, Ended, Escalate, Outcome, Replied, Routed
 
+ResultT = TypeVar("ResultT")
 Settlement = Callable[[Session, Job], None]
 """The fast part: called with the locked job, in the transaction that also closes the attempt."""
 
@@ -147,12 +148,15 @@ def _prepare_candidate(attempt: Attempt, outcome: Candidate, *, ledger: Ledger) 
     with ledger.begin() as session:
         move(session, lock_owned_job(session, attempt.claim.attempt), State.SCANNING)
     try:
-        new, facts = attempt.compute(
-            _release_and_hidden_text, outcome, known_keys=attempt.known_keys, new_keys=attempt.session_keys
-        )
+        new, facts = _scan(attempt, _release_and_hidden_text, outcome)
     except (TreeRefusedError, PathRefusedError) as error:
         return EndWith(Ended(State.FAILED, Reason.SCAN_REFUSED, str(error)))
     return _offer(replace(outcome, facts={**outcome.facts, **facts}), new, hours=attempt.policy.approval.hours)
+
+
+def _scan(attempt: Attempt, work: Callable[..., ResultT], kept: Candidate, **named: str) -> ResultT:
+    """Compute a release from files that no key may be in."""
+    return attempt.compute(work, kept, known_keys=attempt.known_keys, new_keys=attempt.session_keys, **named)
 
 
 def _release_and_hidden_text(
@@ -210,9 +214,7 @@ def from_base(inputs: Inputs, candidate: Candidate) -> Candidate:
 def _prepare_kept(attempt: Attempt, ended: Ended, kept: Candidate) -> Settlement:
     """Store what a job had done when it ended, as a release that nobody can approve: its job is over."""
     try:
-        new = attempt.compute(
-            _release_of, kept, step="salvage", known_keys=attempt.known_keys, new_keys=attempt.session_keys
-        )
+        new = _scan(attempt, _release_of, kept, step="salvage")
     except (TreeRefusedError, PathRefusedError) as error:
         return EndWith(replace(ended, detail=f"{ended.detail}; but {error}", kept=None))
 
@@ -229,9 +231,7 @@ def _prepare_deferred(attempt: Attempt, deferred: Deferred) -> Settlement:
     new = None
     if deferred.kept is not None:
         try:
-            new = attempt.compute(
-                _release_of, deferred.kept, step="salvage", known_keys=attempt.known_keys, new_keys=attempt.session_keys
-            )
+            new = _scan(attempt, _release_of, deferred.kept, step="salvage")
         except (TreeRefusedError, PathRefusedError):
             new = None  # start over from the base
 

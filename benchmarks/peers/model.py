@@ -23,4 +23,12 @@ async def answer(scope: Any, receive: Any, send: Any) -> None:
 
 
 if __name__ == "__main__":
-    uvicorn.run(answer, port=int(sys.argv[1]), http="httptools", loop="uvloop", lifespan="off", log_config=None)
+    uvicorn.run(
+        answer,
+        port=int(sys.argv[1]),
+        http="httptools",
+        loop="uvloop",
+        lifespan="off",
+        log_config=None,
+        timeout_keep_alive=75,
+    )

@@ -169,7 +169,7 @@ class AnthropicProvider(Provider):
             tokens = from_json(body)["input_tokens"]
         except (ValueError, KeyError, TypeError):
             return None
-        if not isinstance(tokens, int) or isinstance(tokens, bool) or tokens < 1:
+        if not is_count(tokens) or tokens < 1:
             return None
         return tokens + tokens // _COUNT_MARGIN + _COUNT_MARGIN
 

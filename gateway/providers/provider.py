@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any, NamedTuple, Protocol, TypeGuard
 from uuid import UUID
 
@@ -297,11 +298,13 @@ def message_of_error(body: bytes) -> str:
 
 
 def is_count(value: Any) -> TypeGuard[int]:
-    """Return whether a value is a number of tokens."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    """Return whether a value is a number of tokens, which the ledger has a column for."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST_TOKENS
 
 
+_MOST_TOKENS = 2**31
 _BORDER = re.compile(rb"\r\n\r\n|\n\n|\r\r")
+_LONGEST_BORDER = 4
 MAX_EVENT_BYTES = 4 * 1024 * 1024
 
 
@@ -313,7 +316,7 @@ class EventSplitter:
     """Splits a stream of bytes into whole events, unchanged."""
 
     def __init__(self) -> None:
-        self._pending = b""
+        self._pending = bytearray()
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Take bytes and return the events that are now complete.
@@ -321,23 +324,25 @@ class EventSplitter:
         Raises:
             UnreadableStreamError: the provider's fault.
         """
-        data = self._pending + chunk
-        if b"\r" not in data:
-            *events, self._pending = data.split(b"\n\n")
-            events = [event + b"\n\n" for event in events]
+        new = self._pending[-_LONGEST_BORDER:] + chunk if self._pending else chunk
+        if b"\n\n" not in new and not (b"\r" in new and _BORDER.search(new)):
+            self._pending += chunk  # and nothing that came before is looked at again
+            events: list[bytes] = []
         else:
-            events = self._split(data)
+            *events, rest = _split(bytes(self._pending) + chunk)
+            self._pending = bytearray(rest)
         if len(self._pending) > MAX_EVENT_BYTES:
             raise UnreadableStreamError(f"an event is longer than {MAX_EVENT_BYTES} bytes")
         return events
 
-    def _split(self, data: bytes) -> list[bytes]:
-        events, start = [], 0
-        for border in _BORDER.finditer(data):
-            events.append(data[start : border.end()])
-            start = border.end()
-        self._pending = data[start:]
-        return events
+
+def _split(data: bytes) -> list[bytes]:
+    """Return whole events, and what follows the last."""
+    if b"\r" not in data:
+        *events, rest = data.split(b"\n\n")
+        return [*(event + b"\n\n" for event in events), rest]
+    borders = [0, *(border.end() for border in _BORDER.finditer(data)), len(data)]
+    return [data[start:end] for start, end in pairwise(borders)]
 
 
 def data_of(event: bytes) -> bytes:

@@ -17,9 +17,9 @@ from uuid import UUID
 from sqlmodel import Session, col, select
 
 from ledger.events import EventKind
-from ledger.money import BOOK, OF_THE_DAY, CapLimit, book_caps, open_caps
+from ledger.money import BOOK, OF_THE_DAY, CapLimit, book_caps, cap_pairs, open_caps
 from ledger.record_tables import RecordedCall
-from ledger.store import Statement, dump_json
+from ledger.store import Statement
 from ledger.tables import Job, on_bill
 from routing.policy.prices import Usage
 
@@ -144,15 +144,14 @@ def book_lost(served: Served, *, is_known: bool) -> tuple[Statement, Statement]:
 
     The job of an unknown attempt may be unknown, too: its call counts against the caps of its day alone.
     """
-    caps = [cap for cap in served.caps if is_known or cap.scope in OF_THE_DAY]
+    caps = tuple(cap for cap in served.caps if is_known or cap.scope in OF_THE_DAY)
     values = vars(served) | served.usage._asdict()
     told = {
         "event": EventKind.CALL.value,
         "alarm": EventKind.CALL_RESTORED.value,
         "lost": "row" if is_known else "attempt",
     }
-    pairs = dump_json([[cap.scope, cap.key] for cap in caps])
-    return open_caps(caps), Statement(_RESTORE if is_known else _ADOPT, values | told | {"pairs": pairs})
+    return open_caps(caps), Statement(_RESTORE if is_known else _ADOPT, values | told | {"pairs": cap_pairs(caps)})
 
 
 RECORD = """

@@ -96,8 +96,11 @@ class Verdicts:
             draft = path.with_name(f".{name}.{secrets.token_hex(8)}")
             with suppress(OSError):
                 path.parent.mkdir(parents=True, exist_ok=True)
-                draft.write_bytes(self._mac(name, text) + text)
-                os.replace(draft, path)
+                try:
+                    draft.write_bytes(self._mac(name, text) + text)
+                    os.replace(draft, path)
+                finally:
+                    draft.unlink(missing_ok=True)
 
     def _mac(self, name: str, text: bytes) -> bytes:
         return hmac.digest(self._keys, name.encode() + text, "sha256")

@@ -112,7 +112,7 @@ def test_the_tutorial_runs_as_it_is_written_with_the_rehearsal_in_the_provider_s
     up = ["bash", "-c", f"exec {tutorial.blocks['up.sh']}"]
     with running(provider, tmp_path, environment, name="provider"), running(up, tmp_path, environment) as said:
         wait_until(lambda: "Ctrl-C stops" in said.read_text(), seconds=60, what="pointsman up says that it is ready")
-        assert "Claude, paid by your key" in said.read_text()
+        assert "anthropic, paid by your key" in said.read_text()
         pages = re.search(r"pages\s+(http://\S+)", said.read_text())
         assert pages is not None
         whole = "\n".join(tutorial.blocks[f"{name}.sh"] for name in ("check", "site", "route", "submit", "publish"))

@@ -36,7 +36,7 @@ from tests.chaos.growth import picture, table
 from tests.chaos.options import Options
 from tests.chaos.report import Report
 from tests.chaos.samples import Sample, take
-from tests.chaos.slopes import Fit, Tolerance, at_one_pace, fit
+from tests.chaos.slopes import Fit, Tolerance, at_one_pace, at_one_peak, fit
 
 KEPT_SECONDS = 45.0
 """Retention: a thousandth of half a day."""
@@ -157,7 +157,10 @@ def _fleet() -> Iterator[Embedded]:
             fake_provider=FakeProviderConfig(speed="max"),
             api_port=0,
             policy=_policy(home),
-            environment={"TMPDIR": str(home / "home" / "tmp")},
+            environment={
+                "TMPDIR": str(home / "home" / "tmp"),
+                "POINTSMAN_DISPATCHER__SWEEP_SECONDS": str(KEPT_SECONDS / 9),  # or rows stay for twice as long as kept
+            },
         )
         with Embedded(options, base_environment=os.environ) as embedded:
             for number in range(SITES):
@@ -176,9 +179,13 @@ def _fits(samples: Sequence[tuple[float, Sample]], sampled_at: Sequence[float]) 
             continue
         why = BY_DESIGN.get(what, "") if unit in ("rows", "size MiB") else ""
         found = fit(name, points, unit=unit, tolerance=UNITS[unit], why_grows=why)
+        paced: Sequence[tuple[float, float]] = ()
         if unit == "rows" and not found.is_flat:
             paced = at_one_pace(points, [sampled_at[index] for index in seen], kept_seconds=KEPT_SECONDS)
-            found = fit(name, paced, unit=unit, tolerance=UNITS[unit], why_grows=why) if len(paced) >= 6 else found
+        elif unit == "size MiB" and not found.is_flat:
+            paced = at_one_peak(points, [samples[index][1][f"rows/{what}"] for index in seen])
+        if len(paced) >= 6:
+            found = fit(name, paced, unit=unit, tolerance=UNITS[unit], why_grows=why)
         fits.append(found)
     return fits
 
@@ -194,6 +201,9 @@ def watch(
             session.connection().execute(
                 text("UPDATE tenant SET auto_approve = true WHERE name = :name"), {"name": TENANT}
             )
+        with ledger.look() as connection:  # a minute, as it is, is longer than rows are kept here
+            connection.execute(text(f"ALTER SYSTEM SET autovacuum_naptime = {KEPT_SECONDS / 9:.0f}"))
+            connection.execute(text("SELECT pg_reload_conf()"))
         watcher = Watcher(embedded, ledger, every_seconds=every_seconds, say=say)
         callers = Callers(embedded, jobs=jobs, seed=seed, ended=lambda: watcher.ended_jobs)
         threads = [threading.Thread(target=callers.run, daemon=True) for _ in range(2)]

@@ -10,7 +10,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import accumulate, combinations
 from statistics import median
 from typing import NamedTuple
 
@@ -98,6 +98,19 @@ def at_one_pace(
     paced = [(index, ended) for index, ended in recent if ended > 0]
     usual = median(ended for _, ended in paced) if paced else 0.0
     return [(points[index][0], points[index][1] * usual / ended) for index, ended in paced]
+
+
+def at_one_peak(points: Sequence[tuple[float, float]], rows: Sequence[float]) -> list[tuple[float, float]]:
+    """Return a table's sizes as they would be had it always been made for the most rows that it held.
+
+    A table does not shrink with its rows, so a size that grows with their peak is no leak.
+
+    Args:
+        points: jobs so far, and the size.
+        rows: what the table held then, in the same order.
+    """
+    peaks = list(accumulate(rows, max))
+    return [(jobs, size * peaks[-1] / peak) for (jobs, size), peak in zip(points, peaks, strict=True) if peak > 0]
 
 
 def fit(

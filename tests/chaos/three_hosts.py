@@ -71,6 +71,7 @@ class ThreeHosts:
             "POINTSMAN_PAGES__PORT": str(_PAGES_PORT),
             "POINTSMAN_PAGES__PUBLIC_URL": f"http://127.0.0.1:{_PAGES_PORT}",
             "POINTSMAN_WORKER__GATEWAY_URL": f"http://{first}:{_GATEWAY_PORT}",
+            "POINTSMAN_BOX__ENGINE": f"unix://{self.home}/no-engine",  # boxes would reach no host here
         }
 
     def start(self) -> None:

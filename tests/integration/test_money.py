@@ -2,6 +2,8 @@
 
 import random
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -12,7 +14,17 @@ from sqlalchemy import text
 
 from ledger import money
 from ledger.attempts import hash_token
-from ledger.money import Bearer, BearerGone, CallStart, CapsMissing, Reserved
+from ledger.money import (
+    Bearer,
+    BearerGone,
+    CallStart,
+    CapsMissing,
+    CircuitRefusal,
+    CircuitShut,
+    CircuitUse,
+    Reserved,
+)
+from ledger.record_tables import ProviderCircuit
 from ledger.store import Ledger
 from routing.policy.platform import platform_policy
 from routing.policy.prices import NANOUSD_PER_USD, BudgetExceeded, Usage
@@ -72,6 +84,24 @@ def settle(world: World, call_id: UUID, cost: int) -> bool:
     statement = money.settle(call_id, usage=Usage(), cost_nanousd=cost, finish="completed", status=200, state="settled")
     with world.ledger.begin() as session:
         return bool(statement.all(session))
+
+
+def test_a_circuit_that_may_have_to_be_tested_takes_a_call_through_its_gate_alone(world: World) -> None:
+    holder, call = bearer(world), replace(start(400), circuit=CircuitUse(account="own"))
+    caps = money.caps_of(holder, policy=world.policy)
+    with world.ledger.begin() as session:
+        just_now = datetime.now(UTC) - timedelta(seconds=1)
+        session.add(ProviderCircuit(provider="own", model="m", failures=3, open_until=just_now))
+    with world.ledger.begin() as session:
+        money.open_caps(caps).all(session)
+        found = [
+            money.read_reserve(
+                money.reserve(holder, replace(call, id=uuid4()), caps, is_gated=gated).one(session), call
+            )
+            for gated in (False, True, True)
+        ]
+    assert found[:2] == [CircuitShut(), Reserved(1, 400, circuit_failures=3, is_circuit_test=True)]
+    assert isinstance(found[2], CircuitRefusal), "one call tests it"
 
 
 @pytest.mark.req("H-100", "H-101", "H-102")

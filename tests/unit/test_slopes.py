@@ -1,10 +1,11 @@
 """The verdict on growth, on samples that are made: what leaks is found, what only jumps about is not."""
 
 import random
+from itertools import accumulate
 
 import pytest
 
-from tests.chaos.slopes import Tolerance, at_one_pace, fit, theil_sen
+from tests.chaos.slopes import Tolerance, at_one_pace, at_one_peak, fit, theil_sen
 
 
 def samples(slope: float, *, noise: float = 0.0, count: int = 120) -> list[tuple[float, float]]:
@@ -68,3 +69,13 @@ def test_without_a_job_in_the_time_that_rows_are_kept_there_is_no_pace() -> None
 
 def test_samples_at_one_moment_have_no_slope() -> None:
     assert theil_sen([(1.0, 1.0), (1.0, 2.0)]).likely == 0.0
+
+
+@pytest.mark.parametrize(("bloat_per_job", "verdict"), [(0.0, "about zero"), (0.005, "GROWS")])
+def test_a_table_that_is_larger_because_it_once_held_more_rows_is_no_leak(bloat_per_job: float, verdict: str) -> None:
+    points, _ = kept_rows(leaked_per_job=0.0)
+    peaks = list(accumulate((rows for _, rows in points), max))
+    sizes = [(jobs, peak / 100 + bloat_per_job * jobs) for (jobs, _), peak in zip(points, peaks, strict=True)]
+    assert fit("size/event", sizes, unit="size MiB", tolerance=Tolerance(2, 0.10)).verdict == "GROWS"
+    alike = at_one_peak(sizes, [rows for _, rows in points])
+    assert fit("size/event", alike, unit="size MiB", tolerance=Tolerance(2, 0.10)).verdict == verdict

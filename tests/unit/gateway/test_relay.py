@@ -4,11 +4,12 @@ from types import SimpleNamespace
 from typing import Any, cast
 from uuid import uuid4
 
+import aiohttp
 import pytest
 
 from gateway.config import GatewayConfig
 from gateway.ledger_client import Ledger
-from gateway.relay import OpenCall, OpenCalls, Relay
+from gateway.relay import OpenCall, OpenCalls, Relay, open_session
 
 CONFIG = GatewayConfig.model_validate({"pepper": "p" * 20, "watch_seconds": 0.005, "renew_seconds": 60})
 
@@ -71,3 +72,11 @@ def test_a_call_whose_booking_breaks_is_not_kept_alive_for_ever() -> None:
         assert calls.is_idle
 
     asyncio.run(carry())
+
+
+def test_an_idle_connection_is_given_up_before_the_servers_that_close_theirs_soonest() -> None:
+    async def keeps_seconds() -> float | None:
+        async with open_session(CONFIG) as session:
+            return cast(aiohttp.TCPConnector, session.connector)._keepalive_timeout
+
+    assert 0 < (asyncio.run(keeps_seconds()) or 0) < 5, "uvicorn and Node close theirs then"

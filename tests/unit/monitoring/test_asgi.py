@@ -1,4 +1,4 @@
-"""A request that does not arrive in time is given up, and nobody else waits for it."""
+"""A request that does not arrive in time, or has no end, is given up, and nobody else waits for it."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from tests.threads import serve_in_thread
 
 HEAD_SECONDS, BODY_SECONDS = 0.5, 1.0
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+CHUNKED = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
 POST = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n"
 
 
@@ -31,6 +32,7 @@ class Quick(TimedHttpProtocol):
     head_seconds = HEAD_SECONDS
     body_seconds = BODY_SECONDS
     body_bytes = 100
+    head_bytes = 2_000
 
 
 async def echo(scope: Any, receive: Callable[[], Any], send: Callable[[Any], Any]) -> None:
@@ -115,6 +117,25 @@ def test_a_head_that_trickles_is_given_up_as_well(connect: Connect) -> None:
         sent += 1
     assert until_closed(made) == b"HTTP/1.1 408 Request Timeout"
     assert sent < 100
+
+
+@pytest.mark.parametrize("begun", [b"GET /", b"GET / HTTP/1.1\r\nX-A: ", CHUNKED + b"1\r\nx\r\n0\r\nX-A: "])
+def test_a_head_or_a_trailer_that_has_no_end_is_no_buffer_without_one(connect: Connect, begun: bytes) -> None:
+    made, sent = connect(begun), 0
+    while is_silent(made, seconds=0.01) and sent < 100:
+        made.sendall(b"b" * 100)
+        sent += 1
+    assert until_closed(made) == b"HTTP/1.1 431 Request Header Fields Too Large"
+    assert sent < 40
+
+
+def test_as_many_bodies_and_heads_as_somebody_has_are_taken_on_one_connection(connect: Connect) -> None:
+    made = connect(b"")
+    for _ in range(3):
+        made.sendall(POST + b"x" * 1000 + GET.replace(b"Host", b"X-A: " + b"b" * 1500 + b"\r\nHost"))
+        said = b""
+        while said.count(b"HTTP/1.1 200 OK") < 2 or not said.endswith(b"\r\n\r\n0"):
+            said += made.recv(65536)
 
 
 @pytest.mark.slow

@@ -39,7 +39,19 @@ def test_questions_of_style_bring_the_stylesheet_and_of_behaviour_the_script() -
     assert "js/app.js" in paths("fix the javascript")[:2]
 
 
-def test_pages_that_have_no_room_any_more_are_named_and_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_without_room_is_named_and_keeps_no_smaller_one_out() -> None:
+    pages = {
+        "1.html": b"<p>Open daily</p>",
+        "2.html": b"<p>Closed on all public holidays</p>",
+        "3.html": b"<p>Ring</p>",
+    }
+    shown = show_text(pages, "When?", max_bytes=15)
+    assert 'path="1.html"' in shown
+    assert 'path="3.html"' in shown
+    assert shown.endswith("Other pages: 2.html")
+
+
+def test_pages_are_read_while_there_is_room_and_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
 
     def note(source: str) -> str:
@@ -47,9 +59,13 @@ def test_pages_that_have_no_room_any_more_are_named_and_not_read(monkeypatch: py
         return read_page(source)
 
     monkeypatch.setattr(module, "read_page", note)
-    shown = show_text({f"{number}.html": b"<p>Open daily</p>" for number in range(9)}, "When?", max_bytes=25)
-    assert len(read) == 3, "two have room, and the third has not"
-    assert shown.endswith("Other pages: 2.html, 3.html, 4.html, 5.html, 6.html, 7.html, 8.html")
+    pages = {f"{number}.html": b"<p>Open daily</p>" for number in range(9)}
+    show_text(pages, "When?", max_bytes=20)
+    assert len(read) == 2, "there is no room for a third"
+    monkeypatch.setattr(module, "_MOST_SOURCE_CHARS", 70)
+    shown = show_text(pages, "When?", max_bytes=9)
+    assert len(read) == 6, "four pages of 17 characters, none of which has room"
+    assert shown == f"Other pages: {', '.join(pages)}"
 
 
 def test_only_text_is_shown_and_everything_is_listed() -> None:

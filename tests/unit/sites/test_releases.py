@@ -77,6 +77,17 @@ def test_a_verdict_of_the_scan_goes_when_nobody_has_made_it_anew_for_long(tmp_pa
     assert (old.exists(), young.exists()) == (False, True)
 
 
+@pytest.mark.parametrize("shard", ["blobs/ab", f"{VERDICTS}/ab", f"sites/{SITE}/trees", f"sites/{SITE}/releases"])
+def test_what_somebody_planted_goes_too_and_ends_no_sweep(shard: str, tmp_path: Path) -> None:
+    planted = tmp_path / shard
+    (planted / "directory" / "inner").mkdir(parents=True)
+    (planted / "file").write_bytes(b"")
+    (planted / "link").symlink_to("nowhere")
+    age(tmp_path)
+    Sweeper(tmp_path).sweep(Kept(frozenset()), older_than=LONG_AGO + 1)
+    assert list(planted.iterdir()) == []
+
+
 @pytest.mark.threat("H7")
 def test_what_the_projection_still_shows_stays_although_the_ledger_has_moved_on(tmp_path: Path) -> None:
     content_store = ContentStore(tmp_path)

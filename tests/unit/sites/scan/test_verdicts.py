@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -140,3 +142,22 @@ def test_a_disk_that_takes_no_verdicts_costs_nothing_but_time(tmp_path: Path, re
     root.write_bytes(b"")
     assert report(SITE, root) == report(SITE, root)
     assert len(read) == 2 * len(SITE)
+
+
+def test_a_disk_that_fills_up_or_an_entry_that_somebody_planted_leaves_no_draft_behind(
+    tmp_path: Path, read: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fill(draft: Path, data: bytes) -> int:
+        draft.touch()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as full:
+        full.setattr(Path, "write_bytes", fill)
+        report(SITE, tmp_path)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+    report(SITE, tmp_path)
+    kept = sorted(path for path in tmp_path.rglob("*") if path.is_file())
+    kept[0].unlink()
+    kept[0].mkdir()
+    report(SITE, tmp_path)
+    assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == kept[1:]
