@@ -91,6 +91,9 @@ EVERYDAY = "routing_everyday.jsonl"
 BLIND5 = "routing_blind5.jsonl"
 """Written before its writer had seen a rule; the same hand then wrote `routing_owners.jsonl`, which is trained on, so
 its held half flatters more than that of `EVERYDAY`."""
+BLIND6 = "routing_blind6.jsonl"
+"""By somebody who has read the definitions alone, and tuned on by nobody: half of its 45 questions, musings and thanks
+are taken for orders."""
 HALVES = [(file, half) for file in FILES for half in ("tune", "held")]
 HARDEST = ("routing_blind4.jsonl", "held")
 """Three quarters of it are edits whose tier must be told, in wordings of a trade each; it stands below the aim."""
@@ -165,12 +168,16 @@ def test_the_second_opinion_finds_tiers_of_unseen_prompts_that_the_rules_do_not(
 
 @pytest.mark.usefixtures("only_tuned")
 @pytest.mark.parametrize(
-    ("file", "mode", "tier"), [(EVERYDAY, 0.92, 0.80), (BLIND5, 0.94, 0.85)], ids=["everyday", "blind5"]
+    ("file", "mode", "tier", "false_answers"),
+    [(EVERYDAY, 0.92, 0.80, 0), (BLIND5, 0.94, 0.85, 0), (BLIND6, 0.83, 0.79, 1)],
+    ids=["everyday", "blind5", "blind6"],
 )
-def test_what_owners_type_every_day_is_routed_as_well_as_measured(file: str, mode: float, tier: float) -> None:
+def test_what_owners_type_every_day_is_routed_as_well_as_measured(
+    file: str, mode: float, tier: float, false_answers: int
+) -> None:
     score = _score(file, "held")
     assert score.total >= 150
-    assert score.false_answers == 0
+    assert score.false_answers <= false_answers
     assert score.mode >= mode
     assert score.tier >= tier
 
