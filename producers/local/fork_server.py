@@ -70,17 +70,28 @@ class ForkServer:
     def _fork(self, descriptor: int, log: int, *more: int) -> tuple[socket.socket, list[int]] | None:
         program, (ours, theirs) = socket.socket(fileno=descriptor), socket.socketpair()
         signal.pthread_sigmask(signal.SIG_BLOCK, _OWN_SIGNALS)
-        if (pid := os.fork()) == 0:
+        try:
+            pid = os.fork()
+        except OSError as error:  # no more tasks or memory: the other programs go on
+            print(f"not forked: {error}", file=sys.stderr, flush=True)
+            pid = None
+        if pid == 0:
             ours.close()
             self._become_program(log)
             return program, [*more, theirs.detach()]
         for each in (log, *more):
             os.close(each)
         theirs.close()
-        self._programs.add(ours)
-        self._running[pid] = program
-        with open(os.pidfd_open(pid), "rb") as handle:  # opened here, where no other program has its number yet
-            socket.send_fds(program, [f"{pid}\n".encode()], [handle.fileno()])
+        if pid is None:
+            ours.close()
+            program.close()
+        else:
+            self._programs.add(ours)
+            self._running[pid] = program
+            handle = os.pidfd_open(pid)  # opened here, where no other program has its number yet
+            with suppress(OSError):  # who ordered it may be gone
+                socket.send_fds(program, [f"{pid}\n".encode()], [handle])
+            os.close(handle)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _OWN_SIGNALS)
         return None
 

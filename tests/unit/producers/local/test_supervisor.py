@@ -259,6 +259,47 @@ def test_a_program_has_another_one_forked_and_gives_it_a_descriptor(forking: Sup
     wait_until(lambda: not server.children(), seconds=5, what="all have ended and are reaped")
 
 
+LEAVING = """
+import errno, os, socket, sys, time
+fork = os.fork
+def fail():
+    raise BlockingIOError(errno.EAGAIN, "no more tasks")
+def fork_in_time():
+    return fail() if os.path.exists(os.environ["PYTHONPATH"] + "/crowded") else fork()
+os.fork = fork_in_time
+def main():
+    if sys.argv[1] == "stay":
+        time.sleep(60)
+    server = socket.socket(fileno=int(os.environ["POINTSMAN_WORKER__FORK_SERVER"]))
+    ours, theirs = socket.socketpair()
+    if sys.argv[1] == "leave":
+        ours.close()
+    else:
+        open(os.environ["PYTHONPATH"] + "/crowded", "x").close()
+    socket.send_fds(server, [b"1"], [theirs.fileno(), 2])
+    theirs.close()
+    print("heard", "nothing" if sys.argv[1] == "leave" else ours.recv(64), flush=True)
+    return 0
+"""
+
+
+def test_an_order_of_a_program_that_is_gone_or_that_cannot_be_met_ends_no_other_program(
+    forking: Supervisor, tmp_path: Path
+) -> None:
+    (tmp_path / "played.py").write_text(LEAVING)
+    forking.start(played("stay"))
+    server = psutil.Process(forking._fork_server().process.pid)
+    forking.start(played("leave", "two"))
+    wait_for_log(tmp_path, "heard nothing", "two")
+    wait_until(lambda: len(server.children()) == 1, seconds=5, what="what it ordered has ended, too")
+    forking.start(played("order", "three"))
+    wait_for_log(tmp_path, "heard b''", "three")
+    (tmp_path / "crowded").unlink()
+    forking.start(played("stay", "four"))
+    assert set(forking.dead()) == {"two", "three"}
+    assert psutil.Process(forking.pids()["four"]).ppid() == server.pid
+
+
 @pytest.mark.slow
 def test_a_killed_supervisor_leaves_neither_programs_nor_the_database(tmp_path: Path) -> None:
     code = (
