@@ -115,7 +115,7 @@ def test_the_exporter_counts_what_the_ledger_holds(installation: Installation) -
     text = httpx2.get(f"{installation.embedded.exporter_url}/metrics", trust_env=False, verify=False).text
     ended = [line for line in text.splitlines() if line.startswith("pointsman_jobs_finished_total")]
     counted = sum(float(line.rsplit(" ", 1)[1]) for line in ended)
-    jobs = installation.http.get("/v1/jobs", params={"limit": 200}).json()
+    jobs = installation.http.get("/v1/jobs", params={"limit": 200}).json()["jobs"]
     accepted = [job for job in jobs if job["reason"] != "invalid_request"]
     assert counted == sum(1 for job in accepted if job["ended_at"])
 
