@@ -61,6 +61,7 @@ ImageUrl = Annotated[str, _address(complaint_about_image), Field(max_length=MAX_
 Email = Annotated[str, Field(max_length=120, pattern=r"^[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+$")]
 Phone = Annotated[str, Field(max_length=40, pattern=r"^\+?[0-9(][0-9 ()./-]{2,}$")]
 Tone = Literal["plain", "tinted", "deep"]
+HeroLayout = Literal["split", "centered", "cover", "statement"]
 IconName = Literal[
     "bed",
     "book",
@@ -196,6 +197,8 @@ class Business:
     lang: str = "en"
     art: ArtName | None = None
     """The drawing that opens a new site."""
+    opening: HeroLayout = "split"
+    """How a new site opens."""
 
     def say(self, phrase: str) -> str:
         """Return one of the builder's own phrases in the business's language."""

@@ -145,6 +145,7 @@ def _business(outline: Outline, pages: Mapping[str, tuple[str, list[OutlinedSect
     if where is None and contact.email:
         where = INDEX
     direct = f"mailto:{contact.email}" if contact.email else None
+    trade, drawing = _trade(outline), outline.theme.art
     return Business(
         name=outline.name,
         tagline=outline.tagline,
@@ -154,7 +155,8 @@ def _business(outline: Outline, pages: Mapping[str, tuple[str, list[OutlinedSect
         links=tuple(_navigation(pages, outline.lang)),
         contact_href=f"{where}#contact" if where else direct,
         lang=outline.lang,
-        art=outline.theme.art or (trade.art if (trade := _trade(outline)) else None),
+        art=drawing or (trade.art if trade else None),
+        opening=trade.opening if trade and not drawing else "split",
     )
 
 
@@ -251,8 +253,10 @@ def _expand(section: OutlinedSection, outline: Outline, business: Business, *, t
 def _header(business: Business) -> JsonObject:
     props: JsonObject = {"brand": business.name, "links": [link.model_dump() for link in business.links]}
     if business.contact_href:
-        props["action"] = {"label": business.say("Get in touch"), "href": business.contact_href}
-        props["links"] = [link for link in props["links"] if link["href"] != business.contact_href]
+        action = {"label": business.say("Get in touch"), "href": business.contact_href}
+        others = [link for link in props["links"] if link["href"] != business.contact_href]
+        in_menu = [{**action, "label": business.say("Contact")}] if "#" in business.contact_href else []
+        props |= {"action": action, "links": others[:7] + in_menu}
     return props
 
 

@@ -1,13 +1,15 @@
-"""The look of a new site by its trade: data in `trades.yaml`, chosen by the model or by the words of the business."""
+"""The look of a new site by its trade and its icons by their subject: data in YAML, found by the site's own words."""
 
 from __future__ import annotations
 
 import pkgutil
 import re
+from collections.abc import Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 import yaml
 
+from sites.spec.catalog import HeroLayout
 from sites.spec.html import ArtName
 from sites.spec.theme import FontName, PresetName
 
@@ -17,7 +19,8 @@ class Trade(NamedTuple):
 
     preset: PresetName
     headings: FontName
-    art: ArtName
+    art: ArtName | None
+    opening: HeroLayout
     words: re.Pattern[str]
     mode: Literal["auto", "dark"]
 
@@ -33,7 +36,14 @@ def _pattern(words: str) -> re.Pattern[str]:
 
 _DATA: Final[dict[str, Any]] = yaml.safe_load(pkgutil.get_data(__name__, "trades.yaml") or b"")
 TRADES: Final = {
-    name: Trade(entry["preset"], entry["headings"], entry["art"], _pattern(entry["words"]), entry.get("mode", "auto"))
+    name: Trade(
+        entry["preset"],
+        entry["headings"],
+        entry.get("art"),
+        entry.get("opening", "split"),
+        _pattern(entry["words"]),
+        entry.get("mode", "auto"),
+    )
     for name, entry in _DATA.items()
 }
 
@@ -45,3 +55,24 @@ def trade_of(*texts: str | None) -> Trade | None:
         if any(hits.values()):
             return TRADES[max(hits, key=lambda name: hits[name])]
     return None
+
+
+ICONS: Final = {
+    name: _pattern(words)
+    for name, words in yaml.safe_load(pkgutil.get_data(__name__, "drawings/words.yaml") or b"").items()
+}
+
+
+def icons_of(entries: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """Return an icon for each entry, no two alike, or none at all if one entry names nothing that has an icon left.
+
+    Args:
+        entries: the texts of each entry, those that say most first.
+    """
+    chosen: list[str] = []
+    for texts in entries:
+        left = [name for text in texts for name, words in ICONS.items() if name not in chosen and words.search(text)]
+        if not left:
+            return ()
+        chosen.append(left[0])
+    return tuple(chosen)

@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from sites.spec.catalog import (
     Business,
     Component,
+    HeroLayout,
     Label,
     Link,
     LinkUrl,
@@ -54,7 +55,7 @@ class HeroProps(SectionProps):
     image: Picture | None = None
     art: ArtName | None = None
     """A drawing in the site's colours, for where there is no image."""
-    layout: Literal["split", "centered", "cover", "statement"] = "split"
+    layout: HeroLayout = "split"
     notes: Annotated[tuple[Label, ...], Field(max_length=4)] = ()
     """Short facts below the buttons."""
 
@@ -69,10 +70,13 @@ def _hero_picture(props: HeroProps, ctx: RenderContext) -> Html | None:
 
 def _outline_hero(section: OutlineSection, business: Business) -> JsonObject:
     notes = [str(item["title"])[:60] for item in section.items if item.get("title")]
-    props: JsonObject = {"heading": business.name, **section_props(section), "layout": "split"}
+    props: JsonObject = {"heading": business.name, **section_props(section), "layout": business.opening}
     if business.tagline and business.tagline != props.get("text"):
         props["eyebrow"] = business.tagline[:60]
-    props |= {"image": {"src": section.image, "alt": ""}} if section.image else {"art": _art_for(business)}
+    if section.image:
+        props["image"] = {"src": section.image, "alt": ""}
+    elif business.art or business.opening != "statement":  # which stands well on its own
+        props["art"] = _art_for(business)
     if business.contact_href:
         props["actions"] = [{"label": business.say("Get in touch"), "href": business.contact_href}]
     return props | ({"notes": notes[:4]} if notes else {})

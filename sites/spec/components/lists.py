@@ -29,6 +29,7 @@ from sites.spec.catalog import (
 )
 from sites.spec.html import Html, anchor, heading, icon, image, level_inside, paragraphs, section, tag
 from sites.spec.model import JsonObject
+from sites.spec.trades import icons_of
 
 _TEXT_OR_DETAIL = ItemField("text", fallback="detail", is_required=False)
 
@@ -73,13 +74,27 @@ def _feature_link(item: Feature, ctx: RenderContext) -> Html | None:
     return tag("p", anchor(ctx, item.link), class_="card-link") if item.link else None
 
 
+_outline_offers = outline_items("items", 9, title=ItemField("title"), text=_TEXT_OR_DETAIL)
+
+
+def _outline_features(section: OutlineSection, business: Business) -> JsonObject:
+    """Return the entries, each with an icon if there is another one for each."""
+    props = _outline_offers(section, business)
+    names = icons_of([(item["title"], item.get("text", "")) for item in props["items"]])
+    return (
+        {**props, "items": [{**item, "icon": name} for item, name in zip(props["items"], names, strict=True)]}
+        if names
+        else props
+    )
+
+
 @Component(
     "Features",
     summary="grid of offers or strengths: heading, text, items [{title, text, icon, image, link}], layout "
     "cards|plain|rows",
     example={"heading": "Why us", "items": [{"title": "Slow dough", "text": "Forty hours of rest.", "icon": "clock"}]},
     words=("features", "feature", "services", "offers", "benefits", "highlights"),
-    outline=outline_items("items", 9, title=ItemField("title"), text=_TEXT_OR_DETAIL),
+    outline=_outline_features,
     outline_hint="items: title, text",
     nav_label="What we do",
 )
@@ -153,21 +168,33 @@ class FaqProps(SectionProps):
     """Questions that open to show their answers, with no script."""
 
     items: Annotated[tuple[Question, ...], Field(min_length=1, max_length=30)]
+    open: bool = False
+    """Whether the first answer shows at once."""
+
+
+_outline_questions = outline_items(
+    "items", 12, question=ItemField("title", 140), answer=ItemField("text", fallback="detail")
+)
 
 
 @Component(
     "FAQ",
-    summary="questions and answers: heading, items [{question, answer}]",
+    summary="questions and answers: heading, items [{question, answer}], open true (the first answer shows)",
     example={"heading": "Questions", "items": [{"question": "Do you deliver?", "answer": "In town, by bicycle."}]},
     words=("faq", "faqs", "questions", "frequently asked questions", "q&a"),
-    outline=outline_items("items", 12, question=ItemField("title", 140), answer=ItemField("text", fallback="detail")),
+    outline=lambda section, business: {**_outline_questions(section, business), "open": True},
     outline_hint="items: title = question, text = answer",
     nav_label="Questions",
 )
 def _faq(props: FaqProps, ctx: RenderContext) -> Html:
     questions = [
-        tag("details", tag("summary", item.question), tag("div", paragraphs(item.answer), class_="answer"))
-        for item in props.items
+        tag(
+            "details",
+            tag("summary", item.question),
+            tag("div", paragraphs(item.answer), class_="answer"),
+            open=props.open and place == 0,
+        )
+        for place, item in enumerate(props.items)
     ]
     return section(ctx, props, tag("div", *questions, class_="questions"), kind="faq")
 

@@ -136,6 +136,28 @@ def test_two_sections_of_one_kind_get_two_keys() -> None:
     assert kinds(outline=with_sections(text, text)).count("RichText") == 2
 
 
+def test_the_button_of_the_header_is_also_the_last_entry_of_the_menu_which_replaces_it_on_phones() -> None:
+    header = expand_outline(OUTLINE).pages[INDEX]["elements"]["header"]["props"]
+    assert header["action"]["href"] == "index.html#contact"
+    assert header["links"][-1] == {"label": "Contact", "href": "index.html#contact"}
+    assert len({link["href"] for link in header["links"]}) == len(header["links"])
+
+
+def test_the_first_answer_of_a_new_site_shows_at_once() -> None:
+    page = render(expand_outline(OUTLINE))[INDEX].decode()
+    assert page.count("<details open>") == 1
+
+
+def test_offers_of_a_new_site_have_an_icon_each_or_none() -> None:
+    def icons(*titles: str) -> list[str | None]:
+        section = {"kind": "Features", "items": [{"title": title} for title in titles]}
+        items = expand_outline(with_sections(section)).pages[INDEX]["elements"]["features"]["props"]["items"]
+        return [item.get("icon") for item in items]
+
+    assert icons("Repairs", "Family rides") == ["tools", "people"]
+    assert icons("Repairs", "Quux") == [None, None]
+
+
 @pytest.mark.parametrize("kind", outline_kinds())
 def test_every_kind_that_outlines_offer_can_be_expanded(kind: str) -> None:
     item = {"title": "Title", "text": "Some text.", "detail": "4"}

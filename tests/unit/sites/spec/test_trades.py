@@ -4,32 +4,40 @@ from typing import Any, get_args
 
 import pytest
 
+from sites.spec.catalog import HeroLayout, IconName
 from sites.spec.html import ArtName
 from sites.spec.model import INDEX
 from sites.spec.outline import expand_outline, outline_schema
 from sites.spec.render import render
 from sites.spec.theme import FONTS, PRESETS
-from sites.spec.trades import TRADES, trade_of
+from sites.spec.trades import ICONS, TRADES, icons_of, trade_of
 
 
-def opening(**outline: Any) -> tuple[dict[str, Any], str]:
+def opening(**outline: Any) -> tuple[dict[str, Any], str | None]:
     """Return the theme and the drawing of a new site."""
+    theme, hero = theme_and_hero(**outline)
+    return theme, hero.get("art")
+
+
+def theme_and_hero(**outline: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     elements = expand_outline({"name": "Noor", "sections": [{"kind": "Hero"}], **outline}).pages[INDEX]["elements"]
-    return elements["page"]["props"]["theme"], elements["hero"]["props"]["art"]
+    return elements["page"]["props"]["theme"], elements["hero"]["props"]
 
 
 def test_every_trade_has_a_look_that_there_is_and_the_model_may_name_it() -> None:
     for trade in TRADES.values():
         assert trade.preset in PRESETS
         assert trade.headings in FONTS
-        assert trade.art in get_args(ArtName)
+        assert trade.art in (*get_args(ArtName), None)
+        assert trade.opening in get_args(HeroLayout)
+        assert trade.art or trade.opening == "statement", "only a statement stands without a drawing"
     assert outline_schema()["properties"]["trade"]["enum"] == list(TRADES)
 
 
 @pytest.mark.parametrize("trade", TRADES)
 def test_a_new_site_looks_like_its_trade(trade: str) -> None:
-    theme, art = opening(trade=trade)
-    assert (theme["preset"], theme["headings"], art) == TRADES[trade][:3]
+    theme, hero = theme_and_hero(trade=trade)
+    assert (theme["preset"], theme["headings"], hero.get("art"), hero["layout"]) == TRADES[trade][:4]
     assert theme.get("mode", "auto") == TRADES[trade].mode
     assert render(expand_outline({"name": "Noor", "trade": trade, "sections": [{"kind": "Hero"}]}))
 
@@ -39,6 +47,31 @@ def test_what_the_request_asks_for_goes_before_the_trade() -> None:
     assert (theme, art) == ({"preset": "noir"}, "waves")
     assert opening(trade="hotel", theme={"headings": "mono"})[0]["headings"] == "mono"
     assert "headings" not in opening(trade="hotel", theme={"font": "slab"})[0]
+
+
+def test_a_drawing_that_was_asked_for_stands_beside_the_words() -> None:
+    _, hero = theme_and_hero(trade="photographer", theme={"art": "hills"})
+    assert (hero["art"], hero["layout"]) == ("hills", "split")
+
+
+@pytest.mark.parametrize(
+    ("entries", "icons"),
+    [
+        ([("Reparaturen",), ("Sauerteigkurs",)], ("tools", "bread")),
+        ([("Einzelzimmer", "Zum Garten."), ("Doppelzimmer", "Nach Süden.")], ("bed", "sun")),
+        ([("Einzelzimmer",), ("Doppelzimmer",)], ()),
+        ([("Reparaturen",), ("Xyz",)], ()),
+        ([("A barcode",)], ()),
+    ],
+)
+def test_entries_get_icons_of_their_subject_if_there_is_another_for_each(
+    entries: list[tuple[str, ...]], icons: tuple[str, ...]
+) -> None:
+    assert icons_of(entries) == icons
+
+
+def test_every_icon_that_words_name_is_in_the_catalog() -> None:
+    assert set(ICONS) <= set(get_args(IconName))
 
 
 @pytest.mark.parametrize(
