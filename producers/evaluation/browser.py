@@ -43,7 +43,7 @@ _ARGUMENTS = (
     "--disable-gpu",
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE *.localhost, EXCLUDE 127.0.0.1",
 )
-_STEP_MS = 2000
+_STEP_MS = 5000
 _PAGE_SECONDS = 30
 _AXE_RULES = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa")
 _PLACES = """async () => {
