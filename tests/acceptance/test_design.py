@@ -142,7 +142,10 @@ def test_no_text_makes_any_component_stick_out_of_any_screen(text: str, tmp_path
     page.close()
 
 
-def test_a_name_beside_a_button_on_a_phone_is_never_cut_inside_a_word(tmp_path: Path, browser: Browser) -> None:
+@pytest.mark.parametrize("leads_to_contact", [True, False])
+def test_a_phone_s_header_cuts_no_word_of_the_name_and_leaves_the_button_to_a_menu_that_has_it(
+    leads_to_contact: bool, tmp_path: Path, browser: Browser
+) -> None:
     outline = {
         "name": "Hotel Bergblick",
         "lang": "de",
@@ -150,10 +153,18 @@ def test_a_name_beside_a_button_on_a_phone_is_never_cut_inside_a_word(tmp_path: 
         "contact": {"email": "a@b.example"},
         "sections": [{"kind": "Hero", "heading": "Ruhe"}, {"kind": "RichText", "heading": "Haus", "text": "Alt."}],
     }
-    for name, data in render(expand_outline(outline)).items():
+    spec = expand_outline(outline).to_dict()
+    if not leads_to_contact:
+        spec["pages"]["index.html"]["elements"]["header"]["props"]["action"]["href"] = "#rich-text"
+    for name, data in render(parse_site(spec)).items():
         (tmp_path / name).write_bytes(data)
     page = browser.new_page(viewport={"width": 390, "height": 800})
     page.goto((tmp_path / "index.html").as_uri())
+    assert page.locator("header .button").is_visible() != leads_to_contact
+    page.get_by_role("button", name="Menü").click()
+    assert page.locator("header nav a").last.inner_text() == "Kontakt"
+    assert page.locator("header nav a").last.is_visible()
+    page.keyboard.press("Escape")
     lines = """() => { const range = document.createRange(), name = document.querySelector(".brand-name");
       range.selectNodeContents(name); return range.getClientRects().length; }"""
     assert page.evaluate(lines) <= 2
