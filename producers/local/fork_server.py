@@ -45,6 +45,8 @@ class ForkServer:
         self._running: dict[int, socket.socket] = {}
         self._programs: set[socket.socket] = set()
         """Over which programs order."""
+        self._woken, self._wake = socket.socketpair()
+        """A signal writes to it: one that comes just before `select` would otherwise wait for the next order."""
         self._is_stopping = False
 
     def serve(self) -> tuple[socket.socket, list[int]]:
@@ -54,9 +56,15 @@ class ForkServer:
         """
         signal.signal(signal.SIGCHLD, lambda *_: self._reap())
         signal.signal(signal.SIGTERM, lambda *_: self._stop(is_orphan=True))
+        for end in (self._woken, self._wake):
+            end.setblocking(False)
+        signal.set_wakeup_fd(self._wake.fileno(), warn_on_full_buffer=False)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _OWN_SIGNALS)
         while True:
-            for source in select.select([self._orders, *self._programs], [], [])[0]:
+            for source in select.select([self._orders, self._woken, *self._programs], [], [])[0]:
+                if source is self._woken:
+                    source.recv(1024)
+                    continue
                 order, descriptors, _, _ = socket.recv_fds(source, 1, 3)
                 if order == FORK:
                     if (given := self._fork(*descriptors)) is not None:
@@ -100,10 +108,11 @@ class ForkServer:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() != self._pid:
             os._exit(1)
+        signal.set_wakeup_fd(-1)
         for number in _OWN_SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _OWN_SIGNALS)
-        for other in (self._orders, *self._running.values(), *self._programs):
+        for other in (self._orders, self._woken, self._wake, *self._running.values(), *self._programs):
             other.close()
         nothing = os.open(os.devnull, os.O_RDONLY)
         for descriptor, target in ((nothing, 0), (log, 1), (log, 2)):
@@ -134,7 +143,8 @@ class ForkServer:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _OWN_SIGNALS)
         self._reap()
         while True:
-            signal.pause()
+            select.select([self._woken], [], [])  # and on until the handler has reaped the last
+            self._woken.recv(1024)
 
 
 def stop_database(directory: Path) -> None:
