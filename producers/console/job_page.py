@@ -17,7 +17,7 @@ from ledger.money import calls_of
 from ledger.tables import Approval, Call, Job, Release, Site
 from producers.api.requests import Resources
 from producers.console.presentation import what_it_waits_for
-from producers.use_cases.job_search import JobFilter, find_jobs
+from producers.use_cases.job_search import JobFilter, find_job_ids
 from producers.use_cases.jobs import CONSOLE_AUDIENCE, EventView, JobView, describe, describe_events
 from producers.use_cases.rounds import tiers_instead
 from producers.use_cases.sites import compare_releases, releases_of_job, scan_view
@@ -305,7 +305,7 @@ def _actions(view: JobView) -> dict[str, bool]:
 
 def _inbox(session: Session, job: Job) -> Inbox:
     waiting = JobFilter(tenant=job.tenant, states=(State.AWAITING_APPROVAL,))
-    ids = [one.id for one in find_jobs(session, waiting, limit=_MOST_WAITING).jobs]
+    ids = find_job_ids(session, waiting, limit=_MOST_WAITING)
     if job.id not in ids:
         return Inbox(len(ids), None, ids[0] if ids else None)
     place = ids.index(job.id)

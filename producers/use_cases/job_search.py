@@ -59,9 +59,18 @@ def find_jobs(session: Session, wanted: JobFilter, *, limit: int) -> FoundJobs:
     """Return a page of at most `limit` jobs."""
     if wanted.text:
         return _find_words(session, wanted, limit)
-    ids = _newest(wanted, limit + 1).with_only_columns(col(Job.id))
+    ids = _newest_ids(wanted, limit + 1)
     jobs = session.scalars(select(Job).where(col(Job.id).in_(ids)).order_by(*_NEWEST)).all()
     return FoundJobs(jobs[:limit], _mark(jobs[limit - 1]) if len(jobs) > limit else None)
+
+
+def find_job_ids(session: Session, wanted: JobFilter, *, limit: int) -> Sequence[UUID]:
+    """Return the ids of the newest jobs, whatever their words are."""
+    return session.scalars(_newest_ids(wanted, limit)).all()
+
+
+def _newest_ids(wanted: JobFilter, limit: int) -> Select[UUID]:
+    return _newest(wanted, limit).with_only_columns(col(Job.id))
 
 
 def _find_words(session: Session, wanted: JobFilter, limit: int) -> FoundJobs:

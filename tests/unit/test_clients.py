@@ -166,6 +166,23 @@ def test_a_query_is_sent_as_the_api_reads_it(run: Run) -> None:
     assert asked[0].path == "/v1/jobs?state=queued&state=running&text=a%26b&limit=5"
 
 
+@both
+def test_pages_are_asked_for_until_the_last(run: Run) -> None:
+    async def read(client: AsyncClient) -> list[str]:
+        return [job.prompt async for job in client.iterate_jobs(site="bakery")]
+
+    job = {name: None for name in ("reason", "tier", "site", "project", "ended_at")}
+    job |= {"id": JOB["id"], "state": "queued", "source": "http", "queue": "spec", "spent_usd": "0.00"}
+    job |= {"created_at": "2026-11-25T09:30:00Z"}
+    pages = [{"jobs": [job | {"prompt": words}], "next_cursor": cursor} for words, cursor in (("a", "x"), ("b", None))]
+    with answering(*((200, page, {}) for page in pages)) as (url, asked):
+        found = run(
+            url, read if run is aio else lambda client: [one.prompt for one in client.iterate_jobs(site="bakery")]
+        )
+    assert found == ["a", "b"]
+    assert [one.path for one in asked] == ["/v1/jobs?site=bakery&limit=200", "/v1/jobs?site=bakery&cursor=x&limit=200"]
+
+
 def test_a_name_is_never_a_part_of_the_path() -> None:
     with answering((200, [], {})) as (url, asked):
         sync(url, lambda client: client.list_releases("../../v1/gates?x"))
