@@ -588,7 +588,7 @@ def note(event: str, arguments: tuple[object, ...]) -> None:
         watched.append(f"socket {arguments[1]!r}")  # the engine's socket is a path, which it is for nothing else here
 
 
-@pytest.mark.req("H-088", "H-119")
+@pytest.mark.req("H-014", "H-088", "H-119")
 @pytest.mark.parametrize("prompt", [DIRECT, BY_MODEL, "Change 'daily' to 'always'", "Make everything friendlier"])
 def test_a_tier_1_job_starts_no_process_and_asks_no_engine(rig: Rig, prompt: str) -> None:
     global watched
