@@ -35,7 +35,7 @@ from tests.services import wait_until
 
 IN_FLIGHT = 1_000
 MOST_MIB = 0.15
-"""Of a waiting job, everything counted, where a thousand wait: what a host must have. The goal, 0.1, stands in `bench`."""
+"""Of a waiting job, everything counted, where a thousand wait; the goal, 0.1, stands in `bench`."""
 _WORKER = "worker-edits"
 _PATIENCE_SECONDS = 240
 _NUMBER = re.compile(rb"question (\d+)\b")
