@@ -28,7 +28,15 @@ from producers.local.preparation import (
     import_site,
     start_postgres,
 )
-from producers.local.supervisor import Home, Program, Supervisor, free_port, python_module, write_private
+from producers.local.supervisor import (
+    INHERITED_SETTINGS,
+    Home,
+    Program,
+    Supervisor,
+    free_port,
+    python_module,
+    write_private,
+)
 from routing.config import read_settings
 from routing.errors import PolicyError
 from routing.policy.platform import load_policy
@@ -42,8 +50,6 @@ if TYPE_CHECKING:
 
 
 BOX_SETTINGS = "POINTSMAN_BOX__"
-TRACING_SETTINGS = "POINTSMAN_TRACING__"
-"""The only settings that `pointsman up` takes from its environment: these two groups."""
 ANTHROPIC_URL = "https://api.anthropic.com"
 _ACCOUNTS = "POINTSMAN_GATEWAY__PROVIDERS__"
 WORKERS: Mapping[str, tuple[str, ...]] = {
@@ -124,6 +130,8 @@ class Options:
     """Pays for the demo tenant's model calls; without one the fake provider answers."""
     fake_provider: FakeProviderConfig = field(default_factory=FakeProviderConfig)
     policy: Path | None = None
+    repositories: Path | None = None
+    """Tickets may be worked on in repositories below this directory, as `file:///...`; None allows none."""
     api_port: int = 8080
     concurrency: int = 2
     """Processes of each worker that has a process for each job."""
@@ -209,6 +217,17 @@ class Embedded:
         """The demo tenant's key, the same in each run until it is revoked; empty before it runs."""
         return self._prepared.api_key if self._prepared is not None else ""
 
+    @cached_property
+    def _policy(self) -> Path | None:
+        """The policy's file; one that also lets repositories be directories, where the options name some."""
+        if self.options.repositories is None:
+            return self.options.policy
+        policy = load_policy(self.options.policy)
+        runs = policy.runs.model_copy(update={"remotes": policy.runs.remotes | {"file"}})
+        path = self.home / "policy.json"
+        write_private(path, policy.model_copy(update={"runs": runs}).model_dump_json())
+        return path
+
     @property
     def boxes(self) -> BoxWiring:
         """The network wiring of boxes."""
@@ -233,7 +252,7 @@ class Embedded:
         """Import a directory, by default the shipped site, unless the tenant has a site of this name."""
         ledger = self.open_ledger()
         try:
-            import_site(ledger, self.home, self.options.policy, name, directory)
+            import_site(ledger, self.home, self._policy, name, directory)
         finally:
             ledger.close()
 
@@ -264,7 +283,7 @@ class Embedded:
             home=self.home,
             provider=self.provider,
             site=self.options.site,
-            policy=self.options.policy,
+            policy=self._policy,
             box=self.box_config(),
             gateway_port=self.ports["gateway"],
             mirror_port=self.ports["mirror"],
@@ -292,7 +311,7 @@ class Embedded:
         inherited = {
             name: value
             for name, value in self._base_environment.items()
-            if name.startswith((BOX_SETTINGS, TRACING_SETTINGS)) or not name.startswith("POINTSMAN_")
+            if name.startswith(INHERITED_SETTINGS) or not name.startswith("POINTSMAN_")
         }
         inherited.pop("ANTHROPIC_API_KEY", None)
         inherited.pop("ANTHROPIC_BASE_URL", None)
@@ -315,8 +334,10 @@ class Embedded:
             "POINTSMAN_WORKER__GATEWAY_URL": self.gateway_url,
             "POINTSMAN_WORKER__STOP_SECONDS": "4",  # Ctrl-C does not wait for long jobs: they start again
         }
-        if self.options.policy is not None:
-            own["POINTSMAN_POLICY__PATH"] = str(self.options.policy)
+        if (policy := self._policy) is not None:
+            own["POINTSMAN_POLICY__PATH"] = str(policy)
+        if self.options.repositories is not None:
+            own["POINTSMAN_RUNS__FILES_BELOW"] = str(self.options.repositories)
         return inherited | own | dict(self.options.environment) | self._box_environment()
 
     def _box_environment(self) -> dict[str, str]:
@@ -416,7 +437,7 @@ class Embedded:
 
     def _gateway(self) -> Program:
         fake = {"BASE_URL": f"http://127.0.0.1:{self.ports['fake_provider']}", "API_KEY": "fake"}
-        usual = {"LABEL": self.provider, "DAY_USD": str(load_policy(self.options.policy).budgets.tenant_day_usd)}
+        usual = {"LABEL": self.provider, "DAY_USD": str(load_policy(self._policy).budgets.tenant_day_usd)}
         account = usual | dict(self.options.account.settings if self.options.account else fake)
         environment = {
             "POINTSMAN_GATEWAY__PORT": str(self.ports["gateway"]),

@@ -425,7 +425,8 @@ def write_private(path: Path, text: str) -> None:
     new.replace(path)
 
 
-_BOXES = f"{PREFIX}BOX__"
+INHERITED_SETTINGS = tuple(f"{PREFIX}{group}__" for group in ("BOX", "TRACING", "ACCOUNTS", "RUNS"))
+"""The only settings that `pointsman up` takes from its environment: these groups."""
 
 
 def data_home(environment: Mapping[str, str]) -> Path:
@@ -455,9 +456,9 @@ def write_up_file(environment: Mapping[str, str], wiring: Mapping[str, str]) -> 
 def with_up_file(environment: Mapping[str, str]) -> Mapping[str, str]:
     """Return the environment, completed from a running `pointsman up` if it configures no installation.
 
-    Settings for boxes do not count: a shell has them for `pointsman up` itself.
+    What that takes from its own environment does not count: a shell has it for `pointsman up` itself.
     """
-    if any(name.startswith(PREFIX) and not name.startswith(_BOXES) for name in environment):
+    if any(name.startswith(PREFIX) and not name.startswith(INHERITED_SETTINGS) for name in environment):
         return environment
     try:
         settings: dict[str, str] = json.loads(_up_file(environment).read_text())
