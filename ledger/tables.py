@@ -77,6 +77,12 @@ class Tenant(SQLModel, table=True):
     paused_at: datetime | None = when_column()
     recording_days: float | None = None
     """How long its model calls are kept for a replay; None or 0 to record none."""
+    notices: list[str] = Field(
+        default_factory=list, sa_type=JSONB, nullable=False, sa_column_kwargs={"server_default": text("'[]'")}
+    )
+    """States that jobs wait for a person in, of which it wants to hear (ledger.notices.ASKING)."""
+    chat_url: str | None = None
+    """An incoming webhook of a chat, which hears of the same; whoever knows it can write there."""
     created_at: datetime = when_column(nullable=False, default_now=True)
 
 

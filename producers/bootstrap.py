@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from producers.use_cases.clarify import Clarifier
     from producers.use_cases.dead_letters import DeadLetters, Notifications
     from producers.use_cases.jobs import PreviewLinks
+    from producers.use_cases.notices import Notices
     from producers.use_cases.rounds import Replays, Rounds
     from producers.use_cases.runs import Projects
     from producers.use_cases.sites import Sites
@@ -123,6 +124,13 @@ class UseCases:
         from producers.use_cases.dead_letters import Notifications
 
         return Notifications(self.ledger)
+
+    @property
+    def notices(self) -> Notices:
+        """Messages that jobs wait for a person."""
+        from producers.use_cases.notices import Notices
+
+        return Notices(self.ledger)
 
 
 class Installation:

@@ -273,6 +273,8 @@ def show(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
         ("weight", view.weight),
         ("approves", "policy, where allowed" if view.auto_approve else "people"),
         ("records", f"model calls, for {view.recording_days:g} days" if view.recording_days else "no model calls"),
+        ("notices", " and ".join(view.notices) or "none while jobs wait for a person"),
+        ("chat", view.chat_host or "none"),
         ("provider", view.provider or "none, so jobs that need a model are refused"),
         ("overrides", view.overrides or "none"),
     )
@@ -340,6 +342,33 @@ def auto_approve(
     """Let the policy approve a tenant's clean tier 1 work at low stakes, or leave every approval to people."""
     message = f"{name}: {'the policy approves what it may' if value == 'on' else 'people approve'}"
     _change(ctx, name, message, as_json=as_json, auto_approve=value == "on")
+
+
+@tenant_app.command()
+def notify(
+    ctx: typer.Context,
+    name: Name,
+    on: Annotated[
+        list[Literal["awaiting_approval", "clarifying"]] | None,
+        typer.Option("--on", help="A state that jobs wait for a person in; give it once for each. None for none."),
+    ] = None,
+    chat: Annotated[
+        bool, typer.Option("--chat", help="Ask for the URL of an incoming webhook of a chat that hears of it, too.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Choose of which waits for a person a tenant hears; the end of a job is always told."""
+    with installed(ctx) as installation:
+        from producers.use_cases.notices import NoticeChoice
+
+        url = typer.prompt("URL of the incoming webhook", hide_input=True) if chat else None
+        choice = NoticeChoice(states=on or [], chat_url=url)
+        is_private_allowed = installation.settings.webhook.allow_private
+        view = installation.use_cases.notices.choose(
+            choice, tenant=name, allow_private=is_private_allowed, actor=_ACTOR
+        )
+    told = f"{' and '.join(view.states) or 'nothing'}{f', also at {view.chat_host}' if view.chat_host else ''}"
+    print_result(view, f"{name} hears of {told}", as_json=as_json)
 
 
 @queue_app.command("list")

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
+from urllib.parse import urlsplit
 from uuid import UUID
 
 from sqlalchemy import Connection, func, select, true
@@ -22,11 +23,13 @@ from sqlmodel import Session, col
 from ledger import audit
 from ledger.dispatch_window import pause_queue as pause_in_ledger
 from ledger.dispatch_window import paused_queues
+from ledger.notices import ASKING
 from ledger.record_tables import EndedSession
 from ledger.store import Statement, now
 from ledger.tables import ApiKey, Attempt, Job, Tenant
 from producers.errors import AuthenticationError, InvalidInputError, MissingScopeError, UnknownTenantError
 from producers.use_cases.jobs import View
+from routing.addresses import refusal_of
 from routing.jobs import SITE_NAME_RULE, check_site_name
 from routing.queues import QueueName
 
@@ -45,6 +48,10 @@ class TenantView(View):
     auto_approve: bool
     recording_days: float | None
     """How long its model calls are kept for a replay; None or 0 to record none."""
+    notices: list[str]
+    """States that its jobs wait for a person in, of which it hears."""
+    chat_host: str | None
+    """Host of the chat's incoming webhook that hears of them; the rest of its URL is a secret."""
     waiting: int
     running: int
     overrides: dict[str, Any]
@@ -65,6 +72,7 @@ def list_tenants(session: Session, *, name: str | None = None) -> list[TenantVie
         TenantView.of(
             tenant,
             is_paused=tenant.paused_at is not None,
+            chat_host=chat_host(tenant.chat_url),
             waiting=counts[0].get(tenant.name, 0),
             running=counts[1].get(tenant.name, 0),
         )
@@ -118,6 +126,41 @@ def change_tenant(session: Session, name: str, *, actor: str, **values: Any) -> 
     audit.append(session, "tenant_changed", actor=actor, tenant=name, **changed)
 
 
+def chat_host(url: str | None) -> str | None:
+    """Return the part of a chat's URL that is no secret."""
+    return urlsplit(url).hostname if url else None
+
+
+def choose_notices(
+    session: Session,
+    name: str,
+    *,
+    states: Iterable[str],
+    chat_url: str | None,
+    allow_private: bool,
+    actor: str,
+) -> None:
+    """Set of which waits for a person a tenant hears, and the chat's incoming webhook that hears of them too.
+
+    Raises:
+        UnknownTenantError: the operator's fault.
+        InvalidInputError: the caller's fault.
+    """
+    wanted = sorted(set(states))
+    if not set(wanted) <= set(ASKING):
+        raise InvalidInputError("states", f"must be of {', '.join(ASKING)}")
+    if chat_url is not None:
+        rule = refusal_of(chat_url, allow_private=allow_private)
+        if len(chat_url) > _LONGEST_URL:
+            rule = f"must not be longer than {_LONGEST_URL} characters"
+        if rule is not None:
+            raise InvalidInputError("chat_url", rule)
+    _locked(session, name)
+    values = {"notices": wanted, "chat_url": chat_url}
+    session.execute(sql_update(Tenant).where(col(Tenant.name) == name).values(**values))
+    audit.append(session, "notices_chosen", actor=actor, tenant=name, states=wanted, chat_host=chat_host(chat_url))
+
+
 def _locked(session: Session, name: str) -> Tenant:
     query = select(Tenant).where(col(Tenant.name) == name).with_for_update()
     tenant = session.scalars(query, execution_options={"populate_existing": True}).one_or_none()
@@ -126,6 +169,7 @@ def _locked(session: Session, name: str) -> Tenant:
     return tenant
 
 
+_LONGEST_URL = 2_000
 SECRET_PREFIX = "pmk_"
 KEY_NAME_RULE = "1 to 64 of letters, digits, space and . _ @ -"
 _KEY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@-]{0,63}")
