@@ -258,7 +258,7 @@ export interface GateView {
   decided_at: string | null;
 }
 
-/** JobEnded */
+/** A job has ended: what a webhook says. */
 export interface JobEnded {
   type: "job.ended";
   job_id: string;
@@ -383,11 +383,55 @@ export interface JobView {
   expires_at: string | null;
 }
 
+/** A job waits for a person: what a webhook says. */
+export interface JobWaits {
+  type: "job.awaiting_approval" | "job.clarifying";
+  job_id: string;
+  state: "awaiting_approval" | "clarifying";
+  site?: string;
+}
+
 /** A page of jobs, the newest first. One of a search for words may be short and still have a next one. */
 export interface JobsPage {
   /** Give it as `cursor` for the next page; null on the last one. */
   next_cursor: string | null;
   jobs: JobSummary[];
+}
+
+/** A tenant's choice. */
+export interface NoticeChoiceView {
+  states: string[];
+  /** Host of the chat's incoming webhook; the rest of its URL is never shown. */
+  chat_host: string | null;
+}
+
+/** A message that a job waits for a person. */
+export interface NoticeView {
+  id: string;
+  job_id: string;
+  /** The header `webhook-id`: the same on every try and replay. */
+  message_id: string;
+  channel: "callback" | "chat";
+  /** `undelivered` once all tries have failed. */
+  state: "pending" | "delivered" | "undelivered";
+  payload: Record<string, unknown>;
+  /** None for a chat. */
+  callback_url: string | null;
+  created_at: string;
+  /** When it is tried next. */
+  next_at: string | null;
+  delivered_at: string | null;
+  /** How often it was requested again. */
+  replays: number;
+  /** The last fifty tries, in order. */
+  deliveries: TryView[];
+}
+
+/** A page of notices, newest first. */
+export interface NoticesPage {
+  /** Give it as `cursor` for the next page; null on the last one. */
+  next_cursor: string | null;
+  notices: NoticeView[];
 }
 
 /** The one notification of a job's end. */
@@ -804,6 +848,29 @@ export interface Operations {
 
   /** Resend a job's notification, delivered or not: the same id and body, with a full set of retries. A receiver that stores the ids (`webhook-id`) of what it has handled does nothing twice. */
   replayNotification(job_id: string): Promise<NotificationView>;
+
+  /** List the messages that jobs wait for a person, with every attempt to deliver them, the newest first. */
+  listNotices(fields?: {
+    /** Given up, or still being retried; all by default. */
+    state?: "undelivered" | "pending" | null;
+    /** `next_cursor` of the previous page. */
+    cursor?: string | null;
+    limit?: number;
+  }): Promise<NoticesPage>;
+
+  /** Resend a message that a job waits for a person: the same id and body, with a full set of retries. */
+  replayNotice(notice_id: string): Promise<NoticeView>;
+
+  /** Tell of which waits for a person the tenant hears, and on which host its chat is. */
+  getNoticeChoice(): Promise<NoticeChoiceView>;
+
+  /** Choose of which waits for a person the tenant hears; the end of a job is always told to its `callback_url`. */
+  chooseNotices(fields?: {
+    /** States of which a message is sent when a job gets there; none by default. */
+    states?: ("awaiting_approval" | "clarifying")[];
+    /** Incoming webhook of Slack, Mattermost or Teams, which gets `{"text": ...}` with a link. It is a secret. */
+    chat_url?: string | null;
+  }): Promise<NoticeChoiceView>;
 
   /** List the tenant's sites by name. */
   listSites(): Promise<SiteView[]>;

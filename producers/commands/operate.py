@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -26,7 +27,7 @@ from producers.commands.context import (
     print_rows,
     print_table,
 )
-from routing.jobs import SITE_NAME_RULE, check_site_name
+from routing.jobs import SITE_NAME_RULE, State, check_site_name
 from routing.queues import QueueName
 
 if TYPE_CHECKING:
@@ -344,12 +345,19 @@ def auto_approve(
     _change(ctx, name, message, as_json=as_json, auto_approve=value == "on")
 
 
+class Wait(StrEnum):
+    """What a job may wait for a person in."""
+
+    AWAITING_APPROVAL = State.AWAITING_APPROVAL.value
+    CLARIFYING = State.CLARIFYING.value
+
+
 @tenant_app.command()
 def notify(
     ctx: typer.Context,
     name: Name,
     on: Annotated[
-        list[Literal["awaiting_approval", "clarifying"]] | None,
+        list[Wait] | None,
         typer.Option("--on", help="A state that jobs wait for a person in; give it once for each. None for none."),
     ] = None,
     chat: Annotated[
@@ -362,7 +370,7 @@ def notify(
         from producers.use_cases.notices import NoticeChoice
 
         url = typer.prompt("URL of the incoming webhook", hide_input=True) if chat else None
-        choice = NoticeChoice(states=on or [], chat_url=url)
+        choice = NoticeChoice(states=[wait.value for wait in on or ()], chat_url=url)
         is_private_allowed = installation.settings.webhook.allow_private
         view = installation.use_cases.notices.choose(
             choice, tenant=name, allow_private=is_private_allowed, actor=_ACTOR

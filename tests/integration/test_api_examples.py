@@ -36,9 +36,10 @@ _PREVIEW = re.compile(r"http://pages\.testserver/preview/[^/]+/")
 WITHOUT_BODY = {
     ("POST", "/v1/jobs/{job_id}/cancel"),
     ("POST", "/v1/jobs/{job_id}/notification/replay"),
+    ("POST", "/v1/notices/{notice_id}/replay"),
     ("POST", "/v1/tickets/{tracker}/{tenant}/{project}"),
 }
-"""The first two take none; what a tracker sends is the tracker's own to document."""
+"""The first three take none; what a tracker sends is the tracker's own to document."""
 WITHOUT_ANSWER = {
     ("GET", "/v1/sites/{name}/export"),
     ("POST", "/v1/tickets/{tracker}/{tenant}/{project}"),
@@ -179,6 +180,10 @@ def _answers(world: World, directory: Path) -> Iterator[tuple[str, Any]]:
         ("GET", "/v1/jobs/{job_id}/notification", f"/v1/jobs/{told}/notification", None),
         ("POST", "/v1/jobs/{job_id}/notification/replay", f"/v1/jobs/{told}/notification/replay", None),
         ("GET", "/v1/notifications", "/v1/notifications?state=pending", None),
+        ("GET", "/v1/notices", "/v1/notices", None),
+        ("POST", "/v1/notices/{notice_id}/replay", f"/v1/notices/{has.notice}/replay", None),
+        ("GET", "/v1/notice-choice", "/v1/notice-choice", None),
+        ("PUT", "/v1/notice-choice", "/v1/notice-choice", {"states": ["awaiting_approval", "clarifying"]}),
         ("GET", "/v1/dead-letters", "/v1/dead-letters", None),
         ("GET", "/v1/dead-letters/{cluster}", f"/v1/dead-letters/{CLUSTER}", None),
         ("POST", "/v1/dead-letters/replay", "/v1/dead-letters/replay", {"ids": [str(has.dead)]}),

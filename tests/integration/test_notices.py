@@ -1,5 +1,6 @@
 """A tenant hears that a job waits for a person where it chose to, once for each wait, and never a word of the job."""
 
+from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -8,15 +9,17 @@ from standardwebhooks.webhooks import Webhook
 
 from ledger.errors import NoticeNotFoundError
 from ledger.job_control import reject
+from ledger.store import Ledger
 from producers.config import WebhookConfig
 from producers.dispatch.webhooks import RETRY_SECONDS, WebhookSender
 from producers.errors import InvalidInputError
 from producers.use_cases.notices import NoticeChoice, Notices, NoticeView
 from routing.policy.platform import Webhooks
 from tests.factories import Shop
+from tests.integration.http_world import PAGES, open_world, shared_ledger
 from tests.integration.test_webhooks import SECRET, Receiver, receiver, secret_of
 
-__all__ = ["receiver"]
+__all__ = ["receiver", "shared_ledger"]
 PROMPT = "say hello to <!channel> with pmk_secret"
 
 
@@ -119,3 +122,13 @@ def test_a_chat_that_cannot_be_called_is_refused_by_name(shop: Shop, url: str) -
     shop.tenant()
     with pytest.raises(InvalidInputError, match="chat_url"):
         choose(shop, "clarifying", chat_url=url)
+
+
+def test_a_question_that_is_asked_at_once_is_told_too(shared_ledger: Ledger, tmp_path: Path) -> None:
+    with open_world(shared_ledger, tmp_path / "content-store") as world:
+        for name in ("bakery", "cafe"):
+            world.site(name, PAGES, tmp_path)
+        world.call("PUT", "/v1/notice-choice", json={"states": ["clarifying"]})
+        job_id = world.submit(prompt="Change the headline to 'Rye'", callback_url="https://hooks.example/acme")
+        (told,) = world.call("GET", "/v1/notices").json()["notices"]
+        assert told["payload"] == {"type": "job.clarifying", "job_id": str(job_id), "state": "clarifying"}

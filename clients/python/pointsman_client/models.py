@@ -456,12 +456,60 @@ class JobView(Model):
     """When its preview or question expires."""
 
 
+class JobWaits(Model):
+    """A job waits for a person: what a webhook says."""
+
+    type: Literal["job.awaiting_approval", "job.clarifying"]
+    job_id: UUID
+    state: Literal["awaiting_approval", "clarifying"]
+    site: str | None = None
+
+
 class JobsPage(Model):
     """A page of jobs, the newest first. One of a search for words may be short and still have a next one."""
 
     next_cursor: str | None
     """Give it as `cursor` for the next page; null on the last one."""
     jobs: list[JobSummary]
+
+
+class NoticeChoiceView(Model):
+    """A tenant's choice."""
+
+    states: list[str]
+    chat_host: str | None
+    """Host of the chat's incoming webhook; the rest of its URL is never shown."""
+
+
+class NoticeView(Model):
+    """A message that a job waits for a person."""
+
+    id: UUID
+    job_id: UUID
+    message_id: str
+    """The header `webhook-id`: the same on every try and replay."""
+    channel: Literal["callback", "chat"]
+    state: Literal["pending", "delivered", "undelivered"]
+    """`undelivered` once all tries have failed."""
+    payload: dict[str, Any]
+    callback_url: str | None
+    """None for a chat."""
+    created_at: datetime
+    next_at: datetime | None
+    """When it is tried next."""
+    delivered_at: datetime | None
+    replays: int
+    """How often it was requested again."""
+    deliveries: list[TryView]
+    """The last fifty tries, in order."""
+
+
+class NoticesPage(Model):
+    """A page of notices, newest first."""
+
+    next_cursor: str | None
+    """Give it as `cursor` for the next page; null on the last one."""
+    notices: list[NoticeView]
 
 
 class NotificationView(Model):
