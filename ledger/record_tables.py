@@ -121,7 +121,7 @@ class AuditSeal(SQLModel, table=True):
 
 
 class EndedSession(SQLModel, table=True):
-    """A console session that was logged out before its cookie expired."""
+    """A session that ended before its time: API processes of the version before revision 0015 look here."""
 
     __tablename__ = "ended_session"
 

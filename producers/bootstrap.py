@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, ConfigDict
 
 from monitoring.config import AuditConfig, ExporterConfig, LedgerConfig, LogsConfig, TracingConfig
-from producers.config import ApiConfig, DispatcherConfig, GatewayPlace, PagesConfig, RunsPlace, WebhookConfig
+from producers.config import (
+    ApiConfig,
+    DispatcherConfig,
+    GatewayPlace,
+    OidcConfig,
+    PagesConfig,
+    RunsPlace,
+    WebhookConfig,
+)
 from routing.config import BrokerConfig, PolicyConfig, collect_secrets
 from routing.policy.agents import AccountsConfig
 from routing.policy.platform import Policy, load_policy
@@ -51,6 +59,7 @@ class Settings(BaseModel):
     logs: LogsConfig = LogsConfig()
     tracing: TracingConfig = TracingConfig()
     api: ApiConfig = ApiConfig()
+    oidc: OidcConfig = OidcConfig()
     pages: PagesConfig = PagesConfig()
     dispatcher: DispatcherConfig = DispatcherConfig()
     exporter: ExporterConfig = ExporterConfig()
@@ -139,6 +148,11 @@ class Installation:
     def __init__(self, settings: Settings, *, environment: Environment = dict) -> None:
         self.settings = settings
         self.environment = environment
+
+    @property
+    def idle_seconds(self) -> float:
+        """How long a session of the console stays open unused."""
+        return self.settings.api.session_idle_minutes * 60
 
     def close(self) -> None:
         """Close the ledger if it was opened."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 import sys
+from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -84,14 +85,18 @@ def list_keys(ctx: typer.Context, tenant: Tenant = "demo", as_json: AsJson = Fal
     """List a tenant's valid keys; secrets are not stored and cannot be shown."""
     with installed(ctx) as installation, installation.ledger.begin() as session:
         from producers.use_cases import tenants as keys
+        from producers.use_cases.people import KeyView
 
-        rows = [(key.name, list(key.scopes), key.created_at.isoformat()) for key in keys.keys_of(session, tenant)]
-    print_rows(
-        [{"name": name, "scopes": scopes, "created_at": at} for name, scopes, at in rows],
-        ("name", "scopes", "created"),
-        [(name, ",".join(scopes), at) for name, scopes, at in rows],
-        as_json=as_json,
-    )
+        views = [KeyView.of(key) for key in keys.keys_of(session, tenant)]
+    rows = [
+        (key.name, ",".join(key.scopes), _moment(key.created_at), key.created_by or "-", _moment(key.last_used_at))
+        for key in views
+    ]
+    print_rows(views, ("name", "scopes", "created", "by", "last used"), rows, as_json=as_json)
+
+
+def _moment(at: datetime | None) -> str:
+    return f"{at:%Y-%m-%d %H:%M}" if at else "-"
 
 
 @key_app.command("revoke")

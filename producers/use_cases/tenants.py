@@ -24,7 +24,6 @@ from ledger import audit
 from ledger.dispatch_window import pause_queue as pause_in_ledger
 from ledger.dispatch_window import paused_queues
 from ledger.notices import ASKING
-from ledger.record_tables import EndedSession
 from ledger.store import Statement, now
 from ledger.tables import ApiKey, Attempt, Job, Tenant
 from producers.errors import AuthenticationError, InvalidInputError, MissingScopeError, UnknownTenantError
@@ -176,7 +175,18 @@ _KEY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@-]{0,63}")
 _SECRET = re.compile(r"pmk_[A-Za-z0-9_-]{43}")
 _SECRET_BYTES = 32
 _NO_KEY = "this needs a valid API key"
-_KEY = Statement("SELECT id, tenant, name, scopes FROM api_key WHERE key_hash = %(key_hash)s AND revoked_at IS NULL")
+USE_SECONDS = 300
+"""How exactly a key's last use is known."""
+_KEY = Statement(f"""
+    WITH key AS (
+        SELECT id, tenant, name, scopes FROM api_key WHERE key_hash = %(key_hash)s AND revoked_at IS NULL
+    ), noted AS (
+        UPDATE api_key SET last_used_at = clock_timestamp() FROM key
+         WHERE api_key.id = key.id
+           AND coalesce(last_used_at, '-infinity') < clock_timestamp() - interval '{USE_SECONDS} seconds'
+    )
+    SELECT id, tenant, name, scopes FROM key
+""")
 
 
 class Scope(StrEnum):
@@ -201,16 +211,21 @@ TENANT_SCOPES = tuple(scope for scope in Scope if scope is not Scope.OPERATE)
 
 @dataclass(frozen=True)
 class Caller:
-    """The holder of an API key."""
+    """The holder of an API key, or a person."""
 
     tenant: str
     key_name: str
     scopes: frozenset[Scope]
     key_id: UUID | None = field(default=None, compare=False)
+    """Of the key, or of the person."""
+    is_person: bool = False
+    """Whether it is a person who signed in, by that name."""
 
     @property
     def actor(self) -> str:
-        """The caller's name in the audit trail."""
+        """The caller's name in the audit trail: one for all that a person does, so that four eyes are two people."""
+        if self.is_person:
+            return f"user:{self.tenant}/{self.key_name}"
         return f"key:{self.tenant}/{self.key_name}"
 
     def require(self, scope: Scope) -> None:
@@ -273,7 +288,8 @@ def create_key(session: Session, tenant: str, *, name: str, scopes: Iterable[str
     if not granted or not set(granted) <= set(Scope):
         raise InvalidInputError("scopes", f"must be at least one of {', '.join(Scope)}")
     secret = SECRET_PREFIX + secrets.token_urlsafe(_SECRET_BYTES)
-    session.add(ApiKey(tenant=tenant, name=name, key_hash=hash_secret(secret), scopes=granted))
+    key_hash = hash_secret(secret)
+    session.add(ApiKey(tenant=tenant, name=name, key_hash=key_hash, scopes=granted, created_by=actor))
     session.flush()
     audit.append(session, "key_created", actor=actor, tenant=tenant, key=name, scopes=granted)
     return secret
@@ -306,28 +322,6 @@ def authenticate(ledger: Session | Connection, secret: str) -> Caller:
     if key is None:
         raise AuthenticationError(_NO_KEY)
     return _caller(key)
-
-
-def holder_of(session: Session, key_id: UUID) -> Caller | None:
-    """Return the holder of a valid key; None for any other."""
-    key = session.get(ApiKey, key_id)
-    return None if key is None or key.revoked_at is not None else _caller(key)
-
-
-_END_SESSION = Statement("""
-    WITH expired AS (DELETE FROM ended_session WHERE at < now() - make_interval(secs => %(max_age_seconds)s))
-    INSERT INTO ended_session (nonce) VALUES (%(nonce)s) ON CONFLICT DO NOTHING
-""")
-
-
-def end_session(session: Session, nonce: str, *, max_age_seconds: float) -> None:
-    """End a console session for good, and forget those whose cookies have expired anyway."""
-    _END_SESSION.all(session, {"nonce": nonce, "max_age_seconds": max_age_seconds})
-
-
-def has_ended(session: Session, nonce: str) -> bool:
-    """Whether a console session was ended."""
-    return session.get(EndedSession, nonce) is not None
 
 
 def _caller(key: Any) -> Caller:

@@ -332,6 +332,8 @@ SCOPES = {
     ("GET", "/v1/jobs/{job_id}/notification"): "read",
     ("POST", "/v1/jobs/{job_id}/notification/replay"): "submit",
     ("GET", "/v1/notifications"): "read",
+    ("GET", "/v1/access"): "admin",
+    ("POST", "/v1/access/revoke"): "admin",
     ("GET", "/v1/notices"): "read",
     ("POST", "/v1/notices/{notice_id}/replay"): "submit",
     ("GET", "/v1/notice-choice"): "read",

@@ -37,6 +37,7 @@ BODIES: Mapping[tuple[str, str], dict[str, Any]] = {
     ("POST", "/v1/jobs/{job_id}/reject"): {"reason": "no"},
     ("POST", "/v1/jobs/{job_id}/notification/replay"): {},
     ("POST", "/v1/notices/{notice_id}/replay"): {},
+    ("POST", "/v1/access/revoke"): {"key": "no-such-key"},
     ("PUT", "/v1/notice-choice"): {"states": ["clarifying"]},
     ("POST", "/v1/sites"): {"name": "bakery"},
     ("POST", "/v1/sites/{name}/rollback"): {},
