@@ -26,7 +26,7 @@ ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES
 _SECONDS = 5.0
 _FRESH_SECONDS = 600.0
 _LEEWAY_SECONDS = 30
-_LONGEST = 4_096
+_LONGEST_CODE, _LONGEST_SUBJECT = 4_096, 255
 
 
 class Ticket(NamedTuple):
@@ -95,7 +95,7 @@ class OidcProvider:
             raise SignInRefusedError("this sign-in was begun elsewhere or long ago; begin again")
         if answer.get("iss", self._config.issuer) != self._config.issuer:
             raise SignInRefusedError("another identity provider has answered")
-        if "error" in answer or not 0 < len(answer.get("code", "")) <= _LONGEST:
+        if "error" in answer or not 0 < len(answer.get("code", "")) <= _LONGEST_CODE:
             raise SignInRefusedError("the identity provider did not sign you in")
         claims = self._claims_of(ticket, answer["code"])
         identity = self._identity_of(claims)
@@ -144,11 +144,11 @@ class OidcProvider:
     def _identity_of(self, claims: Mapping[str, Any]) -> Identity:
         found = claims.get(self._config.groups_claim, [])
         groups = [found] if isinstance(found, str) else found if isinstance(found, list) else []
-        names = (claims.get(name) for name in ("preferred_username", "email", "name", "sub"))
-        name = next(name for name in names if isinstance(name, str) and name)
-        subject = str(claims["sub"])
-        if not 0 < len(subject) <= 255 or "\x00" in subject:
+        subject = claims.get("sub")
+        if not isinstance(subject, str) or not 0 < len(subject) <= _LONGEST_SUBJECT or "\x00" in subject:
             raise SignInRefusedError("the identity provider's answer does not prove who you are")
+        names = (claims.get(name) for name in ("preferred_username", "email", "name"))
+        name = next((name for name in names if isinstance(name, str) and name), subject)
         return Identity(
             self._config.issuer, subject, name[:200], tuple(each for each in groups if isinstance(each, str))
         )

@@ -254,9 +254,11 @@ def forging(make: Callable[[str], str]) -> Iterator[str]:
         url = f"http://127.0.0.1:{server.server_port}"
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
-        yield url
-        server.shutdown()
-        thread.join()
+        try:
+            yield url
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def token(url: str, *, key: Any = KEY, alg: str = "RS256", **changed: Any) -> str:
@@ -275,7 +277,7 @@ def token(url: str, *, key: Any = KEY, alg: str = "RS256", **changed: Any) -> st
 
 
 def unsigned(url: str) -> str:
-    head, body, _ = token(url).split(".")
+    _head, body, _ = token(url).split(".")
     return f"eyJhbGciOiJub25lIn0.{body}."
 
 
@@ -304,24 +306,6 @@ def test_a_token_that_is_right_is_taken() -> None:
         lambda url: token(url)[:-8] + "AAAAAAAA",
         lambda url: "",
         lambda url: "a.b.c",
-    ],
-    ids=[
-        "none",
-        "foreign",
-        "shared",
-        "iss",
-        "aud",
-        "azp",
-        "nonce",
-        "no-nonce",
-        "expired",
-        "no-exp",
-        "no-sub",
-        "empty-sub",
-        "number-sub",
-        "cut",
-        "empty",
-        "noise",
     ],
 )
 def test_a_token_that_proves_nothing_lets_nobody_in(make: Callable[[str], str]) -> None:
