@@ -26,6 +26,8 @@ export const OPERATIONS = {
   replayNotice: { method: "POST", path: "/v1/notices/{notice_id}/replay", query: [] },
   getNoticeChoice: { method: "GET", path: "/v1/notice-choice", query: [] },
   chooseNotices: { method: "PUT", path: "/v1/notice-choice", query: [], hasBody: true },
+  listPeopleAndKeys: { method: "GET", path: "/v1/access", query: [] },
+  revokeAccess: { method: "POST", path: "/v1/access/revoke", query: [], hasBody: true },
   listSites: { method: "GET", path: "/v1/sites", query: [] },
   createSite: { method: "POST", path: "/v1/sites", query: [], hasBody: true },
   listReleases: { method: "GET", path: "/v1/sites/{name}/releases", query: ["limit"] },

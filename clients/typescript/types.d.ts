@@ -27,6 +27,13 @@ export interface AcceptedView {
   events_url: string;
 }
 
+/** Who may enter a tenant. */
+export interface Access {
+  people: PersonView[];
+  sessions: SessionView[];
+  keys: KeyView[];
+}
+
 /** One execution of a job on one queue. */
 export interface AttemptView {
   number: number;
@@ -398,6 +405,18 @@ export interface JobsPage {
   jobs: JobSummary[];
 }
 
+/** A valid API key, without its secret. */
+export interface KeyView {
+  id: string;
+  name: string;
+  scopes: string[];
+  created_at: string;
+  /** The actor, as in the audit trail; null for those made before that was kept. */
+  created_by: string | null;
+  /** To five minutes; null if it has not been used since that is kept. */
+  last_used_at: string | null;
+}
+
 /** A tenant's choice. */
 export interface NoticeChoiceView {
   states: string[];
@@ -473,6 +492,21 @@ export interface OptionView {
   source: string;
 }
 
+/** A person of a tenant. */
+export interface PersonView {
+  id: string;
+  /** As in the audit trail, where it stands behind `user:TENANT/`. */
+  name: string;
+  role: Role;
+  tenant: string;
+  issuer: string;
+  subject: string;
+  created_at: string;
+  /** When they last signed in. */
+  seen_at: string;
+  disabled_at: string | null;
+}
+
 /** The body of every error response (RFC 9457). */
 export interface Problem {
   /** Stable name of the kind of problem. */
@@ -532,6 +566,9 @@ export interface RevokedView {
   /** New links to them are available at once. */
   releases: number;
 }
+
+/** What a person may do in their tenant; each role may do what those before it may. */
+export type Role = "viewer" | "editor" | "approver" | "admin" | "operator";
 
 /** One job of a session. */
 export interface RoundView {
@@ -596,6 +633,17 @@ export interface ScanView {
   csp: string;
   js_bytes: number;
   js_gzip_bytes: number;
+}
+
+/** An open session of the console. */
+export interface SessionView {
+  id: string;
+  /** Whose it is, as in the audit trail. */
+  actor: string;
+  created_at: string;
+  /** To a minute. */
+  seen_at: string;
+  expires_at: string;
 }
 
 /** A site. */
@@ -871,6 +919,19 @@ export interface Operations {
     /** Incoming webhook of Slack, Mattermost or Teams, which gets `{"text": ...}` with a link. It is a secret. */
     chat_url?: string | null;
   }): Promise<NoticeChoiceView>;
+
+  /** List the tenant's people, open sessions of the console, and valid API keys. */
+  listPeopleAndKeys(): Promise<Access>;
+
+  /** End a session, revoke a key, or shut a person out; it counts from the next request on. */
+  revokeAccess(fields?: {
+    /** A session to end. */
+    session_id?: string | null;
+    /** The name of a key to revoke; its sessions end, too. */
+    key?: string | null;
+    /** The name of a person to shut out; their sessions end, and they cannot sign in again. */
+    person?: string | null;
+  }): Promise<Access>;
 
   /** List the tenant's sites by name. */
   listSites(): Promise<SiteView[]>;

@@ -77,6 +77,14 @@ class AcceptedView(Model):
     events_url: str
 
 
+class Access(Model):
+    """Who may enter a tenant."""
+
+    people: list[PersonView]
+    sessions: list[SessionView]
+    keys: list[KeyView]
+
+
 class AttemptView(Model):
     """One execution of a job on one queue."""
 
@@ -473,6 +481,19 @@ class JobsPage(Model):
     jobs: list[JobSummary]
 
 
+class KeyView(Model):
+    """A valid API key, without its secret."""
+
+    id: UUID
+    name: str
+    scopes: list[str]
+    created_at: datetime
+    created_by: str | None
+    """The actor, as in the audit trail; null for those made before that was kept."""
+    last_used_at: datetime | None
+    """To five minutes; null if it has not been used since that is kept."""
+
+
 class NoticeChoiceView(Model):
     """A tenant's choice."""
 
@@ -553,6 +574,22 @@ class OptionView(Model):
     id: str
     label: str
     source: str
+
+
+class PersonView(Model):
+    """A person of a tenant."""
+
+    id: UUID
+    name: str
+    """As in the audit trail, where it stands behind `user:TENANT/`."""
+    role: Role
+    tenant: str
+    issuer: str
+    subject: str
+    created_at: datetime
+    seen_at: datetime
+    """When they last signed in."""
+    disabled_at: datetime | None
 
 
 class Problem(Model):
@@ -687,6 +724,18 @@ class ScanView(Model):
     """The Content-Security-Policy that the pages are served with."""
     js_bytes: int
     js_gzip_bytes: int
+
+
+class SessionView(Model):
+    """An open session of the console."""
+
+    id: UUID
+    actor: str
+    """Whose it is, as in the audit trail."""
+    created_at: datetime
+    seen_at: datetime
+    """To a minute."""
+    expires_at: datetime
 
 
 class SiteView(Model):

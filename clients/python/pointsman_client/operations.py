@@ -11,6 +11,7 @@ from uuid import UUID
 from pointsman_client.models import (
     AcceptedRunView,
     AcceptedView,
+    Access,
     BatchView,
     ClustersPage,
     Comparison,
@@ -345,6 +346,25 @@ class Operations(Protocol):
         - chat_url: Incoming webhook of Slack, Mattermost or Teams, which gets `{"text": ...}` with a link. It is a secret.
         """
         return self._call(NoticeChoiceView, "PUT", "/v1/notice-choice", body={"states": states, "chat_url": chat_url})
+
+    def list_people_and_keys(
+        self,
+    ) -> Access:
+        """List the tenant's people, open sessions of the console, and valid API keys."""
+        return self._call(Access, "GET", "/v1/access")
+
+    def revoke_access(
+        self, *, session_id: UUID | None = None, key: str | None = None, person: str | None = None
+    ) -> Access:
+        """End a session, revoke a key, or shut a person out; it counts from the next request on.
+
+        - session_id: A session to end.
+        - key: The name of a key to revoke; its sessions end, too.
+        - person: The name of a person to shut out; their sessions end, and they cannot sign in again.
+        """
+        return self._call(
+            Access, "POST", "/v1/access/revoke", body={"session_id": session_id, "key": key, "person": person}
+        )
 
     def list_sites(
         self,
@@ -774,6 +794,25 @@ class AsyncOperations(Protocol):
         """
         return await self._call(
             NoticeChoiceView, "PUT", "/v1/notice-choice", body={"states": states, "chat_url": chat_url}
+        )
+
+    async def list_people_and_keys(
+        self,
+    ) -> Access:
+        """List the tenant's people, open sessions of the console, and valid API keys."""
+        return await self._call(Access, "GET", "/v1/access")
+
+    async def revoke_access(
+        self, *, session_id: UUID | None = None, key: str | None = None, person: str | None = None
+    ) -> Access:
+        """End a session, revoke a key, or shut a person out; it counts from the next request on.
+
+        - session_id: A session to end.
+        - key: The name of a key to revoke; its sessions end, too.
+        - person: The name of a person to shut out; their sessions end, and they cannot sign in again.
+        """
+        return await self._call(
+            Access, "POST", "/v1/access/revoke", body={"session_id": session_id, "key": key, "person": person}
         )
 
     async def list_sites(
