@@ -497,7 +497,8 @@ export interface PersonView {
   id: string;
   /** As in the audit trail, where it stands behind `user:TENANT/`. */
   name: string;
-  role: Role;
+  /** Decided by the identity provider's groups at the latest sign-in. */
+  role: string;
   tenant: string;
   issuer: string;
   subject: string;
@@ -566,9 +567,6 @@ export interface RevokedView {
   /** New links to them are available at once. */
   releases: number;
 }
-
-/** What a person may do in their tenant; each role may do what those before it may. */
-export type Role = "viewer" | "editor" | "approver" | "admin" | "operator";
 
 /** One job of a session. */
 export interface RoundView {

@@ -22,7 +22,7 @@ def list_people(ctx: typer.Context, tenant: Tenant = "demo", as_json: AsJson = F
         from producers.use_cases.people import list_access
 
         people = list_access(session, tenant, idle_seconds=installation.idle_seconds).people
-    rows = [(p.name, p.role.value, f"{p.seen_at:%Y-%m-%d %H:%M}", "no" if p.disabled_at else "yes") for p in people]
+    rows = [(p.name, p.role, f"{p.seen_at:%Y-%m-%d %H:%M}", "no" if p.disabled_at else "yes") for p in people]
     print_rows(people, ("name", "role", "signed in", "may enter"), rows, as_json=as_json)
 
 

@@ -25,7 +25,7 @@ from ledger import audit
 from ledger.record_tables import EndedSession
 from ledger.store import Statement, after, now
 from ledger.tables import ApiKey, LoginSession, Person, Tenant
-from producers.errors import InvalidInputError, SignInRefusedError, UnknownTenantError
+from producers.errors import InvalidInputError, PageNotFoundError, SignInRefusedError, UnknownTenantError
 from producers.use_cases.jobs import View
 from producers.use_cases.tenants import Caller, Scope, revoke
 from routing.jobs import check_site_name
@@ -193,7 +193,8 @@ class PersonView(View):
     id: UUID
     name: str
     """As in the audit trail, where it stands behind `user:TENANT/`."""
-    role: Role
+    role: str
+    """Decided by the identity provider's groups at the latest sign-in."""
     tenant: str
     issuer: str
     subject: str
@@ -302,12 +303,12 @@ def take_away(session: Session, tenant: str, order: AccessOrder, *, actor: str) 
     """End a session, revoke a key, or shut a person out.
 
     Raises:
-        InvalidInputError: the caller's fault: the tenant has no such one.
+        PageNotFoundError, InvalidInputError: the caller's fault: the tenant has no such one.
     """
     if order.session_id is not None and not revoke_session(session, tenant, order.session_id, actor=actor):
-        raise InvalidInputError("session_id", "no open session of the tenant has it")
+        raise PageNotFoundError
     if order.key is not None and not revoke(session, tenant, name=order.key, actor=actor):
-        raise InvalidInputError("key", "no valid key of the tenant has this name")
+        raise PageNotFoundError
     if order.person is not None:
         set_disabled(session, tenant, order.person, is_disabled=True, actor=actor)
 

@@ -582,7 +582,8 @@ class PersonView(Model):
     id: UUID
     name: str
     """As in the audit trail, where it stands behind `user:TENANT/`."""
-    role: Role
+    role: str
+    """Decided by the identity provider's groups at the latest sign-in."""
     tenant: str
     issuer: str
     subject: str
