@@ -18,8 +18,7 @@ from ledger import audit
 from ledger.dispatch_window import IS_PUSHED, IS_READY, set_wait_reason
 from ledger.errors import JobNotFoundError, MessageRefusedError
 from ledger.events import INSERT_EVENTS, EventKind, NewEvent, event_rows, record, record_all
-from ledger.job_ends import Consequence, count_end, is_run, is_step, settle_end
-from ledger.notices import owe_notices
+from ledger.job_ends import Consequence, count_end, is_run, is_step, owe_notices, settle_end
 from ledger.record_tables import Event
 from ledger.runs.tables import Gate
 from ledger.spending import spent_at_end, tokens_by_part, wasted_at_end

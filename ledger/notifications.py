@@ -18,8 +18,8 @@ from sqlmodel import Session, col
 
 from ledger import audit
 from ledger.errors import NoticeNotFoundError, NotReplayableError
+from ledger.job_ends import CALLBACK
 from ledger.jobs import find_job, lock_job
-from ledger.notices import CALLBACK
 from ledger.record_tables import Delivery, Notice, NoticeDelivery, Notification
 from ledger.store import Statement, after, dump_json, now
 from ledger.tables import Job

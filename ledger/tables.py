@@ -80,7 +80,7 @@ class Tenant(SQLModel, table=True):
     notices: list[str] = Field(
         default_factory=list, sa_type=JSONB, nullable=False, sa_column_kwargs={"server_default": text("'[]'")}
     )
-    """States that jobs wait for a person in, of which it wants to hear (ledger.notices.ASKING)."""
+    """States that jobs wait for a person in, of which it wants to hear (ledger.job_ends.ASKING)."""
     chat_url: str | None = None
     """An incoming webhook of a chat, which hears of the same; whoever knows it can write there."""
     created_at: datetime = when_column(nullable=False, default_now=True)

@@ -26,7 +26,7 @@ from standardwebhooks.webhooks import Webhook
 
 from gateway.errors import AddressRefusedError
 from gateway.network import authorities, public_socket
-from ledger.notices import CHAT
+from ledger.job_ends import CHAT
 from ledger.notifications import Due, Try, book, claim_due_notifications, has_due_notification, postpone
 from ledger.store import Ledger
 from producers.config import WebhookConfig

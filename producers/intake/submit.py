@@ -23,7 +23,7 @@ from ledger.dispatch_window import Push
 from ledger.errors import IdempotencyConflictError
 from ledger.events import EventKind, record
 from ledger.job_control import supersede
-from ledger.notices import owe_notices
+from ledger.job_ends import owe_notices
 from ledger.releases import ensure_site
 from ledger.runs.run import new_run
 from ledger.store import Ledger, now

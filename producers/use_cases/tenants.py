@@ -23,7 +23,7 @@ from sqlmodel import Session, col
 from ledger import audit
 from ledger.dispatch_window import pause_queue as pause_in_ledger
 from ledger.dispatch_window import paused_queues
-from ledger.notices import ASKING
+from ledger.job_ends import ASKING
 from ledger.store import Statement, now
 from ledger.tables import ApiKey, Attempt, Job, Tenant
 from producers.errors import AuthenticationError, InvalidInputError, MissingScopeError, UnknownTenantError
