@@ -165,11 +165,22 @@ def models_module(document: Mapping[str, Any]) -> str:
     state = schemas["State"]
     members = "\n".join(f'    {value.upper()} = "{value}"' for value in state["enum"])
     parts.append(_STATE.format(words=_words(state["description"]), members=members))
-    sent = document["webhooks"]["job.ended"]["post"]
-    ended = sent["requestBody"]["content"]["application/json"]["schema"]
-    objects = {**schemas, "JobEnded": {**ended, "description": f"{sent['summary']}: what a webhook says."}}
+    objects = {**schemas, **_messages(document)}
     parts += [_model(name, schema) for name, schema in sorted(objects.items()) if "properties" in schema]
     return "".join(parts)
+
+
+_MESSAGES = {"JobEnded": "job.ended", "JobWaits": "job.awaiting_approval"}
+
+
+def _messages(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the objects that webhooks send; those of both waits are one."""
+    found = {}
+    for name, event in _MESSAGES.items():
+        sent = document["webhooks"][event]["post"]
+        schema = sent["requestBody"]["content"]["application/json"]["schema"]
+        found[name] = {**schema, "description": f"{sent['summary']}: what a webhook says."}
+    return found
 
 
 def _model(name: str, schema: Mapping[str, Any]) -> str:
@@ -315,10 +326,7 @@ def _typescript(schema: Mapping[str, Any]) -> str:
 def types_module(document: Mapping[str, Any]) -> str:
     """Return `types.d.ts`: the objects, and what each operation takes."""
     parts = [f"// {_GENERATED}\n"]
-    objects = {**document["components"]["schemas"]}
-    objects["JobEnded"] = document["webhooks"]["job.ended"]["post"]["requestBody"]["content"]["application/json"][
-        "schema"
-    ]
+    objects = {**document["components"]["schemas"], **_messages(document)}
     for name, schema in sorted(objects.items()):
         words = f"\n/** {_words(schema.get('description', name))} */\n"
         if "properties" in schema:

@@ -70,6 +70,12 @@ class ClusterNotFoundError(LedgerError, LookupError):
     text = "no dead letters have this signature"
 
 
+class NoticeNotFoundError(LedgerError, LookupError):
+    """The tenant has no notice of this id (the caller's fault)."""
+
+    text = "no notice of this id belongs to the tenant"
+
+
 class ReleaseNotFoundError(LedgerError, LookupError):
     """The site has no published release of this id, or none at all (the caller's fault)."""
 

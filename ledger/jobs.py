@@ -18,7 +18,7 @@ from ledger import audit
 from ledger.dispatch_window import IS_PUSHED, IS_READY, set_wait_reason
 from ledger.errors import JobNotFoundError, MessageRefusedError
 from ledger.events import INSERT_EVENTS, EventKind, NewEvent, event_rows, record, record_all
-from ledger.job_ends import Consequence, count_end, is_run, is_step, settle_end
+from ledger.job_ends import Consequence, count_end, is_run, is_step, owe_notices, settle_end
 from ledger.record_tables import Event
 from ledger.runs.tables import Gate
 from ledger.spending import spent_at_end, tokens_by_part, wasted_at_end
@@ -285,6 +285,7 @@ def move(session: Session, job: Job, target: State, *, reason: Reason | None = N
     moved = {"origin": origin.value, "target": target.value, "reason": reason.value if reason else None}
     record(session, EventKind.STATE, job=job, **moved, **_decision_made(session, job, origin, target), **data)
     session.flush()
+    owe_notices(session, job)
 
 
 def route_job(session: Session, job: Job, route: Route) -> None:

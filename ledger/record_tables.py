@@ -121,7 +121,7 @@ class AuditSeal(SQLModel, table=True):
 
 
 class EndedSession(SQLModel, table=True):
-    """A console session that was logged out before its cookie expired."""
+    """A session that ended before its time: API processes of the version before revision 0015 look here."""
 
     __tablename__ = "ended_session"
 
@@ -165,6 +165,48 @@ class Delivery(SQLModel, table=True):
     outcome: str
     status: int | None = None
     """HTTP status of the receiver's answer, if any."""
+    detail: str = ""
+    seconds: float = 0.0
+
+
+class Notice(SQLModel, table=True):
+    """A message that a job waits for a person: one for each time it begins to, and for each place that hears of it."""
+
+    __tablename__ = "notice"
+    __table_args__ = (
+        Index("ix_notice_turn", "tenant", "next_at", postgresql_where=text("next_at IS NOT NULL")),
+        Index("ix_notice_created", "tenant", "created_at"),
+    )
+
+    id: UUID = Field(default_factory=uuid4, primary_key=True)
+    """Of the message."""
+    job_id: UUID = Field(foreign_key="job.id", index=True)
+    tenant: str
+    channel: str
+    """`callback`: the job's `callback_url`; `chat`: the tenant's `chat_url`, as it is at each try."""
+    callback_url: str | None = None
+    payload: dict[str, Any] = json_column(dict)
+    attempts: int = Field(default=0, sa_column_kwargs={"server_default": text("0")})
+    """Since the last replay."""
+    next_at: datetime | None = when_column()
+    delivered_at: datetime | None = when_column()
+    created_at: datetime = when_column(nullable=False, default_now=True)
+    replays: int = Field(default=0, sa_column_kwargs={"server_default": text("0")})
+
+
+class NoticeDelivery(SQLModel, table=True):
+    """One try to deliver a notice, and its outcome, as of a notification."""
+
+    __tablename__ = "notice_delivery"
+    __table_args__ = (Index("ix_notice_delivery_notice", "notice_id", "id"),)
+
+    id: int | None = Field(default=None, sa_column=Column(BigInteger, primary_key=True, autoincrement=True))
+    notice_id: UUID = Field(foreign_key="notice.id")
+    job_id: UUID = Field(index=True)
+    at: datetime = when_column(nullable=False, default_now=True)
+    number: int
+    outcome: str
+    status: int | None = None
     detail: str = ""
     seconds: float = 0.0
 

@@ -77,6 +77,12 @@ class Tenant(SQLModel, table=True):
     paused_at: datetime | None = when_column()
     recording_days: float | None = None
     """How long its model calls are kept for a replay; None or 0 to record none."""
+    notices: list[str] = Field(
+        default_factory=list, sa_type=JSONB, nullable=False, sa_column_kwargs={"server_default": text("'[]'")}
+    )
+    """States that jobs wait for a person in, of which it wants to hear (ledger.job_ends.ASKING)."""
+    chat_url: str | None = None
+    """An incoming webhook of a chat, which hears of the same; whoever knows it can write there."""
     created_at: datetime = when_column(nullable=False, default_now=True)
 
 
@@ -91,6 +97,47 @@ class ApiKey(SQLModel, table=True):
     key_hash: str = Field(unique=True)
     scopes: list[str] = json_column(list)
     created_at: datetime = when_column(nullable=False, default_now=True)
+    created_by: str | None = None
+    """The actor, as in the audit trail."""
+    last_used_at: datetime | None = when_column()
+    """To five minutes."""
+    revoked_at: datetime | None = when_column()
+
+
+class Person(SQLModel, table=True):
+    """A person who signed in by the identity provider, and what its claims said at the latest sign-in."""
+
+    __tablename__ = "person"
+    __table_args__ = (UniqueConstraint("issuer", "subject"), Index("uq_person_name", "name", unique=True))
+
+    id: UUID = Field(default_factory=uuid4, primary_key=True)
+    issuer: str
+    subject: str
+    """Within the issuer; the two identify the person, whatever happens to the name."""
+    tenant: str = Field(foreign_key="tenant.name", index=True)
+    name: str
+    """Given at the first sign-in and never changed, so that it stands for one person in the audit trail."""
+    role: str
+    created_at: datetime = when_column(nullable=False, default_now=True)
+    seen_at: datetime = when_column(nullable=False, default_now=True)
+    """When they last signed in."""
+    disabled_at: datetime | None = when_column()
+
+
+class LoginSession(SQLModel, table=True):
+    """A session of the console, of a person or of the holder of a key."""
+
+    __tablename__ = "login_session"
+
+    id: UUID = Field(default_factory=uuid4, primary_key=True)
+    nonce: str = Field(unique=True)
+    """As in its cookie."""
+    key_id: UUID | None = Field(default=None, foreign_key="api_key.id")
+    person_id: UUID | None = Field(default=None, foreign_key="person.id")
+    created_at: datetime = when_column(nullable=False, default_now=True)
+    seen_at: datetime = when_column(nullable=False, default_now=True)
+    """To a minute."""
+    expires_at: datetime = Field(sa_type=DateTime(timezone=True), nullable=False, index=True)
     revoked_at: datetime | None = when_column()
 
 

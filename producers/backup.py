@@ -37,7 +37,7 @@ from ledger.operations.migrate import (
     users_of,
     write_dump,
 )
-from ledger.record_tables import Epoch, Leader, Notification
+from ledger.record_tables import Epoch, Leader, Notice, Notification
 from ledger.releases import KeptRelease, kept_releases, lagging_sites
 from ledger.store import Fit, Ledger, after, fit_of, found_revision, wanted_revision
 from ledger.tables import Attempt, Call, Job, Site
@@ -109,9 +109,11 @@ def _recover_attempts(session: Session) -> int:
 
 
 def _withhold(session: Session) -> int:
-    due = col(Notification.delivered_at).is_(None) & col(Notification.next_at).is_not(None)
-    withheld = session.execute(sql_update(Notification).where(due).values(next_at=None))
-    return int(withheld.rowcount)  # type: ignore[attr-defined]
+    withheld = 0
+    for table in (Notification, Notice):
+        due = col(table.delivered_at).is_(None) & col(table.next_at).is_not(None)
+        withheld += session.execute(sql_update(table).where(due).values(next_at=None)).rowcount  # type: ignore[attr-defined]
+    return withheld
 
 
 def counts(session: Session) -> dict[str, int]:

@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, ConfigDict
 
 from monitoring.config import AuditConfig, ExporterConfig, LedgerConfig, LogsConfig, TracingConfig
-from producers.config import ApiConfig, DispatcherConfig, GatewayPlace, PagesConfig, RunsPlace, WebhookConfig
+from producers.config import (
+    ApiConfig,
+    DispatcherConfig,
+    GatewayPlace,
+    OidcConfig,
+    PagesConfig,
+    RunsPlace,
+    WebhookConfig,
+)
 from routing.config import BrokerConfig, PolicyConfig, collect_secrets
 from routing.policy.agents import AccountsConfig
 from routing.policy.platform import Policy, load_policy
@@ -28,6 +36,7 @@ if TYPE_CHECKING:
     from producers.use_cases.clarify import Clarifier
     from producers.use_cases.dead_letters import DeadLetters, Notifications
     from producers.use_cases.jobs import PreviewLinks
+    from producers.use_cases.notices import Notices
     from producers.use_cases.rounds import Replays, Rounds
     from producers.use_cases.runs import Projects
     from producers.use_cases.sites import Sites
@@ -50,6 +59,7 @@ class Settings(BaseModel):
     logs: LogsConfig = LogsConfig()
     tracing: TracingConfig = TracingConfig()
     api: ApiConfig = ApiConfig()
+    oidc: OidcConfig = OidcConfig()
     pages: PagesConfig = PagesConfig()
     dispatcher: DispatcherConfig = DispatcherConfig()
     exporter: ExporterConfig = ExporterConfig()
@@ -124,6 +134,13 @@ class UseCases:
 
         return Notifications(self.ledger)
 
+    @property
+    def notices(self) -> Notices:
+        """Messages that jobs wait for a person."""
+        from producers.use_cases.notices import Notices
+
+        return Notices(self.ledger)
+
 
 class Installation:
     """An installation as its environment describes it."""
@@ -131,6 +148,11 @@ class Installation:
     def __init__(self, settings: Settings, *, environment: Environment = dict) -> None:
         self.settings = settings
         self.environment = environment
+
+    @property
+    def idle_seconds(self) -> float:
+        """How long a session of the console stays open unused."""
+        return self.settings.api.session_idle_minutes * 60
 
     def close(self) -> None:
         """Close the ledger if it was opened."""

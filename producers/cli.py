@@ -25,7 +25,7 @@ PANELS: Mapping[str, Sequence[str]] = {
         ("Review", "approve reject revise gate site"),
         (
             "Operate",
-            "doctor queue tenant key webhook circuit circuits dead replay dismiss audit capacity dashboards "
+            "doctor queue tenant people key webhook circuit circuits dead replay dismiss audit capacity dashboards "
             "backup restore broker",
         ),
         ("Run the fleet", "up demo worker api gateway dispatcher exporter mirror fake-provider migrate image box"),
@@ -42,6 +42,7 @@ _MODULE_OF = {
         "runs": "project run agent gate",
         "sites": "site apply render scan",
         "route": "route ladder eval",
+        "people": "people",
         "operate": "tenant key queue audit broker circuit circuits",
         "capacity": "capacity",
         "installation": "up demo doctor dashboards backup restore image box",

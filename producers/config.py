@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +18,27 @@ class ApiConfig(Section):
     port: int = Field(default=8080, ge=0, le=65535)
     public_url: str = "http://127.0.0.1:8080"
     """Public URL. No page of a site is ever served there."""
+    session_idle_minutes: float = Field(default=120.0, gt=0)
+    """A session of the console that nobody uses for so long is over; after twelve hours it is anyway."""
+
+
+class OidcConfig(Section):
+    """People who sign in to the console by an identity provider (OpenID Connect). Needs the extra `oidc`."""
+
+    issuer: Annotated[str, Field(pattern=r"^(https://.+|http://(127\.0\.0\.1|localhost)(:\d+)?.*)?$")] = ""
+    """The provider's issuer, exactly as its ID tokens say. Empty: keys alone open the console."""
+    client_id: str = ""
+    """The client that the provider knows this installation as. Its redirect URI is
+    `POINTSMAN_API__PUBLIC_URL/console/login/oidc/callback`."""
+    client_secret: SecretStr = SecretStr("")
+    """The client's secret; empty for a public client, which PKCE protects."""
+    scopes: tuple[str, ...] = ("openid", "profile", "email")
+    """Scopes to ask for. Some providers put groups into the ID token only with one more."""
+    groups_claim: str = "groups"
+    """The claim of the ID token with what somebody belongs to: a text or a list of texts."""
+    grants: Mapping[str, str] = Field(default_factory=dict)
+    """What each group may do, as `TENANT:ROLE`, such as `{"web-editors": "acme:editor"}`. Roles are `viewer`, `editor`,
+    `approver`, `admin` and `operator`, each with what those before it may. Whoever has none does not get in."""
 
 
 class PagesConfig(Section):

@@ -165,6 +165,10 @@ class ActionRefusedError(Exception):
         self.why = why
 
 
+class SignInRefusedError(AuthenticationError):
+    """The identity provider's answer is no proof of who somebody is, or they may not enter (nobody's fault here)."""
+
+
 class MissingScopeError(AuthenticationError):
     """The key is valid but does not allow this (the caller's fault)."""
 

@@ -54,7 +54,7 @@ SECTIONS = frozenset(
         "ledger",
         "logs",
     }
-    | {"mirror", "pages", "policy", "preview", "fake_provider", "runs", "tracing", "webhook", "worker"}
+    | {"mirror", "oidc", "pages", "policy", "preview", "fake_provider", "runs", "tracing", "webhook", "worker"}
 )
 """All sections; each program reads those that it needs."""
 

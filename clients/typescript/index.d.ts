@@ -1,4 +1,4 @@
-import type { EventView, JobEnded, JobSummary, JobView, Operations, Problem } from "./types.js";
+import type { EventView, JobEnded, JobSummary, JobView, JobWaits, Operations, Problem } from "./types.js";
 
 export type * from "./types.js";
 
@@ -55,4 +55,4 @@ export function verifyWebhook(
   secret: string,
   headers: Record<string, string | string[] | undefined>,
   body: string | Uint8Array,
-): JobEnded;
+): JobEnded | JobWaits;

@@ -27,6 +27,13 @@ export interface AcceptedView {
   events_url: string;
 }
 
+/** Who may enter a tenant. */
+export interface Access {
+  people: PersonView[];
+  sessions: SessionView[];
+  keys: KeyView[];
+}
+
 /** One execution of a job on one queue. */
 export interface AttemptView {
   number: number;
@@ -258,7 +265,7 @@ export interface GateView {
   decided_at: string | null;
 }
 
-/** JobEnded */
+/** A job has ended: what a webhook says. */
 export interface JobEnded {
   type: "job.ended";
   job_id: string;
@@ -383,11 +390,67 @@ export interface JobView {
   expires_at: string | null;
 }
 
+/** A job waits for a person: what a webhook says. */
+export interface JobWaits {
+  type: "job.awaiting_approval" | "job.clarifying";
+  job_id: string;
+  state: "awaiting_approval" | "clarifying";
+  site?: string;
+}
+
 /** A page of jobs, the newest first. One of a search for words may be short and still have a next one. */
 export interface JobsPage {
   /** Give it as `cursor` for the next page; null on the last one. */
   next_cursor: string | null;
   jobs: JobSummary[];
+}
+
+/** A valid API key, without its secret. */
+export interface KeyView {
+  id: string;
+  name: string;
+  scopes: string[];
+  created_at: string;
+  /** The actor, as in the audit trail; null for those made before that was kept. */
+  created_by: string | null;
+  /** To five minutes; null if it has not been used since that is kept. */
+  last_used_at: string | null;
+}
+
+/** A tenant's choice. */
+export interface NoticeChoiceView {
+  states: string[];
+  /** Host of the chat's incoming webhook; the rest of its URL is never shown. */
+  chat_host: string | null;
+}
+
+/** A message that a job waits for a person. */
+export interface NoticeView {
+  id: string;
+  job_id: string;
+  /** The header `webhook-id`: the same on every try and replay. */
+  message_id: string;
+  channel: "callback" | "chat";
+  /** `undelivered` once all tries have failed. */
+  state: "pending" | "delivered" | "undelivered";
+  payload: Record<string, unknown>;
+  /** None for a chat. */
+  callback_url: string | null;
+  created_at: string;
+  /** When it is tried next. */
+  next_at: string | null;
+  delivered_at: string | null;
+  /** How often it was requested again. */
+  replays: number;
+  /** The last fifty tries, in order. */
+  deliveries: TryView[];
+}
+
+/** A page of notices, newest first. */
+export interface NoticesPage {
+  /** Give it as `cursor` for the next page; null on the last one. */
+  next_cursor: string | null;
+  notices: NoticeView[];
 }
 
 /** The one notification of a job's end. */
@@ -427,6 +490,22 @@ export interface OptionView {
   id: string;
   label: string;
   source: string;
+}
+
+/** A person of a tenant. */
+export interface PersonView {
+  id: string;
+  /** As in the audit trail, where it stands behind `user:TENANT/`. */
+  name: string;
+  /** Decided by the identity provider's groups at the latest sign-in. */
+  role: string;
+  tenant: string;
+  issuer: string;
+  subject: string;
+  created_at: string;
+  /** When they last signed in. */
+  seen_at: string;
+  disabled_at: string | null;
 }
 
 /** The body of every error response (RFC 9457). */
@@ -552,6 +631,17 @@ export interface ScanView {
   csp: string;
   js_bytes: number;
   js_gzip_bytes: number;
+}
+
+/** An open session of the console. */
+export interface SessionView {
+  id: string;
+  /** Whose it is, as in the audit trail. */
+  actor: string;
+  created_at: string;
+  /** To a minute. */
+  seen_at: string;
+  expires_at: string;
 }
 
 /** A site. */
@@ -804,6 +894,42 @@ export interface Operations {
 
   /** Resend a job's notification, delivered or not: the same id and body, with a full set of retries. A receiver that stores the ids (`webhook-id`) of what it has handled does nothing twice. */
   replayNotification(job_id: string): Promise<NotificationView>;
+
+  /** List the messages that jobs wait for a person, with every attempt to deliver them, the newest first. */
+  listNotices(fields?: {
+    /** Given up, or still being retried; all by default. */
+    state?: "undelivered" | "pending" | null;
+    /** `next_cursor` of the previous page. */
+    cursor?: string | null;
+    limit?: number;
+  }): Promise<NoticesPage>;
+
+  /** Resend a message that a job waits for a person: the same id and body, with a full set of retries. */
+  replayNotice(notice_id: string): Promise<NoticeView>;
+
+  /** Tell of which waits for a person the tenant hears, and on which host its chat is. */
+  getNoticeChoice(): Promise<NoticeChoiceView>;
+
+  /** Choose of which waits for a person the tenant hears; the end of a job is always told to its `callback_url`. */
+  chooseNotices(fields?: {
+    /** States of which a message is sent when a job gets there; none by default. */
+    states?: ("awaiting_approval" | "clarifying")[];
+    /** Incoming webhook of Slack, Mattermost or Teams, which gets `{"text": ...}` with a link. It is a secret. */
+    chat_url?: string | null;
+  }): Promise<NoticeChoiceView>;
+
+  /** List the tenant's people, open sessions of the console, and valid API keys. */
+  listPeopleAndKeys(): Promise<Access>;
+
+  /** End a session, revoke a key, or shut a person out; it counts from the next request on. */
+  revokeAccess(fields?: {
+    /** A session to end. */
+    session_id?: string | null;
+    /** The name of a key to revoke; its sessions end, too. */
+    key?: string | null;
+    /** The name of a person to shut out; their sessions end, and they cannot sign in again. */
+    person?: string | null;
+  }): Promise<Access>;
 
   /** List the tenant's sites by name. */
   listSites(): Promise<SiteView[]>;

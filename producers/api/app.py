@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import resources
 from importlib.metadata import version
+from importlib.util import find_spec
 from typing import Any
 
 import uvicorn
@@ -24,15 +25,17 @@ from starlette.staticfiles import StaticFiles
 
 from monitoring import traces
 from monitoring.asgi import Server, TimedHttpProtocol
-from producers.api import job_routes, operations_routes, site_routes
+from producers.api import access_routes, job_routes, operations_routes, site_routes
 from producers.api.http_rules import HeadAsGet, name_allowed_methods, refuse_unknown_query
 from producers.api.openapi import describe_fields, describe_problems, request_schemas, show_answers
 from producers.api.operations_routes import NO_TELEMETRY, ApiMetrics, Observer, Tracing
 from producers.api.problems import add_handlers
 from producers.api.requests import Resources
-from producers.bootstrap import Installation
+from producers.bootstrap import Installation, Settings
 from producers.config import ApiConfig, PagesConfig
 from producers.console.app import create_console
+from producers.console.oidc import OidcProvider
+from producers.console.sign_in import CALLBACK
 from producers.console.web import PREFIX, Console, Sessions
 from producers.pages import PageResources, create_pages_app, is_below, is_same_origin
 from routing.errors import PolicyError
@@ -114,7 +117,7 @@ def create_app(wiring: Resources, *, console: Console | None = None) -> FastAPI:
     app.add_middleware(HeadAsGet)
     add_handlers(app)
     name_allowed_methods(app)
-    for router in (job_routes.router, operations_routes.router, site_routes.router):
+    for router in (job_routes.router, operations_routes.router, access_routes.router, site_routes.router):
         app.include_router(router, dependencies=[Depends(refuse_unknown_query)])
     for router in (site_routes.webhook_router, operations_routes.health_router):
         app.include_router(router)
@@ -190,6 +193,7 @@ def serve(installation: Installation) -> None:
         pages_url=settings.pages.public_url,
         site_url=settings.pages.site_url,
         accounts=settings.accounts,
+        idle_seconds=installation.idle_seconds,
     )
     pages = PageResources(
         ledger=installation.ledger,
@@ -203,6 +207,7 @@ def serve(installation: Installation) -> None:
         sessions=Sessions([key.get_secret_value() for key in settings.preview.keys]),
         public_url=settings.api.public_url,
         audit_key=settings.audit.signing_key.get_secret_value().encode(),
+        provider=_provider_of(settings),
     )
     api_app = create_app(resources, console=console)
     pages_app = create_pages_app(pages, metrics=api_app.state.metrics)
@@ -212,6 +217,24 @@ def serve(installation: Installation) -> None:
             runner.run(_run(servers))
     finally:
         installation.ledger.close()
+
+
+def _provider_of(settings: Settings) -> OidcProvider | None:
+    """Return the identity provider, if there is one.
+
+    Raises:
+        PolicyError: the operator's fault: its settings do not fit, or the extra is missing.
+    """
+    if not settings.oidc.issuer:
+        return None
+    if find_spec("authlib") is None:
+        raise PolicyError("POINTSMAN_OIDC__ISSUER: needs the extra `oidc` (pip install 'pointsman[oidc]')")
+    if not settings.oidc.client_id:
+        raise PolicyError("POINTSMAN_OIDC__CLIENT_ID: is needed with POINTSMAN_OIDC__ISSUER")
+    try:
+        return OidcProvider(settings.oidc, redirect_uri=f"{settings.api.public_url.rstrip('/')}{PREFIX}{CALLBACK}")
+    except ValueError as error:
+        raise PolicyError(f"POINTSMAN_OIDC__GRANTS: {error}") from None
 
 
 async def _run(servers: Sequence[uvicorn.Server]) -> None:

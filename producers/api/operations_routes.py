@@ -19,7 +19,7 @@ from monitoring import traces
 from producers.api.job_routes import Body, Cursor
 from producers.api.openapi import body_of
 from producers.api.problems import problem
-from producers.api.requests import Reader, ResourcesDep, SubmitCaller, asker_of, parse_json
+from producers.api.requests import Admin, Reader, ResourcesDep, SubmitCaller, asker_of, parse_json
 from producers.use_cases.dead_letters import (
     ClustersPage,
     DeadLetterOrder,
@@ -30,6 +30,7 @@ from producers.use_cases.dead_letters import (
     Verdicts,
 )
 from producers.use_cases.fleet import QueueView, queue_depths
+from producers.use_cases.notices import NoticeChoice, NoticeChoiceView, NoticesPage, NoticeView
 from routing.jobs import parse_as
 
 logger = logging.getLogger(__name__)
@@ -40,6 +41,8 @@ health_router = APIRouter(tags=["health"])
 Limit = Annotated[int, Query(ge=1, le=200)]
 ClusterName = Annotated[str, Path(pattern="^[0-9a-f]{10}$", description="A cluster's short name.")]
 _EXAMPLE = {"signature": "2f1d0c9b8a", "limit": 50}
+
+_CHOICE = {"states": ["awaiting_approval"], "chat_url": "https://chat.example.org/hooks/1f2e3d"}
 
 
 @router.get("/dead-letters", tags=["dead letters"])
@@ -107,6 +110,38 @@ def replay_notification(resources: ResourcesDep, caller: SubmitCaller, job_id: U
     A receiver that stores the ids (`webhook-id`) of what it has handled does nothing twice.
     """
     return resources.notifications.replay(job_id, tenant=caller.tenant, actor=caller.actor)
+
+
+@router.get("/notices", tags=["notifications"])
+def list_notices(
+    resources: ResourcesDep,
+    caller: Reader,
+    state: Annotated[Wanted | None, Query(description="Given up, or still being retried; all by default.")] = None,
+    cursor: Cursor = None,
+    limit: Limit = 50,
+) -> NoticesPage:
+    """List the messages that jobs wait for a person, with every attempt to deliver them, the newest first."""
+    return resources.notices.find(caller.tenant, wanted=state, cursor=cursor, limit=limit)
+
+
+@router.post("/notices/{notice_id}/replay", tags=["notifications"], status_code=202)
+def replay_notice(resources: ResourcesDep, caller: SubmitCaller, notice_id: UUID) -> NoticeView:
+    """Resend a message that a job waits for a person: the same id and body, with a full set of retries."""
+    return resources.notices.replay(notice_id, tenant=caller.tenant, actor=caller.actor)
+
+
+@router.get("/notice-choice", tags=["notifications"])
+def get_notice_choice(resources: ResourcesDep, caller: Reader) -> NoticeChoiceView:
+    """Tell of which waits for a person the tenant hears, and on which host its chat is."""
+    return resources.notices.choice(caller.tenant)
+
+
+@router.put("/notice-choice", tags=["notifications"], openapi_extra=body_of(NoticeChoice, _CHOICE))
+def choose_notices(resources: ResourcesDep, caller: Admin, raw: Body) -> NoticeChoiceView:
+    """Choose of which waits for a person the tenant hears; the end of a job is always told to its `callback_url`."""
+    choice = parse_as(NoticeChoice, parse_json(raw) if raw.strip() else {})
+    is_private_allowed = resources.submitter.private_callbacks
+    return resources.notices.choose(choice, tenant=caller.tenant, allow_private=is_private_allowed, actor=caller.actor)
 
 
 @health_router.get("/healthz")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,7 +21,7 @@ from producers.errors import BodyTooLargeError, BrokenBodyError
 from producers.intake.submit import Submitter
 from producers.use_cases.jobs import PreviewLinks
 from producers.use_cases.rounds import Requester
-from producers.use_cases.tenants import Caller, Scope, authenticate, check_shape, hash_secret
+from producers.use_cases.tenants import USE_SECONDS, Caller, Scope, authenticate, check_shape, hash_secret
 from routing.errors import FieldError, InvalidJobError
 from routing.jobs import Source
 from routing.policy.agents import AccountsConfig
@@ -44,9 +46,13 @@ class Resources(UseCases):
     poll_seconds: float = 0.25
     """Pause between two looks for events while streams are open."""
 
+    idle_seconds: float = 2 * 3600
+    """A session of the console that nobody uses for so long is over."""
     key_limits: KeyLimits = field(default_factory=KeyLimits)
     seen_callers: dict[str, Caller] = field(default_factory=dict)
     """Holders of keys that were good when they were last looked up, by hash."""
+    seen_at: dict[str, float] = field(default_factory=dict)
+    """When each was looked up, in monotonic seconds."""
 
     def caller(self, presented: Presented, scope: Scope, *, is_login: bool = False) -> Caller:
         """Return the holder of a key that has this scope.
@@ -60,14 +66,17 @@ class Resources(UseCases):
             caller = authenticate(connection, presented.key)
         if len(self.seen_callers) >= _MOST_CALLERS:
             self.seen_callers.clear()
-        self.seen_callers[key] = caller
+            self.seen_at.clear()
+        self.seen_callers[key], self.seen_at[key] = caller, time.monotonic()
         caller.require(scope)
         return caller
 
     def seen_caller(self, presented: Presented, scope: Scope) -> Caller | None:
         """Return who held a key when it was last looked up, if it had this scope: whoever acts on it checks it."""
-        caller = self.seen_callers.get(hash_secret(presented.key))
-        return caller if caller is not None and caller.may(scope) else None
+        key = hash_secret(presented.key)
+        caller = self.seen_callers.get(key)
+        is_fresh = time.monotonic() - self.seen_at.get(key, -math.inf) < USE_SECONDS  # or its use were not noted
+        return caller if caller is not None and is_fresh and caller.may(scope) else None
 
     @cached_property
     def streams(self) -> EventStreams:

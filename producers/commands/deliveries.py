@@ -185,6 +185,23 @@ def list_undelivered(
     print_rows(page, ("job", "state", "next try", "callback"), rows, as_json=as_json)
 
 
+@webhook_app.command("waiting")
+def list_notices(
+    ctx: typer.Context,
+    limit: Annotated[int, typer.Option(min=1, max=_PAGE, metavar="N", help="How many.")] = 50,
+    as_json: AsJson = False,
+    tenant: Tenant = "demo",
+) -> None:
+    """List the messages that jobs wait for a person, newest first, with the last attempt to deliver each."""
+    with installed(ctx) as installation:
+        page = installation.use_cases.notices.find(tenant, limit=limit)
+    rows = (
+        (n.id, n.job_id, n.payload["state"], n.channel, n.state, n.deliveries[-1].outcome if n.deliveries else "")
+        for n in page.notices
+    )
+    print_rows(page, ("message", "job", "waits", "to", "state", "last try"), rows, as_json=as_json)
+
+
 @webhook_app.command()
 def show(ctx: typer.Context, job_id: JobId, as_json: AsJson = False, tenant: Tenant = "demo") -> None:
     """Show a job's notification and every attempt to deliver it."""

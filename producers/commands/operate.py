@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import secrets
 import sys
+from datetime import datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -26,7 +28,7 @@ from producers.commands.context import (
     print_rows,
     print_table,
 )
-from routing.jobs import SITE_NAME_RULE, check_site_name
+from routing.jobs import SITE_NAME_RULE, State, check_site_name
 from routing.queues import QueueName
 
 if TYPE_CHECKING:
@@ -83,14 +85,18 @@ def list_keys(ctx: typer.Context, tenant: Tenant = "demo", as_json: AsJson = Fal
     """List a tenant's valid keys; secrets are not stored and cannot be shown."""
     with installed(ctx) as installation, installation.ledger.begin() as session:
         from producers.use_cases import tenants as keys
+        from producers.use_cases.people import KeyView
 
-        rows = [(key.name, list(key.scopes), key.created_at.isoformat()) for key in keys.keys_of(session, tenant)]
-    print_rows(
-        [{"name": name, "scopes": scopes, "created_at": at} for name, scopes, at in rows],
-        ("name", "scopes", "created"),
-        [(name, ",".join(scopes), at) for name, scopes, at in rows],
-        as_json=as_json,
-    )
+        views = [KeyView.of(key) for key in keys.keys_of(session, tenant)]
+    rows = [
+        (key.name, ",".join(key.scopes), _moment(key.created_at), key.created_by or "-", _moment(key.last_used_at))
+        for key in views
+    ]
+    print_rows(views, ("name", "scopes", "created", "by", "last used"), rows, as_json=as_json)
+
+
+def _moment(at: datetime | None) -> str:
+    return f"{at:%Y-%m-%d %H:%M}" if at else "-"
 
 
 @key_app.command("revoke")
@@ -273,6 +279,8 @@ def show(ctx: typer.Context, name: Name, as_json: AsJson = False) -> None:
         ("weight", view.weight),
         ("approves", "policy, where allowed" if view.auto_approve else "people"),
         ("records", f"model calls, for {view.recording_days:g} days" if view.recording_days else "no model calls"),
+        ("notices", " and ".join(view.notices) or "none while jobs wait for a person"),
+        ("chat", view.chat_host or "none"),
         ("provider", view.provider or "none, so jobs that need a model are refused"),
         ("overrides", view.overrides or "none"),
     )
@@ -340,6 +348,40 @@ def auto_approve(
     """Let the policy approve a tenant's clean tier 1 work at low stakes, or leave every approval to people."""
     message = f"{name}: {'the policy approves what it may' if value == 'on' else 'people approve'}"
     _change(ctx, name, message, as_json=as_json, auto_approve=value == "on")
+
+
+class Wait(StrEnum):
+    """What a job may wait for a person in."""
+
+    AWAITING_APPROVAL = State.AWAITING_APPROVAL.value
+    CLARIFYING = State.CLARIFYING.value
+
+
+@tenant_app.command()
+def notify(
+    ctx: typer.Context,
+    name: Name,
+    on: Annotated[
+        list[Wait] | None,
+        typer.Option("--on", help="A state that jobs wait for a person in; give it once for each. None for none."),
+    ] = None,
+    chat: Annotated[
+        bool, typer.Option("--chat", help="Ask for the URL of an incoming webhook of a chat that hears of it, too.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Choose of which waits for a person a tenant hears; the end of a job is always told."""
+    with installed(ctx) as installation:
+        from producers.use_cases.notices import NoticeChoice
+
+        url = typer.prompt("URL of the incoming webhook", hide_input=True) if chat else None
+        choice = NoticeChoice(states=[wait.value for wait in on or ()], chat_url=url)
+        is_private_allowed = installation.settings.webhook.allow_private
+        view = installation.use_cases.notices.choose(
+            choice, tenant=name, allow_private=is_private_allowed, actor=_ACTOR
+        )
+    told = f"{' and '.join(view.states) or 'nothing'}{f', also at {view.chat_host}' if view.chat_host else ''}"
+    print_result(view, f"{name} hears of {told}", as_json=as_json)
 
 
 @queue_app.command("list")

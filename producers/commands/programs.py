@@ -140,7 +140,8 @@ def _background_threads(installation: Installation, holder: str) -> Iterator[Non
     from producers.use_cases.runs import TicketWriter
 
     settings, stopping = installation.settings, threading.Event()
-    sender = WebhookSender(installation.ledger, settings.webhook, installation.policy.webhooks)
+    console_url = f"{settings.api.public_url.rstrip('/')}/console"
+    sender = WebhookSender(installation.ledger, settings.webhook, installation.policy.webhooks, console_url=console_url)
     lists = IntakeLists(settings.broker.url, tls=settings.broker.tls)
     intake = CeleryIntake(
         lists, installation.ledger, installation.submitter, holder=holder, is_shared=settings.broker.shared_intake

@@ -6,9 +6,8 @@ import http
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from importlib import resources as files
-from typing import Annotated
 
-from fastapi import APIRouter, Depends, FastAPI, Form, Request
+from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from sqlalchemy.exc import DataError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
@@ -19,88 +18,26 @@ from starlette.staticfiles import StaticFiles
 from ledger.errors import GateNotFoundError, JobNotFoundError, SiteNotFoundError
 from producers.api.operations_routes import NO_TELEMETRY
 from producers.api.problems import on_too_many_streams
-from producers.api.requests import MAX_RAW_BYTES, Resources, presented_by
-from producers.console import jobs, operations, sites
+from producers.api.requests import MAX_RAW_BYTES, Resources
+from producers.console import jobs, operations, people, sign_in, sites
 from producers.console.web import (
-    COOKIE,
-    MAX_AGE_SECONDS,
-    PREFIX,
     Console,
-    ConsoleDep,
-    ConsoleResources,
-    Viewer,
-    acting,
     is_part,
     redirect,
-    refuse_foreign,
     render,
 )
 from producers.errors import (
     ActionRefusedError,
-    AuthenticationError,
     ForgedFormError,
     MissingScopeError,
     NotLoggedInError,
     TooManyStreamsError,
-    TooManyTriesError,
 )
-from producers.use_cases.tenants import Scope, end_session
 from routing.errors import PolicyError
 
 logger = logging.getLogger(__name__)
 
 Handler = Callable[[Request, Exception], Awaitable[Response]]
-
-login_router = APIRouter()
-
-
-@login_router.get("/login")
-def show_login(request: Request) -> Response:
-    """Show the login form."""
-    return render(request, "login.html", viewer=None, error="")
-
-
-@login_router.post("/login")
-def log_in(
-    request: Request,
-    console: ConsoleDep,
-    resources: ConsoleResources,
-    _: Annotated[None, Depends(refuse_foreign)],
-    key: Annotated[str, Form(max_length=200)] = "",
-) -> Response:
-    """Open a session for the holder of a key with scope `read`."""
-    try:
-        caller = resources.caller(presented_by(request, key.strip()), Scope.READ, is_login=True)
-    except AuthenticationError as error:
-        return render(request, "login.html", viewer=None, status=401, error=str(error))
-    except TooManyTriesError as error:
-        page = render(request, "login.html", viewer=None, status=429, error=str(error))
-        page.headers["Retry-After"] = str(error.retry_after_seconds)
-        return page
-    assert caller.key_id is not None
-    response = redirect(request, "/")
-    response.set_cookie(
-        COOKIE,
-        console.sessions.open(caller.key_id),
-        path=PREFIX,
-        max_age=MAX_AGE_SECONDS,
-        httponly=True,
-        samesite="lax",
-        secure=console.is_secure,
-    )
-    return response
-
-
-@login_router.post("/logout")
-def log_out(
-    request: Request, resources: ConsoleResources, viewer: Annotated[Viewer, Depends(acting(Scope.READ))]
-) -> Response:
-    """End the session, whoever holds its cookie."""
-    with resources.ledger.begin() as transaction:
-        end_session(transaction, viewer.session.nonce, max_age_seconds=MAX_AGE_SECONDS)
-    response = redirect(request, "/login")
-    response.delete_cookie(COOKIE, path=PREFIX)
-    return response
 
 
 def create_console(resources: Resources, console: Console) -> FastAPI:
@@ -124,7 +61,8 @@ def create_console(resources: Resources, console: Console) -> FastAPI:
         sites.runs_router,
         sites.router,
         operations.dead_letters_router,
-        login_router,
+        sign_in.router,
+        people.router,
     ):
         app.include_router(router)
     for kind, handler in _HANDLERS.items():

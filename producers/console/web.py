@@ -23,8 +23,10 @@ from starlette.responses import Response
 from ledger.errors import GateNotFoundError, JobNotFoundError, LedgerError, SiteNotFoundError
 from producers.api.requests import Resources, resources_of
 from producers.console import presentation
+from producers.console.oidc import OidcProvider
 from producers.errors import ActionRefusedError, ForgedFormError, NotLoggedInError, ProducerError
-from producers.use_cases.tenants import Caller, Scope, has_ended, holder_of
+from producers.use_cases.people import holder_of, open_session
+from producers.use_cases.tenants import Caller, Scope
 from routing.errors import InvalidJobError, RoutingError
 from sites.preview import SITE
 
@@ -38,9 +40,10 @@ _FIELDS = 2
 
 @dataclass(frozen=True)
 class ConsoleSession:
-    """A session. It names an API key, which is looked up for each request, so that a revoked key ends its sessions."""
+    """A session as its cookie names it. The ledger has its row and its holder, which are looked up at each request."""
 
-    key_id: UUID
+    holder: UUID
+    """The API key or the person."""
     nonce: str
     """Random but not secret: the form token is derived from it."""
 
@@ -53,6 +56,7 @@ class Sessions:
 
         The first key signs, the others are still accepted.
         """
+        self.keys = tuple(keys)
         self._form_key = hashlib.sha256(f"{_SALT}.form:{keys[0]}".encode()).digest()
         self._serializer = URLSafeTimedSerializer(
             list(reversed(keys)),
@@ -60,9 +64,9 @@ class Sessions:
             signer_kwargs={"key_derivation": "hmac", "digest_method": hashlib.sha256},
         )
 
-    def open(self, key_id: UUID) -> str:
-        """Return the cookie of a new session."""
-        return str(self._serializer.dumps([str(key_id), secrets.token_urlsafe(16)]))
+    def open(self, session: ConsoleSession) -> str:
+        """Return the cookie of a session."""
+        return str(self._serializer.dumps([str(session.holder), session.nonce]))
 
     def read(self, cookie: str) -> ConsoleSession | None:
         """Return the session of a cookie; None if it has expired or is not ours."""
@@ -75,7 +79,7 @@ class Sessions:
 
     def form_token(self, session: ConsoleSession) -> str:
         """Return the CSRF token of a session's forms."""
-        return hmac.new(self._form_key, f"{session.key_id}:{session.nonce}".encode(), hashlib.sha256).hexdigest()
+        return hmac.new(self._form_key, f"{session.holder}:{session.nonce}".encode(), hashlib.sha256).hexdigest()
 
     def is_own_form(self, session: ConsoleSession, token: str) -> bool:
         """Whether a form belongs to this session."""
@@ -120,6 +124,8 @@ class Console:
     """Where browsers find it."""
     audit_key: bytes = b""
     """The key of the audit trail; empty where this process cannot verify it."""
+    provider: OidcProvider | None = None
+    """Where people sign in; None where keys alone open the console."""
 
     @property
     def is_secure(self) -> bool:
@@ -163,8 +169,7 @@ def viewer_of(request: Request, console: ConsoleDep, resources: ConsoleResources
     if session is None:
         raise NotLoggedInError
     with resources.ledger.begin() as transaction:
-        is_over = has_ended(transaction, session.nonce)
-        caller = None if is_over else holder_of(transaction, session.key_id)
+        caller = holder_of(transaction, session.nonce, session.holder, idle_seconds=resources.idle_seconds)
     if caller is None:
         raise NotLoggedInError
     caller.require(Scope.READ)
@@ -212,6 +217,27 @@ def acting(scope: Scope) -> Callable[..., Viewer]:
 Submitter = Annotated[Viewer, Depends(acting(Scope.SUBMIT))]
 Approver = Annotated[Viewer, Depends(acting(Scope.APPROVE))]
 Operator = Annotated[Viewer, Depends(acting(Scope.OPERATE))]
+Admin = Annotated[Viewer, Depends(acting(Scope.ADMIN))]
+
+
+def start_session(request: Request, *, key_id: UUID | None = None, person_id: UUID | None = None) -> Response:
+    """Open a session under a new name, whatever cookie the browser had, and go to the console's first page."""
+    console, holder = console_of(request), key_id or person_id
+    assert holder is not None
+    session = ConsoleSession(holder, secrets.token_urlsafe(16))
+    with resources_of(request).ledger.begin() as transaction:
+        open_session(transaction, session.nonce, seconds=MAX_AGE_SECONDS, key_id=key_id, person_id=person_id)
+    response = redirect(request, "/")
+    response.set_cookie(
+        COOKIE,
+        console.sessions.open(session),
+        path=PREFIX,
+        max_age=MAX_AGE_SECONDS,
+        httponly=True,
+        samesite="lax",
+        secure=console.is_secure,
+    )
+    return response
 
 
 def policy_of(pages_url: str, site_url: str) -> str:

@@ -49,6 +49,8 @@ _NEEDED = Statement(f"""
         OR EXISTS (SELECT FROM site WHERE site.lock_job_id = job.id)
         OR EXISTS (SELECT FROM notification AS note
                     WHERE note.job_id = job.id AND note.delivered_at IS NULL AND note.next_at IS NOT NULL)
+        OR EXISTS (SELECT FROM notice
+                    WHERE notice.job_id = job.id AND notice.delivered_at IS NULL AND notice.next_at IS NOT NULL)
         OR EXISTS (SELECT FROM ticket_note AS note
                     WHERE note.run_id = job.id AND note.delivered_at IS NULL AND note.next_at IS NOT NULL)
         OR EXISTS (SELECT FROM call WHERE call.job_id = job.id AND call.state = 'reserved')
@@ -158,6 +160,8 @@ CHAIN_TABLES = (
     ("attempt", "job_id"),
     ("approval", "job_id"),
     ("debate", "job_id"),
+    ("notice_delivery", "job_id"),
+    ("notice", "job_id"),
     ("delivery", "job_id"),
     ("notification", "job_id"),
     ("release", "job_id"),

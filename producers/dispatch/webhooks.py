@@ -1,4 +1,4 @@
-"""Deliver the one notification of a job's end to its owner's callback: signed, retried, never into our own network.
+"""Deliver what tenants are owed, the end of a job and its waits for a person: signed, retried, never into our network.
 
 Hundreds of tries are in flight at once, each within its time. Tenants take turns, none may have more than its part of
 the tries, and a destination that gives no answer is left alone for a while: slow receivers delay their owner alone.
@@ -26,12 +26,13 @@ from standardwebhooks.webhooks import Webhook
 
 from gateway.errors import AddressRefusedError
 from gateway.network import authorities, public_socket
-from ledger.notifications import Due, book, claim_due_notifications, has_due_notification, postpone
-from ledger.record_tables import Delivery
+from ledger.job_ends import CHAT
+from ledger.notifications import Due, Try, book, claim_due_notifications, has_due_notification, postpone
 from ledger.store import Ledger
 from producers.config import WebhookConfig
 from producers.dispatch.dispatcher import contained
 from routing.addresses import NOT_PUBLIC, refusal_of
+from routing.jobs import State
 from routing.policy.platform import Webhooks
 
 logger = logging.getLogger(__name__)
@@ -57,6 +58,19 @@ def tenant_secrets(config: WebhookConfig, tenant: str) -> tuple[str, ...]:
 def _derive(root: str, tenant: str) -> str:
     made = hmac.digest(root.encode(), f"pointsman webhook {tenant}".encode(), hashlib.sha256)
     return PREFIX + base64.b64encode(made).decode()
+
+
+_CHAT_TEXT = {State.AWAITING_APPROVAL: "waits for your approval", State.CLARIFYING: "has a question for you"}
+
+
+def chat_message(payload: Mapping[str, object], console_url: str) -> dict[str, str]:
+    """Return a notice as Slack, Mattermost and Teams take it at an incoming webhook.
+
+    It holds no text of a person or a model: what a chat makes of markup and mentions is then no matter.
+    """
+    about = f"a job on site {payload['site']}" if "site" in payload else "a job"
+    said = _CHAT_TEXT[State(str(payload["state"]))]
+    return {"text": f"Pointsman: {about} {said}. {console_url}/jobs/{payload['job_id']}"}
 
 
 class Circuit(NamedTuple):
@@ -89,20 +103,11 @@ def after_silence(circuit: Circuit, now: float, rules: Webhooks) -> Circuit:
     return Circuit(failures, now + min(pause, rules.longest_pause_seconds))
 
 
-class _Answer(NamedTuple):
-    """The result of one try."""
-
-    outcome: str
-    status: int | None = None
-    detail: str = ""
-    is_silence: bool = False
-    """Whether the destination did not answer at all."""
-
-
 class _Tried(NamedTuple):
     due: Due
-    answer: _Answer
-    seconds: float
+    answer: Try
+    is_silence: bool = False
+    """Whether the destination did not answer at all."""
 
 
 _Running = dict[asyncio.Task[_Tried], Due]
@@ -121,8 +126,10 @@ class _Turn(NamedTuple):
 class WebhookSender:
     """Delivers what is due, from one event loop."""
 
-    def __init__(self, ledger: Ledger, config: WebhookConfig, rules: Webhooks) -> None:
+    def __init__(self, ledger: Ledger, config: WebhookConfig, rules: Webhooks, *, console_url: str) -> None:
+        """Create it; `console_url` is where people find the console, for links in a chat."""
         self._ledger = ledger
+        self._console_url = console_url
         self._config = config
         self._rules = rules
         self._circuits: dict[tuple[str, str], Circuit] = {}
@@ -184,7 +191,7 @@ class WebhookSender:
                 logger.error("webhook_broken", exc_info=error, extra={"job_id": str(due.job_id)})
                 continue
             tried, place = task.result(), (due.tenant, due.destination)
-            if tried.answer.is_silence:
+            if tried.is_silence:
                 before = self._circuits.get(place, Circuit())
                 self._circuits[place] = after_silence(before, time.monotonic(), self._rules)
             else:
@@ -236,31 +243,33 @@ class WebhookSender:
     async def _try(self, client: aiohttp.ClientSession, due: Due) -> _Tried:
         started = time.monotonic()
         refusal = refusal_of(due.callback_url, allow_private=self._config.allow_private)
-        answer = await self._post(client, due) if refusal is None else _Answer("refused", detail=refusal)
-        if answer.outcome == "refused":
-            logger.warning("webhook_refused", extra={"job_id": str(due.job_id), "rule": answer.detail})
-        return _Tried(due, answer, round(time.monotonic() - started, 3))
+        tried = await self._post(client, due) if refusal is None else _Tried(due, Try("refused", detail=refusal))
+        if tried.answer.outcome == "refused":
+            logger.warning("webhook_refused", extra={"job_id": str(due.job_id), "rule": tried.answer.detail})
+        return tried._replace(answer=tried.answer._replace(seconds=round(time.monotonic() - started, 3)))
 
-    async def _post(self, client: aiohttp.ClientSession, due: Due) -> _Answer:
-        body = json.dumps(due.payload, sort_keys=True)
-        headers = {"content-type": "application/json", **self._signed(due, body)}
+    async def _post(self, client: aiohttp.ClientSession, due: Due) -> _Tried:
+        is_chat = due.channel == CHAT
+        body = json.dumps(chat_message(due.payload, self._console_url) if is_chat else due.payload, sort_keys=True)
+        headers = {"content-type": "application/json", **({} if is_chat else self._signed(due, body))}
         try:
             async with (
                 asyncio.timeout(self._rules.seconds),
                 client.post(due.callback_url, data=body, headers=headers, allow_redirects=False) as answer,
             ):
                 # The body is the receiver's: it is never read.
-                return _Answer("delivered" if answer.status // 100 == 2 else "failed", status=answer.status)
+                outcome = "delivered" if answer.status // 100 == 2 else "failed"
+                return _Tried(due, Try(outcome, status=answer.status))
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
             if isinstance(error, aiohttp.ClientConnectorError) and isinstance(error.os_error, AddressRefusedError):
-                return _Answer("refused", detail=NOT_PUBLIC)
+                return _Tried(due, Try("refused", detail=NOT_PUBLIC))
             logger.info("webhook_failed", extra={"job_id": str(due.job_id), "error": type(error).__name__})
             is_silence = not isinstance(error, aiohttp.ClientResponseError | ValueError)
-            return _Answer("failed", detail=type(error).__name__, is_silence=is_silence)
+            return _Tried(due, Try("failed", detail=type(error).__name__), is_silence)
 
     def _signed(self, due: Due, body: str) -> dict[str, str]:
         """Return the headers of Standard Webhooks, with a signature by each valid secret."""
-        sent_at, message_id = due.claimed_at, f"msg_{due.job_id}"
+        sent_at, message_id = due.claimed_at, due.message_id
         signers = [Webhook(secret) for secret in tenant_secrets(self._config, due.tenant)]
         return {
             "webhook-id": message_id,
@@ -271,14 +280,6 @@ class WebhookSender:
 
 def _record(session: Session, tried: _Tried) -> None:
     """Record a try, and when the next one is due."""
-    due, answer = tried.due, tried.answer
-    delivery = Delivery(
-        job_id=due.job_id,
-        number=due.number,
-        outcome=answer.outcome,
-        status=answer.status,
-        detail=answer.detail,
-        seconds=tried.seconds,
-    )
+    due = tried.due
     again_in = RETRY_SECONDS[due.number - 1] if due.number <= len(RETRY_SECONDS) else None
-    book(session, due, delivery, again_in=again_in)
+    book(session, due, tried.answer, again_in=again_in)

@@ -23,6 +23,7 @@ from ledger.dispatch_window import Push
 from ledger.errors import IdempotencyConflictError
 from ledger.events import EventKind, record
 from ledger.job_control import supersede
+from ledger.job_ends import owe_notices
 from ledger.releases import ensure_site
 from ledger.runs.run import new_run
 from ledger.store import Ledger, now
@@ -168,7 +169,7 @@ class Submitter:
         self._policy = policy
         self._environment = environment
         self._vocabularies = vocabularies or shipped_vocabularies()
-        self._private_callbacks = private_callbacks
+        self.private_callbacks = private_callbacks
         self._seen: dict[str, SeenTenant] = {}
 
     def submit(
@@ -274,7 +275,7 @@ class Submitter:
 
     def _parse(self, place: int, body: object, job_id: UUID | None) -> BatchItem:
         request = parse_request(body)
-        check_callback(request, allow_private=self._private_callbacks)
+        check_callback(request, allow_private=self.private_callbacks)
         return BatchItem(place, job_id or uuid4(), request)
 
     def _accept_on_seen(self, item: BatchItem, origin: _Origin, key: KnownKey | None = None) -> Submitted | None:
@@ -450,7 +451,9 @@ def _known_job(new: NewJob) -> AcceptedJob:
 
 
 def _finish_accepting(session: Session, new: NewJob, decision: RoutedRequest) -> None:
-    """Supersede older jobs, and start a run for a project's work."""
+    """Tell who is asked a question, supersede older jobs, and start a run for a project's work."""
+    if new.clarification is not None:
+        owe_notices(session, session.get_one(Job, new.id))
     if new.request.supersede_key is not None:
         supersede(session, session.get_one(Job, new.id))
     if decision.project is not None and not decision.route.trivial:

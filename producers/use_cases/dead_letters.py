@@ -19,7 +19,7 @@ from ledger import notifications as ledger_notifications
 from ledger.errors import JobNotFoundError, NotContinuableError, WrongStateError
 from ledger.job_ends import ClusterMark, JobMark
 from ledger.jobs import lock_job
-from ledger.notifications import NotificationMark, Wanted
+from ledger.notifications import NotificationMark, Wanted, message_id
 from ledger.record_tables import Notification
 from ledger.store import Ledger
 from producers.errors import AdmissionRefusedError
@@ -271,7 +271,7 @@ class Notifications:
             found = ledger_notifications.find_notification(session, job_id, tenant=tenant)
             deliveries = tuple(map(TryView.of, found.deliveries))
             if found.notification is None:
-                return NotificationView(job_id=job_id, message_id=_message_id(job_id), state="none")
+                return NotificationView(job_id=job_id, message_id=message_id(job_id), state="none")
             return _view_of(found.notification, deliveries)
 
     def not_delivered(
@@ -300,10 +300,6 @@ class Notifications:
         return self.show(job_id, tenant=tenant)
 
 
-def _message_id(job_id: UUID) -> str:
-    return f"msg_{job_id}"
-
-
 def _standing(notification: Notification) -> Standing:
     if notification.callback_url is None:
         return "none"
@@ -316,7 +312,7 @@ def _view_of(notification: Notification, deliveries: tuple[TryView, ...] = ()) -
     state = _standing(notification)
     return NotificationView.of(
         notification,
-        message_id=_message_id(notification.job_id),
+        message_id=message_id(notification.job_id),
         state=state,
         delivered_at=notification.delivered_at if state == "delivered" else None,
         deliveries=deliveries,

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
+from urllib.parse import urlsplit
 from uuid import UUID
 
 from sqlalchemy import Connection, func, select, true
@@ -22,11 +23,12 @@ from sqlmodel import Session, col
 from ledger import audit
 from ledger.dispatch_window import pause_queue as pause_in_ledger
 from ledger.dispatch_window import paused_queues
-from ledger.record_tables import EndedSession
+from ledger.job_ends import ASKING
 from ledger.store import Statement, now
 from ledger.tables import ApiKey, Attempt, Job, Tenant
 from producers.errors import AuthenticationError, InvalidInputError, MissingScopeError, UnknownTenantError
 from producers.use_cases.jobs import View
+from routing.addresses import refusal_of
 from routing.jobs import SITE_NAME_RULE, check_site_name
 from routing.queues import QueueName
 
@@ -45,6 +47,10 @@ class TenantView(View):
     auto_approve: bool
     recording_days: float | None
     """How long its model calls are kept for a replay; None or 0 to record none."""
+    notices: list[str]
+    """States that its jobs wait for a person in, of which it hears."""
+    chat_host: str | None
+    """Host of the chat's incoming webhook that hears of them; the rest of its URL is a secret."""
     waiting: int
     running: int
     overrides: dict[str, Any]
@@ -65,6 +71,7 @@ def list_tenants(session: Session, *, name: str | None = None) -> list[TenantVie
         TenantView.of(
             tenant,
             is_paused=tenant.paused_at is not None,
+            chat_host=chat_host(tenant.chat_url),
             waiting=counts[0].get(tenant.name, 0),
             running=counts[1].get(tenant.name, 0),
         )
@@ -118,6 +125,41 @@ def change_tenant(session: Session, name: str, *, actor: str, **values: Any) -> 
     audit.append(session, "tenant_changed", actor=actor, tenant=name, **changed)
 
 
+def chat_host(url: str | None) -> str | None:
+    """Return the part of a chat's URL that is no secret."""
+    return urlsplit(url).hostname if url else None
+
+
+def choose_notices(
+    session: Session,
+    name: str,
+    *,
+    states: Iterable[str],
+    chat_url: str | None,
+    allow_private: bool,
+    actor: str,
+) -> None:
+    """Set of which waits for a person a tenant hears, and the chat's incoming webhook that hears of them too.
+
+    Raises:
+        UnknownTenantError: the operator's fault.
+        InvalidInputError: the caller's fault.
+    """
+    wanted = sorted(set(states))
+    if not set(wanted) <= set(ASKING):
+        raise InvalidInputError("states", f"must be of {', '.join(ASKING)}")
+    if chat_url is not None:
+        rule = refusal_of(chat_url, allow_private=allow_private)
+        if len(chat_url) > _LONGEST_URL:
+            rule = f"must not be longer than {_LONGEST_URL} characters"
+        if rule is not None:
+            raise InvalidInputError("chat_url", rule)
+    _locked(session, name)
+    values = {"notices": wanted, "chat_url": chat_url}
+    session.execute(sql_update(Tenant).where(col(Tenant.name) == name).values(**values))
+    audit.append(session, "notices_chosen", actor=actor, tenant=name, states=wanted, chat_host=chat_host(chat_url))
+
+
 def _locked(session: Session, name: str) -> Tenant:
     query = select(Tenant).where(col(Tenant.name) == name).with_for_update()
     tenant = session.scalars(query, execution_options={"populate_existing": True}).one_or_none()
@@ -126,13 +168,25 @@ def _locked(session: Session, name: str) -> Tenant:
     return tenant
 
 
+_LONGEST_URL = 2_000
 SECRET_PREFIX = "pmk_"
 KEY_NAME_RULE = "1 to 64 of letters, digits, space and . _ @ -"
 _KEY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@-]{0,63}")
 _SECRET = re.compile(r"pmk_[A-Za-z0-9_-]{43}")
 _SECRET_BYTES = 32
 _NO_KEY = "this needs a valid API key"
-_KEY = Statement("SELECT id, tenant, name, scopes FROM api_key WHERE key_hash = %(key_hash)s AND revoked_at IS NULL")
+USE_SECONDS = 300
+"""How exactly a key's last use is known."""
+_KEY = Statement(f"""
+    WITH key AS (
+        SELECT id, tenant, name, scopes FROM api_key WHERE key_hash = %(key_hash)s AND revoked_at IS NULL
+    ), noted AS (
+        UPDATE api_key SET last_used_at = clock_timestamp() FROM key
+         WHERE api_key.id = key.id
+           AND coalesce(last_used_at, '-infinity') < clock_timestamp() - interval '{USE_SECONDS} seconds'
+    )
+    SELECT id, tenant, name, scopes FROM key
+""")
 
 
 class Scope(StrEnum):
@@ -157,16 +211,21 @@ TENANT_SCOPES = tuple(scope for scope in Scope if scope is not Scope.OPERATE)
 
 @dataclass(frozen=True)
 class Caller:
-    """The holder of an API key."""
+    """The holder of an API key, or a person."""
 
     tenant: str
     key_name: str
     scopes: frozenset[Scope]
     key_id: UUID | None = field(default=None, compare=False)
+    """Of the key, or of the person."""
+    is_person: bool = False
+    """Whether it is a person who signed in, by that name."""
 
     @property
     def actor(self) -> str:
-        """The caller's name in the audit trail."""
+        """The caller's name in the audit trail: one for all that a person does, so that four eyes are two people."""
+        if self.is_person:
+            return f"user:{self.tenant}/{self.key_name}"
         return f"key:{self.tenant}/{self.key_name}"
 
     def require(self, scope: Scope) -> None:
@@ -229,7 +288,8 @@ def create_key(session: Session, tenant: str, *, name: str, scopes: Iterable[str
     if not granted or not set(granted) <= set(Scope):
         raise InvalidInputError("scopes", f"must be at least one of {', '.join(Scope)}")
     secret = SECRET_PREFIX + secrets.token_urlsafe(_SECRET_BYTES)
-    session.add(ApiKey(tenant=tenant, name=name, key_hash=hash_secret(secret), scopes=granted))
+    key_hash = hash_secret(secret)
+    session.add(ApiKey(tenant=tenant, name=name, key_hash=key_hash, scopes=granted, created_by=actor))
     session.flush()
     audit.append(session, "key_created", actor=actor, tenant=tenant, key=name, scopes=granted)
     return secret
@@ -262,28 +322,6 @@ def authenticate(ledger: Session | Connection, secret: str) -> Caller:
     if key is None:
         raise AuthenticationError(_NO_KEY)
     return _caller(key)
-
-
-def holder_of(session: Session, key_id: UUID) -> Caller | None:
-    """Return the holder of a valid key; None for any other."""
-    key = session.get(ApiKey, key_id)
-    return None if key is None or key.revoked_at is not None else _caller(key)
-
-
-_END_SESSION = Statement("""
-    WITH expired AS (DELETE FROM ended_session WHERE at < now() - make_interval(secs => %(max_age_seconds)s))
-    INSERT INTO ended_session (nonce) VALUES (%(nonce)s) ON CONFLICT DO NOTHING
-""")
-
-
-def end_session(session: Session, nonce: str, *, max_age_seconds: float) -> None:
-    """End a console session for good, and forget those whose cookies have expired anyway."""
-    _END_SESSION.all(session, {"nonce": nonce, "max_age_seconds": max_age_seconds})
-
-
-def has_ended(session: Session, nonce: str) -> bool:
-    """Whether a console session was ended."""
-    return session.get(EndedSession, nonce) is not None
 
 
 def _caller(key: Any) -> Caller:

@@ -40,6 +40,7 @@ class Belongings:
     release: UUID
     earlier_release: UUID
     dead: UUID
+    notice: UUID
     site: str = "bakery"
     project: str = "shop"
 
@@ -52,6 +53,8 @@ def furnish(world: World, directory: Path) -> Belongings:
     """Give a world's tenant one of everything."""
     earlier = world.site("bakery", PAGES, directory)
     active = world.site("bakery", {**PAGES, "index.html": HOME + b"\n"}, directory)
+    chosen = world.call("PUT", "/v1/notice-choice", json={"states": ["awaiting_approval"]})
+    assert chosen.status_code == 200, chosen.text
     offered = world.submit(**EDIT, callback_url="https://hooks.example/acme")
     world.offer(offered, {**PAGES, "new.html": HOME})
     asking = world.submit(prompt="Change the headline to 'Fresh bread'")
@@ -69,14 +72,17 @@ def furnish(world: World, directory: Path) -> Belongings:
         spec = NewGate(key="before-publish", kind="rule", reason="A person looks first.", after=())
         open_gate(session, lock_job(session, run), spec, hours=1)
         gate = session.scalars(select(col(Gate.id)).where(col(Gate.run_id) == run)).one()
-    return Belongings(offered, waiting, asking, answered, run, gate, active.id, earlier.id, dead)
+    (notice,) = world.call("GET", "/v1/notices").json()["notices"]
+    told = UUID(notice["id"])
+    return Belongings(offered, waiting, asking, answered, run, gate, active.id, earlier.id, dead, told)
 
 
 def dump_of(world: World) -> Iterator[tuple[str, int, str]]:
     """Yield name, row count and a digest of every table: two equal dumps mean that nothing was written."""
+    row = "(to_jsonb(t) - 'last_used_at' - 'seen_at')::text"  # that a key or a session is used is noted
     with world.ledger.begin() as session:
         for name in sorted(SQLModel.metadata.tables):
-            digests = "md5(string_agg(md5(t::text), '' ORDER BY md5(t::text)))"
+            digests = f"md5(string_agg(md5({row}), '' ORDER BY md5({row})))"
             query = f"SELECT count(*), coalesce({digests}, '') FROM \"{name}\" t"
             count, digest = session.execute(text(query)).one()
             yield name, count, digest

@@ -36,9 +36,10 @@ _PREVIEW = re.compile(r"http://pages\.testserver/preview/[^/]+/")
 WITHOUT_BODY = {
     ("POST", "/v1/jobs/{job_id}/cancel"),
     ("POST", "/v1/jobs/{job_id}/notification/replay"),
+    ("POST", "/v1/notices/{notice_id}/replay"),
     ("POST", "/v1/tickets/{tracker}/{tenant}/{project}"),
 }
-"""The first two take none; what a tracker sends is the tracker's own to document."""
+"""The first three take none; what a tracker sends is the tracker's own to document."""
 WITHOUT_ANSWER = {
     ("GET", "/v1/sites/{name}/export"),
     ("POST", "/v1/tickets/{tracker}/{tenant}/{project}"),
@@ -158,6 +159,8 @@ def test_record_the_answers(shared_ledger: Ledger, tmp_path: Path) -> None:
 
 def _answers(world: World, directory: Path) -> Iterator[tuple[str, Any]]:
     has = furnish(world, directory)
+    world.key("read")
+    spare = world.call("GET", "/v1/access").json()["keys"][-1]["name"]
     told = world.submit(prompt="What is rye?", callback_url="https://example.com/hooks/pointsman")
     world.finish(told, State.ANSWERED, answer="A cereal, and the bread that is made of it.")
     sick = world.submit(prompt="Change the headline to 'Rye'", site="bakery", callback_url="https://example.com/hooks")
@@ -179,6 +182,12 @@ def _answers(world: World, directory: Path) -> Iterator[tuple[str, Any]]:
         ("GET", "/v1/jobs/{job_id}/notification", f"/v1/jobs/{told}/notification", None),
         ("POST", "/v1/jobs/{job_id}/notification/replay", f"/v1/jobs/{told}/notification/replay", None),
         ("GET", "/v1/notifications", "/v1/notifications?state=pending", None),
+        ("GET", "/v1/access", "/v1/access", None),
+        ("POST", "/v1/access/revoke", "/v1/access/revoke", {"key": spare}),
+        ("GET", "/v1/notices", "/v1/notices", None),
+        ("POST", "/v1/notices/{notice_id}/replay", f"/v1/notices/{has.notice}/replay", None),
+        ("GET", "/v1/notice-choice", "/v1/notice-choice", None),
+        ("PUT", "/v1/notice-choice", "/v1/notice-choice", {"states": ["awaiting_approval", "clarifying"]}),
         ("GET", "/v1/dead-letters", "/v1/dead-letters", None),
         ("GET", "/v1/dead-letters/{cluster}", f"/v1/dead-letters/{CLUSTER}", None),
         ("POST", "/v1/dead-letters/replay", "/v1/dead-letters/replay", {"ids": [str(has.dead)]}),

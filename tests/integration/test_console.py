@@ -29,7 +29,7 @@ from ledger.tables import Attempt, Job, Site, Tenant
 from producers.api.event_streams import EventStreams
 from producers.console import operations
 from producers.console.job_page import facts_of
-from producers.console.web import Sessions
+from producers.console.web import ConsoleSession, Sessions
 from producers.use_cases.tenants import keys_of, revoke
 from routing.jobs import Reason, State
 from routing.policy.platform import Streams
@@ -241,7 +241,7 @@ def test_a_prompt_is_text_on_every_page_that_shows_it(world: World, tmp_path: Pa
 
 def test_a_form_that_no_page_of_the_session_made_does_nothing(world: World, offered: UUID) -> None:
     browser = Browser(world)
-    for token in ("", "0" * 64, Sessions(["another-key-0123456789-0123456789"]).open(uuid4())):
+    for token in ("", "0" * 64, Sessions(["another-key-0123456789-0123456789"]).open(ConsoleSession(uuid4(), "x"))):
         assert browser.post(f"/jobs/{offered}/cancel", form_token=token).status_code == 403
     browser.get(f"/jobs/{offered}")
     token = TOKEN.search(browser.page.text)

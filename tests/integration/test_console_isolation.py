@@ -21,7 +21,7 @@ from tests.integration.tenant_world import CLUSTER, Belongings, dump_of, furnish
 
 __all__ = ["shared_ledger"]
 
-OPEN = {("GET", "/login"), ("POST", "/login")}
+OPEN = {("GET", "/login"), ("POST", "/login"), ("GET", "/login/oidc"), ("GET", "/login/oidc/callback")}
 FORMS: Mapping[str, dict[str, str]] = {
     "/jobs": {"prompt": "What is a bakery?"},
     "/jobs/{job_id}/approve": {"release_id": str(uuid4()), "report_digest": ""},
@@ -37,6 +37,9 @@ FORMS: Mapping[str, dict[str, str]] = {
     "/dead/dismiss": {"signature": CLUSTER},
     "/queues/{queue}": {"paused": "true"},
     "/audit/verify": {},
+    "/people/sessions/{session_id}/revoke": {},
+    "/people/keys/revoke": {"name": "default"},
+    "/people/access": {"name": "alice", "is_disabled": "true"},
     "/logout": {},
 }
 """A form for every route that takes one: a new route needs one here."""
@@ -47,6 +50,9 @@ NEEDS: Mapping[str, str] = {
     "/sites/{name}/rollback": "approve",
     "/queues/{queue}": "operate",
     "/audit/verify": "operate",
+    "/people/sessions/{session_id}/revoke": "admin",
+    "/people/keys/revoke": "admin",
+    "/people/access": "admin",
     "/logout": "read",
 }
 """The scope that a form needs; `submit` where none is named."""
@@ -107,6 +113,7 @@ def values_of(has: Belongings) -> dict[str, str]:
         "release_id": str(has.release),
         "cluster": CLUSTER,
         "queue": "spec",
+        "session_id": str(uuid4()),
     }
 
 
@@ -155,7 +162,7 @@ def test_a_form_needs_its_scope_and_no_other_scope_stands_for_operate(
         assert answer.status_code == 403, (path, answer.text)
         assert f"scope {need}" in answer.text, path
         refused += 1
-    assert refused == {"read": 14, "submit": 6, "approve": 10, "admin": 2}[scope]
+    assert refused == {"read": 17, "submit": 9, "approve": 13, "admin": 2}[scope]
     assert list(dump_of(world)) == before
 
 

@@ -36,6 +36,9 @@ BODIES: Mapping[tuple[str, str], dict[str, Any]] = {
     ("POST", "/v1/jobs/{job_id}/approve"): {},
     ("POST", "/v1/jobs/{job_id}/reject"): {"reason": "no"},
     ("POST", "/v1/jobs/{job_id}/notification/replay"): {},
+    ("POST", "/v1/notices/{notice_id}/replay"): {},
+    ("POST", "/v1/access/revoke"): {"key": "no-such-key"},
+    ("PUT", "/v1/notice-choice"): {"states": ["clarifying"]},
     ("POST", "/v1/sites"): {"name": "bakery"},
     ("POST", "/v1/sites/{name}/rollback"): {},
     ("POST", "/v1/sites/{name}/revoke-previews"): {},
@@ -91,6 +94,7 @@ def ids_of(has: Belongings) -> dict[str, list[str]]:
     return {
         "job_id": [str(job) for job in has.jobs],
         "gate_id": [str(has.gate)],
+        "notice_id": [str(has.notice)],
         "name": [has.site],
         "cluster": [CLUSTER],
     }
@@ -140,7 +144,14 @@ def test_what_is_another_tenants_answers_like_what_does_not_exist_and_nothing_is
 
 def test_no_list_shows_and_no_request_reaches_what_is_another_tenants(both: tuple[World, Belongings]) -> None:
     world, has = both
-    secrets = {*map(str, has.jobs), str(has.gate), str(has.release), str(has.earlier_release), world.tenant + "/"}
+    secrets = {
+        *map(str, has.jobs),
+        str(has.gate),
+        str(has.notice),
+        str(has.release),
+        str(has.earlier_release),
+        world.tenant + "/",
+    }
     for method, path in private_routes(world):
         if "{" not in path:
             answer = ask(world, method, path, body=BODIES.get((method, path)))

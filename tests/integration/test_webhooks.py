@@ -91,7 +91,7 @@ def make_sender(shop: Shop) -> Callable[..., WebhookSender]:
     ) -> WebhookSender:
         olds = tuple(map(SecretStr, old))
         config = WebhookConfig(secret=SecretStr(secret), old_secrets=olds, allow_private=allow_private)
-        return WebhookSender(shop.ledger, config, Webhooks(**rules))
+        return WebhookSender(shop.ledger, config, Webhooks(**rules), console_url="https://edits.example/console")
 
     return make
 
@@ -182,7 +182,8 @@ def test_a_message_bears_the_ledger_s_time_whatever_its_sender_s_clock_says(
     shop: Shop, receiver: Receiver, fast_ledger: Ledger
 ) -> None:
     end_a_job(shop, receiver.url)
-    sender = WebhookSender(fast_ledger, WebhookConfig(secret=SecretStr(SECRET), allow_private=True), Webhooks())
+    config = WebhookConfig(secret=SecretStr(SECRET), allow_private=True)
+    sender = WebhookSender(fast_ledger, config, Webhooks(), console_url="https://edits.example/console")
     assert sender.deliver_due() == 1
     ((headers, _),) = receiver.requests
     assert int(headers["webhook-timestamp"]) - time.time() == pytest.approx(600, abs=30)

@@ -24,7 +24,7 @@ from pointsman_client import (
     WebhookRefusedError,
     verify_webhook,
 )
-from pointsman_client.models import JobRequest, State
+from pointsman_client.models import JobRequest, JobWaits, State
 from standardwebhooks.webhooks import Webhook
 
 from docs.generate_clients import CLIENTS, files
@@ -237,6 +237,9 @@ def signed(*, at: datetime | None = None, body: str = MESSAGE) -> dict[str, str]
 
 def test_a_webhook_is_read_if_the_installation_has_signed_it_just_now() -> None:
     assert verify_webhook(SECRET, signed(), MESSAGE.encode()).state is State.PUBLISHED
+    for state in ("awaiting_approval", "clarifying"):
+        waits = json.dumps({"type": f"job.{state}", "job_id": JOB["id"], "state": state})
+        assert isinstance(verify_webhook(SECRET, signed(body=waits), waits.encode()), JobWaits)
     old = datetime.fromtimestamp(1_700_000_000, UTC)
     for headers, body in (
         (signed(), MESSAGE.replace("published", "answered")),

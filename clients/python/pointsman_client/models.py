@@ -77,6 +77,14 @@ class AcceptedView(Model):
     events_url: str
 
 
+class Access(Model):
+    """Who may enter a tenant."""
+
+    people: list[PersonView]
+    sessions: list[SessionView]
+    keys: list[KeyView]
+
+
 class AttemptView(Model):
     """One execution of a job on one queue."""
 
@@ -456,12 +464,73 @@ class JobView(Model):
     """When its preview or question expires."""
 
 
+class JobWaits(Model):
+    """A job waits for a person: what a webhook says."""
+
+    type: Literal["job.awaiting_approval", "job.clarifying"]
+    job_id: UUID
+    state: Literal["awaiting_approval", "clarifying"]
+    site: str | None = None
+
+
 class JobsPage(Model):
     """A page of jobs, the newest first. One of a search for words may be short and still have a next one."""
 
     next_cursor: str | None
     """Give it as `cursor` for the next page; null on the last one."""
     jobs: list[JobSummary]
+
+
+class KeyView(Model):
+    """A valid API key, without its secret."""
+
+    id: UUID
+    name: str
+    scopes: list[str]
+    created_at: datetime
+    created_by: str | None
+    """The actor, as in the audit trail; null for those made before that was kept."""
+    last_used_at: datetime | None
+    """To five minutes; null if it has not been used since that is kept."""
+
+
+class NoticeChoiceView(Model):
+    """A tenant's choice."""
+
+    states: list[str]
+    chat_host: str | None
+    """Host of the chat's incoming webhook; the rest of its URL is never shown."""
+
+
+class NoticeView(Model):
+    """A message that a job waits for a person."""
+
+    id: UUID
+    job_id: UUID
+    message_id: str
+    """The header `webhook-id`: the same on every try and replay."""
+    channel: Literal["callback", "chat"]
+    state: Literal["pending", "delivered", "undelivered"]
+    """`undelivered` once all tries have failed."""
+    payload: dict[str, Any]
+    callback_url: str | None
+    """None for a chat."""
+    created_at: datetime
+    next_at: datetime | None
+    """When it is tried next."""
+    delivered_at: datetime | None
+    replays: int
+    """How often it was requested again."""
+    deliveries: list[TryView]
+    """The last fifty tries, in order."""
+
+
+class NoticesPage(Model):
+    """A page of notices, newest first."""
+
+    next_cursor: str | None
+    """Give it as `cursor` for the next page; null on the last one."""
+    notices: list[NoticeView]
 
 
 class NotificationView(Model):
@@ -505,6 +574,23 @@ class OptionView(Model):
     id: str
     label: str
     source: str
+
+
+class PersonView(Model):
+    """A person of a tenant."""
+
+    id: UUID
+    name: str
+    """As in the audit trail, where it stands behind `user:TENANT/`."""
+    role: str
+    """Decided by the identity provider's groups at the latest sign-in."""
+    tenant: str
+    issuer: str
+    subject: str
+    created_at: datetime
+    seen_at: datetime
+    """When they last signed in."""
+    disabled_at: datetime | None
 
 
 class Problem(Model):
@@ -639,6 +725,18 @@ class ScanView(Model):
     """The Content-Security-Policy that the pages are served with."""
     js_bytes: int
     js_gzip_bytes: int
+
+
+class SessionView(Model):
+    """An open session of the console."""
+
+    id: UUID
+    actor: str
+    """Whose it is, as in the audit trail."""
+    created_at: datetime
+    seen_at: datetime
+    """To a minute."""
+    expires_at: datetime
 
 
 class SiteView(Model):

@@ -11,6 +11,7 @@ from uuid import UUID
 from pointsman_client.models import (
     AcceptedRunView,
     AcceptedView,
+    Access,
     BatchView,
     ClustersPage,
     Comparison,
@@ -20,6 +21,9 @@ from pointsman_client.models import (
     JobRequest,
     JobView,
     JobsPage,
+    NoticeChoiceView,
+    NoticeView,
+    NoticesPage,
     NotificationView,
     NotificationsPage,
     Option,
@@ -308,6 +312,59 @@ class Operations(Protocol):
     def replay_notification(self, job_id: UUID) -> NotificationView:
         """Resend a job's notification, delivered or not: the same id and body, with a full set of retries. A receiver that stores the ids (`webhook-id`) of what it has handled does nothing twice."""
         return self._call(NotificationView, "POST", f"/v1/jobs/{job_id}/notification/replay")
+
+    def list_notices(
+        self,
+        *,
+        state: Literal["undelivered", "pending"] | None = None,
+        cursor: str | None = None,
+        limit: int | None = None,
+    ) -> NoticesPage:
+        """List the messages that jobs wait for a person, with every attempt to deliver them, the newest first.
+
+        - state: Given up, or still being retried; all by default.
+        - cursor: `next_cursor` of the previous page.
+        """
+        return self._call(NoticesPage, "GET", "/v1/notices", query={"state": state, "cursor": cursor, "limit": limit})
+
+    def replay_notice(self, notice_id: UUID) -> NoticeView:
+        """Resend a message that a job waits for a person: the same id and body, with a full set of retries."""
+        return self._call(NoticeView, "POST", f"/v1/notices/{notice_id}/replay")
+
+    def get_notice_choice(
+        self,
+    ) -> NoticeChoiceView:
+        """Tell of which waits for a person the tenant hears, and on which host its chat is."""
+        return self._call(NoticeChoiceView, "GET", "/v1/notice-choice")
+
+    def choose_notices(
+        self, *, states: Sequence[Literal["awaiting_approval", "clarifying"]] | None = None, chat_url: str | None = None
+    ) -> NoticeChoiceView:
+        """Choose of which waits for a person the tenant hears; the end of a job is always told to its `callback_url`.
+
+        - states: States of which a message is sent when a job gets there; none by default.
+        - chat_url: Incoming webhook of Slack, Mattermost or Teams, which gets `{"text": ...}` with a link. It is a secret.
+        """
+        return self._call(NoticeChoiceView, "PUT", "/v1/notice-choice", body={"states": states, "chat_url": chat_url})
+
+    def list_people_and_keys(
+        self,
+    ) -> Access:
+        """List the tenant's people, open sessions of the console, and valid API keys."""
+        return self._call(Access, "GET", "/v1/access")
+
+    def revoke_access(
+        self, *, session_id: UUID | None = None, key: str | None = None, person: str | None = None
+    ) -> Access:
+        """End a session, revoke a key, or shut a person out; it counts from the next request on.
+
+        - session_id: A session to end.
+        - key: The name of a key to revoke; its sessions end, too.
+        - person: The name of a person to shut out; their sessions end, and they cannot sign in again.
+        """
+        return self._call(
+            Access, "POST", "/v1/access/revoke", body={"session_id": session_id, "key": key, "person": person}
+        )
 
     def list_sites(
         self,
@@ -700,6 +757,63 @@ class AsyncOperations(Protocol):
     async def replay_notification(self, job_id: UUID) -> NotificationView:
         """Resend a job's notification, delivered or not: the same id and body, with a full set of retries. A receiver that stores the ids (`webhook-id`) of what it has handled does nothing twice."""
         return await self._call(NotificationView, "POST", f"/v1/jobs/{job_id}/notification/replay")
+
+    async def list_notices(
+        self,
+        *,
+        state: Literal["undelivered", "pending"] | None = None,
+        cursor: str | None = None,
+        limit: int | None = None,
+    ) -> NoticesPage:
+        """List the messages that jobs wait for a person, with every attempt to deliver them, the newest first.
+
+        - state: Given up, or still being retried; all by default.
+        - cursor: `next_cursor` of the previous page.
+        """
+        return await self._call(
+            NoticesPage, "GET", "/v1/notices", query={"state": state, "cursor": cursor, "limit": limit}
+        )
+
+    async def replay_notice(self, notice_id: UUID) -> NoticeView:
+        """Resend a message that a job waits for a person: the same id and body, with a full set of retries."""
+        return await self._call(NoticeView, "POST", f"/v1/notices/{notice_id}/replay")
+
+    async def get_notice_choice(
+        self,
+    ) -> NoticeChoiceView:
+        """Tell of which waits for a person the tenant hears, and on which host its chat is."""
+        return await self._call(NoticeChoiceView, "GET", "/v1/notice-choice")
+
+    async def choose_notices(
+        self, *, states: Sequence[Literal["awaiting_approval", "clarifying"]] | None = None, chat_url: str | None = None
+    ) -> NoticeChoiceView:
+        """Choose of which waits for a person the tenant hears; the end of a job is always told to its `callback_url`.
+
+        - states: States of which a message is sent when a job gets there; none by default.
+        - chat_url: Incoming webhook of Slack, Mattermost or Teams, which gets `{"text": ...}` with a link. It is a secret.
+        """
+        return await self._call(
+            NoticeChoiceView, "PUT", "/v1/notice-choice", body={"states": states, "chat_url": chat_url}
+        )
+
+    async def list_people_and_keys(
+        self,
+    ) -> Access:
+        """List the tenant's people, open sessions of the console, and valid API keys."""
+        return await self._call(Access, "GET", "/v1/access")
+
+    async def revoke_access(
+        self, *, session_id: UUID | None = None, key: str | None = None, person: str | None = None
+    ) -> Access:
+        """End a session, revoke a key, or shut a person out; it counts from the next request on.
+
+        - session_id: A session to end.
+        - key: The name of a key to revoke; its sessions end, too.
+        - person: The name of a person to shut out; their sessions end, and they cannot sign in again.
+        """
+        return await self._call(
+            Access, "POST", "/v1/access/revoke", body={"session_id": session_id, "key": key, "person": person}
+        )
 
     async def list_sites(
         self,

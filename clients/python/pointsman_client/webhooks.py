@@ -9,15 +9,16 @@ import hmac
 import time
 from collections.abc import Mapping
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from pointsman_client.errors import WebhookRefusedError
-from pointsman_client.models import JobEnded
+from pointsman_client.models import JobEnded, JobWaits
 
 _OLDEST_SECONDS = 300
+_MESSAGE: TypeAdapter[JobEnded | JobWaits] = TypeAdapter(JobEnded | JobWaits)
 
 
-def verify_webhook(secret: str, headers: Mapping[str, str], body: bytes) -> JobEnded:
+def verify_webhook(secret: str, headers: Mapping[str, str], body: bytes) -> JobEnded | JobWaits:
     """Return what a webhook says, once its signature and time are right.
 
     The header `webhook-id` is the same for every try and replay: a receiver keeps the ids of what it has handled.
@@ -45,6 +46,6 @@ def verify_webhook(secret: str, headers: Mapping[str, str], body: bytes) -> JobE
     if not at.isdecimal() or abs(time.time() - int(at)) > _OLDEST_SECONDS:
         raise WebhookRefusedError("the time is too far from now")
     try:
-        return JobEnded.model_validate_json(body)
+        return _MESSAGE.validate_json(body)
     except ValidationError:
-        raise WebhookRefusedError("the body is no message about the end of a job") from None
+        raise WebhookRefusedError("the body is no message about a job") from None

@@ -4,24 +4,25 @@ from uuid import uuid4
 
 import pytest
 
-from producers.console.web import Sessions
+from producers.console.web import ConsoleSession, Sessions
 
+A_SESSION = ConsoleSession(uuid4(), "nonce")
 KEY = "key-of-the-tests-0123456789-0123456789"
 
 
 def test_a_cookie_names_its_key_and_a_changed_one_names_nothing() -> None:
-    sessions, key_id = Sessions([KEY]), uuid4()
-    cookie = sessions.open(key_id)
+    sessions = Sessions([KEY])
+    cookie = sessions.open(A_SESSION)
     found = sessions.read(cookie)
     assert found is not None
-    assert found.key_id == key_id
+    assert found == A_SESSION
     for at in range(0, len(cookie), 5):
         changed = cookie[:at] + ("A" if cookie[at] != "A" else "B") + cookie[at + 1 :]
         assert sessions.read(changed) is None, at
 
 
 def test_a_new_signing_key_leaves_open_sessions_open_and_a_foreign_one_opens_none() -> None:
-    cookie = Sessions([KEY]).open(uuid4())
+    cookie = Sessions([KEY]).open(A_SESSION)
     assert Sessions(["another-" + KEY, KEY]).read(cookie) is not None
     assert Sessions(["another-" + KEY]).read(cookie) is None
 
@@ -32,8 +33,8 @@ def test_what_is_no_cookie_of_ours_names_nobody(cookie: str) -> None:
 
 
 def test_a_form_belongs_to_its_own_session() -> None:
-    sessions, key_id = Sessions([KEY]), uuid4()
-    mine, other = (sessions.read(sessions.open(key_id)) for _ in range(2))
+    sessions, other_session = Sessions([KEY]), ConsoleSession(A_SESSION.holder, "other")
+    mine, other = (sessions.read(sessions.open(each)) for each in (A_SESSION, other_session))
     assert mine is not None
     assert other is not None
     token = sessions.form_token(mine)

@@ -1,0 +1,134 @@
+"""Signing in and out of the console: by the identity provider, where there is one, or with an API key."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Form, Request
+from fastapi.responses import RedirectResponse
+from itsdangerous import BadData, URLSafeTimedSerializer
+from starlette.responses import Response
+
+from producers.api.requests import presented_by
+from producers.console.oidc import Ticket
+from producers.console.web import (
+    COOKIE,
+    PREFIX,
+    Console,
+    ConsoleDep,
+    ConsoleResources,
+    Viewer,
+    acting,
+    redirect,
+    refuse_foreign,
+    render,
+    start_session,
+)
+from producers.errors import AuthenticationError, PageNotFoundError, SignInRefusedError, TooManyTriesError
+from producers.use_cases.people import end_session, sign_in
+from producers.use_cases.tenants import Scope
+
+router = APIRouter()
+
+CALLBACK = "/login/oidc/callback"
+_TICKET = "pointsman_sign_in"
+_TICKET_SECONDS = 600
+_SALT = "pointsman.sign-in.v1"
+
+
+@router.get("/login")
+def show_login(request: Request) -> Response:
+    """Show the login form."""
+    return _login_page(request)
+
+
+def _login_page(request: Request, *, status: int = 200, error: str = "") -> Response:
+    has_provider = request.app.state.console.provider is not None
+    return render(request, "login.html", viewer=None, status=status, error=error, has_provider=has_provider)
+
+
+@router.post("/login")
+def log_in(
+    request: Request,
+    resources: ConsoleResources,
+    _: Annotated[None, Depends(refuse_foreign)],
+    key: Annotated[str, Form(max_length=200)] = "",
+) -> Response:
+    """Open a session for the holder of a key with scope `read`."""
+    try:
+        caller = resources.caller(presented_by(request, key.strip()), Scope.READ, is_login=True)
+    except AuthenticationError as error:
+        return _login_page(request, status=401, error=str(error))
+    except TooManyTriesError as error:
+        page = _login_page(request, status=429, error=str(error))
+        page.headers["Retry-After"] = str(error.retry_after_seconds)
+        return page
+    return start_session(request, key_id=caller.key_id)
+
+
+@router.get("/login/oidc")
+def leave_for_provider(request: Request, console: ConsoleDep) -> Response:
+    """Send the browser to the identity provider."""
+    if console.provider is None:
+        raise PageNotFoundError
+    try:
+        url, ticket = console.provider.begin()
+    except SignInRefusedError as error:
+        return _login_page(request, status=503, error=str(error))
+    response = RedirectResponse(url, status_code=303, headers={"Cache-Control": "no-store"})
+    _keep(response, console, _tickets(console).dumps(list(ticket)))
+    return response
+
+
+@router.get(CALLBACK)
+def come_back(request: Request, console: ConsoleDep, resources: ConsoleResources) -> Response:
+    """Open a session for whom the identity provider has signed in; it leads to the console's first page alone."""
+    if console.provider is None:
+        raise PageNotFoundError
+    try:
+        ticket = _ticket_of(console, request.cookies.get(_TICKET, ""))
+        proven = console.provider.finish(ticket, dict(request.query_params))
+        with resources.ledger.begin() as transaction:
+            person_id = sign_in(transaction, proven.identity, proven.grant).id
+        response = start_session(request, person_id=person_id)
+    except SignInRefusedError as error:
+        response = _login_page(request, status=403, error=str(error))
+    response.delete_cookie(_TICKET, path=f"{PREFIX}/login")  # it is good for one answer
+    return response
+
+
+@router.post("/logout")
+def log_out(
+    request: Request, resources: ConsoleResources, viewer: Annotated[Viewer, Depends(acting(Scope.READ))]
+) -> Response:
+    """End the session, whoever holds its cookie."""
+    with resources.ledger.begin() as transaction:
+        end_session(transaction, viewer.session.nonce)
+    response = redirect(request, "/login")
+    response.delete_cookie(COOKIE, path=PREFIX)
+    return response
+
+
+def _tickets(console: Console) -> URLSafeTimedSerializer:
+    options = {"key_derivation": "hmac", "digest_method": hashlib.sha256}
+    return URLSafeTimedSerializer(list(reversed(console.sessions.keys)), salt=_SALT, signer_kwargs=options)
+
+
+def _keep(response: Response, console: Console, text: Any) -> None:
+    response.set_cookie(
+        _TICKET,
+        str(text),
+        path=f"{PREFIX}/login",
+        max_age=_TICKET_SECONDS,
+        httponly=True,
+        samesite="lax",
+        secure=console.is_secure,
+    )
+
+
+def _ticket_of(console: Console, cookie: str) -> Ticket:
+    try:
+        return Ticket(*_tickets(console).loads(cookie, max_age=_TICKET_SECONDS))
+    except (BadData, TypeError):
+        raise SignInRefusedError("this sign-in was begun elsewhere or long ago; begin again") from None

@@ -1,0 +1,136 @@
+"""What a tenant hears while its jobs wait for a person: its choice, the messages sent, and sending them again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, Field
+from sqlmodel import Session
+
+from ledger import notifications
+from ledger.notifications import NoticeState, NotificationMark, Wanted, message_id
+from ledger.store import Ledger
+from ledger.tables import Tenant
+from producers.use_cases.dead_letters import TryView
+from producers.use_cases.jobs import Page, View, cursor_of, mark_of
+from producers.use_cases.tenants import chat_host, choose_notices
+
+WaitState = Literal["awaiting_approval", "clarifying"]
+
+
+class NoticeChoice(BaseModel):
+    """Of which waits a tenant wants to hear, and where besides the jobs' `callback_url`."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    states: list[WaitState] = Field(default=[], max_length=2)
+    """States of which a message is sent when a job gets there; none by default."""
+    chat_url: str | None = None
+    """Incoming webhook of Slack, Mattermost or Teams, which gets `{"text": ...}` with a link. It is a secret."""
+
+
+class NoticeChoiceView(View):
+    """A tenant's choice."""
+
+    states: list[str]
+    chat_host: str | None
+    """Host of the chat's incoming webhook; the rest of its URL is never shown."""
+
+
+class NoticeView(View):
+    """A message that a job waits for a person."""
+
+    id: UUID
+    job_id: UUID
+    message_id: str
+    """The header `webhook-id`: the same on every try and replay."""
+    channel: Literal["callback", "chat"]
+    state: Literal["pending", "delivered", "undelivered"]
+    """`undelivered` once all tries have failed."""
+    payload: dict[str, Any]
+    callback_url: str | None
+    """None for a chat."""
+    created_at: datetime
+    next_at: datetime | None
+    """When it is tried next."""
+    delivered_at: datetime | None
+    replays: int
+    """How often it was requested again."""
+    deliveries: tuple[TryView, ...]
+    """The last fifty tries, in order."""
+
+
+class NoticesPage(Page):
+    """A page of notices, newest first."""
+
+    notices: list[NoticeView]
+
+
+@dataclass(frozen=True)
+class Notices:
+    """The notices of an installation's tenants."""
+
+    ledger: Ledger
+
+    def choice(self, tenant: str) -> NoticeChoiceView:
+        """Return a tenant's choice."""
+        with self.ledger.begin() as session:
+            return _choice_of(session, tenant)
+
+    def choose(self, choice: NoticeChoice, *, tenant: str, allow_private: bool, actor: str) -> NoticeChoiceView:
+        """Set a tenant's choice. It counts for waits that begin from now on.
+
+        Raises:
+            UnknownTenantError, InvalidInputError: the caller's fault.
+        """
+        with self.ledger.begin() as session:
+            choose_notices(
+                session,
+                tenant,
+                states=choice.states,
+                chat_url=choice.chat_url,
+                allow_private=allow_private,
+                actor=actor,
+            )
+        return self.choice(tenant)
+
+    def find(
+        self, tenant: str, *, wanted: Wanted | None = None, cursor: str | None = None, limit: int = 50
+    ) -> NoticesPage:
+        """Return a tenant's notices with their tries, newest first.
+
+        Raises:
+            InvalidJobError: the caller's fault: no such cursor.
+        """
+        with self.ledger.begin() as session:
+            after = mark_of(NotificationMark, cursor)
+            found = notifications.find_notices(session, tenant, wanted=wanted, after=after, limit=limit)
+            views = [_view_of(one) for one in found]
+        more = cursor_of(NotificationMark(views[-1].created_at, views[-1].id)) if len(views) == limit else None
+        return NoticesPage(notices=views, next_cursor=more)
+
+    def replay(self, notice_id: UUID, *, tenant: str, actor: str) -> NoticeView:
+        """Send a notice again, whether it arrived or not.
+
+        Raises:
+            NoticeNotFoundError: the caller's fault.
+            NotReplayableError: the caller's fault; nothing changed.
+        """
+        with self.ledger.begin() as session:
+            return _view_of(notifications.replay_notice(session, notice_id, tenant=tenant, actor=actor))
+
+
+def _choice_of(session: Session, tenant: str) -> NoticeChoiceView:
+    row = session.get_one(Tenant, tenant)
+    return NoticeChoiceView(states=row.notices, chat_host=chat_host(row.chat_url))
+
+
+def _view_of(found: NoticeState) -> NoticeView:
+    notice = found.notice
+    unsent = "undelivered" if notice.next_at is None else "pending"
+    state = unsent if notice.delivered_at is None else "delivered"
+    tries = tuple(map(TryView.of, found.deliveries))
+    return NoticeView.of(notice, message_id=message_id(notice.id), state=state, deliveries=tries)
