@@ -6,7 +6,8 @@ import http
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from importlib import resources as files
-from typing import Annotated
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Depends, FastAPI, Form, Request
 from fastapi.exceptions import RequestValidationError
@@ -25,6 +26,7 @@ from producers.console.web import (
     COOKIE,
     MAX_AGE_SECONDS,
     PREFIX,
+    THEME,
     Console,
     ConsoleDep,
     ConsoleResources,
@@ -52,6 +54,8 @@ logger = logging.getLogger(__name__)
 Handler = Callable[[Request, Exception], Awaitable[Response]]
 
 login_router = APIRouter()
+THEME_SECONDS = 365 * 86_400
+"""How long a chosen theme is kept."""
 
 
 @login_router.get("/login")
@@ -100,6 +104,29 @@ def log_out(
         end_session(transaction, viewer.session.nonce, max_age_seconds=MAX_AGE_SECONDS)
     response = redirect(request, "/login")
     response.delete_cookie(COOKIE, path=PREFIX)
+    return response
+
+
+@login_router.post("/theme")
+def choose_theme(
+    request: Request,
+    console: ConsoleDep,
+    _: Annotated[Viewer, Depends(acting(Scope.READ))],
+    theme: Annotated[Literal["", "light", "dark"], Form()] = "",
+) -> Response:
+    """Show the console in light or dark, or as the system does; the choice stays with the browser."""
+    came_from = urlsplit(request.headers.get("referer", ""))
+    path = came_from.path.removeprefix(PREFIX) if came_from.path.startswith(f"{PREFIX}/") else "/"
+    response = redirect(request, f"{path}?{came_from.query}" if came_from.query else path)
+    response.set_cookie(
+        THEME,
+        theme,
+        path=PREFIX,
+        max_age=THEME_SECONDS if theme else 0,
+        httponly=True,
+        samesite="lax",
+        secure=console.is_secure,
+    )
     return response
 
 
