@@ -430,3 +430,11 @@ def resume(
         order = parse_as(ResumeOrder, {"budget_usd": budget})
         new = resources.rounds.resume(job_id, order, requester=asker_of(viewer.caller))
     return redirect(request, f"/jobs/{new.job.id}", notice="Resumed with the added budget.")
+
+
+@decisions_router.post("/retry")
+def retry(request: Request, resources: ConsoleResources, viewer: Submitter, job_id: UUID) -> Response:
+    """Repeat a failed job's request on the same bill, from the site as it is now."""
+    with refusals_on(f"/jobs/{job_id}"):
+        new = resources.replays.replay(job_id, requester=asker_of(viewer.caller))
+    return redirect(request, f"/jobs/{new.job.id}", notice="Tried again, on the same bill.")

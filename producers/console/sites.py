@@ -16,8 +16,9 @@ from ledger.runs.run import decide_gate, open_gates
 from ledger.runs.tables import Run
 from ledger.tables import Job, Release, Site
 from producers.api.requests import Resources
+from producers.console.charts import Node, graph
 from producers.console.job_page import frame_of
-from producers.console.presentation import Node, graph, tone, words
+from producers.console.presentation import tone, words
 from producers.console.web import Approver, ConsoleResources, ViewerDep, redirect, refusals_on, render
 from producers.use_cases.jobs import summarise
 from producers.use_cases.runs import GateView, RunView, StepTreeView, describe_run

@@ -577,7 +577,7 @@ def test_of_a_long_job_the_newest_events_are_shown_and_a_link_leads_back_to_the_
         pages.append(browser.text)
     seen = [int(number) for page in pages for number in re.findall(r"step (\d+)\.", page)]
     assert sorted(seen) == list(range(450))
-    assert (len(pages), "Accepted" in pages[-1]) == (3, True)
+    assert (len(pages), "Accepted" in pages[-1]) == (10, True)
 
 
 def test_a_job_s_page_is_read_in_one_transaction(world: World, offered: UUID) -> None:
@@ -636,3 +636,31 @@ def test_a_part_of_a_page_is_sent_to_who_asks_for_one(world: World, offered: UUI
         part = browser.get(path, **{"hx-request": "true"}).text
         assert "<html" not in part, path
         assert part.strip(), path
+
+
+def test_a_failed_job_says_why_and_what_to_do_and_is_retried_on_its_bill(world: World) -> None:
+    job_id = world.submit(prompt="What does the page say?")
+    world.finish(job_id, State.FAILED, reason=Reason.PROVIDER_ERROR, detail="it answered 529 for 60 s")
+    browser = Browser(world)
+    browser.get(f"/jobs/{job_id}")
+    for told in ("The model's provider failed", "it answered 529 for 60 s", "Try again once the provider works."):
+        assert told in browser.text
+    assert re.search(r"Retry does the request again, for at most \$\d", browser.text)
+    browser.post(f"/jobs/{job_id}/retry")
+    assert "Tried again, on the same bill." in browser.text
+    again = world.job(UUID(str(browser.page.url).rsplit("/", 1)[1]))
+    assert (again.parent_id, again.root_id, again.result["verb"]) == (job_id, job_id, "replay")
+    assert "Retry" not in browser.get(f"/jobs/{job_id}").text, "it is continued already"
+
+
+def test_what_a_job_waits_for_is_named_and_linked(world: World, offered: UUID) -> None:
+    behind = world.submit(prompt="Make the footer green", site="bakery", tier="patch")
+    with world.ledger.begin() as session:
+        session.execute(sql_update(Job).where(col(Job.id) == behind).values(held_for="site"))
+    browser = Browser(world)
+    browser.get(f"/jobs/{behind}")
+    assert "Waits for the site bakery, which is held by Make the headline red" in browser.text
+    assert f'held by <a href="/console/jobs/{offered}"' in browser.page.text
+    waiting = world.submit(prompt="What does the page say?")
+    browser.get(f"/jobs/{waiting}")
+    assert "Waits for a worker; none serves its queue, answer" in browser.text

@@ -1,4 +1,4 @@
-// What HTML cannot do by itself: previews at another width, a key for search, and an event log that stays at its end.
+// What HTML cannot do by itself: previews at another width, and keys.
 "use strict";
 
 function fit() {
@@ -89,16 +89,6 @@ if (window.Idiomorph) {
   Idiomorph.defaults.callbacks.beforeNodeRemoved = (node) =>
     !(node instanceof Element && node.matches(".script-errors"));
 }
-
-// The log shows its end, where the newest events are, unless somebody has gone back in it.
-const LINES = 80;
-const isAtEnd = (box) => box.scrollHeight - box.scrollTop - box.clientHeight < LINES;
-const showEnd = (box) => (box.scrollTop = box.scrollHeight);
-window.addEventListener("DOMContentLoaded", () => document.querySelectorAll(".events-box").forEach(showEnd));
-document.addEventListener("htmx:sseMessage", (event) => {
-  const box = event.target.closest(".events-box");
-  if (box && event.detail.type === "line" && isAtEnd(box)) showEnd(box);
-});
 
 document.addEventListener("htmx:sseClose", () => document.querySelector(".live")?.remove());
 
