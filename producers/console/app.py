@@ -21,7 +21,7 @@ from ledger.errors import GateNotFoundError, JobNotFoundError, SiteNotFoundError
 from producers.api.operations_routes import NO_TELEMETRY
 from producers.api.problems import on_too_many_streams
 from producers.api.requests import MAX_RAW_BYTES, Resources, presented_by
-from producers.console import jobs, operations, sites
+from producers.console import bulk, jobs, operations, sites
 from producers.console.web import (
     COOKIE,
     MAX_AGE_SECONDS,
@@ -146,6 +146,7 @@ def create_console(resources: Resources, console: Console) -> FastAPI:
     app.mount("/static", StaticFiles(directory=str(files.files("producers.console") / "static")))
     for router in (
         operations.router,
+        bulk.router,
         jobs.router,
         jobs.decisions_router,
         sites.runs_router,

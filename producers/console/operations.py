@@ -135,6 +135,7 @@ def switch_queue(
 
 dead_letters_router = APIRouter(prefix="/dead")
 
+_FROM_DEAD: dict[str, Any] = {"back": ("/dead", "all dead letters"), "what": "Dead letter"}
 ClusterName = Annotated[str, Path(pattern="^[0-9a-f]{10}$")]
 Ids = Annotated[list[UUID] | None, Form()]
 Signature = Annotated[str, Form(max_length=400)]
@@ -177,7 +178,9 @@ def replay(
     with refusals_on("/dead"):
         order = parse_as(ReplayOrder, _order(ids, signature) | ({"budget_usd": budget} if budget else {}))
         verdicts = resources.dead_letters.replay(order, requester=asker_of(viewer.caller))
-    return render(request, "verdicts.html", viewer=viewer, verdicts=verdicts, title="Replayed", done="replayed")
+    return render(
+        request, "verdicts.html", viewer=viewer, verdicts=verdicts, title="Replayed", done="replayed", **_FROM_DEAD
+    )
 
 
 @dead_letters_router.post("/dismiss")
@@ -188,7 +191,9 @@ def dismiss(
     with refusals_on("/dead"):
         order = parse_as(DeadLetterOrder, _order(ids, signature))
         verdicts = resources.dead_letters.dismiss(order, requester=asker_of(viewer.caller))
-    return render(request, "verdicts.html", viewer=viewer, verdicts=verdicts, title="Dismissed", done="dismissed")
+    return render(
+        request, "verdicts.html", viewer=viewer, verdicts=verdicts, title="Dismissed", done="dismissed", **_FROM_DEAD
+    )
 
 
 def _order(ids: list[UUID] | None, signature: str) -> dict[str, Any]:
